@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// One spelling for both majors of Catch2: Debian bookworm ships 2.13, vcpkg, Conan and newer distributions ship 3.
+#pragma once
+
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+using Catch::Approx;
+#else
+#include <catch2/catch.hpp>
+using Catch::Approx;
+#endif

@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: MIT
+// Holds the precompiled header; see tests/CMakeLists.txt.
