@@ -1,5 +1,33 @@
-# Finds LibTorch by its package config, also on machines without a GPU.
-if(NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST} AND NOT DEFINED TORCH_CUDA_ARCH_LIST)
-  set(TORCH_CUDA_ARCH_LIST "9.0") # without a GPU the architecture probe fails; headers alone need no architecture
+# Finds LibTorch by its own package config, on machines with and without a GPU: sets Torch_FOUND.
+#
+# Shared by looptorch's build and its installed package. Torch's config is talkative (a dozen status lines, and two
+# warnings that concern CUDA sources only); here only its errors show. `cmake --log-level=STATUS` shows all of it.
+
+# Torch's config probes the GPU for its architecture, which fails where there is none. C++ sources need no
+# architecture at all, so any value serves; a value of the user's own is left alone.
+if(NOT DEFINED TORCH_CUDA_ARCH_LIST AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST} AND NOT EXISTS /dev/nvidia0)
+  set(TORCH_CUDA_ARCH_LIST "9.0")
 endif()
-find_package(Torch CONFIG REQUIRED)
+
+# A LibTorch built for CUDA asks for the CUDA Toolkit, also on a machine that will never run a kernel. Look first,
+# for a better error than its own.
+find_path(looptorch_torch_config TorchConfig.cmake NO_CACHE
+          HINTS "${Torch_DIR}" ENV Torch_DIR PATH_SUFFIXES . Torch share/cmake/Torch lib/cmake/Torch)
+if(EXISTS "${looptorch_torch_config}/../../../lib/libtorch_cuda.so")
+  find_program(looptorch_nvcc nvcc NO_CACHE
+               HINTS "${CUDA_TOOLKIT_ROOT_DIR}" ENV CUDA_HOME ENV CUDA_PATH ENV CUDA_BIN_PATH
+               PATHS /usr/local/cuda /opt/cuda PATH_SUFFIXES bin .)
+  if(NOT looptorch_nvcc)
+    message(FATAL_ERROR "looptorch: the LibTorch in ${looptorch_torch_config} was built for CUDA and its CMake config "
+                        "needs nvcc, which was not found. Install the CUDA Toolkit, name a LibTorch for CPU in "
+                        "CMAKE_PREFIX_PATH, or run eval \"$(packaging/setup.sh)\", which gets the few parts needed.")
+  endif()
+endif()
+
+set(looptorch_log_level "${CMAKE_MESSAGE_LOG_LEVEL}")
+set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
+find_package(Torch CONFIG QUIET)
+set(CMAKE_MESSAGE_LOG_LEVEL "${looptorch_log_level}")
+unset(looptorch_log_level)
+unset(looptorch_nvcc)
+unset(looptorch_torch_config)

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// Makes a corpus of air-traffic radiotelephony offline: ICAO phrases, spoken by espeak-ng in four English accents at
+// several speeds, as 16 kHz FLAC files with JSONL manifests. It shows how to prepare data for `whisper_finetune`.
+#include <looptorch/audio/decode.hpp>
+#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/json.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "command_line.hpp"
+#include "phraseology.hpp"
+#include "process.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array kVoices{"en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp"};
+constexpr double kLongestSeconds = 8.0;  // what `whisper_finetune --max-audio-seconds` has by default
+
+struct Options {
+  fs::path output;
+  std::int64_t seed = 1;
+  std::int64_t train = 256, validation = 48, test = 48;
+  std::int64_t jobs = 2;
+};
+
+struct Clip {
+  std::string text, voice;
+  int words_per_minute = 0;
+  double seconds = 0;
+
+  /// Named after all that makes the sound, so that a file which is there is the right one.
+  [[nodiscard]] fs::path file() const {
+    auto hash = std::uint64_t{0xcbf29ce484222325};  // FNV-1a
+    for (const unsigned char c : text + "|" + voice + "|" + std::to_string(words_per_minute)) {
+      hash = (hash ^ c) * 0x100000001b3;
+    }
+    std::array<char, 17> name{};
+    std::snprintf(name.data(), name.size(), "%016llx", static_cast<unsigned long long>(hash));
+    return fs::path("audio") / (std::string(name.data()) + ".flac");
+  }
+};
+
+struct Split {
+  std::string name;
+  std::vector<Clip> clips;
+};
+
+/// The whole corpus before a word is spoken. No sentence comes twice, neither within a split nor between them.
+std::vector<Split> plan(const Options& options) {
+  whisper::Phraseology phrases(static_cast<std::uint64_t>(options.seed));
+  whisper::Dice dice(~static_cast<std::uint64_t>(options.seed));
+  std::set<std::string> taken;
+  std::vector<Split> splits{{"train", {}}, {"validation", {}}, {"test", {}}};
+  const std::array sizes{options.train, options.validation, options.test};
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    while (static_cast<std::int64_t>(splits[i].clips.size()) < sizes[i]) {
+      auto text = phrases.sentence();
+      if (!taken.insert(text).second) continue;
+      const auto* voice = kVoices[splits[i].clips.size() % kVoices.size()];
+      splits[i].clips.push_back({.text = std::move(text), .voice = voice, .words_per_minute = dice.between(170, 230)});
+    }
+  }
+  return splits;
+}
+
+/// The clip's length if `file` is a whole recording, else 0.
+double seconds_of(const fs::path& file) {
+  if (!fs::exists(file)) return 0;
+  try {
+    const auto audio = looptorch::audio::decode(file);
+    return static_cast<double>(audio.samples.size(0)) / audio.sample_rate;
+  } catch (const looptorch::Error&) {
+    return 0;
+  }
+}
+
+/// Speaks the clip into its file unless that is done; a file gets its name only when it is complete.
+void speak(Clip& clip, const fs::path& root) {
+  const auto file = root / clip.file();
+  clip.seconds = seconds_of(file);
+  if (clip.seconds == 0) {
+    const auto spoken = file.string() + ".spoken.wav", resampled = file.string() + ".partial.flac";
+    whisper::run_process({"espeak-ng", "-v", clip.voice, "-s", std::to_string(clip.words_per_minute), "-w", spoken,
+                          "--", clip.text});
+    whisper::run_process({"sox", "-R", "-V1", spoken, "-r", "16000", "-c", "1", "-b", "16", resampled});
+    fs::remove(spoken);
+    fs::rename(resampled, file);
+    clip.seconds = seconds_of(file);
+  }
+  if (clip.seconds == 0 || clip.seconds > kLongestSeconds) {
+    throw looptorch::Error(looptorch::detail::message(file.string(), ": ", clip.seconds, " s, not within 0 and ",
+                                                      kLongestSeconds, " s: \"", clip.text, "\""));
+  }
+}
+
+/// Speaks all clips with `jobs` workers; the first error ends the work and is thrown.
+void speak_all(const std::vector<Clip*>& clips, const Options& options) {
+  std::atomic<std::size_t> next{0}, done{0};
+  std::exception_ptr error;
+  std::mutex mutex;
+  const auto work = [&] {
+    for (std::size_t i = 0; (i = next++) < clips.size();) {
+      try {
+        speak(*clips[i], options.output);
+      } catch (...) {
+        next = clips.size();
+        const std::lock_guard lock(mutex);
+        error = std::current_exception();
+      }
+      if (++done % 32 != 0) continue;
+      const std::lock_guard lock(mutex);
+      std::cout << "  " << done << " of " << clips.size() << " clips" << std::endl;
+    }
+  };
+  {
+    std::vector<std::jthread> workers;
+    for (std::int64_t i = 0; i < options.jobs; ++i) workers.emplace_back(work);
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void write_manifest(const Split& split, const fs::path& root) {
+  std::string lines;
+  for (const auto& clip : split.clips) {
+    auto line = looptorch::Json::object();
+    line.set("audio_filepath", clip.file().string()).set("text", clip.text);
+    line.set("duration", clip.seconds).set("speaker", clip.voice);
+    lines += line.dump() + "\n";
+  }
+  looptorch::write_file_atomically(root / (split.name + ".jsonl"), lines);
+}
+
+void make_corpus(const Options& options) {
+  whisper::run_process({"espeak-ng", "--version"});
+  whisper::run_process({"sox", "--version"});
+  fs::create_directories(options.output / "audio");
+  auto splits = plan(options);
+  std::vector<Clip*> clips;
+  for (auto& split : splits) {
+    for (auto& clip : split.clips) clips.push_back(&clip);
+  }
+  std::cout << "speaking " << clips.size() << " sentences into " << options.output.string() << std::endl;
+  speak_all(clips, options);
+
+  double seconds = 0;
+  for (const auto* clip : clips) seconds += clip->seconds;
+  for (const auto& split : splits) write_manifest(split, options.output);
+  std::cout << clips.size() << " clips, " << static_cast<int>(seconds / 60) << " min "
+            << static_cast<int>(seconds) % 60 << " s; manifests train.jsonl, validation.jsonl, test.jsonl in "
+            << options.output.string() << std::endl;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  whisper::CommandLine line("whisper_corpus", "Makes a small speech corpus of air-traffic phraseology with espeak-ng "
+                                              "and sox.\nA run that was cut off is simply started again.");
+  line.required("output", "DIR", options.output, "folder of the corpus");
+  line.option("seed", "N", options.seed, "other numbers give other sentences", {.min = 0});
+  line.option("train", "N", options.train, "training clips", {.min = 0, .max = 1'000'000});
+  line.option("validation", "N", options.validation, "validation clips", {.min = 0, .max = 1'000'000});
+  line.option("test", "N", options.test, "test clips", {.min = 0, .max = 1'000'000});
+  line.option("jobs", "N", options.jobs, "clips that are spoken at a time", {.min = 1, .max = 256});
+  return whisper::run_main(argc, argv, line, [&] { make_corpus(options); });
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// Multi-head attention on at::scaled_dot_product_attention, the part that Whisper's encoder and decoder share.
+// Parameter names are those of Hugging Face transformers, so that its weights load by name. Memory grows with the
+// sequence length, not with its square: the fused kernels never hold the matrix of attention weights.
+//
+// Shapes: B batch, T queries, S keys and values, D width of the model, H heads.
+#pragma once
+
+#include <torch/torch.h>
+
+namespace whisper {
+
+/// Projected keys and values, each `[B, H, S, D/H]`; undefined until the first token was seen.
+struct KeyValues {
+  at::Tensor keys;
+  at::Tensor values;
+
+  [[nodiscard]] int64_t length() const { return keys.defined() ? keys.size(2) : 0; }
+
+  /// Appends later positions.
+  void append(const KeyValues& next) {
+    keys = keys.defined() ? at::cat({keys, next.keys}, 2) : next.keys;
+    values = values.defined() ? at::cat({values, next.values}, 2) : next.values;
+  }
+
+  /// Keeps the rows of the batch that `rows` (int64) lists.
+  void select(const at::Tensor& rows) {
+    keys = keys.index_select(0, rows);
+    values = values.index_select(0, rows);
+  }
+};
+
+enum class Mask { none, causal };
+
+/// Attention with biased query, value and output projections and, as Whisper has it, a key projection without bias.
+class AttentionImpl : public torch::nn::Module {
+ public:
+  AttentionImpl(int64_t width, int64_t heads) : heads_(heads) {
+    TORCH_CHECK(heads > 0 && width % heads == 0, "attention: ", heads, " heads do not divide a width of ", width);
+    k_proj = register_module("k_proj", torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false)));
+    v_proj = register_module("v_proj", torch::nn::Linear(width, width));
+    q_proj = register_module("q_proj", torch::nn::Linear(width, width));
+    out_proj = register_module("out_proj", torch::nn::Linear(width, width));
+  }
+
+  /// Projects `source_BSD` to what queries attend to.
+  [[nodiscard]] KeyValues project(const at::Tensor& source_BSD) {
+    return {split_heads(k_proj(source_BSD)), split_heads(v_proj(source_BSD))};
+  }
+
+  /// Attends from `queries_BTD`; returns `[B, T, D]`. Mask::causal hides position s > t from query t and needs S = T.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& queries_BTD, const KeyValues& source, Mask mask = Mask::none) {
+    auto heads_BHTd = at::scaled_dot_product_attention(split_heads(q_proj(queries_BTD)), source.keys, source.values,
+                                                       /*attn_mask=*/{}, /*dropout_p=*/0.0, mask == Mask::causal);
+    return out_proj(heads_BHTd.transpose(1, 2).flatten(2));
+  }
+
+ private:
+  [[nodiscard]] at::Tensor split_heads(const at::Tensor& x_BTD) const {
+    return x_BTD.unflatten(-1, {heads_, x_BTD.size(-1) / heads_}).transpose(1, 2);
+  }
+
+  int64_t heads_;
+  torch::nn::Linear k_proj{nullptr}, v_proj{nullptr}, q_proj{nullptr}, out_proj{nullptr};
+};
+TORCH_MODULE(Attention);
+
+}  // namespace whisper

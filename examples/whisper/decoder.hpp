@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// Whisper's text decoder: learned positions, causal self-attention, attention to the encoder's states. A cache of keys
+// and values makes each generated token cost one position instead of the whole prefix.
+//
+// Shapes: B batch, L tokens, S encoder positions, D width of the model, V vocabulary.
+#pragma once
+
+#include <vector>
+
+#include "attention.hpp"
+#include "config.hpp"
+
+namespace whisper {
+
+/// What one decoder layer keeps between calls: its own past and the projected encoder states.
+struct LayerCache {
+  KeyValues self;
+  KeyValues cross;
+};
+
+/// The keys and values of every decoder layer; start with an empty one for each batch of audio.
+struct DecoderCache {
+  std::vector<LayerCache> layers;
+
+  /// Tokens that were decoded so far.
+  [[nodiscard]] int64_t length() const { return layers.empty() ? 0 : layers.front().self.length(); }
+
+  /// Keeps the rows of the batch that `rows` (int64) lists; finished rows then cost nothing.
+  void select(const at::Tensor& rows) {
+    for (auto& layer : layers) {
+      layer.self.select(rows);
+      layer.cross.select(rows);
+    }
+  }
+};
+
+/// One pre-norm decoder block: causal self-attention, attention to the encoder, a GELU feed-forward layer.
+class DecoderLayerImpl : public torch::nn::Module {
+ public:
+  explicit DecoderLayerImpl(const WhisperConfig& config) {
+    const auto width = config.d_model, heads = config.decoder_attention_heads;
+    self_attn = register_module("self_attn", Attention(width, heads));
+    self_attn_layer_norm = register_module("self_attn_layer_norm", norm(width));
+    encoder_attn = register_module("encoder_attn", Attention(width, heads));
+    encoder_attn_layer_norm = register_module("encoder_attn_layer_norm", norm(width));
+    fc1 = register_module("fc1", torch::nn::Linear(width, config.decoder_ffn_dim));
+    fc2 = register_module("fc2", torch::nn::Linear(config.decoder_ffn_dim, width));
+    final_layer_norm = register_module("final_layer_norm", norm(width));
+  }
+
+  /// All tokens at once, for training: `x_BLD` and the encoder's `states_BSD` to `[B, L, D]`.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD) {
+    auto normed_BLD = self_attn_layer_norm(x_BLD);
+    return attend(x_BLD, normed_BLD, self_attn->project(normed_BLD), Mask::causal, encoder_attn->project(states_BSD));
+  }
+
+  /// The next tokens after those in `cache`, which grows by them: a prompt of any length first, then one at a time.
+  at::Tensor extend(const at::Tensor& x_BLD, const at::Tensor& states_BSD, LayerCache& cache) {
+    const bool first = cache.self.length() == 0;
+    TORCH_CHECK(first || x_BLD.size(1) == 1, "decoder: after the prompt the cache takes one token at a time, not ",
+                x_BLD.size(1));
+    auto normed_BLD = self_attn_layer_norm(x_BLD);
+    cache.self.append(self_attn->project(normed_BLD));
+    if (first) cache.cross = encoder_attn->project(states_BSD);
+    return attend(x_BLD, normed_BLD, cache.self, first ? Mask::causal : Mask::none, cache.cross);
+  }
+
+ private:
+  static torch::nn::LayerNorm norm(int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); }
+
+  [[nodiscard]] at::Tensor attend(at::Tensor x_BLD, const at::Tensor& normed_BLD, const KeyValues& self, Mask mask,
+                                  const KeyValues& cross) {
+    x_BLD = x_BLD + self_attn(normed_BLD, self, mask);
+    x_BLD = x_BLD + encoder_attn(encoder_attn_layer_norm(x_BLD), cross);
+    return x_BLD + fc2(at::gelu(fc1(final_layer_norm(x_BLD))));
+  }
+
+  Attention self_attn{nullptr}, encoder_attn{nullptr};
+  torch::nn::LayerNorm self_attn_layer_norm{nullptr}, encoder_attn_layer_norm{nullptr}, final_layer_norm{nullptr};
+  torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+};
+TORCH_MODULE(DecoderLayer);
+
+/// Tokens `[B, L]` and the encoder's states `[B, S, D]` to normalised states `[B, L, D]`; `logits` projects them.
+class DecoderImpl : public torch::nn::Module {
+ public:
+  explicit DecoderImpl(const WhisperConfig& config) {
+    const auto width = config.d_model;
+    embed_tokens = register_module("embed_tokens", torch::nn::Embedding(config.vocab_size, width));
+    embed_positions = register_module("embed_positions", torch::nn::Embedding(config.max_target_positions, width));
+    layers = register_module("layers", torch::nn::ModuleList());
+    for (int64_t i = 0; i < config.decoder_layers; ++i) layers->push_back(DecoderLayer(config));
+    layer_norm = register_module("layer_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
+  }
+
+  [[nodiscard]] at::Tensor forward(const at::Tensor& tokens_BL, const at::Tensor& states_BSD) {
+    auto x_BLD = embed(tokens_BL, 0);
+    for (const auto& layer : *layers) x_BLD = layer->as<DecoderLayer>()->forward(x_BLD, states_BSD);
+    return layer_norm(x_BLD);
+  }
+
+  /// As above for the tokens that follow those in `cache`.
+  at::Tensor extend(const at::Tensor& tokens_BL, const at::Tensor& states_BSD, DecoderCache& cache) {
+    auto x_BLD = embed(tokens_BL, cache.length());
+    cache.layers.resize(layers->size());
+    for (size_t i = 0; i < layers->size(); ++i) {
+      x_BLD = layers[i]->as<DecoderLayer>()->extend(x_BLD, states_BSD, cache.layers[i]);
+    }
+    return layer_norm(x_BLD);
+  }
+
+  /// Scores of every token, `[..., D]` to `[..., V]`, by the embedding's own weights (transformers' `proj_out`).
+  [[nodiscard]] at::Tensor logits(const at::Tensor& states_D) { return at::linear(states_D, embed_tokens->weight); }
+
+ private:
+  [[nodiscard]] at::Tensor embed(const at::Tensor& tokens_BL, int64_t start) {
+    const auto end = start + tokens_BL.size(1), limit = embed_positions->weight.size(0);
+    TORCH_CHECK(end <= limit, "decoder: ", end, " tokens are more than its ", limit, " positions");
+    return embed_tokens(tokens_BL) + embed_positions->weight.slice(0, start, end);
+  }
+
+  torch::nn::Embedding embed_tokens{nullptr}, embed_positions{nullptr};
+  torch::nn::ModuleList layers{nullptr};
+  torch::nn::LayerNorm layer_norm{nullptr};
+};
+TORCH_MODULE(Decoder);
+
+}  // namespace whisper

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// Whisper's audio encoder: two convolutions (the second halves the frames), fixed sinusoidal positions and pre-norm
+// Transformer layers. It takes any number of mel frames up to the 3000 of a 30 s window: positions are cut to the
+// data, and a 4 s clip costs a seventh of a padded one or less. What it learnt on 30 s windows then sees a shorter
+// window, so fine-tune and transcribe with the same length.
+//
+// Shapes: B batch, M mel bins, T mel frames, S = ceil(T / 2) positions, D width of the model.
+#pragma once
+
+#include <cmath>
+
+#include "attention.hpp"
+#include "config.hpp"
+
+namespace whisper {
+
+/// The sinusoid table `[length, width]` of the encoder: sines in the first half of the channels, cosines in the second.
+inline at::Tensor sinusoids(int64_t length, int64_t width) {
+  TORCH_CHECK(width >= 4 && width % 2 == 0, "sinusoids: the width must be even and at least 4, not ", width);
+  const double step = std::log(10'000.0) / static_cast<double>(width / 2 - 1);
+  auto frequencies = at::exp(at::arange(width / 2, at::kFloat) * -step);
+  auto angles = at::arange(length, at::kFloat).unsqueeze(1) * frequencies;
+  return at::cat({angles.sin(), angles.cos()}, 1);
+}
+
+/// One pre-norm encoder block: self-attention, then a GELU feed-forward layer.
+class EncoderLayerImpl : public torch::nn::Module {
+ public:
+  explicit EncoderLayerImpl(const WhisperConfig& config) {
+    const auto width = config.d_model;
+    self_attn = register_module("self_attn", Attention(width, config.encoder_attention_heads));
+    self_attn_layer_norm = register_module("self_attn_layer_norm", norm(width));
+    fc1 = register_module("fc1", torch::nn::Linear(width, config.encoder_ffn_dim));
+    fc2 = register_module("fc2", torch::nn::Linear(config.encoder_ffn_dim, width));
+    final_layer_norm = register_module("final_layer_norm", norm(width));
+  }
+
+  [[nodiscard]] at::Tensor forward(at::Tensor x_BSD) {
+    auto normed_BSD = self_attn_layer_norm(x_BSD);
+    x_BSD = x_BSD + self_attn(normed_BSD, self_attn->project(normed_BSD));
+    return x_BSD + fc2(at::gelu(fc1(final_layer_norm(x_BSD))));
+  }
+
+ private:
+  static torch::nn::LayerNorm norm(int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); }
+
+  Attention self_attn{nullptr};
+  torch::nn::LayerNorm self_attn_layer_norm{nullptr}, final_layer_norm{nullptr};
+  torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+};
+TORCH_MODULE(EncoderLayer);
+
+/// Log-mel frames `[B, M, T]` to states `[B, ceil(T/2), D]`. The positions are a table, not trained.
+class EncoderImpl : public torch::nn::Module {
+ public:
+  explicit EncoderImpl(const WhisperConfig& config) {
+    const auto width = config.d_model;
+    conv1 = register_module("conv1", convolution(config.num_mel_bins, width, /*stride=*/1));
+    conv2 = register_module("conv2", convolution(width, width, /*stride=*/2));
+    auto positions = torch::nn::EmbeddingOptions(config.max_source_positions, width)
+                         ._weight(sinusoids(config.max_source_positions, width));
+    embed_positions = register_module("embed_positions", torch::nn::Embedding(positions));
+    embed_positions->weight.requires_grad_(false);
+    layers = register_module("layers", torch::nn::ModuleList());
+    for (int64_t i = 0; i < config.encoder_layers; ++i) layers->push_back(EncoderLayer(config));
+    layer_norm = register_module("layer_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
+  }
+
+  /// Throws c10::Error for more frames than the positions cover.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& mel_BMT) {
+    auto x_BDS = at::gelu(conv2(at::gelu(conv1(mel_BMT))));
+    const auto length = x_BDS.size(2), limit = embed_positions->weight.size(0);
+    TORCH_CHECK(length <= limit, "encoder: ", mel_BMT.size(2), " mel frames are more than its ", 2 * limit);
+    auto x_BSD = x_BDS.transpose(1, 2) + embed_positions->weight.narrow(0, 0, length);
+    for (const auto& layer : *layers) x_BSD = layer->as<EncoderLayer>()->forward(x_BSD);
+    return layer_norm(x_BSD);
+  }
+
+ private:
+  static torch::nn::Conv1d convolution(int64_t in, int64_t out, int64_t stride) {
+    return torch::nn::Conv1d(torch::nn::Conv1dOptions(in, out, 3).stride(stride).padding(1));
+  }
+
+  torch::nn::Conv1d conv1{nullptr}, conv2{nullptr};
+  torch::nn::Embedding embed_positions{nullptr};
+  torch::nn::ModuleList layers{nullptr};
+  torch::nn::LayerNorm layer_norm{nullptr};
+};
+TORCH_MODULE(Encoder);
+
+}  // namespace whisper

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Whisper (Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision") as a LibTorch module.
+// `named_parameters()` of `Whisper` has exactly the names of transformers' WhisperForConditionalGeneration
+// ("model.encoder.layers.0.self_attn.q_proj.weight", ...) without `proj_out.weight`, which is the token embedding.
+// Whisper was published without dropout, and this model has none.
+//
+// Shapes: B batch, M mel bins, T mel frames, L tokens, V vocabulary.
+#pragma once
+
+#include "decoder.hpp"
+#include "encoder.hpp"
+
+namespace whisper {
+
+/// Labels with this value count neither in the loss nor in its mean.
+inline constexpr int64_t kIgnored = -100;
+
+/// Encoder and decoder; registered as `model` so that parameter names carry transformers' prefix.
+class EncoderDecoderImpl : public torch::nn::Module {
+ public:
+  explicit EncoderDecoderImpl(const WhisperConfig& config)
+      : encoder(register_module("encoder", Encoder(config))), decoder(register_module("decoder", Decoder(config))) {}
+
+  Encoder encoder;
+  Decoder decoder;
+};
+TORCH_MODULE(EncoderDecoder);
+
+class WhisperImpl : public torch::nn::Module {
+ public:
+  explicit WhisperImpl(const WhisperConfig& config)
+      : config_(config), model_(register_module("model", EncoderDecoder(config))) {}
+
+  /// Scores `[B, L, V]` of the token after each of `tokens_BL`, given log-mel frames `[B, M, T]`.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& mel_BMT, const at::Tensor& tokens_BL) {
+    return decoder()->logits(decoder()(tokens_BL, encoder()(mel_BMT)));
+  }
+
+  [[nodiscard]] Encoder& encoder() { return model_->encoder; }
+  [[nodiscard]] Decoder& decoder() { return model_->decoder; }
+  [[nodiscard]] const WhisperConfig& config() const { return config_; }
+
+ private:
+  WhisperConfig config_;
+  EncoderDecoder model_;
+};
+TORCH_MODULE(Whisper);
+
+/// Cross-entropy of `logits_BLV` against `labels_BL`, the mean over the labels that are not kIgnored.
+inline at::Tensor token_mean_loss(const at::Tensor& logits_BLV, const at::Tensor& labels_BL) {
+  return torch::nn::functional::cross_entropy(
+      logits_BLV.flatten(0, 1), labels_BL.flatten(),
+      torch::nn::functional::CrossEntropyFuncOptions().ignore_index(kIgnored));
+}
+
+}  // namespace whisper

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// Whisper models as Hugging Face folders: what `transformers` saves loads here, and what is saved here loads there.
+#pragma once
+
+#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/json.hpp>
+#include <looptorch/state/module_state.hpp>
+#include <looptorch/state/safetensors.hpp>
+
+#include <array>
+#include <filesystem>
+#include <string>
+
+#include "model.hpp"
+
+namespace whisper {
+
+/// Builds the model that `folder`/config.json describes, with the weights of `folder`/model.safetensors in fp32, on the
+/// CPU. Throws a looptorch::Error that names the file for one that is missing, damaged, or of another model.
+inline Whisper load_pretrained(const std::filesystem::path& folder) {
+  Whisper model(load_config(folder / "config.json"));
+  const auto file = folder / "model.safetensors";
+  auto tensors = looptorch::load_safetensors(file).tensors;
+  tensors.erase("proj_out.weight");  // some tools save the tied embedding twice
+  try {
+    looptorch::load_state_dict(model, tensors);
+  } catch (const looptorch::ModuleStateError& error) {
+    throw looptorch::ModuleStateError(file.string() + ": " + error.what());
+  }
+  return model;
+}
+
+namespace detail {
+
+/// What a folder may hold besides config and weights; none of it changes by training.
+inline constexpr std::array kCopiedFiles{"tokenizer.json",        "generation_config.json", "vocab.json",
+                                         "merges.txt",            "normalizer.json",        "added_tokens.json",
+                                         "tokenizer_config.json", "special_tokens_map.json", "preprocessor_config.json"};
+
+inline void copy_atomically(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (!std::filesystem::exists(from)) return;
+  looptorch::write_file_atomically(to, looptorch::read_file(from));
+}
+
+/// The source's config.json with all that it says, except that the weights are fp32 now.
+inline std::string fp32_config(const std::filesystem::path& source) {
+  auto json = looptorch::load_json(source);
+  json.set(json.contains("dtype") ? "dtype" : "torch_dtype", "float32");
+  return json.dump(2) + "\n";
+}
+
+}  // namespace detail
+
+/// Writes `model` to `output`, with tokenizer and settings of the folder `source` that it was loaded from. Each file is
+/// replaced in one step and the weights come last. Throws looptorch::FileError.
+inline void save_pretrained(const Whisper& model, const std::filesystem::path& source,
+                            const std::filesystem::path& output) {
+  std::filesystem::create_directories(output);
+  for (const auto* name : detail::kCopiedFiles) detail::copy_atomically(source / name, output / name);
+  looptorch::write_file_atomically(output / "config.json", detail::fp32_config(source / "config.json"));
+  looptorch::save_safetensors(output / "model.safetensors", looptorch::state_dict(model), {{"format", "pt"}});
+}
+
+}  // namespace whisper

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// Walks the tensors of a batch, whatever its shape: an aggregate of tensors, numbers, strings, vectors, optionals,
+// tuples and further aggregates, or a type with `each_tensor(f)`. Resolved at compile time; nothing is copied.
+// Use it to move, pin or measure a batch without knowing its type.
+#pragma once
+
+#include "looptorch/data/detail/aggregate.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch {
+namespace detail {
+
+template <class T>
+inline constexpr bool is_optional = false;
+template <class T>
+inline constexpr bool is_optional<std::optional<T>> = true;
+
+template <class T>
+concept TensorLike = std::is_same_v<T, at::Tensor>;
+
+template <class T>
+concept EachTensor = requires(T& value) { value.each_tensor([](auto&) {}); };
+
+template <class T>
+concept Opaque = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view> ||
+                 std::is_same_v<T, std::filesystem::path> || std::is_same_v<T, std::nullopt_t>;
+
+template <class T>
+concept TupleLike = requires { std::tuple_size<T>::value; };
+
+template <class T>
+constexpr bool traversable();
+
+template <class T, std::size_t... I>
+constexpr bool fields_traversable(std::index_sequence<I...>) {
+  return (traversable<std::remove_cvref_t<std::tuple_element_t<I, T>>>() && ...);
+}
+
+template <class T>
+constexpr bool traversable() {
+  if constexpr (TensorLike<T> || EachTensor<T> || Opaque<T>)
+    return true;
+  else if constexpr (is_optional<T>)
+    return traversable<typename T::value_type>();
+  else if constexpr (TupleLike<T>)
+    return fields_traversable<T>(std::make_index_sequence<std::tuple_size_v<T>>{});
+  else if constexpr (std::ranges::input_range<T>)
+    return traversable<std::remove_cvref_t<std::ranges::range_reference_t<T>>>();
+  else if constexpr (KnownAggregate<T>)
+    return fields_traversable<field_types_t<T>>(std::make_index_sequence<kFieldCount<T>>{});
+  else
+    return false;
+}
+
+}  // namespace detail
+
+/// A type whose tensors looptorch can find: see the head of this file.
+template <class T>
+concept BatchLike = detail::traversable<std::remove_cvref_t<T>>();
+
+/// Calls `visit(tensor)` for each tensor in `batch`, in the order of its fields; `visit` takes `at::Tensor&`, or
+/// `const at::Tensor&` for a const batch. Undefined tensors are visited too.
+template <class Batch, class Visit>
+  requires BatchLike<Batch>
+void for_each_tensor(Batch& batch, Visit&& visit) {
+  using T = std::remove_const_t<Batch>;
+  const auto visit_field = [&](auto& field) { for_each_tensor(field, visit); };
+  if constexpr (detail::TensorLike<T>)
+    visit(batch);
+  else if constexpr (detail::EachTensor<T>)
+    batch.each_tensor(visit);
+  else if constexpr (detail::Opaque<T>)
+    return;
+  else if constexpr (detail::is_optional<T>)
+    batch ? visit_field(*batch) : void();
+  else if constexpr (detail::TupleLike<T>)
+    std::apply([&](auto&... field) { (visit_field(field), ...); }, batch);
+  else if constexpr (std::ranges::input_range<T>) {
+    if constexpr (!detail::Opaque<std::ranges::range_value_t<T>>)
+      for (auto& field : batch) visit_field(field);
+  } else
+    detail::visit_fields(batch, visit_field);
+}
+
+/// Samples in a batch: the first dimension of its first tensor that has one; 0 where no tensor has.
+template <BatchLike Batch>
+[[nodiscard]] std::int64_t batch_size(const Batch& batch) {
+  std::int64_t size = -1;
+  for_each_tensor(batch, [&](const at::Tensor& tensor) {
+    if (size < 0 && tensor.defined() && tensor.dim() > 0) size = tensor.size(0);
+  });
+  return size < 0 ? 0 : size;
+}
+
+/// True when every defined tensor of `batch` is on `device`.
+template <BatchLike Batch>
+[[nodiscard]] bool is_on(const Batch& batch, at::Device device) {
+  bool there = true;
+  for_each_tensor(batch, [&](const at::Tensor& tensor) { there &= !tensor.defined() || tensor.device() == device; });
+  return there;
+}
+
+/// Moves the tensors of `batch` that are elsewhere to `device`; copies from pinned memory are asynchronous.
+template <BatchLike Batch>
+void move_to(Batch& batch, at::Device device) {
+  for_each_tensor(batch, [&](at::Tensor& tensor) {
+    if (tensor.defined() && tensor.device() != device) tensor = tensor.to(device, /*non_blocking=*/tensor.is_pinned());
+  });
+}
+
+}  // namespace looptorch

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+// Makes one batch: samples in the sampler's order, collated, pinned; every failure named. What the loader's workers
+// share; const, so that they need no lock.
+#pragma once
+
+#include "looptorch/data/batch.hpp"
+#include "looptorch/data/dataset.hpp"
+#include "looptorch/data/sampler.hpp"
+#include "looptorch/error.hpp"
+
+#include <ATen/Context.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// Options of `PinnedPrefetchLoader`. The order of the fields is API; new ones come last.
+struct LoaderOptions {
+  std::int64_t batch_size = 1;
+  std::int64_t workers = 2;   ///< threads that decode and collate; 0: the consumer's own, with the same results
+  std::int64_t prefetch = 2;  ///< finished batches that may wait beyond the one that each worker makes
+  bool drop_last = false;     ///< leaves out a last batch that is smaller than batch_size
+  bool pin = true;            ///< page-locked batches where CUDA is available, for asynchronous copies
+};
+
+/// What a dataset or a collate threw, with its place; the original exception is nested (`std::rethrow_if_nested`).
+struct LoaderError : Error {
+  LoaderError(const std::string& what, std::int64_t epoch, std::int64_t batch, std::int64_t sample)
+      : Error(what), epoch(epoch), batch(batch), sample(sample) {}
+  std::int64_t epoch;
+  std::int64_t batch;   ///< number of the batch in its epoch
+  std::int64_t sample;  ///< index in the dataset; -1 where a whole batch failed
+};
+
+namespace detail {
+
+/// The message of the exception in flight; LibTorch's without its stack trace.
+inline std::string current_what() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that does not derive from std::exception";
+  }
+}
+
+/// One epoch's visit of the dataset.
+struct EpochOrder {
+  std::int64_t epoch;
+  std::vector<std::int64_t> indices;
+};
+
+template <class Set, class Order, class Collate>
+class BatchSource {
+ public:
+  using Sample = sample_t<Set>;
+  using Batch = std::remove_cvref_t<batch_t<std::remove_cvref_t<Set>, Collate>>;
+
+  BatchSource(Set&& dataset, const LoaderOptions& options, Order sampler, Collate collate)
+      : dataset_(std::forward<Set>(dataset)),
+        options_(options),
+        sampler_(std::move(sampler)),
+        collate_(std::move(collate)) {
+    require(options_.batch_size > 0, "batch_size", options_.batch_size, "at least 1");
+    require(options_.workers >= 0, "workers", options_.workers, "0 (inline) or more");
+    require(options_.prefetch >= 0, "prefetch", options_.prefetch, "0 or more");
+  }
+
+  const LoaderOptions& options() const { return options_; }
+
+  /// Batches in an epoch.
+  std::int64_t size() const {
+    const std::int64_t samples = sampled_count(sampler_, dataset_size());
+    return options_.drop_last ? samples / options_.batch_size
+                              : (samples + options_.batch_size - 1) / options_.batch_size;
+  }
+
+  EpochOrder order(std::int64_t epoch) const {
+    const std::int64_t size = dataset_size();
+    EpochOrder order{epoch, sampler_.order(epoch, size)};
+    check(order.indices, size);
+    return order;
+  }
+
+  /// Batch `number` of the epoch; LoaderError says which sample failed. Gives up between samples when asked to stop.
+  Batch make(const EpochOrder& order, std::int64_t number, const std::stop_token& stop) const {
+    const c10::NoGradGuard no_grad;
+    const std::span<const std::int64_t> indices = indices_of(order, number);
+    std::vector<Sample> samples;
+    samples.reserve(indices.size());
+    for (const std::int64_t index : indices) {
+      if (stop.stop_requested()) throw UsageError("PinnedPrefetchLoader: this epoch was cancelled");
+      samples.push_back(get(order.epoch, number, index));
+    }
+    return collate(order.epoch, number, indices, samples);
+  }
+
+ private:
+  static void require(bool holds, const char* name, std::int64_t value, const char* expected) {
+    if (!holds) throw UsageError(message("PinnedPrefetchLoader: ", name, " is ", value, "; it must be ", expected));
+  }
+
+  std::int64_t dataset_size() const { return static_cast<std::int64_t>(dataset_.size()); }
+
+  void check(const std::vector<std::int64_t>& indices, std::int64_t size) const {
+    const std::int64_t count = sampled_count(sampler_, size);
+    if (std::ssize(indices) != count)
+      throw UsageError(message("PinnedPrefetchLoader: the sampler gave ", indices.size(), " indices, announced were ",
+                               count));
+    const auto wrong = std::ranges::find_if(indices, [size](auto index) { return index < 0 || index >= size; });
+    if (wrong != indices.end())
+      throw UsageError(message("PinnedPrefetchLoader: the sampler gave index ", *wrong, " for a dataset of ", size,
+                               " samples"));
+  }
+
+  std::span<const std::int64_t> indices_of(const EpochOrder& order, std::int64_t number) const {
+    const std::span<const std::int64_t> all = order.indices;
+    const auto begin = static_cast<std::size_t>(number * options_.batch_size);
+    return all.subspan(begin, std::min(static_cast<std::size_t>(options_.batch_size), all.size() - begin));
+  }
+
+  Sample get(std::int64_t epoch, std::int64_t batch, std::int64_t index) const {
+    try {
+      return dataset_.get(index);
+    } catch (...) {
+      std::throw_with_nested(LoaderError(
+          message("sample ", index, " (epoch ", epoch, ", batch ", batch, "): ", current_what()), epoch, batch, index));
+    }
+  }
+
+  Batch collate(std::int64_t epoch, std::int64_t batch, std::span<const std::int64_t> indices,
+                std::vector<Sample>& samples) const {
+    try {
+      Batch made = collate_samples(dataset_, collate_, std::span<Sample>(samples));
+      pin(made);
+      return made;
+    } catch (...) {
+      std::throw_with_nested(LoaderError(message("batch ", batch, " of epoch ", epoch, " (samples ", list(indices),
+                                                 ") could not be collated: ", current_what()),
+                                         epoch, batch, -1));
+    }
+  }
+
+  void pin(Batch& batch) const {
+    if constexpr (BatchLike<Batch>) {
+      if (!options_.pin || !at::hasCUDA()) return;
+      for_each_tensor(batch, [](at::Tensor& tensor) {
+        if (tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided) tensor = tensor.pin_memory();
+      });
+    }
+  }
+
+  static std::string list(std::span<const std::int64_t> indices) {
+    constexpr std::size_t kShown = 8;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(indices.size(), kShown); ++i)
+      text += (i ? ", " : "") + std::to_string(indices[i]);
+    return indices.size() > kShown ? text + ", ..." : text;
+  }
+
+  const Set dataset_;  // a reference where the loader was given an lvalue
+  const LoaderOptions options_;
+  const Order sampler_;
+  const Collate collate_;
+};
+
+}  // namespace detail
+}  // namespace looptorch

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// An epoch while it is being read: its workers and the batch in the consumer's hands. Owned by the loader's iterators,
+// so that leaving a loop stops the workers; the loader only knows how to cancel it.
+#pragma once
+
+#include "looptorch/data/detail/batch_source.hpp"
+#include "looptorch/data/detail/intra_op.hpp"
+#include "looptorch/data/detail/ordered_prefetch.hpp"
+#include "looptorch/error.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+namespace looptorch::detail {
+
+template <class Source>
+class OpenEpoch {
+ public:
+  using Batch = typename Source::Batch;
+
+  /// Begins after the first `skip` batches.
+  OpenEpoch(std::shared_ptr<const Source> source, std::int64_t epoch, std::int64_t skip)
+      : source_(std::move(source)), order_(source_->order(epoch)) {
+    const LoaderOptions& options = source_->options();
+    const SingleIntraOpThread restored;  // what the workers set would leak into later threads
+    prefetch_.emplace(
+        skip, source_->size(), options.workers, options.prefetch,
+        [this](std::int64_t number, const std::stop_token& stop) { return make(number, stop); },
+        [] { use_one_intra_op_thread(); });
+  }
+
+  bool done() const { return !current_.has_value(); }
+
+  Batch& current() {
+    if (done()) throw UsageError("PinnedPrefetchLoader: this iterator's epoch has ended, or another one was begun");
+    return *current_;
+  }
+
+  void advance() {
+    current_.reset();
+    current_ = prefetch_->next();
+    if (done()) cancel();
+  }
+
+  void cancel() noexcept {
+    prefetch_->cancel();
+    current_.reset();
+  }
+
+ private:
+  Batch make(std::int64_t number, const std::stop_token& stop) const {
+    if (source_->options().workers > 0) return source_->make(order_, number, stop);
+    const SingleIntraOpThread as_in_a_worker;  // so that sums round in the same way
+    return source_->make(order_, number, stop);
+  }
+
+  const std::shared_ptr<const Source> source_;
+  const EpochOrder order_;
+  std::optional<Batch> current_;
+  std::optional<OrderedPrefetch<Batch>> prefetch_;  // last: its workers use the members above
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// What `fit` asks of a range of batches: how many there are, whether it can be gone through again, and how to begin
+// an epoch in its middle.
+#pragma once
+
+#include "looptorch/data/batch.hpp"
+
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <ranges>
+#include <type_traits>
+
+namespace looptorch::detail {
+
+template <class Range>
+using batch_t = std::remove_cvref_t<std::ranges::range_reference_t<Range>>;
+
+/// A range that shuffles by epoch, such as a loader: `begin()` after `begin_epoch(e)` gives epoch e's batches.
+template <class Range>
+concept EpochRange = requires(Range& range, std::int64_t epoch) { range.begin_epoch(epoch); };
+
+/// A range that can pass over batches without making them.
+template <class Range>
+concept SkippableRange = requires(Range& range, std::int64_t count) { range.skip(count); };
+
+/// True where `begin()` may be called again for the next epoch.
+template <class Range>
+inline constexpr bool kRepeatable = std::ranges::forward_range<Range> || EpochRange<Range>;
+
+template <class Range>
+std::optional<std::int64_t> known_size(Range& range) {
+  if constexpr (std::ranges::sized_range<Range>)
+    return static_cast<std::int64_t>(std::ranges::size(range));
+  else
+    return std::nullopt;
+}
+
+/// An iterator to the batch with index `skip` of epoch `epoch`, or the end if there are fewer.
+template <class Range>
+auto begin_at(Range& range, std::int64_t epoch, std::int64_t skip) {
+  if constexpr (EpochRange<Range>) range.begin_epoch(epoch);
+  if constexpr (SkippableRange<Range>) {
+    if (skip > 0) range.skip(skip);
+    return std::ranges::begin(range);
+  } else {
+    auto position = std::ranges::begin(range);
+    if constexpr (kRepeatable<Range>)
+      for (; skip > 0 && position != std::ranges::end(range); --skip) ++position;
+    return position;
+  }
+}
+
+/// Calls `use(batch)` with a batch on `device`: the given one if it is there, else a moved copy.
+template <class Batch, class Use>
+void with_batch_on(at::Device device, const Batch& batch, Use&& use) {
+  if (is_on(batch, device)) return use(batch);
+  Batch moved = batch;
+  move_to(moved, device);
+  use(moved);
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+// The arguments of hooks: one type a moment in the loop (fit > epoch > window > micro-batch).
+#pragma once
+
+#include "looptorch/loop/gradients.hpp"
+#include "looptorch/loop/run.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/logical_or.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace looptorch {
+
+/// Begin and end of a fit.
+struct FitContext {
+  Run& run;
+  FitStatus status = FitStatus::completed;  ///< meaningful in `on_fit_end`
+};
+
+/// Begin and end of an epoch; an epoch that `max_steps` or a stop cuts short has no end.
+struct EpochContext {
+  Run& run;
+};
+
+/// Around one forward pass and its loss.
+struct ForwardContext {
+  const Run& run;
+  bool training;  ///< false in `evaluate`
+};
+
+/// After a window: its updates are done and counted.
+struct WindowContext {
+  Run& run;
+  std::int64_t micro_batches;
+};
+
+/// Around one update of one window.
+class UpdateContext {
+ public:
+  UpdateContext(Run& run, std::size_t index, GradientScale scale, std::vector<at::Tensor>& scratch)
+      : run(run), index_(index), scale_(std::move(scale)), gradients_(scratch) {
+    gradients_.clear();
+  }
+
+  Run& run;
+
+  /// Which update this is, in the order of the Trainer's list.
+  [[nodiscard]] std::size_t index() const { return index_; }
+  [[nodiscard]] const UpdateView& view() const { return run.updates()[index_]; }
+  [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *view().optimizer; }
+
+  /// The window's gradients, complete: the pending factor is multiplied in (one pass over them) by this call.
+  [[nodiscard]] std::vector<at::Tensor>& gradients() {
+    collect();
+    scale_.flush(gradients_);
+    return gradients_;
+  }
+  /// The gradients as they lie in memory; times `pending()` they are the window's.
+  [[nodiscard]] const std::vector<at::Tensor>& raw_gradients() {
+    collect();
+    return gradients_;
+  }
+  [[nodiscard]] const GradientScale& pending() const { return scale_; }
+
+  /// Multiplies the gradients, without a pass over them if the optimizer can fold the factor in.
+  void scale_gradients(double factor) { scale_.multiply(factor); }
+  void scale_gradients(const at::Tensor& factor) { scale_.multiply(factor); }
+
+  /// Skips this update: parameters, moments and counts stay as they are.
+  void veto(bool skip = true) { skip_ |= skip; }
+  /// Skips this update where the 0-dim device tensor `found` is not zero. Optimizers that take `found_inf` decide on
+  /// the device; others cost one wait for the device.
+  void veto(const at::Tensor& found) {
+    found_ = found_.defined() ? at::logical_or(found_, found) : found.to(at::kBool);
+  }
+
+  [[nodiscard]] bool vetoed() const { return skip_; }
+  /// 0-dim bool on the device; undefined while no policy vetoes with a tensor.
+  [[nodiscard]] const at::Tensor& found_inf() const { return found_; }
+
+ private:
+  void collect() {
+    if (gradients_.empty()) detail::collect_gradients(view().parameters, gradients_);
+  }
+
+  std::size_t index_;
+  GradientScale scale_;
+  std::vector<at::Tensor>& gradients_;
+  bool skip_ = false;
+  at::Tensor found_;
+};
+
+}  // namespace looptorch

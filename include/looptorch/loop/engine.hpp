@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT
+// What a step is made of: micro-batches are differentiated, weighed and, at the window's end, turned into updates.
+// With one update micro-batches stream; with several the window's batches are kept and each update sees them all.
+#pragma once
+
+#include "looptorch/loop/batches.hpp"
+#include "looptorch/loop/parts.hpp"
+#include "looptorch/policies/accumulate.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <tuple>
+#include <type_traits>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+template <class Model, class Updates, class Stack>
+class Engine {
+ public:
+  static constexpr std::size_t kUpdates = std::tuple_size_v<Updates>;
+  static constexpr bool kStreams = kUpdates == 1;
+  /// The kept batches of a window: none where micro-batches stream.
+  template <class Batch>
+  using Kept = std::conditional_t<kStreams, NoState, std::vector<Batch>>;
+
+  Engine(Model model, Updates updates, Stack stack)
+      : model_(std::move(model)), updates_(std::move(updates)), stack_(std::move(stack)), run_(checked_module(), views()) {}
+
+  [[nodiscard]] Model& model() { return model_; }
+  [[nodiscard]] Updates& updates() { return updates_; }
+  [[nodiscard]] Stack& stack() { return stack_; }
+  [[nodiscard]] Run& run() { return run_; }
+  [[nodiscard]] const Run& run() const { return run_; }
+  /// Micro-batches of the window under way; 0 between windows.
+  [[nodiscard]] std::int64_t in_window() const { return in_window_; }
+  /// Micro-batches of the window that ended last.
+  [[nodiscard]] std::int64_t last_window() const { return last_window_; }
+
+  /// N of the listed Accumulate; a constant unless it is `Accumulate<>{n}` or switched by When.
+  [[nodiscard]] std::int64_t window_length() {
+    std::int64_t length = 1;
+    stack_.each([&](auto& slot) {
+      if constexpr (std::is_same_v<family_t<typename std::remove_reference_t<decltype(slot)>::Policy>, AccumulateFamily>)
+        if (slot.enabled()) length = slot.policy.micro_batches();
+    });
+    return length;
+  }
+
+  /// Looks again at what the optimizers train, and forgets gradients that somebody left there.
+  void prepare() {
+    stack_.check_switched();
+    for_each_index<kUpdates>([&](auto i) {
+      run_.updates_[i].parameters = all_parameters(*std::get<i>(updates_).optimizer);
+      drop_gradients(run_.updates_[i].parameters);
+    });
+    const std::vector<at::Tensor> all = model_->parameters();
+    for_each_index<kUpdates>([&](auto i) { outside_[i] = outside(all, run_.updates_[i].parameters); });
+    if (!all.empty()) run_.device_ = all.front().device();
+  }
+
+  [[nodiscard]] at::Device device() const { return run_.device(); }
+
+  /// Writes what is known of the fit's length into the run's progress.
+  template <class Plan>
+  void announce(const Plan& plan) {
+    plan.announce(run_.progress_);
+  }
+
+  void count_epoch() {
+    ++run_.progress_.epoch;
+    run_.progress_.batch = 0;
+  }
+
+  /// Takes one micro-batch; ends the window and returns true if it is the window's last.
+  template <class Batch, class Given>
+  bool feed(Kept<Batch>& kept, Given&& batch) {
+    samples_ += batch_size(std::as_const(batch));
+    if constexpr (kStreams)
+      with_batch_on(run_.device(), batch, [&](const auto& there) { differentiate<0>(there); });
+    else
+      keep(kept, std::forward<Given>(batch));
+    if (++in_window_ < window_length()) return false;
+    end_window<Batch>(kept);
+    return true;
+  }
+
+  /// Performs the updates on what the window holds and counts the step.
+  template <class Batch>
+  void end_window(Kept<Batch>& kept) {
+    bool skipped = false;
+    for_each_index<kUpdates>([&](auto i) {
+      if (!due<i>()) return;
+      if constexpr (!kStreams)
+        for (const Batch& batch : kept) differentiate<i>(batch);
+      skipped |= !apply<i>();
+    });
+    if constexpr (!kStreams) kept.clear();
+    count_step(skipped);
+  }
+
+  /// Forgets the window under way: no gradient, no batch, no weight of it remains.
+  void abandon() {
+    for_each_index<kUpdates>([&](auto i) {
+      drop_gradients(run_.updates_[i].parameters);
+      weights_[i].next_window();
+    });
+    in_window_ = samples_ = 0;
+  }
+
+  /// The objective's result on a batch, inside the policies' forward scopes.
+  template <class Objective, class Batch>
+  auto forward(Objective& objective, const Batch& batch, bool training) {
+    return stack_.in_forward_scopes(ForwardContext{run_, training}, [&] { return objective(model_, batch); });
+  }
+
+ private:
+  auto& checked_module() {
+    if (!model_) throw UsageError("the Trainer was given an empty model: a module holder made from nullptr");
+    return *model_;
+  }
+
+  std::vector<UpdateView> views() {
+    std::vector<UpdateView> views;
+    for_each_index<kUpdates>([&](auto i) {
+      auto& update = std::get<i>(updates_);
+      const std::string numbered = kStreams ? "update" : "update " + std::to_string(i + 1);
+      views.push_back({update.options.name.empty() ? numbered : update.options.name, update.optimizer.get(),
+                       all_parameters(*update.optimizer)});
+    });
+    return views;
+  }
+
+  static std::vector<at::Tensor> outside(const std::vector<at::Tensor>& all, const std::vector<at::Tensor>& trained) {
+    std::unordered_set<const void*> inside;
+    for (const at::Tensor& parameter : trained) inside.insert(parameter.unsafeGetTensorImpl());
+    std::vector<at::Tensor> rest;
+    for (const at::Tensor& parameter : all)
+      if (!inside.count(parameter.unsafeGetTensorImpl())) rest.push_back(parameter);
+    return rest;
+  }
+
+  template <class Batch, class Given>
+  void keep(std::vector<Batch>& kept, Given&& batch) {
+    kept.push_back(std::forward<Given>(batch));
+    if (!is_on(kept.back(), run_.device())) move_to(kept.back(), run_.device());
+  }
+
+  template <std::size_t I>
+  bool due() {
+    const UpdateOptions& options = std::get<I>(updates_).options;
+    return run_.progress().step % options.every == 0 && (!options.when || options.when(run_));
+  }
+
+  /// Forward and backward of update I on one micro-batch.
+  template <std::size_t I, class Batch>
+  void differentiate(const Batch& batch) {
+    FrozenScope frozen(outside_[I]);
+    const Loss loss = as_loss(forward(std::get<I>(updates_).objective, batch, /*training=*/true));
+    const at::Tensor weighed = window_length() == 1 ? weights_[I].weigh_alone(loss) : weights_[I].weigh(loss);
+    record(run_.updates_[I], loss);
+    if (!weighed.defined()) return;
+    if (!weighed.requires_grad())
+      throw UsageError(message("the loss of ", run_.updates_[I].name, " does not depend on any parameter that its optimizer "
+                               "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
+    stack_.scaled(weighed).backward();
+  }
+
+  static void record(UpdateView& view, const Loss& loss) {
+    view.loss.add(loss);
+    for (const Metric& metric : loss.metrics) view.metrics[metric.name].add(metric.value, loss.weight);
+  }
+
+  /// Lets update I move its parameters by the window's gradients; returns whether it did.
+  template <std::size_t I>
+  bool apply() {
+    UpdateView& view = run_.updates_[I];
+    WindowWeight& weight = weights_[I];
+    bool applied = false;
+    if (!weight.is_empty()) {
+      UpdateContext context(run_, I, window_length() == 1 ? GradientScale{} : weight.scale(), scratch_[I]);
+      if (const at::Tensor empty = weight.unread_empty(); empty.defined()) context.veto(empty);
+      stack_.template run<before_update_hook>(context);
+      applied = step_optimizer(*std::get<I>(updates_).optimizer, context);
+      scratch_[I].clear();
+      drop_gradients(view.parameters);
+      if (applied) ++view.applied, stack_.template run<after_update_hook>(context);
+    }
+    weight.next_window();
+    return applied;
+  }
+
+  template <class Optimizer>
+  static bool step_optimizer(Optimizer& optimizer, UpdateContext& context) {
+    if (context.vetoed()) return false;
+    const at::Tensor& found = context.found_inf();
+    if constexpr (FoldingOptimizer<Optimizer>) {
+      if (!optimizer.can_fold(context.pending())) (void)context.gradients();
+      optimizer.step(context.pending(), found);
+      return !found.defined() || !found.item<bool>();
+    } else {
+      if (found.defined() && found.item<bool>()) return false;
+      if (!context.pending().is_one()) (void)context.gradients();
+      optimizer.step();
+      return true;
+    }
+  }
+
+  void count_step(bool skipped) {
+    Progress& progress = run_.progress_;
+    ++progress.step;
+    progress.skipped += skipped;
+    progress.batch += in_window_;
+    progress.samples += std::exchange(samples_, 0);
+    last_window_ = std::exchange(in_window_, 0);
+  }
+
+  Model model_;
+  Updates updates_;
+  Stack stack_;
+  Run run_;
+  std::array<WindowWeight, kUpdates> weights_{};
+  std::array<std::vector<at::Tensor>, kUpdates> outside_{};
+  std::array<std::vector<at::Tensor>, kUpdates> scratch_{};
+  std::int64_t in_window_ = 0;
+  std::int64_t last_window_ = 0;
+  std::int64_t samples_ = 0;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// What `Trainer::evaluate` returns, and the scope that it runs in: no gradients, every module in eval mode, and
+// afterwards each module in its own mode again.
+#pragma once
+
+#include "looptorch/loop/running_mean.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// Weighted means over all batches.
+struct Evaluation {
+  double loss = 0.0;                      ///< NaN if nothing had any weight.
+  std::map<std::string, double> metrics;  ///< By the names that the callable gave.
+  double weight = 0.0;                    ///< Tokens, frames or examples in all.
+  std::int64_t batches = 0;
+};
+
+namespace detail {
+
+/// What an evaluation's callable may return: a loss, a 0-dim tensor or a number.
+template <class T>
+concept MeasureLike = LossLike<T> || std::is_arithmetic_v<std::remove_cvref_t<T>>;
+
+inline Loss as_measure(Loss loss) { return as_loss(std::move(loss)); }
+inline Loss as_measure(at::Tensor value) { return as_loss(std::move(value)); }
+template <class Number>
+  requires std::is_arithmetic_v<Number>
+Quantity as_measure(Number number) {
+  return number;
+}
+
+/// Sums up on the device; reads back once.
+class EvaluationSums {
+ public:
+  void add(const Loss& loss) {
+    loss_.add(loss);
+    for (const Metric& metric : loss.metrics) metrics_[metric.name].add(metric.value, loss.weight);
+    ++batches_;
+  }
+  void add(const Quantity& number) {
+    loss_.add(number, 1.0);
+    ++batches_;
+  }
+
+  [[nodiscard]] Evaluation read() const {
+    const WeightedSum totals = loss_.totals();
+    Evaluation result{totals.mean(), {}, totals.weight, batches_};
+    for (const auto& [name, mean] : metrics_) result.metrics[name] = mean.mean();
+    return result;
+  }
+
+ private:
+  RunningMean loss_;
+  std::map<std::string, RunningMean> metrics_;
+  std::int64_t batches_ = 0;
+};
+
+/// Eval mode for a module and all its descendants; restores each one's own mode.
+template <class Module>
+class EvalScope {
+ public:
+  explicit EvalScope(Module& module) {
+    for (const auto& each : module.modules()) modes_.emplace_back(each, each->is_training());
+    module.eval();
+  }
+  // Parents come before their children, so that a child's own mode has the last word.
+  ~EvalScope() {
+    for (const auto& [module, training] : modes_)
+      if (module->is_training() != training) module->train(training);
+  }
+  EvalScope(const EvalScope&) = delete;
+  EvalScope& operator=(const EvalScope&) = delete;
+
+ private:
+  using Handle = typename std::remove_cvref_t<decltype(std::declval<Module&>().modules())>::value_type;
+  std::vector<std::pair<Handle, bool>> modes_;
+};
+
+}  // namespace detail
+}  // namespace looptorch

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// The gradients of one update: what multiplies them before they reach the optimizer, and who may receive any.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// A factor that all gradients still have to be multiplied by. It is carried along, as a number and a 0-dim device
+/// tensor, so that averaging, unscaling and clipping cost one pass over the gradients, or none in a fused optimizer.
+class GradientScale {
+ public:
+  void multiply(double factor) { number_ *= factor; }
+  void multiply(const at::Tensor& factor) { tensor_ = tensor_.defined() ? tensor_ * factor : factor; }
+
+  [[nodiscard]] bool is_one() const { return number_ == 1.0 && !tensor_.defined(); }
+  [[nodiscard]] double number() const { return number_; }
+  /// 0-dim; undefined while only numbers have been multiplied in.
+  [[nodiscard]] const at::Tensor& tensor() const { return tensor_; }
+
+  /// The factor applied to a value that is linear in the gradients, such as their norm.
+  [[nodiscard]] at::Tensor apply(at::Tensor value) const {
+    if (number_ != 1.0) value = value * number_;
+    return tensor_.defined() ? value * tensor_ : value;
+  }
+
+  /// Multiplies the gradients in place and is one afterwards.
+  void flush(std::vector<at::Tensor>& gradients) {
+    if (!gradients.empty() && tensor_.defined())
+      at::_foreach_mul_(gradients, apply(at::scalar_tensor(1.0, tensor_.options())));
+    else if (!gradients.empty() && number_ != 1.0)
+      at::_foreach_mul_(gradients, number_);
+    *this = GradientScale{};
+  }
+
+  /// One over the factor as a 0-dim fp32 tensor on `device`: what LibTorch's fused optimizers divide gradients by.
+  [[nodiscard]] at::Tensor reciprocal(at::Device device) const {
+    auto options = at::TensorOptions(at::kFloat).device(device);
+    if (!tensor_.defined()) return at::scalar_tensor(1.0 / number_, options);
+    return (tensor_.to(at::kDouble) * number_).reciprocal().to(options);
+  }
+
+ private:
+  double number_ = 1.0;
+  at::Tensor tensor_;
+};
+
+namespace detail {
+
+/// The gradients that exist, as handles that share their storage.
+inline void collect_gradients(const std::vector<at::Tensor>& parameters, std::vector<at::Tensor>& gradients) {
+  gradients.clear();
+  for (const at::Tensor& parameter : parameters)
+    if (const at::Tensor& gradient = parameter.grad(); gradient.defined()) gradients.push_back(gradient);
+}
+
+inline void drop_gradients(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) parameter.mutable_grad() = at::Tensor();
+}
+
+/// Keeps parameters from receiving gradients while it lives; restores exactly the flags it changed.
+class FrozenScope {
+ public:
+  explicit FrozenScope(const std::vector<at::Tensor>& parameters) {
+    for (const at::Tensor& parameter : parameters)
+      if (parameter.requires_grad()) frozen_.push_back(parameter), parameter.set_requires_grad(false);
+  }
+  ~FrozenScope() {
+    for (const at::Tensor& parameter : frozen_) parameter.set_requires_grad(true);
+  }
+  FrozenScope(const FrozenScope&) = delete;
+  FrozenScope& operator=(const FrozenScope&) = delete;
+
+ private:
+  std::vector<at::Tensor> frozen_;
+};
+
+}  // namespace detail
+}  // namespace looptorch

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// Which hooks a policy has, found at compile time. A hook is an optional const member function with one exact
+// signature; a member that has a hook's name and is anything else is an error, since it would never run.
+//
+//   void on_fit_begin(FitContext&) const             void on_fit_end(FitContext&) const
+//   void on_epoch_begin(EpochContext&) const         void on_epoch_end(EpochContext&) const
+//   Guard forward_scope(const ForwardContext&) const at::Tensor scale_loss(const at::Tensor& loss) const
+//   void before_update(UpdateContext&) const         void after_update(UpdateContext&) const
+//   void on_window_end(WindowContext&) const
+//
+// A policy with a nested type `State` takes `State&` as a further last parameter in each of its hooks.
+#pragma once
+
+#include "looptorch/loop/context.hpp"
+#include "looptorch/loop/phase.hpp"
+
+#include <concepts>
+#include <type_traits>
+
+namespace looptorch::detail {
+
+template <class P>
+concept HasState = requires { typename P::State; } && std::default_initializable<typename P::State>;
+
+struct NoState {};
+template <class P>
+struct StateOf {
+  using type = NoState;
+};
+template <HasState P>
+struct StateOf<P> {
+  using type = typename P::State;
+};
+template <class P>
+using state_t = typename StateOf<P>::type;
+
+/// True when Member is a const member function of P that takes Arg (and State& where P has a State) and returns
+/// something that Returns accepts.
+template <class P, class Member, class Arg, template <class> class Returns>
+inline constexpr bool has_signature = false;
+template <class P, class Base, class R, class Arg, template <class> class Returns>
+inline constexpr bool has_signature<P, R (Base::*)(Arg) const, Arg, Returns> = !HasState<P> && Returns<R>::value;
+template <class P, class Base, class R, class Arg, template <class> class Returns>
+inline constexpr bool has_signature<P, R (Base::*)(Arg) const noexcept, Arg, Returns> =
+    !HasState<P> && Returns<R>::value;
+template <class P, class Base, class R, class Arg, class State, template <class> class Returns>
+inline constexpr bool has_signature<P, R (Base::*)(Arg, State&) const, Arg, Returns> =
+    std::is_same_v<state_t<P>, State> && Returns<R>::value;
+template <class P, class Base, class R, class Arg, class State, template <class> class Returns>
+inline constexpr bool has_signature<P, R (Base::*)(Arg, State&) const noexcept, Arg, Returns> =
+    std::is_same_v<state_t<P>, State> && Returns<R>::value;
+
+template <class R>
+using returns_nothing = std::is_void<R>;
+template <class R>
+using returns_guard = std::negation<std::is_void<R>>;
+template <class R>
+using returns_tensor = std::is_same<R, at::Tensor>;
+
+// One struct a hook, since a member's name cannot be a template argument.
+//   named: P or a base of P has a member of that name, whatever its access.
+//   valid: it is public, not overloaded, and of the hook's signature.
+#define LOOPTORCH_DETAIL_HOOK(hook, Arg, Returns)                                                    \
+  struct hook##_hook {                                                                               \
+    struct Names {                                                                                   \
+      int hook;                                                                                      \
+    };                                                                                               \
+    template <class P>                                                                               \
+    struct Both : P, Names {};                                                                       \
+    template <class P>                                                                               \
+    static constexpr bool reachable = requires { &P::hook; };                                        \
+    template <class P>                                                                               \
+    static constexpr bool named() {                                                                  \
+      if constexpr (std::is_final_v<P> || !std::is_class_v<P>)                                       \
+        return reachable<P>;                                                                         \
+      else                                                                                           \
+        return !requires { &Both<P>::hook; };                                                        \
+    }                                                                                                \
+    template <class P>                                                                               \
+    static constexpr bool valid() {                                                                  \
+      if constexpr (reachable<P>)                                                                    \
+        return has_signature<P, decltype(&P::hook), Arg, Returns>;                                   \
+      else                                                                                           \
+        return false;                                                                                \
+    }                                                                                                \
+    template <class P, class... Args>                                                                \
+    static decltype(auto) call(const P& policy, state_t<P>& state, Args&&... args) {                 \
+      if constexpr (HasState<P>)                                                                     \
+        return policy.hook(args..., state);                                                          \
+      else                                                                                           \
+        return policy.hook(args...);                                                                 \
+    }                                                                                                \
+  }
+
+LOOPTORCH_DETAIL_HOOK(on_fit_begin, FitContext&, returns_nothing);
+LOOPTORCH_DETAIL_HOOK(on_fit_end, FitContext&, returns_nothing);
+LOOPTORCH_DETAIL_HOOK(on_epoch_begin, EpochContext&, returns_nothing);
+LOOPTORCH_DETAIL_HOOK(on_epoch_end, EpochContext&, returns_nothing);
+LOOPTORCH_DETAIL_HOOK(forward_scope, const ForwardContext&, returns_guard);
+LOOPTORCH_DETAIL_HOOK(scale_loss, const at::Tensor&, returns_tensor);
+LOOPTORCH_DETAIL_HOOK(before_update, UpdateContext&, returns_nothing);
+LOOPTORCH_DETAIL_HOOK(after_update, UpdateContext&, returns_nothing);
+LOOPTORCH_DETAIL_HOOK(on_window_end, WindowContext&, returns_nothing);
+
+#undef LOOPTORCH_DETAIL_HOOK
+
+/// A member that has a hook's name and would never run.
+template <class Hook, class P>
+inline constexpr bool near_miss = Hook::template named<P>() && !Hook::template valid<P>();
+
+template <class P, class... Hooks>
+inline constexpr bool has_any_hook = (Hooks::template valid<P>() || ...);
+
+template <class P>
+concept HasHook = has_any_hook<P, on_fit_begin_hook, on_fit_end_hook, on_epoch_begin_hook, on_epoch_end_hook,
+                               forward_scope_hook, scale_loss_hook, before_update_hook, after_update_hook,
+                               on_window_end_hook>;
+
+template <class P>
+constexpr Phase phase_of() {
+  if constexpr (requires { { P::phase } -> std::convertible_to<Phase>; })
+    return P::phase;
+  else
+    return Phase::observe;
+}
+
+}  // namespace looptorch::detail

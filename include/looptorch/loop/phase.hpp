@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// The order of policies within a hook. It is a property of each policy, so that the order in which a user lists
+// policies never matters.
+#pragma once
+
+#include <string_view>
+
+namespace looptorch {
+
+/// The stations of a window's end, in order. A policy names its own by `static constexpr Phase phase`; without one it
+/// observes. Policies of one phase run in the order of their type names.
+enum class Phase {
+  unscale,   ///< gradients become true gradients (loss scaling is undone)
+  clip,      ///< gradients are changed or measured
+  update,    ///< the optimizer moves the parameters
+  schedule,  ///< hyper-parameters for the next update
+  average,   ///< averages of the new parameters
+  observe,   ///< reports, caches, snapshots: nothing that training depends on
+};
+
+/// A phase as a type, for `On`.
+template <Phase P>
+struct PhaseConstant {
+  static constexpr Phase value = P;
+};
+
+inline constexpr PhaseConstant<Phase::unscale> kUnscale;
+inline constexpr PhaseConstant<Phase::clip> kClip;
+inline constexpr PhaseConstant<Phase::update> kUpdate;
+inline constexpr PhaseConstant<Phase::schedule> kSchedule;
+inline constexpr PhaseConstant<Phase::average> kAverage;
+inline constexpr PhaseConstant<Phase::observe> kObserve;
+
+namespace detail {
+
+/// The compiler's spelling of T: stable within one compiler, which is all that breaking ties needs.
+template <class T>
+constexpr std::string_view spelled_type() {
+  return __PRETTY_FUNCTION__;
+}
+
+/// T's name as a user reads it in a message.
+template <class T>
+constexpr std::string_view type_name() {
+  constexpr std::string_view spelled = spelled_type<T>();
+  constexpr auto begin = spelled.find("T = ") + 4;
+  constexpr auto end = spelled.find_first_of(";]", begin);
+  return spelled.substr(begin, end - begin);
+}
+
+}  // namespace detail
+}  // namespace looptorch

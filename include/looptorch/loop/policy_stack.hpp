@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+// The policies of one Trainer with their per-run states: sorted, checked and called at compile time. A hook that no
+// policy has compiles to nothing; a call of one that some have is a sequence of direct calls.
+#pragma once
+
+#include "looptorch/loop/hooks.hpp"
+#include "looptorch/loop/rules.hpp"
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch {
+
+/// Lists `policy` only if `flag` is true when fit begins: the run-time switch for what is otherwise a type. A policy
+/// that is switched off runs no hook.
+template <class Policy>
+struct When {
+  bool flag;
+  Policy policy;
+};
+template <class Policy>
+When(bool, Policy) -> When<Policy>;
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_when = false;
+template <class P>
+inline constexpr bool is_when<When<P>> = true;
+
+template <class T>
+struct Unwrapped {
+  using type = T;
+};
+template <class P>
+struct Unwrapped<When<P>> {
+  using type = P;
+};
+template <class T>
+using unwrapped_t = typename Unwrapped<T>::type;
+
+/// A policy, its state, and whether it is switched on: for a policy without `When` a constant.
+template <class Listed>
+struct Slot {
+  using Policy = Listed;
+  explicit Slot(Listed listed) : policy(std::move(listed)) {}
+  static constexpr bool enabled() { return true; }
+  Policy policy;
+  [[no_unique_address]] state_t<Policy> state{};
+};
+template <class P>
+struct Slot<When<P>> {
+  using Policy = P;
+  explicit Slot(When<P> when) : policy(std::move(when.policy)), flag(when.flag) {}
+  bool enabled() const { return flag; }
+  Policy policy;
+  [[no_unique_address]] state_t<P> state{};
+  bool flag;
+};
+
+/// Lets std::optional hold what a function returns even if it can be neither moved nor copied.
+template <class F>
+struct Elide {
+  F f;
+  operator decltype(std::declval<F&>()())() { return f(); }
+};
+
+/// Calls `visit(constant)` for 0, 1, ..., N - 1 as compile-time constants.
+template <std::size_t N, class Visit>
+constexpr void for_each_index([[maybe_unused]] Visit&& visit) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (visit(std::integral_constant<std::size_t, I>{}), ...);
+  }(std::make_index_sequence<N>{});
+}
+
+/// Indices of the policies in the order in which their hooks run: by phase, then by type name.
+template <class... P>
+constexpr std::array<std::size_t, sizeof...(P)> running_order() {
+  constexpr std::size_t n = sizeof...(P);
+  const std::array<Phase, n> phases{phase_of<P>()...};
+  const std::array<std::string_view, n> names{type_name<P>()...};
+  std::array<std::size_t, n> order{};
+  for (std::size_t i = 0; i < n; ++i) {
+    std::size_t at = i;
+    for (; at > 0; --at) {
+      const std::size_t before = order[at - 1];
+      if (phases[before] < phases[i] || (phases[before] == phases[i] && names[before] <= names[i])) break;
+      order[at] = before;
+    }
+    order[at] = i;
+  }
+  return order;
+}
+
+template <class... Listed>
+class PolicyStack {
+ public:
+  explicit PolicyStack(Listed... listed) : slots_(Slot<Listed>(std::move(listed))...) {}
+
+  static constexpr std::size_t size() { return sizeof...(Listed); }
+
+  /// Calls `Hook` of each policy that is switched on and has it, in running order.
+  template <class Hook, class Context>
+  void run(Context&& context) {
+    each([&](auto& slot) {
+      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (Hook::template valid<P>())
+        if (slot.enabled()) Hook::call(slot.policy, slot.state, context);
+    });
+  }
+
+  /// Calls `visit(slot)` for each policy in running order, switched on or not.
+  template <class Visit>
+  void each(Visit&& visit) {
+    each_from(visit, std::make_index_sequence<size()>{});
+  }
+
+  /// Runs `body` inside the forward scopes of all policies, the first in running order outermost.
+  template <class Body>
+  decltype(auto) in_forward_scopes(const ForwardContext& context, Body&& body) {
+    return nest<0>(context, body);
+  }
+
+  /// The loss as the policies want it differentiated.
+  at::Tensor scaled(at::Tensor loss) {
+    each([&](auto& slot) {
+      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (scale_loss_hook::valid<P>())
+        if (slot.enabled()) loss = scale_loss_hook::call(slot.policy, slot.state, loss);
+    });
+    return loss;
+  }
+
+  /// True when some listed policy has `Hook`, so that what only the hook needs can be left out.
+  template <class Hook>
+  static constexpr bool has = (Hook::template valid<unwrapped_t<Listed>>() || ...);
+
+  /// The slot of policy P, listed as such or within When.
+  template <class P>
+  auto& slot() {
+    constexpr std::size_t i = index_of<P>();
+    static_assert(i < size(), "looptorch: policy<P>() names a policy that this Trainer does not list. See docs/errors.md#not-listed");
+    return std::get<i>(slots_);
+  }
+
+  /// Throws PolicyConflict where two policies that are switched on must not stand together.
+  void check_switched() {
+    pairs([&](auto& a, auto& b) {
+      using A = typename std::remove_reference_t<decltype(a)>::Policy;
+      using B = typename std::remove_reference_t<decltype(b)>::Policy;
+      if (a.enabled() && b.enabled())
+        if (const auto sentence = conflict_sentence<A, B>(); !sentence.empty()) throw PolicyConflict(sentence);
+    });
+  }
+
+ private:
+  static constexpr auto kOrder = running_order<unwrapped_t<Listed>...>();
+
+  template <class Visit, std::size_t... I>
+  void each_from(Visit& visit, std::index_sequence<I...>) {
+    (visit(std::get<kOrder[I]>(slots_)), ...);
+  }
+
+  template <std::size_t I, class Body>
+  decltype(auto) nest(const ForwardContext& context, Body& body) {
+    if constexpr (I == size()) {
+      return body();
+    } else {
+      auto& slot = std::get<kOrder[I]>(slots_);
+      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (forward_scope_hook::valid<P>()) {
+        const auto enter = [&] { return forward_scope_hook::call(slot.policy, slot.state, context); };
+        std::optional<decltype(enter())> scope;
+        if (slot.enabled()) scope.emplace(Elide<decltype(enter)>{enter});
+        return nest<I + 1>(context, body);
+      } else {
+        return nest<I + 1>(context, body);
+      }
+    }
+  }
+
+  template <class P>
+  static constexpr std::size_t index_of() {
+    constexpr std::array<bool, size() + 1> is{std::is_same_v<unwrapped_t<Listed>, P>..., true};
+    std::size_t i = 0;
+    while (!is[i]) ++i;
+    return i;
+  }
+
+  template <class Visit>
+  void pairs(Visit&& visit) {
+    for_each_index<size()>([&](auto i) {
+      for_each_index<size()>([&](auto j) {
+        if constexpr (i < j) visit(std::get<i>(slots_), std::get<j>(slots_));
+      });
+    });
+  }
+
+  std::tuple<Slot<Listed>...> slots_;
+};
+
+/// The checks of every two policies that are both listed without When; conflicts of others are found by fit.
+template <class A, class B>
+constexpr std::size_t check_pair() {
+  if constexpr (is_when<A> || is_when<B>)
+    return 1;
+  else
+    return sizeof(CheckPair<A, B>);
+}
+
+}  // namespace detail
+}  // namespace looptorch

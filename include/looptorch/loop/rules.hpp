@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+// Which policies may stand together. A policy declares what it excludes, with a reason and a remedy, as data; the
+// Trainer turns a breach into a compile-time error, or, where a policy is switched at run time (`When`), into the
+// same sentence at the beginning of fit.
+#pragma once
+
+#include "looptorch/error.hpp"
+#include "looptorch/loop/hooks.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace looptorch {
+
+/// Two listed policies that must not stand together, found when fit begins.
+struct PolicyConflict : UsageError {
+  using UsageError::UsageError;
+};
+
+/// A string that can be a template argument.
+template <std::size_t N>
+struct FixedString {
+  constexpr FixedString(const char (&text)[N]) { std::copy_n(text, N, characters); }
+  [[nodiscard]] constexpr std::string_view view() const { return {characters, N - 1}; }
+  char characters[N]{};
+};
+
+/// "I cannot stand beside a policy of Other's family, because Reason; Remedy."
+template <class Other, FixedString Reason, FixedString Remedy>
+struct Excludes {
+  using other = Other;
+  static constexpr std::string_view reason = Reason.view();
+  static constexpr std::string_view remedy = Remedy.view();
+};
+
+/// A policy's declaration: `using excludes = looptorch::ExclusionList<Excludes<...>, ...>;`
+template <class... Exclusions>
+struct ExclusionList {};
+
+/// Why two policies exclude each other.
+struct Exclusion {
+  std::string_view reason;
+  std::string_view remedy;
+};
+
+namespace detail {
+
+template <class P>
+struct FamilyOf {
+  using type = P;
+};
+template <class P>
+  requires requires { typename P::family; }
+struct FamilyOf<P> {
+  using type = typename P::family;
+};
+/// Policies of one family are variants of one thing: only one of them may be listed.
+template <class P>
+using family_t = typename FamilyOf<P>::type;
+
+template <class P>
+constexpr bool repeatable() {
+  if constexpr (requires { { P::repeatable } -> std::convertible_to<bool>; })
+    return P::repeatable;
+  else
+    return false;
+}
+
+template <class A, class B>
+inline constexpr bool same_family = std::is_same_v<family_t<A>, family_t<B>> && !repeatable<A>();
+
+/// The first of A's exclusions that names B's family; void if none does.
+template <class B, class List>
+struct Match {
+  using type = void;
+};
+template <class B, class E, class... Rest>
+struct Match<B, ExclusionList<E, Rest...>>
+    : std::conditional_t<std::is_same_v<family_t<typename E::other>, family_t<B>>, std::type_identity<E>,
+                         Match<B, ExclusionList<Rest...>>> {};
+
+template <class A>
+struct ExclusionsOf {
+  using type = ExclusionList<>;
+};
+template <class A>
+  requires requires { typename A::excludes; }
+struct ExclusionsOf<A> {
+  using type = typename A::excludes;
+};
+
+template <class A, class B>
+using declared_exclusion_t = typename Match<B, typename ExclusionsOf<A>::type>::type;
+
+template <class A, class B>
+constexpr std::optional<Exclusion> declared_exclusion() {
+  using E = declared_exclusion_t<A, B>;
+  if constexpr (std::is_void_v<E>)
+    return std::nullopt;
+  else
+    return Exclusion{E::reason, E::remedy};
+}
+
+}  // namespace detail
+
+/// The exclusion that A or B declares against the other, if any. Used by the Trainer and by documentation.
+template <class A, class B>
+[[nodiscard]] constexpr std::optional<Exclusion> exclusion_between() {
+  const auto by_a = detail::declared_exclusion<A, B>();
+  return by_a ? by_a : detail::declared_exclusion<B, A>();
+}
+
+namespace detail {
+
+/// The checks of one listed policy, each with its own sentence; instantiated in the Trainer's class body.
+template <class P>
+struct CheckPolicy {
+  static_assert(std::is_class_v<P> && !std::is_pointer_v<P>,
+                "looptorch: a policy is listed that is a pointer, a reference or no class. List a value, such as "
+                "Accumulate<4>{}. See docs/errors.md#not-a-policy");
+  static_assert(HasHook<P> || requires { P::is_policy; } || !std::is_class_v<P>,
+                "looptorch: a type is listed that has no hook, so it is no policy. Give it a hook such as `void "
+                "on_window_end(WindowContext&) const`. See docs/errors.md#not-a-policy");
+  static_assert(!near_miss<on_fit_begin_hook, P>,
+                "looptorch: on_fit_begin would never run. Make it one public `void on_fit_begin(FitContext&) const`, with "
+                "`State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<on_fit_end_hook, P>,
+                "looptorch: on_fit_end would never run. Make it one public `void on_fit_end(FitContext&) const`, with "
+                "`State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<on_epoch_begin_hook, P>,
+                "looptorch: on_epoch_begin would never run. Make it one public `void on_epoch_begin(EpochContext&) "
+                "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<on_epoch_end_hook, P>,
+                "looptorch: on_epoch_end would never run. Make it one public `void on_epoch_end(EpochContext&) const`, "
+                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<forward_scope_hook, P>,
+                "looptorch: forward_scope would never run. Make it one public `Guard forward_scope(const "
+                "ForwardContext&) const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<scale_loss_hook, P>,
+                "looptorch: scale_loss would never run. Make it one public `at::Tensor scale_loss(const at::Tensor&) "
+                "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<before_update_hook, P>,
+                "looptorch: before_update would never run. Make it one public `void before_update(UpdateContext&) const`, "
+                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<after_update_hook, P>,
+                "looptorch: after_update would never run. Make it one public `void after_update(UpdateContext&) const`, "
+                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<on_window_end_hook, P>,
+                "looptorch: on_window_end would never run. Make it one public `void on_window_end(WindowContext&) const`, "
+                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+};
+
+template <class A, class B, class Exclusion>
+struct Excluded {
+  static_assert(std::is_void_v<Exclusion>,
+                "looptorch: a listed policy excludes another one; the instantiation line beside this one names both, the "
+                "reason and the remedy. See docs/errors.md#excluded");
+};
+
+/// The checks of two policies that are both listed without `When`.
+template <class A, class B>
+struct CheckPair {
+  static_assert(!same_family<A, B>,
+                "looptorch: two policies of one family are listed. Keep one of them, or switch them by When{flag, "
+                "policy}. See docs/errors.md#one-of-a-family");
+  static_assert(sizeof(Excluded<A, B, declared_exclusion_t<A, B>>) + sizeof(Excluded<B, A, declared_exclusion_t<B, A>>));
+};
+
+/// What CheckPair says, at run time; empty where A and B go together.
+template <class A, class B>
+std::string conflict_sentence() {
+  std::string names = std::string(type_name<A>()) + " and " + std::string(type_name<B>());
+  if (same_family<A, B>)
+    return "looptorch: two policies of one family are listed: " + names +
+           ". Keep one of them, or switch them by When{flag, policy}. See docs/errors.md#one-of-a-family";
+  if (const auto exclusion = exclusion_between<A, B>())
+    return "looptorch: " + names + " exclude each other: " + std::string(exclusion->reason) + ". " +
+           std::string(exclusion->remedy) + ". See docs/errors.md#excluded";
+  return {};
+}
+
+}  // namespace detail
+}  // namespace looptorch

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// A weighted mean that stays on its device until somebody looks. Adding costs one small kernel and never waits.
+#pragma once
+
+#include "looptorch/loop/loss.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+
+namespace looptorch {
+
+/// A sum and its weight, read back from the device.
+struct WeightedSum {
+  double sum = 0.0;
+  double weight = 0.0;
+
+  /// NaN while nothing has any weight.
+  [[nodiscard]] double mean() const {
+    return weight > 0 ? sum / weight : std::numeric_limits<double>::quiet_NaN();
+  }
+};
+
+/// Accumulates `value` times `weight` in double precision on the value's device.
+class RunningMean {
+ public:
+  /// Adds a 0-dim mean over `weight` things. A known weight of 0 adds nothing, NaN or not.
+  void add(const at::Tensor& value, const Quantity& weight) {
+    if (weight.is_known() && weight.number() == 0) return;
+    at::NoGradGuard no_grad;
+    if (weight.is_known())
+      total(value).add_(value, weight.number());
+    else
+      total(value).add_(value.detach().reshape({}) * weight.tensor());
+    add_weight(weight);
+  }
+
+  /// Adds a 0-dim sum over `weight` things.
+  void add_sum(const at::Tensor& sum, const Quantity& weight) {
+    at::NoGradGuard no_grad;
+    total(sum).add_(sum);
+    add_weight(weight);
+  }
+
+  void add(const Loss& loss) {
+    loss.value.defined() ? add(loss.value, loss.weight) : add_sum(loss.sum, loss.weight);
+  }
+
+  void add(const Quantity& value, const Quantity& weight) {
+    if (!value.is_known()) return add(value.tensor(), weight);
+    if (weight.is_known())
+      known_sum_ += weight.number() == 0 ? 0.0 : value.number() * weight.number();
+    else
+      add_sum(weight.tensor() * value.number(), 0.0);
+    add_weight(weight);
+  }
+
+  /// Reads sum and weight back: waits for the device.
+  [[nodiscard]] WeightedSum totals() const {
+    return {known_sum_ + read(sum_), known_weight_ + read(weight_)};
+  }
+
+  /// Reads the mean back: waits for the device.
+  [[nodiscard]] double mean() const { return totals().mean(); }
+
+  void reset() { *this = RunningMean{}; }
+
+ private:
+  static double read(const at::Tensor& tensor) { return tensor.defined() ? tensor.item<double>() : 0.0; }
+
+  at::Tensor& total(const at::Tensor& like) {
+    if (!sum_.defined()) sum_ = at::zeros(like.sizes(), like.options().dtype(at::kDouble).requires_grad(false));
+    return sum_;
+  }
+
+  void add_weight(const Quantity& weight) {
+    if (weight.is_known())
+      known_weight_ += weight.number();
+    else
+      weight_ = weight_.defined() ? weight_ + weight.tensor() : weight.tensor().to(at::kDouble);
+  }
+
+  at::Tensor sum_;
+  at::Tensor weight_;
+  double known_sum_ = 0.0;
+  double known_weight_ = 0.0;
+};
+
+}  // namespace looptorch

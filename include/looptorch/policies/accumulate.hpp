@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Gradient accumulation: one step learns from N micro-batches as if they were one batch N times as large, also where
+// they differ in weight and where the last window of an epoch is shorter. Costs memory for one micro-batch only. N = 1
+// compiles to nothing. Use it when the batch you want does not fit.
+#pragma once
+
+#include "looptorch/error.hpp"
+
+#include <cstdint>
+#include <limits>
+
+namespace looptorch {
+
+/// What `Accumulate<4>` and `Accumulate<>{4}` have in common: only one of them may be listed.
+struct AccumulateFamily {};
+
+namespace detail {
+inline constexpr std::int64_t kAtRunTime = std::numeric_limits<std::int64_t>::min();
+}
+
+/// N micro-batches a window, N known to the compiler: `Accumulate<16>{}`.
+template <std::int64_t N = detail::kAtRunTime>
+struct Accumulate {
+  static_assert(N >= 1, "looptorch: Accumulate<N> needs N >= 1 micro-batches a window. Use Accumulate<1> for no accumulation. "
+                        "See docs/errors.md#accumulate");
+  using family = AccumulateFamily;
+  static constexpr bool is_policy = true;
+  static constexpr std::int64_t micro_batches() { return N; }
+};
+
+/// The same with N known when the program runs: `Accumulate<>{n}`. Throws UsageError for n below 1.
+template <>
+struct Accumulate<detail::kAtRunTime> {
+  explicit Accumulate(std::int64_t n) : n_(n) {
+    if (n < 1) throw UsageError(detail::message("Accumulate<>{n} needs at least 1 micro-batch a window, got ", n));
+  }
+  using family = AccumulateFamily;
+  static constexpr bool is_policy = true;
+  std::int64_t micro_batches() const { return n_; }
+
+ private:
+  std::int64_t n_;
+};
+
+}  // namespace looptorch

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// Empties the caching allocator every K steps, between windows only. It helps when inputs of ever new sizes fragment
+// the cache, or when another process needs the memory; it costs a wait for the device and fresh allocations after it.
+// PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the better remedy for fragmentation alone.
+#pragma once
+
+#include "looptorch/error.hpp"
+#include "looptorch/loop/context.hpp"
+#include "looptorch/memory/empty_cache.hpp"
+
+#include <cstdint>
+#include <limits>
+
+namespace looptorch {
+
+/// What `CacheFlushEvery<50>` and `CacheFlushEvery<>{50}` have in common: only one of them may be listed.
+struct CacheFlushFamily {};
+
+namespace detail {
+inline constexpr std::int64_t kPeriodAtRunTime = std::numeric_limits<std::int64_t>::min();
+
+struct CacheFlushState {
+  std::int64_t flushes = 0;
+  std::int64_t freed_bytes = 0;  ///< Given back to the driver over the run; 0 on a CPU.
+
+  void flush_if_due(const Run& run, std::int64_t period) {
+    if (run.progress().step % period != 0) return;
+    freed_bytes += empty_cache(run.device());
+    ++flushes;
+  }
+};
+}  // namespace detail
+
+/// Empties the cache after every K-th step. Training is bit-identical with and without it.
+template <std::int64_t K = detail::kPeriodAtRunTime>
+struct CacheFlushEvery {
+  static_assert(K >= 1, "looptorch: CacheFlushEvery<K> needs K >= 1 steps between flushes. Leave the policy out for none. "
+                        "See docs/errors.md#cache-flush-every");
+  using family = CacheFlushFamily;
+  using State = detail::CacheFlushState;
+
+  void on_window_end(WindowContext& window, State& state) const { state.flush_if_due(window.run, K); }
+};
+
+/// The same with K known when the program runs: `CacheFlushEvery<>{k}`. Throws UsageError for k below 1.
+template <>
+struct CacheFlushEvery<detail::kPeriodAtRunTime> {
+  explicit CacheFlushEvery(std::int64_t steps) : steps_(steps) {
+    if (steps < 1) throw UsageError(detail::message("CacheFlushEvery<>{k} needs at least 1 step between flushes, got ", steps));
+  }
+  using family = CacheFlushFamily;
+  using State = detail::CacheFlushState;
+
+  void on_window_end(WindowContext& window, State& state) const { state.flush_if_due(window.run, steps_); }
+
+ private:
+  std::int64_t steps_;
+};
+
+}  // namespace looptorch

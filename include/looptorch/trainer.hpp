@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT
+// The training loop: fit > epoch > window > micro-batch. A run is a type, `Trainer<Model, Updates..., Policies...>`,
+// composed, checked and stripped of what is absent by the compiler. This header is all that most users include.
+#pragma once
+
+#include "looptorch/loop/batches.hpp"
+#include "looptorch/loop/checks.hpp"
+#include "looptorch/loop/engine.hpp"
+#include "looptorch/loop/evaluation.hpp"
+#include "looptorch/loop/fit.hpp"
+#include "looptorch/loop/parts.hpp"
+#include "looptorch/policies.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <any>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ranges>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// Trains `Model` (a ModuleHolder or a shared pointer to a module) by one or several `Update`s under policies.
+///
+///   Trainer trainer(net, optimizer, objective, Accumulate<16>{}, ClipGradNorm{1.0});
+///   Trainer adversarial(gan, Update{optimizer_d, loss_d}, Update{optimizer_g, loss_g});
+///
+/// An objective is called as `objective(Model&, const Batch&)` and returns a `Loss` or a 0-dim tensor. With several
+/// updates each window's batches are kept and each update in turn sees them all; while one runs, parameters outside
+/// it receive no gradient. The order in which parts are listed matters among updates only.
+template <class Model, class... Parts>
+class Trainer {
+  static_assert((sizeof(detail::CheckPart<Parts>) && ...));
+  static_assert(sizeof(detail::CheckPairs<Parts...>) > 0);
+  static_assert((detail::is_update<Parts> || ...),
+                "looptorch: a Trainer needs an update: an optimizer with an objective. List Update{optimizer, objective}. "
+                "See docs/errors.md#no-update");
+
+ public:
+  Trainer(std::type_identity_t<Model> model, Parts... parts)
+      : engine_(std::move(model), std::tuple_cat(detail::as_update(parts)...),
+                detail::make_stack<Stack>(std::tuple_cat(detail::as_policy(std::move(parts))...))) {}
+
+  template <class Optimizer, class Objective, class... Policies>
+    requires std::same_as<Trainer, Trainer<Model, Update<Optimizer, Objective>, Policies...>>
+  Trainer(std::type_identity_t<Model> model, Optimizer& optimizer, Objective objective, Policies... policies)
+      : Trainer(std::move(model), Update<Optimizer, Objective>(optimizer, std::move(objective)), std::move(policies)...) {}
+
+  template <class Optimizer, class Objective, class... Policies>
+    requires std::same_as<Trainer, Trainer<Model, Update<Optimizer, Objective>, Policies...>>
+  Trainer(std::type_identity_t<Model> model, std::shared_ptr<Optimizer> optimizer, Objective objective, Policies... policies)
+      : Trainer(std::move(model), Update<Optimizer, Objective>(std::move(optimizer), std::move(objective)),
+                std::move(policies)...) {}
+
+  /// Trains on a range of batches. A second fit goes on where the first ended, in mid-epoch too. Modules keep the modes
+  /// they have. When the objective, the data or a policy throws, gradients are dropped, flags restored, and the window
+  /// under way is forgotten. Throws UsageError for options that cannot be, an empty range, and a single-pass range with
+  /// several epochs.
+  template <class Batches>
+  FitResult fit(Batches&& batches, FitOptions options = {}) {
+    if constexpr (detail::check_range<Batches>())
+      if constexpr (check_batch<detail::batch_t<Batches>>()) return fit_range(batches, options);
+    return {};
+  }
+
+  /// For people who keep their own loop: learns from one micro-batch, and performs the updates when it is the window's
+  /// last. Policies see a fit of unknown length that begins with the first call.
+  template <class Batch>
+  StepResult step(const Batch& batch) {
+    if constexpr (check_batch<Batch>()) {
+      if (!stepping_) begin_steps();
+      return guarded([&] { return step_once(batch); });
+    }
+    return {};
+  }
+
+  /// Ends a window that `step` began and that is shorter than the others, as at the end of an epoch. Does nothing if
+  /// no window is open.
+  void finish_window() {
+    if (engine_.in_window() > 0) guarded([&] { finish_open_(*this); });
+  }
+
+  /// Weighted means of the objective over all batches: no gradient, eval mode, the policies' forward scopes.
+  template <class Batches>
+  Evaluation evaluate(Batches&& batches) {
+    static_assert(Engine::kStreams,
+                  "looptorch: a Trainer with several updates has several objectives. Say what to measure: "
+                  "evaluate(batches, callable). See docs/errors.md#evaluate");
+    return evaluate(batches, std::get<0>(engine_.updates()).objective);
+  }
+
+  /// The same of a callable `(Model&, const Batch&)` that returns a Loss, a 0-dim tensor or a number.
+  template <class Batches, class Measure>
+  Evaluation evaluate(Batches&& batches, Measure&& measure) {
+    if constexpr (detail::check_range<Batches>()) {
+      static_assert(detail::MeasureOf<Measure, Model, detail::batch_t<Batches>>,
+                    "looptorch: evaluate calls its callable as (Model&, const Batch&) and needs a Loss, a 0-dim tensor or "
+                    "a number. See docs/errors.md#evaluate");
+      if constexpr (detail::MeasureOf<Measure, Model, detail::batch_t<Batches>>) return evaluate_range(batches, measure);
+    }
+    return {};
+  }
+
+  [[nodiscard]] Model& model() { return engine_.model(); }
+  [[nodiscard]] const Progress& progress() const { return engine_.run().progress(); }
+  [[nodiscard]] MetricBoard& metrics() { return engine_.run().metrics(); }
+  [[nodiscard]] const MetricBoard& metrics() const { return engine_.run().metrics(); }
+
+  /// The per-run state of the listed policy P: what it measured or decided.
+  template <class P>
+  [[nodiscard]] const typename P::State& policy() {
+    return engine_.stack().template slot<P>().state;
+  }
+
+ private:
+  using Updates = detail::updates_t<Parts...>;
+  using Stack = detail::stack_t<Parts...>;
+  using Engine = detail::Engine<Model, Updates, Stack>;
+
+  template <class Batch>
+  static constexpr bool check_batch() {
+    return detail::check_objectives<Model, Batch>(std::type_identity<Updates>{});
+  }
+
+  Run& run() { return engine_.run(); }
+
+  /// Runs `body`; if it throws, forgets the window under way before the exception goes on.
+  template <class Body>
+  decltype(auto) guarded(Body&& body) {
+    at::AutoGradMode with_gradients(true);
+    try {
+      return body();
+    } catch (...) {
+      engine_.abandon();
+      throw;
+    }
+  }
+
+  template <class Batches>
+  FitResult fit_range(Batches& batches, const FitOptions& options) {
+    if (engine_.in_window() > 0)
+      throw UsageError("a window that step() began is still open: call finish_window() before fit()");
+    const detail::FitClock clock;
+    const detail::FitPlan plan(options, progress(), detail::kRepeatable<Batches>, steps_in(batches));
+    begin(plan);
+    try {
+      guarded([&] { train(batches, plan); });
+    } catch (...) {
+      detail::ignoring_errors([&] { end(FitStatus::failed); });
+      throw;
+    }
+    end(plan.status(run()));
+    return detail::fit_result(run(), plan.status(run()), clock);
+  }
+
+  template <class Batches>
+  std::optional<std::int64_t> steps_in(Batches& batches) {
+    const auto count = detail::known_size(batches);
+    if (!count) return std::nullopt;
+    return (*count + engine_.window_length() - 1) / engine_.window_length();
+  }
+
+  void begin(const detail::FitPlan& plan) {
+    stepping_ = false;
+    engine_.prepare();
+    engine_.announce(plan);
+    run().forget_stop();
+    FitContext context{run()};
+    engine_.stack().template run<detail::on_fit_begin_hook>(context);
+  }
+
+  void end(FitStatus status) {
+    FitContext context{run(), status};
+    engine_.stack().template run<detail::on_fit_end_hook>(context);
+  }
+
+  template <class Batches>
+  void train(Batches& batches, const detail::FitPlan& plan) {
+    while (!plan.ended(run())) run_epoch(batches, plan);
+  }
+
+  template <class Batches>
+  void run_epoch(Batches& batches, const detail::FitPlan& plan) {
+    using Batch = detail::batch_t<Batches>;
+    typename Engine::template Kept<Batch> kept;
+    begin_epoch();
+    auto position = detail::begin_at(batches, progress().epoch, progress().batch);
+    const auto last = std::ranges::end(batches);
+    for (; position != last; ++position) {
+      if (engine_.in_window() == 0 && plan.ended(run())) return;
+      if (engine_.template feed<Batch>(kept, *position)) end_window();
+    }
+    if (engine_.in_window() > 0) engine_.template end_window<Batch>(kept), end_window();
+    end_epoch();
+  }
+
+  void begin_epoch() {
+    for (UpdateView& view : run().updates()) view.loss.reset(), view.metrics.clear();
+    EpochContext context{run()};
+    engine_.stack().template run<detail::on_epoch_begin_hook>(context);
+  }
+
+  void end_epoch() {
+    if (progress().batch == 0) throw UsageError("the range of batches is empty: there is nothing to train on");
+    engine_.count_epoch();
+    EpochContext context{run()};
+    engine_.stack().each([&](auto& slot) { call<detail::on_epoch_end_hook>(slot, context); });
+  }
+
+  void end_window() {
+    WindowContext context{run(), engine_.last_window()};
+    engine_.stack().each([&](auto& slot) { call<detail::on_window_end_hook>(slot, context); });
+  }
+
+  /// Calls a policy's hook, and `with_trainer` of those library policies that need the Trainer's own type.
+  template <class Hook, class Slot, class Context>
+  void call(Slot& slot, Context& context) {
+    if (!slot.enabled()) return;
+    if constexpr (requires { slot.policy.with_trainer(*this, context, slot.state); })
+      slot.policy.with_trainer(*this, context, slot.state);
+    if constexpr (Hook::template valid<typename Slot::Policy>()) Hook::call(slot.policy, slot.state, context);
+  }
+
+  void begin_steps() {
+    engine_.prepare();
+    run().forget_stop();
+    stepping_ = true;
+    FitContext context{run()};
+    engine_.stack().template run<detail::on_fit_begin_hook>(context);
+  }
+
+  template <class Batch>
+  StepResult step_once(const Batch& batch) {
+    using Kept = typename Engine::template Kept<Batch>;
+    if (engine_.in_window() == 0) {
+      kept_.emplace<Kept>();
+      finish_open_ = [](Trainer& self) { self.template finish_kept<Batch>(); };
+    }
+    const bool ended = engine_.template feed<Batch>(kept<Kept>(), batch);
+    if (ended) end_window();
+    return {ended, progress().step};
+  }
+
+  template <class Batch>
+  void finish_kept() {
+    engine_.template end_window<Batch>(kept<typename Engine::template Kept<Batch>>());
+    end_window();
+  }
+
+  template <class Kept>
+  Kept& kept() {
+    if (auto* kept = std::any_cast<Kept>(&kept_)) return *kept;
+    throw UsageError("step() was given a batch of another type than the window under way began with");
+  }
+
+  template <class Batches, class Measure>
+  Evaluation evaluate_range(Batches& batches, Measure& measure) {
+    at::NoGradGuard no_gradients;
+    detail::EvalScope eval(*model());
+    detail::EvaluationSums sums;
+    for (auto&& batch : batches)
+      detail::with_batch_on(engine_.device(), batch, [&](const auto& there) {
+        sums.add(detail::as_measure(engine_.forward(measure, there, /*training=*/false)));
+      });
+    return sums.read();
+  }
+
+  Engine engine_;
+  bool stepping_ = false;
+  std::any kept_;                              // step()'s window, where several updates need its batches
+  std::function<void(Trainer&)> finish_open_;  // ends that window, whose batch type only step() knew
+};
+
+/// What a Trainer is deduced to be from arguments that fit neither form: its one sentence says so.
+template <class... Arguments>
+class Trainer<detail::Misused, Arguments...> {
+  static_assert(sizeof...(Arguments) < 0,
+                "looptorch: these are not a Trainer's arguments. Write Trainer(model, optimizer, objective, policies...) or "
+                "Trainer(model, Update{optimizer, objective}, ..., policies...), with an optimizer that has a name. See "
+                "docs/errors.md#trainer-arguments");
+
+ public:
+  explicit Trainer(const Arguments&...) {}
+};
+
+template <class Model, OptimizerLike Optimizer, class Objective, class... Policies>
+  requires detail::ModelHandle<Model> && (!detail::is_update<Objective>)
+Trainer(Model, Optimizer&, Objective, Policies...) -> Trainer<Model, Update<Optimizer, Objective>, Policies...>;
+template <class Model, OptimizerLike Optimizer, class Objective, class... Policies>
+  requires detail::ModelHandle<Model>
+Trainer(Model, std::shared_ptr<Optimizer>, Objective, Policies...)
+    -> Trainer<Model, Update<Optimizer, Objective>, Policies...>;
+template <class Model, class First, class... Parts>
+  requires detail::ModelHandle<Model> && detail::is_update<First>
+Trainer(Model, First, Parts...) -> Trainer<Model, First, Parts...>;
+template <class... Arguments>
+Trainer(Arguments...) -> Trainer<detail::Misused, Arguments...>;
+
+}  // namespace looptorch

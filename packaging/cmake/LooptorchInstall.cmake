@@ -1,0 +1,19 @@
+# Installs headers, targets and package config. looptorch::audio is exported on its own, since a consumer may have no
+# libsndfile.
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/looptorch)
+
+install(TARGETS looptorch EXPORT looptorchTargets FILE_SET HEADERS)
+install(EXPORT looptorchTargets NAMESPACE looptorch:: DESTINATION ${package_dir})
+if(TARGET looptorch_audio)
+  install(TARGETS looptorch_audio EXPORT looptorchAudioTargets FILE_SET HEADERS)
+  install(EXPORT looptorchAudioTargets NAMESPACE looptorch:: DESTINATION ${package_dir})
+endif()
+
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/looptorchConfig.cmake.in looptorchConfig.cmake
+                              INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(looptorchConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+install(FILES ${PROJECT_BINARY_DIR}/looptorchConfig.cmake ${PROJECT_BINARY_DIR}/looptorchConfigVersion.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/LooptorchTorch.cmake
+        DESTINATION ${package_dir})

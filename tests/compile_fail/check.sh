@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# check.sh CASE.cpp COMPILER...: a mistake must not compile, and must say so well; its twin must compile.
+#
+# The case declares in comment lines what is expected of the compiler's output, as plain substrings:
+#   // expect: looptorch: ...   stands in one of the first lines; may be given more than once
+#   // within: 6                ... of the first so many lines
+#   // max-lines: 25            longest output
+# and holds the correct twin, one line different, under `#ifdef LOOPTORCH_TWIN`.
+set -euo pipefail
+
+case_file=$1
+compile=("${@:2}")
+
+declared() { sed -n "s|^// $1: ||p" "$case_file"; }
+
+fail() {
+  printf '%s: %s\n' "$case_file" "$1" >&2
+  [ -z "${output-}" ] || printf '%s\n' '--- the compiler says' "$output" >&2
+  exit 1
+}
+
+mapfile -t expected < <(declared expect)
+within=$(declared within)
+max_lines=$(declared max-lines)
+[ ${#expected[@]} -gt 0 ] || fail "declares no '// expect:' line"
+grep -q LOOPTORCH_TWIN "$case_file" || fail "has no twin under #ifdef LOOPTORCH_TWIN"
+
+! output=$("${compile[@]}" "$case_file" 2>&1) || fail "compiles, but must not"
+lines=$(wc -l <<<"$output")
+[ "$lines" -le "${max_lines:-25}" ] || fail "says $lines lines, more than ${max_lines:-25}"
+for sentence in "${expected[@]}"; do
+  head -n "${within:-6}" <<<"$output" | grep -qF -- "$sentence" ||
+    fail "does not say in its first ${within:-6} lines: $sentence"
+done
+
+output=$("${compile[@]}" -DLOOPTORCH_TWIN "$case_file" 2>&1) || fail "has a twin that does not compile"

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# extract.sh OUTPUT_FOLDER FILE.md...: turns the ```cpp blocks of Markdown files into sources that compile.
+#
+#   ```cpp                statements: each block becomes a function, all in fragments.cpp after prelude.hpp; what
+#                         prelude.hpp declares (Net, Batch, net, optimizer, ...) may be used without a word
+#   ```cpp declarations   types and functions at namespace scope, in fragments.cpp too; blocks after it in the same
+#                         Markdown file see them
+#   ```cpp program        a whole program: program_<n>.cpp
+#
+# Errors point at the line of the Markdown file. Prints the sources written, one a line.
+set -euo pipefail
+
+output=$1
+shift
+rm -f "$output"/program_*.cpp
+awk -v output="$output" '
+  function line_directive() { return "#line " (FNR + 1) " \"" FILENAME "\"" }
+  BEGIN { body = ""; includes = ""; programs = 0; blocks = 0; scope = "" }
+  FNR == 1 && scope != "" { body = body "}\n" }
+  FNR == 1 { scope = "file_" (++files); body = body "namespace docs::" scope " {\n" }
+  !kind && /^```cpp/ {
+    kind = $2 == "" ? "statements" : $2
+    start = FILENAME ":" FNR
+    if (kind == "statements") body = body "void block_" (++blocks) "() {\n" line_directive() "\n"
+    else if (kind == "declarations") body = body line_directive() "\n"
+    else if (kind == "program") { program = output "/program_" (++programs) ".cpp"; print line_directive() > program }
+    else { print start ": ```cpp " kind " is none of ```cpp, ```cpp declarations, ```cpp program" > "/dev/stderr"; exit failed = 1 }
+    next
+  }
+  kind && /^```[ \t]*$/ {
+    if (kind == "statements") body = body "}\n"
+    if (kind == "program") close(program)
+    kind = ""
+    next
+  }
+  kind == "program" { print > program; next }
+  kind && /^#include/ { includes = includes $0 "\n"; body = body "\n"; next }
+  kind { body = body $0 "\n" }
+  END {
+    if (failed) exit 1
+    if (kind) { print start ": the block does not end" > "/dev/stderr"; exit 1 }
+    if (scope != "") body = body "}\n"
+    printf "#include \"prelude.hpp\"\n%s%s", includes, body > (output "/fragments.cpp")
+  }' "$@"
+printf '%s\n' "$output"/fragments.cpp
+compgen -G "$output/program_*.cpp" || true

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// What the documentation's ```cpp blocks may use without declaring it. Nothing here is linked: blocks are compiled only.
+#pragma once
+
+#include <looptorch/trainer.hpp>
+
+#include "support/precompiled.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace docs {
+
+namespace lt = looptorch;
+
+struct Batch {
+  torch::Tensor features, labels; // [B, 16], [B]
+  std::int64_t tokens = 1;
+};
+
+struct NetImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& features);
+};
+TORCH_MODULE(Net);
+
+torch::Tensor token_mean(const torch::Tensor& logits, const torch::Tensor& labels);
+
+extern Net net;
+extern torch::optim::AdamW optimizer;
+extern std::vector<Batch> batches, validation_batches;
+
+inline auto objective = [](Net& net, const Batch& batch) {
+  return lt::Loss{.value = token_mean(net(batch.features), batch.labels), .weight = batch.tokens};
+};
+
+}  // namespace docs

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// A hang must fail, not block: while a Watchdog lives, the process aborts with a sentence once its time is up.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace looptorch::test {
+
+class Watchdog {
+ public:
+  explicit Watchdog(std::string what, std::chrono::milliseconds limit = std::chrono::seconds(20))
+      : what_(std::move(what)), thread_([this, limit] { watch(limit); }) {}
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+  ~Watchdog() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    finished_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  void watch(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    // wait_until on the system clock: ThreadSanitizer of g++ 12 does not know pthread_cond_clockwait.
+    if (finished_.wait_until(lock, std::chrono::system_clock::now() + limit, [this] { return done_; })) return;
+    std::fprintf(stderr, "watchdog: %s hung for more than %lld ms\n", what_.c_str(),
+                 static_cast<long long>(limit.count()));
+    std::abort();
+  }
+
+  const std::string what_;
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  bool done_ = false;
+  std::thread thread_;  // last: it uses the members above
+};
+
+}  // namespace looptorch::test

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/state/module_state.hpp>
+
+using Catch::Matchers::Contains;
+using looptorch::load_state_dict;
+using looptorch::ModuleStateError;
+using looptorch::state_dict;
+
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    fc = register_module("fc", torch::nn::Linear(3, 2));
+    norm = register_module("norm", torch::nn::BatchNorm1d(2));
+  }
+  torch::nn::Linear fc{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+TORCH_MODULE(Net);
+
+}  // namespace
+
+TEST_CASE("module state: parameters and buffers go from one module into another") {
+  Net from, to;
+  from->norm->running_mean.fill_(3);
+  load_state_dict(to, state_dict(from));
+  CHECK(state_dict(from).size() == 7);
+  for (const auto& [name, tensor] : state_dict(from)) {
+    CAPTURE(name);
+    CHECK(torch::equal(tensor, state_dict(*to).at(name)));
+    CHECK_FALSE(tensor.is_alias_of(state_dict(to).at(name)));
+  }
+  CHECK(to->fc->weight.requires_grad());
+}
+
+TEST_CASE("module state: tensors are converted to the module's dtype") {
+  Net from, to;
+  auto halves = state_dict(from);
+  for (auto& [name, tensor] : halves) tensor = tensor.is_floating_point() ? tensor.to(at::kHalf) : tensor;
+  load_state_dict(*to, halves);
+  CHECK(to->fc->weight.scalar_type() == at::kFloat);
+  CHECK(torch::equal(to->fc->weight, from->fc->weight.to(at::kHalf).to(at::kFloat)));
+}
+
+TEST_CASE("module state: every name at fault stands in one error, and nothing is changed") {
+  Net net;
+  const auto before = net->fc->weight.clone();
+  auto tensors = state_dict(net);
+  for (auto& [name, tensor] : tensors) tensor = tensor.clone() + 1;
+  tensors.erase("fc.bias");
+  tensors.erase("norm.weight");
+  tensors["norm.bias"] = torch::zeros({5});
+  tensors["head.weight"] = torch::zeros({1});
+  REQUIRE_THROWS_AS(load_state_dict(net, tensors), ModuleStateError);
+  REQUIRE_THROWS_WITH(load_state_dict(net, tensors),
+                      Contains("2 missing: fc.bias, norm.weight") && Contains("1 surplus: head.weight") &&
+                          Contains("1 of another shape: norm.bias [5] instead of [2]"));
+  CHECK(torch::equal(net->fc->weight, before));
+}
+
+TEST_CASE("module state: a long list of names is cut") {
+  torch::nn::Sequential many;
+  for (int i = 0; i < 10; ++i) many->push_back(torch::nn::Linear(1, 1));
+  CHECK_THROWS_WITH(load_state_dict(many, {}), Contains("20 missing: 0.bias, 0.weight") && Contains("and 12 more"));
+}

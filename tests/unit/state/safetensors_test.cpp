@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+// Against the file that tests/parity/safetensors.py recorded with Python's safetensors.
+#include "support/precompiled.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <looptorch/state/safetensors.hpp>
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+using looptorch::load_safetensors;
+using looptorch::save_safetensors;
+using looptorch::SafetensorsError;
+using looptorch::TensorMap;
+using looptorch::testing::TemporaryFolder;
+
+namespace {
+
+const fs::path kReference = fs::path(LOOPTORCH_SOURCE_DIR) / "tests/parity/data/safetensors.safetensors";
+const looptorch::SafetensorsMetadata kMetadata{{"format", "pt"},
+                                               {"author", "looptorch \u0915\u094b\u0902\u0915\u0923\u0940 \x01\"\\\n"}};
+
+/// The tensors of the parity script, by the same formulas.
+TensorMap reference_tensors() {
+  const auto steps = torch::arange(6, torch::kDouble);
+  TensorMap tensors;
+  const auto add = [&](const char* name, const at::Tensor& values, at::ScalarType type) {
+    tensors[name] = values.to(type).reshape({2, 3});
+  };
+  add("uint8", steps, at::kByte), add("uint16", steps, at::kUInt16);
+  add("uint32", steps, at::kUInt32), add("uint64", steps, at::kUInt64);
+  add("int8", steps - 3, at::kChar), add("int16", steps - 3, at::kShort);
+  add("int32", steps - 3, at::kInt), add("int64", steps - 3, at::kLong);
+  add("float16", steps / 2 - 1, at::kHalf), add("bfloat16", steps / 2 - 1, at::kBFloat16);
+  add("float32", steps / 2 - 1, at::kFloat), add("float64", steps / 2 - 1, at::kDouble);
+  add("float8_e4m3fn", steps / 2 - 1, at::kFloat8_e4m3fn), add("float8_e5m2", steps / 2 - 1, at::kFloat8_e5m2);
+  tensors["bool"] = (torch::arange(5) % 2).to(at::kBool);
+  tensors["complex64"] = torch::complex(steps, -steps).to(at::kComplexFloat);
+  tensors["float8_e8m0fnu"] = torch::pow(2, steps - 3).to(at::kFloat8_e8m0fnu);
+  tensors["scalar"] = torch::tensor(2.5F);
+  tensors["empty"] = torch::zeros({3, 0, 2}, at::kHalf);
+  tensors["\u0928\u093e\u0902\u0935 \"quoted\"\t"] = torch::tensor({7}, at::kLong);
+  return tensors;
+}
+
+bool bits_equal(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
+         (a.numel() == 0 || std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0);
+}
+
+/// A file with this header and so many bytes of data.
+fs::path write_raw(const fs::path& folder, const std::string& header, std::size_t data_bytes) {
+  const std::uint64_t length = header.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &length, 8);
+  looptorch::write_file_atomically(folder / "raw.safetensors", bytes + header + std::string(data_bytes, '\0'));
+  return folder / "raw.safetensors";
+}
+
+}  // namespace
+
+TEST_CASE("safetensors: a file that Python wrote is read exactly") {
+  const auto file = load_safetensors(kReference);
+  const auto expected = reference_tensors();
+  CHECK(file.metadata == kMetadata);
+  REQUIRE(file.tensors.size() == expected.size());
+  for (const auto& [name, tensor] : expected) {
+    CAPTURE(name);
+    REQUIRE(file.tensors.contains(name));
+    CHECK(bits_equal(file.tensors.at(name), tensor));
+  }
+}
+
+TEST_CASE("safetensors: what we write is byte for byte what Python wrote") {
+  const TemporaryFolder folder;
+  save_safetensors(folder / "ours.safetensors", reference_tensors(), kMetadata);
+  CHECK(looptorch::read_file(folder / "ours.safetensors") == looptorch::read_file(kReference));
+}
+
+TEST_CASE("safetensors: views, gradients and an empty map are written as their values") {
+  const TemporaryFolder folder;
+  const auto path = folder / "views.safetensors";
+  const auto base = torch::arange(24, torch::kFloat).reshape({4, 6});
+  const auto leaf = torch::ones({2}, torch::requires_grad());
+  const auto conjugate = torch::complex(base[0], base[1]).conj();
+  save_safetensors(path, {{"t", base.t()}, {"slice", base.slice(1, 0, 6, 2)}, {"leaf", leaf}, {"conj", conjugate}});
+  const auto tensors = load_safetensors(path).tensors;
+  CHECK(torch::equal(tensors.at("t"), base.t()));
+  CHECK(torch::equal(tensors.at("slice"), base.slice(1, 0, 6, 2)));
+  CHECK(torch::equal(tensors.at("leaf"), torch::ones({2})));
+  CHECK(torch::equal(tensors.at("conj"), torch::complex(base[0], -base[1])));
+  save_safetensors(path, {});
+  CHECK(load_safetensors(path).tensors.empty());
+}
+
+TEST_CASE("safetensors: an unsound header is refused, by file and tensor") {
+  const TemporaryFolder folder;
+  const auto refuses = [&](const std::string& header, std::size_t data_bytes, const std::string& message) {
+    CAPTURE(header);
+    const auto path = write_raw(folder.path(), header, data_bytes);
+    REQUIRE_THROWS_AS(load_safetensors(path), SafetensorsError);
+    REQUIRE_THROWS_WITH(load_safetensors(path), Contains("raw.safetensors: ") && Contains(message));
+  };
+  const auto tensor = [](const std::string& name, const std::string& dtype, const std::string& shape,
+                         const std::string& offsets) {
+    return looptorch::detail::message('"', name, R"(":{"dtype":")", dtype, R"(","shape":)", shape, R"(,"data_offsets":)",
+                                      offsets, '}');
+  };
+  const auto object = [](const auto&... members) { return looptorch::detail::message('{', members..., '}'); };
+  const auto a = tensor("a", "F32", "[2]", "[0,8]");
+  REQUIRE(load_safetensors(write_raw(folder.path(), object(a).append("  "), 8)).tensors.size() == 1);
+
+  refuses("", 0, "header: ");
+  refuses("[]", 0, "header: expected an object");
+  refuses("{\"a\":", 8, "header: line 1");
+  refuses(object(a, ',', a), 8, "duplicate key \"a\"");
+  refuses("{\"a\":1}", 8, "tensor \"a\": expected an object");
+  refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "\"data_offsets\" is missing");
+  refuses(object(tensor("a", "F31", "[2]", "[0,8]")), 8, "tensor \"a\": unknown dtype \"F31\"");
+  refuses(object(tensor("a", "F32", "[3]", "[0,8]")), 8, "take 12 bytes, data_offsets 8");
+  refuses(object(tensor("a", "F32", "[-2]", "[0,8]")), 8, "negative number -2");
+  refuses(object(tensor("a", "F32", "[2.0]", "[0,8]")), 8, "expected an integer");
+  refuses(object(tensor("a", "F32", "[4611686018427387904,4,0]", "[0,0]")), 0, "shape overflows");
+  refuses(object(tensor("a", "F64", "[2305843009213693953]", "[0,8]")), 8, "shape overflows");
+  refuses(object(tensor("a", "F32", "[2]", "[8,0]")), 8, "not a begin and an end");
+  refuses(object(tensor("a", "F32", "[2]", "[0,8,9]")), 8, "not a begin and an end");
+  refuses(object(a), 7, "tensor \"a\": ends at byte 8 of the data, which has 7");
+  refuses(object(a), 9, "1 bytes after the last tensor");
+  refuses(object(tensor("a", "F32", "[2]", "[4,12]")), 12, "tensor \"a\": leaves a hole");
+  refuses(object(a, ',', tensor("b", "F32", "[2]", "[4,12]")), 12, "tensor \"b\": overlaps");
+  refuses(object(a, ',', tensor("b", "F32", "[1]", "[12,16]")), 16, "tensor \"b\": leaves a hole");
+  refuses(object(a, ',', tensor("b", "F32", "[2]", "[0,8]")), 8, "tensor \"b\": overlaps");
+  refuses(object(R"("__metadata__":{"x":1},)", a), 8, "__metadata__: expected a string");
+}
+
+TEST_CASE("safetensors: a header length that cannot be is refused before it is believed") {
+  const TemporaryFolder folder;
+  const auto path = folder / "length.safetensors";
+  const auto refuses = [&](const std::string& bytes, const std::string& message) {
+    looptorch::write_file_atomically(path, bytes);
+    CHECK_THROWS_WITH(load_safetensors(path), Contains("length.safetensors: ") && Contains(message));
+  };
+  refuses("", "0 bytes are too few");
+  refuses(std::string(7, '\0'), "7 bytes are too few");
+  refuses(std::string(8, '\xFF'), "header of 18446744073709551615 bytes in a file of 8");
+  refuses(std::string("\x03\0\0\0\0\0\0\0{}", 10), "header of 3 bytes in a file of 10");
+  CHECK_THROWS_AS(load_safetensors(folder / "none"), looptorch::FileError);
+}
+
+TEST_CASE("safetensors: a damaged header gives a typed error or other tensors, never a crash") {
+  const TemporaryFolder folder;
+  const auto bytes = looptorch::read_file(kReference);
+  std::mt19937 random(7);
+  int refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    auto damaged = bytes;
+    damaged[random() % damaged.size()] ^= static_cast<char>(1U << random() % 8);
+    if (i % 4 == 0) damaged.resize(random() % damaged.size());
+    std::ofstream(folder / "damaged", std::ios::binary) << damaged;
+    try {
+      (void)load_safetensors(folder / "damaged");
+    } catch (const SafetensorsError&) {
+      ++refused;
+    }
+  }
+  CHECK(refused > 1000);
+}
+
+TEST_CASE("safetensors: what the format cannot hold is refused by name, and no file is left") {
+  const TemporaryFolder folder;
+  const auto refuses = [&](const TensorMap& tensors, const std::string& message) {
+    REQUIRE_THROWS_AS(save_safetensors(folder / "x", tensors), SafetensorsError);
+    REQUIRE_THROWS_WITH(save_safetensors(folder / "x", tensors), Contains(message));
+    REQUIRE(fs::is_empty(folder.path()));
+  };
+  refuses({{"u", at::Tensor()}}, "tensor \"u\": is undefined");
+  refuses({{"s", torch::eye(3).to_sparse()}}, "tensor \"s\": is not strided");
+  refuses({{"c", torch::zeros({1}, at::kComplexDouble)}}, "tensor \"c\": has a dtype that safetensors lacks: ComplexDouble");
+  refuses({{"__metadata__", torch::zeros({1})}}, "reserved");
+  refuses({{"a\xFF", torch::zeros({1})}}, "not UTF-8");
+}
+
+TEST_CASE("safetensors: a disk that fills up leaves the old file and no other") {
+  const TemporaryFolder folder;
+  const auto path = folder / "full.safetensors";
+  save_safetensors(path, {{"old", torch::ones({1})}});
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old{};
+  ::getrlimit(RLIMIT_FSIZE, &old);
+  const rlimit limit{64 * 1024, old.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  CHECK_THROWS_AS(save_safetensors(path, {{"large", torch::ones({1 << 20})}}), looptorch::FileError);
+  ::setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  CHECK(load_safetensors(path).tensors.contains("old"));
+  CHECK(folder.entries() == 1);
+}
