@@ -80,7 +80,7 @@ double seconds_of(const fs::path& file) {
   if (!fs::exists(file)) return 0;
   try {
     const auto audio = looptorch::audio::decode(file);
-    return static_cast<double>(audio.samples.size(0)) / audio.sample_rate;
+    return static_cast<double>(audio.samples_T.size(0)) / static_cast<double>(audio.sample_rate);
   } catch (const looptorch::Error&) {
     return 0;
   }

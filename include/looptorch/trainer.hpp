@@ -9,6 +9,7 @@
 #include "looptorch/loop/evaluation.hpp"
 #include "looptorch/loop/fit.hpp"
 #include "looptorch/loop/parts.hpp"
+#include "looptorch/optim/fused_adamw.hpp"
 #include "looptorch/policies.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -109,6 +110,8 @@ class Trainer {
 
   [[nodiscard]] Model& model() { return engine_.model(); }
   [[nodiscard]] const Progress& progress() const { return engine_.run().progress(); }
+  /// The updates in order, with their losses and counts.
+  [[nodiscard]] const std::vector<UpdateView>& updates() const { return engine_.run().updates(); }
   [[nodiscard]] MetricBoard& metrics() { return engine_.run().metrics(); }
   [[nodiscard]] const MetricBoard& metrics() const { return engine_.run().metrics(); }
 

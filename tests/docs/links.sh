@@ -16,7 +16,7 @@ anchors() { # as GitHub makes them of headings, and explicit <a name="..."> or <
   grep -oE '<a (name|id)="[^"]+"' "$1" | sed -E 's/.*"([^"]+)"/\1/' || true
 }
 
-has_anchor() { anchors "$1" | grep -qxF -- "$2"; }
+has_anchor() { [ -e "$1" ] && anchors "$1" | grep -qxF -- "$2"; }
 
 while IFS= read -r page; do
   while IFS= read -r target; do

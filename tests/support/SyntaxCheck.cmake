@@ -13,18 +13,17 @@ if(LOOPTORCH_OTHER_COMPILER)
   list(APPEND looptorch_syntax_compilers ${LOOPTORCH_OTHER_COMPILER})
 endif()
 
-set(folder ${CMAKE_CURRENT_BINARY_DIR}/syntax)
-set(includes "$<TARGET_PROPERTY:looptorch_test_support,INCLUDE_DIRECTORIES>")
-set(defines "$<TARGET_PROPERTY:looptorch_test_support,COMPILE_DEFINITIONS>")
-file(GENERATE OUTPUT ${folder}/flags CONTENT
+# The flags are those of the test targets; /usr/include must not come before the compiler's own folders.
+set(looptorch_syntax_folder ${CMAKE_CURRENT_BINARY_DIR}/syntax)
+set(includes "$<FILTER:$<TARGET_PROPERTY:looptorch_test_support,INCLUDE_DIRECTORIES>,EXCLUDE,^(/usr/include|${PROJECT_SOURCE_DIR}/.*)$>")
+set(defines "$<FILTER:$<TARGET_PROPERTY:looptorch_test_support,COMPILE_DEFINITIONS>,EXCLUDE,^LOOPTORCH_SOURCE_DIR>")
+file(GENERATE OUTPUT ${looptorch_syntax_folder}/flags CONTENT
 "-std=c++20
--fsyntax-only
 -fmessage-length=0
 -I${PROJECT_SOURCE_DIR}/include
 -I${PROJECT_SOURCE_DIR}/examples
 -I${CMAKE_CURRENT_SOURCE_DIR}
--I${CMAKE_CURRENT_BINARY_DIR}
-$<$<BOOL:${includes}>:-isystem$<JOIN:$<REMOVE_DUPLICATES:${includes}>,\n-isystem>>
+-isystem$<JOIN:$<REMOVE_DUPLICATES:${includes}>,\n-isystem>
 $<$<BOOL:${defines}>:-D$<JOIN:$<REMOVE_DUPLICATES:${defines}>,\n-D>>
 ")
 
@@ -39,12 +38,12 @@ endfunction()
 
 function(looptorch_syntax_command variable compiler)
   looptorch_syntax_name(name ${compiler})
-  set(command ${compiler} @${CMAKE_BINARY_DIR}/tests/syntax/flags)
+  set(command ${compiler} -fsyntax-only @${looptorch_syntax_folder}/flags)
   if(name STREQUAL "clang++")
-    list(APPEND command -fno-caret-diagnostics -include-pch ${CMAKE_BINARY_DIR}/tests/syntax/precompiled.pch)
+    list(APPEND command -fno-caret-diagnostics -include-pch ${looptorch_syntax_folder}/precompiled.pch)
   else()
     list(APPEND command -fno-diagnostics-show-caret -Winvalid-pch -include
-         ${CMAKE_BINARY_DIR}/tests/syntax/precompiled.hpp)
+         ${looptorch_syntax_folder}/precompiled.hpp)
   endif()
   set(${variable} ${command} PARENT_SCOPE)
 endfunction()
@@ -52,16 +51,13 @@ endfunction()
 set(precompiled)
 foreach(compiler IN LISTS looptorch_syntax_compilers)
   looptorch_syntax_name(name ${compiler})
+  set(output ${looptorch_syntax_folder}/precompiled.hpp.gch)
   if(name STREQUAL "clang++")
-    set(output ${folder}/precompiled.pch)
-  else()
-    set(output ${folder}/precompiled.hpp.gch)
+    set(output ${looptorch_syntax_folder}/precompiled.pch)
   endif()
-  list(APPEND precompiled ${output})
-  # Compiling for real undoes -fsyntax-only: -c is not enough, so the flag is filtered out.
-  add_custom_command(OUTPUT ${output} DEPENDS support/precompiled.hpp support/catch.hpp ${folder}/flags VERBATIM
-    COMMAND sed /^-fsyntax-only$/d ${folder}/flags > ${output}.flags
-    COMMAND ${compiler} @${output}.flags -x c++-header ${CMAKE_CURRENT_SOURCE_DIR}/support/precompiled.hpp -o ${output}
+  add_custom_command(OUTPUT ${output} DEPENDS support/precompiled.hpp support/catch.hpp ${looptorch_syntax_folder}/flags VERBATIM
+    COMMAND ${compiler} @${looptorch_syntax_folder}/flags -w -x c++-header ${CMAKE_CURRENT_SOURCE_DIR}/support/precompiled.hpp -o ${output}
     COMMENT "Precompiling for the syntax tests with ${name}")
+  list(APPEND precompiled ${output})
 endforeach()
 add_custom_target(looptorch_syntax_precompiled ALL DEPENDS ${precompiled})

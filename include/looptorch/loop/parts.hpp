@@ -51,15 +51,20 @@ template <class Part>
   requires is_update<Part>
 struct CheckPart<Part> {};
 
-template <class A, class... Later>
-struct CheckAgainst {
-  static_assert(((check_pair<A, Later>() > 0) && ...));
-};
-template <class... Policies>
+/// The checks of every two policies that are both listed without When; conflicts of others are found by fit.
+template <class A, class B>
+constexpr std::size_t check_pair() {
+  if constexpr (is_update<A> || is_update<B> || is_when<A> || is_when<B>)
+    return 1;
+  else
+    return sizeof(CheckPair<A, B>);
+}
+
+template <class... Parts>
 struct CheckPairs {};
 template <class A, class... Later>
 struct CheckPairs<A, Later...> : CheckPairs<Later...> {
-  static_assert(is_update<A> || sizeof(CheckAgainst<A, Later...>) > 0);
+  static_assert(((check_pair<A, Later>() > 0) && ...));
 };
 
 /// A handle to a module: a ModuleHolder or a shared pointer.

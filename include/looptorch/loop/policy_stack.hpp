@@ -203,14 +203,5 @@ class PolicyStack {
   std::tuple<Slot<Listed>...> slots_;
 };
 
-/// The checks of every two policies that are both listed without When; conflicts of others are found by fit.
-template <class A, class B>
-constexpr std::size_t check_pair() {
-  if constexpr (is_when<A> || is_when<B>)
-    return 1;
-  else
-    return sizeof(CheckPair<A, B>);
-}
-
 }  // namespace detail
 }  // namespace looptorch

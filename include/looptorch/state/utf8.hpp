@@ -23,8 +23,11 @@ struct Utf8Step {
 /// Offset of the first byte that is not UTF-8, or `npos`.
 [[nodiscard]] constexpr std::size_t find_invalid_utf8(std::string_view text);
 
+/// The text with U+FFFD for each fault.
+[[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
+
 /// Appends a code point; `code_point` must be a Unicode scalar value.
-inline void append_utf8(std::string& out, char32_t code_point);
+void append_utf8(std::string& out, char32_t code_point);
 
 namespace detail {
 
@@ -87,6 +90,16 @@ inline void append_utf8(std::string& out, char32_t code_point) {
   } else {
     put(0xF0 | code_point >> 18), trail(12), trail(6), trail(0);
   }
+}
+
+inline std::string replace_invalid_utf8(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto step = utf8_step(text, at);
+    append_utf8(out, step.code_point);
+    at += step.size;
+  }
+  return out;
 }
 
 }  // namespace looptorch

@@ -9,6 +9,8 @@
 #include <ranges>
 
 using namespace looptorch;
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
 using test::Watchdog;
 
 namespace {
@@ -208,10 +210,10 @@ TEST_CASE("a failing collate names the batch and its samples") {
   };
   const std::int64_t workers = GENERATE(0, 2);
   PinnedPrefetchLoader loader(Ragged{}, {.batch_size = 2, .workers = workers});
-  CHECK_THROWS_WITH(loader.begin(), Catch::Matchers::StartsWith(
+  CHECK_THROWS_WITH(loader.begin(), StartsWith(
                                         "batch 0 of epoch 0 (samples 0, 1) could not be collated: stack expects"));
   PinnedPrefetchLoader large(Ragged{}, {.batch_size = 10, .workers = workers});
-  CHECK_THROWS_WITH(large.begin(), Catch::Matchers::Contains("(samples 0, 1, 2, 3, 4, 5, 6, 7, ...)"));
+  CHECK_THROWS_WITH(large.begin(), StartsWith("batch 0 of epoch 0 (samples 0, 1, 2, 3, 4, 5, 6, 7, ...) could not"));
 }
 
 TEST_CASE("an exception of any type is reported") {
@@ -219,7 +221,7 @@ TEST_CASE("an exception of any type is reported") {
     at::Tensor get(std::int64_t index) const { throw index; }
   };
   PinnedPrefetchLoader loader(Odd{}, {.workers = 1});
-  CHECK_THROWS_WITH(loader.begin(), Catch::Matchers::Contains("does not derive from std::exception"));
+  CHECK_THROWS_WITH(loader.begin(), EndsWith(": an exception that does not derive from std::exception"));
 }
 
 TEST_CASE("wrong options are refused with their value") {
@@ -297,7 +299,7 @@ TEST_CASE("leaving the loop, destroying the loader and beginning again end an op
     auto first = loader.begin();
     auto second = loader.begin();
     CHECK(first == loader.end());  // cancelled
-    CHECK_THROWS_WITH(*first, Catch::Matchers::Contains("another one was begun"));
+    CHECK_THROWS_WITH(*first, EndsWith("has ended, or another one was begun"));
     CHECK((*second)[0].item<std::int64_t>() == 0);
     ++first;
     CHECK(first == loader.end());

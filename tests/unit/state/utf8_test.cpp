@@ -8,18 +8,8 @@
 
 using looptorch::append_utf8;
 using looptorch::find_invalid_utf8;
+using looptorch::replace_invalid_utf8;
 using looptorch::utf8_step;
-
-namespace {
-
-/// As Python's bytes.decode("utf-8", "replace").
-std::string replace_faults(std::string_view text) {
-  std::string out;
-  for (std::size_t at = 0; at < text.size(); at += utf8_step(text, at).size) append_utf8(out, utf8_step(text, at).code_point);
-  return out;
-}
-
-}  // namespace
 
 TEST_CASE("UTF-8: every scalar value survives writing and reading") {
   for (char32_t c = 0; c <= 0x10FFFF; ++c) {
@@ -43,10 +33,11 @@ TEST_CASE("UTF-8: the first byte that is wrong is found") {
   CHECK(find_invalid_utf8("\xE0\x80\x80") == 0);
 }
 
-TEST_CASE("UTF-8: one replacement for each maximal ill-formed part") {
-  CHECK(replace_faults("\xF0\x9F\x98") == "\uFFFD");
-  CHECK(replace_faults("\xE0\xA4" "a") == "\uFFFD" "a");
-  CHECK(replace_faults("\xED\xA0\x80") == "\uFFFD\uFFFD\uFFFD");
-  CHECK(replace_faults("\xF0\x80\x80\x41") == "\uFFFD\uFFFD\uFFFD" "A");
-  CHECK(replace_faults("\xC2\xC2\xA9") == "\uFFFD\u00A9");
+TEST_CASE("UTF-8: one replacement for each maximal ill-formed part, as Python's decode(errors='replace')") {
+  CHECK(replace_invalid_utf8("a\u0915\U0001F600") == "a\u0915\U0001F600");
+  CHECK(replace_invalid_utf8("\xF0\x9F\x98") == "\uFFFD");
+  CHECK(replace_invalid_utf8("\xE0\xA4" "a") == "\uFFFD" "a");
+  CHECK(replace_invalid_utf8("\xED\xA0\x80") == "\uFFFD\uFFFD\uFFFD");
+  CHECK(replace_invalid_utf8("\xF0\x80\x80\x41") == "\uFFFD\uFFFD\uFFFD" "A");
+  CHECK(replace_invalid_utf8("\xC2\xC2\xA9") == "\uFFFD\u00A9");
 }

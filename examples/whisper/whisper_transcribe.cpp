@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// Prints what is said in audio files, a line a file: name, tab, text. It shows a trained model at work without a
+// Trainer.
+#include <looptorch/error.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "command_line.hpp"
+#include "data.hpp"
+#include "device.hpp"
+#include "recognizer.hpp"
+
+namespace {
+
+struct Options {
+  std::filesystem::path model;
+  std::vector<std::string> files;
+  double max_audio_seconds = 30;
+  std::string language = "en", device = "auto";
+};
+
+/// Text on one line: what would end the line or the column becomes a space.
+std::string one_line(std::string text) {
+  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
+  return text;
+}
+
+void transcribe(const Options& options) {
+  auto recognizer = whisper::load_recognizer(options.model, whisper::choose_device(options.device), options.language);
+  const whisper::Listener listen({.mel_bins = recognizer.model->config().num_mel_bins,
+                                  .max_seconds = options.max_audio_seconds});
+  for (const auto& file : options.files) {
+    const auto texts = recognizer.transcribe(listen(file).unsqueeze(0));
+    std::cout << file << '\t' << one_line(texts.front()) << std::endl;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  whisper::CommandLine line("whisper_transcribe", "Prints what is said in each FILE: name, tab, text.");
+  line.positional("FILE", options.files, "audio at 16 kHz, WAV, FLAC or what else libsndfile reads");
+  line.required("model", "DIR", options.model, "Hugging Face folder of the model");
+  line.option("max-audio-seconds", "S", options.max_audio_seconds,
+              "length that clips are padded to; as in the fine-tuning", {.min = 0.1, .max = 30});
+  line.option("language", "CODE", options.language, "what is spoken; English-only models ignore it");
+  line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
+  return whisper::run_main(argc, argv, line, [&] { transcribe(options); });
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// Shows epoch, step, loss, learning rate, samples per second and the time left: one live line on a terminal, plain lines
+// in a pipe or a file, and a line for each epoch with the metrics that were published. Looks at the loss, and so waits
+// for the device, only when it writes.
+#pragma once
+
+#include "looptorch/loop/context.hpp"
+#include "looptorch/report/terminal.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace looptorch {
+
+/// Writes to `out` at most every `live_seconds` on a terminal, every `line_seconds` elsewhere.
+struct ShowProgress {
+  std::FILE* out = stderr;
+  double live_seconds = 0.2;
+  double line_seconds = 10.0;
+
+  struct State {
+    using Clock = std::chrono::steady_clock;
+    bool terminal = false;
+    bool live_line_open = false;
+    Clock::time_point begin;
+    Clock::time_point shown;
+    std::int64_t begin_step = 0;
+    std::int64_t begin_samples = 0;
+    std::vector<WeightedSum> before;  ///< Each update's loss totals when a line was last written.
+  };
+
+  void on_fit_begin(FitContext& fit, State& state) const {
+    state.terminal = detail::is_terminal(out);
+    state.begin = state.shown = State::Clock::now();
+    state.begin_step = fit.run.progress().step;
+    state.begin_samples = fit.run.progress().samples;
+  }
+
+  void on_epoch_begin(EpochContext& epoch, State& state) const { state.before.assign(epoch.run.updates().size(), {}); }
+
+  void on_window_end(WindowContext& window, State& state) const {
+    const auto now = State::Clock::now();
+    const double since = std::chrono::duration<double>(now - state.shown).count();
+    const bool first = window.run.progress().step == state.begin_step + 1;
+    if (!first && since < (state.terminal ? live_seconds : line_seconds)) return;
+    state.shown = now;
+    write(state, line(window.run, state));
+  }
+
+  void on_epoch_end(EpochContext& epoch, State& state) const {
+    close_live_line(state);
+    std::fprintf(out, "%s\n", epoch_line(epoch.run).c_str());
+    std::fflush(out);
+  }
+
+  void on_fit_end(FitContext&, State& state) const { close_live_line(state); }
+
+ private:
+  void write(State& state, const std::string& text) const {
+    if (state.terminal) {
+      detail::write_live_line(out, text);
+      state.live_line_open = true;
+    } else {
+      std::fprintf(out, "%s\n", text.c_str());
+      std::fflush(out);
+    }
+  }
+
+  void close_live_line(State& state) const {
+    if (state.live_line_open) std::fprintf(out, "\r\033[K");
+    state.live_line_open = false;
+  }
+
+  static std::string line(const Run& run, State& state) {
+    const Progress& progress = run.progress();
+    std::string text = "epoch " + std::to_string(progress.epoch + 1) + "  step " + std::to_string(progress.step);
+    if (progress.total_steps) text += "/" + std::to_string(*progress.total_steps);
+    for (std::size_t i = 0; i < run.updates().size(); ++i) text += "  " + loss_since(run, i, state);
+    text += "  lr " + detail::number_text(learning_rate(run), 3);
+    return text + speed(progress, state);
+  }
+
+  /// The mean loss of update i since the last line.
+  static std::string loss_since(const Run& run, std::size_t i, State& state) {
+    state.before.resize(run.updates().size());
+    const WeightedSum now = run.updates()[i].loss.totals();
+    const WeightedSum since{now.sum - state.before[i].sum, now.weight - state.before[i].weight};
+    state.before[i] = now;
+    return loss_label(run, i) + detail::number_text(since.mean());
+  }
+
+  static std::string loss_label(const Run& run, std::size_t i) {
+    return run.updates().size() == 1 ? "loss " : run.updates()[i].name + " ";
+  }
+
+  static double learning_rate(const Run& run) {
+    return run.updates().front().optimizer->param_groups().front().options().get_lr();
+  }
+
+  static std::string speed(const Progress& progress, const State& state) {
+    const double seconds = std::chrono::duration<double>(State::Clock::now() - state.begin).count();
+    const auto steps = static_cast<double>(progress.step - state.begin_step);
+    const double rate = static_cast<double>(progress.samples - state.begin_samples) / seconds;
+    std::string text = "  " + detail::number_text(rate, 3) + " samples/s";
+    if (progress.total_steps)
+      text += "  ETA " + detail::clock_text(seconds / steps * static_cast<double>(*progress.total_steps - progress.step));
+    return text;
+  }
+
+  static std::string epoch_line(const Run& run) {
+    std::string text = "epoch " + std::to_string(run.progress().epoch) + " done  step " + std::to_string(run.progress().step);
+    for (std::size_t i = 0; i < run.updates().size(); ++i) {
+      text += "  " + loss_label(run, i) + detail::number_text(run.updates()[i].loss.mean());
+      for (const auto& [name, mean] : run.updates()[i].metrics) text += "  " + name + " " + detail::number_text(mean.mean());
+    }
+    for (const auto& [name, value] : run.metrics().values()) text += "  " + name + " " + detail::number_text(value);
+    if (run.progress().skipped > 0) text += "  skipped " + std::to_string(run.progress().skipped);
+    return text;
+  }
+};
+
+}  // namespace looptorch

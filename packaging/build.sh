@@ -1,0 +1,28 @@
+# shellcheck shell=bash
+# Sourced by examples/quickstart.sh and tests/run.sh: sets up, configures and builds, naming each step.
+#
+#   looptorch_build TARGET...     into ${LOOPTORCH_BUILD:-build}; sets `root` and `build`
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+build=${LOOPTORCH_BUILD:-$root/build}
+
+say() { printf '==> %s\n' "$*" >&2; }
+fail() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+looptorch_build() {
+  local environment
+  environment=$("$root/packaging/setup.sh") || exit
+  eval "$environment"
+
+  say "Configuring in $build"
+  mkdir -p "$build"
+  cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$build/configure.log" 2>&1 || {
+    grep -A5 'CMake Error' "$build/configure.log" >&2
+    fail "CMake could not configure (all it says: $build/configure.log); if $build is from another set-up, remove it"
+  }
+  say "Building${*:+ $*} with $LOOPTORCH_JOBS jobs; the first time takes minutes"
+  ninja -C "$build" -j "$LOOPTORCH_JOBS" "$@" >&2 || fail "the build failed; see the compiler's words above"
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Set-up, build and all tests in one command; arguments go to ctest, for example: tests/run.sh -R unit.loop
+#
+# Builds in ${LOOPTORCH_BUILD:-build}; see packaging/setup.sh for what is installed and where. The exit code is ctest's.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=../packaging/build.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../packaging/build.sh"
+
+case ${1-} in
+  --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit ;;
+esac
+looptorch_build all
+say "Testing"
+exec ctest --test-dir "$build" --output-on-failure --parallel "$LOOPTORCH_JOBS" "$@"

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// For tests that need a GPU: `if (!has_cuda()) return;` first. ctest reads the message and reports the test as skipped.
+#pragma once
+
+#include "support/catch.hpp"
+
+#include <ATen/Context.h>
+
+[[nodiscard]] inline bool has_cuda() {
+  if (at::hasCUDA()) return true;
+  WARN("skipped: no CUDA device");
+  return false;
+}

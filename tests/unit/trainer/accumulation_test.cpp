@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// Weights of 0, weights that stay on the device, and the sum form, against one large batch in fp64.
+#include "support/precompiled.hpp"
+#include "support/toy.hpp"
+
+#include "looptorch/trainer.hpp"
+
+namespace lt = looptorch;
+using toy::Batch;
+
+namespace {
+
+torch::optim::SGD sgd(toy::Net& net) { return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.5)); }
+
+at::Tensor summed(toy::Net& net, const Batch& batch) {
+  namespace F = torch::nn::functional;
+  return F::cross_entropy(net(batch.features), batch.labels, F::CrossEntropyFuncOptions().reduction(torch::kSum));
+}
+
+/// The same objective in every form that a Loss can have. A batch whose labels are all -1 has weight 0.
+lt::Loss value_known(toy::Net& net, const Batch& batch) {
+  if (batch.labels.lt(0).all().item<bool>()) return {.value = net(batch.features).sum() * NAN, .weight = 0};
+  return toy::objective(net, batch);
+}
+lt::Loss sum_known(toy::Net& net, const Batch& batch) {
+  if (batch.labels.lt(0).all().item<bool>()) return {.weight = 0, .sum = net(batch.features).sum() * 0};
+  return {.weight = batch.labels.size(0), .sum = summed(net, batch)};
+}
+lt::Loss sum_unread(toy::Net& net, const Batch& batch) {
+  const auto weight = batch.labels.ge(0).sum();
+  const auto safe = Batch{batch.features, batch.labels.clamp_min(0)};
+  return {.weight = lt::Quantity::unread(weight), .sum = weight.item<int64_t>() ? summed(net, safe) : net(batch.features).sum() * 0};
+}
+lt::Loss value_unread(toy::Net& net, const Batch& batch) {
+  lt::Loss loss = toy::objective(net, batch);
+  loss.weight = lt::Quantity::unread(torch::tensor(loss.weight.number()));
+  return loss;
+}
+
+std::vector<Batch> with_masked(std::vector<Batch> data, const std::vector<std::size_t>& masked) {
+  for (const std::size_t i : masked) data[i].labels = torch::full_like(data[i].labels, -1);
+  return data;
+}
+
+template <class Objective>
+lt::FitResult train(toy::Net& net, Objective objective, const std::vector<Batch>& data, int64_t window) {
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, objective, lt::Accumulate<>{window});
+  return trainer.fit(data, {.epochs = 2});
+}
+
+}  // namespace
+
+TEST_CASE("every form of a loss gives the gradient of one large batch") {
+  const auto data = toy::batches(7);
+  for (const int64_t window : {1, 3}) {
+    auto reference = toy::net();
+    auto optimizer = sgd(reference);
+    toy::train_by_hand(reference, optimizer, data, static_cast<std::size_t>(window), 2);
+    for (const auto& objective : {value_known, sum_known, sum_unread, value_unread}) {
+      auto net = toy::net();
+      train(net, objective, data, window);
+      CHECK(toy::distance(net, reference) < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("micro-batches of weight 0 teach nothing, NaN or not, wherever they stand in the window") {
+  const auto full = toy::batches(7);
+  for (const auto& masked : std::vector<std::vector<std::size_t>>{{0}, {1}, {2}, {0, 1}, {6}, {1, 4}}) {
+    const auto data = with_masked(full, masked);
+    auto reference = toy::net();
+    auto optimizer = sgd(reference);
+    for (int epoch = 0; epoch < 2; ++epoch)
+      for (std::size_t begin = 0; begin < 7; begin += 3) {
+        std::vector<Batch> window;
+        for (std::size_t i = begin; i < std::min<std::size_t>(7, begin + 3); ++i)
+          if (std::find(masked.begin(), masked.end(), i) == masked.end()) window.push_back(full[i]);
+        if (!window.empty()) toy::train_by_hand(reference, optimizer, window, window.size());
+      }
+    for (const auto& objective : {value_known, sum_known, sum_unread}) {
+      auto net = toy::net();
+      const auto result = train(net, objective, data, 3);
+      CHECK(toy::distance(net, reference) < 1e-12);
+      CHECK(result.skipped == (masked == std::vector<std::size_t>{6} ? 2 : 0));
+      CHECK(result.steps == 6);
+      CHECK(std::isfinite(result.loss));
+    }
+  }
+}
+
+TEST_CASE("a window without any weight skips the update and is counted") {
+  auto data = with_masked(toy::batches(4), {0, 1, 2, 3});
+  for (const int64_t window : {1, 2})
+    for (const auto& objective : {value_known, sum_known, sum_unread}) {
+      auto net = toy::net(), before = toy::net();
+      const auto result = train(net, objective, data, window);
+      CHECK(toy::distance(net, before) == 0.0);
+      CHECK(result.skipped == result.steps);
+      CHECK(result.steps == 8 / window);
+      CHECK(std::isnan(result.loss));
+      CHECK_FALSE(toy::has_gradients(net));
+    }
+}
+
+TEST_CASE("a weight or a loss that cannot be is refused with its value or shape") {
+  auto net = toy::net();
+  const auto data = toy::batches(1);
+  const auto fails = [&](auto objective, const std::string& part) {
+    CHECK_THROWS_WITH(train(net, objective, data, 2), Catch::Contains(part));
+    CHECK_FALSE(toy::has_gradients(net));
+  };
+  fails([](toy::Net& n, const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .weight = -2}; }, "got -2");
+  fails([](toy::Net& n, const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .weight = NAN}; }, "got nan");
+  fails([](toy::Net& n, const Batch& b) { return n(b.features); }, "got shape [3, 3]");
+  fails([](toy::Net& n, const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .sum = n(b.features).sum()}; }, "both");
+  fails([](toy::Net&, const Batch&) { return lt::Loss{}; }, "none");
+  fails([](toy::Net&, const Batch&) { return torch::ones({}); }, "does not depend on any parameter");
+  fails([](toy::Net& n, const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .weight = b.features}; }, "[3, 4]");
+}
+
+TEST_CASE("accumulate keeps (8x1), (4x2), (2x4), (1x8) together") {
+  torch::manual_seed(5);
+  const Batch whole{torch::randn({8, 4}, torch::kDouble), torch::randint(0, 3, {8}, torch::kLong)};
+  const auto losses = [&](int64_t size) {
+    std::vector<Batch> data;
+    for (int64_t i = 0; i < 8; i += size) data.push_back({whole.features.slice(0, i, i + size), whole.labels.slice(0, i, i + size)});
+    auto net = toy::net();
+    auto optimizer = sgd(net);
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<>{8 / size});
+    std::vector<double> result;
+    for (int64_t epoch = 1; epoch <= 5; ++epoch) result.push_back(trainer.fit(data, {.epochs = epoch}).loss);
+    return result;
+  };
+  const auto reference = losses(8);
+  for (const int64_t size : {4, 2, 1})
+    for (std::size_t i = 0; i < reference.size(); ++i) CHECK(losses(size)[i] == Approx(reference[i]).epsilon(1e-12));
+}

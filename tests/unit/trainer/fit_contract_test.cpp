@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+// The contract of fit, step and evaluate, sentence by sentence.
+#include "support/precompiled.hpp"
+#include "support/toy.hpp"
+
+#include "looptorch/data/pinned_prefetch_loader.hpp"
+#include "looptorch/trainer.hpp"
+
+#include <sstream>
+
+namespace lt = looptorch;
+using toy::Batch;
+
+namespace {
+
+torch::optim::SGD sgd(toy::Net& net) { return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9)); }
+
+/// Goes through its batches once, as a stream does.
+struct SinglePass {
+  struct Iterator {
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    Batch operator*() const { return (*batches)[at]; }
+    Iterator& operator++() { return ++at, *this; }
+    void operator++(int) { ++at; }
+    bool operator==(std::default_sentinel_t) const { return at == batches->size(); }
+    std::vector<Batch>* batches = nullptr;
+    std::size_t at = 0;
+  };
+  Iterator begin() { return {&batches, 0}; }
+  std::default_sentinel_t end() const { return {}; }
+  std::vector<Batch> batches;
+};
+
+struct Numbers {
+  std::int64_t size() const { return 7; }
+  at::Tensor get(std::int64_t index) const { return torch::full({2, 4}, static_cast<double>(index) / 7, torch::kDouble); }
+};
+at::Tensor squares(toy::Net& net, const at::Tensor& x) { return net(x.flatten(0, -2)).pow(2).mean(); }
+
+}  // namespace
+
+TEST_CASE("epochs and max_steps are totals, and a second fit goes on in mid-epoch") {
+  const auto data = toy::batches(5);
+  auto straight = toy::net(), halting = toy::net();
+  auto a = sgd(straight), b = sgd(halting);
+  lt::Trainer one(straight, a, toy::objective, lt::Accumulate<2>{});
+  one.fit(data, {.epochs = 4});
+  lt::Trainer two(halting, b, toy::objective, lt::Accumulate<2>{});
+  CHECK(two.fit(data, {.max_steps = 2}).status == lt::FitStatus::max_steps);
+  CHECK(two.progress().batch == 4);
+  CHECK(two.fit(data, {.epochs = 2}).steps == 6);
+  CHECK(two.fit(data, {.epochs = 2}).steps == 6);  // already there: nothing to do
+  const auto last = two.fit(data, {.epochs = 4, .max_steps = 1000});
+  CHECK(last.status == lt::FitStatus::completed);
+  CHECK(last.steps == 12);
+  CHECK(toy::distance(straight, halting) == 0.0);
+}
+
+TEST_CASE("max_steps at the last window of an epoch ends the epoch too") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective);
+  trainer.fit(toy::batches(3), {.max_steps = 3});
+  CHECK(trainer.progress().epoch == 1);
+  CHECK(trainer.progress().batch == 0);
+}
+
+TEST_CASE("with neither epochs nor max_steps fit goes through the data once more") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective);
+  CHECK(trainer.fit(toy::batches(3)).epochs == 1);
+  CHECK(trainer.fit(toy::batches(3)).epochs == 2);
+}
+
+TEST_CASE("max_steps alone repeats the data as often as it takes") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<2>{});
+  const auto result = trainer.fit(toy::batches(3), {.max_steps = 7});
+  CHECK(result.steps == 7);
+  CHECK(result.epochs == 3);
+}
+
+TEST_CASE("a single-pass range serves one epoch and is refused for several") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective);
+  CHECK_THROWS_WITH(trainer.fit(SinglePass{toy::batches(3)}, {.epochs = 2}), Catch::Contains("single-pass") && Catch::Contains("2 epochs"));
+  CHECK(trainer.progress().step == 0);
+  CHECK(trainer.fit(SinglePass{toy::batches(3)}, {.epochs = 1}).steps == 3);
+  CHECK(trainer.fit(SinglePass{toy::batches(3)}, {.max_steps = 100}).status == lt::FitStatus::completed);
+  CHECK(trainer.progress().step == 6);
+}
+
+TEST_CASE("a loader's shuffling follows the run's epochs, and a second fit passes over what is done") {
+  Numbers numbers;
+  const auto train = [&](auto&& fit) {
+    auto net = toy::net();
+    auto optimizer = sgd(net);
+    lt::Trainer trainer(net, optimizer, squares);
+    fit(trainer);
+    return net;
+  };
+  auto straight = train([&](auto& trainer) {
+    trainer.fit(lt::PinnedPrefetchLoader(numbers, {.batch_size = 2, .workers = 1}, lt::RandomSampler{7}), {.epochs = 3});
+  });
+  auto halting = train([&](auto& trainer) {
+    for (const int64_t steps : {3, 5, 12})
+      trainer.fit(lt::PinnedPrefetchLoader(numbers, {.batch_size = 2}, lt::RandomSampler{7}), {.epochs = 3, .max_steps = steps});
+  });
+  CHECK(toy::distance(straight, halting) == 0.0);
+}
+
+TEST_CASE("an empty range, and numbers that cannot be, are refused") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective);
+  CHECK_THROWS_WITH(trainer.fit(std::vector<Batch>{}), Catch::Contains("empty"));
+  CHECK_THROWS_WITH(trainer.fit(std::vector<Batch>{}, {.max_steps = 5}), Catch::Contains("empty"));
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(1), {.epochs = 0}), Catch::Contains("epochs must be at least 1, got 0"));
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(1), {.max_steps = -4}), Catch::Contains("max_steps must be at least 1, got -4"));
+  toy::Net nothing{nullptr};
+  CHECK_THROWS_WITH(lt::Trainer(nothing, optimizer, toy::objective), Catch::Contains("empty model"));
+  CHECK_THROWS_AS(lt::Trainer(net, std::shared_ptr<torch::optim::SGD>(), toy::objective), lt::UsageError);
+}
+
+TEST_CASE("modules that the user had set to eval stay so, in fit and after evaluate") {
+  auto net = toy::net();
+  net->train();
+  net->second->eval();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, [](toy::Net& net, const Batch& batch) {
+    CHECK(net->is_training());
+    CHECK_FALSE(net->second->is_training());
+    return toy::objective(net, batch);
+  });
+  trainer.fit(toy::batches(2));
+  const auto result = trainer.evaluate(toy::batches(2), [](toy::Net& net, const Batch& batch) {
+    CHECK_FALSE(net->is_training());
+    CHECK_FALSE(net->first->is_training());
+    CHECK_FALSE(torch::GradMode::is_enabled());
+    return toy::objective(net, batch);
+  });
+  CHECK(result.batches == 2);
+  CHECK(net->is_training());
+  CHECK(net->first->is_training());
+  CHECK_FALSE(net->second->is_training());
+  CHECK(torch::GradMode::is_enabled());
+  CHECK_THROWS(trainer.evaluate(toy::batches(1), [](toy::Net&, const Batch&) -> double { throw std::runtime_error("x"); }));
+  CHECK(net->is_training());
+  CHECK_FALSE(net->second->is_training());
+}
+
+TEST_CASE("a throwing objective leaves no gradients, the window is forgotten, and fit can go on") {
+  const auto data = toy::batches(6);
+  auto straight = toy::net(), interrupted = toy::net();
+  auto a = sgd(straight), b = sgd(interrupted);
+  lt::Trainer one(straight, a, toy::objective, lt::Accumulate<2>{});
+  one.fit(data);
+  int calls = 0;
+  lt::Trainer two(interrupted, b, [&](toy::Net& net, const Batch& batch) {
+    if (++calls == 4) throw std::runtime_error("cable pulled");
+    return toy::objective(net, batch);
+  }, lt::Accumulate<2>{});
+  CHECK_THROWS_WITH(two.fit(data), "cable pulled");
+  CHECK_FALSE(toy::has_gradients(interrupted));
+  CHECK(two.progress().step == 1);
+  CHECK(two.progress().batch == 2);
+  two.fit(data, {.epochs = 1});
+  CHECK(toy::distance(straight, interrupted) == 0.0);
+}
+
+TEST_CASE("gradients that somebody left before fit do not leak into it") {
+  const auto data = toy::batches(2);
+  auto clean = toy::net(), dirty = toy::net();
+  auto a = sgd(clean), b = sgd(dirty);
+  toy::objective(dirty, data[0]).value.backward();
+  lt::Trainer one(clean, a, toy::objective), two(dirty, b, toy::objective);
+  one.fit(data), two.fit(data);
+  CHECK(toy::distance(clean, dirty) == 0.0);
+}
+
+TEST_CASE("a policy can stop the fit after the window under way, and a further fit goes on") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<2>{}, lt::On{lt::kObserve, [](lt::WindowContext& window) {
+    if (window.run.progress().step == 2) window.run.stop("enough");
+  }});
+  const auto result = trainer.fit(toy::batches(9));
+  CHECK(result.status == lt::FitStatus::stopped);
+  CHECK(result.reason == "enough");
+  CHECK(result.steps == 2);
+  CHECK(trainer.fit(toy::batches(9), {.epochs = 1}).status == lt::FitStatus::completed);
+  CHECK(trainer.progress().step == 5);
+}
+
+TEST_CASE("step serves those who keep their own loop") {
+  const auto data = toy::batches(5);
+  auto ours = toy::net(), theirs = toy::net();
+  auto a = sgd(ours), b = sgd(theirs);
+  lt::Trainer trainer(ours, a, toy::objective, lt::Accumulate<2>{});
+  std::vector<bool> ended;
+  for (const auto& batch : data) ended.push_back(trainer.step(batch).window_ended);
+  CHECK(ended == std::vector<bool>{false, true, false, true, false});
+  CHECK_THROWS_WITH(trainer.fit(data), Catch::Contains("finish_window"));
+  trainer.finish_window();
+  trainer.finish_window();  // nothing is open
+  CHECK(trainer.progress().step == 3);
+  toy::train_by_hand(theirs, b, data, 2);
+  CHECK(toy::distance(ours, theirs) < 1e-12);
+}
+
+TEST_CASE("step keeps the window's batches for several updates") {
+  const auto data = toy::batches(5);
+  auto by_fit = toy::net(), by_step = toy::net();
+  auto fit_a = sgd(by_fit), fit_b = torch::optim::SGD(by_fit->first->parameters(), 0.1);
+  auto step_a = sgd(by_step), step_b = torch::optim::SGD(by_step->first->parameters(), 0.1);
+  lt::Trainer one(by_fit, lt::Update{fit_a, toy::objective}, lt::Update{fit_b, toy::objective}, lt::Accumulate<2>{});
+  lt::Trainer two(by_step, lt::Update{step_a, toy::objective}, lt::Update{step_b, toy::objective}, lt::Accumulate<2>{});
+  one.fit(data);
+  for (const auto& batch : data) two.step(batch);
+  two.finish_window();
+  CHECK(toy::distance(by_fit, by_step) == 0.0);
+}
+
+TEST_CASE("evaluate returns weighted means and moves nothing") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  const auto data = toy::batches(6);
+  const auto before = net->first->weight.clone();
+  lt::Trainer trainer(net, optimizer, toy::objective);
+  const auto own = trainer.evaluate(data);
+  const auto whole = toy::objective(net, toy::join(data, 0, 6));
+  CHECK(own.loss == Approx(whole.value.item<double>()).epsilon(1e-12));
+  CHECK(own.weight == whole.weight.number());
+  CHECK(net->first->weight.equal(before));
+  CHECK_FALSE(toy::has_gradients(net));
+  const auto accuracy = trainer.evaluate(data, [](toy::Net& net, const Batch& batch) {
+    auto loss = toy::objective(net, batch);
+    loss.metrics = {{"accuracy", net(batch.features).argmax(-1).eq(batch.labels).to(torch::kDouble).mean()}, {"one", 1}};
+    return loss;
+  });
+  const auto all = toy::join(data, 0, 6);
+  CHECK(accuracy.metrics.at("accuracy") == Approx(net(all.features).argmax(-1).eq(all.labels).to(torch::kDouble).mean().item<double>()));
+  CHECK(accuracy.metrics.at("one") == Approx(1.0));
+  CHECK(trainer.evaluate(data, [](toy::Net&, const Batch& batch) { return batch.labels.size(0); }).loss == Approx(own.weight / 6));
+  CHECK(std::isnan(trainer.evaluate(std::vector<Batch>{}).loss));
+}
+
+TEST_CASE("Validate publishes named metrics, and On sees them") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  const auto data = toy::batches(4);
+  std::vector<double> seen;
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::Validate{data},
+                      lt::Validate{toy::batches(2), [](toy::Net&, const Batch&) { return 0.25; }, {.every = 3, .name = "other"}},
+                      lt::On{lt::kObserve, [&](lt::EpochContext& epoch) { seen.push_back(*epoch.run.metrics().find("validation.loss")); }});
+  trainer.fit(data, {.epochs = 2});
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[1] == Approx(trainer.evaluate(data).loss).epsilon(1e-14));
+  CHECK(seen[1] < seen[0]);
+  CHECK(*trainer.metrics().find("other.loss") == 0.25);
+  CHECK_FALSE(trainer.metrics().find("nothing"));
+}
