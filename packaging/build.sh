@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by examples/quickstart.sh and tests/run.sh: sets up, configures and builds, naming each step.
 #
-#   looptorch_build TARGET...     into ${LOOPTORCH_BUILD:-build}; sets `root` and `build`
+#   looptorch_build TARGET...   in ${LOOPTORCH_BUILD:-build}, which `build` names then
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 build=${LOOPTORCH_BUILD:-$root/build}
@@ -12,6 +12,11 @@ fail() {
   exit 1
 }
 
+show_help() { # show_help SCRIPT: its opening comment
+  sed -n '2,/^set/s/^# \{0,1\}//p' "$1"
+  exit
+}
+
 looptorch_build() {
   local environment
   environment=$("$root/packaging/setup.sh") || exit
@@ -19,7 +24,8 @@ looptorch_build() {
 
   say "Configuring in $build"
   mkdir -p "$build"
-  cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$build/configure.log" 2>&1 || {
+  cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOOPTORCH_BUILD_TESTS=ON \
+    -DLOOPTORCH_BUILD_EXAMPLES=ON >"$build/configure.log" 2>&1 || {
     grep -A5 'CMake Error' "$build/configure.log" >&2
     fail "CMake could not configure (all it says: $build/configure.log); if $build is from another set-up, remove it"
   }

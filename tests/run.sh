@@ -7,9 +7,7 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=../packaging/build.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../packaging/build.sh"
 
-case ${1-} in
-  --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit ;;
-esac
+[ "${1-}" != --help ] || show_help "${BASH_SOURCE[0]}"
 looptorch_build all
 say "Testing"
 exec ctest --test-dir "$build" --output-on-failure --parallel "$LOOPTORCH_JOBS" "$@"

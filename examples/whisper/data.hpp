@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <string>
@@ -153,5 +154,30 @@ class SpeechDataset {
   Listener listener_;
   std::int64_t end_of_text_;
 };
+
+/// `percent` of the utterances, at least one, chosen by `seed` alone.
+inline std::vector<looptorch::Utterance> random_subset(std::vector<looptorch::Utterance> utterances, double percent,
+                                                       std::int64_t seed) {
+  const auto size = static_cast<std::int64_t>(utterances.size());
+  const auto count = std::max<std::int64_t>(1, std::llround(static_cast<double>(size) * percent / 100));
+  if (count >= size) return utterances;
+  const auto order = looptorch::RandomSampler{.seed = static_cast<std::uint64_t>(seed)}.order(0, size);
+  std::vector<looptorch::Utterance> chosen;
+  for (std::int64_t i = 0; i < count; ++i) {
+    chosen.push_back(std::move(utterances[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])]));
+  }
+  return chosen;
+}
+
+/// The whole number of seconds that holds the longest clip of all manifests; 30, Whisper's own, where a clip is longer or
+/// a duration is not given.
+inline double common_seconds(std::initializer_list<const std::vector<looptorch::Utterance>*> manifests) {
+  constexpr double kWindow = 30;
+  double longest = 1;
+  for (const auto* manifest : manifests) {
+    for (const auto& utterance : *manifest) longest = std::max(longest, utterance.duration.value_or(kWindow));
+  }
+  return std::min(std::ceil(longest), kWindow);
+}
 
 }  // namespace whisper

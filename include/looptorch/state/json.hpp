@@ -106,9 +106,13 @@ class Json {
   [[nodiscard]] bool as_bool() const { return get_as<bool>("a boolean"); }
   [[nodiscard]] std::int64_t as_int() const { return get_as<std::int64_t>("an integer"); }
   [[nodiscard]] double as_number() const;
-  [[nodiscard]] const std::string& as_string() const { return get_as<std::string>("a string"); }
-  [[nodiscard]] const JsonArray& as_array() const { return get_as<JsonArray>("an array"); }
-  [[nodiscard]] const JsonObject& as_object() const { return get_as<JsonObject>("an object"); }
+  [[nodiscard]] const std::string& as_string() const& { return get_as<std::string>("a string"); }
+  [[nodiscard]] const JsonArray& as_array() const& { return get_as<JsonArray>("an array"); }
+  [[nodiscard]] const JsonObject& as_object() const& { return get_as<JsonObject>("an object"); }
+  // Of a temporary the contents are handed out, so that `for (auto& x : json.get(...).as_array())` is safe.
+  [[nodiscard]] std::string as_string() && { return take<std::string>("a string"); }
+  [[nodiscard]] JsonArray as_array() && { return take<JsonArray>("an array"); }
+  [[nodiscard]] JsonObject as_object() && { return take<JsonObject>("an object"); }
 
   /// The member, which must be there.
   [[nodiscard]] const Json& at(std::string_view key) const;
@@ -141,6 +145,10 @@ class Json {
   [[nodiscard]] const T& get_as(const char* expected) const {
     if (const auto* value = std::get_if<T>(&value_)) return *value;
     throw JsonError(detail::message("expected ", expected, ", found ", kind()));
+  }
+  template <class T>
+  [[nodiscard]] T take(const char* expected) {
+    return std::move(const_cast<T&>(get_as<T>(expected)));
   }
 
   std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, JsonArray, JsonObject> value_;

@@ -40,6 +40,14 @@ TEST_CASE("JSON: each kind of value is read") {
   CHECK(json.get("b", 7).as_int() == 7);
 }
 
+TEST_CASE("JSON: the contents of a temporary outlive it") {
+  const auto json = Json::parse(R"({"list": ["a string that is too long for the small string buffer"]})");
+  for (const auto& element : json.get("list", Json::array()).as_array()) {
+    CHECK(element.as_string() == "a string that is too long for the small string buffer");
+  }
+  for (const auto& [key, value] : Json::parse(R"({"a": 1})").as_object()) CHECK(key == "a");
+}
+
 TEST_CASE("JSON: integers are exact, larger numbers are doubles") {
   CHECK(Json::parse("9223372036854775807").as_int() == std::numeric_limits<std::int64_t>::max());
   CHECK(Json::parse("-9223372036854775808").as_int() == std::numeric_limits<std::int64_t>::min());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Against the file that tests/parity/safetensors.py recorded with Python's safetensors.
+// Against the file that tests/parity/safetensors_format.py recorded with Python's safetensors.
 #include "support/precompiled.hpp"
 #include "support/temporary_folder.hpp"
 

@@ -26,9 +26,11 @@ class WavHeader {
   /// Nothing for other formats, without a data chunk, and for headers written by a pipe, which did not know the size.
   std::optional<WavData> data() {
     if (!is_wav()) return std::nullopt;
-    for (std::uint64_t offset = 12; const auto chunk = chunk_at(offset); offset += 8 + chunk->bytes + chunk->bytes % 2) {
+    std::uint64_t offset = 12;
+    while (const auto chunk = chunk_at(offset)) {
       if (chunk->id == "ds64" && chunk->bytes >= 16) long_size_ = integer(offset + 16, 8);
       if (chunk->id == "data") return sized(offset + 8, chunk->bytes);
+      offset += 8 + chunk->bytes + chunk->bytes % 2;
     }
     return std::nullopt;
   }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Records a file that Python's safetensors wrote, with each dtype, 0-dim and 0-size tensors, names beyond ASCII.
 
-usage: python tests/parity/safetensors.py       (needs torch and safetensors; writes data/safetensors.safetensors)
-       python tests/parity/safetensors.py FILE  (checks that Python reads FILE equal to the reference, and re-saves
+usage: python tests/parity/safetensors_format.py       (needs torch and safetensors; writes data/safetensors.safetensors)
+       python tests/parity/safetensors_format.py FILE  (checks that Python reads FILE equal to the reference, and re-saves
                                                  it to the same bytes)
 
 tests/unit/state/safetensors_test.cpp builds the same tensors from the same formulas.

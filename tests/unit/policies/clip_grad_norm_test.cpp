@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// ClipGradNorm against torch.nn.utils.clip_grad_norm_, recorded by tests/parity/training.py.
+#include "support/precompiled.hpp"
+#include "support/reference.hpp"
+#include "support/toy.hpp"
+
+#include "looptorch/trainer.hpp"
+
+namespace lt = looptorch;
+
+namespace {
+
+struct WavesImpl : torch::nn::Module {
+  WavesImpl() {
+    for (std::size_t i = 0; i < reference::shapes().size(); ++i)
+      register_parameter("p" + std::to_string(i), reference::wave(reference::shapes()[i], static_cast<double>(i)));
+  }
+};
+TORCH_MODULE(Waves);
+
+/// A loss whose gradient is 2 wave(i) in parameter i.
+at::Tensor doubled(Waves& waves, const int&) {
+  at::Tensor loss = torch::zeros({}, torch::kDouble);
+  const auto parameters = waves->parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    loss = loss + (parameters[i] * reference::wave(reference::shapes()[i], static_cast<double>(i)) * 2).sum();
+  return loss;
+}
+
+}  // namespace
+
+TEST_CASE("norm and clipped gradients are PyTorch's") {
+  const auto& recorded = reference::tensors("training");
+  const std::vector<double> limits{0.1, 1.0, 2.5, 1e6};
+  for (std::size_t i = 0; i < limits.size(); ++i) {
+    Waves waves;
+    torch::optim::SGD sgd(waves->parameters(), 1.0);
+    std::vector<at::Tensor> seen;
+    lt::Trainer trainer(waves, sgd, doubled, lt::ClipGradNorm{limits[i]}, lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+      for (const auto& gradient : update.gradients()) seen.push_back(gradient.clone().flatten());
+    }});
+    trainer.fit(std::vector<int>{0});
+    const auto row = static_cast<int64_t>(i);
+    CHECK(reference::difference(torch::cat(seen), recorded.at("clip.gradients")[row]) < 1e-14);
+    CHECK(reference::difference(trainer.policy<lt::ClipGradNorm>().norm, recorded.at("clip.norms")[row]) < 1e-14);
+  }
+}
+
+TEST_CASE("clipping sees the accumulated gradient, averaged") {
+  const auto data = toy::batches(7);
+  auto ours = toy::net(), theirs = toy::net();
+  torch::optim::SGD a(ours->parameters(), 0.5), b(theirs->parameters(), 0.5);
+  lt::Trainer trainer(ours, a, toy::objective, lt::Accumulate<3>{}, lt::ClipGradNorm{0.3});
+  trainer.fit(data, {.epochs = 2});
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (std::size_t i = 0; i < 7; i += 3) {
+      theirs->zero_grad();
+      toy::objective(theirs, toy::join(data, i, i + 3)).value.backward();
+      torch::nn::utils::clip_grad_norm_(theirs->parameters(), 0.3);
+      b.step();
+    }
+  CHECK(toy::distance(ours, theirs) < 1e-12);
+}
+
+TEST_CASE("folded into FusedAdamW, clipping gives what it gives with a plain optimizer") {
+  auto fused = toy::net(), plain = toy::net();
+  fused->to(torch::kFloat), plain->to(torch::kFloat);
+  auto data = toy::batches(8);
+  for (auto& batch : data) batch.features = batch.features.to(torch::kFloat);
+  lt::FusedAdamW a(fused->parameters(), {.lr = 0.01});
+  torch::optim::AdamW b(plain->parameters(), torch::optim::AdamWOptions(0.01));
+  lt::Trainer one(fused, a, toy::objective, lt::Accumulate<3>{}, lt::ClipGradNorm{0.2});
+  lt::Trainer two(plain, b, toy::objective, lt::Accumulate<3>{}, lt::ClipGradNorm{0.2});
+  one.fit(data, {.epochs = 5}), two.fit(data, {.epochs = 5});
+  CHECK(toy::distance(fused, plain) < 1e-5);
+}
+
+TEST_CASE("a limit that cannot be is refused") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.5);
+  for (const double limit : {0.0, -1.0, static_cast<double>(NAN)}) {
+    lt::Trainer trainer(net, sgd, toy::objective, lt::ClipGradNorm{limit});
+    CHECK_THROWS_WITH(trainer.fit(toy::batches(1)), Catch::Contains("max_norm above 0"));
+  }
+}
