@@ -2,8 +2,7 @@
 // Makes a corpus of air-traffic radiotelephony offline: ICAO phrases, spoken by espeak-ng in four English accents at
 // several speeds, as 16 kHz FLAC files with JSONL manifests. It shows how to prepare data for `whisper_finetune`.
 #include <looptorch/audio/decode.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/data/manifest.hpp>
 
 #include <array>
 #include <atomic>
@@ -132,14 +131,12 @@ void speak_all(const std::vector<Clip*>& clips, const Options& options) {
 }
 
 void write_manifest(const Split& split, const fs::path& root) {
-  std::string lines;
+  std::vector<looptorch::Utterance> utterances;
   for (const auto& clip : split.clips) {
-    auto line = looptorch::Json::object();
-    line.set("audio_filepath", clip.file().string()).set("text", clip.text);
-    line.set("duration", clip.seconds).set("speaker", clip.voice);
-    lines += line.dump() + "\n";
+    utterances.push_back({.audio_filepath = root / clip.file(), .text = clip.text, .duration = clip.seconds,
+                          .speaker = clip.voice});
   }
-  looptorch::write_file_atomically(root / (split.name + ".jsonl"), lines);
+  looptorch::save_manifest(root / (split.name + ".jsonl"), utterances);
 }
 
 void make_corpus(const Options& options) {
@@ -170,9 +167,9 @@ int main(int argc, char** argv) {
                                               "and sox.\nA run that was cut off is simply started again.");
   line.required("output", "DIR", options.output, "folder of the corpus");
   line.option("seed", "N", options.seed, "other numbers give other sentences", {.min = 0});
-  line.option("train", "N", options.train, "training clips", {.min = 0, .max = 1'000'000});
-  line.option("validation", "N", options.validation, "validation clips", {.min = 0, .max = 1'000'000});
-  line.option("test", "N", options.test, "test clips", {.min = 0, .max = 1'000'000});
+  line.option("train", "N", options.train, "training clips", {.min = 1, .max = 1'000'000});
+  line.option("validation", "N", options.validation, "validation clips", {.min = 1, .max = 1'000'000});
+  line.option("test", "N", options.test, "test clips", {.min = 1, .max = 1'000'000});
   line.option("jobs", "N", options.jobs, "clips that are spoken at a time", {.min = 1, .max = 256});
   return whisper::run_main(argc, argv, line, [&] { make_corpus(options); });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Byte-pair encoding (Sennrich et al. 2016) of one piece of text: the pair of neighbours that was learnt first is merged
-// first, of equal pairs the leftmost. O(n log n) by a queue over a linked list, so that a long run of one character
-// costs no more than prose.
+// Byte-pair encoding (Sennrich et al. 2016) of one piece of text: the pair of neighbours that was learnt
+// first is merged first, of equal pairs the leftmost. O(n log n) by a queue over a linked list, so that a
+// long run of one character costs no more than prose.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,8 @@ namespace detail {
 /// The tokens of a piece as a linked list in an array, and the merges that its neighbours allow.
 class MergeQueue {
  public:
-  MergeQueue(const MergeTable& table, const std::vector<std::int64_t>& tokens) : table_(table), nodes_(tokens.size()) {
+  MergeQueue(const MergeTable& table, const std::vector<std::int64_t>& tokens)
+      : table_(table), nodes_(tokens.size()) {
     for (std::size_t i = 0; i < tokens.size(); ++i) nodes_[i] = {tokens[i], i - 1, i + 1};
     for (std::size_t i = 0; i + 1 < tokens.size(); ++i) offer(i);
   }

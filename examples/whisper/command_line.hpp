@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A table of flags bound to variables: it writes --help, parses with getopt_long, and checks types and ranges.
-// `run_main` turns every error into one line on stderr and exit code 2, so that a program's main is its table.
+// A table of flags bound to variables: it writes --help, parses with getopt_long, and checks types and
+// ranges. `run_main` turns every error into one line on stderr and exit code 2, so that a program's main is
+// its table.
 //
 //   whisper::CommandLine line("whisper_transcribe", "Prints what is said in each FILE.");
 //   line.required("model", "DIR", options.model, "Hugging Face folder of the model");
@@ -32,7 +33,8 @@
 
 namespace whisper {
 
-/// A flag that is unknown, misses its value, has a wrong one, or is required and absent; names flag and value.
+/// A flag that is unknown, misses its value, has a wrong one, or is required and absent; names flag and
+/// value.
 struct CommandLineError : looptorch::Error {
   using Error::Error;
 };
@@ -61,7 +63,8 @@ class CommandLine {
   CommandLine& required(std::string name, std::string placeholder, T& target, std::string help,
                         NumberRange range = {});
 
-  /// `--name` sets the variable to `value`; two flags on one variable form a choice, of which the last one wins.
+  /// `--name` sets the variable to `value`; two flags on one variable form a choice, of which the last one
+  /// wins.
   template <class T>
   CommandLine& flag(std::string name, T& target, std::type_identity_t<T> value, std::string help);
 
@@ -96,17 +99,22 @@ class CommandLine {
 namespace detail {
 
 inline void parse_value(const std::string& text, const NumberRange&, std::string& out) { out = text; }
-inline void parse_value(const std::string& text, const NumberRange&, std::filesystem::path& out) { out = text; }
+inline void parse_value(const std::string& text, const NumberRange&, std::filesystem::path& out) {
+  out = text;
+}
 
 template <class T>
-  requires std::is_arithmetic_v<T>
+concept Number = std::is_same_v<T, std::int64_t> || std::is_same_v<T, double>;
+
+template <Number T>
 void parse_value(const std::string& text, const NumberRange& range, T& out) {
-  static_assert(std::is_same_v<T, std::int64_t> || std::is_same_v<T, double>);
   using looptorch::detail::message;
   T number{};
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(static_cast<double>(number))) {
-    throw CommandLineError(message("\"", text, std::is_integral_v<T> ? "\" is not an integer" : "\" is not a number"));
+  if (code != std::errc{} || end != text.data() + text.size() ||
+      !std::isfinite(static_cast<double>(number))) {
+    throw CommandLineError(
+        message("\"", text, std::is_integral_v<T> ? "\" is not an integer" : "\" is not a number"));
   }
   const auto value = static_cast<double>(number);
   if (value <= range.above) throw CommandLineError(message(text, " is not above ", range.above));
@@ -118,8 +126,7 @@ void parse_value(const std::string& text, const NumberRange& range, T& out) {
 inline std::string default_text(const std::string& value) { return value.empty() ? "" : " [" + value + "]"; }
 inline std::string default_text(const std::filesystem::path& value) { return default_text(value.string()); }
 
-template <class T>
-  requires std::is_arithmetic_v<T>
+template <Number T>
 std::string default_text(T value) {
   return looptorch::detail::message(" [", value, "]");
 }
@@ -137,8 +144,9 @@ template <class T>
 CommandLine& CommandLine::option(std::string name, std::string placeholder, T& target, std::string help,
                                  NumberRange range) {
   help += detail::default_text(target);
-  options_.push_back({std::move(name), std::move(placeholder), std::move(help),
-                      [&target, range](const std::string& text) { detail::parse_value(text, range, target); }});
+  options_.push_back(
+      {std::move(name), std::move(placeholder), std::move(help),
+       [&target, range](const std::string& text) { detail::parse_value(text, range, target); }});
   return *this;
 }
 
@@ -180,7 +188,8 @@ inline std::string CommandLine::help() const {
   std::vector<std::pair<std::string, std::string>> rows;
   if (positional_) rows.emplace_back(positional_name_ + "...", positional_help_);
   for (const auto& option : options_) {
-    rows.emplace_back("--" + option.name + (option.placeholder.empty() ? "" : " " + option.placeholder), option.help);
+    rows.emplace_back("--" + option.name + (option.placeholder.empty() ? "" : " " + option.placeholder),
+                      option.help);
   }
   rows.emplace_back("--help", "this text");
   std::size_t width = 0;
@@ -231,14 +240,16 @@ inline void CommandLine::take_option(int code, const char* argument) {
 }
 
 inline void CommandLine::take_positional(int argc, char* const* argv) {
-  if (!positional_ && optind < argc) throw CommandLineError(std::string("unexpected argument ") + argv[optind]);
+  if (!positional_ && optind < argc) {
+    throw CommandLineError(std::string("unexpected argument ") + argv[optind]);
+  }
   if (!positional_) return;
   if (optind == argc) throw CommandLineError("no " + positional_name_ + " given");
   positional_->assign(argv + optind, argv + argc);
 }
 
-/// Parses, runs `body`, and returns main's exit code: 0; 2 after an error of the user's or of the data's, 1 after
-/// any other. Errors are one line on stderr, "program: what"; `--help` goes to stdout.
+/// Parses, runs `body`, and returns main's exit code: 0; 2 after an error of the user's or of the data's, 1
+/// after any other. Errors are one line on stderr, "program: what"; `--help` goes to stdout.
 template <class Body>
 [[nodiscard]] int run_main(int argc, char* const* argv, CommandLine& line, Body&& body) {
   const auto report = [&](const std::string& what, int code) {

@@ -16,7 +16,8 @@
 
 namespace whisper {
 
-/// A config.json that is missing, malformed, or describes no model that can be built; names the file and the field.
+/// A config.json that is missing, malformed, or describes no model that can be built; names the file and the
+/// field.
 struct ConfigError : looptorch::Error {
   using Error::Error;
 };
@@ -109,14 +110,15 @@ inline void check_consistent(const WhisperConfig& config, std::string_view name)
   for (auto [field, heads] : {std::pair{"encoder_attention_heads", config.encoder_attention_heads},
                               std::pair{"decoder_attention_heads", config.decoder_attention_heads}}) {
     if (config.d_model % heads != 0) {
-      config_error(name, "field \"", field, "\" is ", heads, ", which does not divide d_model ", config.d_model);
+      config_error(name, "field \"", field, "\" is ", heads, ", which does not divide d_model ",
+                   config.d_model);
     }
   }
   for (const auto& field : kConfigFields) {
     const bool is_token = std::string_view(field.name).ends_with("_token_id");
     if (is_token && config.*field.member >= config.vocab_size) {
-      config_error(name, "field \"", field.name, "\" is ", config.*field.member, ", outside the vocabulary of ",
-                   config.vocab_size);
+      config_error(name, "field \"", field.name, "\" is ", config.*field.member,
+                   ", outside the vocabulary of ", config.vocab_size);
     }
   }
 }
@@ -130,7 +132,9 @@ inline WhisperConfig config_from_json(const looptorch::Json& json, std::string_v
   detail::require_fixed(json, "scale_embedding", false, name);
   detail::require_fixed(json, "tie_word_embeddings", true, name);
   WhisperConfig config;
-  for (const auto& field : detail::kConfigFields) config.*field.member = detail::read_field(json, field, name);
+  for (const auto& field : detail::kConfigFields) {
+    config.*field.member = detail::read_field(json, field, name);
+  }
   detail::check_consistent(config, name);
   return config;
 }

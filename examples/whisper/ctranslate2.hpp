@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads the `model.bin` of CTranslate2, the engine behind faster-whisper: a header, then variables as name, shape,
-// type and raw bytes, then aliases. Every count is checked against the file before anything is allocated for it.
+// Reads the `model.bin` of CTranslate2, the engine behind faster-whisper: a header, then variables as name,
+// shape, type and raw bytes, then aliases. Every count is checked against the file before anything is
+// allocated for it.
 #pragma once
 
 #include <looptorch/error.hpp>
@@ -22,7 +23,8 @@
 
 namespace whisper {
 
-/// A file that is not CTranslate2's, is cut off, or holds another model than asked for; names file and variable.
+/// A file that is not CTranslate2's, is cut off, or holds another model than asked for; names file and
+/// variable.
 struct CTranslate2Error : looptorch::Error {
   using Error::Error;
 };
@@ -44,7 +46,8 @@ inline constexpr std::uint32_t kCTranslate2Version = 6;
 inline constexpr std::size_t kMaxRank = 8;
 
 /// In the order of CTranslate2's type numbers.
-inline constexpr std::array kCTranslate2Types{at::kFloat, at::kChar, at::kShort, at::kInt, at::kHalf, at::kBFloat16};
+inline constexpr std::array kCTranslate2Types{at::kFloat, at::kChar, at::kShort,
+                                              at::kInt,   at::kHalf, at::kBFloat16};
 
 /// Reads a file from front to back and refuses to run past its end.
 class CTranslate2Reader {
@@ -94,7 +97,8 @@ class CTranslate2Reader {
     const auto start = at_;
     std::string text(read_number<std::uint16_t>(), '\0');
     read_bytes(text.data(), text.size());
-    if (text.find('\0') + 1 != text.size() || looptorch::find_invalid_utf8(text) != std::string::npos) {
+    const bool is_terminated = !text.empty() && text.find('\0') == text.size() - 1;
+    if (!is_terminated || looptorch::find_invalid_utf8(text) != std::string::npos) {
       fail("malformed name at byte ", start);
     }
     text.pop_back();
@@ -109,7 +113,8 @@ class CTranslate2Reader {
     const std::uint64_t bytes = read_number<std::uint32_t>();
     const auto dtype = kCTranslate2Types[type];
     if (!takes(shape, c10::elementSize(dtype), bytes)) {
-      fail("variable \"", name, "\" of shape ", c10::IntArrayRef(shape), " and type ", dtype, " cannot take ", bytes, " bytes");
+      fail("variable \"", name, "\" of shape ", c10::IntArrayRef(shape), " and type ", dtype, " cannot take ",
+           bytes, " bytes");
     }
     require(bytes);
     auto tensor = at::empty(shape, at::TensorOptions().dtype(dtype));
@@ -125,7 +130,8 @@ class CTranslate2Reader {
     return shape;
   }
 
-  [[nodiscard]] static bool takes(const std::vector<std::int64_t>& shape, std::size_t item, std::uint64_t bytes) {
+  [[nodiscard]] static bool takes(const std::vector<std::int64_t>& shape, std::size_t item,
+                                  std::uint64_t bytes) {
     auto product = static_cast<std::uint64_t>(item);
     for (const auto dim : shape) {
       if (__builtin_mul_overflow(product, static_cast<std::uint64_t>(dim), &product)) return false;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// From CTranslate2's Whisper to Hugging Face's: sizes from shapes, names by rule, fused projections taken apart.
-// Strict in both directions: a variable that is missing, of another shape, quantised or left over is an error.
+// From CTranslate2's Whisper to Hugging Face's: sizes from shapes, names by rule, fused projections taken
+// apart. Strict in both directions: a variable that is missing, of another shape, quantised or left over is
+// an error.
 #pragma once
+
+#include <looptorch/state/safetensors.hpp>
 
 #include "config.hpp"
 #include "ctranslate2.hpp"
-
-#include <looptorch/state/safetensors.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -44,7 +45,9 @@ class CTranslate2Converter {
     for (const std::string side : {"encoder", "decoder"}) convert_side(side);
     convert_ends();
     for (const auto& [name, tensor] : left_) {
-      if (tensor.dim() > 0 && tensor.is_floating_point()) fail("variable \"", name, "\" has no place in Whisper");
+      if (tensor.dim() > 0 && tensor.is_floating_point()) {
+        fail("variable \"", name, "\" has no place in Whisper");
+      }
     }
     return std::move(out_);
   }
@@ -63,14 +66,16 @@ class CTranslate2Converter {
 
   [[nodiscard]] std::int64_t size_of(const std::string& name, std::int64_t dim) const {
     const auto& tensor = find(name);
-    if (tensor.dim() <= dim) fail("variable \"", name, "\" of shape ", tensor.sizes(), " has too few dimensions");
+    if (tensor.dim() <= dim) {
+      fail("variable \"", name, "\" of shape ", tensor.sizes(), " has too few dimensions");
+    }
     return tensor.size(dim);
   }
 
   /// What CTranslate2 can vary and Whisper does not: absent, or as in Whisper.
   void check_settings() {
-    constexpr std::array kSettings{std::pair{"pre_norm", 1}, std::pair{"activation", 3 /* GELU */}, std::pair{"alibi", 0},
-                                   std::pair{"scale_embeddings", 0}};
+    constexpr std::array kSettings{std::pair{"pre_norm", 1}, std::pair{"activation", 3 /* GELU */},
+                                   std::pair{"alibi", 0}, std::pair{"scale_embeddings", 0}};
     for (const auto& [setting, value] : kSettings) {
       const auto found = left_.find(std::string("decoder/") + setting);
       if (found == left_.end()) continue;
@@ -80,13 +85,17 @@ class CTranslate2Converter {
     }
     const auto projection = left_.find("decoder/projection/weight");
     if (projection == left_.end()) return;
-    if (!projection->second.equal(find("decoder/embeddings/weight"))) fail("the output projection is not the embedding");
+    if (!projection->second.equal(find("decoder/embeddings/weight"))) {
+      fail("the output projection is not the embedding");
+    }
     left_.erase(projection);
   }
 
   [[nodiscard]] std::int64_t count_layers(const std::string& side) const {
     std::int64_t count = 0;
-    while (left_.contains(looptorch::detail::message(side, "/layer_", count, "/ffn/linear_0/weight"))) ++count;
+    while (left_.contains(looptorch::detail::message(side, "/layer_", count, "/ffn/linear_0/weight"))) {
+      ++count;
+    }
     return count;
   }
 
@@ -114,19 +123,27 @@ class CTranslate2Converter {
   /// The variable in fp32, no longer left over.
   at::Tensor take(const std::string& name, at::IntArrayRef shape) {
     const auto tensor = find(name);
-    if (tensor.sizes() != shape) fail("variable \"", name, "\" has shape ", tensor.sizes(), " instead of ", shape);
+    if (tensor.sizes() != shape) {
+      fail("variable \"", name, "\" has shape ", tensor.sizes(), " instead of ", shape);
+    }
     if (!tensor.is_floating_point()) {
-      fail("variable \"", name, "\" is quantised (", tensor.scalar_type(), "): convert the model to float16 or float32");
+      fail("variable \"", name, "\" is quantised (", tensor.scalar_type(),
+           "): convert the model to float16 or float32");
     }
     left_.erase(name);
     return tensor.to(at::kFloat);
   }
 
-  void put(const std::string& name, const at::Tensor& tensor) { out_.weights.emplace(name, tensor.contiguous()); }
+  void put(const std::string& name, const at::Tensor& tensor) {
+    out_.weights.emplace(name, tensor.contiguous());
+  }
 
-  void copy(const std::string& from, const std::string& to, at::IntArrayRef shape) { put(to, take(from, shape)); }
+  void copy(const std::string& from, const std::string& to, at::IntArrayRef shape) {
+    put(to, take(from, shape));
+  }
 
-  void copy_linear(const std::string& from, const std::string& to, std::int64_t outputs, std::int64_t inputs) {
+  void copy_linear(const std::string& from, const std::string& to, std::int64_t outputs,
+                   std::int64_t inputs) {
     copy(from + "/weight", to + ".weight", {outputs, inputs});
     copy(from + "/bias", to + ".bias", {outputs});
   }
@@ -136,7 +153,8 @@ class CTranslate2Converter {
     copy(from + "/beta", to + ".bias", {out_.config.d_model});
   }
 
-  /// Projections that CTranslate2 keeps as one. Whisper's keys have no bias; the fused one must be zero there.
+  /// Projections that CTranslate2 keeps as one. Whisper's keys have no bias; the fused one must be zero
+  /// there.
   void split_linear(const std::string& from, const std::string& to, const std::vector<std::string>& parts) {
     const auto width = out_.config.d_model, count = static_cast<std::int64_t>(parts.size());
     const auto weights = take(from + "/weight", {count * width, width}).chunk(count);
@@ -173,7 +191,8 @@ class CTranslate2Converter {
     const auto layers = is_decoder ? out_.config.decoder_layers : out_.config.encoder_layers;
     for (std::int64_t i = 0; i < layers; ++i) {
       using looptorch::detail::message;
-      convert_layer(message(side, "/layer_", i, "/"), message("model.", side, ".layers.", i, "."), is_decoder);
+      convert_layer(message(side, "/layer_", i, "/"), message("model.", side, ".layers.", i, "."),
+                    is_decoder);
     }
     copy_norm(side + "/layer_norm", "model." + side + ".layer_norm");
     const auto positions = is_decoder ? out_.config.max_target_positions : out_.config.max_source_positions;

@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,6 +40,11 @@ struct SpeechOptions {
   double max_seconds = 30;  ///< Shorter clips are padded to it; longer ones are refused.
 };
 
+/// The length that a manifest gives a clip, if it does.
+inline std::optional<double> clip_seconds(const looptorch::Utterance& utterance) {
+  return utterance.end ? *utterance.end - utterance.start.value_or(0) : utterance.duration;
+}
+
 /// Reads an audio file, at 16 kHz, as log-mel frames `[M, T]`, T = 100 x max_seconds. Safe to call from several threads.
 class Listener {
  public:
@@ -51,12 +57,17 @@ class Listener {
   /// `start` and `end` (seconds) choose a part of the file. Throws SpeechError for a clip that is silent or longer than
   /// `max_seconds`, and what looptorch::audio::decode throws.
   [[nodiscard]] at::Tensor operator()(const std::filesystem::path& file, double start = 0,
-                                      double end = std::numeric_limits<double>::infinity()) const {
+                                      double end = kFileEnd) const {
     constexpr auto kRate = looptorch::audio::LogMel::kSampleRate;
     const auto samples_T = looptorch::audio::decode(file, {.sample_rate = kRate, .start = start, .end = end}).samples_T;
     check_length(file, static_cast<double>(samples_T.size(0)) / static_cast<double>(kRate));
     if (samples_T.abs().max().item<float>() < kSilence) throw SpeechError(file.string() + ": is silent");
     return log_mel_(samples_T);
+  }
+
+  /// The clip that a line of a manifest names.
+  [[nodiscard]] at::Tensor operator()(const looptorch::Utterance& utterance) const {
+    return (*this)(utterance.audio_filepath, utterance.start.value_or(0), utterance.end.value_or(kFileEnd));
   }
 
   /// Throws SpeechError if `seconds` are more than a clip may have.
@@ -68,6 +79,7 @@ class Listener {
 
  private:
   static constexpr float kSilence = 1e-4F;  // peak; 3 units of 16-bit audio
+  static constexpr double kFileEnd = std::numeric_limits<double>::infinity();
 
   SpeechOptions options_;
   looptorch::audio::LogMel log_mel_;
@@ -121,7 +133,7 @@ class SpeechDataset {
                 SpeechOptions options)
       : utterances_(std::move(utterances)), listener_(options), end_of_text_(decoding.end_of_text) {
     for (const auto& utterance : utterances_) {
-      if (utterance.duration) listener_.check_length(utterance.audio, *utterance.duration);
+      if (const auto seconds = clip_seconds(utterance)) listener_.check_length(utterance.audio_filepath, *seconds);
       tokens_.push_back(training_tokens(utterance, tokenizer, decoding));
     }
   }
@@ -130,8 +142,8 @@ class SpeechDataset {
 
   /// Reads and transforms one clip; throws what Listener throws.
   [[nodiscard]] Sample get(std::int64_t index) const {
-    const auto i = static_cast<std::size_t>(index);
-    return {.mel_MT = listener_(utterances_[i].audio), .tokens = tokens_[i], .text = utterances_[i].text};
+    const auto& utterance = utterances_[static_cast<std::size_t>(index)];
+    return {.mel_MT = listener_(utterance), .tokens = tokens_[static_cast<std::size_t>(index)], .text = utterance.text};
   }
 
   [[nodiscard]] Batch collate(std::span<Sample> samples) const { return whisper::collate(samples, end_of_text_); }
@@ -144,7 +156,7 @@ class SpeechDataset {
     tokens.insert(tokens.end(), text.begin(), text.end());
     tokens.push_back(decoding.end_of_text);
     if (static_cast<std::int64_t>(tokens.size()) <= decoding.max_length) return tokens;
-    throw SpeechError(looptorch::detail::message(utterance.audio.string(), ": its text has ", tokens.size(),
+    throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": its text has ", tokens.size(),
                                                  " tokens with prompt and end, more than the model's ",
                                                  decoding.max_length, " positions"));
   }
@@ -175,7 +187,7 @@ inline double common_seconds(std::initializer_list<const std::vector<looptorch::
   constexpr double kWindow = 30;
   double longest = 1;
   for (const auto* manifest : manifests) {
-    for (const auto& utterance : *manifest) longest = std::max(longest, utterance.duration.value_or(kWindow));
+    for (const auto& utterance : *manifest) longest = std::max(longest, clip_seconds(utterance).value_or(kWindow));
   }
   return std::min(std::ceil(longest), kWindow);
 }

@@ -20,7 +20,7 @@ inline at::Device choose_device(const std::string& name) {
   if (name == "cpu") return at::kCPU;
   if (!name.starts_with("cuda")) throw looptorch::UsageError("--device: \"" + name + "\" is not cpu, cuda, cuda:N or auto");
   const at::Device device = name == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(name);
-  if (static_cast<std::size_t>(device.index()) < torch::cuda::device_count()) return device;
+  if (device.index() < torch::cuda::device_count()) return device;
   throw looptorch::UsageError(looptorch::detail::message("--device: there is no ", name, "; CUDA devices here: ",
                                                          torch::cuda::device_count()));
 }

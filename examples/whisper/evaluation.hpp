@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/metrics/normalize.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
 #include <algorithm>
@@ -31,7 +32,11 @@ inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& s
     for (auto& text : recognizer.transcribe(batch.mel_BMT)) result.hypotheses.push_back(std::move(text));
     for (auto& text : batch.texts) result.references.push_back(std::move(text));
   }
-  result.word_error_rate = looptorch::word_error_rate(result.references, result.hypotheses);
+  looptorch::WordErrorRate errors;
+  for (std::size_t i = 0; i < result.references.size(); ++i) {
+    errors.add(looptorch::normalize_text(result.references[i]), looptorch::normalize_text(result.hypotheses[i]));
+  }
+  result.word_error_rate = errors.rate();
   return result;
 }
 

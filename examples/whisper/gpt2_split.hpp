@@ -3,9 +3,9 @@
 // One pass, no regular expression engine. Combining marks, such as Devanagari's vowel signs, are not letters.
 #pragma once
 
-#include "unicode_classes.hpp"
-
 #include <looptorch/state/utf8.hpp>
+
+#include "unicode_classes.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,8 @@
 
 namespace whisper {
 
-/// Length in bytes of the piece that the pattern takes from the start of `text`, which must be UTF-8 and not empty.
+/// Length in bytes of the piece that the pattern takes from the start of `text`, which must be UTF-8 and not
+/// empty.
 [[nodiscard]] inline std::size_t gpt2_piece_size(std::string_view text);
 
 namespace detail {
@@ -24,8 +25,9 @@ enum class SplitClass { kLetter, kNumber, kSpace, kOther };
 
 template <std::size_t N>
 [[nodiscard]] bool in_ranges(const CodePointRange (&ranges)[N], char32_t c) {
-  const auto* after = std::upper_bound(std::begin(ranges), std::end(ranges), c,
-                                       [](char32_t value, const CodePointRange& range) { return value < range.first; });
+  const auto* after =
+      std::upper_bound(std::begin(ranges), std::end(ranges), c,
+                       [](char32_t value, const CodePointRange& range) { return value < range.first; });
   return after != std::begin(ranges) && c <= std::prev(after)->last;
 }
 
@@ -78,7 +80,8 @@ inline std::size_t gpt2_piece_size(std::string_view text) {
   if (run.kind != detail::SplitClass::kSpace) return run.end;
   const bool is_one_blank = text.front() == ' ' && run.end == 1;
   if (is_one_blank && run.end < text.size()) return detail::class_run(text, 1).end;
-  return run.end == text.size() || run.last == 0 ? run.end : run.last;  // leaves one space to the word that follows
+  const bool is_whole = run.end == text.size() || run.last == 0;
+  return is_whole ? run.end : run.last;  // leaves one space to the word that follows
 }
 
 }  // namespace whisper

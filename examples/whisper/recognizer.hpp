@@ -4,8 +4,11 @@
 // Shapes: B batch, M mel bins, T mel frames.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "decoding.hpp"
@@ -21,18 +24,28 @@ struct Recognizer {
   Tokenizer tokenizer;
   DecodingOptions decoding;
 
-  /// What is said in each row of `mel_BMT`, by greedy decoding in eval mode.
+  /// What is said in each row of `mel_BMT`, by greedy decoding in eval mode. A text has at most 16 tokens for each second
+  /// of audio, twice what fast speech has: a model that repeats itself without end, as Whisper does on speech that it
+  /// does not know, is cut short.
   [[nodiscard]] std::vector<std::string> transcribe(const at::Tensor& mel_BMT) {
     const bool was_training = model->is_training();
     model->eval();
     std::vector<std::string> texts;
     const auto device = model->parameters().front().device();
-    for (const auto& ids : decode_greedily(model, mel_BMT.to(device), decoding)) texts.push_back(text_of(ids));
+    for (const auto& ids : decode_greedily(model, mel_BMT.to(device), limited(mel_BMT.size(2)))) texts.push_back(text_of(ids));
     model->train(was_training);
     return texts;
   }
 
  private:
+  [[nodiscard]] DecodingOptions limited(std::int64_t frames) const {
+    constexpr std::int64_t kFramesPerToken = 6;  // 100 frames are a second
+    auto options = decoding;
+    const auto prompt = static_cast<std::int64_t>(options.prompt.size());
+    options.max_length = std::min(options.max_length, prompt + frames / kFramesPerToken + 1);
+    return options;
+  }
+
   [[nodiscard]] std::string text_of(const std::vector<std::int64_t>& ids) const {
     const auto text = tokenizer.decode(ids);
     const auto begin = text.find_first_not_of(' ');

@@ -2,6 +2,7 @@
 // Every policy, one line each. A page for each stands in docs/policies.md.
 #pragma once
 
+#include "looptorch/data/pinned_prefetch_loader.hpp"  // use when fit should take a dataset and load it by worker threads
 #include "looptorch/policies/accumulate.hpp"          // use when the batch you want does not fit
 #include "looptorch/policies/autocast.hpp"            // use when the hardware has 16-bit units, or activations must shrink
 #include "looptorch/policies/cache_flush_every.hpp"   // use when the caching allocator fragments, or others need the memory

@@ -37,8 +37,7 @@ namespace looptorch {
 /// it receive no gradient. The order in which parts are listed matters among updates only.
 template <class Model, class... Parts>
 class Trainer {
-  static_assert((sizeof(detail::CheckPart<Parts>) && ...));
-  static_assert(sizeof(detail::CheckPairs<Parts...>) > 0);
+  static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... + sizeof(detail::CheckConflicts<Parts...>)) > 0);
   static_assert((detail::is_update<Parts> || ...),
                 "looptorch: a Trainer needs an update: an optimizer with an objective. List Update{optimizer, objective}. "
                 "See docs/errors.md#no-update");
@@ -59,14 +58,16 @@ class Trainer {
       : Trainer(std::move(model), Update<Optimizer, Objective>(std::move(optimizer), std::move(objective)),
                 std::move(policies)...) {}
 
-  /// Trains on a range of batches. A second fit goes on where the first ended, in mid-epoch too. Modules keep the modes
+  /// Trains on a range of batches, or on a dataset if PinnedPrefetchLoader is listed. A second fit goes on where the first ended, in mid-epoch too. Modules keep the modes
   /// they have. When the objective, the data or a policy throws, gradients are dropped, flags restored, and the window
   /// under way is forgotten. Throws UsageError for options that cannot be, an empty range, and a single-pass range with
   /// several epochs.
   template <class Batches>
   FitResult fit(Batches&& batches, FitOptions options = {}) {
-    if constexpr (detail::check_range<Batches>())
-      if constexpr (check_batch<detail::batch_t<Batches>>()) return fit_range(batches, options);
+    if constexpr (!detail::is_range<Batches> && !std::is_void_v<LoaderPolicy> && Dataset<std::remove_cvref_t<Batches>>)
+      return fit(engine_.stack().template slot<LoaderPolicy>().policy.make(std::forward<Batches>(batches)), options);
+    else if constexpr (detail::CheckRange<Batches>::passed)
+      if constexpr (CheckBatch<detail::range_batch_t<Batches>>::passed) return fit_range(batches, options);
     return {};
   }
 
@@ -74,7 +75,7 @@ class Trainer {
   /// last. Policies see a fit of unknown length that begins with the first call.
   template <class Batch>
   StepResult step(const Batch& batch) {
-    if constexpr (check_batch<Batch>()) {
+    if constexpr (CheckBatch<Batch>::passed) {
       if (!stepping_) begin_steps();
       return guarded([&] { return step_once(batch); });
     }
@@ -99,12 +100,9 @@ class Trainer {
   /// The same of a callable `(Model&, const Batch&)` that returns a Loss, a 0-dim tensor or a number.
   template <class Batches, class Measure>
   Evaluation evaluate(Batches&& batches, Measure&& measure) {
-    if constexpr (detail::check_range<Batches>()) {
-      static_assert(detail::MeasureOf<Measure, Model, detail::batch_t<Batches>>,
-                    "looptorch: evaluate calls its callable as (Model&, const Batch&) and needs a Loss, a 0-dim tensor or "
-                    "a number. See docs/errors.md#evaluate");
-      if constexpr (detail::MeasureOf<Measure, Model, detail::batch_t<Batches>>) return evaluate_range(batches, measure);
-    }
+    if constexpr (detail::CheckRange<Batches>::passed)
+      if constexpr (detail::CheckMeasure<Measure, Model, detail::range_batch_t<Batches>>::passed)
+        return evaluate_range(batches, measure);
     return {};
   }
 
@@ -118,18 +116,24 @@ class Trainer {
   /// The per-run state of the listed policy P: what it measured or decided.
   template <class P>
   [[nodiscard]] const typename P::State& policy() {
-    return engine_.stack().template slot<P>().state;
+    if constexpr (Stack::template lists<P>()) {
+      return engine_.stack().template slot<P>().state;
+    } else {
+      static_assert(Stack::template lists<P>(),
+                    "looptorch: policy<P>() names a policy that this Trainer does not list. See docs/errors.md#not-listed");
+      static const typename P::State none{};
+      return none;
+    }
   }
 
  private:
   using Updates = detail::updates_t<Parts...>;
   using Stack = detail::stack_t<Parts...>;
   using Engine = detail::Engine<Model, Updates, Stack>;
+  using LoaderPolicy = detail::loader_policy_t<Parts...>;
 
   template <class Batch>
-  static constexpr bool check_batch() {
-    return detail::check_objectives<Model, Batch>(std::type_identity<Updates>{});
-  }
+  using CheckBatch = detail::CheckBatch<Model, Batch, Updates>;
 
   Run& run() { return engine_.run(); }
 
@@ -190,7 +194,7 @@ class Trainer {
 
   template <class Batches>
   void run_epoch(Batches& batches, const detail::FitPlan& plan) {
-    using Batch = detail::batch_t<Batches>;
+    using Batch = detail::range_batch_t<Batches>;
     typename Engine::template Kept<Batch> kept;
     begin_epoch();
     auto position = detail::begin_at(batches, progress().epoch, progress().batch);

@@ -7,6 +7,8 @@
 #include "support/precompiled.hpp"
 
 #include <cstdint>
+#include <cstdio>
+#include <span>
 #include <string>
 #include <vector>
 

@@ -25,10 +25,13 @@ class TemporaryFolder {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-  [[nodiscard]] std::ptrdiff_t entries() const { return std::distance(std::filesystem::directory_iterator(path_), {}); }
+  [[nodiscard]] std::ptrdiff_t entries() const {
+    return std::distance(std::filesystem::directory_iterator(path_), {});
+  }
 
  private:
-  /// Not std::filesystem::remove_all: libtorch.so exports its own, which calls a symbol that is not there (2.11).
+  /// Not std::filesystem::remove_all: libtorch.so exports its own, which calls a symbol that is not there
+  /// (2.11).
   static void remove(const std::filesystem::path& path) {
     if (std::filesystem::is_directory(std::filesystem::symlink_status(path))) {
       for (const auto& entry : std::filesystem::directory_iterator(path)) remove(entry.path());

@@ -5,17 +5,15 @@
 #pragma once
 
 #include "looptorch/audio/detail/mel_filters.hpp"
+#include "looptorch/audio/detail/mel_power.hpp"
 #include "looptorch/error.hpp"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/addcmul.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/fft_rfft.h>
 #include <ATen/ops/hann_window.h>
-#include <ATen/ops/matmul.h>
 #include <ATen/ops/maximum.h>
-#include <ATen/ops/view_as_real.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -59,28 +57,33 @@ class LogMel {
 
   static void check(const at::Tensor& samples);
   at::Tensor reflected(const at::Tensor& samples_BT) const;
-  at::Tensor power(const at::Tensor& reflected_BT) const;
+  at::Tensor mel(const at::Tensor& reflected_BT) const;
   static at::Tensor compressed(at::Tensor mel_BMF);
+
+  static LogMelOptions checked(LogMelOptions options);
 
   LogMelOptions options_;
   at::Tensor window_;
-  at::Tensor filters_MK_;
+  detail::MelPower mel_power_;
 };
 
 inline LogMel::LogMel(LogMelOptions options)
-    : options_(options), window_(at::hann_window(kWindow)) {
+    : options_(checked(options)),
+      window_(at::hann_window(kWindow)),
+      mel_power_(detail::slaney_mel_filters(options.mel_bins, kWindow, kSampleRate)) {}
+
+inline LogMelOptions LogMel::checked(LogMelOptions options) {
   if (options.mel_bins < 1 || options.max_samples < kWindow)
     throw UsageError(looptorch::detail::message("LogMel: ", options.mel_bins, " mel bins of ", options.max_samples,
                                                 " samples; needed are at least 1 and ", kWindow));
-  filters_MK_ = detail::slaney_mel_filters(options.mel_bins, kWindow, kSampleRate);
+  return options;
 }
 
 inline at::Tensor LogMel::operator()(const at::Tensor& samples) const {
   check(samples);
   const c10::NoGradGuard no_grad;
   const at::Tensor samples_BT = samples.dim() == 1 ? samples.unsqueeze(0) : samples;
-  const at::Tensor power_BFK = power(reflected(samples_BT));
-  const at::Tensor mel_BMF = compressed(at::matmul(filters_MK_.to(samples.device()), power_BFK.transpose(1, 2)));
+  const at::Tensor mel_BMF = compressed(mel(reflected(samples_BT)));
   return samples.dim() == 1 ? mel_BMF.squeeze(0) : mel_BMF;
 }
 
@@ -105,13 +108,24 @@ inline at::Tensor LogMel::reflected(const at::Tensor& samples_BT) const {
   return whole;
 }
 
-/// Overlapping frames are a view; only their product with the window is stored. `[B, F, K]`
-inline at::Tensor LogMel::power(const at::Tensor& reflected_BT) const {
-  const at::Tensor frames_BFW = reflected_BT.as_strided({reflected_BT.size(0), frames(), kWindow},
-                                                        {reflected_BT.stride(0), kHop, 1});
-  const at::Tensor spectrum = at::view_as_real(at::fft_rfft(frames_BFW * window_.to(reflected_BT.device())));
-  const at::Tensor real = spectrum.select(-1, 0), imaginary = spectrum.select(-1, 1);
-  return at::addcmul(real * real, imaginary, imaginary);
+/// Frames overlap in a view; only their product with the window is stored. On the CPU some hundred at a time, which
+/// stay in the cache: a third of the time less than all at once. `[B, M, F]`
+inline at::Tensor LogMel::mel(const at::Tensor& reflected_BT) const {
+  constexpr std::int64_t kAtOnce = 512;
+  const std::int64_t clips = reflected_BT.size(0), count = frames();
+  const at::Tensor frames_BFW = reflected_BT.as_strided({clips, count, kWindow}, {reflected_BT.stride(0), kHop, 1});
+  if (!reflected_BT.is_cpu())
+    return mel_power_.by_operators(at::fft_rfft(frames_BFW.mul(window_.to(reflected_BT.device()))));
+
+  const at::Tensor mel_BMF = at::empty({clips, mel_power_.bins(), count}, at::kFloat);
+  for (std::int64_t clip = 0; clip < clips; ++clip) {
+    for (std::int64_t first = 0; first < count; first += kAtOnce) {
+      const std::int64_t some = std::min(kAtOnce, count - first);
+      const at::Tensor spectrum_FK = at::fft_rfft(frames_BFW[clip].narrow(0, first, some).mul(window_));
+      mel_power_.in_one_pass(spectrum_FK.contiguous(), mel_BMF[clip].narrow(1, first, some));
+    }
+  }
+  return mel_BMF;
 }
 
 inline at::Tensor LogMel::compressed(at::Tensor mel_BMF) {

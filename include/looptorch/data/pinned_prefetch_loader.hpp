@@ -128,10 +128,16 @@ class PinnedPrefetchLoader {
   std::int64_t skip_ = 0;
 };
 
+/// What all policy forms of PinnedPrefetchLoader have in common: only one of them may be listed.
+struct PrefetchFamily {};
+
 /// The policy form, without a dataset: listed in a Trainer it makes `fit(dataset)` load with these options.
 template <class Order, class Collate>
 class PinnedPrefetchLoader<void, Order, Collate> {
  public:
+  using family = PrefetchFamily;
+  static constexpr bool is_policy = true;
+
   PinnedPrefetchLoader(LoaderOptions options = {}, Order sampler = {}, Collate collate = {})
       : options_(options), sampler_(std::move(sampler)), collate_(std::move(collate)) {}
 

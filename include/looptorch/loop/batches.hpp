@@ -14,7 +14,7 @@
 namespace looptorch::detail {
 
 template <class Range>
-using batch_t = std::remove_cvref_t<std::ranges::range_reference_t<Range>>;
+using range_batch_t = std::remove_cvref_t<std::ranges::range_reference_t<Range>>;
 
 /// A range that shuffles by epoch, such as a loader: `begin()` after `begin_epoch(e)` gives epoch e's batches.
 template <class Range>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What fit and evaluate ask of batches and of the callables that take them, each with a sentence of its own.
+// The Trainer's compile-time errors, a sentence each. They stand in class templates that the Trainer instantiates
+// directly, since every step between costs the user a line of "required from" before the sentence.
 #pragma once
 
 #include "looptorch/loop/batches.hpp"
 #include "looptorch/loop/evaluation.hpp"
-#include "looptorch/loop/loss.hpp"
-#include "looptorch/loop/update.hpp"
+#include "looptorch/loop/parts.hpp"
 
 #include <ranges>
 #include <tuple>
@@ -13,44 +13,147 @@
 
 namespace looptorch::detail {
 
+template <class P>
+inline constexpr bool is_policy_or_worse = HasHook<P> || HasNearMiss<P> || DeclaredPolicy<P> || !std::is_class_v<P>;
+
+/// The checks of one listed policy, each with its own sentence; instantiated in the Trainer's class body.
+template <class P>
+struct CheckPolicy {
+  static_assert(std::is_class_v<P>,
+                "looptorch: a policy is listed that is a pointer, a reference or no class. List a value, such as "
+                "Accumulate<4>{}. See docs/errors.md#not-a-policy");
+  static_assert(is_policy_or_worse<P>,
+                "looptorch: a type is listed that has no hook, so it is no policy. Give it a hook such as `void "
+                "on_window_end(WindowContext&) const`. See docs/errors.md#not-a-policy");
+  static_assert(!near_miss<on_fit_begin_hook, P>,
+                "looptorch: on_fit_begin would never run. Make it one public `void on_fit_begin(FitContext&) const`, with "
+                "`State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<on_fit_end_hook, P>,
+                "looptorch: on_fit_end would never run. Make it one public `void on_fit_end(FitContext&) const`, with "
+                "`State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<on_epoch_begin_hook, P>,
+                "looptorch: on_epoch_begin would never run. Make it one public `void on_epoch_begin(EpochContext&) "
+                "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<on_epoch_end_hook, P>,
+                "looptorch: on_epoch_end would never run. Make it one public `void on_epoch_end(EpochContext&) const`, "
+                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<forward_scope_hook, P>,
+                "looptorch: forward_scope would never run. Make it one public `Guard forward_scope(const "
+                "ForwardContext&) const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<scale_loss_hook, P>,
+                "looptorch: scale_loss would never run. Make it one public `at::Tensor scale_loss(const at::Tensor&) "
+                "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<before_update_hook, P>,
+                "looptorch: before_update would never run. Make it one public `void before_update(UpdateContext&) const`, "
+                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<after_update_hook, P>,
+                "looptorch: after_update would never run. Make it one public `void after_update(UpdateContext&) const`, "
+                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<on_window_end_hook, P>,
+                "looptorch: on_window_end would never run. Make it one public `void on_window_end(WindowContext&) const`, "
+                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+};
+template <class Optimizer, class Objective>
+struct CheckPolicy<Update<Optimizer, Objective>> {};
+
+/// Names two policies of one family in the compiler's note.
+template <class A, class B>
+struct Clash;
+/// Names a policy, the one it excludes, the reason and the remedy in the compiler's note.
+template <class A, class B, class Exclusion>
+struct Excluded;
+
+/// Both are policies and listed without When, so that a conflict between them is known to the compiler.
+template <class A, class B>
+inline constexpr bool both_fixed = !is_update<A> && !is_update<B> && !is_when<A> && !is_when<B>;
+
+template <class A, class B>
+using clash_t = std::conditional_t<both_fixed<A, B> && same_family<A, B>, Clash<A, B>, void>;
+template <class A, class B>
+using excluded_t = std::conditional_t<both_fixed<A, B> && !std::is_void_v<declared_exclusion_t<A, B>>,
+                                      Excluded<A, B, declared_exclusion_t<A, B>>, void>;
+
+template <class... Parts>
+struct Conflicts {
+  using clash = void;
+  using exclusion = void;
+};
+template <class A, class... Later>
+struct Conflicts<A, Later...> {
+  using clash = typename FirstFound<clash_t<A, Later>..., typename Conflicts<Later...>::clash>::type;
+  using exclusion =
+      typename FirstFound<excluded_t<A, Later>..., excluded_t<Later, A>..., typename Conflicts<Later...>::exclusion>::type;
+};
+
+/// The checks of listed policies against each other; those under When are checked when fit begins.
+template <class... Parts>
+struct CheckConflicts {
+  static_assert(std::is_void_v<typename Conflicts<Parts...>::clash>,
+                "looptorch: two policies of one family are listed. Keep one of them, or switch them by When{flag, policy}. See "
+                "docs/errors.md#one-of-a-family");
+  static_assert(std::is_void_v<typename Conflicts<Parts...>::exclusion>,
+                "looptorch: a listed policy excludes another one. Drop one of them, or do as the remedy beside this message "
+                "says. See docs/errors.md#excluded");
+};
+
+template <class T>
+inline constexpr bool is_batch = BatchLike<T>;
+template <class T>
+inline constexpr bool is_range = std::ranges::input_range<T>;
+
+/// The check of what fit and evaluate go through.
 template <class Batches>
-constexpr bool check_range() {
-  static_assert(std::ranges::input_range<Batches>,
+struct CheckRange {
+  static constexpr bool passed = is_range<Batches>;
+  static_assert(passed,
                 "looptorch: fit and evaluate need a range of batches, such as a std::vector or a PinnedPrefetchLoader. See "
                 "docs/errors.md#not-a-range");
-  return std::ranges::input_range<Batches>;
+};
+
+template <class Callable, class Model, class Batch>
+inline constexpr bool takes_batch = std::is_invocable_v<Callable&, Model&, const Batch&>;
+
+template <class Callable, class Model, class Batch>
+constexpr bool returns_loss() {
+  if constexpr (takes_batch<Callable, Model, Batch>)
+    return LossLike<std::invoke_result_t<Callable&, Model&, const Batch&>>;
+  else
+    return true;
 }
 
-template <class Measure, class Model, class Batch>
-concept MeasureOf = std::is_invocable_v<Measure&, Model&, const Batch&> &&
-                    MeasureLike<std::invoke_result_t<Measure&, Model&, const Batch&>>;
-
-template <class Objective, class Model, class Batch>
-constexpr bool check_objective() {
-  constexpr bool callable = std::is_invocable_v<Objective&, Model&, const Batch&>;
-  static_assert(callable,
-                "looptorch: an objective does not take these batches. It is called as objective(Model&, const Batch&), where "
-                "Batch is what the range yields. See docs/errors.md#objective-batch");
-  if constexpr (callable) {
-    constexpr bool returns_loss = LossLike<std::invoke_result_t<Objective&, Model&, const Batch&>>;
-    static_assert(returns_loss,
-                  "looptorch: an objective must return a looptorch::Loss or a 0-dim tensor. See "
-                  "docs/errors.md#objective-result");
-    return returns_loss;
-  } else {
-    return false;
-  }
-}
-
-template <class Model, class Batch, class... Optimizers, class... Objectives>
-constexpr bool check_objectives(std::type_identity<std::tuple<Update<Optimizers, Objectives>...>>) {
-  static_assert(BatchLike<Batch>,
-                "looptorch: fit cannot find the tensors in this batch type. Make it an aggregate of tensors, numbers, "
-                "strings and vectors, or give it each_tensor(f). See docs/errors.md#batch");
-  if constexpr (BatchLike<Batch>)
-    return (check_objective<Objectives, Model, Batch>() && ...);
+template <class Callable, class Model, class Batch>
+constexpr bool measures() {
+  if constexpr (takes_batch<Callable, Model, Batch>)
+    return MeasureLike<std::invoke_result_t<Callable&, Model&, const Batch&>>;
   else
     return false;
 }
+
+/// The checks of a batch type against the objectives of all updates.
+template <class Model, class Batch, class Updates>
+struct CheckBatch;
+template <class Model, class Batch, class... Optimizers, class... Objectives>
+struct CheckBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>...>> {
+  static constexpr bool all_take_it = (takes_batch<Objectives, Model, Batch> && ...);
+  static constexpr bool all_return_losses = (returns_loss<Objectives, Model, Batch>() && ...);
+  static constexpr bool passed = is_batch<Batch> && all_take_it && all_return_losses;
+  static_assert(is_batch<Batch>,
+                "looptorch: fit cannot find the tensors in this batch type. Make it an aggregate of tensors, numbers, strings "
+                "and vectors, or give it each_tensor(f). See docs/errors.md#batch");
+  static_assert(all_take_it,
+                "looptorch: an objective does not take these batches. It is called as objective(Model&, const Batch&), where "
+                "Batch is what the range yields. See docs/errors.md#objective-batch");
+  static_assert(all_return_losses,
+                "looptorch: an objective must return a looptorch::Loss or a 0-dim tensor. See docs/errors.md#objective-result");
+};
+
+/// The check of evaluate's callable.
+template <class Measure, class Model, class Batch>
+struct CheckMeasure {
+  static constexpr bool passed = measures<Measure, Model, Batch>();
+  static_assert(passed,
+                "looptorch: evaluate calls its callable as (Model&, const Batch&) and needs a Loss, a 0-dim tensor or a number. "
+                "See docs/errors.md#evaluate");
+};
 
 }  // namespace looptorch::detail

@@ -109,12 +109,21 @@ template <class Hook, class P>
 inline constexpr bool near_miss = Hook::template named<P>() && !Hook::template valid<P>();
 
 template <class P, class... Hooks>
-inline constexpr bool has_any_hook = (Hooks::template valid<P>() || ...);
+struct HooksOf {
+  static constexpr bool any = (Hooks::template valid<P>() || ...);
+  static constexpr bool any_missed = (near_miss<Hooks, P> || ...);
+};
+template <class P>
+using all_hooks_t = HooksOf<P, on_fit_begin_hook, on_fit_end_hook, on_epoch_begin_hook, on_epoch_end_hook, forward_scope_hook,
+                            scale_loss_hook, before_update_hook, after_update_hook, on_window_end_hook>;
 
 template <class P>
-concept HasHook = has_any_hook<P, on_fit_begin_hook, on_fit_end_hook, on_epoch_begin_hook, on_epoch_end_hook,
-                               forward_scope_hook, scale_loss_hook, before_update_hook, after_update_hook,
-                               on_window_end_hook>;
+concept HasHook = all_hooks_t<P>::any;
+template <class P>
+concept HasNearMiss = all_hooks_t<P>::any_missed;
+/// A policy that the Trainer reads rather than calls says so by `static constexpr bool is_policy = true`.
+template <class P>
+concept DeclaredPolicy = requires { requires P::is_policy; };
 
 template <class P>
 constexpr Phase phase_of() {

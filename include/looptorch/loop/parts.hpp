@@ -2,6 +2,7 @@
 // Sorts what a user lists in a Trainer into updates and policies.
 #pragma once
 
+#include "looptorch/data/pinned_prefetch_loader.hpp"
 #include "looptorch/loop/policy_stack.hpp"
 #include "looptorch/loop/update.hpp"
 
@@ -44,28 +45,25 @@ Stack make_stack(Policies&& policies) {
   return std::apply([](auto&&... policy) { return Stack(std::move(policy)...); }, std::move(policies));
 }
 
-/// What a Trainer's parts are checked for: a policy alone, an update not at all.
-template <class Part>
-struct CheckPart : CheckPolicy<unwrapped_t<Part>> {};
-template <class Part>
-  requires is_update<Part>
-struct CheckPart<Part> {};
-
-/// The checks of every two policies that are both listed without When; conflicts of others are found by fit.
-template <class A, class B>
-constexpr std::size_t check_pair() {
-  if constexpr (is_update<A> || is_update<B> || is_when<A> || is_when<B>)
-    return 1;
-  else
-    return sizeof(CheckPair<A, B>);
-}
-
-template <class... Parts>
-struct CheckPairs {};
-template <class A, class... Later>
-struct CheckPairs<A, Later...> : CheckPairs<Later...> {
-  static_assert(((check_pair<A, Later>() > 0) && ...));
+/// The first of the types that is not void; void if all are.
+template <class... Types>
+struct FirstFound {
+  using type = void;
 };
+template <class Type, class... Rest>
+struct FirstFound<Type, Rest...> : std::conditional_t<std::is_void_v<Type>, FirstFound<Rest...>, std::type_identity<Type>> {};
+
+template <class Part>
+struct AsLoader {
+  using type = void;
+};
+template <class Order, class Collate>
+struct AsLoader<PinnedPrefetchLoader<void, Order, Collate>> {
+  using type = PinnedPrefetchLoader<void, Order, Collate>;
+};
+/// The listed policy by which `fit(dataset)` loads; void without one.
+template <class... Parts>
+using loader_policy_t = typename FirstFound<typename AsLoader<unwrapped_t<Parts>>::type...>::type;
 
 /// A handle to a module: a ModuleHolder or a shared pointer.
 template <class Model>

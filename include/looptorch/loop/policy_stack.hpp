@@ -139,12 +139,15 @@ class PolicyStack {
   template <class Hook>
   static constexpr bool has = (Hook::template valid<unwrapped_t<Listed>>() || ...);
 
+  template <class P>
+  static constexpr bool lists() {
+    return index_of<P>() < size();
+  }
+
   /// The slot of policy P, listed as such or within When.
   template <class P>
   auto& slot() {
-    constexpr std::size_t i = index_of<P>();
-    static_assert(i < size(), "looptorch: policy<P>() names a policy that this Trainer does not list. See docs/errors.md#not-listed");
-    return std::get<i>(slots_);
+    return std::get<index_of<P>()>(slots_);
   }
 
   /// Throws PolicyConflict where two policies that are switched on must not stand together.

@@ -116,61 +116,7 @@ template <class A, class B>
 
 namespace detail {
 
-/// The checks of one listed policy, each with its own sentence; instantiated in the Trainer's class body.
-template <class P>
-struct CheckPolicy {
-  static_assert(std::is_class_v<P> && !std::is_pointer_v<P>,
-                "looptorch: a policy is listed that is a pointer, a reference or no class. List a value, such as "
-                "Accumulate<4>{}. See docs/errors.md#not-a-policy");
-  static_assert(HasHook<P> || requires { P::is_policy; } || !std::is_class_v<P>,
-                "looptorch: a type is listed that has no hook, so it is no policy. Give it a hook such as `void "
-                "on_window_end(WindowContext&) const`. See docs/errors.md#not-a-policy");
-  static_assert(!near_miss<on_fit_begin_hook, P>,
-                "looptorch: on_fit_begin would never run. Make it one public `void on_fit_begin(FitContext&) const`, with "
-                "`State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<on_fit_end_hook, P>,
-                "looptorch: on_fit_end would never run. Make it one public `void on_fit_end(FitContext&) const`, with "
-                "`State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<on_epoch_begin_hook, P>,
-                "looptorch: on_epoch_begin would never run. Make it one public `void on_epoch_begin(EpochContext&) "
-                "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<on_epoch_end_hook, P>,
-                "looptorch: on_epoch_end would never run. Make it one public `void on_epoch_end(EpochContext&) const`, "
-                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<forward_scope_hook, P>,
-                "looptorch: forward_scope would never run. Make it one public `Guard forward_scope(const "
-                "ForwardContext&) const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<scale_loss_hook, P>,
-                "looptorch: scale_loss would never run. Make it one public `at::Tensor scale_loss(const at::Tensor&) "
-                "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<before_update_hook, P>,
-                "looptorch: before_update would never run. Make it one public `void before_update(UpdateContext&) const`, "
-                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<after_update_hook, P>,
-                "looptorch: after_update would never run. Make it one public `void after_update(UpdateContext&) const`, "
-                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<on_window_end_hook, P>,
-                "looptorch: on_window_end would never run. Make it one public `void on_window_end(WindowContext&) const`, "
-                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-};
-
-template <class A, class B, class Exclusion>
-struct Excluded {
-  static_assert(std::is_void_v<Exclusion>,
-                "looptorch: a listed policy excludes another one; the instantiation line beside this one names both, the "
-                "reason and the remedy. See docs/errors.md#excluded");
-};
-
-/// The checks of two policies that are both listed without `When`.
-template <class A, class B>
-struct CheckPair {
-  static_assert(!same_family<A, B>,
-                "looptorch: two policies of one family are listed. Keep one of them, or switch them by When{flag, "
-                "policy}. See docs/errors.md#one-of-a-family");
-  static_assert(sizeof(Excluded<A, B, declared_exclusion_t<A, B>>) + sizeof(Excluded<B, A, declared_exclusion_t<B, A>>));
-};
-
-/// What CheckPair says, at run time; empty where A and B go together.
+/// What CheckPairs says at compile time; empty where A and B go together.
 template <class A, class B>
 std::string conflict_sentence() {
   std::string names = std::string(type_name<A>()) + " and " + std::string(type_name<B>());

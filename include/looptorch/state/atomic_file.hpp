@@ -20,8 +20,9 @@
 
 namespace looptorch {
 
-/// A file in the making. Until `commit` the target keeps its old contents, or does not exist; without `commit` the
-/// destructor removes what was written. A process that is killed leaves at most `TARGET.partial-PID-N` behind.
+/// A file in the making. Until `commit` the target keeps its old contents, or does not exist; without
+/// `commit` the destructor removes what was written. A process that is killed leaves at most
+/// `TARGET.partial-PID-N` behind.
 class AtomicFile {
  public:
   /// Throws FileError if the folder cannot be written or the target exists and is not a regular file.
@@ -92,7 +93,9 @@ inline void AtomicFile::write(const void* data, std::size_t size) {
 inline void AtomicFile::commit() {
   if (::fsync(file_.get()) != 0) detail::throw_file_error(target_, "cannot write", errno);
   if (::close(file_.release()) != 0) detail::throw_file_error(target_, "cannot write", errno);
-  if (::rename(partial_.c_str(), target_.c_str()) != 0) detail::throw_file_error(target_, "cannot replace", errno);
+  if (::rename(partial_.c_str(), target_.c_str()) != 0) {
+    detail::throw_file_error(target_, "cannot replace", errno);
+  }
   partial_.clear();
   sync_folder();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reading files with errors that name the path and the system's reason. Reads go straight into the caller's memory,
-// at any offset, so that a large file is never held twice.
+// Reading files with errors that name the path and the system's reason. Reads go straight into the caller's
+// memory, at any offset, so that a large file is never held twice.
 #pragma once
 
 #include <looptorch/error.hpp>
@@ -27,7 +27,8 @@ struct FileError : Error {
 
 namespace detail {
 
-[[noreturn]] inline void throw_file_error(const std::filesystem::path& path, std::string_view what, int code) {
+[[noreturn]] inline void throw_file_error(const std::filesystem::path& path, std::string_view what,
+                                          int code) {
   throw FileError(message(path.string(), ": ", what, ": ", std::generic_category().message(code)));
 }
 
@@ -77,7 +78,9 @@ class InputFile {
 inline InputFile::InputFile(std::filesystem::path path)
     : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
   struct stat status {};
-  if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) detail::throw_file_error(path_, "cannot open", errno);
+  if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) {
+    detail::throw_file_error(path_, "cannot open", errno);
+  }
   if (!S_ISREG(status.st_mode)) throw FileError(path_.string() + ": is not a regular file");
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
@@ -98,7 +101,8 @@ inline void InputFile::read_at(std::uint64_t offset, void* data, std::size_t siz
 inline std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
   const InputFile file(path);
   if (file.size() > max_bytes) {
-    throw FileError(detail::message(path.string(), ": ", file.size(), " bytes, more than the ", max_bytes, " allowed"));
+    throw FileError(
+        detail::message(path.string(), ": ", file.size(), " bytes, more than the ", max_bytes, " allowed"));
   }
   std::string contents(static_cast<std::size_t>(file.size()), '\0');
   file.read_at(0, contents.data(), contents.size());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// JSON as RFC 8259 has it: strict, UTF-8 only, bounded in size and depth, duplicate keys refused. Integers stay exact
-// (int64), objects keep their order, and what is written reads back equal. Some 150 MB/s; look-up in a large object
-// is O(1), so a tokenizer's vocabulary can be read as it is.
+// JSON as RFC 8259 has it: strict, UTF-8 only, bounded in size and depth, duplicate keys refused. Integers
+// stay exact (int64), objects keep their order, and what is written reads back equal. Some 150 MB/s; look-up
+// in a large object is O(1), so a tokenizer's vocabulary can be read as it is.
 #pragma once
 
 #include <looptorch/error.hpp>
@@ -19,7 +19,8 @@
 
 namespace looptorch {
 
-/// Text that is not JSON (with line, column and byte), a missing key, or a value of another kind than asked for.
+/// Text that is not JSON (with line, column and byte), a missing key, or a value of another kind than asked
+/// for.
 struct JsonError : Error {
   using Error::Error;
 };
@@ -36,7 +37,13 @@ using JsonMember = std::pair<std::string, Json>;
 
 namespace detail {
 class JsonWriter;
-}
+
+/// Integers that fit into int64.
+template <class T>
+concept JsonInteger = std::is_integral_v<T> && !std::is_same_v<T, bool> &&
+                      (std::is_signed_v<T> || sizeof(T) < sizeof(std::int64_t));
+
+}  // namespace detail
 
 /// Members in the order in which they were written; look-up by key is O(1).
 class JsonObject {
@@ -61,18 +68,17 @@ class JsonObject {
   void rebuild_index(std::size_t slots);
 
   std::vector<JsonMember> members_;
-  std::vector<std::uint32_t> slots_;  ///< Open addressing: 1 + position, 0 is free; empty while there are few members.
+  std::vector<std::uint32_t> slots_;  ///< Open addressing: 1 + position, 0 is free. Empty if few members.
 };
 
-/// A JSON value. Accessors throw JsonError where the kind is another one; none converts between kinds, except that
-/// an integer is also a number.
+/// A JSON value. Accessors throw JsonError where the kind is another one; none converts between kinds, except
+/// that an integer is also a number.
 class Json {
  public:
   Json() = default;
   Json(std::nullptr_t) {}
   Json(bool value) : value_(value) {}
-  template <class T>
-    requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && (std::is_signed_v<T> || sizeof(T) < 8))
+  template <detail::JsonInteger T>
   Json(T value) : value_(static_cast<std::int64_t>(value)) {}
   Json(double value) : value_(value) {}
   Json(std::string value) : value_(std::move(value)) {}
@@ -81,7 +87,8 @@ class Json {
   Json(JsonArray value) : value_(std::move(value)) {}
   Json(JsonObject value) : value_(std::move(value)) {}
 
-  /// `Json::array({1, 2})`, `Json::array(ids)` for any range of what a Json is made from; `Json::object()`, then `set`.
+  /// `Json::array({1, 2})`, `Json::array(ids)` for any range of what a Json is made from; `Json::object()`,
+  /// then `set`.
   [[nodiscard]] static Json array(std::initializer_list<Json> values = {}) { return JsonArray(values); }
   template <class Range>
   [[nodiscard]] static Json array(const Range& values) {
@@ -92,7 +99,8 @@ class Json {
   /// The value of a whole text; throws JsonError.
   [[nodiscard]] static Json parse(std::string_view text, JsonLimits limits = {});
 
-  /// The text: on one line, or with `indent` spaces a level. Strings must be UTF-8 and numbers finite, else JsonError.
+  /// The text: on one line, or with `indent` spaces a level. Strings must be UTF-8 and numbers finite, else
+  /// JsonError.
   [[nodiscard]] std::string dump(int indent = 0) const;
 
   [[nodiscard]] bool is_null() const { return holds<std::nullptr_t>(); }

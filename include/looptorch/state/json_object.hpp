@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The members of json.hpp's values: access, and the hash index that keeps large objects fast. Include json.hpp.
+// The members of json.hpp's values: access, and the hash index that keeps large objects fast. Include
+// json.hpp.
 #pragma once
 
 #include <looptorch/state/json.hpp>
@@ -20,6 +21,8 @@ namespace detail {
 /// Up to this many members a scan is faster than a hash table, and takes no memory.
 inline constexpr std::size_t kJsonScanLimit = 16;
 inline constexpr std::size_t kJsonAbsent = static_cast<std::size_t>(-1);
+
+[[nodiscard]] inline std::size_t hash_key(std::string_view key) { return std::hash<std::string_view>{}(key); }
 }  // namespace detail
 
 inline std::size_t JsonObject::size() const { return members_.size(); }
@@ -28,11 +31,12 @@ inline std::vector<JsonMember>::const_iterator JsonObject::end() const { return 
 
 inline std::size_t JsonObject::position(std::string_view key) const {
   if (slots_.empty()) {
-    const auto found = std::find_if(begin(), end(), [&](const JsonMember& member) { return member.first == key; });
+    const auto found =
+        std::find_if(begin(), end(), [&](const JsonMember& member) { return member.first == key; });
     return found == end() ? detail::kJsonAbsent : static_cast<std::size_t>(found - begin());
   }
   const std::size_t mask = slots_.size() - 1;
-  for (std::size_t slot = std::hash<std::string_view>{}(key) & mask; slots_[slot] != 0; slot = (slot + 1) & mask) {
+  for (auto slot = detail::hash_key(key) & mask; slots_[slot] != 0; slot = (slot + 1) & mask) {
     if (members_[slots_[slot] - 1].first == key) return slots_[slot] - 1;
   }
   return detail::kJsonAbsent;
@@ -40,7 +44,7 @@ inline std::size_t JsonObject::position(std::string_view key) const {
 
 inline void JsonObject::index(std::size_t member) {
   const std::size_t mask = slots_.size() - 1;
-  std::size_t slot = std::hash<std::string_view>{}(members_[member].first) & mask;
+  std::size_t slot = detail::hash_key(members_[member].first) & mask;
   while (slots_[slot] != 0) slot = (slot + 1) & mask;
   slots_[slot] = static_cast<std::uint32_t>(member + 1);
 }
@@ -55,7 +59,9 @@ inline const Json* JsonObject::find(std::string_view key) const {
   return member == detail::kJsonAbsent ? nullptr : &members_[member].second;
 }
 
-inline Json* JsonObject::find(std::string_view key) { return const_cast<Json*>(std::as_const(*this).find(key)); }
+inline Json* JsonObject::find(std::string_view key) {
+  return const_cast<Json*>(std::as_const(*this).find(key));
+}
 
 inline bool JsonObject::insert(std::string key, Json value) {
   if (find(key)) return false;
@@ -70,13 +76,14 @@ inline bool JsonObject::insert(std::string key, Json value) {
 
 inline bool operator==(const JsonObject& a, const JsonObject& b) {
   return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&](const JsonMember& member) {
-    const Json* other = b.find(member.first);
-    return other && *other == member.second;
-  });
+           const Json* other = b.find(member.first);
+           return other && *other == member.second;
+         });
 }
 
 inline const char* Json::kind() const {
-  static constexpr std::array kNames{"null", "a boolean", "an integer", "a number", "a string", "an array", "an object"};
+  static constexpr std::array kNames{"null",     "a boolean", "an integer", "a number",
+                                     "a string", "an array",  "an object"};
   return kNames[value_.index()];
 }
 

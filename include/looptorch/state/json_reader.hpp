@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The recursive-descent parser behind Json::parse: one pass over the text, no look-ahead beyond one byte. Include json.hpp.
+// The recursive-descent parser behind Json::parse: one pass over the text, no look-ahead beyond one byte.
+// Include json.hpp.
 #pragma once
 
 #include <looptorch/state/file.hpp>
@@ -25,7 +26,8 @@ class JsonReader {
 
   Json read() {
     if (text_.size() > limits_.max_bytes) {
-      throw JsonError(message("JSON text of ", text_.size(), " bytes, more than the ", limits_.max_bytes, " allowed"));
+      throw JsonError(
+          message("JSON text of ", text_.size(), " bytes, more than the ", limits_.max_bytes, " allowed"));
     }
     Json value = read_value(limits_.max_depth);
     skip_space();
@@ -59,13 +61,20 @@ class JsonReader {
   Json read_value(int depth) {
     skip_space();
     switch (peek()) {
-      case '{': return read_object(depth);
-      case '[': return read_array(depth);
-      case '"': return read_string();
-      case 't': return read_word("true", true);
-      case 'f': return read_word("false", false);
-      case 'n': return read_word("null", nullptr);
-      default: return read_number();
+      case '{':
+        return read_object(depth);
+      case '[':
+        return read_array(depth);
+      case '"':
+        return read_string();
+      case 't':
+        return read_word("true", true);
+      case 'f':
+        return read_word("false", false);
+      case 'n':
+        return read_word("null", nullptr);
+      default:
+        return read_number();
     }
   }
 
@@ -131,7 +140,8 @@ class JsonReader {
 
   /// ASCII that stands for itself inside a string.
   [[nodiscard]] static bool is_plain(char c) {
-    return static_cast<unsigned char>(c) >= 0x20 && static_cast<unsigned char>(c) < 0x80 && c != '"' && c != '\\';
+    return static_cast<unsigned char>(c) >= 0x20 && static_cast<unsigned char>(c) < 0x80 && c != '"' &&
+           c != '\\';
   }
 
   void read_special(std::string& out) {
@@ -167,7 +177,9 @@ class JsonReader {
     const auto digits = text_.substr(at_, 4);
     unsigned value = 0;
     const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-    if (digits.size() < 4 || code != std::errc{} || end != digits.data() + 4) fail("expected four hex digits");
+    if (digits.size() < 4 || code != std::errc{} || end != digits.data() + 4) {
+      fail("expected four hex digits");
+    }
     at_ += 4;
     return value;
   }
@@ -208,7 +220,9 @@ class JsonReader {
 
 }  // namespace detail
 
-inline Json Json::parse(std::string_view text, JsonLimits limits) { return detail::JsonReader(text, limits).read(); }
+inline Json Json::parse(std::string_view text, JsonLimits limits) {
+  return detail::JsonReader(text, limits).read();
+}
 
 inline Json load_json(const std::filesystem::path& path, JsonLimits limits) {
   const auto text = read_file(path, limits.max_bytes);

@@ -87,11 +87,13 @@ class JsonWriter {
   }
 
   void put_character(char c) {
-    static constexpr std::string_view kNames = "\"\\bfnrt", kValues = "\"\\\b\f\n\r\t", kHex = "0123456789abcdef";
+    static constexpr std::string_view kNames = "\"\\bfnrt", kValues = "\"\\\b\f\n\r\t",
+                                      kHex = "0123456789abcdef";
     if (const auto which = kValues.find(c); which != std::string_view::npos) {
       out_.append({'\\', kNames[which]});
     } else if (static_cast<unsigned char>(c) < 0x20) {
-      out_.append("\\u00").append({kHex[static_cast<std::size_t>(c) >> 4], kHex[static_cast<std::size_t>(c) & 15]});
+      out_.append("\\u00").append(
+          {kHex[static_cast<std::size_t>(c) >> 4], kHex[static_cast<std::size_t>(c) & 15]});
     } else {
       out_ += c;
     }

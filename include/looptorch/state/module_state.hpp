@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A module's parameters and buffers as a TensorMap, and back. Loading is strict and all or nothing: every name that is
-// missing, surplus or of another shape stands in one error, and then nothing was changed. Templates, so that this
-// header does not include torch/nn; they take a Module or a ModuleHolder.
+// A module's parameters and buffers as a TensorMap, and back. Loading is strict and all or nothing: every
+// name that is missing, surplus or of another shape stands in one error, and then nothing was changed.
+// Templates, so that this header does not include torch/nn; they take a Module or a ModuleHolder.
 #pragma once
 
 #include <looptorch/error.hpp>
@@ -25,8 +25,8 @@ struct ModuleStateError : Error {
 template <class Module>
 [[nodiscard]] TensorMap state_dict(const Module& module);
 
-/// Copies the tensors into the module, on its device and in its dtype. Throws ModuleStateError if the names or shapes
-/// are not exactly the module's.
+/// Copies the tensors into the module, on its device and in its dtype. Throws ModuleStateError if the names
+/// or shapes are not exactly the module's.
 template <class Module>
 void load_state_dict(const Module& module, const TensorMap& tensors);
 
@@ -88,8 +88,12 @@ const auto& held_module(const Module& module) {
 template <class Module>
 TensorMap state_dict(const Module& module) {
   TensorMap tensors;
-  for (const auto& item : detail::held_module(module).named_parameters(true)) tensors.emplace(item.key(), item.value());
-  for (const auto& item : detail::held_module(module).named_buffers(true)) tensors.emplace(item.key(), item.value());
+  for (const auto& item : detail::held_module(module).named_parameters(true)) {
+    tensors.emplace(item.key(), item.value());
+  }
+  for (const auto& item : detail::held_module(module).named_buffers(true)) {
+    tensors.emplace(item.key(), item.value());
+  }
   return tensors;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // safetensors, the format in which Hugging Face keeps weights: a JSON header, then raw little-endian tensors.
-// Reading checks the whole header against the file before it allocates; tensors are read in place, so the peak is the
-// size of the data. Writing gives the bytes that Python's safetensors gives, by AtomicFile.
+// Reading checks the whole header against the file before it allocates; tensors are read in place, so the
+// peak is the size of the data. Writing gives the bytes that Python's safetensors gives, by AtomicFile.
 #pragma once
 
 #include <looptorch/error.hpp>
@@ -29,12 +29,14 @@ struct Safetensors {
   SafetensorsMetadata metadata;
 };
 
-/// Reads a file into CPU tensors. Throws FileError if it cannot be read, and SafetensorsError, which names file and
-/// tensor, if the header is not sound: its length, its JSON, a dtype or shape against the data, overlaps, holes.
+/// Reads a file into CPU tensors. Throws FileError if it cannot be read, and SafetensorsError, which names
+/// file and tensor, if the header is not sound: its length, its JSON, a dtype or shape against the data,
+/// overlaps, holes.
 [[nodiscard]] Safetensors load_safetensors(const std::filesystem::path& path);
 
-/// Writes tensors of any device, strided, contiguous or not; one at a time is copied to the CPU. Throws FileError, and
-/// SafetensorsError for a tensor or name that the format cannot hold; then the target is as it was.
+/// Writes tensors of any device, strided, contiguous or not; one at a time is copied to the CPU. Throws
+/// FileError, and SafetensorsError for a tensor or name that the format cannot hold; then the target is as it
+/// was.
 void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
                       const SafetensorsMetadata& metadata = {});
 
@@ -45,7 +47,9 @@ inline SafetensorsEntry describe_tensor(const std::filesystem::path& path, const
   if (!tensor.defined()) throw_safetensors_error(path, name, "is undefined");
   if (tensor.layout() != at::kStrided) throw_safetensors_error(path, name, "is not strided");
   const auto* type = find_safetensors_type(tensor.scalar_type());
-  if (!type) throw_safetensors_error(path, name, "has a dtype that safetensors lacks: ", tensor.scalar_type());
+  if (!type) {
+    throw_safetensors_error(path, name, "has a dtype that safetensors lacks: ", tensor.scalar_type());
+  }
   return {name, type, tensor.sizes().vec()};
 }
 
@@ -70,7 +74,8 @@ inline Safetensors load_safetensors(const std::filesystem::path& path) {
   Safetensors out{{}, std::move(header.metadata)};
   for (const auto& entry : header.entries) {
     auto tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type->scalar_type));
-    file.read_at(header.data_begin + entry.begin, tensor.data_ptr(), static_cast<std::size_t>(entry.end - entry.begin));
+    file.read_at(header.data_begin + entry.begin, tensor.data_ptr(),
+                 static_cast<std::size_t>(entry.end - entry.begin));
     out.tensors.emplace(entry.name, std::move(tensor));
   }
   return out;
@@ -83,7 +88,8 @@ inline void save_safetensors(const std::filesystem::path& path, const TensorMap&
   AtomicFile file(path);
   file.write(header);
   for (const auto& entry : entries) {
-    const auto tensor = tensors.find(entry.name)->second.detach().cpu().resolve_conj().resolve_neg().contiguous();
+    const auto tensor =
+        tensors.find(entry.name)->second.detach().cpu().resolve_conj().resolve_neg().contiguous();
     file.write(tensor.data_ptr(), tensor.nbytes());
   }
   file.commit();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The header of a safetensors file: 8 bytes of length, then JSON that gives each tensor's dtype, shape and place.
-// Use it alone to look into a file without reading the tensors.
+// The header of a safetensors file: 8 bytes of length, then JSON that gives each tensor's dtype, shape and
+// place. Use it alone to look into a file without reading the tensors.
 #pragma once
 
 #include <looptorch/error.hpp>
@@ -22,7 +22,8 @@
 
 namespace looptorch {
 
-/// A file that is not sound safetensors, or tensors that the format cannot hold; names the file and the tensor.
+/// A file that is not sound safetensors, or tensors that the format cannot hold; names the file and the
+/// tensor.
 struct SafetensorsError : Error {
   using Error::Error;
 };
@@ -54,22 +55,31 @@ struct SafetensorsHeader {
 
 namespace detail {
 
-static_assert(std::endian::native == std::endian::little, "looptorch: safetensors are read and written as they lie "
-                                                          "in memory, which is right on little-endian machines only.");
+static_assert(std::endian::native == std::endian::little,
+              "looptorch: safetensors are read and written as they lie "
+              "in memory, which is right on little-endian machines only.");
 
 /// As in Python's safetensors: nobody's header is longer, so a longer one is not safetensors.
 inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 
 /// In the order in which Python's safetensors lays tensors out.
 inline constexpr std::array kSafetensorsTypes{
-    SafetensorsType{"U64", at::kUInt64, 8},          SafetensorsType{"I64", at::kLong, 8},
-    SafetensorsType{"F64", at::kDouble, 8},          SafetensorsType{"C64", at::kComplexFloat, 8},
-    SafetensorsType{"F32", at::kFloat, 4},           SafetensorsType{"U32", at::kUInt32, 4},
-    SafetensorsType{"I32", at::kInt, 4},             SafetensorsType{"BF16", at::kBFloat16, 2},
-    SafetensorsType{"F16", at::kHalf, 2},            SafetensorsType{"U16", at::kUInt16, 2},
-    SafetensorsType{"I16", at::kShort, 2},           SafetensorsType{"F8_E8M0", at::kFloat8_e8m0fnu, 1},
-    SafetensorsType{"F8_E4M3", at::kFloat8_e4m3fn, 1}, SafetensorsType{"F8_E5M2", at::kFloat8_e5m2, 1},
-    SafetensorsType{"I8", at::kChar, 1},             SafetensorsType{"U8", at::kByte, 1},
+    SafetensorsType{"U64", at::kUInt64, 8},
+    SafetensorsType{"I64", at::kLong, 8},
+    SafetensorsType{"F64", at::kDouble, 8},
+    SafetensorsType{"C64", at::kComplexFloat, 8},
+    SafetensorsType{"F32", at::kFloat, 4},
+    SafetensorsType{"U32", at::kUInt32, 4},
+    SafetensorsType{"I32", at::kInt, 4},
+    SafetensorsType{"BF16", at::kBFloat16, 2},
+    SafetensorsType{"F16", at::kHalf, 2},
+    SafetensorsType{"U16", at::kUInt16, 2},
+    SafetensorsType{"I16", at::kShort, 2},
+    SafetensorsType{"F8_E8M0", at::kFloat8_e8m0fnu, 1},
+    SafetensorsType{"F8_E4M3", at::kFloat8_e4m3fn, 1},
+    SafetensorsType{"F8_E5M2", at::kFloat8_e5m2, 1},
+    SafetensorsType{"I8", at::kChar, 1},
+    SafetensorsType{"U8", at::kByte, 1},
     SafetensorsType{"BOOL", at::kBool, 1},
 };
 
@@ -84,7 +94,8 @@ template <class Matches>
 }
 
 [[nodiscard]] inline const SafetensorsType* find_safetensors_type(at::ScalarType scalar_type) {
-  return find_safetensors_type_if([&](const SafetensorsType& type) { return type.scalar_type == scalar_type; });
+  return find_safetensors_type_if(
+      [&](const SafetensorsType& type) { return type.scalar_type == scalar_type; });
 }
 
 template <class... Parts>
@@ -99,7 +110,8 @@ template <class... Parts>
 }
 
 /// The bytes that a shape takes; false if they do not fit in 63 bits.
-[[nodiscard]] inline bool count_bytes(const std::vector<std::int64_t>& shape, std::uint64_t item, std::uint64_t& out) {
+[[nodiscard]] inline bool count_bytes(const std::vector<std::int64_t>& shape, std::uint64_t item,
+                                      std::uint64_t& out) {
   std::int64_t bytes = static_cast<std::int64_t>(item);
   const bool overflows = std::any_of(shape.begin(), shape.end(), [&](std::int64_t dim) {
     return __builtin_mul_overflow(bytes, dim, &bytes);
@@ -126,13 +138,16 @@ inline SafetensorsEntry read_entry(const std::string& name, const Json& json) {
   if (!entry.type) throw JsonError("unknown dtype \"" + dtype + "\"");
   entry.shape = read_counts(json.at("shape"), "shape");
   const auto offsets = read_counts(json.at("data_offsets"), "data_offsets");
-  if (offsets.size() != 2 || offsets[0] > offsets[1]) throw JsonError("data_offsets are not a begin and an end");
+  if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+    throw JsonError("data_offsets are not a begin and an end");
+  }
   entry.begin = static_cast<std::uint64_t>(offsets[0]);
   entry.end = static_cast<std::uint64_t>(offsets[1]);
   std::uint64_t bytes = 0;
   if (!count_bytes(entry.shape, entry.type->bytes, bytes)) throw JsonError("shape overflows");
   if (bytes != entry.end - entry.begin) {
-    throw JsonError(message("shape and dtype take ", bytes, " bytes, data_offsets ", entry.end - entry.begin));
+    throw JsonError(
+        message("shape and dtype take ", bytes, " bytes, data_offsets ", entry.end - entry.begin));
   }
   return entry;
 }
@@ -147,7 +162,8 @@ inline SafetensorsMetadata read_metadata(const std::filesystem::path& path, cons
   }
 }
 
-inline void read_entries(const std::filesystem::path& path, const JsonObject& json, SafetensorsHeader& header) {
+inline void read_entries(const std::filesystem::path& path, const JsonObject& json,
+                         SafetensorsHeader& header) {
   for (const auto& [name, value] : json) {
     try {
       if (name == "__metadata__") {
@@ -170,7 +186,8 @@ inline void check_placement(const std::filesystem::path& path, std::vector<Safet
   std::uint64_t end = 0;
   for (const auto& entry : entries) {
     if (entry.end > data_bytes) {
-      throw_safetensors_error(path, entry.name, "ends at byte ", entry.end, " of the data, which has ", data_bytes);
+      throw_safetensors_error(path, entry.name, "ends at byte ", entry.end, " of the data, which has ",
+                              data_bytes);
     }
     if (entry.begin != end) {
       throw_safetensors_error(path, entry.name, entry.begin < end ? "overlaps" : "leaves a hole after",
@@ -198,8 +215,8 @@ inline SafetensorsHeader read_safetensors_header(const InputFile& file) {
   std::uint64_t length = 0;
   file.read_at(0, &length, 8);
   if (length > std::min(file.size() - 8, kMaxSafetensorsHeader)) {
-    throw_safetensors_error(file.path(), "header of ", length, " bytes in a file of ", file.size(), " (at most ",
-                            kMaxSafetensorsHeader, ")");
+    throw_safetensors_error(file.path(), "header of ", length, " bytes in a file of ", file.size(),
+                            " (at most ", kMaxSafetensorsHeader, ")");
   }
   SafetensorsHeader header;
   header.data_begin = 8 + length;
@@ -212,7 +229,8 @@ inline SafetensorsHeader read_safetensors_header(const InputFile& file) {
 inline Json entry_to_json(const SafetensorsEntry& entry) {
   auto json = Json::object();
   json.set("dtype", entry.type->name).set("shape", Json::array(entry.shape));
-  json.set("data_offsets", Json::array({static_cast<std::int64_t>(entry.begin), static_cast<std::int64_t>(entry.end)}));
+  json.set("data_offsets",
+           Json::array({static_cast<std::int64_t>(entry.begin), static_cast<std::int64_t>(entry.end)}));
   return json;
 }
 

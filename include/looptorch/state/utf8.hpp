@@ -16,8 +16,9 @@ struct Utf8Step {
   bool valid = false;
 };
 
-/// Reads the character at `offset`, which must be less than `text.size()`. Stepping over faults by `size` yields one
-/// U+FFFD for each maximal ill-formed part, as Unicode recommends and as Python's and Rust's decoders do.
+/// Reads the character at `offset`, which must be less than `text.size()`. Stepping over faults by `size`
+/// yields one U+FFFD for each maximal ill-formed part, as Unicode recommends and as Python's and Rust's
+/// decoders do.
 [[nodiscard]] constexpr Utf8Step utf8_step(std::string_view text, std::size_t offset);
 
 /// Offset of the first byte that is not UTF-8, or `npos`.
@@ -31,7 +32,8 @@ void append_utf8(std::string& out, char32_t code_point);
 
 namespace detail {
 
-/// What may follow a lead byte: how many bytes, and between which bounds the first of them lies (RFC 3629, section 4).
+/// What may follow a lead byte: how many bytes, and between which bounds the first of them lies (RFC 3629,
+/// section 4).
 struct Utf8Lead {
   std::size_t trailing;
   unsigned char first_min, first_max;

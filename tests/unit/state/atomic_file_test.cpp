@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
-#include "support/temporary_folder.hpp"
 
 #include <looptorch/state/atomic_file.hpp>
+
+#include "support/temporary_folder.hpp"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -74,7 +75,8 @@ TEST_CASE("atomic file: a disk that fills up leaves the old file and no other") 
   write_file_atomically(target, "old");
   {
     const FileSizeLimit limit(100'000);
-    CHECK_THROWS_WITH(write_file_atomically(target, std::string(1'000'000, 'x')), Contains(target.string() + ": cannot write"));
+    CHECK_THROWS_WITH(write_file_atomically(target, std::string(1'000'000, 'x')),
+                      Contains(target.string() + ": cannot write"));
   }
   CHECK(read_file(target) == "old");
   CHECK(folder.entries() == 1);
@@ -82,7 +84,8 @@ TEST_CASE("atomic file: a disk that fills up leaves the old file and no other") 
 
 TEST_CASE("atomic file: what cannot be written is refused before anything is") {
   const TemporaryFolder folder;
-  CHECK_THROWS_WITH(AtomicFile(folder / "missing" / "a"), Contains("cannot create: No such file or directory"));
+  CHECK_THROWS_WITH(AtomicFile(folder / "missing" / "a"),
+                    Contains("cannot create: No such file or directory"));
   CHECK_THROWS_WITH(AtomicFile(folder.path()), Contains("not a regular file"));
   CHECK_THROWS_WITH(AtomicFile("/dev/null"), Contains("/dev/null: exists and is not a regular file"));
 }
@@ -94,5 +97,6 @@ TEST_CASE("read_file: missing, too large and special files are refused by name")
   CHECK_THROWS_WITH(read_file(folder / "a", 4), Contains("5 bytes, more than the 4 allowed"));
   CHECK_THROWS_WITH(read_file(folder / "b"), Contains("cannot open: No such file or directory"));
   CHECK_THROWS_AS(read_file(folder.path()), FileError);
-  CHECK_THROWS_WITH(looptorch::InputFile(folder / "a").read_at(3, std::string(4, ' ').data(), 4), Contains("ends at byte 5"));
+  CHECK_THROWS_WITH(looptorch::InputFile(folder / "a").read_at(3, std::string(4, ' ').data(), 4),
+                    Contains("ends at byte 5"));
 }

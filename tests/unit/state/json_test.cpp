@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+using Catch::Matchers::Contains;
 using looptorch::Json;
 using looptorch::JsonError;
-using Catch::Matchers::Contains;
 
 namespace {
 
@@ -24,7 +24,8 @@ void refuses(const std::string& text, const std::string& message) {
 }  // namespace
 
 TEST_CASE("JSON: each kind of value is read") {
-  const auto json = Json::parse(R"( {"n": null, "t": true, "f": false, "i": -42, "d": 2.5e-1, "s": "x", "a": [1, "2"]} )");
+  const auto json =
+      Json::parse(R"( {"n": null, "t": true, "f": false, "i": -42, "d": 2.5e-1, "s": "x", "a": [1, "2"]} )");
   CHECK(json["n"].is_null());
   CHECK(json["t"].as_bool());
   CHECK_FALSE(json["f"].as_bool());
@@ -136,7 +137,8 @@ TEST_CASE("JSON: objects keep their order, however large, and find what they hol
 }
 
 TEST_CASE("JSON: what is written reads back equal") {
-  const std::string compact = R"({"a":[1,2.5,1.0,-0.0,1e+300],"b":{},"c":[],"d":null,"e":"\u0001\"\\\n\t/","f":true})";
+  const std::string compact =
+      R"({"a":[1,2.5,1.0,-0.0,1e+300],"b":{},"c":[],"d":null,"e":"\u0001\"\\\n\t/","f":true})";
   const auto json = Json::parse(compact);
   CHECK(json.dump() == compact);
   CHECK(Json::parse(json.dump(2)) == json);
@@ -161,7 +163,8 @@ TEST_CASE("JSON: a file's name stands in its errors") {
   std::FILE* file = std::fopen(path.c_str(), "w");
   std::fputs("{\"a\":\n?}", file);
   std::fclose(file);
-  CHECK_THROWS_WITH(looptorch::load_json(path), Contains(path + ": line 2, column 1 (byte 6): expected a value"));
+  CHECK_THROWS_WITH(looptorch::load_json(path),
+                    Contains(path + ": line 2, column 1 (byte 6): expected a value"));
   std::remove(path.c_str());
   CHECK_THROWS_AS(looptorch::load_json(path), looptorch::FileError);
 }

@@ -63,5 +63,6 @@ TEST_CASE("module state: every name at fault stands in one error, and nothing is
 TEST_CASE("module state: a long list of names is cut") {
   torch::nn::Sequential many;
   for (int i = 0; i < 10; ++i) many->push_back(torch::nn::Linear(1, 1));
-  CHECK_THROWS_WITH(load_state_dict(many, {}), Contains("20 missing: 0.bias, 0.weight") && Contains("and 12 more"));
+  CHECK_THROWS_WITH(load_state_dict(many, {}),
+                    Contains("20 missing: 0.bias, 0.weight") && Contains("and 12 more"));
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Against the file that tests/parity/safetensors_format.py recorded with Python's safetensors.
 #include "support/precompiled.hpp"
-#include "support/temporary_folder.hpp"
 
 #include <looptorch/state/safetensors.hpp>
+
+#include "support/temporary_folder.hpp"
 
 #include <sys/resource.h>
 
@@ -17,16 +18,16 @@
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
 using looptorch::load_safetensors;
-using looptorch::save_safetensors;
 using looptorch::SafetensorsError;
+using looptorch::save_safetensors;
 using looptorch::TensorMap;
 using looptorch::testing::TemporaryFolder;
 
 namespace {
 
 const fs::path kReference = fs::path(LOOPTORCH_SOURCE_DIR) / "tests/parity/data/safetensors.safetensors";
-const looptorch::SafetensorsMetadata kMetadata{{"format", "pt"},
-                                               {"author", "looptorch \u0915\u094b\u0902\u0915\u0923\u0940 \x01\"\\\n"}};
+const looptorch::SafetensorsMetadata kMetadata{
+    {"format", "pt"}, {"author", "looptorch \u0915\u094b\u0902\u0915\u0923\u0940 \x01\"\\\n"}};
 
 /// The tensors of the parity script, by the same formulas.
 TensorMap reference_tensors() {
@@ -41,7 +42,8 @@ TensorMap reference_tensors() {
   add("int32", steps - 3, at::kInt), add("int64", steps - 3, at::kLong);
   add("float16", steps / 2 - 1, at::kHalf), add("bfloat16", steps / 2 - 1, at::kBFloat16);
   add("float32", steps / 2 - 1, at::kFloat), add("float64", steps / 2 - 1, at::kDouble);
-  add("float8_e4m3fn", steps / 2 - 1, at::kFloat8_e4m3fn), add("float8_e5m2", steps / 2 - 1, at::kFloat8_e5m2);
+  add("float8_e4m3fn", steps / 2 - 1, at::kFloat8_e4m3fn),
+      add("float8_e5m2", steps / 2 - 1, at::kFloat8_e5m2);
   tensors["bool"] = (torch::arange(5) % 2).to(at::kBool);
   tensors["complex64"] = torch::complex(steps, -steps).to(at::kComplexFloat);
   tensors["float8_e8m0fnu"] = torch::pow(2, steps - 3).to(at::kFloat8_e8m0fnu);
@@ -53,7 +55,8 @@ TensorMap reference_tensors() {
 
 bool bits_equal(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
-         (a.numel() == 0 || std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0);
+         (a.numel() == 0 ||
+          std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0);
 }
 
 /// A file with this header and so many bytes of data.
@@ -61,7 +64,8 @@ fs::path write_raw(const fs::path& folder, const std::string& header, std::size_
   const std::uint64_t length = header.size();
   std::string bytes(8, '\0');
   std::memcpy(bytes.data(), &length, 8);
-  looptorch::write_file_atomically(folder / "raw.safetensors", bytes + header + std::string(data_bytes, '\0'));
+  looptorch::write_file_atomically(folder / "raw.safetensors",
+                                   bytes + header + std::string(data_bytes, '\0'));
   return folder / "raw.safetensors";
 }
 
@@ -91,7 +95,8 @@ TEST_CASE("safetensors: views, gradients and an empty map are written as their v
   const auto base = torch::arange(24, torch::kFloat).reshape({4, 6});
   const auto leaf = torch::ones({2}, torch::requires_grad());
   const auto conjugate = torch::complex(base[0], base[1]).conj();
-  save_safetensors(path, {{"t", base.t()}, {"slice", base.slice(1, 0, 6, 2)}, {"leaf", leaf}, {"conj", conjugate}});
+  save_safetensors(path,
+                   {{"t", base.t()}, {"slice", base.slice(1, 0, 6, 2)}, {"leaf", leaf}, {"conj", conjugate}});
   const auto tensors = load_safetensors(path).tensors;
   CHECK(torch::equal(tensors.at("t"), base.t()));
   CHECK(torch::equal(tensors.at("slice"), base.slice(1, 0, 6, 2)));
@@ -111,8 +116,8 @@ TEST_CASE("safetensors: an unsound header is refused, by file and tensor") {
   };
   const auto tensor = [](const std::string& name, const std::string& dtype, const std::string& shape,
                          const std::string& offsets) {
-    return looptorch::detail::message('"', name, R"(":{"dtype":")", dtype, R"(","shape":)", shape, R"(,"data_offsets":)",
-                                      offsets, '}');
+    return looptorch::detail::message('"', name, R"(":{"dtype":")", dtype, R"(","shape":)", shape,
+                                      R"(,"data_offsets":)", offsets, '}');
   };
   const auto object = [](const auto&... members) { return looptorch::detail::message('{', members..., '}'); };
   const auto a = tensor("a", "F32", "[2]", "[0,8]");
@@ -183,7 +188,8 @@ TEST_CASE("safetensors: what the format cannot hold is refused by name, and no f
   };
   refuses({{"u", at::Tensor()}}, "tensor \"u\": is undefined");
   refuses({{"s", torch::eye(3).to_sparse()}}, "tensor \"s\": is not strided");
-  refuses({{"c", torch::zeros({1}, at::kComplexDouble)}}, "tensor \"c\": has a dtype that safetensors lacks: ComplexDouble");
+  refuses({{"c", torch::zeros({1}, at::kComplexDouble)}},
+          "tensor \"c\": has a dtype that safetensors lacks: ComplexDouble");
   refuses({{"__metadata__", torch::zeros({1})}}, "reserved");
   refuses({{"a\xFF", torch::zeros({1})}}, "not UTF-8");
 }

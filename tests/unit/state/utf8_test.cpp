@@ -17,7 +17,9 @@ TEST_CASE("UTF-8: every scalar value survives writing and reading") {
     std::string text;
     append_utf8(text, c);
     const auto step = utf8_step(text, 0);
-    if (!(step.valid && step.code_point == c && step.size == text.size())) FAIL("U+" << std::hex << static_cast<unsigned>(c));
+    if (!(step.valid && step.code_point == c && step.size == text.size())) {
+      FAIL("U+" << std::hex << static_cast<unsigned>(c));
+    }
   }
 }
 
@@ -36,8 +38,13 @@ TEST_CASE("UTF-8: the first byte that is wrong is found") {
 TEST_CASE("UTF-8: one replacement for each maximal ill-formed part, as Python's decode(errors='replace')") {
   CHECK(replace_invalid_utf8("a\u0915\U0001F600") == "a\u0915\U0001F600");
   CHECK(replace_invalid_utf8("\xF0\x9F\x98") == "\uFFFD");
-  CHECK(replace_invalid_utf8("\xE0\xA4" "a") == "\uFFFD" "a");
+  CHECK(replace_invalid_utf8("\xE0\xA4"
+                             "a") ==
+        "\uFFFD"
+        "a");
   CHECK(replace_invalid_utf8("\xED\xA0\x80") == "\uFFFD\uFFFD\uFFFD");
-  CHECK(replace_invalid_utf8("\xF0\x80\x80\x41") == "\uFFFD\uFFFD\uFFFD" "A");
+  CHECK(replace_invalid_utf8("\xF0\x80\x80\x41") ==
+        "\uFFFD\uFFFD\uFFFD"
+        "A");
   CHECK(replace_invalid_utf8("\xC2\xC2\xA9") == "\uFFFD\u00A9");
 }

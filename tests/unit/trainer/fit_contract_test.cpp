@@ -114,6 +114,18 @@ TEST_CASE("a loader's shuffling follows the run's epochs, and a second fit passe
   CHECK(toy::distance(straight, halting) == 0.0);
 }
 
+TEST_CASE("with PinnedPrefetchLoader listed, fit takes a dataset and does as with the loader itself") {
+  Numbers numbers;
+  auto by_range = toy::net(), by_policy = toy::net();
+  auto a = sgd(by_range), b = sgd(by_policy);
+  lt::Trainer one(by_range, a, squares);
+  one.fit(lt::PinnedPrefetchLoader(numbers, {.batch_size = 3, .workers = 2}, lt::RandomSampler{5}), {.epochs = 2});
+  lt::Trainer two(by_policy, b, squares, lt::PinnedPrefetchLoader({.batch_size = 3, .workers = 2}, lt::RandomSampler{5}));
+  CHECK(two.fit(numbers, {.epochs = 1}).steps == 3);
+  CHECK(two.fit(Numbers{}, {.epochs = 2}).steps == 6);
+  CHECK(toy::distance(by_range, by_policy) == 0.0);
+}
+
 TEST_CASE("an empty range, and numbers that cannot be, are refused") {
   auto net = toy::net();
   auto optimizer = sgd(net);

@@ -118,8 +118,9 @@ TEST_CASE("command line: help shows every flag with its default") {
   const auto outcome = run({"--help"}, [] { FAIL("the body ran"); });
   CHECK(outcome.code == 0);
   CHECK(outcome.err.empty());
-  for (const auto* text : {"usage: program --model DIR [options] FILE...", "Does things.", "--model DIR", "(required)",
-                           "--batch-size N", "clips at once [8]", "[0.0001]", "--bf16", "--fp32", "--help", "audio"}) {
+  for (const auto* text :
+       {"usage: program --model DIR [options] FILE...", "Does things.", "--model DIR", "(required)",
+        "--batch-size N", "clips at once [8]", "[0.0001]", "--bf16", "--fp32", "--help", "audio"}) {
     CHECK_THAT(outcome.out, Contains(text));
   }
 }

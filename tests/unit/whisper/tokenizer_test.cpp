@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Against references that tests/parity/whisper_tokenizer.py recorded with the Python package `tokenizers`. Whisper's own
-// tokenizer.json (2 MB) is not in the repository: LOOPTORCH_WHISPER_CT2 names the folder that has it.
+// Against references that tests/parity/whisper_tokenizer.py recorded with the Python package `tokenizers`.
+// Whisper's own tokenizer.json (2 MB) is not in the repository: LOOPTORCH_WHISPER_CT2 names the folder that
+// has it.
 #include "support/precompiled.hpp"
-#include "support/temporary_folder.hpp"
 
 #include <looptorch/state/atomic_file.hpp>
 #include <looptorch/state/json.hpp>
+
+#include "support/temporary_folder.hpp"
 
 #include <whisper/tokenizer.hpp>
 
@@ -39,7 +41,9 @@ void check_against(const Tokenizer& tokenizer, const fs::path& path) {
   for (const auto& entry : reference["encoded"].as_array()) {
     CAPTURE(entry["text"].dump());
     CHECK(tokenizer.encode(entry["text"].as_string()) == to_ids(entry["ids"]));
-    if (to_ids(entry["ids"]).size() > 0) CHECK(tokenizer.decode(to_ids(entry["ids"]), false) == entry["text"].as_string());
+    if (to_ids(entry["ids"]).size() > 0) {
+      CHECK(tokenizer.decode(to_ids(entry["ids"]), false) == entry["text"].as_string());
+    }
   }
   for (const auto& entry : reference["decoded"].as_array()) {
     CAPTURE(entry["ids"].dump());
@@ -62,7 +66,8 @@ TEST_CASE("tokenizer: a small one equals `tokenizers`") {
 TEST_CASE("tokenizer: Whisper tiny.en's equals `tokenizers`") {
   const char* folder = std::getenv("LOOPTORCH_WHISPER_CT2");
   if (!folder) {
-    std::cout << "skipped: LOOPTORCH_WHISPER_CT2 does not name a folder with Whisper tiny.en's tokenizer.json" << std::endl;
+    std::cout << "skipped: LOOPTORCH_WHISPER_CT2 does not name a folder with Whisper tiny.en's tokenizer.json"
+              << std::endl;
     return;
   }
   const auto tokenizer = whisper::load_tokenizer(fs::path(folder) / "tokenizer.json");
@@ -118,14 +123,17 @@ TEST_CASE("tokenizer: files of another kind are refused") {
     model.set(key, std::move(value));
     return json.set("model", model);
   };
-  const auto splitter = [](const char* key, bool value) { return Json::object().set("type", "ByteLevel").set(key, value); };
+  const auto splitter = [](const char* key, bool value) {
+    return Json::object().set("type", "ByteLevel").set(key, value);
+  };
 
   refuses(Json::parse("[]"), "expected an object, found an array");
   refuses(with("normalizer", Json::object().set("type", "NFC")), "it has a normalizer");
   refuses(with("pre_tokenizer", nullptr), "not ByteLevel");
   refuses(with("pre_tokenizer", Json::object().set("type", "Whitespace")), "not ByteLevel");
   refuses(with("pre_tokenizer", splitter("add_prefix_space", true)), "adds a space");
-  refuses(with("pre_tokenizer", splitter("add_prefix_space", false).set("use_regex", false)), "does not split");
+  refuses(with("pre_tokenizer", splitter("add_prefix_space", false).set("use_regex", false)),
+          "does not split");
   refuses(with_model("type", "WordPiece"), "not BPE");
   refuses(with_model("end_of_word_suffix", "</w>"), "end_of_word_suffix");
   refuses(with_model("byte_fallback", true), "byte_fallback");
@@ -133,17 +141,24 @@ TEST_CASE("tokenizer: files of another kind are refused") {
   refuses(with_model("merges", Json::array({"a"})), "merge \"a\" is not of two tokens");
   refuses(with_model("merges", Json::array({"a zz"})), "lacks \"zz\", part of a merge");
   refuses(with_model("merges", Json::array({"a 9"})), "lacks \"a9\", result of a merge");
-  refuses(with("added_tokens", Json::array({Json::object().set("content", "").set("id", 5)})), "an added token is empty");
-  refuses(with("added_tokens", Json::array({Json::object().set("content", "x").set("id", -5)})), "token \"x\" has the id -5");
-  refuses(with("added_tokens", Json::array({Json::object().set("content", "x").set("id", std::int64_t{1} << 40)})), "has the id");
-  refuses(with("added_tokens", Json::array({Json::object().set("content", "x").set("id", 5).set("lstrip", true)})), "is lstrip");
+  refuses(with("added_tokens", Json::array({Json::object().set("content", "").set("id", 5)})),
+          "an added token is empty");
+  refuses(with("added_tokens", Json::array({Json::object().set("content", "x").set("id", -5)})),
+          "token \"x\" has the id -5");
+  refuses(with("added_tokens",
+               Json::array({Json::object().set("content", "x").set("id", std::int64_t{1} << 40)})),
+          "has the id");
+  refuses(with("added_tokens",
+               Json::array({Json::object().set("content", "x").set("id", 5).set("lstrip", true)})),
+          "is lstrip");
 }
 
 TEST_CASE("tokenizer: a file's name stands in its errors") {
   const looptorch::testing::TemporaryFolder folder;
   CHECK_THROWS_AS(whisper::load_tokenizer(folder / "tokenizer.json"), looptorch::FileError);
   looptorch::write_file_atomically(folder / "tokenizer.json", "{\"model\": 1}");
-  CHECK_THROWS_WITH(whisper::load_tokenizer(folder / "tokenizer.json"), Contains("tokenizer.json: not a GPT-2 tokenizer"));
+  CHECK_THROWS_WITH(whisper::load_tokenizer(folder / "tokenizer.json"),
+                    Contains("tokenizer.json: not a GPT-2 tokenizer"));
   looptorch::write_file_atomically(folder / "tokenizer.json", "{");
   CHECK_THROWS_AS(whisper::load_tokenizer(folder / "tokenizer.json"), TokenizerError);
 }
