@@ -239,7 +239,7 @@ install_python_packages() {
   local package number=0
   mapfile -t missing < <(incomplete_packages "$@")
   [ ${#missing[@]} -gt 0 ] || return 0
-  say "Getting ${#missing[@]} packages into $venv"
+  say "Getting ${#missing[@]} Python package(s) into $venv"
   [ ${#missing[@]} -le 5 ] || need_space "$cache" 6
   for package in "${missing[@]}"; do
     number=$((number + 1))

@@ -11,7 +11,6 @@ import pathlib
 import sys
 import time
 
-sys.path.pop(0)  # this script's folder, or `import safetensors` would find the script of that name
 import numpy as np
 import torch
 import whisper

@@ -3,14 +3,13 @@
 
 usage: python tests/parity/safetensors_format.py       (needs torch and safetensors; writes data/safetensors.safetensors)
        python tests/parity/safetensors_format.py FILE  (checks that Python reads FILE equal to the reference, and re-saves
-                                                 it to the same bytes)
+                                                         it to the same bytes)
 
 tests/unit/state/safetensors_test.cpp builds the same tensors from the same formulas.
 """
 import pathlib
 import sys
 
-sys.path.pop(0)  # this script's folder, or `import safetensors` would find this script
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file

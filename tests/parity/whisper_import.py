@@ -8,7 +8,6 @@ With OTHER_FOLDER, another Hugging Face folder of the same model, all weights mu
 import pathlib
 import sys
 
-sys.path.pop(0)  # this script's folder holds a safetensors.py
 import torch
 from safetensors.torch import load_file
 from transformers import WhisperForConditionalGeneration, WhisperProcessor

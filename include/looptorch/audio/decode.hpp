@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Audio files to samples through libsndfile: whatever it opens (WAV, FLAC, Ogg, ...), mixed down to one channel.
-// A file that was cut off, holds no samples or holds values that are no numbers is an error, never silence.
-// 30 s at 16 kHz take 1 ms as WAV and 5 ms as FLAC.
+// Audio files to samples through libsndfile: whatever it opens (WAV, FLAC, Ogg, ...), mixed down to one
+// channel. A file that was cut off, holds no samples or holds values that are no numbers is an error, never
+// silence. 30 s at 16 kHz take 1 ms as WAV and 5 ms as FLAC.
 #pragma once
 
 #include "looptorch/audio/detail/wav_header.hpp"
@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+
 #include <sndfile.h>
 
 #include <algorithm>
@@ -43,7 +44,8 @@ struct DecodeOptions {
 
 namespace detail {
 
-inline constexpr std::int64_t kMaxFrames = std::int64_t{1} << 31;  // 37 h at 16 kHz, 8 GiB: rather a broken header
+inline constexpr std::int64_t kMaxFrames = std::int64_t{1}
+                                           << 31;  // 37 h at 16 kHz, 8 GiB: rather a broken header
 
 [[noreturn]] inline void refuse(const std::filesystem::path& path, const auto&... reason) {
   throw AudioError(looptorch::detail::message(path.string(), ": ", reason...));
@@ -52,10 +54,12 @@ inline constexpr std::int64_t kMaxFrames = std::int64_t{1} << 31;  // 37 h at 16
 /// An open file of libsndfile.
 class SoundFile {
  public:
-  explicit SoundFile(const std::filesystem::path& path) : path_(path), file_(sf_open(path.c_str(), SFM_READ, &info_)) {
+  explicit SoundFile(const std::filesystem::path& path)
+      : path_(path), file_(sf_open(path.c_str(), SFM_READ, &info_)) {
     if (!file_) refuse(path_, "not audio that libsndfile can read: ", sf_strerror(nullptr));
     if (info_.frames <= 0) refuse(path_, "holds no samples");
-    if (info_.frames > kMaxFrames) refuse(path_, "announces ", info_.frames, " samples a channel, which is not credible");
+    if (info_.frames > kMaxFrames)
+      refuse(path_, "announces ", info_.frames, " samples a channel, which is not credible");
   }
 
   std::int64_t frames() const { return info_.frames; }
@@ -63,13 +67,15 @@ class SoundFile {
 
   /// `count` frames from `first` on, the mean of all channels.
   at::Tensor read(std::int64_t first, std::int64_t count) {
-    if (first > 0 && sf_seek(file_.get(), first, SEEK_SET) != first) refuse(path_, "cannot be read from sample ", first);
+    if (first > 0 && sf_seek(file_.get(), first, SEEK_SET) != first)
+      refuse(path_, "cannot be read from sample ", first);
     at::Tensor samples = at::empty({count}, at::kFloat);
     float* out = samples.mutable_data_ptr<float>();
-    const std::int64_t got = info_.channels == 1 ? sf_readf_float(file_.get(), out, count) : read_mixed(out, count);
+    const std::int64_t got =
+        info_.channels == 1 ? sf_readf_float(file_.get(), out, count) : read_mixed(out, count);
     if (got < count)
-      refuse(path_, "cut off or damaged: it announces ", info_.frames, " samples a channel, reading ended after ",
-             first + got);
+      refuse(path_, "cut off or damaged: it announces ", info_.frames,
+             " samples a channel, reading ended after ", first + got);
     return samples;
   }
 
@@ -108,8 +114,8 @@ inline void refuse_cut_wav(const std::filesystem::path& path) {
   const InputFile file(path);
   const auto data = WavHeader(file).data();
   if (data && data->bytes > file.size() - data->offset)
-    refuse(path, "cut off: its header announces ", data->bytes, " bytes of samples, ", file.size() - data->offset,
-           " are there");
+    refuse(path, "cut off: its header announces ", data->bytes, " bytes of samples, ",
+           file.size() - data->offset, " are there");
 }
 
 /// Infinities and NaN have all bits of the exponent set; this form vectorises.
@@ -118,19 +124,20 @@ inline void refuse_non_finite(const std::filesystem::path& path, const at::Tenso
   const float* samples = samples_T.const_data_ptr<float>();
   bool bad = false;
   for (std::int64_t i = 0; i < samples_T.numel(); ++i) bad |= is_bad(samples[i]);
-  if (bad) refuse(path, "sample ", std::find_if(samples, samples + samples_T.numel(), is_bad) - samples,
-                  " is not a finite number");
+  if (bad)
+    refuse(path, "sample ", std::find_if(samples, samples + samples_T.numel(), is_bad) - samples,
+           " is not a finite number");
 }
 
 }  // namespace detail
 
-/// The file's samples, or those between `start` and `end`. Throws FileError for a path that is no readable file,
-/// AudioError for one that is not whole, finite, non-empty audio of the expected rate, UsageError for an empty range.
-/// Safe to call from several threads.
+/// The file's samples, or those between `start` and `end`. Throws FileError for a path that is no readable
+/// file, AudioError for one that is not whole, finite, non-empty audio of the expected rate, UsageError for
+/// an empty range. Safe to call from several threads.
 inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& options = {}) {
   if (!(options.start >= 0 && options.end > options.start))
-    throw UsageError(looptorch::detail::message(path.string(), ": cannot decode from ", options.start, " s to ",
-                                                options.end, " s"));
+    throw UsageError(looptorch::detail::message(path.string(), ": cannot decode from ", options.start,
+                                                " s to ", options.end, " s"));
   detail::refuse_cut_wav(path);
   detail::SoundFile file(path);
   const std::int64_t rate = file.rate();
@@ -141,9 +148,10 @@ inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& o
   const double first = std::round(options.start * static_cast<double>(rate));
   const double last = std::min(std::round(options.end * static_cast<double>(rate)), length);
   if (first >= last)
-    detail::refuse(path, "holds ", length / static_cast<double>(rate), " s; nothing lies between ", options.start,
-                   " s and ", options.end, " s");
-  Waveform waveform{file.read(static_cast<std::int64_t>(first), static_cast<std::int64_t>(last - first)), rate};
+    detail::refuse(path, "holds ", length / static_cast<double>(rate), " s; nothing lies between ",
+                   options.start, " s and ", options.end, " s");
+  Waveform waveform{file.read(static_cast<std::int64_t>(first), static_cast<std::int64_t>(last - first)),
+                    rate};
   detail::refuse_non_finite(path, waveform.samples_T);
   return waveform;
 }

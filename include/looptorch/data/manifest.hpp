@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// JSONL manifests: one utterance a line, as NeMo and most speech corpora have them. Every fault is an error that names
-// file and line; nothing is skipped in silence. About 1 us a line beside the check that the audio exists.
+// JSONL manifests: one utterance a line, as NeMo and most speech corpora have them. Every fault is an error
+// that names file and line; nothing is skipped in silence. About 1 us a line beside the check that the audio
+// exists.
 #pragma once
 
 #include "looptorch/error.hpp"
@@ -41,14 +42,17 @@ struct ManifestOptions {
   bool check_files = true;  ///< each audio file must exist
 };
 
-/// The utterances of a manifest, at least one. Audio paths are relative to the manifest's folder; blank lines, a byte
-/// order mark and keys that `Utterance` lacks are passed over. Throws ManifestError for a line that is not a JSON object
-/// in UTF-8, a missing or empty `audio_filepath` or `text`, a wrong type, a duration or range that is not positive, a
-/// missing audio file; FileError for a manifest that cannot be read.
-[[nodiscard]] std::vector<Utterance> load_manifest(const std::filesystem::path& path, ManifestOptions options = {});
+/// The utterances of a manifest, at least one. Audio paths are relative to the manifest's folder; blank
+/// lines, a byte order mark and keys that `Utterance` lacks are passed over. Throws ManifestError for a line
+/// that is not a JSON object in UTF-8, a missing or empty `audio_filepath` or `text`, a wrong type, a
+/// duration or range that is not positive, a missing audio file; FileError for a manifest that cannot be
+/// read.
+[[nodiscard]] std::vector<Utterance> load_manifest(const std::filesystem::path& path,
+                                                   ManifestOptions options = {});
 
-/// Writes a manifest that `load_manifest` reads back equal, in one step. Audio beneath its folder is named relative to
-/// it, so that the folder can be moved. Throws ManifestError for text that is not UTF-8, FileError where it cannot write.
+/// Writes a manifest that `load_manifest` reads back equal, in one step. Audio beneath its folder is named
+/// relative to it, so that the folder can be moved. Throws ManifestError for text that is not UTF-8,
+/// FileError where it cannot write.
 void save_manifest(const std::filesystem::path& path, std::span<const Utterance> utterances);
 
 namespace detail {
@@ -75,21 +79,24 @@ class UtteranceReader {
 
   std::string string(std::string_view key) const {
     const Json& value = line_.at(key);
-    if (!value.is_string()) throw ManifestError(message("\"", key, "\" must be a string, found ", value.kind()));
+    if (!value.is_string())
+      throw ManifestError(message("\"", key, "\" must be a string, found ", value.kind()));
     return value.as_string();
   }
 
   std::string filled_string(std::string_view key) const {
     if (!line_.contains(key)) throw ManifestError(message("\"", key, "\" is missing"));
     std::string value = string(key);
-    if (value.find_first_not_of(" \t\r\n") == std::string::npos) throw ManifestError(message("\"", key, "\" is empty"));
+    if (value.find_first_not_of(" \t\r\n") == std::string::npos)
+      throw ManifestError(message("\"", key, "\" is empty"));
     return value;
   }
 
   std::optional<double> seconds(std::string_view key) const {
     if (!present(key)) return std::nullopt;
     const Json& value = line_.at(key);
-    if (!value.is_number()) throw ManifestError(message("\"", key, "\" must be a number, found ", value.kind()));
+    if (!value.is_number())
+      throw ManifestError(message("\"", key, "\" must be a number, found ", value.kind()));
     return value.as_number();
   }
 
@@ -99,7 +106,8 @@ class UtteranceReader {
     const double start = utterance.start.value_or(0);
     if (!(start >= 0)) throw ManifestError(message("\"start\" is ", start, " s; it must not be negative"));
     if (utterance.end && !(*utterance.end > start))
-      throw ManifestError(message("\"end\" is ", *utterance.end, " s; it must come after \"start\", ", start, " s"));
+      throw ManifestError(
+          message("\"end\" is ", *utterance.end, " s; it must come after \"start\", ", start, " s"));
   }
 
   const Json& line_;
@@ -112,7 +120,8 @@ inline std::string without_line(std::string_view json_error) {
   return std::string(json_error.starts_with(kLine) ? json_error.substr(kLine.size()) : json_error);
 }
 
-inline Utterance read_utterance(std::string_view text, const std::filesystem::path& folder, ManifestOptions options) {
+inline Utterance read_utterance(std::string_view text, const std::filesystem::path& folder,
+                                ManifestOptions options) {
   const Json line = Json::parse(text);
   Utterance utterance = UtteranceReader(line, folder).read();
   if (options.check_files && !std::filesystem::is_regular_file(utterance.audio_filepath))
@@ -151,7 +160,8 @@ inline std::vector<Utterance> load_manifest(const std::filesystem::path& path, M
     try {
       utterances.push_back(detail::read_utterance(line, path.parent_path(), options));
     } catch (const Error& error) {
-      throw ManifestError(detail::message(path.string(), ":", number, ": ", detail::without_line(error.what())));
+      throw ManifestError(
+          detail::message(path.string(), ":", number, ": ", detail::without_line(error.what())));
     }
   }
   if (utterances.empty()) throw ManifestError(path.string() + ": holds no utterances");

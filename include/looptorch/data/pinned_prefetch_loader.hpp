@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Batches made ahead of time by worker threads, in page-locked memory where CUDA is available: use it whenever a
-// sample costs more than a copy. Holds at most `workers + prefetch` batches beside the one in the consumer's hands;
-// threads that have nothing to do sleep. Batches, order and errors are the same whatever the number of workers.
+// Batches made ahead of time by worker threads, in page-locked memory where CUDA is available: use it
+// whenever a sample costs more than a copy. Holds at most `workers + prefetch` batches beside the one in the
+// consumer's hands; threads that have nothing to do sleep. Batches, order and errors are the same whatever
+// the number of workers.
 #pragma once
 
 #include "looptorch/data/dataset.hpp"
@@ -24,26 +25,32 @@ namespace looptorch {
 ///     PinnedPrefetchLoader loader(dataset, {.batch_size = 8, .workers = 4}, RandomSampler{.seed = 1});
 ///     for (auto& batch : loader) ...
 ///
-/// A dataset given as an lvalue is held by reference and must outlive the loader and its iterators; a temporary is
-/// moved in. One thread reads; the dataset and the collate are called from all workers at once, each of which gives
-/// LibTorch's operators one thread. Leaving the loop early, destroying the loader or beginning again ends an open
-/// epoch: its workers stop after the sample in hand. What a sample or a collate throws arrives as `LoaderError` in
-/// place of its batch and ends the epoch. `batch_size`, `workers` and `prefetch` out of range throw UsageError.
+/// A dataset given as an lvalue is held by reference and must outlive the loader and its iterators; a
+/// temporary is moved in. One thread reads; the dataset and the collate are called from all workers at once,
+/// each of which gives LibTorch's operators one thread. Leaving the loop early, destroying the loader or
+/// beginning again ends an open epoch: its workers stop after the sample in hand. What a sample or a collate
+/// throws arrives as `LoaderError` in place of its batch and ends the epoch. `batch_size`, `workers` and
+/// `prefetch` out of range throw UsageError.
 template <class Set = void, class Order = SequentialSampler, class Collate = DefaultCollate>
 class PinnedPrefetchLoader {
-  static_assert(Dataset<std::remove_cvref_t<Set>>,
-                "looptorch: PinnedPrefetchLoader needs a dataset. Give the type `size() const` and `get(std::int64_t "
-                "index) const` returning a sample by value. See docs/errors.md#dataset");
-  static_assert(Sampler<Order>,
-                "looptorch: PinnedPrefetchLoader's third argument must be a sampler. Give the type `order(std::int64_t "
-                "epoch, std::int64_t size) const` returning std::vector<std::int64_t>; a collate callable comes "
-                "fourth. See docs/errors.md#sampler");
-  static_assert(detail::Collatable<std::remove_cvref_t<Set>, Collate>,
-                "looptorch: PinnedPrefetchLoader cannot make a batch of these samples. Return at::Tensor from `get`, "
-                "give the dataset `collate(std::span<Sample>) const`, or pass such a callable as the fourth argument. "
-                "See docs/errors.md#collate");
+  static_assert(
+      Dataset<std::remove_cvref_t<Set>>,
+      "looptorch: PinnedPrefetchLoader needs a dataset. Give the type `size() const` and `get(std::int64_t "
+      "index) const` returning a sample by value. See docs/errors.md#dataset");
+  static_assert(
+      Sampler<Order>,
+      "looptorch: PinnedPrefetchLoader's third argument must be a sampler. Give the type `order(std::int64_t "
+      "epoch, std::int64_t size) const` returning std::vector<std::int64_t>; a collate callable comes "
+      "fourth. See docs/errors.md#sampler");
+  static_assert(
+      !Dataset<std::remove_cvref_t<Set>> || detail::Collatable<std::remove_cvref_t<Set>, Collate>,
+      "looptorch: PinnedPrefetchLoader cannot make a batch of these samples. Return at::Tensor from `get`, "
+      "give the dataset `collate(std::span<Sample>) const`, or pass such a callable as the fourth argument. "
+      "See docs/errors.md#collate");
 
-  using Source = detail::BatchSource<Set, Order, Collate>;
+  static constexpr bool kAccepted = Sampler<Order> && detail::Collatable<std::remove_cvref_t<Set>, Collate>;
+  using Source =
+      std::conditional_t<kAccepted, detail::BatchSource<Set, Order, Collate>, detail::RefusedBatchSource>;
   using Epoch = detail::OpenEpoch<Source>;
 
  public:
@@ -69,7 +76,9 @@ class PinnedPrefetchLoader {
     }
     void operator++(int) { ++*this; }
 
-    friend bool operator==(const Iterator& it, std::default_sentinel_t) { return !it.epoch_ || it.epoch_->done(); }
+    friend bool operator==(const Iterator& it, std::default_sentinel_t) {
+      return !it.epoch_ || it.epoch_->done();
+    }
 
    private:
     friend PinnedPrefetchLoader;
@@ -100,7 +109,8 @@ class PinnedPrefetchLoader {
   /// The next `begin()` leaves out the first `batches` of its epoch, without touching their samples.
   void skip(std::int64_t batches) {
     if (batches < 0 || batches > size())
-      throw UsageError(detail::message("PinnedPrefetchLoader: cannot skip ", batches, " of ", size(), " batches"));
+      throw UsageError(
+          detail::message("PinnedPrefetchLoader: cannot skip ", batches, " of ", size(), " batches"));
     skip_ = batches;
   }
 
@@ -143,11 +153,12 @@ class PinnedPrefetchLoader<void, Order, Collate> {
 
   const LoaderOptions& options() const { return options_; }
 
-  /// A loader over `dataset` with these options; as the constructor, it refers to an lvalue and takes in a temporary.
+  /// A loader over `dataset` with these options; as the constructor, it refers to an lvalue and takes in a
+  /// temporary.
   template <class Set>
   auto make(Set&& dataset) const {
-    return PinnedPrefetchLoader<detail::held_t<Set>, Order, Collate>(std::forward<Set>(dataset), options_, sampler_,
-                                                                     collate_);
+    return PinnedPrefetchLoader<detail::held_t<Set>, Order, Collate>(std::forward<Set>(dataset), options_,
+                                                                     sampler_, collate_);
   }
 
  private:
@@ -156,12 +167,12 @@ class PinnedPrefetchLoader<void, Order, Collate> {
   Collate collate_;
 };
 
-template <class Set, class Order = SequentialSampler, class Collate = DefaultCollate>
-  requires(!std::is_same_v<std::remove_cvref_t<Set>, LoaderOptions>)
+template <detail::NotLoaderOptions Set, class Order = SequentialSampler, class Collate = DefaultCollate>
 PinnedPrefetchLoader(Set&&, LoaderOptions = {}, Order = {}, Collate = {})
     -> PinnedPrefetchLoader<detail::held_t<Set>, Order, Collate>;
 
 template <class Order = SequentialSampler, class Collate = DefaultCollate>
-PinnedPrefetchLoader(LoaderOptions = {}, Order = {}, Collate = {}) -> PinnedPrefetchLoader<void, Order, Collate>;
+PinnedPrefetchLoader(LoaderOptions = {}, Order = {}, Collate = {})
+    -> PinnedPrefetchLoader<void, Order, Collate>;
 
 }  // namespace looptorch

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The order in which an epoch visits a dataset. A sampler is a value without state: its order depends on its own
-// settings, the epoch and the dataset's size only, so that a resumed run needs nothing but the epoch's number.
-// 8 bytes a sample while an epoch is open; a permutation of a million samples takes about 10 ms.
+// The order in which an epoch visits a dataset. A sampler is a value without state: its order depends on its
+// own settings, the epoch and the dataset's size only, so that a resumed run needs nothing but the epoch's
+// number. 8 bytes a sample while an epoch is open; a permutation of a million samples takes about 10 ms.
 #pragma once
 
 #include <concepts>
@@ -12,8 +12,8 @@
 
 namespace looptorch {
 
-/// `order(epoch, size)`: the indices, each in [0, size), that this epoch visits. Optional `count(size)`: how many they
-/// are, when that is not `size`; it must not depend on the epoch.
+/// `order(epoch, size)`: the indices, each in [0, size), that this epoch visits. Optional `count(size)`: how
+/// many they are, when that is not `size`; it must not depend on the epoch.
 template <class T>
 concept Sampler = requires(const T& sampler, std::int64_t number) {
   { sampler.order(number, number) } -> std::same_as<std::vector<std::int64_t>>;
@@ -58,7 +58,9 @@ class SplitMix64 {
 /// The number of elements that a sampler yields for a dataset of `size` samples.
 template <Sampler T>
 std::int64_t sampled_count(const T& sampler, std::int64_t size) {
-  if constexpr (requires { { sampler.count(size) } -> std::convertible_to<std::int64_t>; })
+  if constexpr (requires {
+                  { sampler.count(size) } -> std::convertible_to<std::int64_t>;
+                })
     return sampler.count(size);
   else
     return size;
@@ -66,7 +68,8 @@ std::int64_t sampled_count(const T& sampler, std::int64_t size) {
 
 }  // namespace detail
 
-/// Every sample once, in an order drawn anew for each epoch from (seed, epoch, size) alone: the same on every platform.
+/// Every sample once, in an order drawn anew for each epoch from (seed, epoch, size) alone: the same on every
+/// platform.
 struct RandomSampler {
   std::uint64_t seed = 0;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include "looptorch/audio/decode.hpp"
+
 #include "support/precompiled.hpp"
 
-#include "looptorch/audio/decode.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <cmath>
@@ -14,9 +15,9 @@ namespace fs = std::filesystem;
 using namespace looptorch;
 using audio::AudioError;
 using audio::decode;
-using testing::TemporaryFolder;
 using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
+using testing::TemporaryFolder;
 
 namespace {
 
@@ -76,10 +77,11 @@ constexpr int kFlac = SF_FORMAT_FLAC | SF_FORMAT_PCM_16;
 
 TEST_CASE("samples and rate come out as they went in, whatever the format") {
   const TemporaryFolder folder;
-  const int format = GENERATE(int(kWav), int(kFlac), SF_FORMAT_WAV | SF_FORMAT_PCM_24, SF_FORMAT_WAV | SF_FORMAT_FLOAT,
-                              SF_FORMAT_WAVEX | SF_FORMAT_PCM_16, SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
-                              SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, SF_FORMAT_AIFF | SF_FORMAT_PCM_16,
-                              SF_FORMAT_FLAC | SF_FORMAT_PCM_24);
+  const int format =
+      GENERATE(int(kWav), int(kFlac), SF_FORMAT_WAV | SF_FORMAT_PCM_24, SF_FORMAT_WAV | SF_FORMAT_FLOAT,
+               SF_FORMAT_WAVEX | SF_FORMAT_PCM_16, SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
+               SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, SF_FORMAT_AIFF | SF_FORMAT_PCM_16,
+               SF_FORMAT_FLAC | SF_FORMAT_PCM_24);
   CAPTURE(format);
   write(folder / "ramp", format, ramp(5000), 1, 22050);
   const audio::Waveform waveform = decode(folder / "ramp");
@@ -103,7 +105,9 @@ TEST_CASE("a range is read without what surrounds it") {
   const int format = GENERATE(int(kWav), int(kFlac));
   write(folder / "ramp", format, ramp(16000));
   const at::Tensor whole_T = torch::tensor(ramp(16000));
-  const auto range = [&folder](double start, double end) { return decode(folder / "ramp", {16000, start, end}).samples_T; };
+  const auto range = [&folder](double start, double end) {
+    return decode(folder / "ramp", {16000, start, end}).samples_T;
+  };
   CHECK(range(0.25, 0.75).equal(whole_T.slice(0, 4000, 12000)));
   CHECK(range(0, 0.5).equal(whole_T.slice(0, 0, 8000)));
   CHECK(range(0.9, 7).equal(whole_T.slice(0, 14400)));
@@ -123,13 +127,15 @@ TEST_CASE("another sample rate than expected names the file and both rates") {
 
 TEST_CASE("a file that was cut off anywhere is refused") {
   const TemporaryFolder folder;
-  const int format = GENERATE(int(kWav), int(kFlac), SF_FORMAT_WAV | SF_FORMAT_FLOAT, SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
-                              SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, SF_FORMAT_WAVEX | SF_FORMAT_PCM_16);
+  const int format =
+      GENERATE(int(kWav), int(kFlac), SF_FORMAT_WAV | SF_FORMAT_FLOAT, SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
+               SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, SF_FORMAT_WAVEX | SF_FORMAT_PCM_16);
   write(folder / "whole", format, noise(20'000));
   const std::string whole = bytes_of(folder / "whole");
   REQUIRE(decode(folder / "whole").samples_T.numel() == 20'000);
-  for (const std::size_t kept : {whole.size() - 1, whole.size() - 2, whole.size() - 4096, whole.size() / 2,
-                                 whole.size() / 10, std::size_t{200}, std::size_t{40}, std::size_t{12}, std::size_t{3}}) {
+  for (const std::size_t kept :
+       {whole.size() - 1, whole.size() - 2, whole.size() - 4096, whole.size() / 2, whole.size() / 10,
+        std::size_t{200}, std::size_t{40}, std::size_t{12}, std::size_t{3}}) {
     CAPTURE(format, kept, whole.size());
     put_bytes(folder / "cut", whole.substr(0, kept));
     CHECK_THROWS_AS(decode(folder / "cut"), AudioError);
@@ -142,11 +148,13 @@ TEST_CASE("the message of a cut file says what is missing") {
   write(folder / "a.flac", kFlac, noise(10'000));
   put_bytes(folder / "cut.wav", bytes_of(folder / "a.wav").substr(0, 5044));
   put_bytes(folder / "cut.flac", bytes_of(folder / "a.flac").substr(0, 12'000));
-  CHECK_THROWS_WITH(decode(folder / "cut.wav"), (folder / "cut.wav").string() +
-                                                  ": cut off: its header announces 20000 bytes of samples, 5000 are there");
-  CHECK_THROWS_WITH(decode(folder / "cut.flac"),
-                    StartsWith((folder / "cut.flac").string() +
-                               ": cut off or damaged: it announces 10000 samples a channel, reading ended after "));
+  CHECK_THROWS_WITH(decode(folder / "cut.wav"),
+                    (folder / "cut.wav").string() +
+                        ": cut off: its header announces 20000 bytes of samples, 5000 are there");
+  CHECK_THROWS_WITH(
+      decode(folder / "cut.flac"),
+      StartsWith((folder / "cut.flac").string() +
+                 ": cut off or damaged: it announces 10000 samples a channel, reading ended after "));
 }
 
 TEST_CASE("a WAV file written by a pipe, which did not know its size, is read to its end") {
@@ -178,7 +186,8 @@ TEST_CASE("what is no audio is refused in one sentence with the path") {
   };
   CHECK_THROWS_WITH(decode(file("text.wav", "this is not audio")),
                     StartsWith((folder / "text.wav").string() + ": not audio that libsndfile can read: "));
-  CHECK_THROWS_WITH(decode(file("nothing.wav", "")), StartsWith((folder / "nothing.wav").string() + ": not audio"));
+  CHECK_THROWS_WITH(decode(file("nothing.wav", "")),
+                    StartsWith((folder / "nothing.wav").string() + ": not audio"));
   CHECK_THROWS_WITH(decode(folder / "missing.wav"),
                     (folder / "missing.wav").string() + ": cannot open: No such file or directory");
   CHECK_THROWS_WITH(decode(folder.path()), folder.path().string() + ": is not a regular file");
@@ -199,7 +208,8 @@ TEST_CASE("samples that are no finite numbers are refused, large ones are not") 
   CHECK(decode(folder / "loud.wav").samples_T.numel() == 500);
   samples[321] = bad;
   write(folder / "bad.wav", SF_FORMAT_WAV | SF_FORMAT_FLOAT, samples);
-  CHECK_THROWS_WITH(decode(folder / "bad.wav"), (folder / "bad.wav").string() + ": sample 321 is not a finite number");
+  CHECK_THROWS_WITH(decode(folder / "bad.wav"),
+                    (folder / "bad.wav").string() + ": sample 321 is not a finite number");
 }
 
 TEST_CASE("a header that announces an incredible length allocates nothing") {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The reference values and the formulas of the signals: tests/parity/log_mel.py.
+#include "looptorch/audio/log_mel.hpp"
+
 #include "support/precompiled.hpp"
 
-#include "looptorch/audio/log_mel.hpp"
 #include "looptorch/state/safetensors.hpp"
 
 #include <cmath>
@@ -50,7 +51,8 @@ at::Tensor voice(std::int64_t count) {
     const double t = double(i) / 16000, turn = 2 * std::numbers::pi;
     const double pitch = turn * (120 * t + 3 * std::sin(turn * 0.5 * t));
     double tone = 0;
-    for (int h = 1; h <= 30; ++h) tone += std::exp(-std::pow((120 * h - 700) / 500.0, 2)) * std::sin(h * pitch);
+    for (int h = 1; h <= 30; ++h)
+      tone += std::exp(-std::pow((120 * h - 700) / 500.0, 2)) * std::sin(h * pitch);
     return 6000 * tone * std::max(0.0, std::sin(turn * 2 * t));
   });
 }
@@ -96,21 +98,25 @@ TEST_CASE("features equal openai-whisper's within 1e-5") {
     const LogMel log_mel(options);
     const at::Tensor mel_MF = log_mel(samples_T);
     REQUIRE(mel_MF.sizes() == at::IntArrayRef{options.mel_bins, log_mel.frames()});
-    const at::Tensor frames = torch::cat({mel_MF.slice(1, 0, {}, 75), mel_MF.slice(1, 0, 4), mel_MF.slice(1, -4)}, 1);
+    const at::Tensor frames =
+        torch::cat({mel_MF.slice(1, 0, {}, 75), mel_MF.slice(1, 0, 4), mel_MF.slice(1, -4)}, 1);
     CHECK(distance(frames, recorded().at(name + ".frames")) < 1e-5);
     const double frame_count = double(log_mel.frames());
-    CHECK(distance(mel_MF.to(at::kDouble).sum(1) / frame_count, recorded().at(name + ".sums") / frame_count) < 1e-5);
+    CHECK(distance(mel_MF.to(at::kDouble).sum(1) / frame_count, recorded().at(name + ".sums") / frame_count) <
+          1e-5);
   }
 }
 
 TEST_CASE("the CPU's one pass over the spectrum equals the chain of operators that other devices use") {
   torch::manual_seed(1);
   const std::int64_t frames = GENERATE(1, 15, 16, 700);
-  const looptorch::audio::detail::MelPower mel_power(looptorch::audio::detail::slaney_mel_filters(80, 400, 16000));
+  const looptorch::audio::detail::MelPower mel_power(
+      looptorch::audio::detail::slaney_mel_filters(80, 400, 16000));
   const at::Tensor spectrum_BFK = torch::randn({3, frames, 201}, at::kComplexFloat);
   const at::Tensor expected_BMF = mel_power.by_operators(spectrum_BFK);
   const at::Tensor mel_BMF = torch::full({3, 80, frames + 5}, -7.0);
-  for (int clip = 0; clip < 3; ++clip) mel_power.in_one_pass(spectrum_BFK[clip], mel_BMF[clip].narrow(1, 0, frames));
+  for (int clip = 0; clip < 3; ++clip)
+    mel_power.in_one_pass(spectrum_BFK[clip], mel_BMF[clip].narrow(1, 0, frames));
   CHECK(torch::allclose(mel_BMF.narrow(2, 0, frames), expected_BMF, 1e-5, 1e-9));
   CHECK(mel_BMF.narrow(2, frames, 5).eq(-7).all().item<bool>());
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include "looptorch/data/manifest.hpp"
+
 #include "support/precompiled.hpp"
 
-#include "looptorch/data/manifest.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <fstream>
@@ -55,7 +56,8 @@ TEST_CASE("a manifest's lines become utterances, with paths relative to its fold
 TEST_CASE("a byte order mark, Windows line ends and absolute paths are fine") {
   const Corpus corpus;
   const std::string absolute = (corpus / "a.wav").string();
-  const auto utterances = corpus.load("\xef\xbb\xbf{\"audio_filepath\": \"" + absolute + "\", \"text\": \"x\"}\r\n");
+  const auto utterances =
+      corpus.load("\xef\xbb\xbf{\"audio_filepath\": \"" + absolute + "\", \"text\": \"x\"}\r\n");
   REQUIRE(utterances.size() == 1);
   CHECK(utterances[0].audio_filepath == absolute);
 }
@@ -79,14 +81,20 @@ TEST_CASE("every fault names file and line") {
       {R"({"audio_filepath": "a.wav", "text": " \t"})", R"("text" is empty)"},
       {R"({"audio_filepath": 7, "text": "x"})", R"("audio_filepath" must be a string, found an integer)"},
       {R"({"audio_filepath": "a.wav", "text": null})", R"("text" must be a string, found null)"},
-      {R"({"audio_filepath": "a.wav", "text": "x", "duration": "2"})", R"("duration" must be a number, found a string)"},
-      {R"({"audio_filepath": "a.wav", "text": "x", "duration": -0.5})", R"("duration" is -0.5 s; it must be positive)"},
-      {R"({"audio_filepath": "a.wav", "text": "x", "duration": 0})", R"("duration" is 0 s; it must be positive)"},
-      {R"({"audio_filepath": "a.wav", "text": "x", "start": -1})", R"("start" is -1 s; it must not be negative)"},
+      {R"({"audio_filepath": "a.wav", "text": "x", "duration": "2"})",
+       R"("duration" must be a number, found a string)"},
+      {R"({"audio_filepath": "a.wav", "text": "x", "duration": -0.5})",
+       R"("duration" is -0.5 s; it must be positive)"},
+      {R"({"audio_filepath": "a.wav", "text": "x", "duration": 0})",
+       R"("duration" is 0 s; it must be positive)"},
+      {R"({"audio_filepath": "a.wav", "text": "x", "start": -1})",
+       R"("start" is -1 s; it must not be negative)"},
       {R"({"audio_filepath": "a.wav", "text": "x", "start": 2, "end": 1.5})",
        R"("end" is 1.5 s; it must come after "start", 2 s)"},
-      {R"({"audio_filepath": "a.wav", "text": "x", "end": 0})", R"("end" is 0 s; it must come after "start", 0 s)"},
-      {R"({"audio_filepath": "a.wav", "text": "x", "speaker": 3})", R"("speaker" must be a string, found an integer)"},
+      {R"({"audio_filepath": "a.wav", "text": "x", "end": 0})",
+       R"("end" is 0 s; it must come after "start", 0 s)"},
+      {R"({"audio_filepath": "a.wav", "text": "x", "speaker": 3})",
+       R"("speaker" must be a string, found an integer)"},
   }));
   CHECK(corpus.complaint(line) == complaint);
 }
@@ -114,7 +122,8 @@ TEST_CASE("a saved manifest reads back equal and can be moved with its folder") 
   const TemporaryFolder elsewhere;
   std::ofstream(elsewhere / "c.wav") << "audio";
   const std::vector<Utterance> utterances{
-      {corpus / "clips/b.wav", "quote \" backslash \\ control \x01 \n नमस्कार", 0.1, 0.30000000000000004, 7.0, "kok"},
+      {corpus / "clips/b.wav", "quote \" backslash \\ control \x01 \n नमस्कार", 0.1, 0.30000000000000004, 7.0,
+       "kok"},
       {corpus / "a.wav", "plain"},
       {elsewhere / "c.wav", "far away"}};
   save_manifest(corpus.manifest, utterances);
@@ -131,7 +140,8 @@ TEST_CASE("a saved manifest reads back equal and can be moved with its folder") 
 
 TEST_CASE("saving refuses text that is not UTF-8 and leaves the old manifest alone") {
   const Corpus corpus;
-  const std::vector<Utterance> fine{{corpus / "a.wav", "fine"}}, broken{fine[0], {corpus / "a.wav", "caf\xe9"}};
+  const std::vector<Utterance> fine{{corpus / "a.wav", "fine"}},
+      broken{fine[0], {corpus / "a.wav", "caf\xe9"}};
   save_manifest(corpus.manifest, fine);
   CHECK_THROWS_AS(save_manifest(corpus.manifest, broken), ManifestError);
   CHECK((load_manifest(corpus.manifest) == fine));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The loader's core alone; includes no torch, so that it also builds by hand under ThreadSanitizer:
 //   g++ -std=c++20 -g -O1 -fsanitize=thread -I include -I tests -o ordered_prefetch_tsan
-//       tests/unit/data/ordered_prefetch_test.cpp tests/support/main.cpp        (Catch2 3: and -lCatch2Main -lCatch2)
+//       tests/unit/data/ordered_prefetch_test.cpp tests/support/main.cpp        (Catch2 3: and -lCatch2Main
+//       -lCatch2)
 #include "looptorch/data/detail/ordered_prefetch.hpp"
 
 #include "support/catch.hpp"
@@ -155,10 +156,11 @@ TEST_CASE("a value that is destroyed unread, and exceptions nobody asks for, are
   const Watchdog watchdog("unread values");
   const auto alive = std::make_shared<int>(0);
   {
-    looptorch::detail::OrderedPrefetch<std::shared_ptr<int>> values(0, 10, 2, 8, [alive](std::int64_t number, const Stop&) {
-      if (number == 5) throw std::runtime_error("unread");
-      return alive;
-    });
+    looptorch::detail::OrderedPrefetch<std::shared_ptr<int>> values(
+        0, 10, 2, 8, [alive](std::int64_t number, const Stop&) {
+          if (number == 5) throw std::runtime_error("unread");
+          return alive;
+        });
     eventually([&] { return alive.use_count() >= 6; });
   }
   CHECK(alive.use_count() == 1);
@@ -188,7 +190,9 @@ TEST_CASE("each worker announces itself once, before its first value") {
 
 TEST_CASE("500 random schedules of slow, throwing and early-destroyed consumers and workers") {
   std::mt19937 random(20'240'501);
-  const auto upto = [&random](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+  const auto upto = [&random](int bound) {
+    return static_cast<int>(random() % static_cast<unsigned>(bound));
+  };
   for (int schedule = 0; schedule < 500; ++schedule) {
     const Watchdog watchdog("schedule " + std::to_string(schedule));
     const int count = upto(40), workers = upto(6), prefetch = upto(5);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include "looptorch/data/pinned_prefetch_loader.hpp"
+
 #include "support/precompiled.hpp"
 
-#include "looptorch/data/pinned_prefetch_loader.hpp"
 #include "support/watchdog.hpp"
 
 #include <atomic>
@@ -40,7 +41,9 @@ struct ClipBatch {
 /// A dataset with its own samples and collate; moves from the samples.
 struct Clips {
   std::int64_t size() const { return 5; }
-  Clip get(std::int64_t index) const { return {"clip " + std::to_string(index), torch::full({3}, double(index))}; }
+  Clip get(std::int64_t index) const {
+    return {"clip " + std::to_string(index), torch::full({3}, double(index))};
+  }
   ClipBatch collate(std::span<Clip> clips) const {
     ClipBatch batch;
     std::vector<at::Tensor> rows;
@@ -92,7 +95,8 @@ TEST_CASE("every form of construction deduces") {
   PinnedPrefetchLoader defaults;
   LoaderOptions named{.batch_size = 7};
   PinnedPrefetchLoader named_policy(named);
-  static_assert(std::is_same_v<decltype(plain), SquaresLoader> && std::is_same_v<decltype(options), SquaresLoader>);
+  static_assert(std::is_same_v<decltype(plain), SquaresLoader> &&
+                std::is_same_v<decltype(options), SquaresLoader>);
   static_assert(std::is_same_v<decltype(sampler), PinnedPrefetchLoader<const Squares&, RandomSampler>>);
   static_assert(std::is_same_v<decltype(temporary), PinnedPrefetchLoader<Squares>>);
   static_assert(std::is_same_v<decltype(policy), PinnedPrefetchLoader<>>);
@@ -153,7 +157,7 @@ TEST_CASE("begin_epoch and skip choose where the next epoch starts") {
   loader.skip(2);
   calls = 0;
   CHECK(epoch_of(loader) == Batches(whole[1].begin() + 2, whole[1].end()));
-  CHECK(calls == 4);                     // 3 + 1 samples: the skipped ones were not touched
+  CHECK(calls == 4);                    // 3 + 1 samples: the skipped ones were not touched
   CHECK(epoch_of(loader) == whole[2]);  // the next epoch, whole
   loader.skip(4);
   CHECK(epoch_of(loader).empty());
@@ -210,10 +214,11 @@ TEST_CASE("a failing collate names the batch and its samples") {
   };
   const std::int64_t workers = GENERATE(0, 2);
   PinnedPrefetchLoader loader(Ragged{}, {.batch_size = 2, .workers = workers});
-  CHECK_THROWS_WITH(loader.begin(), StartsWith(
-                                        "batch 0 of epoch 0 (samples 0, 1) could not be collated: stack expects"));
+  CHECK_THROWS_WITH(loader.begin(),
+                    StartsWith("batch 0 of epoch 0 (samples 0, 1) could not be collated: stack expects"));
   PinnedPrefetchLoader large(Ragged{}, {.batch_size = 10, .workers = workers});
-  CHECK_THROWS_WITH(large.begin(), StartsWith("batch 0 of epoch 0 (samples 0, 1, 2, 3, 4, 5, 6, 7, ...) could not"));
+  CHECK_THROWS_WITH(large.begin(),
+                    StartsWith("batch 0 of epoch 0 (samples 0, 1, 2, 3, 4, 5, 6, 7, ...) could not"));
 }
 
 TEST_CASE("an exception of any type is reported") {
@@ -256,9 +261,11 @@ TEST_CASE("a sampler may visit a part of the data, but must keep to what it anno
   CHECK(third.size() == 2);
   CHECK(epoch_of(third) == Batches{{0, 3, 6}, {9}});
   PinnedPrefetchLoader unannounced(dataset, {}, Unannounced{});
-  CHECK_THROWS_WITH(unannounced.begin(), "PinnedPrefetchLoader: the sampler gave 2 indices, announced were 10");
+  CHECK_THROWS_WITH(unannounced.begin(),
+                    "PinnedPrefetchLoader: the sampler gave 2 indices, announced were 10");
   PinnedPrefetchLoader outside(dataset, {}, Outside{});
-  CHECK_THROWS_WITH(outside.begin(), "PinnedPrefetchLoader: the sampler gave index 10 for a dataset of 10 samples");
+  CHECK_THROWS_WITH(outside.begin(),
+                    "PinnedPrefetchLoader: the sampler gave index 10 for a dataset of 10 samples");
 }
 
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "support/precompiled.hpp"
-
 #include "looptorch/data/sampler.hpp"
+
+#include "support/precompiled.hpp"
 
 #include <algorithm>
 #include <map>
@@ -48,7 +48,8 @@ TEST_CASE("all permutations of four are equally likely") {
 }
 
 TEST_CASE("bounded numbers are unbiased for a bound that does not divide 2^64") {
-  const std::uint64_t bound = std::uint64_t{3} << 61;  // 1.5 * 2^62 ... a plain modulus would favour the lower half by a half
+  const std::uint64_t bound = std::uint64_t{3}
+                              << 61;  // 1.5 * 2^62 ... a plain modulus would favour the lower half by a half
   looptorch::detail::SplitMix64 random(1);
   int low = 0;
   for (int i = 0; i < 10'000; ++i) {

@@ -13,7 +13,7 @@
 #include <string>
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using looptorch::AtomicFile;
 using looptorch::FileError;
 using looptorch::read_file;

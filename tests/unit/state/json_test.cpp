@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using looptorch::Json;
 using looptorch::JsonError;
 

@@ -3,7 +3,7 @@
 
 #include <looptorch/state/module_state.hpp>
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using looptorch::load_state_dict;
 using looptorch::ModuleStateError;
 using looptorch::state_dict;

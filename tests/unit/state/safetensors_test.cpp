@@ -16,7 +16,7 @@
 #include <string>
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using looptorch::load_safetensors;
 using looptorch::SafetensorsError;
 using looptorch::save_safetensors;

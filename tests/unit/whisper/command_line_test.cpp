@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using whisper::CommandLine;
 using whisper::CommandLineError;
 

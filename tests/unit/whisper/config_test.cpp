@@ -5,7 +5,7 @@
 
 #include <whisper/config.hpp>
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using looptorch::Json;
 using looptorch::testing::TemporaryFolder;
 using whisper::config_from_json;

@@ -20,7 +20,7 @@
 #include <vector>
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using looptorch::TensorMap;
 using looptorch::testing::TemporaryFolder;
 using whisper::convert_ctranslate2;

@@ -82,7 +82,7 @@ TEST_CASE("Decoding needs a prompt and stops at the model's positions") {
   auto model = tiny_model();
   const auto mel = at::randn({1, 6, 24});
   whisper::DecodingOptions options{.prompt = {}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 448};
-  CHECK_THROWS_WITH(whisper::decode_greedily(model, mel, options), Catch::Matchers::Contains("prompt is empty"));
+  CHECK_THROWS_WITH(whisper::decode_greedily(model, mel, options), Catch::Contains("prompt is empty"));
   options.prompt = {1, 2};
   CHECK(whisper::decode_greedily(model, mel, options)[0].size() == 10);
 }

@@ -3,7 +3,7 @@
 
 #include <whisper/huggingface_folder.hpp>
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using looptorch::Json;
 
 namespace {

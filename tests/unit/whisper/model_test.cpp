@@ -7,7 +7,7 @@
 #include "reference.hpp"
 
 using namespace whisper_test;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using torch::indexing::None;
 using torch::indexing::Slice;
 

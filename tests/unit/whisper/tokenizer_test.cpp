@@ -19,7 +19,7 @@
 #include <vector>
 
 namespace fs = std::filesystem;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using looptorch::Json;
 using whisper::Tokenizer;
 using whisper::TokenizerError;

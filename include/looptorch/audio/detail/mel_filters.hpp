@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Triangular mel filters on Slaney's scale (Auditory Toolbox, 1998) with area normalisation: what librosa calls
-// `filters.mel(htk=False, norm="slaney")` and openai-whisper ships as mel_filters.npz.
+// Triangular mel filters on Slaney's scale (Auditory Toolbox, 1998) with area normalisation: what librosa
+// calls `filters.mel(htk=False, norm="slaney")` and openai-whisper ships as mel_filters.npz.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,7 +33,8 @@ inline std::vector<double> mel_corners(std::int64_t bins, std::int64_t sample_ra
   const double highest = SlaneyScale::to_mel(static_cast<double>(sample_rate) / 2);
   const double step = highest / static_cast<double>(bins + 1);
   std::vector<double> corners;
-  for (std::int64_t i = 0; i <= bins; ++i) corners.push_back(SlaneyScale::to_hz(static_cast<double>(i) * step));
+  for (std::int64_t i = 0; i <= bins; ++i)
+    corners.push_back(SlaneyScale::to_hz(static_cast<double>(i) * step));
   corners.push_back(SlaneyScale::to_hz(highest));
   return corners;
 }
@@ -50,7 +51,8 @@ inline at::Tensor slaney_mel_filters(std::int64_t bins, std::int64_t window, std
       const double hz = static_cast<double>(k * sample_rate) / static_cast<double>(window);
       const double rising = (hz - corner[0]) / (corner[1] - corner[0]);
       const double falling = (corner[2] - hz) / (corner[2] - corner[1]);
-      const auto height = static_cast<float>(std::max(0.0, std::min(rising, falling)));  // rounded here, as librosa does
+      const auto height =
+          static_cast<float>(std::max(0.0, std::min(rising, falling)));  // rounded here, as librosa does
       *out++ = static_cast<float>(height * (2.0 / (corner[2] - corner[0])));
     }
   }

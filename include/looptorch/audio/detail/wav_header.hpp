@@ -23,7 +23,8 @@ class WavHeader {
  public:
   explicit WavHeader(const InputFile& file) : file_(file) {}
 
-  /// Nothing for other formats, without a data chunk, and for headers written by a pipe, which did not know the size.
+  /// Nothing for other formats, without a data chunk, and for headers written by a pipe, which did not know
+  /// the size.
   std::optional<WavData> data() {
     if (!is_wav()) return std::nullopt;
     std::uint64_t offset = 12;

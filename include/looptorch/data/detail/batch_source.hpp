@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes one batch: samples in the sampler's order, collated, pinned; every failure named. What the loader's workers
-// share; const, so that they need no lock.
+// Makes one batch: samples in the sampler's order, collated, pinned; every failure named. What the loader's
+// workers share; const, so that they need no lock.
 #pragma once
 
 #include "looptorch/data/batch.hpp"
@@ -18,6 +18,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,13 +27,15 @@ namespace looptorch {
 /// Options of `PinnedPrefetchLoader`. The order of the fields is API; new ones come last.
 struct LoaderOptions {
   std::int64_t batch_size = 1;
-  std::int64_t workers = 2;   ///< threads that decode and collate; 0: the consumer's own, with the same results
+  std::int64_t workers =
+      2;  ///< threads that decode and collate; 0: the consumer's own, with the same results
   std::int64_t prefetch = 2;  ///< finished batches that may wait beyond the one that each worker makes
   bool drop_last = false;     ///< leaves out a last batch that is smaller than batch_size
   bool pin = true;            ///< page-locked batches where CUDA is available, for asynchronous copies
 };
 
-/// What a dataset or a collate threw, with its place; the original exception is nested (`std::rethrow_if_nested`).
+/// What a dataset or a collate threw, with its place; the original exception is nested
+/// (`std::rethrow_if_nested`).
 struct LoaderError : Error {
   LoaderError(const std::string& what, std::int64_t epoch, std::int64_t batch, std::int64_t sample)
       : Error(what), epoch(epoch), batch(batch), sample(sample) {}
@@ -60,6 +63,20 @@ inline std::string current_what() {
 struct EpochOrder {
   std::int64_t epoch;
   std::vector<std::int64_t> indices;
+};
+
+template <class T>
+concept NotLoaderOptions = !std::is_same_v<std::remove_cvref_t<T>, LoaderOptions>;
+
+/// Stands in after a failed check, so that its sentence is not followed by others; never defined.
+struct RefusedBatchSource {
+  using Batch = int;
+  template <class... Arguments>
+  explicit RefusedBatchSource(Arguments&&...);
+  const LoaderOptions& options() const;
+  std::int64_t size() const;
+  EpochOrder order(std::int64_t epoch) const;
+  Batch make(const EpochOrder& order, std::int64_t number, const std::stop_token& stop) const;
 };
 
 template <class Set, class Order, class Collate>
@@ -94,7 +111,8 @@ class BatchSource {
     return order;
   }
 
-  /// Batch `number` of the epoch; LoaderError says which sample failed. Gives up between samples when asked to stop.
+  /// Batch `number` of the epoch; LoaderError says which sample failed. Gives up between samples when asked
+  /// to stop.
   Batch make(const EpochOrder& order, std::int64_t number, const std::stop_token& stop) const {
     const c10::NoGradGuard no_grad;
     const std::span<const std::int64_t> indices = indices_of(order, number);
@@ -109,7 +127,8 @@ class BatchSource {
 
  private:
   static void require(bool holds, const char* name, std::int64_t value, const char* expected) {
-    if (!holds) throw UsageError(message("PinnedPrefetchLoader: ", name, " is ", value, "; it must be ", expected));
+    if (!holds)
+      throw UsageError(message("PinnedPrefetchLoader: ", name, " is ", value, "; it must be ", expected));
   }
 
   std::int64_t dataset_size() const { return static_cast<std::int64_t>(dataset_.size()); }
@@ -117,12 +136,13 @@ class BatchSource {
   void check(const std::vector<std::int64_t>& indices, std::int64_t size) const {
     const std::int64_t count = sampled_count(sampler_, size);
     if (std::ssize(indices) != count)
-      throw UsageError(message("PinnedPrefetchLoader: the sampler gave ", indices.size(), " indices, announced were ",
-                               count));
-    const auto wrong = std::ranges::find_if(indices, [size](auto index) { return index < 0 || index >= size; });
+      throw UsageError(message("PinnedPrefetchLoader: the sampler gave ", indices.size(),
+                               " indices, announced were ", count));
+    const auto wrong =
+        std::ranges::find_if(indices, [size](auto index) { return index < 0 || index >= size; });
     if (wrong != indices.end())
-      throw UsageError(message("PinnedPrefetchLoader: the sampler gave index ", *wrong, " for a dataset of ", size,
-                               " samples"));
+      throw UsageError(message("PinnedPrefetchLoader: the sampler gave index ", *wrong, " for a dataset of ",
+                               size, " samples"));
   }
 
   std::span<const std::int64_t> indices_of(const EpochOrder& order, std::int64_t number) const {
@@ -135,8 +155,9 @@ class BatchSource {
     try {
       return dataset_.get(index);
     } catch (...) {
-      std::throw_with_nested(LoaderError(
-          message("sample ", index, " (epoch ", epoch, ", batch ", batch, "): ", current_what()), epoch, batch, index));
+      std::throw_with_nested(
+          LoaderError(message("sample ", index, " (epoch ", epoch, ", batch ", batch, "): ", current_what()),
+                      epoch, batch, index));
     }
   }
 
@@ -147,8 +168,8 @@ class BatchSource {
       pin(made);
       return made;
     } catch (...) {
-      std::throw_with_nested(LoaderError(message("batch ", batch, " of epoch ", epoch, " (samples ", list(indices),
-                                                 ") could not be collated: ", current_what()),
+      std::throw_with_nested(LoaderError(message("batch ", batch, " of epoch ", epoch, " (samples ",
+                                                 list(indices), ") could not be collated: ", current_what()),
                                          epoch, batch, -1));
     }
   }
@@ -157,7 +178,8 @@ class BatchSource {
     if constexpr (BatchLike<Batch>) {
       if (!options_.pin || !at::hasCUDA()) return;
       for_each_tensor(batch, [](at::Tensor& tensor) {
-        if (tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided) tensor = tensor.pin_memory();
+        if (tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided)
+          tensor = tensor.pin_memory();
       });
     }
   }

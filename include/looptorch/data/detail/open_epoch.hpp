@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An epoch while it is being read: its workers and the batch in the consumer's hands. Owned by the loader's iterators,
-// so that leaving a loop stops the workers; the loader only knows how to cancel it.
+// An epoch while it is being read: its workers and the batch in the consumer's hands. Owned by the loader's
+// iterators, so that leaving a loop stops the workers; the loader only knows how to cancel it.
 #pragma once
 
 #include "looptorch/data/detail/batch_source.hpp"
@@ -35,7 +35,8 @@ class OpenEpoch {
   bool done() const { return !current_.has_value(); }
 
   Batch& current() {
-    if (done()) throw UsageError("PinnedPrefetchLoader: this iterator's epoch has ended, or another one was begun");
+    if (done())
+      throw UsageError("PinnedPrefetchLoader: this iterator's epoch has ended, or another one was begun");
     return *current_;
   }
 

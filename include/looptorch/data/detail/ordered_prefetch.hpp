@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Threads that produce numbered values ahead of a consumer, who receives them in order: the core of the loader, free of
-// torch so that ThreadSanitizer sees all of it. One mutex, two condition variables, no polling. At most
-// `workers + prefetch` values exist inside at any time, being made or waiting.
+// Threads that produce numbered values ahead of a consumer, who receives them in order: the core of the
+// loader, free of torch so that ThreadSanitizer sees all of it. One mutex, two condition variables, no
+// polling. At most `workers + prefetch` values exist inside at any time, being made or waiting.
 #pragma once
 
 #include <algorithm>
@@ -19,26 +19,29 @@
 
 namespace looptorch::detail {
 
-/// Makes the values 0 .. count - 1, each once, and hands them out in this order whatever the number of workers.
+/// Makes the values 0 .. count - 1, each once, and hands them out in this order whatever the number of
+/// workers.
 ///
-/// The consumer's side (constructor, `next`, `cancel`, destructor) belongs to one thread. With 0 workers `next` makes
-/// the value itself. An exception of `make` reaches the consumer once, in place of its value, and ends the sequence:
-/// values before it are delivered, none behind it.
+/// The consumer's side (constructor, `next`, `cancel`, destructor) belongs to one thread. With 0 workers
+/// `next` makes the value itself. An exception of `make` reaches the consumer once, in place of its value,
+/// and ends the sequence: values before it are delivered, none behind it.
 template <class Value>
 class OrderedPrefetch {
-  static_assert(std::is_nothrow_move_constructible_v<Value>,
-                "looptorch: a batch must be movable without exceptions. Give it a noexcept move constructor or hold "
-                "the member that lacks one in a std::unique_ptr. See docs/errors.md#batch-move");
+  static_assert(
+      std::is_nothrow_move_constructible_v<Value>,
+      "looptorch: a batch must be movable without exceptions. Give it a noexcept move constructor or hold "
+      "the member that lacks one in a std::unique_ptr. See docs/errors.md#batch-move");
 
  public:
-  /// Called from several threads at once. Once stop is requested its result is dropped: return or throw early.
+  /// Called from several threads at once. Once stop is requested its result is dropped: return or throw
+  /// early.
   using Make = std::function<Value(std::int64_t number, const std::stop_token& stop)>;
   /// Called by each worker before its first value; the constructor waits for all of them. Must not throw.
   using OnStart = std::function<void()>;
 
   /// Makes `first` .. `count - 1`.
-  OrderedPrefetch(std::int64_t first, std::int64_t count, std::int64_t workers, std::int64_t prefetch, Make make,
-                  OnStart on_start = {})
+  OrderedPrefetch(std::int64_t first, std::int64_t count, std::int64_t workers, std::int64_t prefetch,
+                  Make make, OnStart on_start = {})
       : make_(std::move(make)), on_start_(std::move(on_start)), claimed_(first), taken_(first), end_(count) {
     const auto threads = std::min(workers, std::max<std::int64_t>(count - first, 0));
     ring_.resize(static_cast<std::size_t>(threads + std::max<std::int64_t>(prefetch, 0)));
@@ -49,14 +52,16 @@ class OrderedPrefetch {
   OrderedPrefetch& operator=(const OrderedPrefetch&) = delete;
   ~OrderedPrefetch() { cancel(); }
 
-  /// The next value, waiting for it if need be; nothing at the end and after `cancel`. Rethrows what `make` threw.
+  /// The next value, waiting for it if need be; nothing at the end and after `cancel`. Rethrows what `make`
+  /// threw.
   std::optional<Value> next() {
     std::unique_lock lock(mutex_);
     if (stop_.stop_requested() || taken_ >= end_) return std::nullopt;
     return workers_.empty() ? make_inline() : take(lock);
   }
 
-  /// Stops the workers, waits for what each has in hand, and drops every value. Calling it again does nothing.
+  /// Stops the workers, waits for what each has in hand, and drops every value. Calling it again does
+  /// nothing.
   void cancel() noexcept {
     {
       const std::lock_guard lock(mutex_);

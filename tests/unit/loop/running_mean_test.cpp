@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include "looptorch/loop/running_mean.hpp"
+
+namespace lt = looptorch;
+
+TEST_CASE("a running mean weighs what it is given, in double precision") {
+  lt::RunningMean mean;
+  CHECK(std::isnan(mean.mean()));
+  mean.add(torch::tensor(2.0f), 3);
+  mean.add(torch::tensor(4.0f), lt::Quantity::unread(torch::tensor(1)));
+  mean.add_sum(torch::tensor(10.0f), 4);
+  mean.add(lt::Quantity(1.0), 2);
+  CHECK(mean.totals().sum == Approx(22.0));
+  CHECK(mean.totals().weight == 10.0);
+  CHECK(mean.mean() == Approx(2.2));
+  mean.reset();
+  CHECK(mean.totals().weight == 0.0);
+}
+
+TEST_CASE("adding many small values to a large one loses nothing") {
+  lt::RunningMean mean;
+  mean.add(torch::tensor(1e8f), 1);
+  for (int i = 0; i < 1000; ++i) mean.add(torch::tensor(0.5f), 1);
+  CHECK(mean.totals().sum == 1e8 + 500);
+}
+
+TEST_CASE("weight 0 adds nothing, even to NaN, and the graph is not kept") {
+  lt::RunningMean mean;
+  mean.add(torch::tensor(NAN), 0);
+  mean.add(lt::Quantity(NAN), 0);
+  const auto leaf = torch::ones({}, torch::requires_grad());
+  mean.add(leaf * 3, 1);
+  CHECK(mean.mean() == 3.0);
+  CHECK(leaf.grad_fn() == nullptr);
+}

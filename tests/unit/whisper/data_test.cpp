@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <whisper/data.hpp>
+
+#include <sndfile.h>
+
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support/temporary_folder.hpp"
+
+using Catch::Contains;
+using Catch::Matchers::EndsWith;
+using looptorch::Utterance;
+using looptorch::testing::TemporaryFolder;
+using whisper::Sample;
+
+namespace {
+
+constexpr int64_t kEnd = 295, kStart = 296, kNoTimestamps = 298;
+
+whisper::Tokenizer tokenizer() {
+  return whisper::load_tokenizer(LOOPTORCH_SOURCE_DIR "/tests/parity/data/small_tokenizer.json");
+}
+
+whisper::DecodingOptions decoding(int64_t max_length = 448) {
+  return {.prompt = {kStart, kNoTimestamps}, .suppress = {}, .begin_suppress = {}, .end_of_text = kEnd,
+          .max_length = max_length};
+}
+
+/// A tone of `seconds`, as 16-bit WAV.
+std::filesystem::path write_tone(const std::filesystem::path& path, double seconds, double peak = 0.5, int rate = 16000) {
+  std::vector<float> samples(static_cast<size_t>(seconds * rate));
+  for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<float>(peak * std::sin(0.1 * static_cast<double>(i)));
+  SF_INFO info{};
+  info.samplerate = rate;
+  info.channels = 1;
+  info.format = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
+  auto* file = sf_open(path.c_str(), SFM_WRITE, &info);
+  REQUIRE(file);
+  REQUIRE(sf_write_float(file, samples.data(), static_cast<sf_count_t>(samples.size())) ==
+          static_cast<sf_count_t>(samples.size()));
+  sf_close(file);
+  return path;
+}
+
+whisper::SpeechDataset dataset(std::vector<Utterance> utterances, double max_seconds = 2, int64_t max_length = 448) {
+  return {std::move(utterances), tokenizer(), decoding(max_length), {.mel_bins = 80, .max_seconds = max_seconds}};
+}
+
+Sample sample(std::vector<int64_t> tokens) {
+  return {.mel_MT = at::full({3, 4}, static_cast<double>(tokens.size())), .tokens = std::move(tokens), .text = "t"};
+}
+
+at::Tensor ids(const std::vector<std::vector<int64_t>>& rows) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& row : rows) tensors.push_back(torch::tensor(row, at::kLong));
+  return at::stack(tensors);
+}
+
+std::vector<Utterance> numbered(int count) {
+  std::vector<Utterance> out;
+  for (int i = 0; i < count; ++i) out.push_back({.audio_filepath = std::to_string(i) + ".wav", .text = "x"});
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("Padding is masked by length, and the real end of text is learnt although it is the padding id") {
+  std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}), sample({kStart, kNoTimestamps, kEnd}),
+                              sample({kStart, kNoTimestamps, kEnd, 8, kEnd})};
+  const auto batch = whisper::collate(samples, kEnd);
+  const auto no = whisper::kIgnored;
+  CHECK(at::equal(batch.tokens_BL, ids({{kStart, kNoTimestamps, 5, 6, 7},
+                                        {kStart, kNoTimestamps, kEnd, kEnd, kEnd},
+                                        {kStart, kNoTimestamps, kEnd, 8, kEnd}})));
+  CHECK(at::equal(batch.labels_BL, ids({{kNoTimestamps, 5, 6, 7, kEnd},
+                                        {kNoTimestamps, kEnd, no, no, no},
+                                        {kNoTimestamps, kEnd, 8, kEnd, no}})));
+  CHECK(batch.label_count == 11);
+  CHECK(batch.label_count == (batch.labels_BL != no).sum().item<int64_t>());
+  CHECK(batch.mel_BMT.sizes() == at::IntArrayRef({3, 3, 4}));
+  CHECK(batch.mel_BMT[1][0][0].item<double>() == 3);
+  CHECK(batch.texts.size() == 3);
+}
+
+TEST_CASE("A training sequence is the prompt, the text after a space, and the end of text") {
+  TemporaryFolder folder;
+  const auto speech = dataset({{.audio_filepath = write_tone(folder / "a.wav", 1), .text = "turn left"}});
+  const auto tokens = speech.get(0).tokens;
+  auto expected = tokenizer().encode(" turn left");
+  expected.insert(expected.begin(), {kStart, kNoTimestamps});
+  expected.push_back(kEnd);
+  CHECK(tokens == expected);
+  CHECK(std::count(tokens.begin(), tokens.end(), kStart) == 1);
+}
+
+TEST_CASE("All clips of a dataset are as long as its max_seconds") {
+  TemporaryFolder folder;
+  const auto speech = dataset({{.audio_filepath = write_tone(folder / "a.wav", 0.3), .text = "a"},
+                               {.audio_filepath = write_tone(folder / "b.wav", 2), .text = "b"},
+                               {.audio_filepath = write_tone(folder / "c.wav", 1), .text = "c c c"}});
+  looptorch::PinnedPrefetchLoader loader(speech, {.batch_size = 2, .workers = 1});
+  std::vector<int64_t> rows;
+  int64_t labels = 0;
+  for (const auto& batch : loader) {
+    CHECK(batch.mel_BMT.sizes().slice(1) == at::IntArrayRef({80, 200}));
+    rows.push_back(batch.mel_BMT.size(0));
+    labels += batch.label_count;
+  }
+  CHECK(rows == std::vector<int64_t>{2, 1});
+  int64_t expected = 0;
+  for (int64_t i = 0; i < 3; ++i) expected += static_cast<int64_t>(speech.get(i).tokens.size()) - 1;
+  CHECK(labels == expected);
+}
+
+TEST_CASE("A line's start and end choose a part of the file") {
+  TemporaryFolder folder;
+  const auto file = write_tone(folder / "a.wav", 4);
+  const auto speech = dataset({{.audio_filepath = file, .text = "a", .duration = 4, .start = 1.0, .end = 2.5}});
+  const auto samples_T = looptorch::audio::decode(file, {.start = 1.0, .end = 2.5}).samples_T;
+  const looptorch::audio::LogMel log_mel({.mel_bins = 80, .max_samples = 32000});
+  CHECK(at::equal(speech.get(0).mel_MT, log_mel(samples_T)));
+}
+
+TEST_CASE("Speech that cannot be used is an error that names the file") {
+  TemporaryFolder folder;
+  const auto listen = [](const std::filesystem::path& file) {
+    return dataset({{.audio_filepath = file, .text = "a"}}).get(0);
+  };
+  CHECK_THROWS_AS(listen(write_tone(folder / "silent.wav", 1, 0)), whisper::SpeechError);
+  CHECK_THROWS_WITH(listen(folder / "silent.wav"), EndsWith("silent.wav: is silent"));
+  CHECK_THROWS_WITH(listen(write_tone(folder / "long.wav", 2.5)),
+                    EndsWith("long.wav: lasts 2.5 s, longer than the 2 s of --max-audio-seconds"));
+  CHECK_THROWS_WITH(listen(write_tone(folder / "narrow.wav", 1, 0.5, 8000)),
+                    Contains("narrow.wav: sample rate is 8000 Hz, expected 16000 Hz"));
+  CHECK_THROWS_WITH(listen(write_tone(folder / "empty.wav", 0)), Contains("empty.wav: holds no samples"));
+  CHECK_NOTHROW(listen(write_tone(folder / "quiet.wav", 1, 0.001)));
+}
+
+TEST_CASE("What a manifest shows to be unusable is found before any audio is read") {
+  CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "a", .duration = 9.25}}),
+                    "a.wav: lasts 9.25 s, longer than the 2 s of --max-audio-seconds");
+  CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "a", .start = 1.0, .end = 4.0}}),
+                    "a.wav: lasts 3 s, longer than the 2 s of --max-audio-seconds");
+  const auto tokens = tokenizer().encode(" turn left").size() + 3;
+  const auto count = static_cast<int64_t>(tokens);
+  CHECK_NOTHROW(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count));
+  CHECK_THROWS_AS(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count - 1), whisper::SpeechError);
+  CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count - 1),
+                    Contains("a.wav: its text has " + std::to_string(count) + " tokens with prompt and end"));
+  CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "\xff"}}), Contains("UTF-8"));
+}
+
+TEST_CASE("A subset is a share of the utterances, each at most once, chosen by the seed") {
+  const auto names = [](double percent, int64_t seed) {
+    std::vector<std::string> out;
+    for (const auto& utterance : whisper::random_subset(numbered(40), percent, seed)) out.push_back(utterance.audio_filepath);
+    return out;
+  };
+  CHECK(names(100, 1).size() == 40);
+  const auto quarter = names(25, 1);
+  CHECK(quarter.size() == 10);
+  CHECK(std::set<std::string>(quarter.begin(), quarter.end()).size() == 10);
+  CHECK(names(25, 1) == quarter);
+  CHECK(names(25, 2) != quarter);
+  CHECK(names(0.01, 1).size() == 1);
+}
+
+TEST_CASE("The common length holds the longest clip, and is Whisper's own where that is not known") {
+  const std::vector<Utterance> a{{.duration = 1.5}, {.duration = 4.2}}, b{{.duration = 5.0}};
+  CHECK(whisper::common_seconds({&a}) == 5);
+  CHECK(whisper::common_seconds({&a, &b}) == 5);
+  const std::vector<Utterance> part{{.duration = 60, .start = 10, .end = 17.5}}, unknown{{}}, endless{{.duration = 31}};
+  CHECK(whisper::common_seconds({&a, &part}) == 8);
+  CHECK(whisper::common_seconds({&a, &unknown}) == 30);
+  CHECK(whisper::common_seconds({&a, &endless}) == 30);
+}
