@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Makes a corpus of air-traffic radiotelephony offline: ICAO phrases, spoken by espeak-ng in four English accents at
-// several speeds, as 16 kHz FLAC files with JSONL manifests. It shows how to prepare data for `whisper_finetune`.
+// Makes a corpus of air-traffic radiotelephony offline: ICAO phrases, spoken by espeak-ng in four English
+// accents at several speeds, as 16 kHz FLAC files with JSONL manifests. It shows how to prepare data for
+// `whisper_finetune`.
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/data/manifest.hpp>
+
+#include "command_line.hpp"
+#include "phraseology.hpp"
+#include "process.hpp"
 
 #include <array>
 #include <atomic>
@@ -15,10 +20,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "command_line.hpp"
-#include "phraseology.hpp"
-#include "process.hpp"
 
 namespace {
 
@@ -56,7 +57,8 @@ struct Split {
   std::vector<Clip> clips;
 };
 
-/// The whole corpus before a word is spoken. No sentence comes twice, neither within a split nor between them.
+/// The whole corpus before a word is spoken. No sentence comes twice, neither within a split nor between
+/// them.
 std::vector<Split> plan(const Options& options) {
   whisper::Phraseology phrases(static_cast<std::uint64_t>(options.seed));
   whisper::Dice dice(~static_cast<std::uint64_t>(options.seed));
@@ -68,7 +70,8 @@ std::vector<Split> plan(const Options& options) {
       auto text = phrases.sentence();
       if (!taken.insert(text).second) continue;
       const auto* voice = kVoices[splits[i].clips.size() % kVoices.size()];
-      splits[i].clips.push_back({.text = std::move(text), .voice = voice, .words_per_minute = dice.between(170, 230)});
+      splits[i].clips.push_back(
+          {.text = std::move(text), .voice = voice, .words_per_minute = dice.between(170, 230)});
     }
   }
   return splits;
@@ -91,16 +94,17 @@ void speak(Clip& clip, const fs::path& root) {
   clip.seconds = seconds_of(file);
   if (clip.seconds == 0) {
     const auto spoken = file.string() + ".spoken.wav", resampled = file.string() + ".partial.flac";
-    whisper::run_process({"espeak-ng", "-v", clip.voice, "-s", std::to_string(clip.words_per_minute), "-w", spoken,
-                          "--", clip.text});
+    whisper::run_process({"espeak-ng", "-v", clip.voice, "-s", std::to_string(clip.words_per_minute), "-w",
+                          spoken, "--", clip.text});
     whisper::run_process({"sox", "-R", "-V1", spoken, "-r", "16000", "-c", "1", "-b", "16", resampled});
     fs::remove(spoken);
     fs::rename(resampled, file);
     clip.seconds = seconds_of(file);
   }
   if (clip.seconds == 0 || clip.seconds > kLongestSeconds) {
-    throw looptorch::Error(looptorch::detail::message(file.string(), ": ", clip.seconds, " s, not within 0 and ",
-                                                      kLongestSeconds, " s: \"", clip.text, "\""));
+    throw looptorch::Error(looptorch::detail::message(file.string(), ": ", clip.seconds,
+                                                      " s, not within 0 and ", kLongestSeconds, " s: \"",
+                                                      clip.text, "\""));
   }
 }
 
@@ -133,7 +137,9 @@ void speak_all(const std::vector<Clip*>& clips, const Options& options) {
 void write_manifest(const Split& split, const fs::path& root) {
   std::vector<looptorch::Utterance> utterances;
   for (const auto& clip : split.clips) {
-    utterances.push_back({.audio_filepath = root / clip.file(), .text = clip.text, .duration = clip.seconds,
+    utterances.push_back({.audio_filepath = root / clip.file(),
+                          .text = clip.text,
+                          .duration = clip.seconds,
                           .speaker = clip.voice});
   }
   looptorch::save_manifest(root / (split.name + ".jsonl"), utterances);
@@ -163,8 +169,9 @@ void make_corpus(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  whisper::CommandLine line("whisper_corpus", "Makes a small speech corpus of air-traffic phraseology with espeak-ng "
-                                              "and sox.\nA run that was cut off is simply started again.");
+  whisper::CommandLine line("whisper_corpus",
+                            "Makes a small speech corpus of air-traffic phraseology with espeak-ng "
+                            "and sox.\nA run that was cut off is simply started again.");
   line.required("output", "DIR", options.output, "folder of the corpus");
   line.option("seed", "N", options.seed, "other numbers give other sentences", {.min = 0});
   line.option("train", "N", options.train, "training clips", {.min = 1, .max = 1'000'000});

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Multi-head attention on at::scaled_dot_product_attention, the part that Whisper's encoder and decoder share.
-// Parameter names are those of Hugging Face transformers, so that its weights load by name. Memory grows with the
-// sequence length, not with its square: the fused kernels never hold the matrix of attention weights.
+// Multi-head attention on at::scaled_dot_product_attention, the part that Whisper's encoder and decoder
+// share. Parameter names are those of Hugging Face transformers, so that its weights load by name. Memory
+// grows with the sequence length, not with its square: the fused kernels never hold the matrix of attention
+// weights.
 //
 // Shapes: B batch, T queries, S keys and values, D width of the model, H heads.
 #pragma once
@@ -32,11 +33,13 @@ struct KeyValues {
 
 enum class Mask { none, causal };
 
-/// Attention with biased query, value and output projections and, as Whisper has it, a key projection without bias.
+/// Attention with biased query, value and output projections and, as Whisper has it, a key projection without
+/// bias.
 class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads) : heads_(heads) {
-    TORCH_CHECK(heads > 0 && width % heads == 0, "attention: ", heads, " heads do not divide a width of ", width);
+    TORCH_CHECK(heads > 0 && width % heads == 0, "attention: ", heads, " heads do not divide a width of ",
+                width);
     k_proj = register_module("k_proj", torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false)));
     v_proj = register_module("v_proj", torch::nn::Linear(width, width));
     q_proj = register_module("q_proj", torch::nn::Linear(width, width));
@@ -48,10 +51,13 @@ class AttentionImpl : public torch::nn::Module {
     return {split_heads(k_proj(source_BSD)), split_heads(v_proj(source_BSD))};
   }
 
-  /// Attends from `queries_BTD`; returns `[B, T, D]`. Mask::causal hides position s > t from query t and needs S = T.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& queries_BTD, const KeyValues& source, Mask mask = Mask::none) {
-    auto heads_BHTd = at::scaled_dot_product_attention(split_heads(q_proj(queries_BTD)), source.keys, source.values,
-                                                       /*attn_mask=*/{}, /*dropout_p=*/0.0, mask == Mask::causal);
+  /// Attends from `queries_BTD`; returns `[B, T, D]`. Mask::causal hides position s > t from query t and
+  /// needs S = T.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& queries_BTD, const KeyValues& source,
+                                   Mask mask = Mask::none) {
+    auto heads_BHTd =
+        at::scaled_dot_product_attention(split_heads(q_proj(queries_BTD)), source.keys, source.values,
+                                         /*attn_mask=*/{}, /*dropout_p=*/0.0, mask == Mask::causal);
     return out_proj(heads_BHTd.transpose(1, 2).flatten(2));
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Speech for Whisper: audio files to log-mel frames, transcripts to token ids, and both to batches. All clips of a
-// dataset are padded to one length, `max_seconds`, with what silence sounds like: the encoder then works on that length
-// instead of on Whisper's 30 s, which for 8 s clips costs a quarter of the time and memory.
+// Speech for Whisper: audio files to log-mel frames, transcripts to token ids, and both to batches. All clips
+// of a dataset are padded to one length, `max_seconds`, with what silence sounds like: the encoder then works
+// on that length instead of on Whisper's 30 s, which for 8 s clips costs a quarter of the time and memory.
 //
 // Shapes: B batch, M mel bins, T mel frames, L tokens.
 #pragma once
@@ -11,6 +11,9 @@
 #include <looptorch/data/manifest.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/error.hpp>
+
+#include "decoding.hpp"
+#include "tokenizer.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -23,9 +26,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "decoding.hpp"
-#include "tokenizer.hpp"
 
 namespace whisper {
 
@@ -45,21 +45,24 @@ inline std::optional<double> clip_seconds(const looptorch::Utterance& utterance)
   return utterance.end ? *utterance.end - utterance.start.value_or(0) : utterance.duration;
 }
 
-/// Reads an audio file, at 16 kHz, as log-mel frames `[M, T]`, T = 100 x max_seconds. Safe to call from several threads.
+/// Reads an audio file, at 16 kHz, as log-mel frames `[M, T]`, T = 100 x max_seconds. Safe to call from
+/// several threads.
 class Listener {
  public:
   /// Throws UsageError for a length that gives no frame.
   explicit Listener(SpeechOptions options)
       : options_(options),
         log_mel_({.mel_bins = options.mel_bins,
-                  .max_samples = std::llround(options.max_seconds * looptorch::audio::LogMel::kSampleRate)}) {}
+                  .max_samples = std::llround(options.max_seconds * looptorch::audio::LogMel::kSampleRate)}) {
+  }
 
-  /// `start` and `end` (seconds) choose a part of the file. Throws SpeechError for a clip that is silent or longer than
-  /// `max_seconds`, and what looptorch::audio::decode throws.
+  /// `start` and `end` (seconds) choose a part of the file. Throws SpeechError for a clip that is silent or
+  /// longer than `max_seconds`, and what looptorch::audio::decode throws.
   [[nodiscard]] at::Tensor operator()(const std::filesystem::path& file, double start = 0,
                                       double end = kFileEnd) const {
     constexpr auto kRate = looptorch::audio::LogMel::kSampleRate;
-    const auto samples_T = looptorch::audio::decode(file, {.sample_rate = kRate, .start = start, .end = end}).samples_T;
+    const auto samples_T =
+        looptorch::audio::decode(file, {.sample_rate = kRate, .start = start, .end = end}).samples_T;
     check_length(file, static_cast<double>(samples_T.size(0)) / static_cast<double>(kRate));
     if (samples_T.abs().max().item<float>() < kSilence) throw SpeechError(file.string() + ": is silent");
     return log_mel_(samples_T);
@@ -99,15 +102,18 @@ struct Batch {
   std::vector<std::string> texts;
 };
 
-/// Pads the samples' tokens. Padding is told from text by each sample's length, never by its id: the padding id is also
-/// the end of text, which must be learnt.
+/// Pads the samples' tokens. Padding is told from text by each sample's length, never by its id: the padding
+/// id is also the end of text, which must be learnt.
 inline Batch collate(std::span<Sample> samples, std::int64_t padding) {
   const auto longest = std::max_element(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) {
                          return a.tokens.size() < b.tokens.size();
                        })->tokens.size();
-  const auto rows = static_cast<std::int64_t>(samples.size()), length = static_cast<std::int64_t>(longest) - 1;
-  Batch batch{.mel_BMT = {}, .tokens_BL = at::full({rows, length}, padding, at::kLong),
-              .labels_BL = at::full({rows, length}, kIgnored, at::kLong), .texts = {}};
+  const auto rows = static_cast<std::int64_t>(samples.size()),
+             length = static_cast<std::int64_t>(longest) - 1;
+  Batch batch{.mel_BMT = {},
+              .tokens_BL = at::full({rows, length}, padding, at::kLong),
+              .labels_BL = at::full({rows, length}, kIgnored, at::kLong),
+              .texts = {}};
   std::vector<at::Tensor> mels;
   for (std::int64_t row = 0; row < rows; ++row) {
     auto& sample = samples[static_cast<std::size_t>(row)];
@@ -123,17 +129,18 @@ inline Batch collate(std::span<Sample> samples, std::int64_t padding) {
   return batch;
 }
 
-/// The utterances of a manifest as training samples. Texts are tokenised once, at construction, so that a text that
-/// does not fit is found before training begins; audio is read when it is asked for.
+/// The utterances of a manifest as training samples. Texts are tokenised once, at construction, so that a
+/// text that does not fit is found before training begins; audio is read when it is asked for.
 class SpeechDataset {
  public:
-  /// Throws SpeechError for a text of more tokens than the model has positions, a text that is empty, or a duration
-  /// beyond `max_seconds`; each names the file.
-  SpeechDataset(std::vector<looptorch::Utterance> utterances, const Tokenizer& tokenizer, const DecodingOptions& decoding,
-                SpeechOptions options)
+  /// Throws SpeechError for a text of more tokens than the model has positions, a text that is empty, or a
+  /// duration beyond `max_seconds`; each names the file.
+  SpeechDataset(std::vector<looptorch::Utterance> utterances, const Tokenizer& tokenizer,
+                const DecodingOptions& decoding, SpeechOptions options)
       : utterances_(std::move(utterances)), listener_(options), end_of_text_(decoding.end_of_text) {
     for (const auto& utterance : utterances_) {
-      if (const auto seconds = clip_seconds(utterance)) listener_.check_length(utterance.audio_filepath, *seconds);
+      if (const auto seconds = clip_seconds(utterance))
+        listener_.check_length(utterance.audio_filepath, *seconds);
       tokens_.push_back(training_tokens(utterance, tokenizer, decoding));
     }
   }
@@ -143,22 +150,27 @@ class SpeechDataset {
   /// Reads and transforms one clip; throws what Listener throws.
   [[nodiscard]] Sample get(std::int64_t index) const {
     const auto& utterance = utterances_[static_cast<std::size_t>(index)];
-    return {.mel_MT = listener_(utterance), .tokens = tokens_[static_cast<std::size_t>(index)], .text = utterance.text};
+    return {.mel_MT = listener_(utterance),
+            .tokens = tokens_[static_cast<std::size_t>(index)],
+            .text = utterance.text};
   }
 
-  [[nodiscard]] Batch collate(std::span<Sample> samples) const { return whisper::collate(samples, end_of_text_); }
+  [[nodiscard]] Batch collate(std::span<Sample> samples) const {
+    return whisper::collate(samples, end_of_text_);
+  }
 
  private:
-  static std::vector<std::int64_t> training_tokens(const looptorch::Utterance& utterance, const Tokenizer& tokenizer,
+  static std::vector<std::int64_t> training_tokens(const looptorch::Utterance& utterance,
+                                                   const Tokenizer& tokenizer,
                                                    const DecodingOptions& decoding) {
     auto tokens = decoding.prompt;
     const auto text = tokenizer.encode(" " + utterance.text);
     tokens.insert(tokens.end(), text.begin(), text.end());
     tokens.push_back(decoding.end_of_text);
     if (static_cast<std::int64_t>(tokens.size()) <= decoding.max_length) return tokens;
-    throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": its text has ", tokens.size(),
-                                                 " tokens with prompt and end, more than the model's ",
-                                                 decoding.max_length, " positions"));
+    throw SpeechError(looptorch::detail::message(
+        utterance.audio_filepath.string(), ": its text has ", tokens.size(),
+        " tokens with prompt and end, more than the model's ", decoding.max_length, " positions"));
   }
 
   std::vector<looptorch::Utterance> utterances_;
@@ -168,8 +180,8 @@ class SpeechDataset {
 };
 
 /// `percent` of the utterances, at least one, chosen by `seed` alone.
-inline std::vector<looptorch::Utterance> random_subset(std::vector<looptorch::Utterance> utterances, double percent,
-                                                       std::int64_t seed) {
+inline std::vector<looptorch::Utterance> random_subset(std::vector<looptorch::Utterance> utterances,
+                                                       double percent, std::int64_t seed) {
   const auto size = static_cast<std::int64_t>(utterances.size());
   const auto count = std::max<std::int64_t>(1, std::llround(static_cast<double>(size) * percent / 100));
   if (count >= size) return utterances;
@@ -181,13 +193,14 @@ inline std::vector<looptorch::Utterance> random_subset(std::vector<looptorch::Ut
   return chosen;
 }
 
-/// The whole number of seconds that holds the longest clip of all manifests; 30, Whisper's own, where a clip is longer or
-/// a duration is not given.
+/// The whole number of seconds that holds the longest clip of all manifests; 30, Whisper's own, where a clip
+/// is longer or a duration is not given.
 inline double common_seconds(std::initializer_list<const std::vector<looptorch::Utterance>*> manifests) {
   constexpr double kWindow = 30;
   double longest = 1;
   for (const auto* manifest : manifests) {
-    for (const auto& utterance : *manifest) longest = std::max(longest, clip_seconds(utterance).value_or(kWindow));
+    for (const auto& utterance : *manifest)
+      longest = std::max(longest, clip_seconds(utterance).value_or(kWindow));
   }
   return std::min(std::ceil(longest), kWindow);
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Whisper's text decoder: learned positions, causal self-attention, attention to the encoder's states. A cache of keys
-// and values makes each generated token cost one position instead of the whole prefix.
+// Whisper's text decoder: learned positions, causal self-attention, attention to the encoder's states. A
+// cache of keys and values makes each generated token cost one position instead of the whole prefix.
 //
 // Shapes: B batch, L tokens, S encoder positions, D width of the model, V vocabulary.
 #pragma once
 
-#include <vector>
-
 #include "attention.hpp"
 #include "config.hpp"
+
+#include <vector>
 
 namespace whisper {
 
@@ -51,14 +51,16 @@ class DecoderLayerImpl : public torch::nn::Module {
   /// All tokens at once, for training: `x_BLD` and the encoder's `states_BSD` to `[B, L, D]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD) {
     auto normed_BLD = self_attn_layer_norm(x_BLD);
-    return attend(x_BLD, normed_BLD, self_attn->project(normed_BLD), Mask::causal, encoder_attn->project(states_BSD));
+    return attend(x_BLD, normed_BLD, self_attn->project(normed_BLD), Mask::causal,
+                  encoder_attn->project(states_BSD));
   }
 
-  /// The next tokens after those in `cache`, which grows by them: a prompt of any length first, then one at a time.
+  /// The next tokens after those in `cache`, which grows by them: a prompt of any length first, then one at a
+  /// time.
   at::Tensor extend(const at::Tensor& x_BLD, const at::Tensor& states_BSD, LayerCache& cache) {
     const bool first = cache.self.length() == 0;
-    TORCH_CHECK(first || x_BLD.size(1) == 1, "decoder: after the prompt the cache takes one token at a time, not ",
-                x_BLD.size(1));
+    TORCH_CHECK(first || x_BLD.size(1) == 1,
+                "decoder: after the prompt the cache takes one token at a time, not ", x_BLD.size(1));
     auto normed_BLD = self_attn_layer_norm(x_BLD);
     cache.self.append(self_attn->project(normed_BLD));
     if (first) cache.cross = encoder_attn->project(states_BSD);
@@ -66,28 +68,33 @@ class DecoderLayerImpl : public torch::nn::Module {
   }
 
  private:
-  static torch::nn::LayerNorm norm(int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); }
+  static torch::nn::LayerNorm norm(int64_t width) {
+    return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
+  }
 
-  [[nodiscard]] at::Tensor attend(at::Tensor x_BLD, const at::Tensor& normed_BLD, const KeyValues& self, Mask mask,
-                                  const KeyValues& cross) {
+  [[nodiscard]] at::Tensor attend(at::Tensor x_BLD, const at::Tensor& normed_BLD, const KeyValues& self,
+                                  Mask mask, const KeyValues& cross) {
     x_BLD = x_BLD + self_attn(normed_BLD, self, mask);
     x_BLD = x_BLD + encoder_attn(encoder_attn_layer_norm(x_BLD), cross);
     return x_BLD + fc2(at::gelu(fc1(final_layer_norm(x_BLD))));
   }
 
   Attention self_attn{nullptr}, encoder_attn{nullptr};
-  torch::nn::LayerNorm self_attn_layer_norm{nullptr}, encoder_attn_layer_norm{nullptr}, final_layer_norm{nullptr};
+  torch::nn::LayerNorm self_attn_layer_norm{nullptr}, encoder_attn_layer_norm{nullptr},
+      final_layer_norm{nullptr};
   torch::nn::Linear fc1{nullptr}, fc2{nullptr};
 };
 TORCH_MODULE(DecoderLayer);
 
-/// Tokens `[B, L]` and the encoder's states `[B, S, D]` to normalised states `[B, L, D]`; `logits` projects them.
+/// Tokens `[B, L]` and the encoder's states `[B, S, D]` to normalised states `[B, L, D]`; `logits` projects
+/// them.
 class DecoderImpl : public torch::nn::Module {
  public:
   explicit DecoderImpl(const WhisperConfig& config) {
     const auto width = config.d_model;
     embed_tokens = register_module("embed_tokens", torch::nn::Embedding(config.vocab_size, width));
-    embed_positions = register_module("embed_positions", torch::nn::Embedding(config.max_target_positions, width));
+    embed_positions =
+        register_module("embed_positions", torch::nn::Embedding(config.max_target_positions, width));
     layers = register_module("layers", torch::nn::ModuleList());
     for (int64_t i = 0; i < config.decoder_layers; ++i) layers->push_back(DecoderLayer(config));
     layer_norm = register_module("layer_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
@@ -109,8 +116,11 @@ class DecoderImpl : public torch::nn::Module {
     return layer_norm(x_BLD);
   }
 
-  /// Scores of every token, `[..., D]` to `[..., V]`, by the embedding's own weights (transformers' `proj_out`).
-  [[nodiscard]] at::Tensor logits(const at::Tensor& states_D) { return at::linear(states_D, embed_tokens->weight); }
+  /// Scores of every token, `[..., D]` to `[..., V]`, by the embedding's own weights (transformers'
+  /// `proj_out`).
+  [[nodiscard]] at::Tensor logits(const at::Tensor& states_D) {
+    return at::linear(states_D, embed_tokens->weight);
+  }
 
  private:
   [[nodiscard]] at::Tensor embed(const at::Tensor& tokens_BL, int64_t start) {

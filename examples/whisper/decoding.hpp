@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Greedy decoding with a key-value cache: the token ids of transformers' `generate(do_sample=False)`. Rows of a batch
-// that reached the end of text leave it, so that a batch costs the sum of its rows' lengths.
+// Greedy decoding with a key-value cache: the token ids of transformers' `generate(do_sample=False)`. Rows of
+// a batch that reached the end of text leave it, so that a batch costs the sum of its rows' lengths.
 #pragma once
+
+#include "model.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +11,6 @@
 #include <numeric>
 #include <utility>
 #include <vector>
-
-#include "model.hpp"
 
 namespace whisper {
 
@@ -20,7 +20,7 @@ struct DecodingOptions {
   std::vector<int64_t> suppress;        ///< Never produced.
   std::vector<int64_t> begin_suppress;  ///< Never produced right after the prompt.
   int64_t end_of_text = 0;
-  int64_t max_length = 448;             ///< Tokens of prompt and text together.
+  int64_t max_length = 448;  ///< Tokens of prompt and text together.
 };
 
 namespace detail {
@@ -32,7 +32,8 @@ class GrowingTexts {
     std::iota(live_.begin(), live_.end(), size_t{0});
   }
 
-  /// Appends `next_B` (int64) to the live texts; returns the positions in `next_B` of those that have not ended.
+  /// Appends `next_B` (int64) to the live texts; returns the positions in `next_B` of those that have not
+  /// ended.
   std::vector<int64_t> append(const at::Tensor& next_B) {
     const auto on_host = next_B.cpu();
     const auto next = on_host.accessor<int64_t, 1>();
@@ -62,13 +63,16 @@ inline void forbid(at::Tensor& scores_BV, const at::Tensor& ids) {
 
 }  // namespace detail
 
-/// The most probable token at every position, without prompt and end of text: one list of ids a row of `mel_BMT`.
-/// The model and the frames must be on the same device; each step waits for it once, to see which rows have ended.
+/// The most probable token at every position, without prompt and end of text: one list of ids a row of
+/// `mel_BMT`. The model and the frames must be on the same device; each step waits for it once, to see which
+/// rows have ended.
 inline std::vector<std::vector<int64_t>> decode_greedily(Whisper& model, const at::Tensor& mel_BMT,
                                                          const DecodingOptions& options) {
   TORCH_CHECK(!options.prompt.empty(), "decode_greedily: the prompt is empty");
   torch::NoGradGuard no_grad;
-  const auto ids = [&](const std::vector<int64_t>& list) { return torch::tensor(list, at::kLong).to(mel_BMT.device()); };
+  const auto ids = [&](const std::vector<int64_t>& list) {
+    return torch::tensor(list, at::kLong).to(mel_BMT.device());
+  };
   const auto suppress = ids(options.suppress), begin_suppress = ids(options.begin_suppress);
   const auto prompt_length = static_cast<int64_t>(options.prompt.size());
   const auto room = std::min(options.max_length, model->config().max_target_positions) - prompt_length;

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT
-// Whisper's audio encoder: two convolutions (the second halves the frames), fixed sinusoidal positions and pre-norm
-// Transformer layers. It takes any number of mel frames up to the 3000 of a 30 s window: positions are cut to the
-// data, and a 4 s clip costs a seventh of a padded one or less. What it learnt on 30 s windows then sees a shorter
-// window, so fine-tune and transcribe with the same length.
+// Whisper's audio encoder: two convolutions (the second halves the frames), fixed sinusoidal positions and
+// pre-norm Transformer layers. It takes any number of mel frames up to the 3000 of a 30 s window: positions
+// are cut to the data, and a 4 s clip costs a seventh of a padded one or less. What it learnt on 30 s windows
+// then sees a shorter window, so fine-tune and transcribe with the same length.
 //
 // Shapes: B batch, M mel bins, T mel frames, S = ceil(T / 2) positions, D width of the model.
 #pragma once
 
-#include <cmath>
-
 #include "attention.hpp"
 #include "config.hpp"
 
+#include <cmath>
+
 namespace whisper {
 
-/// The sinusoid table `[length, width]` of the encoder: sines in the first half of the channels, cosines in the second.
+/// The sinusoid table `[length, width]` of the encoder: sines in the first half of the channels, cosines in
+/// the second.
 inline at::Tensor sinusoids(int64_t length, int64_t width) {
   TORCH_CHECK(width >= 4 && width % 2 == 0, "sinusoids: the width must be even and at least 4, not ", width);
   const double step = std::log(10'000.0) / static_cast<double>(width / 2 - 1);
@@ -42,7 +43,9 @@ class EncoderLayerImpl : public torch::nn::Module {
   }
 
  private:
-  static torch::nn::LayerNorm norm(int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); }
+  static torch::nn::LayerNorm norm(int64_t width) {
+    return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
+  }
 
   Attention self_attn{nullptr};
   torch::nn::LayerNorm self_attn_layer_norm{nullptr}, final_layer_norm{nullptr};

@@ -6,15 +6,15 @@
 #include <looptorch/metrics/normalize.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
+#include "data.hpp"
+#include "recognizer.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "data.hpp"
-#include "recognizer.hpp"
 
 namespace whisper {
 
@@ -34,14 +34,16 @@ inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& s
   }
   looptorch::WordErrorRate errors;
   for (std::size_t i = 0; i < result.references.size(); ++i) {
-    errors.add(looptorch::normalize_text(result.references[i]), looptorch::normalize_text(result.hypotheses[i]));
+    errors.add(looptorch::normalize_text(result.references[i]),
+               looptorch::normalize_text(result.hypotheses[i]));
   }
   result.word_error_rate = errors.rate();
   return result;
 }
 
 /// Prints `count` clips from the whole range: what was said, what was heard before training, and what after.
-inline void print_side_by_side(std::ostream& out, const Transcripts& before, const Transcripts& after, std::size_t count) {
+inline void print_side_by_side(std::ostream& out, const Transcripts& before, const Transcripts& after,
+                               std::size_t count) {
   const auto size = before.references.size();
   for (std::size_t i = 0; i < std::min(count, size); ++i) {
     const auto clip = i * size / std::min(count, size);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-// What a model's generation_config.json says about decoding: the forced first tokens and the tokens that never appear.
-// The same prompt begins every training sequence.
+// What a model's generation_config.json says about decoding: the forced first tokens and the tokens that
+// never appear. The same prompt begins every training sequence.
 #pragma once
 
 #include <looptorch/error.hpp>
 #include <looptorch/state/json.hpp>
 
+#include "decoding.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
-
-#include "decoding.hpp"
 
 namespace whisper {
 
@@ -52,7 +52,8 @@ inline std::vector<int64_t> transcription_prompt(const looptorch::Json& json, co
 inline void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
   for (const auto id : ids) {
     if (id >= 0 && id < vocabulary) continue;
-    throw GenerationConfigError(looptorch::detail::message("token ", id, " is outside the vocabulary of ", vocabulary));
+    throw GenerationConfigError(
+        looptorch::detail::message("token ", id, " is outside the vocabulary of ", vocabulary));
   }
 }
 
@@ -71,8 +72,8 @@ inline DecodingOptions decoding_options(const looptorch::Json& json, const Whisp
 
 }  // namespace detail
 
-/// How the model in `folder` transcribes without timestamps. `language` ("en", "kn", ...) matters to multilingual
-/// models only. Throws GenerationConfigError, or looptorch::FileError.
+/// How the model in `folder` transcribes without timestamps. `language` ("en", "kn", ...) matters to
+/// multilingual models only. Throws GenerationConfigError, or looptorch::FileError.
 inline DecodingOptions load_decoding_options(const std::filesystem::path& folder, const WhisperConfig& config,
                                              const std::string& language = "en") {
   const auto file = folder / "generation_config.json";

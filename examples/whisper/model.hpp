@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Whisper (Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision") as a LibTorch module.
-// `named_parameters()` of `Whisper` has exactly the names of transformers' WhisperForConditionalGeneration
-// ("model.encoder.layers.0.self_attn.q_proj.weight", ...) without `proj_out.weight`, which is the token embedding.
-// Whisper was published without dropout, and this model has none.
+// Whisper (Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision") as a LibTorch
+// module. `named_parameters()` of `Whisper` has exactly the names of transformers'
+// WhisperForConditionalGeneration
+// ("model.encoder.layers.0.self_attn.q_proj.weight", ...) without `proj_out.weight`, which is the token
+// embedding. Whisper was published without dropout, and this model has none.
 //
 // Shapes: B batch, M mel bins, T mel frames, L tokens, V vocabulary.
 #pragma once
@@ -19,7 +20,8 @@ inline constexpr int64_t kIgnored = -100;
 class EncoderDecoderImpl : public torch::nn::Module {
  public:
   explicit EncoderDecoderImpl(const WhisperConfig& config)
-      : encoder(register_module("encoder", Encoder(config))), decoder(register_module("decoder", Decoder(config))) {}
+      : encoder(register_module("encoder", Encoder(config))),
+        decoder(register_module("decoder", Decoder(config))) {}
 
   Encoder encoder;
   Decoder decoder;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sentences of air-traffic radiotelephony in the words of ICAO Doc 9432: call signs in the spelling alphabet, digits
-// one by one with "tree", "fower", "fife" and "niner", clearances and their readbacks. The same seed gives the same
-// sentences on every platform.
+// Sentences of air-traffic radiotelephony in the words of ICAO Doc 9432: call signs in the spelling alphabet,
+// digits one by one with "tree", "fower", "fife" and "niner", clearances and their readbacks. The same seed
+// gives the same sentences on every platform.
 #pragma once
 
 #include <array>
@@ -26,10 +26,14 @@ class Dice {
   }
 
   /// A number from `low` to `high`, both included.
-  int between(int low, int high) { return low + static_cast<int>(roll() % static_cast<std::uint64_t>(high - low + 1)); }
+  int between(int low, int high) {
+    return low + static_cast<int>(roll() % static_cast<std::uint64_t>(high - low + 1));
+  }
 
   template <class T>
-  const T& pick(std::span<const T> from) { return from[roll() % from.size()]; }
+  const T& pick(std::span<const T> from) {
+    return from[roll() % from.size()];
+  }
 
  private:
   std::uint64_t state_;
@@ -71,9 +75,9 @@ class Phraseology {
 
   std::string letter() {
     static constexpr std::array<std::string_view, 26> kAlphabet{
-        "alfa",   "bravo", "charlie", "delta",   "echo", "foxtrot", "golf",    "hotel",  "india",
-        "juliett", "kilo", "lima",    "mike",    "november", "oscar", "papa",  "quebec", "romeo",
-        "sierra", "tango", "uniform", "victor",  "whiskey", "x-ray", "yankee", "zulu"};
+        "alfa",    "bravo", "charlie", "delta",  "echo",     "foxtrot", "golf",   "hotel",  "india",
+        "juliett", "kilo",  "lima",    "mike",   "november", "oscar",   "papa",   "quebec", "romeo",
+        "sierra",  "tango", "uniform", "victor", "whiskey",  "x-ray",   "yankee", "zulu"};
     return word(kAlphabet);
   }
 
@@ -97,19 +101,20 @@ class Phraseology {
   }
 
   std::string turn() {
-    static constexpr std::array<std::string_view, 5> kForms{"turn left heading", "turn right heading", "fly heading",
-                                                            "left heading", "right heading"};
+    static constexpr std::array<std::string_view, 5> kForms{"turn left heading", "turn right heading",
+                                                            "fly heading", "left heading", "right heading"};
     return join({word(kForms), digits(5 * dice_.between(1, 72), 3)});
   }
 
   std::string climb_or_descend() {
-    static constexpr std::array<std::string_view, 6> kForms{"climb to",    "descend to", "climbing to",
-                                                            "descending to", "maintain", "report passing"};
+    static constexpr std::array<std::string_view, 6> kForms{"climb to",      "descend to", "climbing to",
+                                                            "descending to", "maintain",   "report passing"};
     return join({word(kForms), level()});
   }
 
   std::string frequency() {
-    static constexpr std::array<std::string_view, 5> kUnits{"tower", "ground", "approach", "radar", "departure"};
+    static constexpr std::array<std::string_view, 5> kUnits{"tower", "ground", "approach", "radar",
+                                                            "departure"};
     return join({"contact", word(kUnits), digits(dice_.between(118, 136), 3), "decimal",
                  digits(5 * dice_.between(1, 19), 2)});
   }
@@ -147,16 +152,26 @@ class Phraseology {
 
   std::string message() {
     switch (dice_.between(0, 9)) {
-      case 0: return turn();
-      case 1: return climb_or_descend();
-      case 2: return frequency();
-      case 3: return taxi();
-      case 4: return clearance();
-      case 5: return wind();
-      case 6: return squawk();
-      case 7: return join({"qnh", digits(dice_.between(980, 1039), 4)});
-      case 8: return join({"reduce speed to", digits(10 * dice_.between(14, 28), 3), "knots"});
-      default: return report();
+      case 0:
+        return turn();
+      case 1:
+        return climb_or_descend();
+      case 2:
+        return frequency();
+      case 3:
+        return taxi();
+      case 4:
+        return clearance();
+      case 5:
+        return wind();
+      case 6:
+        return squawk();
+      case 7:
+        return join({"qnh", digits(dice_.between(980, 1039), 4)});
+      case 8:
+        return join({"reduce speed to", digits(10 * dice_.between(14, 28), 3), "knots"});
+      default:
+        return report();
     }
   }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Whisper models as Hugging Face folders: what `transformers` saves loads here, and what is saved here loads there.
+// Whisper models as Hugging Face folders: what `transformers` saves loads here, and what is saved here loads
+// there.
 #pragma once
 
 #include <looptorch/state/atomic_file.hpp>
@@ -7,16 +8,17 @@
 #include <looptorch/state/module_state.hpp>
 #include <looptorch/state/safetensors.hpp>
 
+#include "model.hpp"
+
 #include <array>
 #include <filesystem>
 #include <string>
 
-#include "model.hpp"
-
 namespace whisper {
 
-/// Builds the model that `folder`/config.json describes, with the weights of `folder`/model.safetensors in fp32, on the
-/// CPU. Throws a looptorch::Error that names the file for one that is missing, damaged, or of another model.
+/// Builds the model that `folder`/config.json describes, with the weights of `folder`/model.safetensors in
+/// fp32, on the CPU. Throws a looptorch::Error that names the file for one that is missing, damaged, or of
+/// another model.
 inline Whisper load_pretrained(const std::filesystem::path& folder) {
   Whisper model(load_config(folder / "config.json"));
   const auto file = folder / "model.safetensors";
@@ -33,9 +35,15 @@ inline Whisper load_pretrained(const std::filesystem::path& folder) {
 namespace detail {
 
 /// What a folder may hold besides config and weights; none of it changes by training.
-inline constexpr std::array kCopiedFiles{"tokenizer.json",        "generation_config.json", "vocab.json",
-                                         "merges.txt",            "normalizer.json",        "added_tokens.json",
-                                         "tokenizer_config.json", "special_tokens_map.json", "preprocessor_config.json"};
+inline constexpr std::array kCopiedFiles{"tokenizer.json",
+                                         "generation_config.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "normalizer.json",
+                                         "added_tokens.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "preprocessor_config.json"};
 
 inline void copy_atomically(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (!std::filesystem::exists(from)) return;
@@ -51,8 +59,8 @@ inline std::string fp32_config(const std::filesystem::path& source) {
 
 }  // namespace detail
 
-/// Writes `model` to `output`, with tokenizer and settings of the folder `source` that it was loaded from. Each file is
-/// replaced in one step and the weights come last. Throws looptorch::FileError.
+/// Writes `model` to `output`, with tokenizer and settings of the folder `source` that it was loaded from.
+/// Each file is replaced in one step and the weights come last. Throws looptorch::FileError.
 inline void save_pretrained(const Whisper& model, const std::filesystem::path& source,
                             const std::filesystem::path& output) {
   std::filesystem::create_directories(output);

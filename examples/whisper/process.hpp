@@ -19,7 +19,8 @@ extern char** environ;
 
 namespace whisper {
 
-/// A program that is not installed, cannot be started, or failed; names it and quotes the first line of its stderr.
+/// A program that is not installed, cannot be started, or failed; names it and quotes the first line of its
+/// stderr.
 struct ProcessError : looptorch::Error {
   using Error::Error;
 };
@@ -29,7 +30,8 @@ namespace detail {
 /// Both ends of a pipe; closed on destruction, and not inherited by children unless it is handed over.
 struct Pipe {
   Pipe() {
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw ProcessError(std::string("pipe: ") + std::strerror(errno));
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+      throw ProcessError(std::string("pipe: ") + std::strerror(errno));
   }
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
@@ -71,7 +73,8 @@ inline pid_t spawn(std::vector<std::string> command, const Pipe& errors) {
   pid_t child = 0;
   const int code = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (code == ENOENT) throw ProcessError(command[0] + " is not installed (Debian: apt-get install " + command[0] + ")");
+  if (code == ENOENT)
+    throw ProcessError(command[0] + " is not installed (Debian: apt-get install " + command[0] + ")");
   if (code != 0) throw ProcessError(command[0] + ": cannot be started: " + std::strerror(code));
   return child;
 }

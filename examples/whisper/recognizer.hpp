@@ -4,17 +4,17 @@
 // Shapes: B batch, M mel bins, T mel frames.
 #pragma once
 
+#include "decoding.hpp"
+#include "generation.hpp"
+#include "pretrained.hpp"
+#include "tokenizer.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "decoding.hpp"
-#include "generation.hpp"
-#include "pretrained.hpp"
-#include "tokenizer.hpp"
 
 namespace whisper {
 
@@ -24,15 +24,16 @@ struct Recognizer {
   Tokenizer tokenizer;
   DecodingOptions decoding;
 
-  /// What is said in each row of `mel_BMT`, by greedy decoding in eval mode. A text has at most 16 tokens for each second
-  /// of audio, twice what fast speech has: a model that repeats itself without end, as Whisper does on speech that it
-  /// does not know, is cut short.
+  /// What is said in each row of `mel_BMT`, by greedy decoding in eval mode. A text has at most 16 tokens for
+  /// each second of audio, twice what fast speech has: a model that repeats itself without end, as Whisper
+  /// does on speech that it does not know, is cut short.
   [[nodiscard]] std::vector<std::string> transcribe(const at::Tensor& mel_BMT) {
     const bool was_training = model->is_training();
     model->eval();
     std::vector<std::string> texts;
     const auto device = model->parameters().front().device();
-    for (const auto& ids : decode_greedily(model, mel_BMT.to(device), limited(mel_BMT.size(2)))) texts.push_back(text_of(ids));
+    for (const auto& ids : decode_greedily(model, mel_BMT.to(device), limited(mel_BMT.size(2))))
+      texts.push_back(text_of(ids));
     model->train(was_training);
     return texts;
   }
@@ -53,8 +54,8 @@ struct Recognizer {
   }
 };
 
-/// Loads a Hugging Face folder onto `device`. `language` matters to multilingual models only. Throws a looptorch::Error
-/// that names the file at fault.
+/// Loads a Hugging Face folder onto `device`. `language` matters to multilingual models only. Throws a
+/// looptorch::Error that names the file at fault.
 inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Device device = at::kCPU,
                                   const std::string& language = "en") {
   auto model = load_pretrained(folder);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Prints what is said in audio files, a line a file: name, tab, text. It shows a trained model at work without a
-// Trainer.
+// Prints what is said in audio files, a line a file: name, tab, text. It shows a trained model at work
+// without a Trainer.
 #include <looptorch/error.hpp>
+
+#include "command_line.hpp"
+#include "data.hpp"
+#include "device.hpp"
+#include "recognizer.hpp"
 
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <string>
 #include <vector>
-
-#include "command_line.hpp"
-#include "data.hpp"
-#include "device.hpp"
-#include "recognizer.hpp"
 
 namespace {
 
@@ -25,14 +25,16 @@ struct Options {
 
 /// Text on one line: what would end the line or the column becomes a space.
 std::string one_line(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
   return text;
 }
 
 void transcribe(const Options& options) {
-  auto recognizer = whisper::load_recognizer(options.model, whisper::choose_device(options.device), options.language);
-  const whisper::Listener listen({.mel_bins = recognizer.model->config().num_mel_bins,
-                                  .max_seconds = options.max_audio_seconds});
+  auto recognizer =
+      whisper::load_recognizer(options.model, whisper::choose_device(options.device), options.language);
+  const whisper::Listener listen(
+      {.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = options.max_audio_seconds});
   for (const auto& file : options.files) {
     const auto texts = recognizer.transcribe(listen(file).unsqueeze(0));
     std::cout << file << '\t' << one_line(texts.front()) << std::endl;

@@ -2,6 +2,7 @@
 // The gradients of one update: what multiplies them before they reach the optimizer, and who may receive any.
 #pragma once
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_mul.h>

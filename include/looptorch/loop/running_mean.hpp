@@ -4,6 +4,7 @@
 
 #include "looptorch/loop/loss.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>

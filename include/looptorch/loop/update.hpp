@@ -10,6 +10,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scalar_tensor.h>

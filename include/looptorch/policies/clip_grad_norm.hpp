@@ -8,6 +8,7 @@
 #include "looptorch/loop/context.hpp"
 #include "looptorch/loop/phase.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>

@@ -29,10 +29,7 @@ constexpr OnHook on_hook() {
 }
 
 template <OnHook Hook, class F>
-struct OnBase {
-  static_assert(Hook != OnHook::none,
-                "looptorch: On needs a callable that takes one of UpdateContext&, WindowContext& and EpochContext&, and only "
-                "one. Spell the parameter's type. See docs/errors.md#on");
+struct OnBase {  // of a callable that fits no hook, or several
   void on_window_end(WindowContext&) const {}
   mutable F callable;
 };
@@ -62,6 +59,9 @@ struct OnBase<OnHook::epoch_end, F> {
 /// Calls `callable` in phase `At`. Any number may be listed.
 template <Phase At, class F>
 struct On : detail::OnBase<detail::on_hook<At, F>(), F> {
+  static_assert(detail::on_hook<At, F>() != detail::OnHook::none,
+                "looptorch: On needs a callable that takes one of UpdateContext&, WindowContext& and EpochContext&, and only "
+                "one. Spell the parameter's type. See docs/errors.md#on");
   On(PhaseConstant<At>, F callable) : detail::OnBase<detail::on_hook<At, F>(), F>{std::move(callable)} {}
   static constexpr Phase phase = At;
   static constexpr bool repeatable = true;

@@ -2,17 +2,19 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/pinned_prefetch_loader.hpp>
-#include <whisper/data.hpp>
+
+#include "support/temporary_folder.hpp"
 
 #include <sndfile.h>
+#include <whisper/data.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
-
-#include "support/temporary_folder.hpp"
 
 using Catch::Contains;
 using Catch::Matchers::EndsWith;
@@ -29,14 +31,19 @@ whisper::Tokenizer tokenizer() {
 }
 
 whisper::DecodingOptions decoding(int64_t max_length = 448) {
-  return {.prompt = {kStart, kNoTimestamps}, .suppress = {}, .begin_suppress = {}, .end_of_text = kEnd,
+  return {.prompt = {kStart, kNoTimestamps},
+          .suppress = {},
+          .begin_suppress = {},
+          .end_of_text = kEnd,
           .max_length = max_length};
 }
 
 /// A tone of `seconds`, as 16-bit WAV.
-std::filesystem::path write_tone(const std::filesystem::path& path, double seconds, double peak = 0.5, int rate = 16000) {
+std::filesystem::path write_tone(const std::filesystem::path& path, double seconds, double peak = 0.5,
+                                 int rate = 16000) {
   std::vector<float> samples(static_cast<size_t>(seconds * rate));
-  for (size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<float>(peak * std::sin(0.1 * static_cast<double>(i)));
+  for (size_t i = 0; i < samples.size(); ++i)
+    samples[i] = static_cast<float>(peak * std::sin(0.1 * static_cast<double>(i)));
   SF_INFO info{};
   info.samplerate = rate;
   info.channels = 1;
@@ -49,12 +56,16 @@ std::filesystem::path write_tone(const std::filesystem::path& path, double secon
   return path;
 }
 
-whisper::SpeechDataset dataset(std::vector<Utterance> utterances, double max_seconds = 2, int64_t max_length = 448) {
-  return {std::move(utterances), tokenizer(), decoding(max_length), {.mel_bins = 80, .max_seconds = max_seconds}};
+whisper::SpeechDataset dataset(std::vector<Utterance> utterances, double max_seconds = 2,
+                               int64_t max_length = 448) {
+  return {
+      std::move(utterances), tokenizer(), decoding(max_length), {.mel_bins = 80, .max_seconds = max_seconds}};
 }
 
 Sample sample(std::vector<int64_t> tokens) {
-  return {.mel_MT = at::full({3, 4}, static_cast<double>(tokens.size())), .tokens = std::move(tokens), .text = "t"};
+  return {.mel_MT = at::full({3, 4}, static_cast<double>(tokens.size())),
+          .tokens = std::move(tokens),
+          .text = "t"};
 }
 
 at::Tensor ids(const std::vector<std::vector<int64_t>>& rows) {
@@ -69,10 +80,16 @@ std::vector<Utterance> numbered(int count) {
   return out;
 }
 
+Utterance lasting(std::optional<double> duration, std::optional<double> start = {},
+                  std::optional<double> end = {}) {
+  return {.audio_filepath = "a.wav", .text = "a", .duration = duration, .start = start, .end = end};
+}
+
 }  // namespace
 
 TEST_CASE("Padding is masked by length, and the real end of text is learnt although it is the padding id") {
-  std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}), sample({kStart, kNoTimestamps, kEnd}),
+  std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}),
+                              sample({kStart, kNoTimestamps, kEnd}),
                               sample({kStart, kNoTimestamps, kEnd, 8, kEnd})};
   const auto batch = whisper::collate(samples, kEnd);
   const auto no = whisper::kIgnored;
@@ -122,7 +139,8 @@ TEST_CASE("All clips of a dataset are as long as its max_seconds") {
 TEST_CASE("A line's start and end choose a part of the file") {
   TemporaryFolder folder;
   const auto file = write_tone(folder / "a.wav", 4);
-  const auto speech = dataset({{.audio_filepath = file, .text = "a", .duration = 4, .start = 1.0, .end = 2.5}});
+  const auto speech =
+      dataset({{.audio_filepath = file, .text = "a", .duration = 4, .start = 1.0, .end = 2.5}});
   const auto samples_T = looptorch::audio::decode(file, {.start = 1.0, .end = 2.5}).samples_T;
   const looptorch::audio::LogMel log_mel({.mel_bins = 80, .max_samples = 32000});
   CHECK(at::equal(speech.get(0).mel_MT, log_mel(samples_T)));
@@ -151,7 +169,8 @@ TEST_CASE("What a manifest shows to be unusable is found before any audio is rea
   const auto tokens = tokenizer().encode(" turn left").size() + 3;
   const auto count = static_cast<int64_t>(tokens);
   CHECK_NOTHROW(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count));
-  CHECK_THROWS_AS(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count - 1), whisper::SpeechError);
+  CHECK_THROWS_AS(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count - 1),
+                  whisper::SpeechError);
   CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count - 1),
                     Contains("a.wav: its text has " + std::to_string(count) + " tokens with prompt and end"));
   CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "\xff"}}), Contains("UTF-8"));
@@ -160,7 +179,8 @@ TEST_CASE("What a manifest shows to be unusable is found before any audio is rea
 TEST_CASE("A subset is a share of the utterances, each at most once, chosen by the seed") {
   const auto names = [](double percent, int64_t seed) {
     std::vector<std::string> out;
-    for (const auto& utterance : whisper::random_subset(numbered(40), percent, seed)) out.push_back(utterance.audio_filepath);
+    for (const auto& utterance : whisper::random_subset(numbered(40), percent, seed))
+      out.push_back(utterance.audio_filepath);
     return out;
   };
   CHECK(names(100, 1).size() == 40);
@@ -173,10 +193,11 @@ TEST_CASE("A subset is a share of the utterances, each at most once, chosen by t
 }
 
 TEST_CASE("The common length holds the longest clip, and is Whisper's own where that is not known") {
-  const std::vector<Utterance> a{{.duration = 1.5}, {.duration = 4.2}}, b{{.duration = 5.0}};
+  const std::vector<Utterance> a{lasting(1.5), lasting(4.2)}, b{lasting(5)};
   CHECK(whisper::common_seconds({&a}) == 5);
   CHECK(whisper::common_seconds({&a, &b}) == 5);
-  const std::vector<Utterance> part{{.duration = 60, .start = 10, .end = 17.5}}, unknown{{}}, endless{{.duration = 31}};
+  const std::vector<Utterance> part{lasting(60, 10, 17.5)}, unknown{lasting(std::nullopt)},
+      endless{lasting(31)};
   CHECK(whisper::common_seconds({&a, &part}) == 8);
   CHECK(whisper::common_seconds({&a, &unknown}) == 30);
   CHECK(whisper::common_seconds({&a, &endless}) == 30);

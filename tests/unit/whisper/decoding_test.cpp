@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
+#include "reference.hpp"
+
 #include <whisper/decoding.hpp>
 #include <whisper/generation.hpp>
 
 #include <algorithm>
-
-#include "reference.hpp"
 
 using namespace whisper_test;
 
 namespace {
 
 /// Greedy decoding of one row as its definition reads: no cache, the whole prefix each time.
-std::vector<int64_t> decode_naively(whisper::Whisper& model, const at::Tensor& mel, const whisper::DecodingOptions& options) {
+std::vector<int64_t> decode_naively(whisper::Whisper& model, const at::Tensor& mel,
+                                    const whisper::DecodingOptions& options) {
   torch::NoGradGuard no_grad;
   auto ids = options.prompt;
   while (static_cast<int64_t>(ids.size()) < options.max_length) {
@@ -29,7 +30,9 @@ std::vector<int64_t> decode_naively(whisper::Whisper& model, const at::Tensor& m
   return {ids.begin() + static_cast<std::ptrdiff_t>(options.prompt.size()), ids.end()};
 }
 
-bool contains(const std::vector<int64_t>& ids, int64_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+bool contains(const std::vector<int64_t>& ids, int64_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
 
 looptorch::Json multilingual_json() {
   return looptorch::Json::parse(R"({"is_multilingual": true, "no_timestamps_token_id": 50363,
@@ -46,13 +49,15 @@ TEST_CASE("A batch decodes to what each row alone decodes to, without a cache") 
   options.end_of_text = GENERATE(3, 17, 22, 31, 38);
   const auto texts = whisper::decode_greedily(model, mel, options);
   REQUIRE(texts.size() == 6);
-  for (int64_t row = 0; row < 6; ++row) CHECK(texts[row] == decode_naively(model, mel.slice(0, row, row + 1), options));
+  for (int64_t row = 0; row < 6; ++row)
+    CHECK(texts[row] == decode_naively(model, mel.slice(0, row, row + 1), options));
 }
 
 TEST_CASE("Rows that end at different steps keep their own texts") {
   auto model = tiny_model();
   const auto mel = at::randn({16, 6, 24}) * 3;
-  whisper::DecodingOptions options{.prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 12};
+  whisper::DecodingOptions options{
+      .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 12};
   const auto endless = whisper::decode_greedily(model, mel, options);
   options.end_of_text = endless[0][2];
   const auto texts = whisper::decode_greedily(model, mel, options);
@@ -66,7 +71,8 @@ TEST_CASE("Rows that end at different steps keep their own texts") {
 TEST_CASE("Suppressed tokens do not appear, those of the beginning not at the beginning") {
   auto model = tiny_model();
   const auto mel = at::randn({1, 6, 24});
-  whisper::DecodingOptions options{.prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 12};
+  whisper::DecodingOptions options{
+      .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 12};
   const auto free = whisper::decode_greedily(model, mel, options)[0];
   REQUIRE(free.size() == 11);
   options.suppress = {free[4]};
@@ -81,7 +87,8 @@ TEST_CASE("Suppressed tokens do not appear, those of the beginning not at the be
 TEST_CASE("Decoding needs a prompt and stops at the model's positions") {
   auto model = tiny_model();
   const auto mel = at::randn({1, 6, 24});
-  whisper::DecodingOptions options{.prompt = {}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 448};
+  whisper::DecodingOptions options{
+      .prompt = {}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 448};
   CHECK_THROWS_WITH(whisper::decode_greedily(model, mel, options), Catch::Contains("prompt is empty"));
   options.prompt = {1, 2};
   CHECK(whisper::decode_greedily(model, mel, options)[0].size() == 10);

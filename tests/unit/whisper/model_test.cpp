@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
+#include "reference.hpp"
+
 #include <algorithm>
 #include <map>
-
-#include "reference.hpp"
 
 using namespace whisper_test;
 using Catch::Contains;
@@ -27,7 +27,8 @@ Example training_tokens() {
     return torch::tensor(head, at::kLong);
   };
   const auto ignored = whisper::kIgnored;
-  return {at::stack({row({kStart, kNoTimestamps}, 10, {}), row({kStart, kNoTimestamps}, 6, {kEnd, kEnd, kEnd, kEnd})}),
+  return {at::stack({row({kStart, kNoTimestamps}, 10, {}),
+                     row({kStart, kNoTimestamps}, 6, {kEnd, kEnd, kEnd, kEnd})}),
           at::stack({row({kNoTimestamps}, 10, {kEnd}),
                      row({kNoTimestamps}, 6, {kEnd, ignored, ignored, ignored, ignored})})};
 }
@@ -100,7 +101,8 @@ TEST_CASE("Decoding with the cache gives the states of decoding without") {
 
   whisper::DecoderCache cache;
   std::vector<at::Tensor> states{model->decoder()->extend(tokens.slice(1, 0, 3), audio, cache)};
-  for (int64_t i = 3; i < 8; ++i) states.push_back(model->decoder()->extend(tokens.slice(1, i, i + 1), audio, cache));
+  for (int64_t i = 3; i < 8; ++i)
+    states.push_back(model->decoder()->extend(tokens.slice(1, i, i + 1), audio, cache));
   CHECK(cache.length() == 8);
   CHECK(largest_difference(at::cat(states, 1), expected) < 1e-5);
 
@@ -144,7 +146,8 @@ TEST_CASE("With the weights of tiny.en states, logits, loss and gradients are th
   CHECK(largest_difference(states.index({Slice(), Slice(0, None, 50), Slice(0, None, 8)}),
                            recorded("states" + suffix)) < 1e-3);
   const auto logits = model->forward(mel, tokens);
-  CHECK(largest_difference(logits.index({Slice(), Slice(), Slice(0, None, 101)}), recorded("logits" + suffix)) < 1e-3);
+  CHECK(largest_difference(logits.index({Slice(), Slice(), Slice(0, None, 101)}),
+                           recorded("logits" + suffix)) < 1e-3);
 
   const auto loss = whisper::token_mean_loss(logits, labels);
   CHECK(relative_error(loss, recorded("loss" + suffix).item<double>()) < 1e-3);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What the tests of the Whisper example share: a tiny random model, the real weights if there are any, and the values
-// that tests/parity/whisper_model.py recorded from transformers.
+// What the tests of the Whisper example share: a tiny random model, the real weights if there are any, and
+// the values that tests/parity/whisper_model.py recorded from transformers.
 #pragma once
 
 #include <looptorch/state/safetensors.hpp>
+
 #include <whisper/pretrained.hpp>
 
 #include <cmath>
@@ -16,7 +17,8 @@
 
 namespace whisper_test {
 
-inline const std::filesystem::path kParity = std::filesystem::path(LOOPTORCH_SOURCE_DIR) / "tests/parity/data";
+inline const std::filesystem::path kParity =
+    std::filesystem::path(LOOPTORCH_SOURCE_DIR) / "tests/parity/data";
 
 /// Two layers a side, width 16, 40 tokens; every run gets the same weights.
 inline whisper::Whisper tiny_model() {
@@ -62,9 +64,12 @@ inline std::vector<std::string> recorded_names() {
 
 /// The script's `wave_mel`: [2, 80, frames] by a closed formula.
 inline at::Tensor wave_mel(int64_t frames) {
-  const auto axis = [](int64_t size, at::IntArrayRef shape) { return at::arange(size, at::kDouble).view(shape); };
+  const auto axis = [](int64_t size, at::IntArrayRef shape) {
+    return at::arange(size, at::kDouble).view(shape);
+  };
   const auto b = axis(2, {2, 1, 1}), m = axis(80, {1, 80, 1}), t = axis(frames, {1, 1, frames});
-  return (0.5 * at::sin(0.37 * m + 0.011 * t + 1.7 * b) + 0.3 * at::sin(0.003 * m * t + b) - 0.2).to(at::kFloat);
+  return (0.5 * at::sin(0.37 * m + 0.011 * t + 1.7 * b) + 0.3 * at::sin(0.003 * m * t + b) - 0.2)
+      .to(at::kFloat);
 }
 
 /// The recorded speech, 4 s a row, padded to `frames` with its quietest value.

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# whisper_cli_test.sh PROGRAMS MODEL: what a user sees of the Whisper example's programs.
+#
+# Bad input gives one line and exit code 2; corpus, a two-step fine-tune and a transcription run from end to end, also
+# when they are run again. PROGRAMS is the folder of the built programs, MODEL a Hugging Face folder of tiny.en.
+set -euo pipefail
+
+programs=$(cd -- "$1" && pwd)
+model=$(cd -- "$2" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# refused TEXT PROGRAM [ARGUMENT...]: exit code 2 and exactly one line, which begins with the program and holds TEXT.
+refused() {
+  local text=$1 code=0 said
+  shift
+  said=$("$programs/$1" "${@:2}" 2>&1 >/dev/null) || code=$?
+  [ "$code" = 2 ] || fail "$* exited with $code instead of 2: $said"
+  [ "$(printf '%s' "$said" | grep -c '')" = 1 ] || fail "$* did not say one line: $said"
+  [[ $said == "$1: "*"$text"* ]] || fail "$* said \"$said\" without \"$text\""
+}
+
+# holds FILE TEXT
+holds() { grep -qF -- "$2" "$1" || fail "$1 does not hold \"$2\": $(cat "$1")"; }
+
+for program in whisper_import whisper_corpus whisper_transcribe whisper_finetune; do
+  "$programs/$program" --help >help.txt || fail "$program --help"
+  holds help.txt "usage: $program"
+  refused "unknown option --wrong" "$program" --wrong
+done
+for flag in model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
+  warmup-steps train-subset bf16 fp32 device workers seed max-audio-seconds; do
+  holds help.txt "--$flag "
+done
+
+# The corpus: made, made again without speaking, and made whole again after a clip was lost and another cut off.
+corpus=(--output corpus --train 4 --validation 2 --test 2)
+"$programs/whisper_corpus" "${corpus[@]}" >corpus.txt || fail "whisper_corpus"
+[ "$(cat corpus/*.jsonl | wc -l)" = 8 ] || fail "the manifests do not hold 8 lines"
+[ "$(cat corpus/*.jsonl | grep -o '"text":"[^"]*"' | sort -u | wc -l)" = 8 ] || fail "a sentence occurs twice"
+cp -r corpus first
+clips=(corpus/audio/*.flac)
+[ "${#clips[@]}" = 8 ] || fail "there are ${#clips[@]} clips"
+rm "${clips[0]}"
+truncate -s 1000 "${clips[1]}"
+"$programs/whisper_corpus" "${corpus[@]}" >corpus.txt || fail "whisper_corpus, again"
+diff -r first corpus || fail "a second run made another corpus"
+if PATH=$work/nowhere "$programs/whisper_corpus" --output other 2>errors.txt >/dev/null; then
+  fail "whisper_corpus did without espeak-ng"
+fi
+holds errors.txt "whisper_corpus: espeak-ng is not installed (Debian: apt-get install espeak-ng)"
+
+# Bad input.
+data=(--train corpus/train.jsonl --validation corpus/validation.jsonl)
+finetune=(whisper_finetune --model "$model" --output out)
+refused "--output is missing" whisper_finetune --model "$model" "${data[@]}"
+refused "--batch-size: \"x\" is not an integer" "${finetune[@]}" "${data[@]}" --batch-size x
+refused "--train-subset: 0 is not above 0" "${finetune[@]}" "${data[@]}" --train-subset 0
+refused "--device: \"tpu\"" "${finetune[@]}" "${data[@]}" --device tpu
+refused "--device: there is no cuda:99" "${finetune[@]}" "${data[@]}" --device cuda:99
+refused "nowhere/config.json" whisper_finetune --model nowhere --output out "${data[@]}"
+refused "missing.jsonl" "${finetune[@]}" --train missing.jsonl --validation corpus/validation.jsonl
+: >empty.jsonl
+refused "empty.jsonl" "${finetune[@]}" --train empty.jsonl --validation corpus/validation.jsonl
+printf '{"audio_filepath":"%s","text":"\xff"}\n' "${clips[2]}" >bytes.jsonl
+refused "bytes.jsonl" "${finetune[@]}" --train bytes.jsonl --validation corpus/validation.jsonl
+refused "longer than the 1 s" "${finetune[@]}" "${data[@]}" --max-audio-seconds 1
+
+transcribe=(whisper_transcribe --model "$model" --max-audio-seconds 5)
+sox -n -r 16000 -b 16 silent.wav trim 0 1
+sox -n -r 16000 -b 16 none.wav trim 0 0
+sox "${clips[2]}" whole.wav
+head -c 20000 whole.wav >cut.wav
+sox "${clips[2]}" -r 8000 narrow.wav
+refused "silent.wav: is silent" "${transcribe[@]}" silent.wav
+refused "none.wav" "${transcribe[@]}" none.wav
+refused "cut.wav" "${transcribe[@]}" cut.wav
+refused "narrow.wav" "${transcribe[@]}" narrow.wav
+refused "absent.wav" "${transcribe[@]}" absent.wav
+refused "no FILE given" "${transcribe[@]}"
+
+# Two steps, twice into the same folder: the second run does not take over what the first one left.
+for steps in 1 2; do
+  "$programs/whisper_finetune" --model "$model" --output out "${data[@]}" --test corpus/test.jsonl --batch-size 2 \
+    --max-steps "$steps" >finetune.txt 2>progress.txt || fail "whisper_finetune: $(cat progress.txt)"
+  holds out/summary.json "\"steps\": $steps"
+done
+for field in wer_before wer_after seconds peak_bytes; do holds out/summary.json "\"$field\":"; done
+for line in "reference  " "before     " "after      " "word error rate " "the model is in out"; do holds finetune.txt "$line"; done
+cmp -s "$model/model.safetensors" out/model.safetensors && fail "the weights did not change"
+
+# The tuned folder transcribes: a line a file, name, tab, text.
+"$programs/whisper_transcribe" --model out --max-audio-seconds 5 "${clips[2]}" whole.wav >texts.txt
+[ "$(wc -l <texts.txt)" = 2 ] || fail "two files gave $(wc -l <texts.txt) lines"
+grep -qP "^\Q${clips[2]}\E\t\S" texts.txt || fail "no line for ${clips[2]}: $(cat texts.txt)"
+grep -qP "^whole.wav\t\S" texts.txt || fail "no line for whole.wav: $(cat texts.txt)"
+
+[ "$failures" = 0 ] || exit 1
+echo "all well"
