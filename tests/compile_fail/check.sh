@@ -3,6 +3,7 @@
 #
 # The case declares in comment lines what is expected of the compiler's output, as plain substrings:
 #   // expect: looptorch: ...   stands in one of the first lines; may be given more than once
+#   // expect-g++: ...          the same, asked of g++ only
 #   // within: 6                ... of the first so many lines
 #   // max-lines: 25            longest output
 # and holds the correct twin, one line different, under `#ifdef LOOPTORCH_TWIN`.
@@ -19,7 +20,9 @@ fail() {
   exit 1
 }
 
-mapfile -t expected < <(declared expect)
+compiler=g++
+case ${compile[0]##*/} in *clang*) compiler=clang++ ;; esac
+mapfile -t expected < <(declared expect; declared "expect-$compiler")
 within=$(declared within)
 max_lines=$(declared max-lines)
 [ ${#expected[@]} -gt 0 ] || fail "declares no '// expect:' line"

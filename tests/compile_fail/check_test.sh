@@ -44,6 +44,10 @@ case_with '// expect: looptorch: no.' '// expect: And that'
 expect 1 "one of two sentences is missing" 1 0
 case_with '// expect: looptorch: no.' '// expect: Do this.'
 expect 0 "both sentences are there" 1 0
+case_with '// expect: looptorch: no.' '// expect-g++: nowhere'
+expect 1 "what only g++ is asked is missing" 1 0
+case_with '// expect: looptorch: no.' '// expect-clang++: nowhere'
+expect 0 "what only clang++ is asked is missing with g++" 1 0
 case_with '// nothing'
 expect 1 "nothing is expected" 1 0
 echo '// expect: looptorch: no.' >"$folder/case.cpp"
