@@ -24,9 +24,9 @@ struct Recognizer {
   Tokenizer tokenizer;
   DecodingOptions decoding;
 
-  /// What is said in each row of `mel_BMT`, by greedy decoding in eval mode. A text has at most 16 tokens for
-  /// each second of audio, twice what fast speech has: a model that repeats itself without end, as Whisper
-  /// does on speech that it does not know, is cut short.
+  /// What is said in each row of `mel_BMT`, by greedy decoding in eval mode. A text has at most some 17
+  /// tokens for each second of audio, twice what fast speech has: a model that repeats itself without end, as
+  /// Whisper does on speech that it does not know, is cut short.
   [[nodiscard]] std::vector<std::string> transcribe(const at::Tensor& mel_BMT) {
     const bool was_training = model->is_training();
     model->eval();

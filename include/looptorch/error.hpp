@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The root of every exception that looptorch throws itself; LibTorch's own errors (c10::Error) pass through unchanged.
+// The root of every exception that looptorch throws itself; LibTorch's own errors (c10::Error) pass through
+// unchanged.
 #pragma once
 
 #include <sstream>
@@ -8,7 +9,8 @@
 
 namespace looptorch {
 
-/// Base of looptorch's typed errors. `what()` is one sentence that names the value, shape, file or line at fault.
+/// Base of looptorch's typed errors. `what()` is one sentence that names the value, shape, file or line at
+/// fault.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

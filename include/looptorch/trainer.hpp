@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
-// The training loop: fit > epoch > window > micro-batch. A run is a type, `Trainer<Model, Updates..., Policies...>`,
-// composed, checked and stripped of what is absent by the compiler. This header is all that most users include.
+// The training loop: fit > epoch > window > micro-batch. A run is a type, `Trainer<Model, Updates...,
+// Policies...>`, composed, checked and stripped of what is absent by the compiler. This header is all that
+// most users include.
 #pragma once
 
-#include "looptorch/loop/batches.hpp"
-#include "looptorch/loop/checks.hpp"
-#include "looptorch/loop/engine.hpp"
-#include "looptorch/loop/evaluation.hpp"
-#include "looptorch/loop/fit.hpp"
-#include "looptorch/loop/parts.hpp"
-#include "looptorch/optim/fused_adamw.hpp"
-#include "looptorch/policies.hpp"
+#include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/checks.hpp>
+#include <looptorch/loop/engine.hpp>
+#include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/parts.hpp>
+#include <looptorch/optim/fused_adamw.hpp>
+#include <looptorch/policies.hpp>
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include <any>
@@ -20,59 +20,71 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <ranges>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace looptorch {
 
-/// Trains `Model` (a ModuleHolder or a shared pointer to a module) by one or several `Update`s under policies.
+/// Trains `Model` (a ModuleHolder or a shared pointer to a module) by one or several `Update`s under
+/// policies.
 ///
 ///   Trainer trainer(net, optimizer, objective, Accumulate<16>{}, ClipGradNorm{1.0});
 ///   Trainer adversarial(gan, Update{optimizer_d, loss_d}, Update{optimizer_g, loss_g});
 ///
-/// An objective is called as `objective(Model&, const Batch&)` and returns a `Loss` or a 0-dim tensor. With several
-/// updates each window's batches are kept and each update in turn sees them all; while one runs, parameters outside
-/// it receive no gradient. The order in which parts are listed matters among updates only.
+/// An objective is called as `objective(Model&, const Batch&)` and returns a `Loss` or a 0-dim tensor. With
+/// several updates each window's batches are kept and each update in turn sees them all; while one runs,
+/// parameters outside it receive no gradient. The order in which parts are listed matters among updates only.
 template <class Model, class... Parts>
 class Trainer {
-  static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... + sizeof(detail::CheckConflicts<Parts...>)) > 0);
+  static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +
+                 sizeof(detail::CheckConflicts<Parts...>)) > 0);
   static_assert((detail::is_update<Parts> || ...),
-                "looptorch: a Trainer needs an update: an optimizer with an objective. List Update{optimizer, objective}. "
+                "looptorch: a Trainer needs an update: an optimizer with an objective. List "
+                "Update{optimizer, objective}. "
                 "See docs/errors.md#no-update");
 
  public:
   Trainer(std::type_identity_t<Model> model, Parts... parts)
-      : engine_(std::move(model), std::tuple_cat(detail::as_update(parts)...),
+      : engine_(std::move(model), std::tuple_cat(detail::as_update(std::move(parts))...),
                 detail::make_stack<Stack>(std::tuple_cat(detail::as_policy(std::move(parts))...))) {}
 
   template <class Optimizer, class Objective, class... Policies>
-    requires std::same_as<Trainer, Trainer<Model, Update<Optimizer, Objective>, Policies...>>
-  Trainer(std::type_identity_t<Model> model, Optimizer& optimizer, Objective objective, Policies... policies)
-      : Trainer(std::move(model), Update<Optimizer, Objective>(optimizer, std::move(objective)), std::move(policies)...) {}
+  requires std::same_as<Trainer, Trainer<Model, Update<Optimizer, Objective>, Policies...>> Trainer(
+      std::type_identity_t<Model> model, Optimizer& optimizer, Objective objective, Policies... policies)
+      : Trainer(std::move(model), Update<Optimizer, Objective>(optimizer, std::move(objective)),
+                std::move(policies)...) {}
 
   template <class Optimizer, class Objective, class... Policies>
-    requires std::same_as<Trainer, Trainer<Model, Update<Optimizer, Objective>, Policies...>>
-  Trainer(std::type_identity_t<Model> model, std::shared_ptr<Optimizer> optimizer, Objective objective, Policies... policies)
+  requires std::same_as<Trainer, Trainer<Model, Update<Optimizer, Objective>, Policies...>> Trainer(
+      std::type_identity_t<Model> model, std::shared_ptr<Optimizer> optimizer, Objective objective,
+      Policies... policies)
       : Trainer(std::move(model), Update<Optimizer, Objective>(std::move(optimizer), std::move(objective)),
                 std::move(policies)...) {}
 
-  /// Trains on a range of batches, or on a dataset if PinnedPrefetchLoader is listed. A second fit goes on where the first ended, in mid-epoch too. Modules keep the modes
-  /// they have. When the objective, the data or a policy throws, gradients are dropped, flags restored, and the window
-  /// under way is forgotten. Throws UsageError for options that cannot be, an empty range, and a single-pass range with
-  /// several epochs.
+  Trainer(Trainer&&) = default;
+  Trainer(const Trainer&) = delete;  // two counts of one run
+
+  /// Trains on a range of batches, or on a dataset if PinnedPrefetchLoader is listed. A second fit goes on
+  /// where the first ended, in mid-epoch too. Modules keep the modes they have. When the objective, the data
+  /// or a policy throws, gradients are dropped, flags restored, and the window under way is forgotten; of
+  /// several updates those that it had already made stay made. Throws UsageError for options that cannot be,
+  /// an empty range, and a single-pass range with several epochs.
   template <class Batches>
   FitResult fit(Batches&& batches, FitOptions options = {}) {
-    if constexpr (!detail::is_range<Batches> && !std::is_void_v<LoaderPolicy> && Dataset<std::remove_cvref_t<Batches>>)
-      return fit(engine_.stack().template slot<LoaderPolicy>().policy.make(std::forward<Batches>(batches)), options);
-    else if constexpr (detail::CheckRange<Batches>::passed)
+    if constexpr (!detail::is_range<Batches> && !std::is_void_v<LoaderPolicy> &&
+                  Dataset<std::remove_cvref_t<Batches>>) {
+      return fit_dataset(std::forward<Batches>(batches), options);
+    } else if constexpr (detail::CheckRange<Batches>::passed) {
       if constexpr (CheckBatch<detail::range_batch_t<Batches>>::passed) return fit_range(batches, options);
+    }
     return {};
   }
 
-  /// For people who keep their own loop: learns from one micro-batch, and performs the updates when it is the window's
-  /// last. Policies see a fit of unknown length that begins with the first call.
+  /// For people who keep their own loop: learns from one micro-batch, and performs the updates when it is the
+  /// window's last. Policies see a fit of unknown length that begins with the first call. The place in the
+  /// epoch that a later fit goes on from is left alone.
   template <class Batch>
   StepResult step(const Batch& batch) {
     if constexpr (CheckBatch<Batch>::passed) {
@@ -82,8 +94,8 @@ class Trainer {
     return {};
   }
 
-  /// Ends a window that `step` began and that is shorter than the others, as at the end of an epoch. Does nothing if
-  /// no window is open.
+  /// Ends a window that `step` began and that is shorter than the others, as at the end of an epoch. Does
+  /// nothing if no window is open.
   void finish_window() {
     if (engine_.in_window() > 0) guarded([&] { finish_open_(*this); });
   }
@@ -115,13 +127,15 @@ class Trainer {
 
   /// The per-run state of the listed policy P: what it measured or decided.
   template <class P>
-  [[nodiscard]] const typename P::State& policy() {
-    if constexpr (Stack::template lists<P>()) {
+  [[nodiscard]] const detail::state_t<P>& policy() {
+    if constexpr (Stack::template lists<P>() && detail::HasState<P>) {
       return engine_.stack().template slot<P>().state;
     } else {
-      static_assert(Stack::template lists<P>(),
-                    "looptorch: policy<P>() names a policy that this Trainer does not list. See docs/errors.md#not-listed");
-      static const typename P::State none{};
+      static_assert(Stack::template lists<P>() && detail::HasState<P>,
+                    "looptorch: policy<P>() reads the state of a listed policy, and this one is not listed "
+                    "or has none. See "
+                    "docs/errors.md#not-listed");
+      static const detail::state_t<P> none{};
       return none;
     }
   }
@@ -145,6 +159,7 @@ class Trainer {
       return body();
     } catch (...) {
       engine_.abandon();
+      kept_.reset();
       throw;
     }
   }
@@ -154,10 +169,16 @@ class Trainer {
     if (engine_.in_window() > 0)
       throw UsageError("a window that step() began is still open: call finish_window() before fit()");
     const detail::FitClock clock;
-    const detail::FitPlan plan(options, progress(), detail::kRepeatable<Batches>, steps_in(batches));
+    const detail::FitPlan plan(options, progress(), detail::kRepeatable<Batches>, detail::known_size(batches),
+                               engine_.window_length());
+    stepping_ = false;
+    engine_.count_batches(true);
     begin(plan);
     try {
-      guarded([&] { train(batches, plan); });
+      guarded([&] {
+        run_fit_begin();
+        train(batches, plan);
+      });
     } catch (...) {
       detail::ignoring_errors([&] { end(FitStatus::failed); });
       throw;
@@ -166,18 +187,21 @@ class Trainer {
     return detail::fit_result(run(), plan.status(run()), clock);
   }
 
-  template <class Batches>
-  std::optional<std::int64_t> steps_in(Batches& batches) {
-    const auto count = detail::known_size(batches);
-    if (!count) return std::nullopt;
-    return (*count + engine_.window_length() - 1) / engine_.window_length();
+  template <class Data>
+  FitResult fit_dataset(Data&& dataset, const FitOptions& options) {
+    auto& slot = engine_.stack().template slot<LoaderPolicy>();
+    if (!slot.enabled())
+      throw UsageError("fit was given a dataset, but the listed PinnedPrefetchLoader is switched off");
+    return fit(slot.policy.make(std::forward<Data>(dataset)), options);
   }
 
   void begin(const detail::FitPlan& plan) {
-    stepping_ = false;
     engine_.prepare();
     engine_.announce(plan);
     run().forget_stop();
+  }
+
+  void run_fit_begin() {
     FitContext context{run()};
     engine_.stack().template run<detail::on_fit_begin_hook>(context);
   }
@@ -196,12 +220,13 @@ class Trainer {
   void run_epoch(Batches& batches, const detail::FitPlan& plan) {
     using Batch = detail::range_batch_t<Batches>;
     typename Engine::template Kept<Batch> kept;
-    begin_epoch();
+    if (progress().batch == 0) begin_epoch();
     auto position = detail::begin_at(batches, progress().epoch, progress().batch);
     const auto last = std::ranges::end(batches);
     for (; position != last; ++position) {
-      if (engine_.in_window() == 0 && plan.ended(run())) return;
-      if (engine_.template feed<Batch>(kept, *position)) end_window();
+      if (!engine_.template feed<Batch>(kept, *position)) continue;
+      end_window();
+      if (plan.ended(run()) && !plan.at_last_batch(progress())) return;
     }
     if (engine_.in_window() > 0) engine_.template end_window<Batch>(kept), end_window();
     end_epoch();
@@ -214,7 +239,8 @@ class Trainer {
   }
 
   void end_epoch() {
-    if (progress().batch == 0) throw UsageError("the range of batches is empty: there is nothing to train on");
+    if (progress().batch == 0)
+      throw UsageError("the range of batches is empty: there is nothing to train on");
     engine_.count_epoch();
     EpochContext context{run()};
     engine_.stack().each([&](auto& slot) { call<detail::on_epoch_end_hook>(slot, context); });
@@ -229,17 +255,16 @@ class Trainer {
   template <class Hook, class Slot, class Context>
   void call(Slot& slot, Context& context) {
     if (!slot.enabled()) return;
-    if constexpr (requires { slot.policy.with_trainer(*this, context, slot.state); })
+    if constexpr (requires { requires Slot::Policy::takes_trainer; })
       slot.policy.with_trainer(*this, context, slot.state);
     if constexpr (Hook::template valid<typename Slot::Policy>()) Hook::call(slot.policy, slot.state, context);
   }
 
   void begin_steps() {
-    engine_.prepare();
-    run().forget_stop();
+    begin(detail::FitPlan::of_unknown_length());
+    engine_.count_batches(false);
+    guarded([&] { run_fit_begin(); });
     stepping_ = true;
-    FitContext context{run()};
-    engine_.stack().template run<detail::on_fit_begin_hook>(context);
   }
 
   template <class Batch>
@@ -251,7 +276,7 @@ class Trainer {
     }
     const bool ended = engine_.template feed<Batch>(kept<Kept>(), batch);
     if (ended) end_window();
-    return {ended, progress().step};
+    return {ended, progress().step, run().stop_reason().has_value()};
   }
 
   template <class Batch>
@@ -268,6 +293,7 @@ class Trainer {
 
   template <class Batches, class Measure>
   Evaluation evaluate_range(Batches& batches, Measure& measure) {
+    engine_.look_again();
     at::NoGradGuard no_gradients;
     detail::EvalScope eval(*model());
     detail::EvaluationSums sums;
@@ -288,8 +314,10 @@ class Trainer {
 template <class... Arguments>
 class Trainer<detail::Misused, Arguments...> {
   static_assert(sizeof...(Arguments) < 0,
-                "looptorch: these are not a Trainer's arguments. Write Trainer(model, optimizer, objective, policies...) or "
-                "Trainer(model, Update{optimizer, objective}, ..., policies...), with an optimizer that has a name. See "
+                "looptorch: these are not a Trainer's arguments. Write Trainer(model, optimizer, objective, "
+                "policies...) or "
+                "Trainer(model, Update{optimizer, objective}, ..., policies...), with an optimizer that has "
+                "a name. See "
                 "docs/errors.md#trainer-arguments");
 
  public:
@@ -297,15 +325,15 @@ class Trainer<detail::Misused, Arguments...> {
 };
 
 template <class Model, OptimizerLike Optimizer, class Objective, class... Policies>
-  requires detail::ModelHandle<Model> && (!detail::is_update<Objective>)
-Trainer(Model, Optimizer&, Objective, Policies...) -> Trainer<Model, Update<Optimizer, Objective>, Policies...>;
+requires detail::ModelHandle<Model> &&
+    (!detail::is_update<Objective>)Trainer(Model, Optimizer&, Objective, Policies...)
+        ->Trainer<Model, Update<Optimizer, Objective>, Policies...>;
 template <class Model, OptimizerLike Optimizer, class Objective, class... Policies>
-  requires detail::ModelHandle<Model>
-Trainer(Model, std::shared_ptr<Optimizer>, Objective, Policies...)
-    -> Trainer<Model, Update<Optimizer, Objective>, Policies...>;
+requires detail::ModelHandle<Model> Trainer(Model, std::shared_ptr<Optimizer>, Objective, Policies...)
+->Trainer<Model, Update<Optimizer, Objective>, Policies...>;
 template <class Model, class First, class... Parts>
-  requires detail::ModelHandle<Model> && detail::is_update<First>
-Trainer(Model, First, Parts...) -> Trainer<Model, First, Parts...>;
+requires detail::ModelHandle<Model> && detail::is_update<First> Trainer(Model, First, Parts...)
+->Trainer<Model, First, Parts...>;
 template <class... Arguments>
 Trainer(Arguments...) -> Trainer<detail::Misused, Arguments...>;
 

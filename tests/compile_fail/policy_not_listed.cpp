@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: policy<P>() names a policy that this Trainer does not list.
+// expect: looptorch: policy<P>() reads the state of a listed policy, and this one is not listed or has none.
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

@@ -3,7 +3,7 @@
 #pragma once
 #include <torch/torch.h>
 
-#include "looptorch/trainer.hpp"
+#include <looptorch/trainer.hpp>
 
 namespace lt = looptorch;
 

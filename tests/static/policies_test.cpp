@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What the compiler knows of policies: hooks, near misses, order, families and exclusions.
-#include <torch/torch.h>
+#include <looptorch/trainer.hpp>
 
-#include "looptorch/trainer.hpp"
+#include <torch/torch.h>
 
 namespace lt = looptorch;
 namespace d = looptorch::detail;
@@ -61,13 +61,49 @@ struct Misspelt {
 };
 
 using Hook = d::on_window_end_hook;
-static_assert(Hook::valid<Plain>() && Hook::valid<Inherits>() && Hook::valid<Noexcept>() && Hook::valid<WithState>() && Hook::valid<Final>());
-static_assert(!d::near_miss<Hook, Plain> && !d::near_miss<Hook, Inherits> && !d::near_miss<Hook, WithState> && !d::near_miss<Hook, Final>);
-static_assert(d::near_miss<Hook, StateForgotten> && d::near_miss<Hook, ByValue> && d::near_miss<Hook, NotConst>);
+static_assert(Hook::valid<Plain>() && Hook::valid<Inherits>() && Hook::valid<Noexcept>() &&
+              Hook::valid<WithState>() && Hook::valid<Final>());
+static_assert(!d::near_miss<Hook, Plain> && !d::near_miss<Hook, Inherits> && !d::near_miss<Hook, WithState> &&
+              !d::near_miss<Hook, Final>);
+static_assert(d::near_miss<Hook, StateForgotten> && d::near_miss<Hook, ByValue> &&
+              d::near_miss<Hook, NotConst>);
 static_assert(d::near_miss<Hook, ReturnsSomething> && d::near_miss<Hook, Static> && d::near_miss<Hook, Data>);
-static_assert(d::near_miss<Hook, Template> && d::near_miss<Hook, Private> && d::near_miss<Hook, Overloaded> && d::near_miss<Hook, FinalWrong>);
-static_assert(!d::near_miss<Hook, Misspelt> && !d::HasHook<Misspelt>);  // cannot be told from an ordinary member
+static_assert(d::near_miss<Hook, Template> && d::near_miss<Hook, Private> && d::near_miss<Hook, Overloaded> &&
+              d::near_miss<Hook, FinalWrong>);
+static_assert(!d::near_miss<Hook, Misspelt> &&
+              !d::HasHook<Misspelt>);  // cannot be told from an ordinary member
 static_assert(!d::near_miss<d::before_update_hook, Plain>);
+
+struct WrongFitEnd {
+  void on_fit_end(lt::EpochContext&) const {}
+};
+struct WrongEpochBegin {
+  void on_epoch_begin(lt::FitContext&) const {}
+};
+struct WrongScaleLoss {
+  double scale_loss(const at::Tensor&) const { return 0; }
+};
+static_assert(d::near_miss<d::on_fit_end_hook, WrongFitEnd> &&
+              d::near_miss<d::on_epoch_begin_hook, WrongEpochBegin>);
+static_assert(d::near_miss<d::scale_loss_hook, WrongScaleLoss> &&
+              !d::near_miss<d::on_fit_begin_hook, WrongFitEnd>);
+
+// States that the Trainer cannot make, phases that it would not see.
+struct NoDefault {
+  struct State {
+    explicit State(int) {}
+  };
+};
+class PrivateState {
+  struct State {};
+};
+struct IntPhase {
+  static constexpr int phase = 1;
+};
+static_assert(d::names_state<NoDefault>() && !d::HasState<NoDefault> && d::names_state<PrivateState>() &&
+              !d::HasState<PrivateState>);
+static_assert(d::HasState<WithState> && d::names_state<WithState>() && !d::names_state<Plain>());
+static_assert(d::NamesPhase<IntPhase> && !d::HasPhase<IntPhase> && !d::NamesPhase<Plain>);
 
 // Order: by phase, then by name, never by listing.
 template <lt::Phase P>
@@ -85,24 +121,32 @@ static_assert(d::running_order<Noexcept, Plain, Inherits>() == d::running_order<
 static_assert(d::running_order<Plain, Inherits>() == std::array<std::size_t, 2>{1, 0});
 static_assert(d::running_order<Inherits, Plain>() == std::array<std::size_t, 2>{0, 1});
 static_assert(d::running_order<>().empty());
-static_assert(lt::Phase::unscale < lt::Phase::clip && lt::Phase::clip < lt::Phase::update && lt::Phase::update < lt::Phase::schedule &&
-              lt::Phase::schedule < lt::Phase::average && lt::Phase::average < lt::Phase::observe);
+static_assert(lt::Phase::unscale < lt::Phase::clip && lt::Phase::clip < lt::Phase::update &&
+              lt::Phase::update < lt::Phase::schedule && lt::Phase::schedule < lt::Phase::average &&
+              lt::Phase::average < lt::Phase::observe);
 
 // Families.
-static_assert(d::same_family<lt::Accumulate<4>, lt::Accumulate<8>> && d::same_family<lt::Accumulate<4>, lt::Accumulate<>>);
-static_assert(d::same_family<lt::CacheFlushEvery<4>, lt::CacheFlushEvery<>> && d::same_family<lt::ClipGradNorm, lt::ClipGradNorm>);
+static_assert(d::same_family<lt::Accumulate<4>, lt::Accumulate<8>> &&
+              d::same_family<lt::Accumulate<4>, lt::Accumulate<>>);
+static_assert(d::same_family<lt::CacheFlushEvery<4>, lt::CacheFlushEvery<>> &&
+              d::same_family<lt::ClipGradNorm, lt::ClipGradNorm>);
 static_assert(!d::same_family<lt::Accumulate<4>, lt::CacheFlushEvery<4>> && !d::same_family<Clip, Average>);
-static_assert(!d::same_family<lt::On<lt::Phase::clip, void (*)(lt::UpdateContext&)>, lt::On<lt::Phase::clip, void (*)(lt::UpdateContext&)>>);
+static_assert(!d::same_family<lt::On<lt::Phase::clip, void (*)(lt::UpdateContext&)>,
+                              lt::On<lt::Phase::clip, void (*)(lt::UpdateContext&)>>);
 
 // Exclusions are data, found from either side and by family.
 struct Proud {
-  using excludes = lt::ExclusionList<lt::Excludes<lt::Accumulate<>, "it frees gradients early", "Use a larger batch">,
-                                     lt::Excludes<Clip, "of a", "quarrel">>;
+  using excludes =
+      lt::ExclusionList<lt::Excludes<lt::AccumulateFamily, "it frees gradients early", "Use a larger batch">,
+                        lt::Excludes<Clip, "of a", "quarrel">,
+                        lt::Excludes<lt::CacheFlushEvery<3>, "three", "is many">>;
   void on_window_end(lt::WindowContext&) const {}
 };
 static_assert(lt::exclusion_between<Proud, lt::Accumulate<7>>()->reason == "it frees gradients early");
 static_assert(lt::exclusion_between<lt::Accumulate<7>, Proud>()->remedy == "Use a larger batch");
 static_assert(lt::exclusion_between<Proud, Clip>()->reason == "of a");
+static_assert(lt::exclusion_between<Proud, lt::CacheFlushEvery<3>>() &&
+              !lt::exclusion_between<Proud, lt::CacheFlushEvery<4>>());
 static_assert(!lt::exclusion_between<Proud, Average>() && !lt::exclusion_between<Clip, lt::Accumulate<2>>());
 
 // Deduction gives the type that one would spell.
@@ -110,20 +154,27 @@ using Net = torch::nn::Linear;
 using Sgd = torch::optim::SGD;
 at::Tensor objective(Net&, const at::Tensor&);
 using Objective = decltype(&objective);
-static_assert(std::is_same_v<decltype(lt::Trainer(std::declval<Net&>(), std::declval<Sgd&>(), objective, lt::Accumulate<2>{})),
+static_assert(std::is_same_v<decltype(lt::Trainer(std::declval<Net&>(), std::declval<Sgd&>(), objective,
+                                                  lt::Accumulate<2>{})),
                              lt::Trainer<Net, lt::Update<Sgd, Objective>, lt::Accumulate<2>>>);
-static_assert(std::is_same_v<decltype(lt::Trainer(std::declval<Net&>(), lt::Update{std::declval<Sgd&>(), objective}, lt::Update{std::declval<Sgd&>(), objective})),
-                             lt::Trainer<Net, lt::Update<Sgd, Objective>, lt::Update<Sgd, Objective>>>);
-static_assert(std::is_same_v<decltype(lt::Trainer(std::declval<Net&>(), std::declval<std::shared_ptr<Sgd>>(), objective)),
+static_assert(
+    std::is_same_v<decltype(lt::Trainer(std::declval<Net&>(), lt::Update{std::declval<Sgd&>(), objective},
+                                        lt::Update{std::declval<Sgd&>(), objective})),
+                   lt::Trainer<Net, lt::Update<Sgd, Objective>, lt::Update<Sgd, Objective>>>);
+static_assert(std::is_same_v<decltype(lt::Trainer(std::declval<Net&>(), std::declval<std::shared_ptr<Sgd>>(),
+                                                  objective)),
                              lt::Trainer<Net, lt::Update<Sgd, Objective>>>);
-static_assert(std::is_same_v<decltype(lt::Trainer(std::declval<std::shared_ptr<torch::nn::LinearImpl>&>(), std::declval<Sgd&>(), objective)),
-                             lt::Trainer<std::shared_ptr<torch::nn::LinearImpl>, lt::Update<Sgd, Objective>>>);
+static_assert(
+    std::is_same_v<decltype(lt::Trainer(std::declval<std::shared_ptr<torch::nn::LinearImpl>&>(),
+                                        std::declval<Sgd&>(), objective)),
+                   lt::Trainer<std::shared_ptr<torch::nn::LinearImpl>, lt::Update<Sgd, Objective>>>);
 static_assert(std::is_same_v<decltype(lt::When{true, lt::Accumulate<2>{}}), lt::When<lt::Accumulate<2>>>);
 
 // An absent policy leaves nothing behind, not even bytes.
 static_assert(d::PolicyStack<>::size() == 0 && std::is_empty_v<d::state_t<Plain>>);
 
 // What fit asks of a range.
-static_assert(d::kRepeatable<std::vector<int>> && !d::SkippableRange<std::vector<int>> && !d::EpochRange<std::vector<int>>);
+static_assert(d::kRepeatable<std::vector<int>> && !d::SkippableRange<std::vector<int>> &&
+              !d::EpochRange<std::vector<int>>);
 
 }  // namespace

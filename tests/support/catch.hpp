@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One spelling for both majors of Catch2: Debian bookworm ships 2.13, vcpkg, Conan and newer distributions ship 3.
+// One spelling for both majors of Catch2: Debian bookworm ships 2.13, vcpkg, Conan and newer distributions
+// ship 3.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)

@@ -2,8 +2,9 @@
 // Values that a script under tests/parity recorded from Python.
 #pragma once
 
-#include "looptorch/state/safetensors.hpp"
 #include "support/precompiled.hpp"
+
+#include <looptorch/state/safetensors.hpp>
 
 #include <string>
 
@@ -14,7 +15,11 @@ inline const looptorch::TensorMap& tensors(const std::string& name) {
   static std::map<std::string, looptorch::TensorMap> files;
   auto found = files.find(name);
   if (found == files.end())
-    found = files.emplace(name, looptorch::load_safetensors(LOOPTORCH_SOURCE_DIR "/tests/parity/data/" + name + ".safetensors").tensors).first;
+    found = files
+                .emplace(name, looptorch::load_safetensors(LOOPTORCH_SOURCE_DIR "/tests/parity/data/" + name +
+                                                           ".safetensors")
+                                   .tensors)
+                .first;
   return found->second;
 }
 

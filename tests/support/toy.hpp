@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A small fp64 network, batches with unequal weights, and the loops that one would write by hand: what the Trainer's
-// results are compared with.
+// A small fp64 network, batches with unequal weights, and the loops that one would write by hand: what the
+// Trainer's results are compared with.
 #pragma once
 
-#include "looptorch/loop/loss.hpp"
 #include "support/precompiled.hpp"
+
+#include <looptorch/loop/loss.hpp>
 
 namespace toy {
 
@@ -19,6 +20,15 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear second{8, 3};
 };
 TORCH_MODULE(Net);
+
+/// A model without numbers: on the meta device, where nothing can be read back and every wrong device is an
+/// error.
+struct GhostImpl : torch::nn::Module {
+  at::Tensor weight = register_parameter(
+      "weight", torch::empty({4, 3}, torch::TensorOptions(torch::kDouble).device(at::kMeta)));
+  at::Tensor forward(const at::Tensor& x) { return x.matmul(weight); }
+};
+TORCH_MODULE(Ghost);
 
 struct Batch {
   at::Tensor features;  // [B, 4]
@@ -43,7 +53,8 @@ inline std::vector<Batch> batches(int64_t count, uint64_t seed = 1) {
 
 /// The mean over a batch's examples, weighted by their number.
 inline looptorch::Loss objective(Net& net, const Batch& batch) {
-  return {.value = torch::nn::functional::cross_entropy(net(batch.features), batch.labels), .weight = batch.labels.size(0)};
+  return {.value = torch::nn::functional::cross_entropy(net(batch.features), batch.labels),
+          .weight = batch.labels.size(0)};
 }
 
 /// One large batch out of several.
@@ -55,8 +66,9 @@ inline Batch join(const std::vector<Batch>& parts, std::size_t begin, std::size_
 }
 
 /// The loop by hand: each window joined into one large batch; returns the loss of each step.
-inline std::vector<double> train_by_hand(Net& net, torch::optim::Optimizer& optimizer, const std::vector<Batch>& batches,
-                                         std::size_t window, int64_t epochs = 1) {
+inline std::vector<double> train_by_hand(Net& net, torch::optim::Optimizer& optimizer,
+                                         const std::vector<Batch>& batches, std::size_t window,
+                                         int64_t epochs = 1) {
   std::vector<double> losses;
   for (int64_t epoch = 0; epoch < epochs; ++epoch)
     for (std::size_t i = 0; i < batches.size(); i += window) {

@@ -4,9 +4,9 @@
 // silence. 30 s at 16 kHz take 1 ms as WAV and 5 ms as FLAC.
 #pragma once
 
-#include "looptorch/audio/detail/wav_header.hpp"
-#include "looptorch/error.hpp"
-#include "looptorch/state/file.hpp"
+#include <looptorch/audio/detail/wav_header.hpp>
+#include <looptorch/error.hpp>
+#include <looptorch/state/file.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

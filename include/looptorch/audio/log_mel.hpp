@@ -4,9 +4,9 @@
 // Shapes: B clips, T samples, M mel bins, F frames of 400 samples every 160, K = 201 frequencies.
 #pragma once
 
-#include "looptorch/audio/detail/mel_filters.hpp"
-#include "looptorch/audio/detail/mel_power.hpp"
-#include "looptorch/error.hpp"
+#include <looptorch/audio/detail/mel_filters.hpp>
+#include <looptorch/audio/detail/mel_power.hpp>
+#include <looptorch/error.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/amax.h>

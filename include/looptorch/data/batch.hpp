@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Walks the tensors of a batch, whatever its shape: an aggregate of tensors, numbers, strings, vectors, optionals,
-// tuples and further aggregates, or a type with `each_tensor(f)`. Resolved at compile time; nothing is copied.
-// Use it to move, pin or measure a batch without knowing its type.
+// Walks the tensors of a batch, whatever its shape: an aggregate of tensors, numbers, strings, vectors,
+// optionals, tuples and further aggregates, or a type with `each_tensor(f)`. Resolved at compile time;
+// nothing is copied. Use it to move, pin or measure a batch without knowing its type.
 #pragma once
 
-#include "looptorch/data/detail/aggregate.hpp"
+#include <looptorch/data/detail/aggregate.hpp>
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <ranges>
@@ -29,14 +31,19 @@ template <class T>
 concept TensorLike = std::is_same_v<T, at::Tensor>;
 
 template <class T>
-concept EachTensor = requires(T& value) { value.each_tensor([](auto&) {}); };
+concept EachTensor = requires(T& value) {
+  value.each_tensor([](auto&) {});
+};
 
 template <class T>
-concept Opaque = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view> ||
-                 std::is_same_v<T, std::filesystem::path> || std::is_same_v<T, std::nullopt_t>;
+concept Opaque =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view> ||
+    std::is_same_v<T, std::filesystem::path> || std::is_same_v<T, std::nullopt_t>;
 
 template <class T>
-concept TupleLike = requires { std::tuple_size<T>::value; };
+concept TupleLike = requires {
+  std::tuple_size<T>::value;
+};
 
 template <class T>
 constexpr bool traversable();
@@ -68,10 +75,10 @@ constexpr bool traversable() {
 template <class T>
 concept BatchLike = detail::traversable<std::remove_cvref_t<T>>();
 
-/// Calls `visit(tensor)` for each tensor in `batch`, in the order of its fields; `visit` takes `at::Tensor&`, or
-/// `const at::Tensor&` for a const batch. Undefined tensors are visited too.
+/// Calls `visit(tensor)` for each tensor in `batch`, in the order of its fields; `visit` takes `at::Tensor&`,
+/// or `const at::Tensor&` for a const batch. Undefined tensors are visited too.
 template <class Batch, class Visit>
-  requires BatchLike<Batch>
+requires BatchLike<Batch>
 void for_each_tensor(Batch& batch, Visit&& visit) {
   using T = std::remove_const_t<Batch>;
   const auto visit_field = [&](auto& field) { for_each_tensor(field, visit); };
@@ -106,7 +113,8 @@ template <BatchLike Batch>
 template <BatchLike Batch>
 [[nodiscard]] bool is_on(const Batch& batch, at::Device device) {
   bool there = true;
-  for_each_tensor(batch, [&](const at::Tensor& tensor) { there &= !tensor.defined() || tensor.device() == device; });
+  for_each_tensor(batch,
+                  [&](const at::Tensor& tensor) { there &= !tensor.defined() || tensor.device() == device; });
   return there;
 }
 
@@ -114,7 +122,8 @@ template <BatchLike Batch>
 template <BatchLike Batch>
 void move_to(Batch& batch, at::Device device) {
   for_each_tensor(batch, [&](at::Tensor& tensor) {
-    if (tensor.defined() && tensor.device() != device) tensor = tensor.to(device, /*non_blocking=*/tensor.is_pinned());
+    if (tensor.defined() && tensor.device() != device)
+      tensor = tensor.to(device, /*non_blocking=*/tensor.is_pinned());
   });
 }
 

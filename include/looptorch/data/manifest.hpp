@@ -4,10 +4,10 @@
 // exists.
 #pragma once
 
-#include "looptorch/error.hpp"
-#include "looptorch/state/atomic_file.hpp"
-#include "looptorch/state/file.hpp"
-#include "looptorch/state/json.hpp"
+#include <looptorch/error.hpp>
+#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/file.hpp>
+#include <looptorch/state/json.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,11 +5,11 @@
 // the number of workers.
 #pragma once
 
-#include "looptorch/data/dataset.hpp"
-#include "looptorch/data/detail/batch_source.hpp"
-#include "looptorch/data/detail/open_epoch.hpp"
-#include "looptorch/data/sampler.hpp"
-#include "looptorch/error.hpp"
+#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/detail/batch_source.hpp>
+#include <looptorch/data/detail/open_epoch.hpp>
+#include <looptorch/data/sampler.hpp>
+#include <looptorch/error.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,28 +1,35 @@
 // SPDX-License-Identifier: MIT
-// What `fit` asks of a range of batches: how many there are, whether it can be gone through again, and how to begin
-// an epoch in its middle.
+// What `fit` asks of a range of batches: how many there are, whether it can be gone through again, and how to
+// begin an epoch in its middle.
 #pragma once
 
-#include "looptorch/data/batch.hpp"
+#include <looptorch/data/batch.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <optional>
 #include <ranges>
 #include <type_traits>
+#include <utility>
 
 namespace looptorch::detail {
 
 template <class Range>
 using range_batch_t = std::remove_cvref_t<std::ranges::range_reference_t<Range>>;
 
-/// A range that shuffles by epoch, such as a loader: `begin()` after `begin_epoch(e)` gives epoch e's batches.
+/// A range that shuffles by epoch, such as a loader: `begin()` after `begin_epoch(e)` gives epoch e's
+/// batches.
 template <class Range>
-concept EpochRange = requires(Range& range, std::int64_t epoch) { range.begin_epoch(epoch); };
+concept EpochRange = requires(Range& range, std::int64_t epoch) {
+  range.begin_epoch(epoch);
+};
 
 /// A range that can pass over batches without making them.
 template <class Range>
-concept SkippableRange = requires(Range& range, std::int64_t count) { range.skip(count); };
+concept SkippableRange = requires(Range& range, std::int64_t count) {
+  range.skip(count);
+};
 
 /// True where `begin()` may be called again for the next epoch.
 template <class Range>
@@ -41,7 +48,7 @@ template <class Range>
 auto begin_at(Range& range, std::int64_t epoch, std::int64_t skip) {
   if constexpr (EpochRange<Range>) range.begin_epoch(epoch);
   if constexpr (SkippableRange<Range>) {
-    if (skip > 0) range.skip(skip);
+    if (skip > 0) range.skip(std::min(skip, known_size(range).value_or(skip)));
     return std::ranges::begin(range);
   } else {
     auto position = std::ranges::begin(range);
@@ -51,13 +58,24 @@ auto begin_at(Range& range, std::int64_t epoch, std::int64_t skip) {
   }
 }
 
-/// Calls `use(batch)` with a batch on `device`: the given one if it is there, else a moved copy.
+/// Calls `use(batch)` with a batch on `device`: the given one if it is there, else a copy that is moved
+/// there. A batch that cannot be copied is moved there itself.
 template <class Batch, class Use>
-void with_batch_on(at::Device device, const Batch& batch, Use&& use) {
-  if (is_on(batch, device)) return use(batch);
-  Batch moved = batch;
-  move_to(moved, device);
-  use(moved);
+void with_batch_on(at::Device device, Batch& batch, Use&& use) {
+  using Plain = std::remove_const_t<Batch>;
+  if (is_on(batch, device)) return use(std::as_const(batch));
+  if constexpr (std::is_copy_constructible_v<Plain>) {
+    Plain there = batch;
+    move_to(there, device);
+    use(std::as_const(there));
+  } else {
+    static_assert(!std::is_const_v<Batch>,
+                  "looptorch: a const batch that cannot be copied cannot be moved to the model's device. Let "
+                  "the range yield "
+                  "it by value. See docs/errors.md#batch");
+    move_to(batch, device);
+    use(std::as_const(batch));
+  }
 }
 
 }  // namespace looptorch::detail

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The Trainer's compile-time errors, a sentence each. They stand in class templates that the Trainer instantiates
-// directly, since every step between costs the user a line of "required from" before the sentence.
+// The Trainer's compile-time errors, a sentence each. They stand in class templates that the Trainer
+// instantiates directly, since every step between costs the user a line of "required from" before the
+// sentence.
 #pragma once
 
-#include "looptorch/loop/batches.hpp"
-#include "looptorch/loop/evaluation.hpp"
-#include "looptorch/loop/parts.hpp"
+#include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/parts.hpp>
 
 #include <ranges>
 #include <tuple>
@@ -14,43 +15,74 @@
 namespace looptorch::detail {
 
 template <class P>
-inline constexpr bool is_policy_or_worse = HasHook<P> || HasNearMiss<P> || DeclaredPolicy<P> || !std::is_class_v<P>;
+constexpr bool declares_exclusions_rightly() {
+  if constexpr (requires { typename P::excludes; })
+    return is_exclusion_list<typename P::excludes>;
+  else
+    return true;
+}
+
+template <class P>
+inline constexpr bool is_policy_or_worse =
+    HasHook<P> || HasNearMiss<P> || DeclaredPolicy<P> || !std::is_class_v<P>;
 
 /// The checks of one listed policy, each with its own sentence; instantiated in the Trainer's class body.
 template <class P>
 struct CheckPolicy {
-  static_assert(std::is_class_v<P>,
-                "looptorch: a policy is listed that is a pointer, a reference or no class. List a value, such as "
-                "Accumulate<4>{}. See docs/errors.md#not-a-policy");
-  static_assert(is_policy_or_worse<P>,
-                "looptorch: a type is listed that has no hook, so it is no policy. Give it a hook such as `void "
-                "on_window_end(WindowContext&) const`. See docs/errors.md#not-a-policy");
+  static_assert(
+      std::is_class_v<P>,
+      "looptorch: a policy is listed that is a pointer, a reference or no class. List a value, such as "
+      "Accumulate<4>{}. See docs/errors.md#not-a-policy");
+  static_assert(
+      is_policy_or_worse<P>,
+      "looptorch: a type is listed that has no hook, so it is no policy. Give it a hook such as `void "
+      "on_window_end(WindowContext&) const`. See docs/errors.md#not-a-policy");
+  static_assert(!NamesPhase<P> || HasPhase<P>,
+                "looptorch: a policy's `phase` would be ignored. Make it `static constexpr looptorch::Phase "
+                "phase`. See "
+                "docs/errors.md#phase");
+  static_assert(!names_state<P>() || HasState<P>,
+                "looptorch: a policy's State cannot be used. Make it public and default-constructible. See "
+                "docs/errors.md#state");
+  static_assert(
+      declares_exclusions_rightly<P>(),
+      "looptorch: a policy's `excludes` would be ignored. Make it an ExclusionList<Excludes<...>, ...>. See "
+      "docs/errors.md#excluded");
   static_assert(!near_miss<on_fit_begin_hook, P>,
-                "looptorch: on_fit_begin would never run. Make it one public `void on_fit_begin(FitContext&) const`, with "
+                "looptorch: on_fit_begin would never run. Make it one public `void on_fit_begin(FitContext&) "
+                "const`, with "
                 "`State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<on_fit_end_hook, P>,
-                "looptorch: on_fit_end would never run. Make it one public `void on_fit_end(FitContext&) const`, with "
-                "`State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<on_epoch_begin_hook, P>,
-                "looptorch: on_epoch_begin would never run. Make it one public `void on_epoch_begin(EpochContext&) "
-                "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<on_epoch_end_hook, P>,
-                "looptorch: on_epoch_end would never run. Make it one public `void on_epoch_end(EpochContext&) const`, "
-                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(
+      !near_miss<on_fit_end_hook, P>,
+      "looptorch: on_fit_end would never run. Make it one public `void on_fit_end(FitContext&) const`, with "
+      "`State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(
+      !near_miss<on_epoch_begin_hook, P>,
+      "looptorch: on_epoch_begin would never run. Make it one public `void on_epoch_begin(EpochContext&) "
+      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(
+      !near_miss<on_epoch_end_hook, P>,
+      "looptorch: on_epoch_end would never run. Make it one public `void on_epoch_end(EpochContext&) const`, "
+      "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
   static_assert(!near_miss<forward_scope_hook, P>,
                 "looptorch: forward_scope would never run. Make it one public `Guard forward_scope(const "
-                "ForwardContext&) const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<scale_loss_hook, P>,
-                "looptorch: scale_loss would never run. Make it one public `at::Tensor scale_loss(const at::Tensor&) "
-                "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+                "ForwardContext&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
+  static_assert(
+      !near_miss<scale_loss_hook, P>,
+      "looptorch: scale_loss would never run. Make it one public `at::Tensor scale_loss(const at::Tensor&) "
+      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
   static_assert(!near_miss<before_update_hook, P>,
-                "looptorch: before_update would never run. Make it one public `void before_update(UpdateContext&) const`, "
+                "looptorch: before_update would never run. Make it one public `void "
+                "before_update(UpdateContext&) const`, "
                 "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
   static_assert(!near_miss<after_update_hook, P>,
-                "looptorch: after_update would never run. Make it one public `void after_update(UpdateContext&) const`, "
+                "looptorch: after_update would never run. Make it one public `void "
+                "after_update(UpdateContext&) const`, "
                 "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
   static_assert(!near_miss<on_window_end_hook, P>,
-                "looptorch: on_window_end would never run. Make it one public `void on_window_end(WindowContext&) const`, "
+                "looptorch: on_window_end would never run. Make it one public `void "
+                "on_window_end(WindowContext&) const`, "
                 "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
 };
 template <class Optimizer, class Objective>
@@ -81,19 +113,25 @@ struct Conflicts {
 template <class A, class... Later>
 struct Conflicts<A, Later...> {
   using clash = typename FirstFound<clash_t<A, Later>..., typename Conflicts<Later...>::clash>::type;
-  using exclusion =
-      typename FirstFound<excluded_t<A, Later>..., excluded_t<Later, A>..., typename Conflicts<Later...>::exclusion>::type;
+  using exclusion = typename FirstFound<excluded_t<A, Later>..., excluded_t<Later, A>...,
+                                        typename Conflicts<Later...>::exclusion>::type;
 };
 
 /// The checks of listed policies against each other; those under When are checked when fit begins.
 template <class... Parts>
 struct CheckConflicts {
   static_assert(std::is_void_v<typename Conflicts<Parts...>::clash>,
-                "looptorch: two policies of one family are listed. Keep one of them, or switch them by When{flag, policy}. See "
+                "looptorch: two policies of one family are listed. Keep one of them, or switch them by "
+                "When{flag, policy}. See "
                 "docs/errors.md#one-of-a-family");
   static_assert(std::is_void_v<typename Conflicts<Parts...>::exclusion>,
-                "looptorch: a listed policy excludes another one. Drop one of them, or do as the remedy beside this message "
+                "looptorch: a listed policy excludes another one. Drop one of them, or do as the remedy "
+                "beside this message "
                 "says. See docs/errors.md#excluded");
+  static_assert(!((is_when<Parts> && is_update<unwrapped_t<Parts>>) || ...),
+                "looptorch: When switches policies, not updates. Give the update an option: "
+                "Update{optimizer, objective, {.when "
+                "= predicate}}. See docs/errors.md#when-update");
 };
 
 template <class T>
@@ -106,7 +144,8 @@ template <class Batches>
 struct CheckRange {
   static constexpr bool passed = is_range<Batches>;
   static_assert(passed,
-                "looptorch: fit and evaluate need a range of batches, such as a std::vector or a PinnedPrefetchLoader. See "
+                "looptorch: fit and evaluate need a range of batches, such as a std::vector or a "
+                "PinnedPrefetchLoader. See "
                 "docs/errors.md#not-a-range");
 };
 
@@ -138,13 +177,16 @@ struct CheckBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>...>> {
   static constexpr bool all_return_losses = (returns_loss<Objectives, Model, Batch>() && ...);
   static constexpr bool passed = is_batch<Batch> && all_take_it && all_return_losses;
   static_assert(is_batch<Batch>,
-                "looptorch: fit cannot find the tensors in this batch type. Make it an aggregate of tensors, numbers, strings "
+                "looptorch: fit cannot find the tensors in this batch type. Make it an aggregate of tensors, "
+                "numbers, strings "
                 "and vectors, or give it each_tensor(f). See docs/errors.md#batch");
   static_assert(all_take_it,
-                "looptorch: an objective does not take these batches. It is called as objective(Model&, const Batch&), where "
+                "looptorch: an objective does not take these batches. It is called as objective(Model&, "
+                "const Batch&), where "
                 "Batch is what the range yields. See docs/errors.md#objective-batch");
   static_assert(all_return_losses,
-                "looptorch: an objective must return a looptorch::Loss or a 0-dim tensor. See docs/errors.md#objective-result");
+                "looptorch: an objective must return a looptorch::Loss or a 0-dim tensor. See "
+                "docs/errors.md#objective-result");
 };
 
 /// The check of evaluate's callable.
@@ -152,7 +194,8 @@ template <class Measure, class Model, class Batch>
 struct CheckMeasure {
   static constexpr bool passed = measures<Measure, Model, Batch>();
   static_assert(passed,
-                "looptorch: evaluate calls its callable as (Model&, const Batch&) and needs a Loss, a 0-dim tensor or a number. "
+                "looptorch: evaluate calls its callable as (Model&, const Batch&) and needs a Loss, a 0-dim "
+                "tensor or a number. "
                 "See docs/errors.md#evaluate");
 };
 

@@ -2,14 +2,15 @@
 // The arguments of hooks: one type a moment in the loop (fit > epoch > window > micro-batch).
 #pragma once
 
-#include "looptorch/loop/gradients.hpp"
-#include "looptorch/loop/run.hpp"
+#include <looptorch/loop/gradients.hpp>
+#include <looptorch/loop/run.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/logical_or.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace looptorch {
@@ -40,8 +41,8 @@ struct WindowContext {
 /// Around one update of one window.
 class UpdateContext {
  public:
-  UpdateContext(Run& run, std::size_t index, GradientScale scale, std::vector<at::Tensor>& scratch)
-      : run(run), index_(index), scale_(std::move(scale)), gradients_(scratch) {
+  UpdateContext(Run& of, std::size_t index, GradientScale scale, std::vector<at::Tensor>& scratch)
+      : run(of), index_(index), scale_(std::move(scale)), gradients_(scratch) {
     gradients_.clear();
   }
 
@@ -71,8 +72,8 @@ class UpdateContext {
 
   /// Skips this update: parameters, moments and counts stay as they are.
   void veto(bool skip = true) { skip_ |= skip; }
-  /// Skips this update where the 0-dim device tensor `found` is not zero. Optimizers that take `found_inf` decide on
-  /// the device; others cost one wait for the device.
+  /// Skips this update where the 0-dim device tensor `found` is not zero. Optimizers that take `found_inf`
+  /// decide on the device. Whether it struck is read once at the window's end, which waits for the device.
   void veto(const at::Tensor& found) {
     found_ = found_.defined() ? at::logical_or(found_, found) : found.to(at::kBool);
   }

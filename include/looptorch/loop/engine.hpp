@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT
-// What a step is made of: micro-batches are differentiated, weighed and, at the window's end, turned into updates.
-// With one update micro-batches stream; with several the window's batches are kept and each update sees them all.
+// What a step is made of: micro-batches are differentiated, weighed and, at the window's end, turned into
+// updates. With one update micro-batches stream; with several the window's batches are kept and each update
+// sees them all.
 #pragma once
 
-#include "looptorch/loop/batches.hpp"
-#include "looptorch/loop/parts.hpp"
-#include "looptorch/policies/accumulate.hpp"
+#include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/parts.hpp>
+#include <looptorch/policies/accumulate.hpp>
 
 #include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <unordered_set>
@@ -29,7 +31,10 @@ class Engine {
   using Kept = std::conditional_t<kStreams, NoState, std::vector<Batch>>;
 
   Engine(Model model, Updates updates, Stack stack)
-      : model_(std::move(model)), updates_(std::move(updates)), stack_(std::move(stack)), run_(checked_module(), views()) {}
+      : model_(std::move(model)),
+        updates_(std::move(updates)),
+        stack_(std::move(stack)),
+        run_(checked_module(), views()) {}
 
   [[nodiscard]] Model& model() { return model_; }
   [[nodiscard]] Updates& updates() { return updates_; }
@@ -45,22 +50,31 @@ class Engine {
   [[nodiscard]] std::int64_t window_length() {
     std::int64_t length = 1;
     stack_.each([&](auto& slot) {
-      if constexpr (std::is_same_v<family_t<typename std::remove_reference_t<decltype(slot)>::Policy>, AccumulateFamily>)
+      if constexpr (std::is_same_v<family_t<typename std::remove_reference_t<decltype(slot)>::Policy>,
+                                   AccumulateFamily>)
         if (slot.enabled()) length = slot.policy.micro_batches();
     });
     return length;
   }
 
-  /// Looks again at what the optimizers train, and forgets gradients that somebody left there.
+  /// Looks again at what the optimizers train and where the model is, and forgets gradients that somebody
+  /// left there.
   void prepare() {
-    stack_.check_switched();
+    look_again();
+    std::vector<at::Tensor> all = model_->parameters();
     for_each_index<kUpdates>([&](auto i) {
-      run_.updates_[i].parameters = all_parameters(*std::get<i>(updates_).optimizer);
-      drop_gradients(run_.updates_[i].parameters);
+      auto& trained = run_.updates_[i].parameters = all_parameters(*std::get<i>(updates_).optimizer);
+      drop_gradients(trained);
+      all.insert(all.end(), trained.begin(), trained.end());
     });
-    const std::vector<at::Tensor> all = model_->parameters();
     for_each_index<kUpdates>([&](auto i) { outside_[i] = outside(all, run_.updates_[i].parameters); });
-    if (!all.empty()) run_.device_ = all.front().device();
+  }
+
+  /// Looks again at where the model is, and at which policies are switched on.
+  void look_again() {
+    stack_.check_switched();
+    if (const std::vector<at::Tensor> all = model_->parameters(); !all.empty())
+      run_.device_ = all.front().device();
   }
 
   [[nodiscard]] at::Device device() const { return run_.device(); }
@@ -71,6 +85,10 @@ class Engine {
     plan.announce(run_.progress_);
   }
 
+  /// Windows from now on belong to an epoch of fit, or to a caller's own loop, which leaves fit's place
+  /// alone.
+  void count_batches(bool in_epoch) { in_epoch_ = in_epoch; }
+
   void count_epoch() {
     ++run_.progress_.epoch;
     run_.progress_.batch = 0;
@@ -79,11 +97,12 @@ class Engine {
   /// Takes one micro-batch; ends the window and returns true if it is the window's last.
   template <class Batch, class Given>
   bool feed(Kept<Batch>& kept, Given&& batch) {
+    if (in_window_ == 0) decide_who_is_due();
     samples_ += batch_size(std::as_const(batch));
-    if constexpr (kStreams)
-      with_batch_on(run_.device(), batch, [&](const auto& there) { differentiate<0>(there); });
-    else
+    if constexpr (!kStreams)
       keep(kept, std::forward<Given>(batch));
+    else if (due_[0])
+      with_batch_on(run_.device(), batch, [&](const auto& there) { differentiate<0>(there); });
     if (++in_window_ < window_length()) return false;
     end_window<Batch>(kept);
     return true;
@@ -94,7 +113,7 @@ class Engine {
   void end_window(Kept<Batch>& kept) {
     bool skipped = false;
     for_each_index<kUpdates>([&](auto i) {
-      if (!due<i>()) return;
+      if (!due_[i]) return;
       if constexpr (!kStreams)
         for (const Batch& batch : kept) differentiate<i>(batch);
       skipped |= !apply<i>();
@@ -103,10 +122,11 @@ class Engine {
     count_step(skipped);
   }
 
-  /// Forgets the window under way: no gradient, no batch, no weight of it remains.
+  /// Forgets the window under way: no gradient and no weight of it remains.
   void abandon() {
     for_each_index<kUpdates>([&](auto i) {
       drop_gradients(run_.updates_[i].parameters);
+      scratch_[i].clear();
       weights_[i].next_window();
     });
     in_window_ = samples_ = 0;
@@ -135,7 +155,8 @@ class Engine {
     return views;
   }
 
-  static std::vector<at::Tensor> outside(const std::vector<at::Tensor>& all, const std::vector<at::Tensor>& trained) {
+  static std::vector<at::Tensor> outside(const std::vector<at::Tensor>& all,
+                                         const std::vector<at::Tensor>& trained) {
     std::unordered_set<const void*> inside;
     for (const at::Tensor& parameter : trained) inside.insert(parameter.unsafeGetTensorImpl());
     std::vector<at::Tensor> rest;
@@ -150,10 +171,11 @@ class Engine {
     if (!is_on(kept.back(), run_.device())) move_to(kept.back(), run_.device());
   }
 
-  template <std::size_t I>
-  bool due() {
-    const UpdateOptions& options = std::get<I>(updates_).options;
-    return run_.progress().step % options.every == 0 && (!options.when || options.when(run_));
+  void decide_who_is_due() {
+    for_each_index<kUpdates>([&](auto i) {
+      const UpdateOptions& options = std::get<i>(updates_).options;
+      due_[i] = run_.progress().step % options.every == 0 && (!options.when || options.when(run_));
+    });
   }
 
   /// Forward and backward of update I on one micro-batch.
@@ -165,8 +187,10 @@ class Engine {
     record(run_.updates_[I], loss);
     if (!weighed.defined()) return;
     if (!weighed.requires_grad())
-      throw UsageError(message("the loss of ", run_.updates_[I].name, " does not depend on any parameter that its optimizer "
-                               "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
+      throw UsageError(message(
+          "the loss of ", run_.updates_[I].name,
+          " does not depend on any parameter that its optimizer "
+          "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
     stack_.scaled(weighed).backward();
   }
 
@@ -190,6 +214,7 @@ class Engine {
       drop_gradients(view.parameters);
       if (applied) ++view.applied, stack_.template run<after_update_hook>(context);
     }
+    view.skipped += !applied;
     weight.next_window();
     return applied;
   }
@@ -214,7 +239,7 @@ class Engine {
     Progress& progress = run_.progress_;
     ++progress.step;
     progress.skipped += skipped;
-    progress.batch += in_window_;
+    if (in_epoch_) progress.batch += in_window_;
     progress.samples += std::exchange(samples_, 0);
     last_window_ = std::exchange(in_window_, 0);
   }
@@ -226,6 +251,8 @@ class Engine {
   std::array<WindowWeight, kUpdates> weights_{};
   std::array<std::vector<at::Tensor>, kUpdates> outside_{};
   std::array<std::vector<at::Tensor>, kUpdates> scratch_{};
+  std::array<bool, kUpdates> due_{};
+  bool in_epoch_ = true;
   std::int64_t in_window_ = 0;
   std::int64_t last_window_ = 0;
   std::int64_t samples_ = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What `Trainer::evaluate` returns, and the scope that it runs in: no gradients, every module in eval mode, and
-// afterwards each module in its own mode again.
+// What `Trainer::evaluate` returns, and the scope that it runs in: no gradients, every module in eval mode,
+// and afterwards each module in its own mode again.
 #pragma once
 
-#include "looptorch/loop/running_mean.hpp"
+#include <looptorch/loop/running_mean.hpp>
 
 #include <cstdint>
 #include <map>
@@ -31,10 +31,7 @@ concept MeasureLike = LossLike<T> || std::is_arithmetic_v<std::remove_cvref_t<T>
 inline Loss as_measure(Loss loss) { return as_loss(std::move(loss)); }
 inline Loss as_measure(at::Tensor value) { return as_loss(std::move(value)); }
 template <class Number>
-  requires std::is_arithmetic_v<Number>
-Quantity as_measure(Number number) {
-  return number;
-}
+requires std::is_arithmetic_v<Number> Quantity as_measure(Number number) { return number; }
 
 /// Sums up on the device; reads back once.
 class EvaluationSums {

@@ -2,8 +2,8 @@
 // How long a fit goes on, and what it reports.
 #pragma once
 
-#include "looptorch/error.hpp"
-#include "looptorch/loop/run.hpp"
+#include <looptorch/error.hpp>
+#include <looptorch/loop/run.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -14,8 +14,8 @@
 
 namespace looptorch {
 
-/// How long a fit goes on. Both are totals over the whole run, earlier fits included; what is reached first ends it.
-/// With neither given, fit goes through the data once more.
+/// How long a fit goes on. Both are totals over the whole run, earlier fits included; what is reached first
+/// ends it. With neither given, fit goes through the data once more.
 struct FitOptions {
   std::optional<std::int64_t> epochs = {};
   std::optional<std::int64_t> max_steps = {};
@@ -24,19 +24,20 @@ struct FitOptions {
 /// How a fit went.
 struct FitResult {
   FitStatus status = FitStatus::completed;
-  std::int64_t steps = 0;      ///< Windows in the run so far, skipped ones included.
-  std::int64_t skipped = 0;    ///< Windows of the run in which an update was vetoed or had no weight.
-  double loss = 0.0;           ///< The first update's mean over the last epoch worked on; NaN if nothing had weight.
+  std::int64_t steps = 0;    ///< Windows in the run so far, skipped ones included.
+  std::int64_t skipped = 0;  ///< Windows of the run in which an update was vetoed or had no weight.
+  double loss = 0.0;  ///< The first update's mean over the last epoch worked on; NaN if nothing had weight.
   std::vector<double> losses = {};  ///< The same for each update.
-  std::int64_t epochs = 0;     ///< Epochs finished in the run so far.
-  double seconds = 0.0;        ///< Wall time of this fit.
-  std::string reason = {};     ///< Why a policy stopped the fit; else empty.
+  std::int64_t epochs = 0;          ///< Epochs finished in the run so far.
+  double seconds = 0.0;             ///< Wall time of this fit.
+  std::string reason = {};          ///< Why a policy stopped the fit; else empty.
 };
 
 /// What one call of `Trainer::step` did.
 struct StepResult {
-  bool window_ended = false;  ///< This micro-batch was the window's last: the updates have been made.
-  std::int64_t step = 0;      ///< Windows finished so far.
+  bool window_ended = false;    ///< This micro-batch was the window's last: the updates have been made.
+  std::int64_t step = 0;        ///< Windows finished so far.
+  bool stop_requested = false;  ///< A policy asked for the end.
 };
 
 namespace detail {
@@ -54,28 +55,48 @@ class FitClock {
 /// FitOptions made definite for one range of batches and a run that may be under way.
 class FitPlan {
  public:
-  FitPlan(const FitOptions& options, const Progress& progress, bool repeatable, std::optional<std::int64_t> steps_per_epoch)
-      : max_steps_(options.max_steps), epochs_(options.epochs), steps_per_epoch_(steps_per_epoch) {
+  /// `batches` is how many an epoch has, where that is known.
+  FitPlan(const FitOptions& options, const Progress& progress, bool repeatable,
+          std::optional<std::int64_t> batches, std::int64_t window_length)
+      : max_steps_(options.max_steps),
+        epochs_(options.epochs),
+        batches_(batches),
+        window_length_(window_length) {
     require_positive("epochs", options.epochs);
     require_positive("max_steps", options.max_steps);
     if (!epochs_ && !(repeatable && max_steps_)) epochs_ = progress.epoch + 1;
     if (!repeatable && *epochs_ > progress.epoch + 1)
-      throw UsageError(message("a single-pass range of batches cannot be gone through again, but ", *epochs_ - progress.epoch,
-                               " epochs are still to be done: give fit a range that can begin again, such as a std::vector "
-                               "or a loader, or epochs = ", progress.epoch + 1));
+      throw UsageError(message(
+          "a single-pass range of batches cannot be gone through again, but ", *epochs_ - progress.epoch,
+          " epochs are still to be done: give fit a range that can begin again, such as a std::vector "
+          "or a loader, or epochs = ",
+          progress.epoch + 1));
   }
+
+  /// What `Trainer::step` gives policies to know: nothing.
+  [[nodiscard]] static FitPlan of_unknown_length() { return {}; }
 
   /// Tells the policies, through `progress`, what is known of the length.
   void announce(Progress& progress) const {
-    progress.steps_per_epoch = steps_per_epoch_;
+    progress.steps_per_epoch.reset();
     progress.total_steps = max_steps_;
-    if (epochs_ && steps_per_epoch_) {
-      const std::int64_t by_epochs = *epochs_ * *steps_per_epoch_;
-      progress.total_steps = max_steps_ ? std::min(*max_steps_, by_epochs) : by_epochs;
-    }
+    if (!batches_) return;
+    progress.steps_per_epoch = windows(*batches_);
+    if (!epochs_) return;
+    const std::int64_t epochs_left = std::max<std::int64_t>(0, *epochs_ - progress.epoch);
+    const std::int64_t of_this_epoch = epochs_left > 0 ? windows(progress.batch) : 0;
+    const std::int64_t by_epochs = progress.step + epochs_left * *progress.steps_per_epoch - of_this_epoch;
+    progress.total_steps = max_steps_ ? std::min(*max_steps_, by_epochs) : by_epochs;
   }
 
-  [[nodiscard]] bool ended(const Run& run) const { return run.stop_reason() || at_max_steps(run) || at_epochs(run); }
+  /// True when `progress` stands at the end of an epoch whose length is known.
+  [[nodiscard]] bool at_last_batch(const Progress& progress) const {
+    return batches_ && progress.batch >= *batches_;
+  }
+
+  [[nodiscard]] bool ended(const Run& run) const {
+    return run.stop_reason() || at_max_steps(run) || at_epochs(run);
+  }
 
   [[nodiscard]] FitStatus status(const Run& run) const {
     if (run.stop_reason()) return FitStatus::stopped;
@@ -83,6 +104,10 @@ class FitPlan {
   }
 
  private:
+  FitPlan() = default;
+  [[nodiscard]] std::int64_t windows(std::int64_t batches) const {
+    return (batches + window_length_ - 1) / window_length_;
+  }
   static void require_positive(const char* name, std::optional<std::int64_t> value) {
     if (value && *value < 1) throw UsageError(message("fit's ", name, " must be at least 1, got ", *value));
   }
@@ -91,13 +116,17 @@ class FitPlan {
 
   std::optional<std::int64_t> max_steps_;
   std::optional<std::int64_t> epochs_;
-  std::optional<std::int64_t> steps_per_epoch_;
+  std::optional<std::int64_t> batches_;
+  std::int64_t window_length_ = 1;
 };
 
 /// Reads the losses back from the device.
 inline FitResult fit_result(const Run& run, FitStatus status, const FitClock& clock) {
   const Progress& progress = run.progress();
-  FitResult result{.status = status, .steps = progress.step, .skipped = progress.skipped, .epochs = progress.epoch,
+  FitResult result{.status = status,
+                   .steps = progress.step,
+                   .skipped = progress.skipped,
+                   .epochs = progress.epoch,
                    .reason = run.stop_reason().value_or("")};
   for (const UpdateView& view : run.updates()) result.losses.push_back(view.loss.mean());
   result.loss = result.losses.front();

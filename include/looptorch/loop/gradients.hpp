@@ -13,8 +13,9 @@
 
 namespace looptorch {
 
-/// A factor that all gradients still have to be multiplied by. It is carried along, as a number and a 0-dim device
-/// tensor, so that averaging, unscaling and clipping cost one pass over the gradients, or none in a fused optimizer.
+/// A factor that all gradients still have to be multiplied by. It is carried along, as a number and a 0-dim
+/// device tensor, so that averaging, unscaling and clipping cost one pass over the gradients, or none in a
+/// fused optimizer.
 class GradientScale {
  public:
   void multiply(double factor) { number_ *= factor; }
@@ -40,7 +41,8 @@ class GradientScale {
     *this = GradientScale{};
   }
 
-  /// One over the factor as a 0-dim fp32 tensor on `device`: what LibTorch's fused optimizers divide gradients by.
+  /// One over the factor as a 0-dim fp32 tensor on `device`: what LibTorch's fused optimizers divide
+  /// gradients by.
   [[nodiscard]] at::Tensor reciprocal(at::Device device) const {
     auto options = at::TensorOptions(at::kFloat).device(device);
     if (!tensor_.defined()) return at::scalar_tensor(1.0 / number_, options);

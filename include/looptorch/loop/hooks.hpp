@@ -11,8 +11,8 @@
 // A policy with a nested type `State` takes `State&` as a further last parameter in each of its hooks.
 #pragma once
 
-#include "looptorch/loop/context.hpp"
-#include "looptorch/loop/phase.hpp"
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
 
 #include <concepts>
 #include <type_traits>
@@ -20,7 +20,25 @@
 namespace looptorch::detail {
 
 template <class P>
-concept HasState = requires { typename P::State; } && std::default_initializable<typename P::State>;
+concept HasState = requires {
+  typename P::State;
+}
+&&std::default_initializable<typename P::State>;
+
+struct NamesState {
+  struct State {};
+};
+template <class P>
+struct BothStates : P, NamesState {};
+/// True when P has a member type State, whatever its access and constructors.
+template <class P>
+constexpr bool names_state() {
+  if constexpr (std::is_final_v<P> || !std::is_class_v<P>) return requires {
+      typename P::State;
+    };
+  else
+    return !requires { typename BothStates<P>::State; };
+}
 
 struct NoState {};
 template <class P>
@@ -34,21 +52,22 @@ struct StateOf<P> {
 template <class P>
 using state_t = typename StateOf<P>::type;
 
-/// True when Member is a const member function of P that takes Arg (and State& where P has a State) and returns
-/// something that Returns accepts.
+/// True when Member is a const member function of P that takes Arg (and State& where P has a State) and
+/// returns something that Returns accepts.
 template <class P, class Member, class Arg, template <class> class Returns>
 inline constexpr bool has_signature = false;
 template <class P, class Base, class R, class Arg, template <class> class Returns>
-inline constexpr bool has_signature<P, R (Base::*)(Arg) const, Arg, Returns> = !HasState<P> && Returns<R>::value;
+inline constexpr bool has_signature<P, R (Base::*)(Arg) const, Arg, Returns> =
+    !HasState<P> && Returns<R>::value;
 template <class P, class Base, class R, class Arg, template <class> class Returns>
 inline constexpr bool has_signature<P, R (Base::*)(Arg) const noexcept, Arg, Returns> =
     !HasState<P> && Returns<R>::value;
 template <class P, class Base, class R, class Arg, class State, template <class> class Returns>
 inline constexpr bool has_signature<P, R (Base::*)(Arg, State&) const, Arg, Returns> =
-    std::is_same_v<state_t<P>, State> && Returns<R>::value;
+    std::is_same_v<state_t<P>, State>&& Returns<R>::value;
 template <class P, class Base, class R, class Arg, class State, template <class> class Returns>
 inline constexpr bool has_signature<P, R (Base::*)(Arg, State&) const noexcept, Arg, Returns> =
-    std::is_same_v<state_t<P>, State> && Returns<R>::value;
+    std::is_same_v<state_t<P>, State>&& Returns<R>::value;
 
 template <class R>
 using returns_nothing = std::is_void<R>;
@@ -60,36 +79,38 @@ using returns_tensor = std::is_same<R, at::Tensor>;
 // One struct a hook, since a member's name cannot be a template argument.
 //   named: P or a base of P has a member of that name, whatever its access.
 //   valid: it is public, not overloaded, and of the hook's signature.
-#define LOOPTORCH_DETAIL_HOOK(hook, Arg, Returns)                                                    \
-  struct hook##_hook {                                                                               \
-    struct Names {                                                                                   \
-      int hook;                                                                                      \
-    };                                                                                               \
-    template <class P>                                                                               \
-    struct Both : P, Names {};                                                                       \
-    template <class P>                                                                               \
-    static constexpr bool reachable = requires { &P::hook; };                                        \
-    template <class P>                                                                               \
-    static constexpr bool named() {                                                                  \
-      if constexpr (std::is_final_v<P> || !std::is_class_v<P>)                                       \
-        return reachable<P>;                                                                         \
-      else                                                                                           \
-        return !requires { &Both<P>::hook; };                                                        \
-    }                                                                                                \
-    template <class P>                                                                               \
-    static constexpr bool valid() {                                                                  \
-      if constexpr (reachable<P>)                                                                    \
-        return has_signature<P, decltype(&P::hook), Arg, Returns>;                                   \
-      else                                                                                           \
-        return false;                                                                                \
-    }                                                                                                \
-    template <class P, class... Args>                                                                \
-    static decltype(auto) call(const P& policy, state_t<P>& state, Args&&... args) {                 \
-      if constexpr (HasState<P>)                                                                     \
-        return policy.hook(args..., state);                                                          \
-      else                                                                                           \
-        return policy.hook(args...);                                                                 \
-    }                                                                                                \
+#define LOOPTORCH_DETAIL_HOOK(hook, Arg, Returns)                                    \
+  struct hook##_hook {                                                               \
+    struct Names {                                                                   \
+      int hook;                                                                      \
+    };                                                                               \
+    template <class P>                                                               \
+    struct Both : P, Names {};                                                       \
+    template <class P>                                                               \
+    static constexpr bool reachable = requires {                                     \
+      &P::hook;                                                                      \
+    };                                                                               \
+    template <class P>                                                               \
+    static constexpr bool named() {                                                  \
+      if constexpr (std::is_final_v<P> || !std::is_class_v<P>)                       \
+        return reachable<P>;                                                         \
+      else                                                                           \
+        return !requires { &Both<P>::hook; };                                        \
+    }                                                                                \
+    template <class P>                                                               \
+    static constexpr bool valid() {                                                  \
+      if constexpr (reachable<P>)                                                    \
+        return has_signature<P, decltype(&P::hook), Arg, Returns>;                   \
+      else                                                                           \
+        return false;                                                                \
+    }                                                                                \
+    template <class P, class... Args>                                                \
+    static decltype(auto) call(const P& policy, state_t<P>& state, Args&&... args) { \
+      if constexpr (HasState<P>)                                                     \
+        return policy.hook(args..., state);                                          \
+      else                                                                           \
+        return policy.hook(args...);                                                 \
+    }                                                                                \
   }
 
 LOOPTORCH_DETAIL_HOOK(on_fit_begin, FitContext&, returns_nothing);
@@ -114,8 +135,9 @@ struct HooksOf {
   static constexpr bool any_missed = (near_miss<Hooks, P> || ...);
 };
 template <class P>
-using all_hooks_t = HooksOf<P, on_fit_begin_hook, on_fit_end_hook, on_epoch_begin_hook, on_epoch_end_hook, forward_scope_hook,
-                            scale_loss_hook, before_update_hook, after_update_hook, on_window_end_hook>;
+using all_hooks_t =
+    HooksOf<P, on_fit_begin_hook, on_fit_end_hook, on_epoch_begin_hook, on_epoch_end_hook, forward_scope_hook,
+            scale_loss_hook, before_update_hook, after_update_hook, on_window_end_hook>;
 
 template <class P>
 concept HasHook = all_hooks_t<P>::any;
@@ -123,11 +145,20 @@ template <class P>
 concept HasNearMiss = all_hooks_t<P>::any_missed;
 /// A policy that the Trainer reads rather than calls says so by `static constexpr bool is_policy = true`.
 template <class P>
-concept DeclaredPolicy = requires { requires P::is_policy; };
+concept DeclaredPolicy = requires {
+  requires P::is_policy;
+};
+
+template <class P>
+concept NamesPhase = requires {
+  P::phase;
+};
+template <class P>
+concept HasPhase = std::is_same_v<decltype(P::phase), const Phase>;
 
 template <class P>
 constexpr Phase phase_of() {
-  if constexpr (requires { { P::phase } -> std::convertible_to<Phase>; })
+  if constexpr (HasPhase<P>)
     return P::phase;
   else
     return Phase::observe;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What an objective returns. A loss is a mean over `weight` things (tokens, frames, examples), so that micro-batches
-// of unequal size add up to exactly the gradient of one large batch.
+// What an objective returns. A loss is a mean over `weight` things (tokens, frames, examples), so that
+// micro-batches of unequal size add up to exactly the gradient of one large batch.
 #pragma once
 
-#include "looptorch/error.hpp"
+#include <looptorch/error.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -17,12 +17,12 @@
 
 namespace looptorch {
 
-/// A number, or a 0-dim tensor that is left unread on its device. A CPU tensor is read at once: that costs no wait.
+/// A number, or a 0-dim tensor that is left unread on its device. A CPU tensor is read at once: that costs no
+/// wait.
 class Quantity {
  public:
   template <class Number>
-    requires std::is_arithmetic_v<Number>
-  Quantity(Number number) : number_(static_cast<double>(number)) {}
+  requires std::is_arithmetic_v<Number> Quantity(Number number) : number_(static_cast<double>(number)) {}
 
   /// Throws UsageError unless `tensor` holds exactly one element.
   Quantity(const at::Tensor& tensor) {
@@ -46,7 +46,8 @@ class Quantity {
 
  private:
   static std::string shape_message(const at::Tensor& tensor) {
-    return tensor.defined() ? detail::message("expected a number or a 0-dim tensor, got a tensor of shape ", tensor.sizes())
+    return tensor.defined() ? detail::message("expected a number or a 0-dim tensor, got a tensor of shape ",
+                                              tensor.sizes())
                             : std::string("expected a number or a 0-dim tensor, got an undefined tensor");
   }
   void keep(const at::Tensor& tensor) { tensor_ = tensor.detach().reshape({}); }
@@ -55,31 +56,37 @@ class Quantity {
   at::Tensor tensor_;
 };
 
-/// A named value that an objective reports beside its loss: a mean over the loss's weight, averaged as the loss is.
+/// A named value that an objective reports beside its loss: a mean over the loss's weight, averaged as the
+/// loss is.
 struct Metric {
   std::string name;
   Quantity value;
 };
 using Metrics = std::vector<Metric>;
 
-/// An objective's result. Give `value`, the mean over `weight` things, or `sum` in its place: the sum over `weight`
-/// things, the form for a weight that is on the device and may be zero (a mean over nothing would be NaN).
+/// An objective's result. Give `value`, the mean over `weight` things, or `sum` in its place: the sum over
+/// `weight` things, the form for a weight that is on the device and may be zero (a mean over nothing would be
+/// NaN).
 struct Loss {
-  at::Tensor value = {};   ///< 0-dim; the mean over `weight` things.
-  Quantity weight = 1.0;   ///< How many things; 0 means that nothing is learnt from this micro-batch.
-  Metrics metrics = {};    ///< Reported, never differentiated.
-  at::Tensor sum = {};     ///< 0-dim; `value` times `weight`, given in place of `value`.
+  at::Tensor value = {};  ///< 0-dim; the mean over `weight` things.
+  Quantity weight = 1.0;  ///< How many things; 0 means that nothing is learnt from this micro-batch.
+  Metrics metrics = {};   ///< Reported, never differentiated.
+  at::Tensor sum = {};    ///< 0-dim; `value` times `weight`, given in place of `value`.
 };
 
 namespace detail {
 
 /// What an objective may return.
 template <class T>
-concept LossLike = std::same_as<std::remove_cvref_t<T>, Loss> || std::same_as<std::remove_cvref_t<T>, at::Tensor>;
+concept LossLike =
+    std::same_as<std::remove_cvref_t<T>, Loss> || std::same_as<std::remove_cvref_t<T>, at::Tensor>;
 
-inline const at::Tensor& loss_tensor(const Loss& loss) { return loss.value.defined() ? loss.value : loss.sum; }
+inline const at::Tensor& loss_tensor(const Loss& loss) {
+  return loss.value.defined() ? loss.value : loss.sum;
+}
 
-/// A bare tensor is a loss of weight 1. Throws UsageError for a wrong shape or weight, or for both forms or none.
+/// A bare tensor is a loss of weight 1. Throws UsageError for a wrong shape or weight, or for both forms or
+/// none.
 inline Loss checked_loss(Loss loss) {
   const at::Tensor& tensor = loss_tensor(loss);
   if (loss.value.defined() == loss.sum.defined())

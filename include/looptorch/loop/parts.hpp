@@ -2,9 +2,9 @@
 // Sorts what a user lists in a Trainer into updates and policies.
 #pragma once
 
-#include "looptorch/data/pinned_prefetch_loader.hpp"
-#include "looptorch/loop/policy_stack.hpp"
-#include "looptorch/loop/update.hpp"
+#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/loop/policy_stack.hpp>
+#include <looptorch/loop/update.hpp>
 
 #include <tuple>
 #include <type_traits>
@@ -51,7 +51,8 @@ struct FirstFound {
   using type = void;
 };
 template <class Type, class... Rest>
-struct FirstFound<Type, Rest...> : std::conditional_t<std::is_void_v<Type>, FirstFound<Rest...>, std::type_identity<Type>> {};
+struct FirstFound<Type, Rest...>
+    : std::conditional_t<std::is_void_v<Type>, FirstFound<Rest...>, std::type_identity<Type>> {};
 
 template <class Part>
 struct AsLoader {
@@ -67,7 +68,7 @@ using loader_policy_t = typename FirstFound<typename AsLoader<unwrapped_t<Parts>
 
 /// A handle to a module: a ModuleHolder or a shared pointer.
 template <class Model>
-concept ModelHandle = !is_update<Model> && requires(Model& model) {
+concept ModelHandle = !is_update<Model> && requires(Model & model) {
   model->parameters();
   model->modules();
   static_cast<bool>(model);

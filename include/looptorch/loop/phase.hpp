@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The order of policies within a hook. It is a property of each policy, so that the order in which a user lists
-// policies never matters.
+// The order of policies within a hook. It is a property of each policy, so that the order in which a user
+// lists policies never matters.
 #pragma once
 
 #include <string_view>
 
 namespace looptorch {
 
-/// The stations of a window's end, in order. A policy names its own by `static constexpr Phase phase`; without one it
-/// observes. Policies of one phase run in the order of their type names.
+/// The stations of a window's end, in order. A policy names its own by `static constexpr Phase phase`;
+/// without one it observes. Policies of one phase run in the order of their type names.
 enum class Phase {
   unscale,   ///< gradients become true gradients (loss scaling is undone)
   clip,      ///< gradients are changed or measured

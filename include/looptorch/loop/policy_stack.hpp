@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The policies of one Trainer with their per-run states: sorted, checked and called at compile time. A hook that no
-// policy has compiles to nothing; a call of one that some have is a sequence of direct calls.
+// The policies of one Trainer with their per-run states: sorted, checked and called at compile time. A hook
+// that no policy has compiles to nothing; a call of one that some have is a sequence of direct calls.
 #pragma once
 
-#include "looptorch/loop/hooks.hpp"
-#include "looptorch/loop/rules.hpp"
+#include <looptorch/loop/hooks.hpp>
+#include <looptorch/loop/rules.hpp>
 
 #include <array>
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace looptorch {
 
-/// Lists `policy` only if `flag` is true when fit begins: the run-time switch for what is otherwise a type. A policy
-/// that is switched off runs no hook.
+/// Lists `policy` only if `flag` is true: the run-time switch for what is otherwise a type. A policy that is
+/// switched off runs no hook; conflicts among those that are on are found when fit begins.
 template <class Policy>
 struct When {
   bool flag;
@@ -72,9 +72,8 @@ struct Elide {
 /// Calls `visit(constant)` for 0, 1, ..., N - 1 as compile-time constants.
 template <std::size_t N, class Visit>
 constexpr void for_each_index([[maybe_unused]] Visit&& visit) {
-  [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (visit(std::integral_constant<std::size_t, I>{}), ...);
-  }(std::make_index_sequence<N>{});
+  [&]<std::size_t... I>(std::index_sequence<I...>) { (visit(std::integral_constant<std::size_t, I>{}), ...); }
+  (std::make_index_sequence<N>{});
 }
 
 /// Indices of the policies in the order in which their hooks run: by phase, then by type name.
@@ -82,7 +81,7 @@ template <class... P>
 constexpr std::array<std::size_t, sizeof...(P)> running_order() {
   constexpr std::size_t n = sizeof...(P);
   const std::array<Phase, n> phases{phase_of<P>()...};
-  const std::array<std::string_view, n> names{type_name<P>()...};
+  const std::array<std::string_view, n> names{spelled_type<P>()...};
   std::array<std::size_t, n> order{};
   for (std::size_t i = 0; i < n; ++i) {
     std::size_t at = i;
@@ -135,10 +134,6 @@ class PolicyStack {
     return loss;
   }
 
-  /// True when some listed policy has `Hook`, so that what only the hook needs can be left out.
-  template <class Hook>
-  static constexpr bool has = (Hook::template valid<unwrapped_t<Listed>>() || ...);
-
   template <class P>
   static constexpr bool lists() {
     return index_of<P>() < size();
@@ -156,7 +151,8 @@ class PolicyStack {
       using A = typename std::remove_reference_t<decltype(a)>::Policy;
       using B = typename std::remove_reference_t<decltype(b)>::Policy;
       if (a.enabled() && b.enabled())
-        if (const auto sentence = conflict_sentence<A, B>(); !sentence.empty()) throw PolicyConflict(sentence);
+        if (const auto sentence = conflict_sentence<A, B>(); !sentence.empty())
+          throw PolicyConflict(sentence);
     });
   }
 

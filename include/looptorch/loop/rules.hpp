@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Which policies may stand together. A policy declares what it excludes, with a reason and a remedy, as data; the
-// Trainer turns a breach into a compile-time error, or, where a policy is switched at run time (`When`), into the
-// same sentence at the beginning of fit.
+// Which policies may stand together. A policy declares what it excludes, with a reason and a remedy, as data;
+// the Trainer turns a breach into a compile-time error, or, where a policy is switched at run time (`When`),
+// into the same sentence at the beginning of fit.
 #pragma once
 
-#include "looptorch/error.hpp"
-#include "looptorch/loop/hooks.hpp"
+#include <looptorch/error.hpp>
+#include <looptorch/loop/hooks.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -29,7 +29,8 @@ struct FixedString {
   char characters[N]{};
 };
 
-/// "I cannot stand beside a policy of Other's family, because Reason; Remedy."
+/// "I cannot stand beside Other, because Reason; Remedy." Other is a policy, or a family such as
+/// AccumulateFamily.
 template <class Other, FixedString Reason, FixedString Remedy>
 struct Excludes {
   using other = Other;
@@ -54,7 +55,7 @@ struct FamilyOf {
   using type = P;
 };
 template <class P>
-  requires requires { typename P::family; }
+requires requires { typename P::family; }
 struct FamilyOf<P> {
   using type = typename P::family;
 };
@@ -64,7 +65,9 @@ using family_t = typename FamilyOf<P>::type;
 
 template <class P>
 constexpr bool repeatable() {
-  if constexpr (requires { { P::repeatable } -> std::convertible_to<bool>; })
+  if constexpr (requires {
+                  { P::repeatable } -> std::convertible_to<bool>;
+                })
     return P::repeatable;
   else
     return false;
@@ -80,15 +83,21 @@ struct Match {
 };
 template <class B, class E, class... Rest>
 struct Match<B, ExclusionList<E, Rest...>>
-    : std::conditional_t<std::is_same_v<family_t<typename E::other>, family_t<B>>, std::type_identity<E>,
-                         Match<B, ExclusionList<Rest...>>> {};
+    : std::conditional_t<std::is_same_v<typename E::other, B> ||
+                             std::is_same_v<typename E::other, family_t<B>>,
+                         std::type_identity<E>, Match<B, ExclusionList<Rest...>>> {};
+
+template <class T>
+inline constexpr bool is_exclusion_list = false;
+template <class... E>
+inline constexpr bool is_exclusion_list<ExclusionList<E...>> = true;
 
 template <class A>
 struct ExclusionsOf {
   using type = ExclusionList<>;
 };
 template <class A>
-  requires requires { typename A::excludes; }
+requires is_exclusion_list<typename A::excludes>
 struct ExclusionsOf<A> {
   using type = typename A::excludes;
 };
@@ -116,16 +125,17 @@ template <class A, class B>
 
 namespace detail {
 
-/// What CheckPairs says at compile time; empty where A and B go together.
+/// What CheckConflicts says at compile time; empty where A and B go together.
 template <class A, class B>
 std::string conflict_sentence() {
-  std::string names = std::string(type_name<A>()) + " and " + std::string(type_name<B>());
-  if (same_family<A, B>)
-    return "looptorch: two policies of one family are listed: " + names +
-           ". Keep one of them, or switch them by When{flag, policy}. See docs/errors.md#one-of-a-family";
-  if (const auto exclusion = exclusion_between<A, B>())
-    return "looptorch: " + names + " exclude each other: " + std::string(exclusion->reason) + ". " +
-           std::string(exclusion->remedy) + ". See docs/errors.md#excluded";
+  if constexpr (same_family<A, B>)
+    return message(
+        "looptorch: two policies of one family are listed: ", type_name<A>(), " and ", type_name<B>(),
+        ". Keep one of them, or switch them by When{flag, policy}. See docs/errors.md#one-of-a-family");
+  if constexpr (constexpr auto exclusion = exclusion_between<A, B>(); exclusion)
+    return message("looptorch: ", type_name<A>(), " and ", type_name<B>(),
+                   " exclude each other: ", exclusion->reason, ". ", exclusion->remedy,
+                   ". See docs/errors.md#excluded");
   return {};
 }
 

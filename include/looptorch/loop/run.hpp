@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What policies see of a run: counters, losses, published metrics and the way to end it. No templates, so that a
-// policy is written once for every model.
+// What policies see of a run: counters, losses, published metrics and the way to end it. No templates, so
+// that a policy is written once for every model.
 #pragma once
 
-#include "looptorch/loop/running_mean.hpp"
+#include <looptorch/loop/running_mean.hpp>
 
 #include <torch/optim/optimizer.h>
 
@@ -35,10 +35,14 @@ enum class FitStatus {
 
 [[nodiscard]] constexpr std::string_view to_string(FitStatus status) {
   switch (status) {
-    case FitStatus::completed: return "completed";
-    case FitStatus::max_steps: return "max_steps";
-    case FitStatus::stopped: return "stopped";
-    case FitStatus::failed: return "failed";
+    case FitStatus::completed:
+      return "completed";
+    case FitStatus::max_steps:
+      return "max_steps";
+    case FitStatus::stopped:
+      return "stopped";
+    case FitStatus::failed:
+      return "failed";
   }
   return "unknown";
 }
@@ -48,20 +52,22 @@ struct Progress {
   std::int64_t epoch = 0;    ///< epochs finished; so also the index of the one under way
   std::int64_t step = 0;     ///< windows finished
   std::int64_t skipped = 0;  ///< windows in which an update was vetoed or had no weight
-  std::int64_t batch = 0;    ///< micro-batches of this epoch that belong to finished windows
+  std::int64_t batch = 0;    ///< micro-batches of fit's epoch under way that belong to finished windows
   std::int64_t samples = 0;  ///< samples seen, by the first dimension of each batch's first tensor
   std::optional<std::int64_t> steps_per_epoch = {};  ///< known for sized ranges
-  std::optional<std::int64_t> total_steps = {};      ///< known from `max_steps`, or from `epochs` of a sized range
+  std::optional<std::int64_t> total_steps =
+      {};  ///< known from `max_steps`, or from `epochs` of a sized range
 };
 
 /// One update as policies see it.
 struct UpdateView {
-  std::string name;                     ///< "update", or "update 1", "update 2", ...; `UpdateOptions::name` if given
-  torch::optim::Optimizer* optimizer;   ///< never null
-  std::vector<at::Tensor> parameters;   ///< what the optimizer trains, all groups in order
-  RunningMean loss = {};                ///< of the epoch under way, on the device until read
+  std::string name;  ///< "update", or "update 1", "update 2", ...; `UpdateOptions::name` if given
+  torch::optim::Optimizer* optimizer;               ///< never null
+  std::vector<at::Tensor> parameters;               ///< what the optimizer trains, all groups in order
+  RunningMean loss = {};                            ///< of the epoch under way, on the device until read
   std::map<std::string, RunningMean> metrics = {};  ///< the same for the metrics in its losses
-  std::int64_t applied = 0;             ///< updates that moved the parameters
+  std::int64_t applied = 0;                         ///< windows in which it moved the parameters
+  std::int64_t skipped = 0;  ///< windows in which it was due, and was vetoed or had no weight
 };
 
 /// Named values, published by `Validate` and by anybody's policies, consumed by name.
@@ -81,7 +87,8 @@ class MetricBoard {
 /// The state of a run that every context refers to.
 class Run {
  public:
-  Run(torch::nn::Module& model, std::vector<UpdateView> updates) : model_(&model), updates_(std::move(updates)) {}
+  Run(torch::nn::Module& model, std::vector<UpdateView> updates)
+      : model_(&model), updates_(std::move(updates)) {}
 
   [[nodiscard]] const Progress& progress() const { return progress_; }
   [[nodiscard]] std::vector<UpdateView>& updates() { return updates_; }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A weighted mean that stays on its device until somebody looks. Adding costs one small kernel and never waits.
+// A weighted mean that stays on its device until somebody looks. Adding costs one small kernel and never
+// waits.
 #pragma once
 
-#include "looptorch/loop/loss.hpp"
+#include <looptorch/loop/loss.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -32,16 +33,17 @@ class RunningMean {
     if (weight.is_known() && weight.number() == 0) return;
     at::NoGradGuard no_grad;
     if (weight.is_known())
-      total(value).add_(value, weight.number());
+      total(value).add_(value.reshape({}), weight.number());
     else
-      total(value).add_(value.detach().reshape({}) * weight.tensor());
+      total(value).add_(value.reshape({}) * weight.tensor());
     add_weight(weight);
   }
 
-  /// Adds a 0-dim sum over `weight` things.
+  /// Adds a 0-dim sum over `weight` things. A known weight of 0 adds nothing, NaN or not.
   void add_sum(const at::Tensor& sum, const Quantity& weight) {
+    if (weight.is_known() && weight.number() == 0) return;
     at::NoGradGuard no_grad;
-    total(sum).add_(sum);
+    total(sum).add_(sum.reshape({}));
     add_weight(weight);
   }
 
@@ -51,11 +53,10 @@ class RunningMean {
 
   void add(const Quantity& value, const Quantity& weight) {
     if (!value.is_known()) return add(value.tensor(), weight);
-    if (weight.is_known())
-      known_sum_ += weight.number() == 0 ? 0.0 : value.number() * weight.number();
-    else
-      add_sum(weight.tensor() * value.number(), 0.0);
-    add_weight(weight);
+    if (!weight.is_known()) return add_sum(weight.tensor() * value.number(), weight);
+    if (weight.number() == 0) return;
+    known_sum_ += value.number() * weight.number();
+    known_weight_ += weight.number();
   }
 
   /// Reads sum and weight back: waits for the device.
@@ -72,7 +73,7 @@ class RunningMean {
   static double read(const at::Tensor& tensor) { return tensor.defined() ? tensor.item<double>() : 0.0; }
 
   at::Tensor& total(const at::Tensor& like) {
-    if (!sum_.defined()) sum_ = at::zeros(like.sizes(), like.options().dtype(at::kDouble).requires_grad(false));
+    if (!sum_.defined()) sum_ = at::zeros({}, like.options().dtype(at::kDouble).requires_grad(false));
     return sum_;
   }
 

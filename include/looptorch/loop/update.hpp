@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT
-// An update: an optimizer, by that the parameters it trains, and the objective that they follow. A Trainer has one, or
-// several that share each window, as adversarial players do.
+// An update: an optimizer, by that the parameters it trains, and the objective that they follow. A Trainer
+// has one, or several that share each window, as adversarial players do.
 #pragma once
 
-#include "looptorch/error.hpp"
-#include "looptorch/loop/gradients.hpp"
-#include "looptorch/loop/loss.hpp"
-#include "looptorch/loop/run.hpp"
-
-#include <torch/optim/optimizer.h>
+#include <looptorch/error.hpp>
+#include <looptorch/loop/gradients.hpp>
+#include <looptorch/loop/loss.hpp>
+#include <looptorch/loop/run.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
+#include <torch/optim/optimizer.h>
 
 #include <concepts>
 #include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -31,7 +31,8 @@ concept OptimizerLike = std::derived_from<T, torch::optim::Optimizer>;
 
 /// An optimizer that folds the gradients' pending factor and the overflow flag into its kernel.
 template <class T>
-concept FoldingOptimizer = OptimizerLike<T> && requires(T& optimizer, const GradientScale& scale, const at::Tensor& found) {
+concept FoldingOptimizer = OptimizerLike<T> &&
+    requires(T& optimizer, const GradientScale& scale, const at::Tensor& found) {
   { optimizer.can_fold(scale) } -> std::same_as<bool>;
   optimizer.step(scale, found);
 };
@@ -40,21 +41,24 @@ concept FoldingOptimizer = OptimizerLike<T> && requires(T& optimizer, const Grad
 struct UpdateOptions {
   std::string name = {};   ///< In reports and metrics; "update 1", "update 2", ... by default.
   std::int64_t every = 1;  ///< Takes part in the first of every `every` steps.
-  std::function<bool(const Run&)> when = {};  ///< Asked before each window in which `every` says yes; empty: always.
+  std::function<bool(const Run&)> when =
+      {};  ///< Asked as each window begins in which `every` says yes; empty: always.
 };
 
-/// Pairs an optimizer with an objective. The optimizer is held by reference (it must outlive the Trainer) or by shared
-/// pointer; the objective by value.
+/// Pairs an optimizer with an objective. The optimizer is held by reference (it must outlive the Trainer) or
+/// by shared pointer; the objective by value.
 template <OptimizerLike Optimizer, class Objective>
 struct Update {
-  Update(Optimizer& optimizer, Objective objective, UpdateOptions options = {})
-      : Update(std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &optimizer), std::move(objective), std::move(options)) {}
+  /// Throws UsageError for an `every` below 1.
+  Update(Optimizer& by, Objective loss, UpdateOptions how = {})
+      : Update(std::shared_ptr<Optimizer>(std::shared_ptr<void>(), &by), std::move(loss), std::move(how)) {}
 
-  Update(std::shared_ptr<Optimizer> optimizer, Objective objective, UpdateOptions options = {})
-      : optimizer(std::move(optimizer)), objective(std::move(objective)), options(std::move(options)) {
-    if (!this->optimizer) throw UsageError("an update was given an empty shared pointer in place of an optimizer");
-    if (this->options.every < 1)
-      throw UsageError(detail::message("an update's `every` must be at least 1, got ", this->options.every));
+  /// Throws UsageError for an empty pointer too.
+  Update(std::shared_ptr<Optimizer> by, Objective loss, UpdateOptions how = {})
+      : optimizer(std::move(by)), objective(std::move(loss)), options(std::move(how)) {
+    if (!optimizer) throw UsageError("an update was given an empty shared pointer in place of an optimizer");
+    if (options.every < 1)
+      throw UsageError(detail::message("an update's `every` must be at least 1, got ", options.every));
   }
 
   /// A temporary optimizer would be gone before the first step: name it first, or pass a shared pointer.
@@ -81,21 +85,27 @@ inline constexpr bool is_update = false;
 template <class Optimizer, class Objective>
 inline constexpr bool is_update<Update<Optimizer, Objective>> = true;
 
+/// What an optimizer trains, all groups in order; a parameter that is listed twice, as a tied weight is,
+/// once.
 inline std::vector<at::Tensor> all_parameters(const torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> parameters;
+  std::unordered_set<const void*> seen;
   for (const auto& group : optimizer.param_groups())
-    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+    for (const at::Tensor& parameter : group.params())
+      if (seen.insert(parameter.unsafeGetTensorImpl()).second) parameters.push_back(parameter);
   return parameters;
 }
 
-/// Turns the losses of a window's micro-batches into what has to be differentiated, so that the gradients' sum times
-/// `scale()` is the gradient of the mean over everything in the window.
+/// Turns the losses of a window's micro-batches into what has to be differentiated, so that the gradients'
+/// sum times `scale()` is the gradient of the mean over everything in the window.
 ///
-/// Each mean is differentiated as value x weight / unit, where unit is the run's first weight that is not 0: the
-/// products stay near the size of the values, which fp16 gradients need; the window's end multiplies by unit / total.
+/// Each mean is differentiated as value x weight / unit, where unit is the run's first weight that is not 0:
+/// the products stay near the size of the values, which fp16 gradients need; the window's end multiplies by
+/// unit / total.
 class WindowWeight {
  public:
-  /// What to differentiate; undefined where the micro-batch has no weight and nothing is to be learnt from it.
+  /// What to differentiate; undefined where the micro-batch has no weight and nothing is to be learnt from
+  /// it.
   at::Tensor weigh(const Loss& loss) {
     const bool all_known = loss.weight.is_known() && !unread_unit_.defined();
     return all_known ? weigh_known(loss) : weigh_unread(loss);
@@ -146,7 +156,8 @@ class WindowWeight {
   at::Tensor weigh_unread(const Loss& loss) {
     const at::Tensor weight = as_tensor(loss.weight, loss_tensor(loss).device());
     unread_total_ = unread_total_.defined() ? unread_total_ + weight : weight;
-    if (unit_ == 0) unread_unit_ = unread_unit_.defined() ? at::where(unread_unit_.eq(0), weight, unread_unit_) : weight;
+    if (unit_ == 0)
+      unread_unit_ = unread_unit_.defined() ? at::where(unread_unit_.eq(0), weight, unread_unit_) : weight;
     const at::Tensor unit = nonzero(unread_unit());
     return loss.sum.defined() ? loss.sum / unit : loss.value * (weight / unit);
   }
@@ -157,7 +168,9 @@ class WindowWeight {
     if (!weight.is_known()) return weight.tensor().to(at::kDouble);
     return at::scalar_tensor(weight.number(), at::TensorOptions(at::kDouble).device(device));
   }
-  static at::Tensor nonzero(const at::Tensor& weight) { return at::where(weight.eq(0), at::ones_like(weight), weight); }
+  static at::Tensor nonzero(const at::Tensor& weight) {
+    return at::where(weight.eq(0), at::ones_like(weight), weight);
+  }
 
   double unit_ = 0;         // the run's first weight that is not 0, ...
   at::Tensor unread_unit_;  // ... or its unread form, if an unread weight came first

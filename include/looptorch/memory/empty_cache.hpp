@@ -6,6 +6,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace looptorch {

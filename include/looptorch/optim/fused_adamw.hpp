@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 // AdamW in one kernel a parameter group (at::_fused_adamw_): on a CPU and on CUDA several times faster than
-// torch::optim::AdamW, with torch.optim.AdamW's numbers. Averaging, unscaling and clipping of gradients are folded into
-// the kernel, and so is the decision to skip an overflowed step, without a wait for the device. Memory: two moments a
-// parameter.
+// torch::optim::AdamW, with torch.optim.AdamW's numbers. Averaging, unscaling and clipping of gradients are
+// folded into the kernel, and so is the decision to skip an overflowed step, without a wait for the device.
+// Memory: two moments a parameter.
 #pragma once
 
-#include "looptorch/error.hpp"
-#include "looptorch/loop/gradients.hpp"
-
-#include <torch/optim/optimizer.h>
+#include <looptorch/error.hpp>
+#include <looptorch/loop/gradients.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>
@@ -16,11 +14,13 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/optim/optimizer.h>
 
 #include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -28,11 +28,11 @@ namespace looptorch {
 
 /// Hyper-parameters of AdamW (Loshchilov and Hutter, 2019), with PyTorch's defaults.
 struct FusedAdamWOptions {
-  double lr = 1e-3;                           ///< At least 0.
+  double lr = 1e-3;                            ///< At least 0.
   std::array<double, 2> betas = {0.9, 0.999};  ///< Decay rates of the first and second moment, in [0, 1).
-  double eps = 1e-8;                          ///< Added to the root of the second moment; at least 0.
-  double weight_decay = 1e-2;                 ///< Decoupled: parameters shrink by lr x weight_decay a step.
-  bool amsgrad = false;                       ///< Divide by the largest second moment seen.
+  double eps = 1e-8;                           ///< Added to the root of the second moment; at least 0.
+  double weight_decay = 1e-2;                  ///< Decoupled: parameters shrink by lr x weight_decay a step.
+  bool amsgrad = false;                        ///< Divide by the largest second moment seen.
 };
 
 namespace detail {
@@ -47,11 +47,12 @@ struct FusedAdamWGroupOptions : torch::optim::OptimizerCloneableOptions<FusedAda
 
 inline FusedAdamWOptions checked(const FusedAdamWOptions& options) {
   const auto [beta1, beta2] = options.betas;
-  const bool valid = options.lr >= 0 && options.eps >= 0 && options.weight_decay >= 0 && beta1 >= 0 && beta1 < 1 &&
-                     beta2 >= 0 && beta2 < 1;
+  const bool valid = options.lr >= 0 && options.eps >= 0 && options.weight_decay >= 0 && beta1 >= 0 &&
+                     beta1 < 1 && beta2 >= 0 && beta2 < 1;
   if (!valid)
-    throw UsageError(message("FusedAdamW needs lr, eps and weight_decay of at least 0 and betas in [0, 1); got lr ", options.lr,
-                             ", betas ", beta1, " and ", beta2, ", eps ", options.eps, ", weight_decay ", options.weight_decay));
+    throw UsageError(message(
+        "FusedAdamW needs lr, eps and weight_decay of at least 0 and betas in [0, 1); got lr ", options.lr,
+        ", betas ", beta1, " and ", beta2, ", eps ", options.eps, ", weight_decay ", options.weight_decay));
   return options;
 }
 
@@ -59,18 +60,23 @@ inline FusedAdamWOptions checked(const FusedAdamWOptions& options) {
 
 class FusedAdamW : public torch::optim::Optimizer {
  public:
-  /// Throws UsageError for options out of range.
-  explicit FusedAdamW(std::vector<at::Tensor> parameters, FusedAdamWOptions options = {})
-      : FusedAdamW(std::vector<torch::optim::OptimizerParamGroup>{torch::optim::OptimizerParamGroup(std::move(parameters))},
+  /// Takes a parameter that is listed twice, as a tied weight is, once. Throws UsageError for options out of
+  /// range.
+  explicit FusedAdamW(const std::vector<at::Tensor>& parameters, FusedAdamWOptions options = {})
+      : FusedAdamW(std::vector<torch::optim::OptimizerParamGroup>{torch::optim::OptimizerParamGroup(
+                       distinct(parameters))},
                    options) {}
 
   /// For groups with rates of their own: make each group's options by `FusedAdamW::group`.
-  explicit FusedAdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, FusedAdamWOptions defaults = {})
+  explicit FusedAdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                      FusedAdamWOptions defaults = {})
       : Optimizer(groups, std::make_unique<detail::FusedAdamWGroupOptions>(detail::checked(defaults))) {}
 
   /// A parameter group with options of its own.
-  [[nodiscard]] static torch::optim::OptimizerParamGroup group(std::vector<at::Tensor> parameters, FusedAdamWOptions options) {
-    return {std::move(parameters), std::make_unique<detail::FusedAdamWGroupOptions>(detail::checked(options))};
+  [[nodiscard]] static torch::optim::OptimizerParamGroup group(std::vector<at::Tensor> parameters,
+                                                               FusedAdamWOptions options) {
+    return {std::move(parameters),
+            std::make_unique<detail::FusedAdamWGroupOptions>(detail::checked(options))};
   }
 
   /// Updates each parameter that has a gradient; others, and their moments, stay as they are.
@@ -84,12 +90,13 @@ class FusedAdamW : public torch::optim::Optimizer {
     return loss;
   }
 
-  /// The same for gradients that `scale` still has to multiply; where `found_inf` (0-dim; undefined: no) is not zero
-  /// nothing changes, step counts included. Never waits for the device.
+  /// The same for gradients that `scale` still has to multiply; where `found_inf` (0-dim; undefined: no) is
+  /// not zero nothing changes, step counts included. Never waits for the device.
   void step(const GradientScale& scale, const at::Tensor& found_inf) {
     at::NoGradGuard no_gradients;
     moments_.resize(param_groups().size());
-    for (std::size_t i = 0; i < moments_.size(); ++i) step_group(param_groups()[i], moments_[i], scale, found_inf);
+    for (std::size_t i = 0; i < moments_.size(); ++i)
+      step_group(param_groups()[i], moments_[i], scale, found_inf);
   }
 
   /// True when folding `scale` into the kernel, which divides by an fp32 number, loses no precision.
@@ -103,14 +110,22 @@ class FusedAdamW : public torch::optim::Optimizer {
 
   /// Moments and step counts of one parameter group, each in the order of its parameters.
   struct Moments {
-    std::vector<at::Tensor> first;        ///< Like the parameters; zeros before a parameter's first gradient.
-    std::vector<at::Tensor> second;       ///< Like the parameters.
-    std::vector<at::Tensor> max_second;   ///< Like the parameters with `amsgrad`, else empty.
-    std::vector<at::Tensor> steps;        ///< 0-dim fp32.
+    std::vector<at::Tensor> first;       ///< Like the parameters; zeros before a parameter's first gradient.
+    std::vector<at::Tensor> second;      ///< Like the parameters.
+    std::vector<at::Tensor> max_second;  ///< Like the parameters with `amsgrad`, else empty.
+    std::vector<at::Tensor> steps;       ///< 0-dim fp32.
   };
   [[nodiscard]] const std::vector<Moments>& moments() const { return moments_; }
 
  private:
+  static std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& parameters) {
+    std::vector<at::Tensor> result;
+    std::unordered_set<const void*> seen;
+    for (const at::Tensor& parameter : parameters)
+      if (seen.insert(parameter.unsafeGetTensorImpl()).second) result.push_back(parameter);
+    return result;
+  }
+
   /// The lists that the kernel takes: all of a group, or those of its parameters that have a gradient.
   struct Lists {
     std::vector<at::Tensor> parameters, gradients, first, second, max_second, steps;
@@ -126,32 +141,36 @@ class FusedAdamW : public torch::optim::Optimizer {
     gather(group.params(), moments, options.amsgrad);
     if (lists_.gradients.empty()) return;
     run_kernel(options, scale, found_inf);
-    lists_.clear();
+    lists_.clear();  // so that no gradient outlives the step
   }
 
   void run_kernel(const FusedAdamWOptions& options, const GradientScale& scale, const at::Tensor& found_inf) {
     const at::Device device = lists_.parameters.front().device();
     std::optional<at::Tensor> divisor, found;
     if (!scale.is_one()) divisor = scale.reciprocal(device);
-    if (found_inf.defined()) found = found_inf.to(at::kFloat);
+    if (found_inf.defined()) found = found_inf.ne(0).to(at::TensorOptions(at::kFloat).device(device));
     at::_foreach_add_(lists_.steps, 1);
-    at::_fused_adamw_(lists_.parameters, lists_.gradients, lists_.first, lists_.second, lists_.max_second, lists_.steps,
-                      options.lr, options.betas[0], options.betas[1], options.weight_decay, options.eps, options.amsgrad,
+    at::_fused_adamw_(lists_.parameters, lists_.gradients, lists_.first, lists_.second, lists_.max_second,
+                      lists_.steps, options.lr, options.betas[0], options.betas[1], options.weight_decay,
+                      options.eps, options.amsgrad,
                       /*maximize=*/false, divisor, found);
     if (found) at::_foreach_sub_(lists_.steps, std::vector<at::Tensor>(lists_.steps.size(), *found));
   }
 
   static void grow(Moments& moments, const std::vector<at::Tensor>& parameters, bool amsgrad) {
-    for (std::size_t i = moments.steps.size(); i < parameters.size(); ++i) {
-      moments.first.push_back(at::zeros_like(parameters[i]));
-      moments.second.push_back(at::zeros_like(parameters[i]));
+    const auto grow_zeros = [&](std::vector<at::Tensor>& list) {
+      for (std::size_t i = list.size(); i < parameters.size(); ++i)
+        list.push_back(at::zeros_like(parameters[i]));
+    };
+    grow_zeros(moments.first);
+    grow_zeros(moments.second);
+    if (amsgrad) grow_zeros(moments.max_second);
+    for (std::size_t i = moments.steps.size(); i < parameters.size(); ++i)
       moments.steps.push_back(at::zeros({}, at::TensorOptions(at::kFloat).device(parameters[i].device())));
-    }
-    for (std::size_t i = moments.max_second.size(); amsgrad && i < parameters.size(); ++i)
-      moments.max_second.push_back(at::zeros_like(parameters[i]));
   }
 
   void gather(const std::vector<at::Tensor>& parameters, const Moments& moments, bool amsgrad) {
+    lists_.clear();  // an exception may have left some
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const at::Tensor& gradient = parameters[i].grad();
       if (!gradient.defined()) continue;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Gradient accumulation: one step learns from N micro-batches as if they were one batch N times as large, also where
-// they differ in weight and where the last window of an epoch is shorter. Costs memory for one micro-batch only. N = 1
-// compiles to nothing. Use it when the batch you want does not fit.
+// Gradient accumulation: one step learns from N micro-batches as if they were one batch N times as large,
+// also where they differ in weight and where the last window of an epoch is shorter. Costs memory for one
+// micro-batch only. N = 1 compiles to nothing. Use it when the batch you want does not fit.
 #pragma once
 
-#include "looptorch/error.hpp"
+#include <looptorch/error.hpp>
 
 #include <cstdint>
 #include <limits>
@@ -21,8 +21,10 @@ inline constexpr std::int64_t kAtRunTime = std::numeric_limits<std::int64_t>::mi
 /// N micro-batches a window, N known to the compiler: `Accumulate<16>{}`.
 template <std::int64_t N = detail::kAtRunTime>
 struct Accumulate {
-  static_assert(N >= 1, "looptorch: Accumulate<N> needs N >= 1 micro-batches a window. Use Accumulate<1> for no accumulation. "
-                        "See docs/errors.md#accumulate");
+  static_assert(
+      N >= 1,
+      "looptorch: Accumulate<N> needs N >= 1 micro-batches a window. Use Accumulate<1> for no accumulation. "
+      "See docs/errors.md#accumulate");
   using family = AccumulateFamily;
   static constexpr bool is_policy = true;
   static constexpr std::int64_t micro_batches() { return N; }
@@ -32,7 +34,8 @@ struct Accumulate {
 template <>
 struct Accumulate<detail::kAtRunTime> {
   explicit Accumulate(std::int64_t n) : n_(n) {
-    if (n < 1) throw UsageError(detail::message("Accumulate<>{n} needs at least 1 micro-batch a window, got ", n));
+    if (n < 1)
+      throw UsageError(detail::message("Accumulate<>{n} needs at least 1 micro-batch a window, got ", n));
   }
   using family = AccumulateFamily;
   static constexpr bool is_policy = true;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Mixed precision: matrix products and convolutions of the forward pass and the loss run in a 16-bit type, what needs
-// range or precision stays in fp32; parameters and their gradients stay in fp32 too. Halves activation memory and is
-// faster where the hardware has 16-bit units. Use bf16 on GPUs from Ampere on and on CPUs with AMX or AVX512-BF16.
+// Mixed precision: matrix products and convolutions of the forward pass and the loss run in a 16-bit type,
+// what needs range or precision stays in fp32; parameters and their gradients stay in fp32 too. Halves
+// activation memory and is faster where the hardware has 16-bit units. Use bf16 on GPUs from Ampere on and on
+// CPUs with AMX or AVX512-BF16.
 #pragma once
 
-#include "looptorch/loop/context.hpp"
+#include <looptorch/loop/context.hpp>
 
 #include <ATen/autocast_mode.h>
 
@@ -26,7 +27,8 @@ namespace detail {
 class AutocastScope {
  public:
   AutocastScope(at::DeviceType device, at::ScalarType type)
-      : device_(device), was_enabled_(at::autocast::is_autocast_enabled(device)),
+      : device_(device),
+        was_enabled_(at::autocast::is_autocast_enabled(device)),
         previous_(at::autocast::get_autocast_dtype(device)) {
     at::autocast::set_autocast_enabled(device_, true);
     at::autocast::set_autocast_dtype(device_, type);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Empties the caching allocator every K steps, between windows only. It helps when inputs of ever new sizes fragment
-// the cache, or when another process needs the memory; it costs a wait for the device and fresh allocations after it.
-// PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the better remedy for fragmentation alone.
+// Empties the caching allocator every K steps, between windows only. It helps when inputs of ever new sizes
+// fragment the cache, or when another process needs the memory; it costs a wait for the device and fresh
+// allocations after it. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the better remedy for
+// fragmentation alone.
 #pragma once
 
-#include "looptorch/error.hpp"
-#include "looptorch/loop/context.hpp"
-#include "looptorch/memory/empty_cache.hpp"
+#include <looptorch/error.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/memory/empty_cache.hpp>
 
 #include <cstdint>
 #include <limits>
@@ -34,8 +35,10 @@ struct CacheFlushState {
 /// Empties the cache after every K-th step. Training is bit-identical with and without it.
 template <std::int64_t K = detail::kPeriodAtRunTime>
 struct CacheFlushEvery {
-  static_assert(K >= 1, "looptorch: CacheFlushEvery<K> needs K >= 1 steps between flushes. Leave the policy out for none. "
-                        "See docs/errors.md#cache-flush-every");
+  static_assert(
+      K >= 1,
+      "looptorch: CacheFlushEvery<K> needs K >= 1 steps between flushes. Leave the policy out for none. "
+      "See docs/errors.md#cache-flush-every");
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;
 
@@ -46,7 +49,9 @@ struct CacheFlushEvery {
 template <>
 struct CacheFlushEvery<detail::kPeriodAtRunTime> {
   explicit CacheFlushEvery(std::int64_t steps) : steps_(steps) {
-    if (steps < 1) throw UsageError(detail::message("CacheFlushEvery<>{k} needs at least 1 step between flushes, got ", steps));
+    if (steps < 1)
+      throw UsageError(
+          detail::message("CacheFlushEvery<>{k} needs at least 1 step between flushes, got ", steps));
   }
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;

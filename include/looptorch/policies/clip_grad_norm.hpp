@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Clips the total norm of each update's gradients, as torch.nn.utils.clip_grad_norm_ does, but on the device: nothing
-// waits, and a fused optimizer folds the factor in. Costs one norm over the gradients. Use it when single batches throw
-// training off, as with recurrent and attention models.
+// Clips the total norm of each update's gradients, as torch.nn.utils.clip_grad_norm_ does, but on the device:
+// nothing waits, and a fused optimizer folds the factor in. Costs one norm over the gradients. Use it when
+// single batches throw training off, as with recurrent and attention models.
 #pragma once
 
-#include "looptorch/error.hpp"
-#include "looptorch/loop/context.hpp"
-#include "looptorch/loop/phase.hpp"
+#include <looptorch/error.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_norm.h>
@@ -17,20 +17,23 @@
 
 namespace looptorch {
 
-/// Scales gradients so that the 2-norm of all of them together is at most `max_norm`. Each update is clipped by its own.
+/// Scales gradients so that the 2-norm of all of them together is at most `max_norm`. Each update is clipped
+/// by its own.
 struct ClipGradNorm {
   double max_norm;  ///< Above 0; infinity only measures.
 
   static constexpr Phase phase = Phase::clip;
 
   struct State {
-    /// 0-dim, on the device: the norm before clipping of the update that ran last; undefined before the first.
+    /// 0-dim, on the device: the norm before clipping of the update that ran last; undefined before the
+    /// first.
     at::Tensor norm;
   };
 
   /// Throws UsageError unless `max_norm` is above 0.
   void on_fit_begin(FitContext&, State&) const {
-    if (!(max_norm > 0)) throw UsageError(detail::message("ClipGradNorm needs a max_norm above 0, got ", max_norm));
+    if (!(max_norm > 0))
+      throw UsageError(detail::message("ClipGradNorm needs a max_norm above 0, got ", max_norm));
   }
 
   void before_update(UpdateContext& update, State& state) const {

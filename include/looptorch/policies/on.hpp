@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // A hook in place, for what is too small for a policy of its own:
-//   On{kClip, [](UpdateContext& update) { ... }}       before an update (kUnscale, kClip, kUpdate) or after it
+//   On{kClip, [](UpdateContext& update) { ... }}       before an update (kUnscale, kClip, kUpdate) or after
+//   it
 //                                                       (kSchedule, kAverage, kObserve)
-//   On{kObserve, [](WindowContext& window) { ... }}    at the end of a window; EpochContext&: at the end of an epoch
+//   On{kObserve, [](WindowContext& window) { ... }}    at the end of a window; EpochContext&: at the end of
+//   an epoch
 // The callable's argument says which hook it is; the phase says when among other policies it runs.
 #pragma once
 
-#include "looptorch/loop/context.hpp"
-#include "looptorch/loop/phase.hpp"
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
 
 #include <type_traits>
 #include <utility>
@@ -60,7 +62,8 @@ struct OnBase<OnHook::epoch_end, F> {
 template <Phase At, class F>
 struct On : detail::OnBase<detail::on_hook<At, F>(), F> {
   static_assert(detail::on_hook<At, F>() != detail::OnHook::none,
-                "looptorch: On needs a callable that takes one of UpdateContext&, WindowContext& and EpochContext&, and only "
+                "looptorch: On needs a callable that takes one of UpdateContext&, WindowContext& and "
+                "EpochContext&, and only "
                 "one. Spell the parameter's type. See docs/errors.md#on");
   On(PhaseConstant<At>, F callable) : detail::OnBase<detail::on_hook<At, F>(), F>{std::move(callable)} {}
   static constexpr Phase phase = At;

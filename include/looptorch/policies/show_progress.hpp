@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT
-// Shows epoch, step, loss, learning rate, samples per second and the time left: one live line on a terminal, plain lines
-// in a pipe or a file, and a line for each epoch with the metrics that were published. Looks at the loss, and so waits
-// for the device, only when it writes.
+// Shows epoch, step, loss, learning rate, samples per second and the time left: one live line on a terminal,
+// plain lines in a pipe or a file, and a line for each epoch with the metrics that were published. Looks at
+// the loss, and so waits for the device, only when it writes.
 #pragma once
 
-#include "looptorch/loop/context.hpp"
-#include "looptorch/report/terminal.hpp"
+#include <looptorch/loop/context.hpp>
+#include <looptorch/report/terminal.hpp>
+
+#include <c10/util/Exception.h>
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace looptorch {
@@ -39,7 +42,9 @@ struct ShowProgress {
     state.begin_samples = fit.run.progress().samples;
   }
 
-  void on_epoch_begin(EpochContext& epoch, State& state) const { state.before.assign(epoch.run.updates().size(), {}); }
+  void on_epoch_begin(EpochContext& epoch, State& state) const {
+    state.before.assign(epoch.run.updates().size(), {});
+  }
 
   void on_window_end(WindowContext& window, State& state) const {
     const auto now = State::Clock::now();
@@ -56,7 +61,10 @@ struct ShowProgress {
     std::fflush(out);
   }
 
-  void on_fit_end(FitContext&, State& state) const { close_live_line(state); }
+  void on_fit_end(FitContext&, State& state) const {
+    if (std::exchange(state.live_line_open, false)) std::fputc('\n', out);
+    std::fflush(out);
+  }
 
  private:
   void write(State& state, const std::string& text) const {
@@ -76,11 +84,11 @@ struct ShowProgress {
 
   static std::string line(const Run& run, State& state) {
     const Progress& progress = run.progress();
-    std::string text = "epoch " + std::to_string(progress.epoch + 1) + "  step " + std::to_string(progress.step);
+    std::string text =
+        "epoch " + std::to_string(progress.epoch + 1) + "  step " + std::to_string(progress.step);
     if (progress.total_steps) text += "/" + std::to_string(*progress.total_steps);
     for (std::size_t i = 0; i < run.updates().size(); ++i) text += "  " + loss_since(run, i, state);
-    text += "  lr " + detail::number_text(learning_rate(run), 3);
-    return text + speed(progress, state);
+    return text + learning_rate(run) + speed(progress, state);
   }
 
   /// The mean loss of update i since the last line.
@@ -96,8 +104,14 @@ struct ShowProgress {
     return run.updates().size() == 1 ? "loss " : run.updates()[i].name + " ";
   }
 
-  static double learning_rate(const Run& run) {
-    return run.updates().front().optimizer->param_groups().front().options().get_lr();
+  /// Empty for an optimizer whose options do not tell their rate.
+  static std::string learning_rate(const Run& run) {
+    try {
+      return "  lr " + detail::number_text(
+                           run.updates().front().optimizer->param_groups().front().options().get_lr(), 3);
+    } catch (const c10::Error&) {
+      return {};
+    }
   }
 
   static std::string speed(const Progress& progress, const State& state) {
@@ -106,17 +120,21 @@ struct ShowProgress {
     const double rate = static_cast<double>(progress.samples - state.begin_samples) / seconds;
     std::string text = "  " + detail::number_text(rate, 3) + " samples/s";
     if (progress.total_steps)
-      text += "  ETA " + detail::clock_text(seconds / steps * static_cast<double>(*progress.total_steps - progress.step));
+      text += "  ETA " + detail::clock_text(seconds / steps *
+                                            static_cast<double>(*progress.total_steps - progress.step));
     return text;
   }
 
   static std::string epoch_line(const Run& run) {
-    std::string text = "epoch " + std::to_string(run.progress().epoch) + " done  step " + std::to_string(run.progress().step);
+    std::string text = "epoch " + std::to_string(run.progress().epoch) + " done  step " +
+                       std::to_string(run.progress().step);
     for (std::size_t i = 0; i < run.updates().size(); ++i) {
       text += "  " + loss_label(run, i) + detail::number_text(run.updates()[i].loss.mean());
-      for (const auto& [name, mean] : run.updates()[i].metrics) text += "  " + name + " " + detail::number_text(mean.mean());
+      for (const auto& [name, mean] : run.updates()[i].metrics)
+        text += "  " + name + " " + detail::number_text(mean.mean());
     }
-    for (const auto& [name, value] : run.metrics().values()) text += "  " + name + " " + detail::number_text(value);
+    for (const auto& [name, value] : run.metrics().values())
+      text += "  " + name + " " + detail::number_text(value);
     if (run.progress().skipped > 0) text += "  skipped " + std::to_string(run.progress().skipped);
     return text;
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// One line of a terminal that is written again and again, or whole lines where the output is a file or a pipe.
+// One line of a terminal that is written again and again, or whole lines where the output is a file or a
+// pipe.
 #pragma once
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -36,7 +36,8 @@ inline std::string clock_text(double seconds) {
     std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", static_cast<long long>(total / 3600),
                   static_cast<long long>(total / 60 % 60), static_cast<long long>(total % 60));
   else
-    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(total / 60), static_cast<long long>(total % 60));
+    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(total / 60),
+                  static_cast<long long>(total % 60));
   return text;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "looptorch/audio/decode.hpp"
-
 #include "support/precompiled.hpp"
+
+#include <looptorch/audio/decode.hpp>
 
 #include "support/temporary_folder.hpp"
 

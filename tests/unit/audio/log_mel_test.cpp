@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The reference values and the formulas of the signals: tests/parity/log_mel.py.
-#include "looptorch/audio/log_mel.hpp"
-
 #include "support/precompiled.hpp"
 
-#include "looptorch/state/safetensors.hpp"
+#include <looptorch/audio/log_mel.hpp>
+#include <looptorch/state/safetensors.hpp>
 
 #include <cmath>
 #include <numbers>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include "looptorch/data/batch.hpp"
+#include <looptorch/data/batch.hpp>
 
 namespace lt = looptorch;
 
@@ -55,13 +55,23 @@ struct HoldsClosed {
   Closed closed;
 };
 
-static_assert(lt::BatchLike<Batch> && lt::BatchLike<at::Tensor> && lt::BatchLike<Custom> && lt::BatchLike<Wide16>);
-static_assert(lt::BatchLike<std::pair<at::Tensor, at::Tensor>> && lt::BatchLike<int> && lt::BatchLike<std::vector<Batch>>);
+static_assert(lt::BatchLike<Batch> && lt::BatchLike<at::Tensor> && lt::BatchLike<Custom> &&
+              lt::BatchLike<Wide16>);
+static_assert(lt::BatchLike<std::pair<at::Tensor, at::Tensor>> && lt::BatchLike<int> &&
+              lt::BatchLike<std::vector<Batch>>);
 static_assert(!lt::BatchLike<Closed> && !lt::BatchLike<Wide17> && !lt::BatchLike<HoldsClosed>);
 
 Batch example() {
-  return {at::zeros({4, 3}), at::zeros({4}), {at::zeros({1}), at::zeros({2})}, "n",        {"a", "b"},
-          at::zeros({5}),    {at::zeros({6}), 2.0}, 9, {at::zeros({8}), 1}, {{"x", at::zeros({9})}}};
+  return {at::zeros({4, 3}),
+          at::zeros({4}),
+          {at::zeros({1}), at::zeros({2})},
+          "n",
+          {"a", "b"},
+          at::zeros({5}),
+          {at::zeros({6}), 2.0},
+          9,
+          {at::zeros({8}), 1},
+          {{"x", at::zeros({9})}}};
 }
 
 }  // namespace

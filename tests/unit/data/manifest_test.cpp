@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "looptorch/data/manifest.hpp"
-
 #include "support/precompiled.hpp"
+
+#include <looptorch/data/manifest.hpp>
 
 #include "support/temporary_folder.hpp"
 

@@ -3,7 +3,7 @@
 //   g++ -std=c++20 -g -O1 -fsanitize=thread -I include -I tests -o ordered_prefetch_tsan
 //       tests/unit/data/ordered_prefetch_test.cpp tests/support/main.cpp        (Catch2 3: and -lCatch2Main
 //       -lCatch2)
-#include "looptorch/data/detail/ordered_prefetch.hpp"
+#include <looptorch/data/detail/ordered_prefetch.hpp>
 
 #include "support/catch.hpp"
 #include "support/watchdog.hpp"

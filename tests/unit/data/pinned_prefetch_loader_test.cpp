@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "looptorch/data/pinned_prefetch_loader.hpp"
-
 #include "support/precompiled.hpp"
+
+#include <looptorch/data/pinned_prefetch_loader.hpp>
 
 #include "support/watchdog.hpp"
 

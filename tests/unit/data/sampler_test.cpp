@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "looptorch/data/sampler.hpp"
-
 #include "support/precompiled.hpp"
+
+#include <looptorch/data/sampler.hpp>
 
 #include <algorithm>
 #include <map>

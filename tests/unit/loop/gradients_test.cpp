@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include "looptorch/loop/gradients.hpp"
+#include <looptorch/loop/gradients.hpp>
 
 namespace lt = looptorch;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include "looptorch/loop/running_mean.hpp"
+#include <looptorch/loop/running_mean.hpp>
 
 namespace lt = looptorch;
 

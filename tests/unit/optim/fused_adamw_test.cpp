@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // FusedAdamW against torch.optim.AdamW, recorded by tests/parity/training.py.
 #include "support/precompiled.hpp"
-#include "support/reference.hpp"
 
-#include "looptorch/optim/fused_adamw.hpp"
+#include <looptorch/optim/fused_adamw.hpp>
+
+#include "support/reference.hpp"
 
 namespace lt = looptorch;
 
@@ -21,7 +22,9 @@ void set_gradients(std::vector<at::Tensor>& parameters, int64_t step, double fac
     const bool none = i == 1 && step >= 3 && step <= 5;
     const double phase = 0.3 * static_cast<double>(step) + static_cast<double>(i);
     parameters[i].mutable_grad() =
-        none ? at::Tensor() : reference::wave(reference::shapes()[i], phase, parameters[i].scalar_type()) * (factor * static_cast<double>(1 + step));
+        none ? at::Tensor()
+             : reference::wave(reference::shapes()[i], phase, parameters[i].scalar_type()) *
+                   (factor * static_cast<double>(1 + step));
   }
 }
 
@@ -33,7 +36,8 @@ at::Tensor flat(const std::vector<at::Tensor>& tensors) {
 
 at::Tensor flat_moments(const lt::FusedAdamW::Moments& moments) {
   std::vector<at::Tensor> parts;
-  for (std::size_t i = 0; i < moments.first.size(); ++i) parts.insert(parts.end(), {moments.first[i], moments.second[i]});
+  for (std::size_t i = 0; i < moments.first.size(); ++i)
+    parts.insert(parts.end(), {moments.first[i], moments.second[i]});
   return flat(parts);
 }
 
@@ -47,7 +51,8 @@ void compare(const std::string& name, at::ScalarType type, lt::FusedAdamWOptions
     INFO(name << " step " << step);
     CHECK(reference::difference(flat(params), recorded.at("adamw." + name + ".history")[step]) < tolerance);
   }
-  CHECK(reference::difference(flat_moments(optimizer.moments()[0]), recorded.at("adamw." + name + ".moments")) < tolerance * 100);
+  CHECK(reference::difference(flat_moments(optimizer.moments()[0]),
+                              recorded.at("adamw." + name + ".moments")) < tolerance * 100);
   CHECK(optimizer.moments()[0].steps[1].item<double>() == 9);
 }
 
@@ -56,7 +61,8 @@ void compare(const std::string& name, at::ScalarType type, lt::FusedAdamWOptions
 TEST_CASE("FusedAdamW has PyTorch's numbers, with a parameter that has no gradient for a while") {
   compare("default64", torch::kDouble, {}, 1e-14);
   compare("default32", torch::kFloat, {}, 1e-6);
-  compare("other64", torch::kDouble, {.lr = 3e-2, .betas = {0.8, 0.95}, .eps = 1e-6, .weight_decay = 0.3}, 1e-13);
+  compare("other64", torch::kDouble, {.lr = 3e-2, .betas = {0.8, 0.95}, .eps = 1e-6, .weight_decay = 0.3},
+          1e-13);
   compare("amsgrad64", torch::kDouble, {.lr = 1e-2, .amsgrad = true}, 1e-13);
   compare("nodecay32", torch::kFloat, {.lr = 1e-2, .weight_decay = 0.0}, 1e-6);
 }

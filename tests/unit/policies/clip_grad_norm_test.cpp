@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // ClipGradNorm against torch.nn.utils.clip_grad_norm_, recorded by tests/parity/training.py.
 #include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
 #include "support/reference.hpp"
 #include "support/toy.hpp"
-
-#include "looptorch/trainer.hpp"
 
 namespace lt = looptorch;
 
@@ -13,7 +14,8 @@ namespace {
 struct WavesImpl : torch::nn::Module {
   WavesImpl() {
     for (std::size_t i = 0; i < reference::shapes().size(); ++i)
-      register_parameter("p" + std::to_string(i), reference::wave(reference::shapes()[i], static_cast<double>(i)));
+      register_parameter("p" + std::to_string(i),
+                         reference::wave(reference::shapes()[i], static_cast<double>(i)));
   }
 };
 TORCH_MODULE(Waves);
@@ -36,13 +38,16 @@ TEST_CASE("norm and clipped gradients are PyTorch's") {
     Waves waves;
     torch::optim::SGD sgd(waves->parameters(), 1.0);
     std::vector<at::Tensor> seen;
-    lt::Trainer trainer(waves, sgd, doubled, lt::ClipGradNorm{limits[i]}, lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
-      for (const auto& gradient : update.gradients()) seen.push_back(gradient.clone().flatten());
-    }});
+    lt::Trainer trainer(waves, sgd, doubled, lt::ClipGradNorm{limits[i]},
+                        lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+                                 for (const auto& gradient : update.gradients())
+                                   seen.push_back(gradient.clone().flatten());
+                               }});
     trainer.fit(std::vector<int>{0});
     const auto row = static_cast<int64_t>(i);
     CHECK(reference::difference(torch::cat(seen), recorded.at("clip.gradients")[row]) < 1e-14);
-    CHECK(reference::difference(trainer.policy<lt::ClipGradNorm>().norm, recorded.at("clip.norms")[row]) < 1e-14);
+    CHECK(reference::difference(trainer.policy<lt::ClipGradNorm>().norm, recorded.at("clip.norms")[row]) <
+          1e-14);
   }
 }
 

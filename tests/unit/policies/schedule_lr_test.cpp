@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // ScheduleLr against transformers' schedules, recorded by tests/parity/training.py.
 #include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
 #include "support/reference.hpp"
 #include "support/toy.hpp"
-
-#include "looptorch/trainer.hpp"
 
 namespace lt = looptorch;
 
@@ -15,16 +16,18 @@ std::vector<double> rates(lt::ScheduleLr schedule, lt::FitOptions options, int64
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.5);
   std::vector<double> seen;
-  lt::Trainer trainer(net, sgd, toy::objective, schedule, lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
-    seen.push_back(update.optimizer().param_groups()[0].options().get_lr());
-  }});
+  lt::Trainer trainer(net, sgd, toy::objective, schedule,
+                      lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+                               seen.push_back(update.optimizer().param_groups()[0].options().get_lr());
+                             }});
   trainer.fit(toy::batches(batches), options);
   return seen;
 }
 
 void compare(const std::vector<double>& seen, const std::string& name) {
   const auto recorded = reference::tensors("training").at("schedule." + name);
-  for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == Approx(recorded[static_cast<int64_t>(i)].item<double>()).margin(1e-14));
+  for (std::size_t i = 0; i < seen.size(); ++i)
+    CHECK(seen[i] == Approx(recorded[static_cast<int64_t>(i)].item<double>()).margin(1e-14));
 }
 
 }  // namespace
@@ -59,9 +62,11 @@ TEST_CASE("a second fit keeps the full rate that the first began with") {
 
 TEST_CASE("every group of every update follows, as a share of its own rate") {
   auto net = toy::net();
-  lt::FusedAdamW adam({lt::FusedAdamW::group(net->first->parameters(), {.lr = 1.0}), lt::FusedAdamW::group(net->second->parameters(), {.lr = 0.1})});
+  lt::FusedAdamW adam({lt::FusedAdamW::group(net->first->parameters(), {.lr = 1.0}),
+                       lt::FusedAdamW::group(net->second->parameters(), {.lr = 0.1})});
   torch::optim::SGD sgd(net->first->parameters(), 0.5);
-  lt::Trainer trainer(net, lt::Update{adam, toy::objective}, lt::Update{sgd, toy::objective}, lt::ScheduleLr{.final_ratio = 0.5});
+  lt::Trainer trainer(net, lt::Update{adam, toy::objective}, lt::Update{sgd, toy::objective},
+                      lt::ScheduleLr{.final_ratio = 0.5});
   trainer.fit(toy::batches(4));
   CHECK(adam.param_groups()[0].options().get_lr() == Approx(0.5));
   CHECK(adam.param_groups()[1].options().get_lr() == Approx(0.05));
@@ -71,9 +76,10 @@ TEST_CASE("every group of every update follows, as a share of its own rate") {
 TEST_CASE("a skipped window does not move the schedule") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.5);
-  lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{.total_steps = 10}, lt::On{lt::kClip, [](lt::UpdateContext& update) {
-    if (update.run.progress().step == 1) update.veto();
-  }});
+  lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{.total_steps = 10},
+                      lt::On{lt::kClip, [](lt::UpdateContext& update) {
+                               if (update.run.progress().step == 1) update.veto();
+                             }});
   const auto result = trainer.fit(toy::batches(4));
   CHECK(result.skipped == 1);
   CHECK(sgd.param_groups()[0].options().get_lr() == Approx(0.5 * 0.7));

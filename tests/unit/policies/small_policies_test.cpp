@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Autocast, CacheFlushEvery, When, On and ShowProgress.
 #include "support/precompiled.hpp"
-#include "support/toy.hpp"
 
-#include "looptorch/trainer.hpp"
+#include <looptorch/trainer.hpp>
+
+#include "support/toy.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -44,10 +45,12 @@ TEST_CASE("Autocast<bf16> covers forward and loss, in evaluate too, and nothing 
     CHECK(net->first(x).scalar_type() == torch::kBFloat16);
     return net(x).pow(2).mean();
   };
-  lt::Trainer trainer(net, sgd, objective, lt::Autocast<lt::bf16>{}, lt::On{lt::kClip, [](lt::UpdateContext& update) {
-    CHECK_FALSE(autocast_is_on());
-    for (const auto& gradient : update.gradients()) CHECK(gradient.scalar_type() == torch::kFloat);
-  }});
+  lt::Trainer trainer(net, sgd, objective, lt::Autocast<lt::bf16>{},
+                      lt::On{lt::kClip, [](lt::UpdateContext& update) {
+                               CHECK_FALSE(autocast_is_on());
+                               for (const auto& gradient : update.gradients())
+                                 CHECK(gradient.scalar_type() == torch::kFloat);
+                             }});
   trainer.fit(std::vector{features()});
   trainer.evaluate(std::vector{features()});
   CHECK_FALSE(autocast_is_on());
@@ -78,7 +81,9 @@ TEST_CASE("Autocast gives the loop by hand under autocast, bit for bit") {
 TEST_CASE("Autocast restores what it met when the objective throws") {
   auto net = float_net();
   torch::optim::SGD sgd(net->parameters(), 0.1);
-  lt::Trainer trainer(net, sgd, [](toy::Net&, const at::Tensor&) -> at::Tensor { throw std::runtime_error("x"); }, lt::Autocast<lt::bf16>{});
+  lt::Trainer trainer(
+      net, sgd, [](toy::Net&, const at::Tensor&) -> at::Tensor { throw std::runtime_error("x"); },
+      lt::Autocast<lt::bf16>{});
   CHECK_THROWS_WITH(trainer.fit(std::vector{features()}), "x");
   CHECK_FALSE(autocast_is_on());
   at::autocast::set_autocast_enabled(at::kCPU, true);
@@ -92,10 +97,14 @@ TEST_CASE("When switches a policy at run time, bf16 here") {
     auto net = float_net();
     torch::optim::SGD sgd(net->parameters(), 0.1);
     bool seen = false;
-    lt::Trainer trainer(net, sgd, [&](toy::Net& net, const at::Tensor& x) {
-      seen = autocast_is_on();
-      return net(x).pow(2).mean();
-    }, lt::When{on, lt::Autocast<lt::bf16>{}}, lt::When{!on, lt::ClipGradNorm{1.0}}, lt::When{on, lt::Accumulate<2>{}});
+    lt::Trainer trainer(
+        net, sgd,
+        [&](toy::Net& net, const at::Tensor& x) {
+          seen = autocast_is_on();
+          return net(x).pow(2).mean();
+        },
+        lt::When{on, lt::Autocast<lt::bf16>{}}, lt::When{!on, lt::ClipGradNorm{1.0}},
+        lt::When{on, lt::Accumulate<2>{}});
     CHECK(trainer.fit(std::vector{features(), features()}).steps == (on ? 1 : 2));
     CHECK(seen == on);
     CHECK(trainer.policy<lt::ClipGradNorm>().norm.defined() == !on);
@@ -106,7 +115,8 @@ TEST_CASE("variants of one family may be switched, but not both be on") {
   const auto run = [](bool first, bool second) {
     auto net = toy::net();
     torch::optim::SGD sgd(net->parameters(), 0.1);
-    lt::Trainer trainer(net, sgd, toy::objective, lt::When{first, lt::Accumulate<2>{}}, lt::When{second, lt::Accumulate<3>{}});
+    lt::Trainer trainer(net, sgd, toy::objective, lt::When{first, lt::Accumulate<2>{}},
+                        lt::When{second, lt::Accumulate<3>{}});
     return trainer.fit(toy::batches(6)).steps;
   };
   CHECK(run(true, false) == 3);
@@ -114,7 +124,8 @@ TEST_CASE("variants of one family may be switched, but not both be on") {
   CHECK(run(false, false) == 6);
   CHECK_THROWS_AS(run(true, true), lt::PolicyConflict);
   CHECK_THROWS_WITH(run(true, true), Catch::Contains("Accumulate<2>") && Catch::Contains("Accumulate<3>") &&
-                                         Catch::Contains("two policies of one family") && Catch::Contains("docs/errors.md#one-of-a-family"));
+                                         Catch::Contains("two policies of one family") &&
+                                         Catch::Contains("docs/errors.md#one-of-a-family"));
 }
 
 TEST_CASE("CacheFlushEvery flushes between windows, after every K-th step, and changes no bit") {
@@ -134,14 +145,19 @@ TEST_CASE("CacheFlushEvery flushes between windows, after every K-th step, and c
   CHECK_THROWS_WITH(lt::Accumulate<>{-2}, Catch::Contains("got -2"));
 }
 
-TEST_CASE("On runs before or after the update by its phase, at a window's or an epoch's end by its argument") {
+TEST_CASE(
+    "On runs before or after the update by its phase, at a window's or an epoch's end by its argument") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.1);
   std::vector<std::string> log;
-  const auto note = [&](const char* what) { return [&log, what](lt::UpdateContext&) { log.push_back(what); }; };
-  lt::Trainer trainer(net, sgd, toy::objective, lt::On{lt::kObserve, [&](lt::EpochContext&) { log.push_back("epoch"); }},
-                      lt::On{lt::kObserve, [&](lt::WindowContext&) { log.push_back("window"); }}, lt::On{lt::kAverage, note("average")},
-                      lt::On{lt::kUpdate, note("update")}, lt::On{lt::kUnscale, note("unscale")}, lt::On{lt::kClip, note("clip")});
+  const auto note = [&](const char* what) {
+    return [&log, what](lt::UpdateContext&) { log.push_back(what); };
+  };
+  lt::Trainer trainer(net, sgd, toy::objective,
+                      lt::On{lt::kObserve, [&](lt::EpochContext&) { log.push_back("epoch"); }},
+                      lt::On{lt::kObserve, [&](lt::WindowContext&) { log.push_back("window"); }},
+                      lt::On{lt::kAverage, note("average")}, lt::On{lt::kUpdate, note("update")},
+                      lt::On{lt::kUnscale, note("unscale")}, lt::On{lt::kClip, note("clip")});
   trainer.fit(toy::batches(1));
   CHECK(log == std::vector<std::string>{"unscale", "clip", "update", "average", "window", "epoch"});
 }
@@ -153,7 +169,9 @@ TEST_CASE("a vetoed update changes nothing, by a bool or by a tensor, with eithe
     lt::FusedAdamW fused(b->parameters());
     const auto objective = [](toy::Net& net, const at::Tensor& x) { return net(x).pow(2).mean(); };
     int64_t after = 0;
-    const lt::On veto{lt::kUnscale, [&](lt::UpdateContext& update) { by_tensor ? update.veto(torch::ones({})) : update.veto(); }};
+    const lt::On veto{lt::kUnscale, [&](lt::UpdateContext& update) {
+                        by_tensor ? update.veto(torch::ones({})) : update.veto();
+                      }};
     const lt::On count{lt::kObserve, [&](lt::UpdateContext&) { ++after; }};
     lt::Trainer one(a, plain, objective, veto, count);
     lt::Trainer two(b, fused, objective, veto, count);
@@ -170,11 +188,13 @@ TEST_CASE("ShowProgress writes plain lines where the output is no terminal") {
   const auto text = written([](std::FILE* file) {
     auto net = toy::net();
     torch::optim::SGD sgd(net->parameters(), 0.125);
-    lt::Trainer trainer(net, sgd, toy::objective, lt::ShowProgress{.out = file, .line_seconds = 0}, lt::Validate{toy::batches(2)});
+    lt::Trainer trainer(net, sgd, toy::objective, lt::ShowProgress{.out = file, .line_seconds = 0},
+                        lt::Validate{toy::batches(2)});
     trainer.fit(toy::batches(3), {.epochs = 2});
   });
   INFO(text);
-  CHECK(std::regex_search(text, std::regex("epoch 1  step 1/6  loss [0-9.]+  lr 0.125  [0-9.e+]+ samples/s  ETA [0-9:]+\n")));
+  CHECK(std::regex_search(
+      text, std::regex("epoch 1  step 1/6  loss [0-9.]+  lr 0.125  [0-9.e+]+ samples/s  ETA [0-9:]+\n")));
   CHECK(std::regex_search(text, std::regex("epoch 2  step 6/6  loss [0-9.]+")));
   CHECK(std::regex_search(text, std::regex("epoch 2 done  step 6  loss [0-9.]+  validation.loss [0-9.]+\n")));
   CHECK(text.find('\r') == std::string::npos);
@@ -185,7 +205,8 @@ TEST_CASE("ShowProgress holds its tongue between lines, and names each update's 
   const auto text = written([](std::FILE* file) {
     auto net = toy::net();
     torch::optim::SGD a(net->first->parameters(), 0.1), b(net->second->parameters(), 0.1);
-    lt::Trainer trainer(net, lt::Update{a, toy::objective, {.name = "critic"}}, lt::Update{b, toy::objective}, lt::ShowProgress{.out = file});
+    lt::Trainer trainer(net, lt::Update{a, toy::objective, {.name = "critic"}}, lt::Update{b, toy::objective},
+                        lt::ShowProgress{.out = file});
     trainer.fit(toy::batches(5));
   });
   INFO(text);

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Weights of 0, weights that stay on the device, and the sum form, against one large batch in fp64.
 #include "support/precompiled.hpp"
-#include "support/toy.hpp"
 
-#include "looptorch/trainer.hpp"
+#include <looptorch/trainer.hpp>
+
+#include "support/toy.hpp"
 
 namespace lt = looptorch;
 using toy::Batch;
 
 namespace {
 
-torch::optim::SGD sgd(toy::Net& net) { return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.5)); }
+torch::optim::SGD sgd(toy::Net& net) {
+  return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.5));
+}
 
 at::Tensor summed(toy::Net& net, const Batch& batch) {
   namespace F = torch::nn::functional;
-  return F::cross_entropy(net(batch.features), batch.labels, F::CrossEntropyFuncOptions().reduction(torch::kSum));
+  return F::cross_entropy(net(batch.features), batch.labels,
+                          F::CrossEntropyFuncOptions().reduction(torch::kSum));
 }
 
 /// The same objective in every form that a Loss can have. A batch whose labels are all -1 has weight 0.
@@ -29,7 +33,8 @@ lt::Loss sum_known(toy::Net& net, const Batch& batch) {
 lt::Loss sum_unread(toy::Net& net, const Batch& batch) {
   const auto weight = batch.labels.ge(0).sum();
   const auto safe = Batch{batch.features, batch.labels.clamp_min(0)};
-  return {.weight = lt::Quantity::unread(weight), .sum = weight.item<int64_t>() ? summed(net, safe) : net(batch.features).sum() * 0};
+  return {.weight = lt::Quantity::unread(weight),
+          .sum = weight.item<int64_t>() ? summed(net, safe) : net(batch.features).sum() * 0};
 }
 lt::Loss value_unread(toy::Net& net, const Batch& batch) {
   lt::Loss loss = toy::objective(net, batch);
@@ -110,13 +115,19 @@ TEST_CASE("a weight or a loss that cannot be is refused with its value or shape"
     CHECK_THROWS_WITH(train(net, objective, data, 2), Catch::Contains(part));
     CHECK_FALSE(toy::has_gradients(net));
   };
-  fails([](toy::Net& n, const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .weight = -2}; }, "got -2");
-  fails([](toy::Net& n, const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .weight = NAN}; }, "got nan");
+  fails([](toy::Net& n, const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .weight = -2}; },
+        "got -2");
+  fails([](toy::Net& n, const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .weight = NAN}; },
+        "got nan");
   fails([](toy::Net& n, const Batch& b) { return n(b.features); }, "got shape [3, 3]");
-  fails([](toy::Net& n, const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .sum = n(b.features).sum()}; }, "both");
+  fails([](toy::Net& n,
+           const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .sum = n(b.features).sum()}; },
+        "both");
   fails([](toy::Net&, const Batch&) { return lt::Loss{}; }, "none");
   fails([](toy::Net&, const Batch&) { return torch::ones({}); }, "does not depend on any parameter");
-  fails([](toy::Net& n, const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .weight = b.features}; }, "[3, 4]");
+  fails([](toy::Net& n,
+           const Batch& b) { return lt::Loss{.value = n(b.features).mean(), .weight = b.features}; },
+        "[3, 4]");
 }
 
 TEST_CASE("accumulate keeps (8x1), (4x2), (2x4), (1x8) together") {
@@ -124,7 +135,8 @@ TEST_CASE("accumulate keeps (8x1), (4x2), (2x4), (1x8) together") {
   const Batch whole{torch::randn({8, 4}, torch::kDouble), torch::randint(0, 3, {8}, torch::kLong)};
   const auto losses = [&](int64_t size) {
     std::vector<Batch> data;
-    for (int64_t i = 0; i < 8; i += size) data.push_back({whole.features.slice(0, i, i + size), whole.labels.slice(0, i, i + size)});
+    for (int64_t i = 0; i < 8; i += size)
+      data.push_back({whole.features.slice(0, i, i + size), whole.labels.slice(0, i, i + size)});
     auto net = toy::net();
     auto optimizer = sgd(net);
     lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<>{8 / size});
@@ -134,5 +146,56 @@ TEST_CASE("accumulate keeps (8x1), (4x2), (2x4), (1x8) together") {
   };
   const auto reference = losses(8);
   for (const int64_t size : {4, 2, 1})
-    for (std::size_t i = 0; i < reference.size(); ++i) CHECK(losses(size)[i] == Approx(reference[i]).epsilon(1e-12));
+    for (std::size_t i = 0; i < reference.size(); ++i)
+      CHECK(losses(size)[i] == Approx(reference[i]).epsilon(1e-12));
+}
+
+TEST_CASE("what is differentiated stays near the size of the losses, whatever the weights: fp16 needs it") {
+  lt::detail::WindowWeight weights;
+  const auto value = torch::tensor(2.0f);
+  CHECK(weights.weigh({.value = value, .weight = 1e6}).is_same(value));
+  CHECK(weights.weigh({.value = value, .weight = 5e5}).item<double>() == 1.0);
+  CHECK(weights.scale().number() == Approx(1e6 / 1.5e6));
+  weights.next_window();
+  CHECK(weights.weigh({.value = value, .weight = 2e6}).item<double>() ==
+        4.0);  // the unit is the run's, not the window's
+}
+
+TEST_CASE("a tied weight, listed twice by its model, is scaled and clipped once") {
+  struct TiedImpl : torch::nn::Module {
+    TiedImpl() {
+      register_module("a", a);
+      register_module("b", b);
+      b->weight = b->register_parameter("tied", a->weight);
+      to(torch::kDouble);
+      b->weight = a->weight;
+    }
+    torch::nn::Linear a{4, 4}, b{4, 4};
+  };
+  auto tied = std::make_shared<TiedImpl>();
+  const auto weight = tied->a->weight;
+  torch::optim::SGD sgd(std::vector<at::Tensor>{weight, weight}, 1.0);
+  const auto before = weight.detach().clone();
+  const auto objective = [&](std::shared_ptr<TiedImpl>&, const at::Tensor& x) { return (weight * x).sum(); };
+  lt::Trainer trainer(tied, sgd, objective, lt::Accumulate<2>{});
+  trainer.fit(std::vector{torch::ones({4, 4}, torch::kDouble), torch::full({4, 4}, 3.0, torch::kDouble)});
+  // torch::optim::SGD itself steps twice, by the mean gradient of 2 each time
+  CHECK((before - weight.detach()).sub(4.0).abs().max().item<double>() < 1e-12);
+  lt::FusedAdamW adam({weight, weight});
+  CHECK(adam.param_groups()[0].params().size() == 1);
+}
+
+TEST_CASE("a step reads nothing back from its device: it runs on meta tensors, which have nothing to read") {
+  toy::Ghost net;
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9));
+  const auto objective = [](toy::Ghost& net, const Batch& batch) {
+    return lt::Loss{.value = net(batch.features).pow(2).mean(), .weight = batch.features.size(0)};
+  };
+  lt::Trainer trainer(net, sgd, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0},
+                      lt::ScheduleLr{.total_steps = 10}, lt::CacheFlushEvery<1000>{});
+  for (const auto& batch : toy::batches(4))
+    trainer.step(batch);  // moves the batches to the model's device, too
+  CHECK(trainer.progress().step == 2);
+  CHECK(trainer.updates()[0].applied == 2);
+  CHECK_THROWS(trainer.updates()[0].loss.mean());
 }

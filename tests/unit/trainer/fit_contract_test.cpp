@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The contract of fit, step and evaluate, sentence by sentence.
 #include "support/precompiled.hpp"
-#include "support/toy.hpp"
 
-#include "looptorch/data/pinned_prefetch_loader.hpp"
-#include "looptorch/trainer.hpp"
+#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support/toy.hpp"
 
 #include <sstream>
 
@@ -13,7 +14,9 @@ using toy::Batch;
 
 namespace {
 
-torch::optim::SGD sgd(toy::Net& net) { return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9)); }
+torch::optim::SGD sgd(toy::Net& net) {
+  return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9));
+}
 
 /// Goes through its batches once, as a stream does.
 struct SinglePass {
@@ -35,7 +38,9 @@ struct SinglePass {
 
 struct Numbers {
   std::int64_t size() const { return 7; }
-  at::Tensor get(std::int64_t index) const { return torch::full({2, 4}, static_cast<double>(index) / 7, torch::kDouble); }
+  at::Tensor get(std::int64_t index) const {
+    return torch::full({2, 4}, static_cast<double>(index) / 7, torch::kDouble);
+  }
 };
 at::Tensor squares(toy::Net& net, const at::Tensor& x) { return net(x.flatten(0, -2)).pow(2).mean(); }
 
@@ -56,6 +61,179 @@ TEST_CASE("epochs and max_steps are totals, and a second fit goes on in mid-epoc
   CHECK(last.status == lt::FitStatus::completed);
   CHECK(last.steps == 12);
   CHECK(toy::distance(straight, halting) == 0.0);
+  CHECK(last.loss == Approx(one.updates()[0].loss.mean()).epsilon(1e-12));
+  CHECK(two.progress().samples == one.progress().samples);
+  CHECK(two.progress().steps_per_epoch == 3);
+}
+
+TEST_CASE("losses, metrics and samples of an epoch are its own, also when fit halts in its middle") {
+  const auto data = toy::batches(4);
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  int64_t samples = 0;
+  for (const auto& batch : data) samples += batch.labels.size(0);
+  lt::Trainer trainer(net, optimizer, [](toy::Net& net, const Batch& batch) {
+    lt::Loss loss = toy::objective(net, batch);
+    loss.metrics = {{"size", batch.labels.size(0)}};
+    return loss;
+  });
+  trainer.fit(data, {.max_steps = 3});
+  const auto result = trainer.fit(data, {.epochs = 1});
+  double squares = 0;
+  for (const auto& batch : data) squares += static_cast<double>(batch.labels.size(0) * batch.labels.size(0));
+  CHECK(trainer.progress().samples == samples);
+  CHECK(trainer.updates()[0].metrics.at("size").mean() == Approx(squares / static_cast<double>(samples)));
+  CHECK(trainer.updates()[0].loss.totals().weight == static_cast<double>(samples));
+  CHECK(std::isfinite(result.loss));
+}
+
+TEST_CASE(
+    "what policies are told of the length holds for data of another size in a second fit, and for step") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  std::optional<int64_t> total;
+  lt::Trainer trainer(
+      net, optimizer, toy::objective, lt::Accumulate<2>{},
+      lt::On{lt::kObserve, [&](lt::WindowContext& window) { total = window.run.progress().total_steps; }});
+  trainer.fit(toy::batches(10), {.epochs = 1});
+  CHECK(total == 5);
+  trainer.fit(toy::batches(3), {.epochs = 3});
+  CHECK(total == 5 + 2 * 2);
+  trainer.fit(toy::batches(6), {.max_steps = 11});
+  CHECK(total == 11);
+  trainer.fit(toy::batches(6), {.epochs = 4});
+  CHECK(total == 9 + 3);
+  trainer.step(toy::batches(1)[0]);
+  trainer.finish_window();
+  CHECK_FALSE(total);
+}
+
+TEST_CASE("step leaves fit's place in the epoch alone") {
+  const auto data = toy::batches(4);
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective);
+  for (int i = 0; i < 3; ++i) trainer.step(data[0]);
+  CHECK(trainer.progress().batch == 0);
+  CHECK(trainer.fit(data, {.epochs = 1}).steps == 3 + 4);
+}
+
+TEST_CASE("a first step that fails is not forgotten") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::ScheduleLr{});
+  for (int i = 0; i < 2; ++i)
+    CHECK_THROWS_WITH(trainer.step(toy::batches(1)[0]), Catch::Contains("where its decay ends"));
+}
+
+TEST_CASE("step says that a policy asked for the end, and refuses another kind of batch within a window") {
+  auto net = toy::net();
+  auto optimizer = sgd(net), other = sgd(net);
+  const auto objective = [](toy::Net& net, const auto& batch) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(batch)>, Batch>)
+      return toy::objective(net, batch);
+    else
+      return toy::objective(net, batch.first);
+  };
+  const auto data = toy::batches(2);
+  lt::Trainer trainer(net, lt::Update{optimizer, objective}, lt::Update{other, objective},
+                      lt::Accumulate<2>{},
+                      lt::On{lt::kObserve, [](lt::WindowContext& window) { window.run.stop("enough"); }});
+  CHECK_FALSE(trainer.step(data[0]).stop_requested);
+  CHECK_THROWS_WITH(trainer.step(std::pair(data[1], 1)), Catch::Contains("another type"));
+  trainer.step(data[0]);
+  CHECK(trainer.step(data[1]).stop_requested);
+}
+
+TEST_CASE("when the data or a policy throws, it is as when the objective does") {
+  struct Breaks {
+    std::int64_t size() const { return 6; }
+    at::Tensor get(std::int64_t index) const {
+      if (index == 4) throw std::runtime_error("scratched");
+      return torch::ones({2, 4}, torch::kDouble);
+    }
+  };
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer by_data(net, optimizer, squares, lt::Accumulate<3>{});
+  CHECK_THROWS_WITH(by_data.fit(lt::PinnedPrefetchLoader(Breaks{}, {.batch_size = 1})),
+                    Catch::Contains("scratched"));
+  CHECK(by_data.progress().step == 1);
+  CHECK_FALSE(toy::has_gradients(net));
+  lt::Trainer by_policy(net, optimizer, toy::objective,
+                        lt::On{lt::kClip, [](lt::UpdateContext&) { throw std::runtime_error("tired"); }});
+  CHECK_THROWS_WITH(by_policy.fit(toy::batches(2)), "tired");
+  CHECK(by_policy.progress().step == 0);
+  CHECK_FALSE(toy::has_gradients(net));
+}
+
+TEST_CASE("fit takes from a single-pass range what it trains on, and no batch more") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::Trainer trainer(net, optimizer, toy::objective);
+  std::size_t drawn = 0;
+  struct Counting : SinglePass {
+    struct Iterator : SinglePass::Iterator {
+      Iterator& operator++() { return ++at, ++*drawn, *this; }
+      void operator++(int) { ++*this; }
+      std::size_t* drawn = nullptr;
+    };
+    Iterator begin() { return {{&batches, 0}, drawn}; }
+    std::size_t* drawn = nullptr;
+  };
+  trainer.fit(Counting{{toy::batches(5)}, &drawn}, {.max_steps = 2});
+  CHECK(drawn == 1);
+}
+
+TEST_CASE("Validate needs a loader of its own: sharing fit's is refused, not cut short") {
+  Numbers numbers;
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  lt::PinnedPrefetchLoader loader(numbers, {.batch_size = 2, .workers = 1});
+  lt::Trainer trainer(net, optimizer, squares, lt::Validate{loader, {.every = 1}});
+  CHECK_THROWS_WITH(trainer.fit(loader), Catch::Contains("a loader of its own"));
+}
+
+TEST_CASE("Validate counts steps, and has nothing to say of no data") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  const auto data = toy::batches(8);
+  std::vector<int64_t> at;
+  auto measure = [](toy::Net&, const Batch&) { return 1.0; };
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<2>{},
+                      lt::Validate{data, measure, {.every = 3}});
+  trainer.fit(data);
+  CHECK(trainer.policy<lt::Validate<const std::vector<Batch>&, decltype(measure)>>().at_step == 3);
+  CHECK_THROWS_WITH((lt::Validate{data, {.every = -1}}), Catch::Contains("-1"));
+  lt::Trainer empty(net, optimizer, toy::objective, lt::Validate{std::vector<Batch>{}});
+  CHECK_THROWS_WITH(empty.fit(data), Catch::Contains("nothing to evaluate"));
+}
+
+TEST_CASE("evaluate before any fit finds the model's device, and switches as fit does") {
+  toy::Ghost net;
+  torch::optim::SGD optimizer(net->parameters(), 0.5);
+  const auto objective = [](toy::Ghost& net, const Batch& batch) { return net(batch.features).mean(); };
+  lt::Trainer trainer(net, optimizer, objective);
+  int64_t seen = 0;
+  trainer.evaluate(toy::batches(2),
+                   [&](toy::Ghost&, const Batch& batch) { return seen += batch.features.is_meta(); });
+  CHECK(seen == 2);
+  lt::Trainer both(net, optimizer, objective, lt::When{true, lt::Accumulate<2>{}},
+                   lt::When{true, lt::Accumulate<3>{}});
+  CHECK_THROWS_AS(both.evaluate(toy::batches(1)), lt::PolicyConflict);
+}
+
+TEST_CASE("an optimizer given by shared pointer lives as long as the Trainer") {
+  auto net = toy::net();
+  std::weak_ptr<torch::optim::SGD> watched;
+  {
+    auto optimizer = std::make_shared<torch::optim::SGD>(net->parameters(), 0.5);
+    watched = optimizer;
+    lt::Trainer trainer(net, std::move(optimizer), toy::objective);
+    CHECK(trainer.fit(toy::batches(2)).steps == 2);
+    CHECK_FALSE(watched.expired());
+  }
+  CHECK(watched.expired());
 }
 
 TEST_CASE("max_steps at the last window of an epoch ends the epoch too") {
@@ -88,7 +266,8 @@ TEST_CASE("a single-pass range serves one epoch and is refused for several") {
   auto net = toy::net();
   auto optimizer = sgd(net);
   lt::Trainer trainer(net, optimizer, toy::objective);
-  CHECK_THROWS_WITH(trainer.fit(SinglePass{toy::batches(3)}, {.epochs = 2}), Catch::Contains("single-pass") && Catch::Contains("2 epochs"));
+  CHECK_THROWS_WITH(trainer.fit(SinglePass{toy::batches(3)}, {.epochs = 2}),
+                    Catch::Contains("single-pass") && Catch::Contains("2 epochs"));
   CHECK(trainer.progress().step == 0);
   CHECK(trainer.fit(SinglePass{toy::batches(3)}, {.epochs = 1}).steps == 3);
   CHECK(trainer.fit(SinglePass{toy::batches(3)}, {.max_steps = 100}).status == lt::FitStatus::completed);
@@ -105,11 +284,13 @@ TEST_CASE("a loader's shuffling follows the run's epochs, and a second fit passe
     return net;
   };
   auto straight = train([&](auto& trainer) {
-    trainer.fit(lt::PinnedPrefetchLoader(numbers, {.batch_size = 2, .workers = 1}, lt::RandomSampler{7}), {.epochs = 3});
+    trainer.fit(lt::PinnedPrefetchLoader(numbers, {.batch_size = 2, .workers = 1}, lt::RandomSampler{7}),
+                {.epochs = 3});
   });
   auto halting = train([&](auto& trainer) {
     for (const int64_t steps : {3, 5, 12})
-      trainer.fit(lt::PinnedPrefetchLoader(numbers, {.batch_size = 2}, lt::RandomSampler{7}), {.epochs = 3, .max_steps = steps});
+      trainer.fit(lt::PinnedPrefetchLoader(numbers, {.batch_size = 2}, lt::RandomSampler{7}),
+                  {.epochs = 3, .max_steps = steps});
   });
   CHECK(toy::distance(straight, halting) == 0.0);
 }
@@ -119,8 +300,10 @@ TEST_CASE("with PinnedPrefetchLoader listed, fit takes a dataset and does as wit
   auto by_range = toy::net(), by_policy = toy::net();
   auto a = sgd(by_range), b = sgd(by_policy);
   lt::Trainer one(by_range, a, squares);
-  one.fit(lt::PinnedPrefetchLoader(numbers, {.batch_size = 3, .workers = 2}, lt::RandomSampler{5}), {.epochs = 2});
-  lt::Trainer two(by_policy, b, squares, lt::PinnedPrefetchLoader({.batch_size = 3, .workers = 2}, lt::RandomSampler{5}));
+  one.fit(lt::PinnedPrefetchLoader(numbers, {.batch_size = 3, .workers = 2}, lt::RandomSampler{5}),
+          {.epochs = 2});
+  lt::Trainer two(by_policy, b, squares,
+                  lt::PinnedPrefetchLoader({.batch_size = 3, .workers = 2}, lt::RandomSampler{5}));
   CHECK(two.fit(numbers, {.epochs = 1}).steps == 3);
   CHECK(two.fit(Numbers{}, {.epochs = 2}).steps == 6);
   CHECK(toy::distance(by_range, by_policy) == 0.0);
@@ -132,8 +315,10 @@ TEST_CASE("an empty range, and numbers that cannot be, are refused") {
   lt::Trainer trainer(net, optimizer, toy::objective);
   CHECK_THROWS_WITH(trainer.fit(std::vector<Batch>{}), Catch::Contains("empty"));
   CHECK_THROWS_WITH(trainer.fit(std::vector<Batch>{}, {.max_steps = 5}), Catch::Contains("empty"));
-  CHECK_THROWS_WITH(trainer.fit(toy::batches(1), {.epochs = 0}), Catch::Contains("epochs must be at least 1, got 0"));
-  CHECK_THROWS_WITH(trainer.fit(toy::batches(1), {.max_steps = -4}), Catch::Contains("max_steps must be at least 1, got -4"));
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(1), {.epochs = 0}),
+                    Catch::Contains("epochs must be at least 1, got 0"));
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(1), {.max_steps = -4}),
+                    Catch::Contains("max_steps must be at least 1, got -4"));
   toy::Net nothing{nullptr};
   CHECK_THROWS_WITH(lt::Trainer(nothing, optimizer, toy::objective), Catch::Contains("empty model"));
   CHECK_THROWS_AS(lt::Trainer(net, std::shared_ptr<torch::optim::SGD>(), toy::objective), lt::UsageError);
@@ -161,7 +346,8 @@ TEST_CASE("modules that the user had set to eval stay so, in fit and after evalu
   CHECK(net->first->is_training());
   CHECK_FALSE(net->second->is_training());
   CHECK(torch::GradMode::is_enabled());
-  CHECK_THROWS(trainer.evaluate(toy::batches(1), [](toy::Net&, const Batch&) -> double { throw std::runtime_error("x"); }));
+  CHECK_THROWS(trainer.evaluate(toy::batches(1),
+                                [](toy::Net&, const Batch&) -> double { throw std::runtime_error("x"); }));
   CHECK(net->is_training());
   CHECK_FALSE(net->second->is_training());
 }
@@ -173,10 +359,13 @@ TEST_CASE("a throwing objective leaves no gradients, the window is forgotten, an
   lt::Trainer one(straight, a, toy::objective, lt::Accumulate<2>{});
   one.fit(data);
   int calls = 0;
-  lt::Trainer two(interrupted, b, [&](toy::Net& net, const Batch& batch) {
-    if (++calls == 4) throw std::runtime_error("cable pulled");
-    return toy::objective(net, batch);
-  }, lt::Accumulate<2>{});
+  lt::Trainer two(
+      interrupted, b,
+      [&](toy::Net& net, const Batch& batch) {
+        if (++calls == 4) throw std::runtime_error("cable pulled");
+        return toy::objective(net, batch);
+      },
+      lt::Accumulate<2>{});
   CHECK_THROWS_WITH(two.fit(data), "cable pulled");
   CHECK_FALSE(toy::has_gradients(interrupted));
   CHECK(two.progress().step == 1);
@@ -198,9 +387,10 @@ TEST_CASE("gradients that somebody left before fit do not leak into it") {
 TEST_CASE("a policy can stop the fit after the window under way, and a further fit goes on") {
   auto net = toy::net();
   auto optimizer = sgd(net);
-  lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<2>{}, lt::On{lt::kObserve, [](lt::WindowContext& window) {
-    if (window.run.progress().step == 2) window.run.stop("enough");
-  }});
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<2>{},
+                      lt::On{lt::kObserve, [](lt::WindowContext& window) {
+                               if (window.run.progress().step == 2) window.run.stop("enough");
+                             }});
   const auto result = trainer.fit(toy::batches(9));
   CHECK(result.status == lt::FitStatus::stopped);
   CHECK(result.reason == "enough");
@@ -230,8 +420,10 @@ TEST_CASE("step keeps the window's batches for several updates") {
   auto by_fit = toy::net(), by_step = toy::net();
   auto fit_a = sgd(by_fit), fit_b = torch::optim::SGD(by_fit->first->parameters(), 0.1);
   auto step_a = sgd(by_step), step_b = torch::optim::SGD(by_step->first->parameters(), 0.1);
-  lt::Trainer one(by_fit, lt::Update{fit_a, toy::objective}, lt::Update{fit_b, toy::objective}, lt::Accumulate<2>{});
-  lt::Trainer two(by_step, lt::Update{step_a, toy::objective}, lt::Update{step_b, toy::objective}, lt::Accumulate<2>{});
+  lt::Trainer one(by_fit, lt::Update{fit_a, toy::objective}, lt::Update{fit_b, toy::objective},
+                  lt::Accumulate<2>{});
+  lt::Trainer two(by_step, lt::Update{step_a, toy::objective}, lt::Update{step_b, toy::objective},
+                  lt::Accumulate<2>{});
   one.fit(data);
   for (const auto& batch : data) two.step(batch);
   two.finish_window();
@@ -252,13 +444,16 @@ TEST_CASE("evaluate returns weighted means and moves nothing") {
   CHECK_FALSE(toy::has_gradients(net));
   const auto accuracy = trainer.evaluate(data, [](toy::Net& net, const Batch& batch) {
     auto loss = toy::objective(net, batch);
-    loss.metrics = {{"accuracy", net(batch.features).argmax(-1).eq(batch.labels).to(torch::kDouble).mean()}, {"one", 1}};
+    loss.metrics = {{"accuracy", net(batch.features).argmax(-1).eq(batch.labels).to(torch::kDouble).mean()},
+                    {"one", 1}};
     return loss;
   });
   const auto all = toy::join(data, 0, 6);
-  CHECK(accuracy.metrics.at("accuracy") == Approx(net(all.features).argmax(-1).eq(all.labels).to(torch::kDouble).mean().item<double>()));
+  CHECK(accuracy.metrics.at("accuracy") ==
+        Approx(net(all.features).argmax(-1).eq(all.labels).to(torch::kDouble).mean().item<double>()));
   CHECK(accuracy.metrics.at("one") == Approx(1.0));
-  CHECK(trainer.evaluate(data, [](toy::Net&, const Batch& batch) { return batch.labels.size(0); }).loss == Approx(own.weight / 6));
+  CHECK(trainer.evaluate(data, [](toy::Net&, const Batch& batch) { return batch.labels.size(0); }).loss ==
+        Approx(own.weight / 6));
   CHECK(std::isnan(trainer.evaluate(std::vector<Batch>{}).loss));
 }
 
@@ -267,9 +462,12 @@ TEST_CASE("Validate publishes named metrics, and On sees them") {
   auto optimizer = sgd(net);
   const auto data = toy::batches(4);
   std::vector<double> seen;
-  lt::Trainer trainer(net, optimizer, toy::objective, lt::Validate{data},
-                      lt::Validate{toy::batches(2), [](toy::Net&, const Batch&) { return 0.25; }, {.every = 3, .name = "other"}},
-                      lt::On{lt::kObserve, [&](lt::EpochContext& epoch) { seen.push_back(*epoch.run.metrics().find("validation.loss")); }});
+  lt::Trainer trainer(
+      net, optimizer, toy::objective, lt::Validate{data},
+      lt::Validate{
+          toy::batches(2), [](toy::Net&, const Batch&) { return 0.25; }, {.every = 3, .name = "other"}},
+      lt::On{lt::kObserve,
+             [&](lt::EpochContext& epoch) { seen.push_back(*epoch.run.metrics().find("validation.loss")); }});
   trainer.fit(data, {.epochs = 2});
   REQUIRE(seen.size() == 2);
   CHECK(seen[1] == Approx(trainer.evaluate(data).loss).epsilon(1e-14));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Which hooks run, in which order, whatever the order in which policies are listed.
 #include "support/precompiled.hpp"
-#include "support/toy.hpp"
 
-#include "looptorch/trainer.hpp"
+#include <looptorch/trainer.hpp>
+
+#include "support/toy.hpp"
 
 namespace lt = looptorch;
 
@@ -22,7 +23,9 @@ struct Records {
     Scope(const Scope&) = delete;
   };
   void on_fit_begin(lt::FitContext&) const { log_.push_back("fit begin " + name()); }
-  void on_fit_end(lt::FitContext& fit) const { log_.push_back("fit end " + name() + " " + std::string(lt::to_string(fit.status))); }
+  void on_fit_end(lt::FitContext& fit) const {
+    log_.push_back("fit end " + name() + " " + std::string(lt::to_string(fit.status)));
+  }
   void on_epoch_begin(lt::EpochContext&) const { log_.push_back("epoch begin " + name()); }
   void on_epoch_end(lt::EpochContext&) const { log_.push_back("epoch end " + name()); }
   Scope forward_scope(const lt::ForwardContext& context) const {
@@ -75,12 +78,13 @@ TEST_CASE("each hook runs where it belongs, policies by phase") {
   torch::optim::SGD sgd(net->parameters(), 0.5);
   lt::Trainer trainer(net, sgd, toy::objective, Late{}, lt::Accumulate<2>{}, Early{});
   trainer.fit(toy::batches(2));
-  const std::vector<std::string> micro{"training", "enter 0", "training", "enter 5", "leave 5", "leave 0", "scale 0", "scale 5"};
+  const std::vector<std::string> micro{"training", "enter 0", "training", "enter 5",
+                                       "leave 5",  "leave 0", "scale 0",  "scale 5"};
   std::vector<std::string> expected{"fit begin 0", "fit begin 5", "epoch begin 0", "epoch begin 5"};
   expected.insert(expected.end(), micro.begin(), micro.end());
   expected.insert(expected.end(), micro.begin(), micro.end());
-  for (const char* line : {"before 0", "before 5", "after 0", "after 5", "window 0", "window 5", "epoch end 0", "epoch end 5",
-                           "fit end 0 completed", "fit end 5 completed"})
+  for (const char* line : {"before 0", "before 5", "after 0", "after 5", "window 0", "window 5",
+                           "epoch end 0", "epoch end 5", "fit end 0 completed", "fit end 5 completed"})
     expected.push_back(line);
   CHECK(log_ == expected);
 }
@@ -97,7 +101,8 @@ TEST_CASE("evaluate runs forward scopes and nothing else") {
 TEST_CASE("on_fit_end runs after an exception too, and says so") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.5);
-  lt::Trainer trainer(net, sgd, [](toy::Net&, const toy::Batch&) -> at::Tensor { throw std::runtime_error("x"); }, Early{});
+  lt::Trainer trainer(
+      net, sgd, [](toy::Net&, const toy::Batch&) -> at::Tensor { throw std::runtime_error("x"); }, Early{});
   log_.clear();
   CHECK_THROWS_WITH(trainer.fit(toy::batches(1)), "x");
   CHECK(log_.back() == "fit end 0 failed");
@@ -127,17 +132,28 @@ TEST_CASE("listing order never matters: every order gives the same bits") {
     CHECK(toy::distance(reference, net) == 0.0);
   };
   // all orders of the four that touch gradients; accumulate in changing places
-  check(trained(adds, doubles, clip, squares, accumulate)), check(trained(adds, squares, doubles, accumulate, clip));
-  check(trained(adds, squares, clip, doubles, accumulate)), check(trained(adds, clip, accumulate, doubles, squares));
-  check(trained(adds, accumulate, clip, squares, doubles)), check(trained(accumulate, doubles, adds, squares, clip));
-  check(trained(doubles, adds, clip, squares, accumulate)), check(trained(doubles, squares, adds, accumulate, clip));
-  check(trained(doubles, squares, clip, adds, accumulate)), check(trained(doubles, clip, accumulate, adds, squares));
-  check(trained(doubles, accumulate, clip, squares, adds)), check(trained(accumulate, squares, adds, doubles, clip));
-  check(trained(squares, adds, clip, doubles, accumulate)), check(trained(squares, doubles, adds, accumulate, clip));
-  check(trained(squares, doubles, clip, adds, accumulate)), check(trained(squares, clip, accumulate, adds, doubles));
-  check(trained(squares, accumulate, clip, doubles, adds)), check(trained(accumulate, clip, adds, doubles, squares));
-  check(trained(clip, adds, squares, doubles, accumulate)), check(trained(clip, doubles, adds, accumulate, squares));
-  check(trained(clip, doubles, squares, adds, accumulate)), check(trained(clip, squares, accumulate, adds, doubles));
+  check(trained(adds, doubles, clip, squares, accumulate)),
+      check(trained(adds, squares, doubles, accumulate, clip));
+  check(trained(adds, squares, clip, doubles, accumulate)),
+      check(trained(adds, clip, accumulate, doubles, squares));
+  check(trained(adds, accumulate, clip, squares, doubles)),
+      check(trained(accumulate, doubles, adds, squares, clip));
+  check(trained(doubles, adds, clip, squares, accumulate)),
+      check(trained(doubles, squares, adds, accumulate, clip));
+  check(trained(doubles, squares, clip, adds, accumulate)),
+      check(trained(doubles, clip, accumulate, adds, squares));
+  check(trained(doubles, accumulate, clip, squares, adds)),
+      check(trained(accumulate, squares, adds, doubles, clip));
+  check(trained(squares, adds, clip, doubles, accumulate)),
+      check(trained(squares, doubles, adds, accumulate, clip));
+  check(trained(squares, doubles, clip, adds, accumulate)),
+      check(trained(squares, clip, accumulate, adds, doubles));
+  check(trained(squares, accumulate, clip, doubles, adds)),
+      check(trained(accumulate, clip, adds, doubles, squares));
+  check(trained(clip, adds, squares, doubles, accumulate)),
+      check(trained(clip, doubles, adds, accumulate, squares));
+  check(trained(clip, doubles, squares, adds, accumulate)),
+      check(trained(clip, squares, accumulate, adds, doubles));
   check(trained(clip, accumulate, squares, doubles, adds));
   CHECK(compared == 23);
 }

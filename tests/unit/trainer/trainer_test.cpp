@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The loop with one update against loops written by hand, in fp64.
 #include "support/precompiled.hpp"
-#include "support/toy.hpp"
 
-#include "looptorch/trainer.hpp"
+#include <looptorch/trainer.hpp>
+
+#include "support/toy.hpp"
 
 namespace lt = looptorch;
 
@@ -19,7 +20,9 @@ struct Recorder {
   }
 };
 
-torch::optim::SGD sgd(toy::Net& net) { return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9)); }
+torch::optim::SGD sgd(toy::Net& net) {
+  return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9));
+}
 
 }  // namespace
 

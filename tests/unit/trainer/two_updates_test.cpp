@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Several updates over a kept window against a loop written by hand: gradients of both players, in fp64, and nothing
-// of one left in the other.
+// Several updates over a kept window against a loop written by hand: gradients of both players, in fp64, and
+// nothing of one left in the other.
 #include "support/precompiled.hpp"
-#include "support/toy.hpp"
 
-#include "looptorch/trainer.hpp"
+#include <looptorch/trainer.hpp>
+
+#include "support/toy.hpp"
 
 namespace lt = looptorch;
 
@@ -70,7 +71,8 @@ struct NoLeaks {
 }  // namespace
 
 TEST_CASE("two updates give the gradients of the loop written by hand") {
-  for (const auto& [length, window] : std::vector<std::pair<int64_t, int64_t>>{{5, 1}, {7, 3}, {6, 3}, {2, 3}}) {
+  for (const auto& [length, window] :
+       std::vector<std::pair<int64_t, int64_t>>{{5, 1}, {7, 3}, {6, 3}, {2, 3}}) {
     auto ours = duel(), theirs = duel();
     const auto data = toy::batches(length);
     auto our_critic = sgd(*ours->critic, 0.3), our_player = sgd(*ours->player, 0.2);
@@ -117,7 +119,8 @@ TEST_CASE("an exception in the second update restores flags and leaves no gradie
     if (++calls == 3) throw std::runtime_error("no more");
     return player_loss(duel, batch);
   };
-  lt::Trainer trainer(model, lt::Update{critic, critic_loss}, lt::Update{player, throwing}, lt::Accumulate<2>{});
+  lt::Trainer trainer(model, lt::Update{critic, critic_loss}, lt::Update{player, throwing},
+                      lt::Accumulate<2>{});
   CHECK_THROWS_WITH(trainer.fit(toy::batches(6)), "no more");
   CHECK_FALSE(toy::has_gradients(model));
   for (const auto& parameter : model->parameters()) CHECK(parameter.requires_grad());
@@ -128,8 +131,11 @@ TEST_CASE("an update takes part every so many steps, or when a predicate says so
   auto model = duel();
   auto critic = sgd(*model->critic, 0.3), player = sgd(*model->player, 0.2);
   int64_t asked = 0;
-  lt::Trainer trainer(model, lt::Update{critic, critic_loss, {.name = "critic", .when = [&](const lt::Run&) { return ++asked % 2 == 0; }}},
-                      lt::Update{player, player_loss, {.name = "player", .every = 3}});
+  lt::Trainer trainer(
+      model,
+      lt::Update{
+          critic, critic_loss, {.name = "critic", .when = [&](const lt::Run&) { return ++asked % 2 == 0; }}},
+      lt::Update{player, player_loss, {.name = "player", .every = 3}});
   std::vector<std::pair<std::string, int64_t>> applied;
   trainer.fit(toy::batches(8));
   CHECK(asked == 8);
@@ -154,4 +160,57 @@ TEST_CASE("with one update, parameters that its optimizer does not train get no 
   CHECK(model->player->weight.requires_grad());
   CHECK_FALSE(toy::has_gradients(model));
   CHECK(model->player->weight.equal(before));
+}
+
+TEST_CASE("a single update takes part every so many steps, and leaves nothing behind in the others") {
+  auto ours = toy::net(), theirs = toy::net();
+  torch::optim::SGD a(ours->parameters(), 0.5), b(theirs->parameters(), 0.5);
+  const auto data = toy::batches(8);
+  lt::Trainer trainer(ours, lt::Update{a, toy::objective, {.every = 2}}, lt::Accumulate<2>{});
+  CHECK(trainer.fit(data).steps == 4);
+  CHECK(trainer.updates()[0].applied == 2);
+  CHECK(trainer.progress().skipped == 0);
+  toy::train_by_hand(theirs, b, {data[0], data[1], data[4], data[5]}, 2);
+  CHECK(toy::distance(ours, theirs) < 1e-12);
+}
+
+TEST_CASE("players that are no part of the model, and only captured, do not leak into each other either") {
+  auto model = duel(), reference = duel();
+  auto critic = sgd(*model->critic, 0.3), player = sgd(*model->player, 0.2);
+  auto reference_critic = sgd(*reference->critic, 0.3), reference_player = sgd(*reference->player, 0.2);
+  toy::Net stranger = toy::net();  // what the Trainer takes for the model
+  const auto data = toy::batches(6);
+  lt::Trainer trainer(
+      stranger,
+      lt::Update{critic, [&](toy::Net&, const toy::Batch& batch) { return critic_loss(model, batch); }},
+      lt::Update{player, [&](toy::Net&, const toy::Batch& batch) { return player_loss(model, batch); }},
+      lt::Accumulate<3>{}, NoLeaks{});
+  trainer.fit(data);
+  train_by_hand(reference, reference_critic, reference_player, data, 3, 1);
+  CHECK(toy::distance(model, reference) < 1e-12);
+}
+
+TEST_CASE("clipping, vetoes and schedules are per update") {
+  auto model = duel();
+  auto critic = sgd(*model->critic, 0.5), player = sgd(*model->player, 0.5);
+  const auto before = model->critic->weight.clone();
+  std::vector<double> norms;
+  lt::Trainer trainer(
+      model, lt::Update{critic, critic_loss}, lt::Update{player, player_loss}, lt::ClipGradNorm{1e-3},
+      lt::ScheduleLr{.total_steps = 10},
+      lt::On{lt::kUnscale, [](lt::UpdateContext& update) { update.veto(update.index() == 0); }},
+      lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+               at::Tensor squares = torch::zeros({}, torch::kDouble);
+               for (const auto& gradient : update.gradients()) squares += gradient.pow(2).sum();
+               norms.push_back(squares.sqrt().item<double>());
+             }});
+  const auto result = trainer.fit(toy::batches(4));
+  CHECK(norms.size() == 8);
+  for (const double norm : norms) CHECK(norm == Approx(1e-3).epsilon(1e-2));
+  CHECK(result.skipped == 4);
+  CHECK(trainer.updates()[0].skipped == 4);
+  CHECK(trainer.updates()[1].applied == 4);
+  CHECK(model->critic->weight.equal(before));
+  CHECK(critic.param_groups()[0].options().get_lr() == Approx(0.5));
+  CHECK(player.param_groups()[0].options().get_lr() == Approx(0.3));
 }

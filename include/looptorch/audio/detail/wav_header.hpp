@@ -2,7 +2,7 @@
 // How many bytes of samples a WAV file announces: libsndfile shortens a file that was cut off without a word.
 #pragma once
 
-#include "looptorch/state/file.hpp"
+#include <looptorch/state/file.hpp>
 
 #include <array>
 #include <cstddef>

@@ -3,10 +3,10 @@
 // workers share; const, so that they need no lock.
 #pragma once
 
-#include "looptorch/data/batch.hpp"
-#include "looptorch/data/dataset.hpp"
-#include "looptorch/data/sampler.hpp"
-#include "looptorch/error.hpp"
+#include <looptorch/data/batch.hpp>
+#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/sampler.hpp>
+#include <looptorch/error.hpp>
 
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
@@ -37,8 +37,8 @@ struct LoaderOptions {
 /// What a dataset or a collate threw, with its place; the original exception is nested
 /// (`std::rethrow_if_nested`).
 struct LoaderError : Error {
-  LoaderError(const std::string& what, std::int64_t epoch, std::int64_t batch, std::int64_t sample)
-      : Error(what), epoch(epoch), batch(batch), sample(sample) {}
+  LoaderError(const std::string& what, std::int64_t in_epoch, std::int64_t in_batch, std::int64_t at_sample)
+      : Error(what), epoch(in_epoch), batch(in_batch), sample(at_sample) {}
   std::int64_t epoch;
   std::int64_t batch;   ///< number of the batch in its epoch
   std::int64_t sample;  ///< index in the dataset; -1 where a whole batch failed

@@ -3,10 +3,10 @@
 // iterators, so that leaving a loop stops the workers; the loader only knows how to cancel it.
 #pragma once
 
-#include "looptorch/data/detail/batch_source.hpp"
-#include "looptorch/data/detail/intra_op.hpp"
-#include "looptorch/data/detail/ordered_prefetch.hpp"
-#include "looptorch/error.hpp"
+#include <looptorch/data/detail/batch_source.hpp>
+#include <looptorch/data/detail/intra_op.hpp>
+#include <looptorch/data/detail/ordered_prefetch.hpp>
+#include <looptorch/error.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -40,13 +40,21 @@ class OpenEpoch {
     return *current_;
   }
 
+  /// Throws UsageError where another epoch was begun meanwhile: this one would end early, and nobody would
+  /// notice.
   void advance() {
+    if (cancelled_)
+      throw UsageError(
+          "PinnedPrefetchLoader: another epoch was begun while this one was being read; give each reader, "
+          "such "
+          "as Validate beside fit, a loader of its own");
     current_.reset();
     current_ = prefetch_->next();
-    if (done()) cancel();
+    if (done()) prefetch_->cancel();
   }
 
   void cancel() noexcept {
+    cancelled_ = !done();
     prefetch_->cancel();
     current_.reset();
   }
@@ -61,6 +69,7 @@ class OpenEpoch {
   const std::shared_ptr<const Source> source_;
   const EpochOrder order_;
   std::optional<Batch> current_;
+  bool cancelled_ = false;
   std::optional<OrderedPrefetch<Batch>> prefetch_;  // last: its workers use the members above
 };
 
