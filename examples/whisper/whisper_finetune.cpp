@@ -50,12 +50,15 @@ lt::FitResult train(whisper::Recognizer& recognizer, const Data& data, const Opt
   };
   const lt::LoaderOptions loading{.batch_size = options.batch_size, .workers = options.workers};
 
-  lt::Trainer trainer(model, optimizer, objective,                       //
-                      lt::Accumulate<>{options.gradient_accumulation},   //
-                      lt::When{options.bf16, lt::Autocast<lt::bf16>{}},  //
-                      lt::ClipGradNorm{1.0},                             //
+  // clang-format off: one policy a line
+  lt::Trainer trainer(model, optimizer, objective,
+                      lt::Accumulate<>{options.gradient_accumulation},
+                      lt::When{options.bf16, lt::Autocast<lt::bf16>{}},
+                      lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::Decay::linear, .warmup_steps = options.warmup_steps},
-                      lt::Validate{lt::PinnedPrefetchLoader(data.validation, loading)}, lt::ShowProgress{});
+                      lt::Validate{lt::PinnedPrefetchLoader(data.validation, loading)},
+                      lt::ShowProgress{});
+  // clang-format on
   const auto order = lt::RandomSampler{.seed = static_cast<std::uint64_t>(options.seed)};
   return trainer.fit(lt::PinnedPrefetchLoader(data.train, loading, order),
                      {.epochs = options.epochs,

@@ -42,14 +42,14 @@ class Trainer {
                  sizeof(detail::CheckConflicts<Parts...>)) > 0);
   static_assert((detail::is_update<Parts> || ...),
                 "looptorch: a Trainer needs an update: an optimizer with an objective. List "
-                "Update{optimizer, objective}. "
-                "See docs/errors.md#no-update");
+                "Update{optimizer, objective}. See docs/errors.md#no-update");
 
  public:
   Trainer(std::type_identity_t<Model> model, Parts... parts)
       : engine_(std::move(model), std::tuple_cat(detail::as_update(std::move(parts))...),
                 detail::make_stack<Stack>(std::tuple_cat(detail::as_policy(std::move(parts))...))) {}
 
+  // clang-format off: version 14 lays out no requires-clauses
   template <class Optimizer, class Objective, class... Policies>
   requires std::same_as<Trainer, Trainer<Model, Update<Optimizer, Objective>, Policies...>> Trainer(
       std::type_identity_t<Model> model, Optimizer& optimizer, Objective objective, Policies... policies)
@@ -62,6 +62,7 @@ class Trainer {
       Policies... policies)
       : Trainer(std::move(model), Update<Optimizer, Objective>(std::move(optimizer), std::move(objective)),
                 std::move(policies)...) {}
+  // clang-format on
 
   Trainer(Trainer&&) = default;
   Trainer(const Trainer&) = delete;  // two counts of one run
@@ -133,8 +134,7 @@ class Trainer {
     } else {
       static_assert(Stack::template lists<P>() && detail::HasState<P>,
                     "looptorch: policy<P>() reads the state of a listed policy, and this one is not listed "
-                    "or has none. See "
-                    "docs/errors.md#not-listed");
+                    "or has none. See docs/errors.md#not-listed");
       static const detail::state_t<P> none{};
       return none;
     }
@@ -314,27 +314,27 @@ class Trainer {
 template <class... Arguments>
 class Trainer<detail::Misused, Arguments...> {
   static_assert(sizeof...(Arguments) < 0,
-                "looptorch: these are not a Trainer's arguments. Write Trainer(model, optimizer, objective, "
-                "policies...) or "
-                "Trainer(model, Update{optimizer, objective}, ..., policies...), with an optimizer that has "
-                "a name. See "
-                "docs/errors.md#trainer-arguments");
+                "looptorch: these are not a Trainer's arguments. Write Trainer(model, optimizer, "
+                "objective, policies...) or Trainer(model, Update{optimizer, objective}, ..., "
+                "policies...), with an optimizer that has a name. See docs/errors.md#trainer-arguments");
 
  public:
   explicit Trainer(const Arguments&...) {}
 };
 
+// clang-format off
 template <class Model, OptimizerLike Optimizer, class Objective, class... Policies>
-requires detail::ModelHandle<Model> &&
-    (!detail::is_update<Objective>)Trainer(Model, Optimizer&, Objective, Policies...)
-        ->Trainer<Model, Update<Optimizer, Objective>, Policies...>;
+  requires detail::ModelHandle<Model> && (!detail::is_update<Objective>)
+Trainer(Model, Optimizer&, Objective, Policies...) -> Trainer<Model, Update<Optimizer, Objective>, Policies...>;
 template <class Model, OptimizerLike Optimizer, class Objective, class... Policies>
-requires detail::ModelHandle<Model> Trainer(Model, std::shared_ptr<Optimizer>, Objective, Policies...)
-->Trainer<Model, Update<Optimizer, Objective>, Policies...>;
+  requires detail::ModelHandle<Model>
+Trainer(Model, std::shared_ptr<Optimizer>, Objective, Policies...)
+    -> Trainer<Model, Update<Optimizer, Objective>, Policies...>;
 template <class Model, class First, class... Parts>
-requires detail::ModelHandle<Model> && detail::is_update<First> Trainer(Model, First, Parts...)
-->Trainer<Model, First, Parts...>;
+  requires detail::ModelHandle<Model> && detail::is_update<First>
+Trainer(Model, First, Parts...) -> Trainer<Model, First, Parts...>;
 template <class... Arguments>
 Trainer(Arguments...) -> Trainer<detail::Misused, Arguments...>;
+// clang-format on
 
 }  // namespace looptorch

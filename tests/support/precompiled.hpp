@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What every test includes; precompiled once, since <torch/torch.h> alone takes 16 s.
 #pragma once
-#include "support/catch.hpp"
 
+// LibTorch first: its logging defines a CHECK of its own, which Catch2's then replaces.
+// clang-format off
 #include <torch/torch.h>
+
+#include "support/catch.hpp"
+// clang-format on

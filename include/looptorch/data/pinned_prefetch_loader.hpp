@@ -39,14 +39,14 @@ class PinnedPrefetchLoader {
       "index) const` returning a sample by value. See docs/errors.md#dataset");
   static_assert(
       Sampler<Order>,
-      "looptorch: PinnedPrefetchLoader's third argument must be a sampler. Give the type `order(std::int64_t "
-      "epoch, std::int64_t size) const` returning std::vector<std::int64_t>; a collate callable comes "
-      "fourth. See docs/errors.md#sampler");
+      "looptorch: PinnedPrefetchLoader's third argument must be a sampler. Give the type "
+      "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>; a collate "
+      "callable comes fourth. See docs/errors.md#sampler");
   static_assert(
       !Dataset<std::remove_cvref_t<Set>> || detail::Collatable<std::remove_cvref_t<Set>, Collate>,
       "looptorch: PinnedPrefetchLoader cannot make a batch of these samples. Return at::Tensor from `get`, "
-      "give the dataset `collate(std::span<Sample>) const`, or pass such a callable as the fourth argument. "
-      "See docs/errors.md#collate");
+      "give the dataset `collate(std::span<Sample>) const`, or pass such a callable as the fourth "
+      "argument. See docs/errors.md#collate");
 
   static constexpr bool kAccepted = Sampler<Order> && detail::Collatable<std::remove_cvref_t<Set>, Collate>;
   using Source =

@@ -70,9 +70,8 @@ void with_batch_on(at::Device device, Batch& batch, Use&& use) {
     use(std::as_const(there));
   } else {
     static_assert(!std::is_const_v<Batch>,
-                  "looptorch: a const batch that cannot be copied cannot be moved to the model's device. Let "
-                  "the range yield "
-                  "it by value. See docs/errors.md#batch");
+                  "looptorch: a const batch that cannot be copied cannot be moved to the model's device. "
+                  "Let the range yield it by value. See docs/errors.md#batch");
     move_to(batch, device);
     use(std::as_const(batch));
   }

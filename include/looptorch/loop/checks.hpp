@@ -38,32 +38,31 @@ struct CheckPolicy {
       "looptorch: a type is listed that has no hook, so it is no policy. Give it a hook such as `void "
       "on_window_end(WindowContext&) const`. See docs/errors.md#not-a-policy");
   static_assert(!NamesPhase<P> || HasPhase<P>,
-                "looptorch: a policy's `phase` would be ignored. Make it `static constexpr looptorch::Phase "
-                "phase`. See "
-                "docs/errors.md#phase");
+                "looptorch: a policy's `phase` would be ignored. Make it `static constexpr "
+                "looptorch::Phase phase`. See docs/errors.md#phase");
   static_assert(!names_state<P>() || HasState<P>,
                 "looptorch: a policy's State cannot be used. Make it public and default-constructible. See "
                 "docs/errors.md#state");
   static_assert(
       declares_exclusions_rightly<P>(),
-      "looptorch: a policy's `excludes` would be ignored. Make it an ExclusionList<Excludes<...>, ...>. See "
-      "docs/errors.md#excluded");
+      "looptorch: a policy's `excludes` would be ignored. Make it an ExclusionList<Excludes<...>, ...>. "
+      "See docs/errors.md#excluded");
   static_assert(!near_miss<on_fit_begin_hook, P>,
-                "looptorch: on_fit_begin would never run. Make it one public `void on_fit_begin(FitContext&) "
-                "const`, with "
-                "`State&` added if the policy has a State. See docs/errors.md#hook-signature");
+                "looptorch: on_fit_begin would never run. Make it one public `void "
+                "on_fit_begin(FitContext&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
   static_assert(
       !near_miss<on_fit_end_hook, P>,
-      "looptorch: on_fit_end would never run. Make it one public `void on_fit_end(FitContext&) const`, with "
-      "`State&` added if the policy has a State. See docs/errors.md#hook-signature");
+      "looptorch: on_fit_end would never run. Make it one public `void on_fit_end(FitContext&) const`, "
+      "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
   static_assert(
       !near_miss<on_epoch_begin_hook, P>,
       "looptorch: on_epoch_begin would never run. Make it one public `void on_epoch_begin(EpochContext&) "
       "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
   static_assert(
       !near_miss<on_epoch_end_hook, P>,
-      "looptorch: on_epoch_end would never run. Make it one public `void on_epoch_end(EpochContext&) const`, "
-      "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+      "looptorch: on_epoch_end would never run. Make it one public `void on_epoch_end(EpochContext&) "
+      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
   static_assert(!near_miss<forward_scope_hook, P>,
                 "looptorch: forward_scope would never run. Make it one public `Guard forward_scope(const "
                 "ForwardContext&) const`, with `State&` added if the policy has a State. See "
@@ -74,16 +73,16 @@ struct CheckPolicy {
       "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
   static_assert(!near_miss<before_update_hook, P>,
                 "looptorch: before_update would never run. Make it one public `void "
-                "before_update(UpdateContext&) const`, "
-                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+                "before_update(UpdateContext&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
   static_assert(!near_miss<after_update_hook, P>,
                 "looptorch: after_update would never run. Make it one public `void "
-                "after_update(UpdateContext&) const`, "
-                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+                "after_update(UpdateContext&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
   static_assert(!near_miss<on_window_end_hook, P>,
                 "looptorch: on_window_end would never run. Make it one public `void "
-                "on_window_end(WindowContext&) const`, "
-                "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+                "on_window_end(WindowContext&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
 };
 template <class Optimizer, class Objective>
 struct CheckPolicy<Update<Optimizer, Objective>> {};
@@ -122,16 +121,13 @@ template <class... Parts>
 struct CheckConflicts {
   static_assert(std::is_void_v<typename Conflicts<Parts...>::clash>,
                 "looptorch: two policies of one family are listed. Keep one of them, or switch them by "
-                "When{flag, policy}. See "
-                "docs/errors.md#one-of-a-family");
+                "When{flag, policy}. See docs/errors.md#one-of-a-family");
   static_assert(std::is_void_v<typename Conflicts<Parts...>::exclusion>,
                 "looptorch: a listed policy excludes another one. Drop one of them, or do as the remedy "
-                "beside this message "
-                "says. See docs/errors.md#excluded");
+                "beside this message says. See docs/errors.md#excluded");
   static_assert(!((is_when<Parts> && is_update<unwrapped_t<Parts>>) || ...),
                 "looptorch: When switches policies, not updates. Give the update an option: "
-                "Update{optimizer, objective, {.when "
-                "= predicate}}. See docs/errors.md#when-update");
+                "Update{optimizer, objective, {.when = predicate}}. See docs/errors.md#when-update");
 };
 
 template <class T>
@@ -145,8 +141,7 @@ struct CheckRange {
   static constexpr bool passed = is_range<Batches>;
   static_assert(passed,
                 "looptorch: fit and evaluate need a range of batches, such as a std::vector or a "
-                "PinnedPrefetchLoader. See "
-                "docs/errors.md#not-a-range");
+                "PinnedPrefetchLoader. See docs/errors.md#not-a-range");
 };
 
 template <class Callable, class Model, class Batch>
@@ -177,13 +172,11 @@ struct CheckBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>...>> {
   static constexpr bool all_return_losses = (returns_loss<Objectives, Model, Batch>() && ...);
   static constexpr bool passed = is_batch<Batch> && all_take_it && all_return_losses;
   static_assert(is_batch<Batch>,
-                "looptorch: fit cannot find the tensors in this batch type. Make it an aggregate of tensors, "
-                "numbers, strings "
-                "and vectors, or give it each_tensor(f). See docs/errors.md#batch");
+                "looptorch: fit cannot find the tensors in this batch type. Make it an aggregate of "
+                "tensors, numbers, strings and vectors, or give it each_tensor(f). See docs/errors.md#batch");
   static_assert(all_take_it,
                 "looptorch: an objective does not take these batches. It is called as objective(Model&, "
-                "const Batch&), where "
-                "Batch is what the range yields. See docs/errors.md#objective-batch");
+                "const Batch&), where Batch is what the range yields. See docs/errors.md#objective-batch");
   static_assert(all_return_losses,
                 "looptorch: an objective must return a looptorch::Loss or a 0-dim tensor. See "
                 "docs/errors.md#objective-result");
@@ -194,9 +187,8 @@ template <class Measure, class Model, class Batch>
 struct CheckMeasure {
   static constexpr bool passed = measures<Measure, Model, Batch>();
   static_assert(passed,
-                "looptorch: evaluate calls its callable as (Model&, const Batch&) and needs a Loss, a 0-dim "
-                "tensor or a number. "
-                "See docs/errors.md#evaluate");
+                "looptorch: evaluate calls its callable as (Model&, const Batch&) and needs a Loss, a "
+                "0-dim tensor or a number. See docs/errors.md#evaluate");
 };
 
 }  // namespace looptorch::detail

@@ -30,8 +30,13 @@ concept MeasureLike = LossLike<T> || std::is_arithmetic_v<std::remove_cvref_t<T>
 
 inline Loss as_measure(Loss loss) { return as_loss(std::move(loss)); }
 inline Loss as_measure(at::Tensor value) { return as_loss(std::move(value)); }
+// clang-format off
 template <class Number>
-requires std::is_arithmetic_v<Number> Quantity as_measure(Number number) { return number; }
+  requires std::is_arithmetic_v<Number>
+Quantity as_measure(Number number) {
+  return number;
+}
+// clang-format on
 
 /// Sums up on the device; reads back once.
 class EvaluationSums {

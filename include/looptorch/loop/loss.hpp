@@ -21,8 +21,11 @@ namespace looptorch {
 /// wait.
 class Quantity {
  public:
+  // clang-format off
   template <class Number>
-  requires std::is_arithmetic_v<Number> Quantity(Number number) : number_(static_cast<double>(number)) {}
+    requires std::is_arithmetic_v<Number>
+  Quantity(Number number) : number_(static_cast<double>(number)) {}
+  // clang-format on
 
   /// Throws UsageError unless `tensor` holds exactly one element.
   Quantity(const at::Tensor& tensor) {

@@ -21,10 +21,9 @@ inline constexpr std::int64_t kAtRunTime = std::numeric_limits<std::int64_t>::mi
 /// N micro-batches a window, N known to the compiler: `Accumulate<16>{}`.
 template <std::int64_t N = detail::kAtRunTime>
 struct Accumulate {
-  static_assert(
-      N >= 1,
-      "looptorch: Accumulate<N> needs N >= 1 micro-batches a window. Use Accumulate<1> for no accumulation. "
-      "See docs/errors.md#accumulate");
+  static_assert(N >= 1,
+                "looptorch: Accumulate<N> needs N >= 1 micro-batches a window. Use Accumulate<1> for no "
+                "accumulation. See docs/errors.md#accumulate");
   using family = AccumulateFamily;
   static constexpr bool is_policy = true;
   static constexpr std::int64_t micro_batches() { return N; }

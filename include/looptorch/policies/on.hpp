@@ -63,8 +63,7 @@ template <Phase At, class F>
 struct On : detail::OnBase<detail::on_hook<At, F>(), F> {
   static_assert(detail::on_hook<At, F>() != detail::OnHook::none,
                 "looptorch: On needs a callable that takes one of UpdateContext&, WindowContext& and "
-                "EpochContext&, and only "
-                "one. Spell the parameter's type. See docs/errors.md#on");
+                "EpochContext&, and only one. Spell the parameter's type. See docs/errors.md#on");
   On(PhaseConstant<At>, F callable) : detail::OnBase<detail::on_hook<At, F>(), F>{std::move(callable)} {}
   static constexpr Phase phase = At;
   static constexpr bool repeatable = true;

@@ -73,9 +73,8 @@ class Validate {
  private:
   using Held = std::remove_reference_t<Batches>;
   static_assert(detail::kRepeatable<Held>,
-                "looptorch: Validate needs batches that can be gone through again, such as a std::vector or "
-                "a loader. See "
-                "docs/errors.md#validate");
+                "looptorch: Validate needs batches that can be gone through again, such as a std::vector "
+                "or a loader. See docs/errors.md#validate");
 
   static std::shared_ptr<Held> hold(Batches&& batches) {
     if constexpr (std::is_lvalue_reference_v<Batches>)

@@ -56,8 +56,8 @@ struct SafetensorsHeader {
 namespace detail {
 
 static_assert(std::endian::native == std::endian::little,
-              "looptorch: safetensors are read and written as they lie "
-              "in memory, which is right on little-endian machines only.");
+              "looptorch: safetensors are read and written as they lie in memory, which is right on "
+              "little-endian machines only.");
 
 /// As in Python's safetensors: nobody's header is longer, so a longer one is not safetensors.
 inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
