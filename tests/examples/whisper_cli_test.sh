@@ -88,8 +88,9 @@ refused "no FILE given" "${transcribe[@]}"
 
 # Two steps, twice into the same folder: the second run does not take over what the first one left.
 for steps in 1 2; do
+  precision=$([ "$steps" = 1 ] && echo --bf16 || echo --fp32)
   "$programs/whisper_finetune" --model "$model" --output out "${data[@]}" --test corpus/test.jsonl --batch-size 2 \
-    --max-steps "$steps" >finetune.txt 2>progress.txt || fail "whisper_finetune: $(cat progress.txt)"
+    --max-steps "$steps" "$precision" >finetune.txt 2>progress.txt || fail "whisper_finetune: $(cat progress.txt)"
   holds out/summary.json "\"steps\": $steps"
 done
 for field in wer_before wer_after seconds peak_bytes; do holds out/summary.json "\"$field\":"; done

@@ -69,7 +69,8 @@ class PinnedPrefetchLoader {
     Batch& operator*() const { return epoch_->current(); }
     Batch* operator->() const { return &epoch_->current(); }
 
-    /// Waits for the next batch. Throws LoaderError in its place.
+    /// Waits for the next batch. Throws LoaderError in its place, and UsageError where the loader has begun
+    /// another epoch.
     Iterator& operator++() {
       epoch_->advance();
       return *this;

@@ -6,8 +6,11 @@
 
 #include "support/toy.hpp"
 
-#include <filesystem>
-#include <fstream>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <regex>
 
 namespace lt = looptorch;
@@ -212,6 +215,29 @@ TEST_CASE("ShowProgress holds its tongue between lines, and names each update's 
   INFO(text);
   CHECK(std::count(text.begin(), text.end(), '\n') == 2);  // the first step's, and the epoch's
   CHECK(std::regex_search(text, std::regex("critic [0-9.]+  update 2 [0-9.]+")));
+}
+
+TEST_CASE("ShowProgress keeps to one live line on a terminal, cut to its width") {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE((terminal >= 0 && ::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0));
+  std::FILE* screen = std::fopen(::ptsname(terminal), "w");
+  REQUIRE(screen);
+  winsize size{.ws_row = 25, .ws_col = 40, .ws_xpixel = 0, .ws_ypixel = 0};
+  REQUIRE(::ioctl(terminal, TIOCSWINSZ, &size) == 0);
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.125);
+  lt::Trainer trainer(net, sgd, toy::objective, lt::ShowProgress{.out = screen, .live_seconds = 0});
+  trainer.fit(toy::batches(5), {.max_steps = 3});
+  std::string text(4096, ' ');
+  text.resize(static_cast<std::size_t>(::read(terminal, text.data(), text.size())));
+  std::fclose(screen);
+  ::close(terminal);
+  INFO(text);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 1);  // the last line stays
+  CHECK(std::count(text.begin(), text.end(), '\r') ==
+        4);  // three drawings, and the terminal's own before its line feed
+  CHECK(text.find("\repoch 1  step 1/3  loss ") == 0);
+  CHECK(text.find("\033[K") == 1 + 39);
 }
 
 TEST_CASE("times and numbers read well") {
