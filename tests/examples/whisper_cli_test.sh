@@ -86,6 +86,11 @@ refused "narrow.wav" "${transcribe[@]}" narrow.wav
 refused "absent.wav" "${transcribe[@]}" absent.wav
 refused "no FILE given" "${transcribe[@]}"
 
+for clip in silent none cut; do
+  printf '{"audio_filepath":"%s.wav","text":"hello"}\n' "$clip" >"$clip.jsonl"
+  refused "$clip.wav" "${finetune[@]}" --train "$clip.jsonl" --validation corpus/validation.jsonl --max-audio-seconds 5
+done
+
 # Two steps, twice into the same folder: the second run does not take over what the first one left.
 for steps in 1 2; do
   precision=$([ "$steps" = 1 ] && echo --bf16 || echo --fp32)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Records what transformers computes with Whisper tiny.en, for tests/unit/whisper/{model,decoding}_test.cpp.
 
     python tests/parity/whisper_model.py HF_DIR
