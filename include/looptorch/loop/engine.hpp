@@ -60,8 +60,7 @@ class Engine {
   /// Looks again at what the optimizers train and where the model is, and forgets gradients that somebody
   /// left there.
   void prepare() {
-    look_again();
-    std::vector<at::Tensor> all = model_->parameters();
+    std::vector<at::Tensor> all = look_again();
     for_each_index<kUpdates>([&](auto i) {
       auto& trained = run_.updates_[i].parameters = all_parameters(*std::get<i>(updates_).optimizer);
       drop_gradients(trained);
@@ -70,11 +69,13 @@ class Engine {
     for_each_index<kUpdates>([&](auto i) { outside_[i] = outside(all, run_.updates_[i].parameters); });
   }
 
-  /// Looks again at where the model is, and at which policies are switched on.
-  void look_again() {
+  /// Looks again at where the model is, and at which policies are switched on; returns the model's
+  /// parameters.
+  std::vector<at::Tensor> look_again() {
     stack_.check_switched();
-    if (const std::vector<at::Tensor> all = model_->parameters(); !all.empty())
-      run_.device_ = all.front().device();
+    std::vector<at::Tensor> all = model_->parameters();
+    if (!all.empty()) run_.device_ = all.front().device();
+    return all;
   }
 
   [[nodiscard]] at::Device device() const { return run_.device(); }
@@ -184,7 +185,7 @@ class Engine {
     FrozenScope frozen(outside_[I]);
     const Loss loss = as_loss(forward(std::get<I>(updates_).objective, batch, /*training=*/true));
     const at::Tensor weighed = window_length() == 1 ? weights_[I].weigh_alone(loss) : weights_[I].weigh(loss);
-    record(run_.updates_[I], loss);
+    record(loss, run_.updates_[I].loss, run_.updates_[I].metrics);
     if (!weighed.defined()) return;
     if (!weighed.requires_grad())
       throw UsageError(message(
@@ -192,11 +193,6 @@ class Engine {
           " does not depend on any parameter that its optimizer "
           "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
     stack_.scaled(weighed).backward();
-  }
-
-  static void record(UpdateView& view, const Loss& loss) {
-    view.loss.add(loss);
-    for (const Metric& metric : loss.metrics) view.metrics[metric.name].add(metric.value, loss.weight);
   }
 
   /// Lets update I move its parameters by the window's gradients; returns whether it did.

@@ -42,8 +42,7 @@ Quantity as_measure(Number number) {
 class EvaluationSums {
  public:
   void add(const Loss& loss) {
-    loss_.add(loss);
-    for (const Metric& metric : loss.metrics) metrics_[metric.name].add(metric.value, loss.weight);
+    record(loss, loss_, metrics_);
     ++batches_;
   }
   void add(const Quantity& number) {
@@ -60,7 +59,7 @@ class EvaluationSums {
 
  private:
   RunningMean loss_;
-  std::map<std::string, RunningMean> metrics_;
+  RunningMeans metrics_;
   std::int64_t batches_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,15 @@ inline void collect_gradients(const std::vector<at::Tensor>& parameters, std::ve
 
 inline void drop_gradients(const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& parameter : parameters) parameter.mutable_grad() = at::Tensor();
+}
+
+/// Each tensor once, in the order of its first mention: models list a tied weight twice.
+inline std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> result;
+  std::unordered_set<const void*> seen;
+  for (const at::Tensor& tensor : tensors)
+    if (seen.insert(tensor.unsafeGetTensorImpl()).second) result.push_back(tensor);
+  return result;
 }
 
 /// Keeps parameters from receiving gradients while it lives; restores exactly the flags it changed.

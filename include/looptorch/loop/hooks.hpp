@@ -20,10 +20,11 @@
 namespace looptorch::detail {
 
 template <class P>
-concept HasState = requires {
-  typename P::State;
-}
-&&std::default_initializable<typename P::State>;
+concept HasState = std::default_initializable<typename P::State>;
+template <class P>
+concept ReachableState = requires(typename P::State* state) {
+  state;
+};
 
 struct NamesState {
   struct State {};
@@ -33,11 +34,10 @@ struct BothStates : P, NamesState {};
 /// True when P has a member type State, whatever its access and constructors.
 template <class P>
 constexpr bool names_state() {
-  if constexpr (std::is_final_v<P> || !std::is_class_v<P>) return requires {
-      typename P::State;
-    };
+  if constexpr (std::is_final_v<P> || !std::is_class_v<P>)
+    return ReachableState<P>;
   else
-    return !requires { typename BothStates<P>::State; };
+    return !ReachableState<BothStates<P>>;
 }
 
 struct NoState {};

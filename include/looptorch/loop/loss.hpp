@@ -6,7 +6,6 @@
 #include <looptorch/error.hpp>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/scalar_tensor.h>
 
 #include <cmath>
 #include <concepts>
@@ -90,7 +89,7 @@ inline const at::Tensor& loss_tensor(const Loss& loss) {
 
 /// A bare tensor is a loss of weight 1. Throws UsageError for a wrong shape or weight, or for both forms or
 /// none.
-inline Loss checked_loss(Loss loss) {
+inline Loss as_loss(Loss loss) {
   const at::Tensor& tensor = loss_tensor(loss);
   if (loss.value.defined() == loss.sum.defined())
     throw UsageError("the objective must return a Loss with either `value` or `sum`; this one has " +
@@ -104,8 +103,7 @@ inline Loss checked_loss(Loss loss) {
   return loss;
 }
 
-inline Loss as_loss(Loss loss) { return checked_loss(std::move(loss)); }
-inline Loss as_loss(at::Tensor value) { return checked_loss(Loss{.value = std::move(value)}); }
+inline Loss as_loss(at::Tensor value) { return as_loss(Loss{.value = std::move(value)}); }
 
 }  // namespace detail
 }  // namespace looptorch

@@ -62,12 +62,12 @@ struct Progress {
 /// One update as policies see it.
 struct UpdateView {
   std::string name;  ///< "update", or "update 1", "update 2", ...; `UpdateOptions::name` if given
-  torch::optim::Optimizer* optimizer;               ///< never null
-  std::vector<at::Tensor> parameters;               ///< what the optimizer trains, all groups in order
-  RunningMean loss = {};                            ///< of the epoch under way, on the device until read
-  std::map<std::string, RunningMean> metrics = {};  ///< the same for the metrics in its losses
-  std::int64_t applied = 0;                         ///< windows in which it moved the parameters
-  std::int64_t skipped = 0;  ///< windows in which it was due, and was vetoed or had no weight
+  torch::optim::Optimizer* optimizer;  ///< never null
+  std::vector<at::Tensor> parameters;  ///< what the optimizer trains, all groups in order
+  RunningMean loss = {};               ///< of the epoch under way, on the device until read
+  RunningMeans metrics = {};           ///< the same for the metrics in its losses
+  std::int64_t applied = 0;            ///< windows in which it moved the parameters
+  std::int64_t skipped = 0;            ///< windows in which it was due, and was vetoed or had no weight
 };
 
 /// Named values, published by `Validate` and by anybody's policies, consumed by name.

@@ -11,6 +11,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <limits>
+#include <map>
+#include <string>
 
 namespace looptorch {
 
@@ -90,4 +92,16 @@ class RunningMean {
   double known_weight_ = 0.0;
 };
 
+/// Running means by name.
+using RunningMeans = std::map<std::string, RunningMean>;
+
+namespace detail {
+
+/// Adds a loss to `mean`, and the metrics that it carries to theirs.
+inline void record(const Loss& loss, RunningMean& mean, RunningMeans& metrics) {
+  mean.add(loss);
+  for (const Metric& metric : loss.metrics) metrics[metric.name].add(metric.value, loss.weight);
+}
+
+}  // namespace detail
 }  // namespace looptorch

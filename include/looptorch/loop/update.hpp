@@ -20,7 +20,6 @@
 #include <memory>
 #include <string>
 #include <type_traits>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -89,11 +88,9 @@ inline constexpr bool is_update<Update<Optimizer, Objective>> = true;
 /// once.
 inline std::vector<at::Tensor> all_parameters(const torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> parameters;
-  std::unordered_set<const void*> seen;
   for (const auto& group : optimizer.param_groups())
-    for (const at::Tensor& parameter : group.params())
-      if (seen.insert(parameter.unsafeGetTensorImpl()).second) parameters.push_back(parameter);
-  return parameters;
+    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  return distinct(parameters);
 }
 
 /// Turns the losses of a window's micro-batches into what has to be differentiated, so that the gradients'

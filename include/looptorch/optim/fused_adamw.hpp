@@ -20,7 +20,6 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -64,7 +63,7 @@ class FusedAdamW : public torch::optim::Optimizer {
   /// range.
   explicit FusedAdamW(const std::vector<at::Tensor>& parameters, FusedAdamWOptions options = {})
       : FusedAdamW(std::vector<torch::optim::OptimizerParamGroup>{torch::optim::OptimizerParamGroup(
-                       distinct(parameters))},
+                       detail::distinct(parameters))},
                    options) {}
 
   /// For groups with rates of their own: make each group's options by `FusedAdamW::group`.
@@ -118,14 +117,6 @@ class FusedAdamW : public torch::optim::Optimizer {
   [[nodiscard]] const std::vector<Moments>& moments() const { return moments_; }
 
  private:
-  static std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& parameters) {
-    std::vector<at::Tensor> result;
-    std::unordered_set<const void*> seen;
-    for (const at::Tensor& parameter : parameters)
-      if (seen.insert(parameter.unsafeGetTensorImpl()).second) result.push_back(parameter);
-    return result;
-  }
-
   /// The lists that the kernel takes: all of a group, or those of its parameters that have a gradient.
   struct Lists {
     std::vector<at::Tensor> parameters, gradients, first, second, max_second, steps;

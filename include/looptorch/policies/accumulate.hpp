@@ -5,18 +5,14 @@
 #pragma once
 
 #include <looptorch/error.hpp>
+#include <looptorch/policies/at_run_time.hpp>
 
 #include <cstdint>
-#include <limits>
 
 namespace looptorch {
 
 /// What `Accumulate<4>` and `Accumulate<>{4}` have in common: only one of them may be listed.
 struct AccumulateFamily {};
-
-namespace detail {
-inline constexpr std::int64_t kAtRunTime = std::numeric_limits<std::int64_t>::min();
-}
 
 /// N micro-batches a window, N known to the compiler: `Accumulate<16>{}`.
 template <std::int64_t N = detail::kAtRunTime>

@@ -8,9 +8,9 @@
 #include <looptorch/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/memory/empty_cache.hpp>
+#include <looptorch/policies/at_run_time.hpp>
 
 #include <cstdint>
-#include <limits>
 
 namespace looptorch {
 
@@ -18,8 +18,6 @@ namespace looptorch {
 struct CacheFlushFamily {};
 
 namespace detail {
-inline constexpr std::int64_t kPeriodAtRunTime = std::numeric_limits<std::int64_t>::min();
-
 struct CacheFlushState {
   std::int64_t flushes = 0;
   std::int64_t freed_bytes = 0;  ///< Given back to the driver over the run; 0 on a CPU.
@@ -33,7 +31,7 @@ struct CacheFlushState {
 }  // namespace detail
 
 /// Empties the cache after every K-th step. Training is bit-identical with and without it.
-template <std::int64_t K = detail::kPeriodAtRunTime>
+template <std::int64_t K = detail::kAtRunTime>
 struct CacheFlushEvery {
   static_assert(
       K >= 1,
@@ -47,7 +45,7 @@ struct CacheFlushEvery {
 
 /// The same with K known when the program runs: `CacheFlushEvery<>{k}`. Throws UsageError for k below 1.
 template <>
-struct CacheFlushEvery<detail::kPeriodAtRunTime> {
+struct CacheFlushEvery<detail::kAtRunTime> {
   explicit CacheFlushEvery(std::int64_t steps) : steps_(steps) {
     if (steps < 1)
       throw UsageError(
