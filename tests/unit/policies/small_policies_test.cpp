@@ -7,6 +7,7 @@
 #include "support/toy.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -228,8 +229,14 @@ TEST_CASE("ShowProgress keeps to one live line on a terminal, cut to its width")
   torch::optim::SGD sgd(net->parameters(), 0.125);
   lt::Trainer trainer(net, sgd, toy::objective, lt::ShowProgress{.out = screen, .live_seconds = 0});
   trainer.fit(toy::batches(5), {.max_steps = 3});
-  std::string text(4096, ' ');
-  text.resize(static_cast<std::size_t>(::read(terminal, text.data(), text.size())));
+  // A terminal hands over what was written in pieces and in its own time; the line feed is the last of it.
+  std::string text;
+  for (pollfd ready{terminal, POLLIN, 0}; text.find('\n') == text.npos && ::poll(&ready, 1, 10000) == 1;) {
+    char piece[4096];
+    const auto length = ::read(terminal, piece, sizeof piece);
+    if (length <= 0) break;
+    text.append(piece, static_cast<std::size_t>(length));
+  }
   std::fclose(screen);
   ::close(terminal);
   INFO(text);
