@@ -95,10 +95,13 @@ class Trainer {
     return {};
   }
 
-  /// Ends a window that `step` began and that is shorter than the others, as at the end of an epoch. Does
-  /// nothing if no window is open.
+  /// Ends a window that `step` began and that is shorter than the others, as at the end of an epoch, if one
+  /// is open, and counts what only the device knew of the last one.
   void finish_window() {
-    if (engine_.in_window() > 0) guarded([&] { finish_open_(*this); });
+    guarded([&] {
+      if (engine_.in_window() > 0) finish_open_(*this);
+      engine_.settle();
+    });
   }
 
   /// Weighted means of the objective over all batches: no gradient, eval mode, the policies' forward scopes.
@@ -117,6 +120,19 @@ class Trainer {
       if constexpr (detail::CheckMeasure<Measure, Model, detail::range_batch_t<Batches>>::passed)
         return evaluate_range(batches, measure);
     return {};
+  }
+
+  /// Where the run stands: counters, losses, metrics and the states of policies, between windows. Model and
+  /// optimizers are saved by themselves.
+  [[nodiscard]] StateDict state_dict() {
+    require_no_window("state_dict()");
+    return engine_.state_dict();
+  }
+  /// Goes on from where `state_dict` was taken. Throws StateError for a state of other policies, or one that
+  /// lacks something.
+  void load_state_dict(const StateDict& state) {
+    require_no_window("load_state_dict()");
+    engine_.load_state_dict(state);
   }
 
   [[nodiscard]] Model& model() { return engine_.model(); }
@@ -151,6 +167,12 @@ class Trainer {
 
   Run& run() { return engine_.run(); }
 
+  void require_no_window(const char* what) {
+    if (engine_.in_window() > 0)
+      throw UsageError(
+          detail::message("a window that step() began is still open: call finish_window() before ", what));
+  }
+
   /// Runs `body`; if it throws, forgets the window under way before the exception goes on.
   template <class Body>
   decltype(auto) guarded(Body&& body) {
@@ -166,8 +188,7 @@ class Trainer {
 
   template <class Batches>
   FitResult fit_range(Batches& batches, const FitOptions& options) {
-    if (engine_.in_window() > 0)
-      throw UsageError("a window that step() began is still open: call finish_window() before fit()");
+    require_no_window("fit()");
     const detail::FitClock clock;
     const detail::FitPlan plan(options, progress(), detail::kRepeatable<Batches>, detail::known_size(batches),
                                engine_.window_length());
@@ -178,8 +199,10 @@ class Trainer {
       guarded([&] {
         run_fit_begin();
         train(batches, plan);
+        engine_.settle();
       });
     } catch (...) {
+      detail::ignoring_errors([&] { engine_.settle(); });
       detail::ignoring_errors([&] { end(FitStatus::failed); });
       throw;
     }
@@ -224,7 +247,7 @@ class Trainer {
     auto position = detail::begin_at(batches, progress().epoch, progress().batch);
     const auto last = std::ranges::end(batches);
     for (; position != last; ++position) {
-      if (!engine_.template feed<Batch>(kept, *position)) continue;
+      if (!engine_.template feed<Batch>(kept, *position, detail::indices_at(position))) continue;
       end_window();
       if (plan.ended(run()) && !plan.at_last_batch(progress())) return;
     }
@@ -241,6 +264,7 @@ class Trainer {
   void end_epoch() {
     if (progress().batch == 0)
       throw UsageError("the range of batches is empty: there is nothing to train on");
+    engine_.settle();
     engine_.count_epoch();
     EpochContext context{run()};
     engine_.stack().each([&](auto& slot) { call<detail::on_epoch_end_hook>(slot, context); });
@@ -293,14 +317,17 @@ class Trainer {
 
   template <class Batches, class Measure>
   Evaluation evaluate_range(Batches& batches, Measure& measure) {
+    engine_.settle();
     engine_.look_again();
     at::NoGradGuard no_gradients;
     detail::EvalScope eval(*model());
     detail::EvaluationSums sums;
-    for (auto&& batch : batches)
-      detail::with_batch_on(engine_.device(), batch, [&](const auto& there) {
-        sums.add(detail::as_measure(engine_.forward(measure, there, /*training=*/false)));
-      });
+    engine_.stack().template in_scopes<detail::evaluation_scope_hook>(EvaluationContext{run()}, [&] {
+      for (auto&& batch : batches)
+        detail::with_batch_on(engine_.device(), batch, [&](const auto& there) {
+          sums.add(detail::as_measure(engine_.forward(measure, there, /*training=*/false)));
+        });
+    });
     return sums.read();
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: Autocast<T> needs T = looptorch::bf16.
+// expect: looptorch: Autocast<T> needs T = looptorch::fp16 or looptorch::bf16.
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

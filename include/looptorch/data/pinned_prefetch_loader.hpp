@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -68,6 +69,9 @@ class PinnedPrefetchLoader {
     /// Throws UsageError at the end, and where the loader has begun another epoch.
     Batch& operator*() const { return epoch_->current(); }
     Batch* operator->() const { return &epoch_->current(); }
+
+    /// The dataset indices of the batch's samples, in its order; valid while the iterator stays where it is.
+    std::span<const std::int64_t> indices() const { return epoch_->indices(); }
 
     /// Waits for the next batch. Throws LoaderError in its place, and UsageError where the loader has begun
     /// another epoch.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <ranges>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -55,6 +56,15 @@ auto begin_at(Range& range, std::int64_t epoch, std::int64_t skip) {
       for (; skip > 0 && position != std::ranges::end(range); --skip) ++position;
     return position;
   }
+}
+
+/// The dataset indices of the batch that `position` stands at, where the iterator offers them.
+template <class Iterator>
+auto indices_at(const Iterator& position) {
+  if constexpr (requires { std::span<const std::int64_t>(position.indices()); })
+    return position.indices();
+  else
+    return std::span<const std::int64_t>();
 }
 
 /// Calls `use(batch)` with a batch on `device`: the given one if it is there, else a copy that is moved

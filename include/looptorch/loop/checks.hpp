@@ -83,6 +83,20 @@ struct CheckPolicy {
                 "looptorch: on_window_end would never run. Make it one public `void "
                 "on_window_end(WindowContext&) const`, with `State&` added if the policy has a State. See "
                 "docs/errors.md#hook-signature");
+  static_assert(!near_miss<evaluation_scope_hook, P>,
+                "looptorch: evaluation_scope would never run. Make it one public `Guard "
+                "evaluation_scope(const EvaluationContext&) const`, with `State&` added if the policy has a "
+                "State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<state_dict_hook, P>,
+                "looptorch: state_dict would never run. Make it one public `void state_dict(StateDict&) "
+                "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<load_state_dict_hook, P>,
+                "looptorch: load_state_dict would never run. Make it one public `void load_state_dict(const "
+                "StateDict&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
+  static_assert(state_dict_hook::valid<P>() == load_state_dict_hook::valid<P>(),
+                "looptorch: a policy has one of state_dict and load_state_dict. What is saved must be loaded "
+                "again: give it both. See docs/errors.md#state-dict");
 };
 template <class Optimizer, class Objective>
 struct CheckPolicy<Update<Optimizer, Objective>> {};

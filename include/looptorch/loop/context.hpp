@@ -32,7 +32,12 @@ struct ForwardContext {
   bool training;  ///< false in `evaluate`
 };
 
-/// After a window: its updates are done and counted.
+/// Around an evaluation.
+struct EvaluationContext {
+  const Run& run;
+};
+
+/// After a window: its updates are done. One that a device tensor may have vetoed is counted later.
 struct WindowContext {
   Run& run;
   std::int64_t micro_batches;
@@ -65,21 +70,29 @@ class UpdateContext {
     return gradients_;
   }
   [[nodiscard]] const GradientScale& pending() const { return scale_; }
+  /// The pending factor, for whoever multiplies `raw_gradients()` by it in a pass of their own; nothing is
+  /// pending afterwards.
+  [[nodiscard]] GradientScale take_pending() { return std::exchange(scale_, GradientScale{}); }
 
   /// Multiplies the gradients, without a pass over them if the optimizer can fold the factor in.
   void scale_gradients(double factor) { scale_.multiply(factor); }
   void scale_gradients(const at::Tensor& factor) { scale_.multiply(factor); }
+  void scale_gradients(const GradientScale& factor) {
+    scale_.multiply(factor.number());
+    if (factor.tensor().defined()) scale_.multiply(factor.tensor());
+  }
 
   /// Skips this update: parameters, moments and counts stay as they are.
   void veto(bool skip = true) { skip_ |= skip; }
   /// Skips this update where the 0-dim device tensor `found` is not zero. Optimizers that take `found_inf`
-  /// decide on the device. Whether it struck is read once at the window's end, which waits for the device.
+  /// decide on the device, and the host learns of it before the next update; any other optimizer waits for
+  /// the device here, once a window.
   void veto(const at::Tensor& found) {
-    found_ = found_.defined() ? at::logical_or(found_, found) : found.to(at::kBool);
+    found_ = found_.defined() ? at::logical_or(found_, found.reshape({})) : found.reshape({});
   }
 
   [[nodiscard]] bool vetoed() const { return skip_; }
-  /// 0-dim bool on the device; undefined while no policy vetoes with a tensor.
+  /// 0-dim on the device, not zero for yes; undefined while no policy vetoes with a tensor.
   [[nodiscard]] const at::Tensor& found_inf() const { return found_; }
 
  private:

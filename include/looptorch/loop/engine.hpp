@@ -5,17 +5,22 @@
 #pragma once
 
 #include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/non_finite.hpp>
 #include <looptorch/loop/parts.hpp>
+#include <looptorch/loop/run_state.hpp>
+#include <looptorch/loop/verdict.hpp>
+#include <looptorch/loop/window_weight.hpp>
 #include <looptorch/policies/accumulate.hpp>
 
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <tuple>
 #include <type_traits>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -61,12 +66,15 @@ class Engine {
   /// left there.
   void prepare() {
     std::vector<at::Tensor> all = look_again();
+    run_.claims_.clear();
+    watches_losses_ = !losses_may_overflow();
     for_each_index<kUpdates>([&](auto i) {
       auto& trained = run_.updates_[i].parameters = all_parameters(*std::get<i>(updates_).optimizer);
+      remember_rates(run_.updates_[i]);
       drop_gradients(trained);
       all.insert(all.end(), trained.begin(), trained.end());
     });
-    for_each_index<kUpdates>([&](auto i) { outside_[i] = outside(all, run_.updates_[i].parameters); });
+    for_each_index<kUpdates>([&](auto i) { outside_[i] = without(all, run_.updates_[i].parameters); });
   }
 
   /// Looks again at where the model is, and at which policies are switched on; returns the model's
@@ -95,15 +103,19 @@ class Engine {
     run_.progress_.batch = 0;
   }
 
-  /// Takes one micro-batch; ends the window and returns true if it is the window's last.
-  template <class Batch, class Given>
-  bool feed(Kept<Batch>& kept, Given&& batch) {
-    if (in_window_ == 0) decide_who_is_due();
+  /// Takes one micro-batch, made of these samples as far as somebody knows; ends the window and returns true
+  /// if it is the window's last.
+  template <class Batch, class Given, class Indices = std::span<const std::int64_t>>
+  bool feed(Kept<Batch>& kept, Given&& batch, const Indices& indices = {}) {
+    if (in_window_ == 0) begin_window();
+    origin_.add(indices);
     samples_ += batch_size(std::as_const(batch));
     if constexpr (!kStreams)
       keep(kept, std::forward<Given>(batch));
     else if (due_[0])
-      with_batch_on(run_.device(), batch, [&](const auto& there) { differentiate<0>(there); });
+      with_batch_on(run_.device(), batch, [&](const auto& there) {
+        differentiate<0>(there, static_cast<std::size_t>(in_window_));
+      });
     if (++in_window_ < window_length()) return false;
     end_window<Batch>(kept);
     return true;
@@ -112,15 +124,22 @@ class Engine {
   /// Performs the updates on what the window holds and counts the step.
   template <class Batch>
   void end_window(Kept<Batch>& kept) {
-    bool skipped = false;
     for_each_index<kUpdates>([&](auto i) {
       if (!due_[i]) return;
       if constexpr (!kStreams)
-        for (const Batch& batch : kept) differentiate<i>(batch);
-      skipped |= !apply<i>();
+        for (std::size_t number = 0; number < kept.size(); ++number) differentiate<i>(kept[number], number);
+      apply<i>();
     });
     if constexpr (!kStreams) kept.clear();
-    count_step(skipped);
+    count_step();
+  }
+
+  /// Waits for what the device has to say of updates made so far, and counts it. Throws NonFiniteLoss.
+  void settle() {
+    for_each_index<kUpdates>([&](auto i) {
+      verdicts_[i].hear_update([&](bool made, std::int64_t step) { conclude<i>(made, step); });
+    });
+    for_each_index<kUpdates>([&](auto i) { verdicts_[i].hear_losses(run_.updates_[i].name); });
   }
 
   /// Forgets the window under way: no gradient and no weight of it remains.
@@ -133,10 +152,44 @@ class Engine {
     in_window_ = samples_ = 0;
   }
 
+  /// Counters, losses, metrics and the policies' states, settled.
+  [[nodiscard]] StateDict state_dict() {
+    settle();
+    StateDict out, progress, metrics, policies;
+    save(run_.progress(), progress);
+    run_.metrics().save(metrics);
+    stack_.save(policies);
+    out.set("progress", progress);
+    out.set("metrics", metrics);
+    out.set("policies", policies);
+    for_each_index<kUpdates>([&](auto i) {
+      StateDict update, weight;
+      save(run_.updates_[i], update);
+      weights_[i].save(weight);
+      update.set("window", weight);
+      out.set("update." + std::to_string(i), update);
+    });
+    return out;
+  }
+
+  /// The inverse.
+  void load_state_dict(const StateDict& in) {
+    settle();
+    stack_.load(in.under("policies"));
+    load(in.under("progress"), run_.progress_);
+    run_.metrics().load(in.under("metrics"));
+    for_each_index<kUpdates>([&](auto i) {
+      const StateDict update = in.under("update." + std::to_string(i));
+      load(update, run_.updates_[i]);
+      weights_[i].load(update.under("window"));
+    });
+  }
+
   /// The objective's result on a batch, inside the policies' forward scopes.
   template <class Objective, class Batch>
   auto forward(Objective& objective, const Batch& batch, bool training) {
-    return stack_.in_forward_scopes(ForwardContext{run_, training}, [&] { return objective(model_, batch); });
+    return stack_.template in_scopes<forward_scope_hook>(ForwardContext{run_, training},
+                                                         [&] { return objective(model_, batch); });
   }
 
  private:
@@ -156,20 +209,26 @@ class Engine {
     return views;
   }
 
-  static std::vector<at::Tensor> outside(const std::vector<at::Tensor>& all,
-                                         const std::vector<at::Tensor>& trained) {
-    std::unordered_set<const void*> inside;
-    for (const at::Tensor& parameter : trained) inside.insert(parameter.unsafeGetTensorImpl());
-    std::vector<at::Tensor> rest;
-    for (const at::Tensor& parameter : all)
-      if (!inside.count(parameter.unsafeGetTensorImpl())) rest.push_back(parameter);
-    return rest;
-  }
-
   template <class Batch, class Given>
   void keep(std::vector<Batch>& kept, Given&& batch) {
     kept.push_back(std::forward<Given>(batch));
     if (!is_on(kept.back(), run_.device())) move_to(kept.back(), run_.device());
+  }
+
+  /// True where a policy that is on deals with non-finite losses by itself.
+  bool losses_may_overflow() {
+    bool may = false;
+    stack_.each([&](auto& slot) {
+      if constexpr (requires { requires std::remove_reference_t<decltype(slot)>::Policy::handles_overflow; })
+        may |= slot.enabled();
+    });
+    return may;
+  }
+
+  void begin_window() {
+    decide_who_is_due();
+    const Progress& progress = run_.progress();
+    origin_.begin(progress.step, progress.epoch, in_epoch_ ? progress.batch : WindowOrigin::kUnknown);
   }
 
   void decide_who_is_due() {
@@ -179,14 +238,16 @@ class Engine {
     });
   }
 
-  /// Forward and backward of update I on one micro-batch.
+  /// Forward and backward of update I on the window's micro-batch with this number.
   template <std::size_t I, class Batch>
-  void differentiate(const Batch& batch) {
+  void differentiate(const Batch& batch, std::size_t number) {
     FrozenScope frozen(outside_[I]);
     const Loss loss = as_loss(forward(std::get<I>(updates_).objective, batch, /*training=*/true));
     const at::Tensor weighed = window_length() == 1 ? weights_[I].weigh_alone(loss) : weights_[I].weigh(loss);
     record(loss, run_.updates_[I].loss, run_.updates_[I].metrics);
     if (!weighed.defined()) return;
+    if (const at::Tensor& value = loss_tensor(loss); watches_losses_ && value.is_cpu())
+      if (!std::isfinite(cpu_number(value))) throw origin_.error(run_.updates_[I].name, number);
     if (!weighed.requires_grad())
       throw UsageError(message(
           "the loss of ", run_.updates_[I].name,
@@ -195,46 +256,75 @@ class Engine {
     stack_.scaled(weighed).backward();
   }
 
-  /// Lets update I move its parameters by the window's gradients; returns whether it did.
+  /// Lets update I move its parameters by the window's gradients.
   template <std::size_t I>
-  bool apply() {
+  void apply() {
+    settle();
     UpdateView& view = run_.updates_[I];
     WindowWeight& weight = weights_[I];
-    bool applied = false;
-    if (!weight.is_empty()) {
+    if (weight.is_empty()) {
+      conclude<I>(/*applied=*/false, run_.progress().step);
+    } else {
       UpdateContext context(run_, I, window_length() == 1 ? GradientScale{} : weight.scale(), scratch_[I]);
       if (const at::Tensor empty = weight.unread_empty(); empty.defined()) context.veto(empty);
+      veto_non_finite<I>(context);
       stack_.template run<before_update_hook>(context);
-      applied = step_optimizer(*std::get<I>(updates_).optimizer, context);
+      const Outcome outcome = step_optimizer(*std::get<I>(updates_).optimizer, context);
       scratch_[I].clear();
       drop_gradients(view.parameters);
-      if (applied) ++view.applied, stack_.template run<after_update_hook>(context);
+      if (outcome == Outcome::unknown)
+        verdicts_[I].await_update(context.found_inf(), run_.progress().step);
+      else
+        conclude<I>(outcome == Outcome::applied, run_.progress().step);
     }
-    view.skipped += !applied;
     weight.next_window();
-    return applied;
   }
 
+  /// On a device the window's losses are judged by their running total.
+  template <std::size_t I>
+  void veto_non_finite(UpdateContext& context) {
+    const at::Tensor& total = context.view().loss.device_sum();
+    if (!watches_losses_ || !total.defined() || total.is_cpu() || total.is_meta()) return;
+    const at::Tensor non_finite = is_non_finite(total);
+    context.veto(non_finite);
+    verdicts_[I].await_losses(non_finite, origin_);
+  }
+
+  enum class Outcome { applied, vetoed, unknown };
+
   template <class Optimizer>
-  static bool step_optimizer(Optimizer& optimizer, UpdateContext& context) {
-    if (context.vetoed()) return false;
+  static Outcome step_optimizer(Optimizer& optimizer, UpdateContext& context) {
+    if (context.vetoed()) return Outcome::vetoed;
     const at::Tensor& found = context.found_inf();
     if constexpr (FoldingOptimizer<Optimizer>) {
       if (!optimizer.can_fold(context.pending())) (void)context.gradients();
       optimizer.step(context.pending(), found);
-      return !found.defined() || !found.item<bool>();
+      return found.defined() ? Outcome::unknown : Outcome::applied;
     } else {
-      if (found.defined() && found.item<bool>()) return false;
+      if (found.defined() && found.item<bool>()) return Outcome::vetoed;
       if (!context.pending().is_one()) (void)context.gradients();
       optimizer.step();
-      return true;
+      return Outcome::applied;
     }
   }
 
-  void count_step(bool skipped) {
+  /// Counts an update of the window with index `step`, and tells the policies if it was made.
+  template <std::size_t I>
+  void conclude(bool applied, std::int64_t step) {
+    UpdateView& view = run_.updates_[I];
+    if (applied) {
+      ++view.applied;
+      UpdateContext context(run_, I, GradientScale{}, scratch_[I]);
+      stack_.template run<after_update_hook>(context);
+    } else {
+      ++view.skipped;
+      run_.progress_.skipped += std::exchange(last_skipped_step_, step) != step;
+    }
+  }
+
+  void count_step() {
     Progress& progress = run_.progress_;
     ++progress.step;
-    progress.skipped += skipped;
     if (in_epoch_) progress.batch += in_window_;
     progress.samples += std::exchange(samples_, 0);
     last_window_ = std::exchange(in_window_, 0);
@@ -248,6 +338,10 @@ class Engine {
   std::array<std::vector<at::Tensor>, kUpdates> outside_{};
   std::array<std::vector<at::Tensor>, kUpdates> scratch_{};
   std::array<bool, kUpdates> due_{};
+  std::array<Verdict, kUpdates> verdicts_{};
+  WindowOrigin origin_;  // of the window under way
+  bool watches_losses_ = true;
+  std::int64_t last_skipped_step_ = -1;
   bool in_epoch_ = true;
   std::int64_t in_window_ = 0;
   std::int64_t last_window_ = 0;

@@ -77,6 +77,17 @@ inline std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors) 
   return result;
 }
 
+/// Those of `all`, each once, that are not among `inside`.
+inline std::vector<at::Tensor> without(const std::vector<at::Tensor>& all,
+                                       const std::vector<at::Tensor>& inside) {
+  std::unordered_set<const void*> excluded;
+  for (const at::Tensor& tensor : inside) excluded.insert(tensor.unsafeGetTensorImpl());
+  std::vector<at::Tensor> rest;
+  for (const at::Tensor& tensor : all)
+    if (excluded.insert(tensor.unsafeGetTensorImpl()).second) rest.push_back(tensor);
+  return rest;
+}
+
 /// Keeps parameters from receiving gradients while it lives; restores exactly the flags it changed.
 class FrozenScope {
  public:

@@ -6,13 +6,15 @@
 //   void on_epoch_begin(EpochContext&) const         void on_epoch_end(EpochContext&) const
 //   Guard forward_scope(const ForwardContext&) const at::Tensor scale_loss(const at::Tensor& loss) const
 //   void before_update(UpdateContext&) const         void after_update(UpdateContext&) const
-//   void on_window_end(WindowContext&) const
+//   void on_window_end(WindowContext&) const         Guard evaluation_scope(const EvaluationContext&) const
+//   void state_dict(StateDict&) const                void load_state_dict(const StateDict&) const
 //
 // A policy with a nested type `State` takes `State&` as a further last parameter in each of its hooks.
 #pragma once
 
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/state/state_dict.hpp>
 
 #include <concepts>
 #include <type_traits>
@@ -122,6 +124,9 @@ LOOPTORCH_DETAIL_HOOK(scale_loss, const at::Tensor&, returns_tensor);
 LOOPTORCH_DETAIL_HOOK(before_update, UpdateContext&, returns_nothing);
 LOOPTORCH_DETAIL_HOOK(after_update, UpdateContext&, returns_nothing);
 LOOPTORCH_DETAIL_HOOK(on_window_end, WindowContext&, returns_nothing);
+LOOPTORCH_DETAIL_HOOK(evaluation_scope, const EvaluationContext&, returns_guard);
+LOOPTORCH_DETAIL_HOOK(state_dict, StateDict&, returns_nothing);
+LOOPTORCH_DETAIL_HOOK(load_state_dict, const StateDict&, returns_nothing);
 
 #undef LOOPTORCH_DETAIL_HOOK
 
@@ -137,7 +142,8 @@ struct HooksOf {
 template <class P>
 using all_hooks_t =
     HooksOf<P, on_fit_begin_hook, on_fit_end_hook, on_epoch_begin_hook, on_epoch_end_hook, forward_scope_hook,
-            scale_loss_hook, before_update_hook, after_update_hook, on_window_end_hook>;
+            scale_loss_hook, before_update_hook, after_update_hook, on_window_end_hook, evaluation_scope_hook,
+            state_dict_hook, load_state_dict_hook>;
 
 template <class P>
 concept HasHook = all_hooks_t<P>::any;

@@ -3,6 +3,7 @@
 // that a policy is written once for every model.
 #pragma once
 
+#include <looptorch/loop/metric_board.hpp>
 #include <looptorch/loop/running_mean.hpp>
 
 #include <torch/optim/optimizer.h>
@@ -49,9 +50,11 @@ enum class FitStatus {
 
 /// Counters over the whole run, earlier fits included. A step is one window, whatever its number of updates.
 struct Progress {
-  std::int64_t epoch = 0;    ///< epochs finished; so also the index of the one under way
-  std::int64_t step = 0;     ///< windows finished
-  std::int64_t skipped = 0;  ///< windows in which an update was vetoed or had no weight
+  std::int64_t epoch = 0;  ///< epochs finished; so also the index of the one under way
+  std::int64_t step = 0;   ///< windows finished
+  /// Windows in which an update was vetoed or had no weight; a veto that only the device knows is counted
+  /// before the next update, or when the epoch or an evaluation asks for it.
+  std::int64_t skipped = 0;
   std::int64_t batch = 0;    ///< micro-batches of fit's epoch under way that belong to finished windows
   std::int64_t samples = 0;  ///< samples seen, by the first dimension of each batch's first tensor
   std::optional<std::int64_t> steps_per_epoch = {};  ///< known for sized ranges
@@ -66,22 +69,11 @@ struct UpdateView {
   std::vector<at::Tensor> parameters;  ///< what the optimizer trains, all groups in order
   RunningMean loss = {};               ///< of the epoch under way, on the device until read
   RunningMeans metrics = {};           ///< the same for the metrics in its losses
-  std::int64_t applied = 0;            ///< windows in which it moved the parameters
-  std::int64_t skipped = 0;            ///< windows in which it was due, and was vetoed or had no weight
-};
-
-/// Named values, published by `Validate` and by anybody's policies, consumed by name.
-class MetricBoard {
- public:
-  void publish(const std::string& name, double value) { values_[name] = value; }
-  [[nodiscard]] std::optional<double> find(const std::string& name) const {
-    auto found = values_.find(name);
-    return found == values_.end() ? std::nullopt : std::optional(found->second);
-  }
-  [[nodiscard]] const std::map<std::string, double>& values() const { return values_; }
-
- private:
-  std::map<std::string, double> values_;
+  /// By parameter group: the rate that schedules take their share of, which is the one that the group had
+  /// when the Trainer first saw it.
+  std::vector<double> full_rates = {};
+  std::int64_t applied = 0;  ///< windows in which it moved the parameters
+  std::int64_t skipped = 0;  ///< windows in which it was due, and was vetoed or had no weight
 };
 
 /// The state of a run that every context refers to.
@@ -102,6 +94,13 @@ class Run {
   /// Ends the fit after the window under way; `reason` goes into FitResult.
   void stop(std::string reason) { stop_reason_ = std::move(reason); }
   [[nodiscard]] const std::optional<std::string>& stop_reason() const { return stop_reason_; }
+  /// Says that `owner` sets `what` in this fit. Throws UsageError if somebody else does.
+  void claim(const std::string& what, const std::string& owner) {
+    const auto [place, mine] = claims_.emplace(what, owner);
+    if (!mine)
+      throw UsageError(
+          detail::message(what, " is set by ", place->second, " and by ", owner, "; keep one of them"));
+  }
   /// Takes back what `stop` said; a new fit begins with it.
   void forget_stop() { stop_reason_.reset(); }
 
@@ -115,6 +114,7 @@ class Run {
   MetricBoard metrics_;
   at::Device device_ = at::kCPU;
   std::optional<std::string> stop_reason_;
+  std::map<std::string, std::string> claims_;
 };
 
 }  // namespace looptorch

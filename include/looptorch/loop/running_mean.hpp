@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/loop/loss.hpp>
+#include <looptorch/state/state_dict.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -66,10 +67,27 @@ class RunningMean {
     return {known_sum_ + read(sum_), known_weight_ + read(weight_)};
   }
 
+  /// The part of the sum that lies on a device, 0-dim; undefined while there is none.
+  [[nodiscard]] const at::Tensor& device_sum() const { return sum_; }
+
   /// Reads the mean back: waits for the device.
   [[nodiscard]] double mean() const { return totals().mean(); }
 
   void reset() { *this = RunningMean{}; }
+
+  /// Exactly what has been added so far, so that adding goes on to the same bits.
+  void save(StateDict& out) const {
+    if (sum_.defined()) out.set("sum", sum_.clone());
+    if (weight_.defined()) out.set("weight", weight_.clone());
+    out.set("known_sum", known_sum_);
+    out.set("known_weight", known_weight_);
+  }
+  void load(const StateDict& in) {
+    sum_ = in.contains("sum") ? in.get<at::Tensor>("sum").clone() : at::Tensor();
+    weight_ = in.contains("weight") ? in.get<at::Tensor>("weight").clone() : at::Tensor();
+    known_sum_ = in.get<double>("known_sum");
+    known_weight_ = in.get<double>("known_weight");
+  }
 
  private:
   static double read(const at::Tensor& tensor) { return tensor.defined() ? tensor.item<double>() : 0.0; }

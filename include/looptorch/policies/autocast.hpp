@@ -2,13 +2,20 @@
 // Mixed precision: matrix products and convolutions of the forward pass and the loss run in a 16-bit type,
 // what needs range or precision stays in fp32; parameters and their gradients stay in fp32 too. Halves
 // activation memory and is faster where the hardware has 16-bit units. Use bf16 on GPUs from Ampere on and on
-// CPUs with AMX or AVX512-BF16.
+// CPUs with AMX or AVX512-BF16, fp16 on older GPUs (its loss scaling costs one pass over the gradients a
+// step).
 #pragma once
 
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/detail/loss_scale.hpp>
+#include <looptorch/state/state_dict.hpp>
 
 #include <ATen/autocast_mode.h>
+#include <c10/util/Exception.h>
 
+#include <cstdint>
+#include <exception>
 #include <type_traits>
 
 namespace looptorch {
@@ -16,6 +23,12 @@ namespace looptorch {
 /// bfloat16: fp32's range, 8 bits of precision; needs no loss scaling.
 struct bf16 {
   static constexpr at::ScalarType kType = at::kBFloat16;
+};
+
+/// IEEE half precision: 11 bits of precision, but gradients below 6e-8 vanish and losses above 65504
+/// overflow, so that the loss has to be scaled.
+struct fp16 {
+  static constexpr at::ScalarType kType = at::kHalf;
 };
 
 /// What the variants of Autocast have in common: only one of them may be listed.
@@ -48,19 +61,97 @@ class AutocastScope {
   at::ScalarType previous_;
 };
 
+/// Autocast to fp16. On a CPU some kernels lack that type; what LibTorch throws then speaks of primitives and
+/// descriptors, so a warning says once what to do.
+class HalfScope {
+ public:
+  explicit HalfScope(at::DeviceType device) : autocast_(device, fp16::kType), on_cpu_(device == at::kCPU) {}
+  ~HalfScope() {
+    if (on_cpu_ && std::uncaught_exceptions() > exceptions_) hint();
+  }
+  HalfScope(const HalfScope&) = delete;
+  HalfScope& operator=(const HalfScope&) = delete;
+
+ private:
+  static void hint() noexcept {
+    try {
+      TORCH_WARN_ONCE(
+          "looptorch: an exception leaves a forward pass under Autocast<fp16> on a CPU. If it speaks of a kernel "
+          "or primitive that is missing (LSTM has none in fp16 on most CPUs), use Autocast<bf16>");
+    } catch (...) {  // a user's warning handler may throw; the exception under way matters more
+    }
+  }
+
+  AutocastScope autocast_;
+  bool on_cpu_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
 }  // namespace detail
 
-/// Runs the forward pass and the loss, in training and in `evaluate`, under autocast to `Type`.
 template <class Type>
 struct Autocast {
-  static_assert(std::is_same_v<Type, bf16>,
-                "looptorch: Autocast<T> needs T = looptorch::bf16. See docs/errors.md#autocast-type");
+  static_assert(sizeof(Type) == 0,
+                "looptorch: Autocast<T> needs T = looptorch::fp16 or looptorch::bf16. See "
+                "docs/errors.md#autocast-type");
+};
 
+/// Runs the forward pass and the loss, in training and in `evaluate`, under autocast to bfloat16.
+template <>
+struct Autocast<bf16> {
   using family = AutocastFamily;
 
   detail::AutocastScope forward_scope(const ForwardContext& context) const {
-    return {context.run.device().type(), Type::kType};
+    return {context.run.device().type(), bf16::kType};
   }
+};
+
+/// The same in IEEE half precision, with dynamic loss scaling as torch.amp.GradScaler does it: the loss is
+/// multiplied by a scale that doubles after `growth_interval` good steps and halves when gradients overflow.
+/// A step that overflowed changes no parameter, moment or count, and is in `FitResult::skipped`. Several
+/// updates share the scale; each is skipped by its own overflow. The scale and the decision stay on the
+/// device.
+template <>
+struct Autocast<fp16> {
+  double initial_scale = 65536.0;
+  double growth_factor = 2.0;           ///< Above 1.
+  double backoff_factor = 0.5;          ///< Between 0 and 1.
+  std::int64_t growth_interval = 2000;  ///< Windows in a row without overflow before the scale grows.
+  double min_scale = 1e-4;              ///< Below it the fit ends with LossScaleCollapse.
+
+  using family = AutocastFamily;
+  using State = detail::LossScaleState;
+  static constexpr Phase phase = Phase::unscale;
+  static constexpr bool handles_overflow = true;  // a loss that is not finite is an overflow like any other
+
+  /// Throws UsageError for options out of range.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    detail::check_loss_scale(*this);
+    state.prepare(initial_scale, fit.run.device());
+  }
+
+  detail::HalfScope forward_scope(const ForwardContext& context, State&) const {
+    return detail::HalfScope(context.run.device().type());
+  }
+
+  at::Tensor scale_loss(const at::Tensor& loss, State& state) const { return loss * state.scale; }
+
+  /// Throws LossScaleCollapse, and UsageError for parameters that are themselves in 16 bits.
+  void before_update(UpdateContext& update, State& state) const {
+    state.require_at_least(min_scale, update.run.progress());
+    if (!update.raw_gradients().empty()) update.veto(state.unscale(update));
+  }
+
+  void on_window_end(WindowContext&, State& state) const {
+    state.adapt(growth_factor, backoff_factor, growth_interval);
+  }
+
+  void on_epoch_end(EpochContext& epoch, State& state) const {
+    state.require_at_least(min_scale, epoch.run.progress());
+  }
+
+  void state_dict(StateDict& out, State& state) const { state.save(out); }
+  void load_state_dict(const StateDict& in, State& state) const { state.load(in); }
 };
 
 }  // namespace looptorch

@@ -52,13 +52,14 @@ class Validate {
 
   static constexpr Phase phase = Phase::update;  // before whatever consumes the metrics
   static constexpr bool repeatable = true;
-  static constexpr bool is_policy = true;
   static constexpr bool takes_trainer = true;
 
   struct State {
     std::optional<Evaluation> last;  ///< Empty before the first.
     std::int64_t at_step = -1;       ///< The step count when it was made.
   };
+
+  void on_fit_begin(FitContext& fit, State&) const { fit.run.metrics().announce(options_.name + "."); }
 
   template <class Trainer>
   void with_trainer(Trainer& trainer, WindowContext& window, State& state) const {

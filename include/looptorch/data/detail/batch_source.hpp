@@ -76,6 +76,7 @@ struct RefusedBatchSource {
   const LoaderOptions& options() const;
   std::int64_t size() const;
   EpochOrder order(std::int64_t epoch) const;
+  std::span<const std::int64_t> indices_of(const EpochOrder& order, std::int64_t number) const;
   Batch make(const EpochOrder& order, std::int64_t number, const std::stop_token& stop) const;
 };
 
@@ -111,6 +112,13 @@ class BatchSource {
     return order;
   }
 
+  /// The samples of batch `number`.
+  std::span<const std::int64_t> indices_of(const EpochOrder& order, std::int64_t number) const {
+    const std::span<const std::int64_t> all = order.indices;
+    const auto begin = static_cast<std::size_t>(number * options_.batch_size);
+    return all.subspan(begin, std::min(static_cast<std::size_t>(options_.batch_size), all.size() - begin));
+  }
+
   /// Batch `number` of the epoch; LoaderError says which sample failed. Gives up between samples when asked
   /// to stop.
   Batch make(const EpochOrder& order, std::int64_t number, const std::stop_token& stop) const {
@@ -143,12 +151,6 @@ class BatchSource {
     if (wrong != indices.end())
       throw UsageError(message("PinnedPrefetchLoader: the sampler gave index ", *wrong, " for a dataset of ",
                                size, " samples"));
-  }
-
-  std::span<const std::int64_t> indices_of(const EpochOrder& order, std::int64_t number) const {
-    const std::span<const std::int64_t> all = order.indices;
-    const auto begin = static_cast<std::size_t>(number * options_.batch_size);
-    return all.subspan(begin, std::min(static_cast<std::size_t>(options_.batch_size), all.size() - begin));
   }
 
   Sample get(std::int64_t epoch, std::int64_t batch, std::int64_t index) const {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <utility>
 
@@ -23,7 +24,7 @@ class OpenEpoch {
 
   /// Begins after the first `skip` batches.
   OpenEpoch(std::shared_ptr<const Source> source, std::int64_t epoch, std::int64_t skip)
-      : source_(std::move(source)), order_(source_->order(epoch)) {
+      : source_(std::move(source)), order_(source_->order(epoch)), number_(skip - 1) {
     const LoaderOptions& options = source_->options();
     const SingleIntraOpThread restored;  // what the workers set would leak into later threads
     prefetch_.emplace(
@@ -40,6 +41,9 @@ class OpenEpoch {
     return *current_;
   }
 
+  /// Of the samples in `current()`.
+  std::span<const std::int64_t> indices() const { return source_->indices_of(order_, number_); }
+
   /// Throws UsageError where another epoch was begun meanwhile: this one would end early, and nobody would
   /// notice.
   void advance() {
@@ -50,6 +54,7 @@ class OpenEpoch {
           "as Validate beside fit, a loader of its own");
     current_.reset();
     current_ = prefetch_->next();
+    ++number_;
     if (done()) prefetch_->cancel();
   }
 
@@ -68,6 +73,7 @@ class OpenEpoch {
 
   const std::shared_ptr<const Source> source_;
   const EpochOrder order_;
+  std::int64_t number_;  // of the current batch
   std::optional<Batch> current_;
   bool cancelled_ = false;
   std::optional<OrderedPrefetch<Batch>> prefetch_;  // last: its workers use the members above

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// Named values that one policy publishes and others consume: `Validate` writes "validation.loss", a plateau
+// schedule, early stopping and best snapshots read it.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/state/state_dict.hpp>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace looptorch {
+
+/// Named values with the number of times that each was published.
+class MetricBoard {
+ public:
+  void publish(const std::string& name, double value) {
+    values_[name] = value;
+    ++publications_[name];
+  }
+
+  /// Says that names beginning with `prefix` will be published, so that nobody who waits for one gives up.
+  void announce(const std::string& prefix) { announced_.insert(prefix); }
+
+  [[nodiscard]] std::optional<double> find(const std::string& name) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  /// How often `name` was published: a consumer acts when this has grown.
+  [[nodiscard]] std::int64_t publications(const std::string& name) const {
+    const auto found = publications_.find(name);
+    return found == publications_.end() ? 0 : found->second;
+  }
+
+  /// Throws UsageError that lists what there is if `name`, which `consumer` waits for, was never published
+  /// and is not to be expected either. Ask when a second epoch begins: by then everybody has had a chance.
+  void require(const std::string& name, const std::string& consumer) const {
+    if (values_.count(name) || is_expected(name)) return;
+    std::string known;
+    for (const auto& [each, value] : values_) known += (known.empty() ? "" : ", ") + each;
+    throw UsageError(detail::message(consumer, " waits for the metric '", name,
+                                     "', which nobody has published in an epoch; ",
+                                     known.empty() ? "none is: list a Validate" : "published are: " + known));
+  }
+
+  [[nodiscard]] const std::map<std::string, double>& values() const { return values_; }
+
+  void save(StateDict& out) const {
+    std::int64_t number = 0;
+    for (const auto& [name, value] : values_) {
+      const std::string key = std::to_string(number++);
+      out.set(key + ".name", name);
+      out.set(key + ".value", value);
+      out.set(key + ".publications", publications(name));
+    }
+    out.set("size", number);
+  }
+  void load(const StateDict& in) {
+    *this = MetricBoard{};
+    for (std::int64_t number = in.get<std::int64_t>("size"); number-- > 0;) {
+      const StateDict entry = in.under(std::to_string(number));
+      values_[entry.get<std::string>("name")] = entry.get<double>("value");
+      publications_[entry.get<std::string>("name")] = entry.get<std::int64_t>("publications");
+    }
+  }
+
+ private:
+  /// Its prefix is announced and nothing has been published under it yet.
+  [[nodiscard]] bool is_expected(const std::string& name) const {
+    for (const std::string& prefix : announced_) {
+      const auto first = values_.lower_bound(prefix);
+      const bool silent = first == values_.end() || !first->first.starts_with(prefix);
+      if (name.starts_with(prefix) && silent) return true;
+    }
+    return false;
+  }
+
+  std::map<std::string, double> values_;
+  std::map<std::string, std::int64_t> publications_;
+  std::set<std::string> announced_;
+};
+
+}  // namespace looptorch

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// A number on its way from a device to the host. Asking for it early costs nothing; it is waited for only
+// where somebody takes it, by which time it has usually arrived.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <optional>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// An asynchronous copy of one 0-dim tensor at a time.
+class Readback {
+ public:
+  /// Copies `value` as it is now, in the order of its device's current stream.
+  void start(const at::Tensor& value) {
+    under_way_ = true;
+    if (value.is_cpu())
+      number_ = value.item<double>();
+    else
+      start_on_device(value);
+  }
+
+  [[nodiscard]] bool under_way() const { return under_way_; }
+
+  /// The number that was copied; waits for it. Afterwards nothing is under way.
+  double take() {
+    under_way_ = false;
+    if (std::exchange(on_device_, false)) {
+      arrived_->synchronize();
+      number_ = host_.item<double>();
+    }
+    return number_;
+  }
+
+ private:
+  void start_on_device(const at::Tensor& value) {
+    if (!host_.defined() || host_.scalar_type() != value.scalar_type())
+      host_ = at::empty({}, at::TensorOptions(value.scalar_type()).pinned_memory(true));
+    if (!arrived_ || arrived_->device_type() != value.device().type())
+      arrived_.emplace(value.device().type());
+    host_.copy_(value.reshape({}), /*non_blocking=*/true);
+    arrived_->record(c10::impl::VirtualGuardImpl(value.device().type()).getStream(value.device()));
+    on_device_ = true;
+  }
+
+  bool under_way_ = false;
+  bool on_device_ = false;
+  double number_ = 0;
+  at::Tensor host_;
+  std::optional<c10::Event> arrived_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT
+// Autocast<fp16>: the loss scale of torch.amp.GradScaler, number for number, and what an overflow leaves
+// alone.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/reference.hpp"
+#include "support/toy.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace lt = looptorch;
+using Half = lt::Autocast<lt::fp16>;
+
+namespace {
+
+constexpr int kSteps = 40;
+const std::vector<int64_t> kOne{0, 1, 7, 8, 9, 20, 33}, kA{2, 3, 15}, kB{3, 21, 22};  // as in grad_scaler.py
+const Half kOptions{.initial_scale = 1024, .growth_interval = 3};
+
+/// grad_scaler.py's players: two parameters, of which each objective sees one.
+struct PlayersImpl : torch::nn::Module {
+  at::Tensor first = register_parameter("first", reference::wave({3, 5}, 0.5, at::kFloat));
+  at::Tensor second = register_parameter("second", reference::wave({3, 5}, 1.5, at::kFloat));
+};
+TORCH_MODULE(Players);
+
+struct Turn {
+  at::Tensor x;  // [3, 5]
+  int64_t step;
+};
+
+std::vector<Turn> turns() {
+  std::vector<Turn> result;
+  for (int64_t step = 0; step < kSteps; ++step)
+    result.push_back({reference::wave({3, 5}, static_cast<double>(step), at::kFloat), step});
+  return result;
+}
+
+auto objective_of(at::Tensor PlayersImpl::*weight, std::vector<int64_t> overflows) {
+  return [weight, overflows](Players& players, const Turn& turn) {
+    const bool overflow = std::count(overflows.begin(), overflows.end(), turn.step) > 0;
+    const at::Tensor w = (*players).*weight;
+    return (w * w * turn.x * (overflow ? std::numeric_limits<double>::infinity() : 1.0)).sum();
+  };
+}
+
+/// Steps through all turns and compares the scale after each with what GradScaler had.
+template <class Trainer>
+void check_scales(Trainer& trainer, const std::string& name) {
+  const auto& recorded = reference::tensors("grad_scaler");
+  for (const Turn& turn : turns()) {
+    trainer.step(turn);
+    INFO(name << " step " << turn.step);
+    const auto& state = trainer.template policy<Half>();
+    CHECK(state.scale.template item<double>() ==
+          recorded.at(name + ".scale")[turn.step].template item<double>());
+    CHECK(state.growth_tracker.template item<int64_t>() ==
+          recorded.at(name + ".tracker")[turn.step].template item<int64_t>());
+  }
+  trainer.finish_window();
+}
+
+/// fp32 data through linear layers, which autocast to fp16.
+struct MlpImpl : torch::nn::Module {
+  MlpImpl() { register_module("first", first), register_module("second", second); }
+  at::Tensor forward(const at::Tensor& x) {
+    product = first(x).scalar_type();
+    return second(torch::relu(first(x)));
+  }
+  torch::nn::Linear first{4, 8}, second{8, 3};
+  at::ScalarType product = at::kFloat;
+};
+TORCH_MODULE(Mlp);
+
+Mlp mlp() {
+  torch::manual_seed(0);
+  return Mlp();
+}
+
+at::Tensor loss_of(Mlp& net, const toy::Batch& batch) {
+  return torch::nn::functional::cross_entropy(net(batch.features).to(at::kFloat), batch.labels);
+}
+
+std::vector<toy::Batch> batches(int64_t count) {
+  auto result = toy::batches(count);
+  for (auto& batch : result) batch.features = batch.features.to(at::kFloat);
+  return result;
+}
+
+/// Makes the loss of the batches with these numbers infinite.
+auto overflowing_in(std::vector<int64_t> numbers) {
+  return [numbers, number = int64_t{0}](auto& net, const toy::Batch& batch) mutable {
+    const bool overflow = std::count(numbers.begin(), numbers.end(), number++) > 0;
+    const at::Tensor loss = torch::nn::functional::cross_entropy(
+        net(batch.features).to(batch.features.scalar_type()), batch.labels);
+    return overflow ? loss * std::numeric_limits<double>::infinity() : loss;
+  };
+}
+
+}  // namespace
+
+TEST_CASE("the loss scale equals GradScaler's after every step, and so do the parameters") {
+  const auto& recorded = reference::tensors("grad_scaler");
+  {
+    Players players;
+    torch::optim::SGD sgd({players->first}, torch::optim::SGDOptions(0.125).momentum(0.9));
+    lt::Trainer trainer(players, sgd, objective_of(&PlayersImpl::first, kOne), kOptions);
+    check_scales(trainer, "sgd");
+    CHECK(reference::difference(players->first, recorded.at("sgd.weight")) < 1e-6);
+    CHECK(trainer.progress().skipped == 7);
+  }
+  {
+    Players players;
+    lt::FusedAdamW adamw({players->first}, {.lr = 0.01});
+    lt::Trainer trainer(players, adamw, objective_of(&PlayersImpl::first, kOne), kOptions);
+    check_scales(trainer, "adamw");
+    CHECK(reference::difference(players->first, recorded.at("adamw.weight")) < 1e-6);
+    CHECK(trainer.progress().skipped == 7);
+    CHECK(trainer.updates()[0].applied == kSteps - 7);
+  }
+}
+
+TEST_CASE("two updates share the scale, and each is skipped by its own overflow") {
+  const auto& recorded = reference::tensors("grad_scaler");
+  Players players;
+  torch::optim::SGD sgd({players->first}, torch::optim::SGDOptions(0.125).momentum(0.9));
+  lt::FusedAdamW adamw({players->second}, {.lr = 0.01});
+  lt::Trainer trainer(players, lt::Update{sgd, objective_of(&PlayersImpl::first, kA)},
+                      lt::Update{adamw, objective_of(&PlayersImpl::second, kB)}, kOptions);
+  check_scales(trainer, "two");
+  CHECK(reference::difference(players->first, recorded.at("two.first")) < 1e-6);
+  CHECK(reference::difference(players->second, recorded.at("two.second")) < 1e-6);
+  CHECK(trainer.updates()[0].skipped == 3);
+  CHECK(trainer.updates()[1].skipped == 3);
+  CHECK(trainer.progress().skipped == 5);  // step 3 skipped both
+}
+
+TEST_CASE("Autocast<fp16> with accumulation and clipping is the loop by hand, bit for bit") {
+  const auto data = batches(8);
+  auto ours = mlp(), theirs = mlp();
+  lt::FusedAdamW a(ours->parameters(), {.lr = 0.01}), b(theirs->parameters(), {.lr = 0.01});
+  lt::Trainer trainer(ours, a, loss_of, Half{}, lt::Accumulate<2>{}, lt::ClipGradNorm{0.5});
+  trainer.fit(data);
+  CHECK(ours->product == at::kHalf);
+
+  for (std::size_t i = 0; i < data.size(); i += 2) {
+    for (std::size_t j = i; j < i + 2; ++j) {
+      at::Tensor loss;
+      {
+        const lt::detail::AutocastScope fp16(at::kCPU, at::kHalf);
+        loss = loss_of(theirs, data[j]);
+      }
+      (loss * 65536.0).backward();
+    }
+    std::vector<at::Tensor> gradients;
+    for (const auto& parameter : theirs->parameters()) gradients.push_back(parameter.grad());
+    at::_foreach_mul_(gradients, 0.5 / 65536.0);
+    const at::Tensor norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, 2)), 2);
+    lt::GradientScale clip;
+    clip.multiply((0.5 / (norm + 1e-6)).clamp_max(1.0));
+    b.step(clip, at::Tensor());
+    b.zero_grad();
+  }
+  CHECK(toy::distance(ours, theirs) == 0.0);
+}
+
+TEST_CASE("loss scaling leaves accumulation exact, to 1e-12 in fp64") {
+  const auto data = toy::batches(7);
+  auto ours = toy::net(), theirs = toy::net();
+  torch::optim::SGD a(ours->parameters(), 0.5), b(theirs->parameters(), 0.5);
+  lt::Trainer trainer(ours, a, toy::objective, Half{}, lt::Accumulate<4>{});
+  trainer.fit(data, {.epochs = 3});
+  toy::train_by_hand(theirs, b, data, 4, 3);
+  CHECK(toy::distance(ours, theirs) < 1e-12);
+}
+
+TEST_CASE("an overflowed step changes neither parameters nor moments nor schedule, and is counted") {
+  const auto data = toy::batches(9);
+  const auto every_second = [](std::vector<toy::Batch> all) {
+    std::vector<toy::Batch> result;
+    for (std::size_t i = 0; i < all.size(); i += 2) result.push_back(all[i]);
+    return result;
+  }(data);
+  auto ours = toy::net(), theirs = toy::net();
+  lt::FusedAdamW a(ours->parameters(), {.lr = 0.1}), b(theirs->parameters(), {.lr = 0.1});
+  lt::Trainer overflows(ours, a, overflowing_in({1, 3, 5, 7}), Half{}, lt::ClipGradNorm{1.0},
+                        lt::ScheduleLr{.warmup_steps = 3, .total_steps = 9}, lt::Accumulate<1>{});
+  lt::Trainer plain(theirs, b, overflowing_in({}), Half{}, lt::ClipGradNorm{1.0},
+                    lt::ScheduleLr{.warmup_steps = 3, .total_steps = 9});
+  const auto result = overflows.fit(data);
+  CHECK(result.steps == 9);
+  CHECK(result.skipped == 4);
+  CHECK(plain.fit(every_second).skipped == 0);
+  CHECK(toy::distance(ours, theirs) == 0.0);
+  CHECK(a.moments()[0].steps[0].item<double>() == 5.0);
+  CHECK(reference::difference(a.moments()[0].second[0], b.moments()[0].second[0]) == 0.0);
+}
+
+TEST_CASE("gradients are unscaled before anything else looks at them") {
+  auto net = toy::net();
+  const auto data = toy::batches(1);
+  torch::optim::SGD sgd(net->parameters(), 0.0);
+  double plain = 0, scaled = 0;
+  const auto norm = [](double& into) {
+    return lt::On{lt::kClip,
+                  [&into](lt::UpdateContext& update) { into = update.gradients()[0].norm().item<double>(); }};
+  };
+  lt::Trainer(net, sgd, toy::objective, norm(plain)).fit(data);
+  lt::Trainer(net, sgd, toy::objective, norm(scaled), Half{}, lt::ClipGradNorm{1e9}).fit(data);
+  CHECK(plain == scaled);
+  CHECK(plain > 0);
+}
+
+TEST_CASE("a scale that collapses ends the fit with a typed error, parameters untouched") {
+  auto net = toy::net(), before = toy::net();
+  lt::FusedAdamW adamw(net->parameters());
+  std::vector<int64_t> all(64);
+  std::iota(all.begin(), all.end(), 0);
+  lt::Trainer trainer(net, adamw, overflowing_in(all), Half{.initial_scale = 8, .min_scale = 1});
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(64)),
+                    Catch::Contains("fell to 0.5, below min_scale 1, after step 4 (4 steps skipped)"));
+  CHECK(trainer.progress().step == 4);
+  CHECK(toy::distance(net, before) == 0.0);
+  CHECK_FALSE(toy::has_gradients(net));
+  // at an epoch's end too, where no further update would notice
+  lt::Trainer short_one(net, adamw, overflowing_in(all), Half{.initial_scale = 1, .min_scale = 1});
+  CHECK_THROWS_AS(short_one.fit(toy::batches(1)), lt::LossScaleCollapse);
+}
+
+TEST_CASE("Autocast<fp16> refuses options and parameters that cannot work") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  for (const Half& options : {Half{.initial_scale = 0}, Half{.initial_scale = INFINITY},
+                              Half{.growth_factor = 1}, Half{.backoff_factor = 1}, Half{.backoff_factor = 0},
+                              Half{.growth_interval = 0}, Half{.min_scale = NAN}})
+    CHECK_THROWS_AS(lt::Trainer(net, sgd, toy::objective, options).fit(toy::batches(1)), lt::UsageError);
+  auto narrow = mlp();
+  narrow->to(at::kHalf);
+  torch::optim::SGD by(narrow->parameters(), 0.1);
+  CHECK_THROWS_WITH(lt::Trainer(narrow, by, loss_of, Half{}).fit(batches(1)),
+                    Catch::Contains("itself in Half. Keep the model in fp32"));
+}
+
+TEST_CASE("evaluate runs under the same autocast and leaves the scale alone") {
+  auto net = mlp();
+  lt::FusedAdamW adamw(net->parameters());
+  lt::Trainer trainer(net, adamw, loss_of, Half{});
+  trainer.evaluate(batches(2));
+  CHECK(net->product == at::kHalf);
+  trainer.fit(batches(2));
+  CHECK(trainer.policy<Half>().growth_tracker.item<int>() == 2);
+  trainer.evaluate(batches(2));
+  CHECK(trainer.policy<Half>().growth_tracker.item<int>() == 2);
+  CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+}
+
+TEST_CASE("a run goes on from its state with the same scale, to the same bits") {
+  const auto data = turns();
+  const std::vector<Turn> first(data.begin(), data.begin() + 17), second(data.begin() + 17, data.end());
+  Players whole, halves;
+  lt::FusedAdamW a({whole->first}, {.lr = 0.01}), b({halves->first}, {.lr = 0.01});
+  lt::Trainer uncut(whole, a, objective_of(&PlayersImpl::first, kOne), kOptions);
+  uncut.fit(data);
+  lt::StateDict state;
+  {
+    lt::Trainer before(halves, b, objective_of(&PlayersImpl::first, kOne), kOptions);
+    before.fit(first);
+    state = before.state_dict();
+    before.fit(second);  // must not reach into the state
+  }
+  lt::Trainer again(halves, b, objective_of(&PlayersImpl::first, kOne), kOptions);
+  again.load_state_dict(state);
+  again.fit(second);
+  CHECK(again.policy<Half>().scale.item<double>() == uncut.policy<Half>().scale.item<double>());
+  CHECK(again.progress().step == kSteps);
+  CHECK(again.progress().skipped == 7);
+}
+
+TEST_CASE("what fp16 can do on a CPU: the kernels that networks are made of") {
+  const lt::detail::AutocastScope fp16(at::kCPU, at::kHalf);
+  namespace F = torch::nn::functional;
+  const auto x = torch::randn({2, 4, 16}, torch::requires_grad());
+  const auto runs = [](auto&& forward) {
+    const at::Tensor out = forward();
+    out.to(at::kFloat).sum().backward();
+    return out.scalar_type();
+  };
+  CHECK(runs([&] { return torch::nn::Linear(16, 8)(x); }) == at::kHalf);
+  CHECK(runs([&] { return x.matmul(x.transpose(1, 2)); }) == at::kHalf);
+  CHECK(runs([&] { return torch::nn::Conv1d(torch::nn::Conv1dOptions(4, 8, 3))(x); }) == at::kHalf);
+  CHECK(runs([&] {
+          return torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 8, 3))(x.view({2, 4, 4, 4}));
+        }) == at::kHalf);
+  CHECK(runs([&] { return at::scaled_dot_product_attention(x, x, x); }) == at::kHalf);
+  const auto h = x.to(at::kHalf);
+  CHECK(runs([&] { return F::gelu(h); }) == at::kHalf);
+  CHECK(runs([&] { return F::softmax(h, -1); }) != at::kDouble);
+  CHECK(runs([&] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({16}))(h); }) != at::kDouble);
+  CHECK(runs([&] {
+          return F::cross_entropy(h.view({-1, 16}), torch::zeros({8}, at::kLong));
+        }) != at::kDouble);
+}

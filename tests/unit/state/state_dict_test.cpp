@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/state/state_dict.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support/toy.hpp"
+
+namespace lt = looptorch;
+
+namespace {
+
+/// Counts windows, and saves that.
+struct Counts {
+  struct State {
+    std::int64_t windows = 0;
+  };
+  void on_window_end(lt::WindowContext&, State& state) const { ++state.windows; }
+  void state_dict(lt::StateDict& out, State& state) const { out.set("windows", state.windows); }
+  void load_state_dict(const lt::StateDict& in, State& state) const {
+    state.windows = in.get<std::int64_t>("windows");
+  }
+};
+
+/// One of several of its kind.
+struct Marks {
+  double mark = 0;
+  static constexpr bool repeatable = true;
+  struct State {
+    double seen = 0;
+  };
+  void on_window_end(lt::WindowContext&, State& state) const { state.seen += mark; }
+  void on_fit_end(lt::FitContext& fit, State& state) const {
+    fit.run.metrics().publish("mark." + std::to_string(mark), state.seen);
+  }
+  void state_dict(lt::StateDict& out, State& state) const { out.set("seen", state.seen); }
+  void load_state_dict(const lt::StateDict& in, State& state) const { state.seen = in.get<double>("seen"); }
+};
+
+}  // namespace
+
+TEST_CASE("a StateDict gives back what was put in, by type, and names what is missing") {
+  lt::StateDict state;
+  state.set("whole", 3);
+  state.set("size", std::size_t{4});
+  state.set("real", 0.5);
+  state.set("flag", true);
+  state.set("text", "words");
+  state.set("tensor", torch::ones({2}));
+  state.set("list", std::vector<at::Tensor>{torch::zeros({1}), torch::ones({3})});
+  CHECK(state.get<std::int64_t>("whole") == 3);
+  CHECK(state.get<std::int64_t>("size") == 4);
+  CHECK(state.get<double>("real") == 0.5);
+  CHECK(state.get<bool>("flag"));
+  CHECK(state.get<std::string>("text") == "words");
+  CHECK(state.get<at::Tensor>("tensor").numel() == 2);
+  CHECK(state.tensors("list")[1].numel() == 3);
+  CHECK_THROWS_WITH(state.get<double>("nowhere"), Catch::Contains("nothing under 'nowhere'"));
+  CHECK_THROWS_WITH(state.get<double>("whole"), Catch::Contains("another type under 'whole'"));
+}
+
+TEST_CASE("nested states stand behind a prefix, and only that prefix") {
+  lt::StateDict inner, outer;
+  inner.set("a", 1);
+  inner.set("b.c", 2);
+  outer.set("in", inner);
+  outer.set("inner", 3);
+  CHECK(outer.under("in").values().size() == 2);
+  CHECK(outer.under("in").get<std::int64_t>("b.c") == 2);
+  CHECK(outer.under("nothing").empty());
+}
+
+TEST_CASE("a Trainer goes on from its state: counters, losses, metrics and policies") {
+  const auto data = toy::batches(6);
+  auto ours = toy::net(), theirs = toy::net();
+  torch::optim::SGD a(ours->parameters(), 0.1), b(theirs->parameters(), 0.1);
+  lt::Trainer uncut(ours, a, toy::objective, Counts{}, lt::Accumulate<2>{}, lt::Validate{toy::batches(2)});
+  const auto expected = uncut.fit(data, {.epochs = 2});
+
+  lt::Trainer first(theirs, b, toy::objective, Counts{}, lt::Accumulate<2>{}, lt::Validate{toy::batches(2)});
+  first.fit(data, {.epochs = 2, .max_steps = 4});
+  lt::Trainer second(theirs, b, toy::objective, Counts{}, lt::Accumulate<2>{}, lt::Validate{toy::batches(2)});
+  second.load_state_dict(first.state_dict());
+  CHECK(second.metrics().find("validation.loss") == first.metrics().find("validation.loss"));
+  const auto result = second.fit(data, {.epochs = 2});
+  CHECK(result.loss == expected.loss);
+  CHECK(result.steps == 6);
+  CHECK(second.policy<Counts>().windows == 6);
+  CHECK(second.progress().samples == uncut.progress().samples);
+  CHECK(second.updates()[0].applied == 6);
+  CHECK(toy::distance(ours, theirs) == 0.0);
+}
+
+TEST_CASE("a state of other policies is refused, with both sides named, before anything is touched") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer with(net, sgd, toy::objective, Counts{});
+  lt::Trainer other(net, sgd, toy::objective, lt::Autocast<lt::fp16>{});
+  with.fit(toy::batches(3));
+  CHECK_THROWS_WITH(other.load_state_dict(with.state_dict()),
+                    Catch::Contains("Only in the state: {anonymous}::Counts") &&
+                        Catch::Contains("only in the Trainer: looptorch::Autocast<looptorch::fp16>"));
+  CHECK(other.progress().step == 0);
+  CHECK_THROWS_AS(with.load_state_dict(lt::StateDict{}), lt::StateError);
+  CHECK(with.policy<Counts>().windows == 3);
+}
+
+TEST_CASE("policies of one type keep their states apart, in the order in which they are listed") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer first(net, sgd, toy::objective, Marks{1}, Marks{10}),
+      second(net, sgd, toy::objective, Marks{1}, Marks{10});
+  first.fit(toy::batches(3));
+  second.load_state_dict(first.state_dict());
+  second.fit(toy::batches(2));
+  CHECK(second.metrics().find("mark." + std::to_string(1.0)) == 5.0);
+  CHECK(second.metrics().find("mark." + std::to_string(10.0)) == 50.0);
+}
+
+TEST_CASE("a state cannot be taken in the middle of a window") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, toy::objective, lt::Accumulate<2>{});
+  trainer.step(toy::batches(1)[0]);
+  CHECK_THROWS_WITH(trainer.state_dict(), Catch::Contains("finish_window() before state_dict()"));
+  trainer.finish_window();
+  CHECK_NOTHROW(trainer.load_state_dict(trainer.state_dict()));
+}

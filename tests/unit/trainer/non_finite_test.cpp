@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// NonFiniteLoss: who is at fault is named, and nothing of the step remains.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/toy.hpp"
+
+namespace lt = looptorch;
+
+namespace {
+
+/// 12 samples of which some are poisonous; batches of 2 in the reverse order.
+struct Samples {
+  std::vector<std::int64_t> bad;
+  std::int64_t size() const { return 12; }
+  toy::Batch get(std::int64_t index) const {
+    const bool poison = std::count(bad.begin(), bad.end(), index) > 0;
+    return {torch::full({4}, poison ? NAN : 0.25 * static_cast<double>(index), torch::kDouble),
+            torch::full({}, index % 3, torch::kLong)};
+  }
+  toy::Batch collate(std::span<toy::Batch> samples) const {
+    std::vector<at::Tensor> features, labels;
+    for (const auto& sample : samples) features.push_back(sample.features), labels.push_back(sample.labels);
+    return {torch::stack(features), torch::stack(labels)};
+  }
+};
+struct Reversed {
+  std::vector<std::int64_t> order(std::int64_t, std::int64_t size) const {
+    std::vector<std::int64_t> result;
+    for (std::int64_t i = size; i-- > 0;) result.push_back(i);
+    return result;
+  }
+};
+
+toy::Batch poisoned(double value) {
+  return {torch::full({2, 4}, value, torch::kDouble), torch::zeros({2}, torch::kLong)};
+}
+
+/// The error that `body` throws.
+template <class F>
+lt::NonFiniteLoss caught(F&& body) {
+  try {
+    body();
+  } catch (const lt::NonFiniteLoss& error) {
+    return error;
+  }
+  throw std::runtime_error("no NonFiniteLoss was thrown");
+}
+
+}  // namespace
+
+TEST_CASE("a NaN loss ends the fit with step, batch and samples, before it reaches the parameters") {
+  auto ours = toy::net(), theirs = toy::net();
+  torch::optim::SGD a(ours->parameters(), 0.1), b(theirs->parameters(), 0.1);
+  const lt::LoaderOptions options{.batch_size = 2, .workers = 2};
+  lt::Trainer trainer(ours, a, toy::objective, lt::Accumulate<2>{});
+  const auto error = caught(
+      [&] { trainer.fit(lt::PinnedPrefetchLoader(Samples{{4}}, options, Reversed{}), {.epochs = 2}); });
+  CHECK(error.step == 1);
+  CHECK(error.epoch == 0);
+  CHECK(error.first_batch == 3);
+  CHECK(error.last_batch == 3);
+  CHECK(error.samples == std::vector<std::int64_t>{5, 4});
+  CHECK_THAT(error.what(),
+             Catch::Contains("the loss of update is NaN or infinite in step 1, batch 3 of epoch 0 "
+                             "(samples 5, 4). The update was not made."));
+  CHECK_FALSE(toy::has_gradients(ours));
+  CHECK(trainer.progress().step == 1);
+
+  lt::Trainer good(theirs, b, toy::objective, lt::Accumulate<2>{});
+  good.fit(lt::PinnedPrefetchLoader(Samples{}, options, Reversed{}), {.max_steps = 1});
+  CHECK(toy::distance(ours, theirs) == 0.0);
+}
+
+TEST_CASE("infinite losses count, losses that nobody learns from do not") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto infinite = [](toy::Net& net, const toy::Batch& batch) {
+    return net(batch.features).sum() / 0.0;
+  };
+  CHECK_THROWS_AS(lt::Trainer(net, sgd, infinite).fit(toy::batches(1)), lt::NonFiniteLoss);
+  const auto ignored = [](toy::Net& net, const toy::Batch& batch) {
+    return lt::Loss{.value = net(batch.features).sum() * NAN, .weight = 0};
+  };
+  CHECK(lt::Trainer(net, sgd, ignored).fit(toy::batches(2)).skipped == 2);
+  const auto half = [](toy::Net& net, const toy::Batch& batch) {
+    return net(batch.features).sum().to(at::kHalf) * INFINITY;
+  };
+  CHECK_THROWS_AS(lt::Trainer(net, sgd, half).fit(toy::batches(1)), lt::NonFiniteLoss);
+}
+
+TEST_CASE("of several updates the one at fault is named, with its micro-batch") {
+  auto net = toy::net(), before = toy::net();
+  torch::optim::SGD a(net->first->parameters(), 0.0), b(net->second->parameters(), 0.1);
+  const auto harmless = [](toy::Net& net, const toy::Batch&) { return net->first->weight.sum(); };
+  lt::Trainer trainer(net, lt::Update{a, harmless, {.name = "critic"}},
+                      lt::Update{b, toy::objective, {.name = "actor"}}, lt::Accumulate<3>{});
+  const auto error = caught([&] {
+    trainer.fit(std::vector{poisoned(1), poisoned(2), poisoned(NAN), poisoned(4)});
+  });
+  CHECK_THAT(error.what(), Catch::Contains("the loss of actor") && Catch::Contains("batch 2 of epoch 0"));
+  CHECK(error.samples.empty());
+  CHECK(toy::distance(net, before) == 0.0);
+}
+
+TEST_CASE("step() names the step, and not a batch of an epoch that it does not know") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, toy::objective);
+  trainer.step(poisoned(1));
+  const auto error = caught([&] { trainer.step(poisoned(NAN)); });
+  CHECK(error.step == 1);
+  CHECK(error.first_batch == -1);
+  CHECK_THAT(error.what(), Catch::Contains("in step 1. The update"));
+  CHECK(trainer.step(poisoned(1)).step == 2);  // and the loop may go on
+}
+
+TEST_CASE("under Autocast<fp16> a non-finite loss is an overflow; switched off it is an error again") {
+  auto net = toy::net();
+  lt::FusedAdamW adamw(net->parameters());
+  for (const bool scaling : {true, false}) {
+    lt::Trainer trainer(net, adamw, toy::objective, lt::When{scaling, lt::Autocast<lt::fp16>{}});
+    const std::vector data{poisoned(1), poisoned(NAN), poisoned(2)};
+    if (scaling)
+      CHECK(trainer.fit(data).skipped == 1);
+    else
+      CHECK_THROWS_AS(trainer.fit(data), lt::NonFiniteLoss);
+  }
+}
+
+TEST_CASE("a running total tells whether any loss in it was not finite") {
+  for (const double bad : {0.0, double(NAN), double(INFINITY), -double(INFINITY)}) {
+    lt::RunningMean mean;
+    for (const double value : {1.0, bad, 3.0}) mean.add(torch::full({}, value), 2.0);
+    CHECK(lt::detail::is_non_finite(mean.device_sum()).item<bool>() == (bad != 0.0));
+  }
+}
