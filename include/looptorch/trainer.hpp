@@ -10,7 +10,10 @@
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/parts.hpp>
+#include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
+#include <looptorch/optim/fused_sgd.hpp>
+#include <looptorch/optim/parameter_groups.hpp>
 #include <looptorch/policies.hpp>
 
 #include <ATen/core/grad_mode.h>

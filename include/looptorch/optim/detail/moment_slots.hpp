@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+// The tensors that an optimizer keeps for each parameter, described once: how they begin, which key they have
+// in a state dict, and how they come back from one.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/state/state_dict.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// One kind of tensor: a list in `Moments`, in the order of a group's parameters, with undefined ones for
+/// parameters that have not had a gradient.
+template <class Moments, class Options>
+struct MomentSlot {
+  const char* key;  ///< PyTorch's name of it.
+  std::vector<at::Tensor> Moments::*list;
+  bool (*kept)(const Options&) = [](const Options&) { return true; };
+  bool counter = false;  ///< A 0-dim fp32 step count instead of a tensor like the parameter.
+};
+
+[[nodiscard]] inline bool has(const std::vector<at::Tensor>& list, std::size_t index) {
+  return index < list.size() && list[index].defined();
+}
+
+[[nodiscard]] inline at::Tensor zero_count(at::Device device) {
+  return at::zeros({}, at::TensorOptions(at::kFloat).device(device));
+}
+
+/// Zeros for those parameters that have none yet; one count for all of them. `those` are of one device.
+inline void begin_counts(std::vector<at::Tensor>& counts, const std::vector<at::Tensor>& parameters,
+                         const std::vector<std::size_t>& those) {
+  const at::Device device = parameters[those.front()].device();
+  at::Tensor zero;
+  for (const std::size_t i : those) {
+    if (counts[i].defined() && counts[i].device() == device) continue;
+    if (counts[i].defined())
+      counts[i] = counts[i].to(device);
+    else
+      counts[i] = zero.defined() ? zero : (zero = zero_count(device));
+  }
+}
+
+/// The kernels do not look: other sizes would be read past their end.
+inline void check_size(const at::Tensor& moment, const at::Tensor& parameter) {
+  if (moment.numel() != parameter.numel())
+    throw UsageError(message("a parameter of shape ", parameter.sizes(), " had shape ", moment.sizes(),
+                             " when the optimizer first updated it"));
+}
+
+/// Zeros for those parameters that have none yet; what a model left behind when it moved follows it.
+inline void begin_moments(std::vector<at::Tensor>& moments, const std::vector<at::Tensor>& parameters,
+                          const std::vector<std::size_t>& those) {
+  for (const std::size_t i : those) {
+    const at::Tensor& like = parameters[i];
+    if (!moments[i].defined()) moments[i] = at::zeros_like(like);
+    check_size(moments[i], like);
+    if (moments[i].device() != like.device() || moments[i].scalar_type() != like.scalar_type())
+      moments[i] = moments[i].to(like.options());
+  }
+}
+
+template <class Slot>
+void begin_slot(const Slot& slot, std::vector<at::Tensor>& list, const std::vector<at::Tensor>& parameters,
+                const std::vector<std::size_t>& those) {
+  list.resize(parameters.size());
+  slot.counter ? begin_counts(list, parameters, those) : begin_moments(list, parameters, those);
+}
+
+/// What is kept for one parameter, by handle.
+template <class Rule>
+[[nodiscard]] StateDict slots_state(const typename Rule::Moments& moments, std::size_t index) {
+  StateDict state;
+  for (const auto& slot : Rule::kSlots)
+    if (const auto& list = moments.*slot.list; has(list, index)) state.set(slot.key, list[index]);
+  return state;
+}
+
+template <class Rule>
+void check_keys(const StateDict& state) {
+  for (const auto& item : state.values()) {
+    bool known = false;
+    for (const auto& slot : Rule::kSlots) known = known || item.first == slot.key;
+    if (!known)
+      throw StateError(message(Rule::kName, " keeps nothing named '", item.first, "' for a parameter"));
+  }
+}
+
+/// A copy like the parameter or, of a count, on its device.
+template <class Rule, class Slot>
+[[nodiscard]] at::Tensor loaded_slot(const Slot& slot, const at::Tensor& parameter, const StateDict& state) {
+  const at::Tensor& saved = state.get<at::Tensor>(slot.key);
+  const at::Tensor result = slot.counter ? zero_count(parameter.device()) : at::empty_like(parameter);
+  if (saved.sizes() != result.sizes())
+    throw StateError(message(Rule::kName, " cannot take over '", slot.key, "' of shape ", saved.sizes(),
+                             " for a parameter of shape ", parameter.sizes()));
+  return result.copy_(saved);
+}
+
+/// Counts that were shared when they were saved are again: reads two numbers.
+inline at::Tensor shared_with_neighbour(at::Tensor count, const std::vector<at::Tensor>& counts,
+                                        std::size_t index) {
+  if (index == 0 || !count.defined() || !has(counts, index - 1)) return count;
+  const at::Tensor& neighbour = counts[index - 1];
+  return neighbour.device() == count.device() && neighbour.equal(count) ? neighbour : count;
+}
+
+/// Replaces what is kept for one parameter, or throws StateError and changes nothing.
+template <class Rule>
+void load_slots(const typename Rule::Options& options, const std::vector<at::Tensor>& parameters,
+                std::size_t index, const StateDict& state, typename Rule::Moments& moments) {
+  check_keys<Rule>(state);
+  std::array<at::Tensor, Rule::kSlots.size()> loaded;
+  for (std::size_t i = 0; i < loaded.size(); ++i)
+    if (const auto& slot = Rule::kSlots[i];
+        state.contains(slot.key) || (!state.empty() && slot.kept(options)))
+      loaded[i] = loaded_slot<Rule>(slot, parameters[index], state);
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const auto& slot = Rule::kSlots[i];
+    auto& list = moments.*slot.list;
+    if (list.empty() && !loaded[i].defined()) continue;
+    list.resize(parameters.size());
+    list[index] = slot.counter ? shared_with_neighbour(loaded[i], list, index) : loaded[i];
+  }
+}
+
+}  // namespace looptorch::detail

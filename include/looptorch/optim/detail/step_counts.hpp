@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// Step counts on the device, one a parameter. Parameters that have always been updated together share one
+// tensor, so that a step usually adds to one number instead of hundreds: on a CPU those additions cost as
+// much as AdamW's kernel.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/rsub.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// A count that several parameters share.
+struct SharedCount {
+  at::Tensor tensor;
+  std::size_t holders = 0;
+  std::size_t due = 0;
+};
+
+/// The distinct counts of a list.
+class SharedCounts {
+ public:
+  SharedCounts(const std::vector<at::Tensor>& counts, const std::vector<std::size_t>& due) {
+    for (const at::Tensor& count : counts)
+      if (count.defined()) ++find(count).holders;
+    for (const std::size_t i : due) ++find(counts[i]).due;
+  }
+
+  auto begin() { return distinct_.begin(); }
+  auto end() { return distinct_.end(); }
+
+ private:
+  SharedCount& find(const at::Tensor& count) {
+    if (last_ < distinct_.size() && distinct_[last_].tensor.is_same(count)) return distinct_[last_];
+    for (last_ = 0; last_ < distinct_.size(); ++last_)
+      if (distinct_[last_].tensor.is_same(count)) return distinct_[last_];
+    return distinct_.emplace_back(SharedCount{count});
+  }
+
+  c10::SmallVector<SharedCount, 4> distinct_;
+  std::size_t last_ = 0;  // neighbours mostly share
+};
+
+/// Adds one to the counts of the parameters that are `due`, or nothing where `found_inf` is 1. A count that
+/// others hold too, who are not due, is copied first.
+inline void advance_counts(std::vector<at::Tensor>& counts, const std::vector<std::size_t>& due,
+                           const std::optional<at::Tensor>& found_inf) {
+  c10::SmallVector<at::Tensor, 4> advanced;
+  for (SharedCount& shared : SharedCounts(counts, due)) {
+    if (shared.due == 0) continue;
+    advanced.push_back(shared.due == shared.holders ? shared.tensor : shared.tensor.clone());
+    if (shared.due == shared.holders) continue;
+    for (const std::size_t i : due)
+      if (counts[i].is_same(shared.tensor)) counts[i] = advanced.back();
+  }
+  if (found_inf)
+    at::_foreach_add_(advanced, at::rsub(*found_inf, 1));
+  else
+    at::_foreach_add_(advanced, 1);
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// Adam in one kernel a parameter group (at::_fused_adam_), with torch.optim.Adam's numbers. For weight decay
+// prefer FusedAdamW: here the decay joins the gradient and is divided by the second moment's root with it.
+// Speed, folding, skipped steps and memory as FusedAdamW's.
+#pragma once
+
+#include <looptorch/optim/detail/adam_rule.hpp>
+#include <looptorch/optim/detail/fused_optimizer.hpp>
+
+#include <ATen/ops/_fused_adam.h>
+
+#include <array>
+
+namespace looptorch {
+
+/// Hyper-parameters of Adam (Kingma and Ba, 2015), with PyTorch's defaults.
+struct FusedAdamOptions {
+  double lr = 1e-3;                            ///< At least 0.
+  std::array<double, 2> betas = {0.9, 0.999};  ///< Decay rates of the first and second moment, in [0, 1).
+  double eps = 1e-8;                           ///< Added to the root of the second moment; at least 0.
+  double weight_decay = 0.0;                   ///< L2: weight_decay x parameter is added to the gradient.
+  bool amsgrad = false;                        ///< Divide by the largest second moment seen.
+};
+
+namespace detail {
+
+struct AdamKernel {
+  static constexpr const char* kName = "FusedAdam";
+  template <class... Arguments>
+  static void run(const Arguments&... arguments) {
+    at::_fused_adam_(arguments...);
+  }
+};
+
+}  // namespace detail
+
+/// Adam; see detail/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
+/// `load_state_of`.
+class FusedAdam : public detail::FusedOptimizer<detail::AdamRule<FusedAdamOptions, detail::AdamKernel>> {
+ public:
+  using FusedOptimizer::FusedOptimizer;
+};
+
+}  // namespace looptorch

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// SGD with momentum in one kernel a parameter group (at::_fused_sgd_), with torch.optim.SGD's numbers.
+// Averaging, unscaling and clipping of gradients are folded into the kernel, and so is the decision to skip
+// an overflowed step. Memory: one buffer a parameter with momentum, none without.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/optim/detail/fused_call.hpp>
+#include <looptorch/optim/detail/fused_optimizer.hpp>
+#include <looptorch/optim/detail/moment_slots.hpp>
+
+#include <ATen/ops/_fused_sgd.h>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace looptorch {
+
+/// Hyper-parameters of SGD, with PyTorch's defaults.
+struct FusedSGDOptions {
+  double lr = 1e-3;        ///< At least 0.
+  double momentum = 0.0;   ///< Share of the momentum buffer that is kept each step; at least 0.
+  double dampening = 0.0;  ///< Share of the gradient that is left out of the buffer, but for the first one.
+  double weight_decay = 0.0;  ///< L2: weight_decay x parameter is added to the gradient.
+  bool nesterov = false;      ///< Look ahead by one step; needs momentum, and no dampening.
+};
+
+/// What SGD keeps for the parameters of one group, in their order; undefined before a parameter's first
+/// gradient.
+struct SGDMoments {
+  std::vector<at::Tensor> momentum;  ///< Like the parameters with momentum, else empty.
+};
+
+namespace detail {
+
+struct SGDRule {
+  using Options = FusedSGDOptions;
+  using Moments = SGDMoments;
+  static constexpr const char* kName = "FusedSGD";
+  static constexpr std::array<MomentSlot<Moments, Options>, 1> kSlots{{
+      {.key = "momentum_buffer",
+       .list = &Moments::momentum,
+       .kept = [](const Options& options) { return options.momentum != 0; }},
+  }};
+
+  static void check(const Options& options) {
+    if (!(options.lr >= 0 && options.momentum >= 0 && options.weight_decay >= 0 &&
+          std::isfinite(options.dampening)))
+      throw UsageError(message("FusedSGD needs lr, momentum and weight_decay of at least 0; got lr ",
+                               options.lr, ", momentum ", options.momentum, ", weight_decay ",
+                               options.weight_decay, ", dampening ", options.dampening));
+    if (options.nesterov && (options.momentum == 0 || options.dampening != 0))
+      throw UsageError(message("FusedSGD's nesterov needs momentum above 0 and no dampening; got momentum ",
+                               options.momentum, ", dampening ", options.dampening));
+  }
+
+  /// The first gradient goes into the buffer undamped. Without dampening a buffer of zeros does the same.
+  static bool first_differs(const Options& options) {
+    return options.momentum != 0 && options.dampening != 0;
+  }
+
+  static void advance(Moments&, const std::vector<std::size_t>&, const FusedFactors&) {}
+
+  static void apply(const Options& options, const FusedCall<Moments>& call) {
+    const at::Tensor& parameter = call.parameters.front();
+    const bool narrow = parameter.scalar_type() == at::kHalf || parameter.scalar_type() == at::kBFloat16;
+    const auto momentum = options.momentum != 0 ? at::TensorList(call.moments.momentum) : at::TensorList();
+    if (narrow && parameter.is_cpu())
+      run_widened(options, call, momentum);
+    else
+      run(options, call, call.parameters, call.gradients, momentum);
+  }
+
+ private:
+  static void run(const Options& options, const FusedCall<Moments>& call, at::TensorList parameters,
+                  at::TensorList gradients, at::TensorList momentum) {
+    at::_fused_sgd_(parameters, gradients, momentum, options.weight_decay, options.momentum, options.lr,
+                    options.dampening, options.nesterov, /*maximize=*/false, call.first, call.factors.divisor,
+                    call.factors.found_inf);
+  }
+
+  /// LibTorch's CPU kernel leaves fp16 and bf16 parameters as they are (2.11), so they go through fp32
+  /// copies.
+  static void run_widened(const Options& options, const FusedCall<Moments>& call, at::TensorList momentum) {
+    const auto parameters = widened(call.parameters), buffers = widened(momentum);
+    run(options, call, parameters, widened(call.gradients), buffers);
+    for (std::size_t i = 0; i < parameters.size(); ++i) call.parameters[i].copy_(parameters[i]);
+    for (std::size_t i = 0; i < buffers.size(); ++i) momentum[i].copy_(buffers[i]);
+  }
+
+  static std::vector<at::Tensor> widened(at::TensorList tensors) {
+    std::vector<at::Tensor> result;
+    for (const at::Tensor& tensor : tensors) result.push_back(tensor.to(at::kFloat));
+    return result;
+  }
+};
+
+}  // namespace detail
+
+/// SGD; see detail/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
+/// `load_state_of`. With dampening, and only then, `step` reads `found_inf` in steps in which some parameter
+/// has its first gradient.
+class FusedSGD : public detail::FusedOptimizer<detail::SGDRule> {
+ public:
+  using FusedOptimizer::FusedOptimizer;
+};
+
+}  // namespace looptorch

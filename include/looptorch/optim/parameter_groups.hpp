@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// Parameter groups by name: another learning rate for the encoder, no weight decay for norms and biases.
+//
+//   FusedAdamW optimizer(parameter_groups<FusedAdamW>(
+//       *net, {.lr = 1e-4}, {{norms_and_biases(*net), {.lr = 1e-4, .weight_decay = 0}}}));
+//
+// Templates, so that this header does not include torch/nn; they take a Module, a ModuleHolder or a pointer.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/loop/name_pattern.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// Options of the parameters whose names match one of the patterns: `*` stands for any characters, dots
+/// included, `?` for one, `[abc]` for one of several.
+template <class Options>
+struct GroupRule {
+  std::vector<std::string> patterns;
+  Options options;
+};
+
+namespace detail {
+
+template <class Optimizer>
+struct OptimizerOptionsOf {};  // for LibTorch's own optimizers say which: torch::optim::AdamOptions(1e-3)
+// clang-format off
+template <class Optimizer>
+  requires requires { typename Optimizer::Options; }
+struct OptimizerOptionsOf<Optimizer> {
+  using type = typename Optimizer::Options;
+};
+// clang-format on
+
+/// A parameter under all its names: a tied weight has several.
+struct NamedParameter {
+  at::Tensor tensor;
+  std::vector<std::string> names;
+};
+
+/// All parameters, frozen ones included, each once.
+template <class Module>
+std::vector<NamedParameter> named_parameters(const Module& module) {
+  if constexpr (requires { module.named_parameters(true); }) {
+    std::vector<NamedParameter> result;
+    for (const auto& item : module.named_parameters(true)) {
+      const auto known = std::find_if(result.begin(), result.end(), [&](const NamedParameter& parameter) {
+        return parameter.tensor.is_same(item.value());
+      });
+      if (known == result.end())
+        result.push_back({item.value(), {item.key()}});
+      else
+        known->names.push_back(item.key());
+    }
+    return result;
+  } else {
+    return named_parameters(*module);
+  }
+}
+
+inline bool matches(const NamedParameter& parameter, const std::string& pattern) {
+  return std::any_of(parameter.names.begin(), parameter.names.end(),
+                     [&](const std::string& name) { return matches_pattern(name, pattern); });
+}
+
+inline bool matches(const NamedParameter& parameter, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return matches(parameter, pattern); });
+}
+
+/// Throws UsageError for a pattern that matches nothing.
+inline void check_patterns(const std::vector<NamedParameter>& parameters,
+                           const std::vector<std::string>& patterns) {
+  constexpr std::size_t kNamed = 6;
+  for (const std::string& pattern : patterns) {
+    if (std::any_of(parameters.begin(), parameters.end(),
+                    [&](const NamedParameter& parameter) { return matches(parameter, pattern); }))
+      continue;
+    std::string names;
+    for (std::size_t i = 0; i < std::min(kNamed, parameters.size()); ++i)
+      names += (i == 0 ? "" : ", ") + parameters[i].names.front();
+    throw UsageError(message("no parameter of the model matches '", pattern, "'; it has ", parameters.size(),
+                             ": ", names, parameters.size() > kNamed ? ", ..." : ""));
+  }
+}
+
+template <class Optimizer, class Options>
+torch::optim::OptimizerParamGroup parameter_group(std::vector<at::Tensor> parameters,
+                                                  const Options& options) {
+  if constexpr (requires { Optimizer::group(parameters, options); })
+    return Optimizer::group(std::move(parameters), options);
+  else
+    return {std::move(parameters), std::make_unique<Options>(options)};
+}
+
+}  // namespace detail
+
+/// The model's parameters in groups for `Optimizer`'s constructor: first those that no rule matches, with the
+/// defaults, then one group a rule, in order; the first rule that matches takes a parameter, and groups that
+/// remain empty stay in their place. Frozen parameters are included; a tied weight comes once, and each of
+/// its names can match. Throws UsageError for a pattern that matches no parameter.
+///
+/// For LibTorch's own optimizers name the type of the defaults: `parameter_groups<torch::optim::Adam>(net,
+/// torch::optim::AdamOptions(1e-3), rules)`.
+template <class Optimizer, class Options = typename detail::OptimizerOptionsOf<Optimizer>::type, class Module>
+[[nodiscard]] std::vector<torch::optim::OptimizerParamGroup> parameter_groups(
+    const Module& model, Options defaults,
+    const std::type_identity_t<std::vector<GroupRule<Options>>>& rules = {}) {
+  const auto parameters = detail::named_parameters(model);
+  for (const auto& rule : rules) detail::check_patterns(parameters, rule.patterns);
+  std::vector<std::vector<at::Tensor>> members(rules.size() + 1);
+  for (const auto& parameter : parameters) {
+    const auto rule = std::find_if(rules.begin(), rules.end(), [&](const GroupRule<Options>& rule) {
+      return detail::matches(parameter, rule.patterns);
+    });
+    members[rule == rules.end() ? 0 : rule - rules.begin() + 1].push_back(parameter.tensor);
+  }
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.push_back(detail::parameter_group<Optimizer>(std::move(members[0]), defaults));
+  for (std::size_t i = 0; i < rules.size(); ++i)
+    groups.push_back(detail::parameter_group<Optimizer>(std::move(members[i + 1]), rules[i].options));
+  return groups;
+}
+
+/// Patterns for all parameters with fewer than 2 dimensions: norms' weights and all biases, which the usual
+/// recipes exempt from weight decay.
+template <class Module>
+[[nodiscard]] std::vector<std::string> norms_and_biases(const Module& model) {
+  std::vector<std::string> patterns;
+  for (const auto& parameter : detail::named_parameters(model))
+    if (parameter.tensor.dim() < 2)
+      for (const auto& name : parameter.names) patterns.push_back(detail::escaped_pattern(name));
+  return patterns;
+}
+
+}  // namespace looptorch

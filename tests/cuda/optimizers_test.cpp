@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// The fused optimizers on a GPU: the CPU's numbers, lists of several devices and dtypes, moments that follow
+// a model, and no wait for the device.
+#include "support/precompiled.hpp"
+
+#include <looptorch/optim/fused_adam.hpp>
+#include <looptorch/optim/fused_adamw.hpp>
+#include <looptorch/optim/fused_sgd.hpp>
+
+#include "support/cuda.hpp"
+
+#if __has_include(<cuda_runtime_api.h>)
+#include <c10/cuda/CUDAFunctions.h>
+#endif
+
+namespace lt = looptorch;
+
+namespace {
+
+struct Adam : lt::FusedAdam {
+  explicit Adam(const std::vector<at::Tensor>& params)
+      : FusedAdam(params, {.lr = 1e-2, .weight_decay = 0.1, .amsgrad = true}) {}
+};
+struct AdamW : lt::FusedAdamW {
+  explicit AdamW(const std::vector<at::Tensor>& params)
+      : FusedAdamW(params, {.lr = 1e-2, .weight_decay = 0.1, .amsgrad = true}) {}
+};
+struct Plain : lt::FusedSGD {
+  explicit Plain(const std::vector<at::Tensor>& params) : FusedSGD(params, {.lr = 1e-2}) {}
+};
+struct Nesterov : lt::FusedSGD {
+  explicit Nesterov(const std::vector<at::Tensor>& params)
+      : FusedSGD(params, {.lr = 1e-2, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true}) {}
+};
+struct Dampened : lt::FusedSGD {
+  explicit Dampened(const std::vector<at::Tensor>& params)
+      : FusedSGD(params, {.lr = 1e-2, .momentum = 0.9, .dampening = 0.4}) {}
+};
+
+constexpr int64_t kSteps = 8;
+
+at::Tensor values(int64_t parameter, int64_t step, at::TensorOptions options) {
+  const auto angles = torch::arange(70, torch::kDouble) * 0.7 + static_cast<double>(parameter + 3 * step);
+  return angles.sin().reshape({10, 7}).to(options);
+}
+
+std::vector<at::Tensor> parameters(const std::vector<at::TensorOptions>& kinds) {
+  std::vector<at::Tensor> result;
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    result.push_back(values(static_cast<int64_t>(i), 0, kinds[i]).requires_grad_());
+  return result;
+}
+
+/// Parameter 1 has no gradient in steps 2 and 3.
+void set_gradients(std::vector<at::Tensor>& params, int64_t step) {
+  for (std::size_t i = 0; i < params.size(); ++i)
+    params[i].mutable_grad() = i == 1 && (step == 2 || step == 3)
+                                   ? at::Tensor()
+                                   : values(static_cast<int64_t>(i), step + 1, params[i].options());
+}
+
+/// A run with a factor on the device, and an overflow in its first and in its fifth step.
+template <class Optimizer>
+void run(Optimizer& optimizer, std::vector<at::Tensor>& params, int64_t begin = 0, int64_t end = kSteps) {
+  for (int64_t step = begin; step < end; ++step) {
+    set_gradients(params, step);
+    lt::GradientScale scale;
+    scale.multiply(torch::full({}, 0.25, params[0].options()));
+    optimizer.step(scale, torch::full({}, step == 0 || step == 4, params[0].options()));
+  }
+}
+
+double difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    largest = std::max(
+        largest,
+        (a[i].cpu().to(torch::kDouble) - b[i].cpu().to(torch::kDouble)).abs().max().template item<double>());
+  return largest;
+}
+
+const at::TensorOptions kHost = at::TensorOptions(at::kFloat);
+const at::TensorOptions kGpu = kHost.device(at::kCUDA);
+
+}  // namespace
+
+#define EVERY_OPTIMIZER "", Adam, AdamW, Plain, Nesterov, Dampened
+
+TEMPLATE_TEST_CASE("an optimizer has the CPU's numbers on the GPU", EVERY_OPTIMIZER) {
+  if (!has_cuda()) return;
+  auto host = parameters({kHost, kHost, kHost}), gpu = parameters({kGpu, kGpu, kGpu});
+  TestType one(host), two(gpu);
+  run(one, host), run(two, gpu);
+  CHECK(difference(host, gpu) < 1e-5);
+  CHECK(difference(host, parameters({kHost, kHost, kHost})) > 1e-3);
+}
+
+TEMPLATE_TEST_CASE("a group may hold parameters of several devices and dtypes", EVERY_OPTIMIZER) {
+  if (!has_cuda()) return;
+  auto mixed = parameters({kGpu, kHost, kGpu.dtype(at::kDouble), kHost, kGpu, kGpu.dtype(at::kBFloat16)});
+  auto plain = parameters(std::vector<at::TensorOptions>(6, kHost));
+  TestType one(mixed), two(plain);
+  run(one, mixed), run(two, plain);
+  for (std::size_t i = 0; i < mixed.size(); ++i) {
+    INFO("parameter " << i);
+    CHECK(difference({mixed[i]}, {plain[i]}) < (i == 5 ? 5e-2 : 1e-5));
+  }
+}
+
+TEMPLATE_TEST_CASE("moments follow a model to the GPU and back", EVERY_OPTIMIZER) {
+  if (!has_cuda()) return;
+  auto host = parameters({kHost, kHost}), moving = parameters({kHost, kHost});
+  TestType one(host), two(moving);
+  run(one, host);
+  run(two, moving, 0, 2);
+  for (auto& parameter : moving) parameter.set_data(parameter.detach().to(at::kCUDA));
+  run(two, moving, 2, 5);
+  for (auto& parameter : moving) parameter.set_data(parameter.detach().cpu());
+  run(two, moving, 5);
+  CHECK(difference(host, moving) < 1e-5);
+}
+
+#if __has_include(<cuda_runtime_api.h>)
+TEMPLATE_TEST_CASE("a step waits for nothing on the device", EVERY_OPTIMIZER) {
+  if (!has_cuda()) return;
+  auto params = parameters({kGpu, kGpu, kGpu});
+  TestType optimizer(params);
+  run(optimizer, params, 0, 4);
+  set_gradients(params, 5);
+  lt::GradientScale scale;
+  scale.multiply(torch::full({}, 0.25, kGpu));
+  const auto found = torch::zeros({}, kGpu);
+  auto& debug = c10::cuda::warning_state();
+  debug.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+  CHECK_NOTHROW(optimizer.step(scale, found));
+  CHECK_THROWS(found.item<float>());  // so that a wait would have shown
+  debug.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
+}
+#endif
