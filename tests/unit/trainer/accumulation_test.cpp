@@ -4,6 +4,7 @@
 
 #include <looptorch/trainer.hpp>
 
+#include "support/reference.hpp"
 #include "support/toy.hpp"
 
 namespace lt = looptorch;
@@ -54,7 +55,77 @@ lt::FitResult train(toy::Net& net, Objective objective, const std::vector<Batch>
   return trainer.fit(data, {.epochs = 2});
 }
 
+/// accumulation.py's two layers.
+struct LayersImpl : torch::nn::Module {
+  at::Tensor first = register_parameter("first", reference::wave({8, 4}, 0.1));
+  at::Tensor second = register_parameter("second", reference::wave({3, 8}, 0.2));
+};
+TORCH_MODULE(Layers);
+
+/// Its epoch, of unequal micro-batches.
+std::vector<Batch> recorded_batches() {
+  std::vector<Batch> result;
+  for (const int64_t size : {3, 1, 4, 2, 5, 1, 2}) {
+    const auto phase = static_cast<double>(result.size());
+    result.push_back({reference::wave({size, 4}, phase), torch::arange(size).remainder(3)});
+  }
+  return result;
+}
+
+lt::Loss layers_loss(Layers& layers, const Batch& batch) {
+  const at::Tensor logits = torch::tanh(batch.features.matmul(layers->first.t())).matmul(layers->second.t());
+  return {.value = torch::nn::functional::cross_entropy(logits, batch.labels),
+          .weight = batch.labels.size(0)};
+}
+
+template <class Optimizer>
+void check_recorded(const std::string& name, Layers layers, Optimizer& optimizer, int64_t window) {
+  const auto& recorded = reference::tensors("accumulation");
+  const std::string key = name + "." + std::to_string(window);
+  INFO(key);
+  double last_epoch = 0, weight = 0;
+  const auto data = recorded_batches();
+  lt::Trainer trainer(layers, optimizer, layers_loss, lt::Accumulate<>{window});
+  const auto result = trainer.fit(data, {.epochs = 3});
+  const at::Tensor losses = recorded.at(key + ".losses");
+  REQUIRE(result.steps == losses.size(0));
+  const int64_t per_epoch = losses.size(0) / 3;
+  for (int64_t i = 0; i < per_epoch; ++i) {  // the epoch's mean is that of its windows, by their sizes
+    double size = 0;
+    for (std::size_t j = static_cast<std::size_t>(i * window);
+         j < std::min(data.size(), static_cast<std::size_t>((i + 1) * window)); ++j)
+      size += static_cast<double>(data[j].labels.size(0));
+    last_epoch += losses[2 * per_epoch + i].item<double>() * size;
+    weight += size;
+  }
+  CHECK(std::abs(result.loss - last_epoch / weight) < 1e-12);
+  CHECK(reference::difference(layers->first, recorded.at(key + ".first")) < 1e-12);
+  CHECK(reference::difference(layers->second, recorded.at(key + ".second")) < 1e-12);
+}
+
 }  // namespace
+
+TEST_CASE("accumulation over unequal micro-batches equals PyTorch's training on whole windows") {
+  for (const int64_t window : {1, 2, 4, 16}) {  // 7 batches: short last windows, and epochs shorter than one
+    Layers a, b;
+    torch::optim::SGD momentum(a->parameters(), torch::optim::SGDOptions(0.25).momentum(0.9));
+    check_recorded("sgd", a, momentum, window);
+    lt::FusedAdamW adamw(b->parameters(), {.lr = 0.01, .weight_decay = 0.1});
+    check_recorded("adamw", b, adamw, window);
+  }
+}
+
+TEST_CASE("max_steps counts windows, also where an epoch is shorter than one") {
+  const auto data = toy::batches(3);
+  auto ours = toy::net(), theirs = toy::net();
+  auto a = sgd(ours), b = sgd(theirs);
+  lt::Trainer trainer(ours, a, toy::objective, lt::Accumulate<8>{});
+  const auto result = trainer.fit(data, {.max_steps = 5});
+  CHECK(result.steps == 5);
+  CHECK(result.epochs == 5);
+  toy::train_by_hand(theirs, b, data, 8, 5);
+  CHECK(toy::distance(ours, theirs) < 1e-12);
+}
 
 TEST_CASE("every form of a loss gives the gradient of one large batch") {
   const auto data = toy::batches(7);
@@ -192,7 +263,8 @@ TEST_CASE("a step reads nothing back from its device: it runs on meta tensors, w
     return lt::Loss{.value = net(batch.features).pow(2).mean(), .weight = batch.features.size(0)};
   };
   lt::Trainer trainer(net, sgd, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0},
-                      lt::ScheduleLr{.total_steps = 10}, lt::CacheFlushEvery<1000>{});
+                      lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 10}},
+                      lt::CacheFlushEvery<1000>{});
   for (const auto& batch : toy::batches(4))
     trainer.step(batch);  // moves the batches to the model's device, too
   CHECK(trainer.progress().step == 2);
