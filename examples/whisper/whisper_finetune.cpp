@@ -55,7 +55,7 @@ lt::FitResult train(whisper::Recognizer& recognizer, const Data& data, const Opt
                       lt::Accumulate<>{options.gradient_accumulation},
                       lt::When{options.bf16, lt::Autocast<lt::bf16>{}},
                       lt::ClipGradNorm{1.0},
-                      lt::ScheduleLr{.decay = lt::Decay::linear, .warmup_steps = options.warmup_steps},
+                      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = options.warmup_steps},
                       lt::Validate{lt::PinnedPrefetchLoader(data.validation, loading)},
                       lt::ShowProgress{});
   // clang-format on

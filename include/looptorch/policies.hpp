@@ -3,21 +3,32 @@
 //
 //   Accumulate<N>         the batch you want does not fit
 //   Autocast<bf16>        the hardware has 16-bit units, or activations must shrink
+//   Autocast<fp16>        the same on GPUs before Ampere, with loss scaling
+//   AverageWeights        evaluation should see averaged weights (EMA, SWA)
+//   BackendFlags          TF32, cudnn.benchmark or deterministic algorithms should be set for a run
 //   CacheFlushEvery<K>    the caching allocator fragments, or others need the memory
 //   ClipGradNorm          single batches throw training off
+//   ClipGradValue         single gradients do
 //   On                    a hook is too small for a policy
 //   PinnedPrefetchLoader  fit should take a dataset and load it by worker threads
-//   ScheduleLr            the learning rate should warm up or decay
+//   ScheduleLr            the learning rate should warm up, decay, or fall when a metric stands still
 //   ShowProgress          somebody watches
+//   StopEarly             training should end when a metric no longer improves
+//   UnfreezeAt            parts of a pretrained model should be trained later than others
 //   Validate              held-out data should be measured during fit
 #pragma once
 
 #include <looptorch/data/pinned_prefetch_loader.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
+#include <looptorch/policies/average_weights.hpp>
+#include <looptorch/policies/backend_flags.hpp>
 #include <looptorch/policies/cache_flush_every.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
+#include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/on.hpp>
 #include <looptorch/policies/schedule_lr.hpp>
 #include <looptorch/policies/show_progress.hpp>
+#include <looptorch/policies/stop_early.hpp>
+#include <looptorch/policies/unfreeze_at.hpp>
 #include <looptorch/policies/validate.hpp>

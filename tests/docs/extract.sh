@@ -5,6 +5,7 @@
 #                         prelude.hpp declares (Net, Batch, net, optimizer, ...) may be used without a word
 #   ```cpp declarations   types and functions at namespace scope, in fragments.cpp too; blocks after it in the same
 #                         Markdown file see them
+#   ```cpp header NAME    declarations that also become the file NAME, so that a test can run what the page shows
 #   ```cpp program        a whole program: program_<n>.cpp
 #
 # Errors point at the line of the Markdown file. Prints the sources written, one a line.
@@ -23,17 +24,20 @@ awk -v output="$output" '
     start = FILENAME ":" FNR
     if (kind == "statements") body = body "void block_" (++blocks) "() {\n" line_directive() "\n"
     else if (kind == "declarations") body = body line_directive() "\n"
+    else if (kind == "header" && NF == 3) { header = output "/" $3; print line_directive() > header; body = body "#include \"" $3 "\"\n" }
     else if (kind == "program") { program = output "/program_" (++programs) ".cpp"; print line_directive() > program }
-    else { print start ": ```cpp " kind " is none of ```cpp, ```cpp declarations, ```cpp program" > "/dev/stderr"; exit failed = 1 }
+    else { print start ": ```cpp " kind " is none of ```cpp, ```cpp declarations, ```cpp header NAME, ```cpp program" > "/dev/stderr"; exit failed = 1 }
     next
   }
   kind && /^```[ \t]*$/ {
     if (kind == "statements") body = body "}\n"
     if (kind == "program") close(program)
+    if (kind == "header") close(header)
     kind = ""
     next
   }
   kind == "program" { print > program; next }
+  kind == "header" { print > header; next }
   kind && /^#include/ { includes = includes $0 "\n"; body = body "\n"; next }
   kind { body = body $0 "\n" }
   END {

@@ -13,7 +13,7 @@ enum class Phase {
   unscale,   ///< gradients become true gradients (loss scaling is undone)
   clip,      ///< gradients are changed or measured
   update,    ///< the optimizer moves the parameters
-  schedule,  ///< hyper-parameters for the next update
+  schedule,  ///< whether and how training goes on
   average,   ///< averages of the new parameters
   observe,   ///< reports, caches, snapshots: nothing that training depends on
 };

@@ -5,16 +5,19 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstddef>
 #include <cstdint>
 
 namespace looptorch {
 
-/// Returns the bytes given back; 0 on the CPU, which has no cache of that kind. Waits for the device.
+/// Returns the bytes that `device` gave back; 0 where it has no cache of that kind, as a CPU, or has not been
+/// used. Without an index it is the current device of its type. Waits for the device.
 inline std::int64_t empty_cache(c10::Device device) {
-  if (device.is_cpu()) return 0;
-  c10::DeviceAllocator* allocator = c10::getDeviceAllocator(device.type());
+  auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  if (!allocator || !allocator->initialized()) return 0;
+  if (!device.has_index()) device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
   const auto reserved = [&] {
     constexpr auto kAggregate = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     return allocator->getDeviceStats(device.index()).reserved_bytes[kAggregate].current;

@@ -18,16 +18,23 @@ namespace looptorch {
 struct CacheFlushFamily {};
 
 namespace detail {
+
+/// Bytes given back to the driver by the run's device; 0 on a CPU. Reports of this process: not saved.
 struct CacheFlushState {
   std::int64_t flushes = 0;
-  std::int64_t freed_bytes = 0;  ///< Given back to the driver over the run; 0 on a CPU.
+  std::int64_t freed_bytes = 0;       ///< By all flushes.
+  std::int64_t last_freed_bytes = 0;  ///< By the last one.
 
-  void flush_if_due(const Run& run, std::int64_t period) {
-    if (run.progress().step % period != 0) return;
-    freed_bytes += empty_cache(run.device());
+  void flush(at::Device device) {
+    last_freed_bytes = empty_cache(device);
+    freed_bytes += last_freed_bytes;
     ++flushes;
   }
+  void flush_if_due(const Run& run, std::int64_t period) {
+    if (run.progress().step % period == 0) flush(run.device());
+  }
 };
+
 }  // namespace detail
 
 /// Empties the cache after every K-th step. Training is bit-identical with and without it.
@@ -40,24 +47,34 @@ struct CacheFlushEvery {
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;
 
+  bool at_epoch_end = false;  ///< Also when an epoch has ended, after an evaluation there.
+
   void on_window_end(WindowContext& window, State& state) const { state.flush_if_due(window.run, K); }
+  void on_epoch_end(EpochContext& epoch, State& state) const {
+    if (at_epoch_end) state.flush(epoch.run.device());
+  }
 };
 
-/// The same with K known when the program runs: `CacheFlushEvery<>{k}`. Throws UsageError for k below 1.
+/// The same with K known when the program runs: `CacheFlushEvery<>{k}`.
 template <>
 struct CacheFlushEvery<detail::kAtRunTime> {
-  explicit CacheFlushEvery(std::int64_t steps) : steps_(steps) {
+  using family = CacheFlushFamily;
+  using State = detail::CacheFlushState;
+
+  std::int64_t steps;         ///< Between flushes; at least 1.
+  bool at_epoch_end = false;  ///< Also when an epoch has ended, after an evaluation there.
+
+  /// Throws UsageError for `steps` below 1.
+  void on_fit_begin(FitContext&, State&) const {
     if (steps < 1)
       throw UsageError(
           detail::message("CacheFlushEvery<>{k} needs at least 1 step between flushes, got ", steps));
   }
-  using family = CacheFlushFamily;
-  using State = detail::CacheFlushState;
 
-  void on_window_end(WindowContext& window, State& state) const { state.flush_if_due(window.run, steps_); }
-
- private:
-  std::int64_t steps_;
+  void on_window_end(WindowContext& window, State& state) const { state.flush_if_due(window.run, steps); }
+  void on_epoch_end(EpochContext& epoch, State& state) const {
+    if (at_epoch_end) state.flush(epoch.run.device());
+  }
 };
 
 }  // namespace looptorch

@@ -1,98 +1,185 @@
 // SPDX-License-Identifier: MIT
-// Learning rate by step: a linear warm-up, then linear or cosine decay, or none. The numbers are those of
-// transformers' get_linear_schedule_with_warmup and get_cosine_schedule_with_warmup, first step at rate 0
-// included. Costs a few host operations a step.
+// Learning rate by step or by metric: a linear warm-up, then one of several decays. The numbers are those of
+// transformers' schedules and of PyTorch's StepLR and ReduceLROnPlateau, first step at rate 0 included where
+// there is a warm-up. Costs a few host operations a step.
 #pragma once
 
 #include <looptorch/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/detail/lr_decay.hpp>
+#include <looptorch/policies/detail/plateau_decay.hpp>
+#include <looptorch/state/state_dict.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numbers>
+#include <string>
+#include <variant>
 #include <vector>
 
 namespace looptorch {
 
-/// How the learning rate falls after the warm-up.
-enum class Decay {
-  constant,  ///< not at all
-  linear,    ///< straight to `final_ratio`
-  cosine,    ///< along half a cosine to `final_ratio`
-};
-
-/// Sets the learning rate of every parameter group of every update, as a share of the rate it has when the
-/// run begins.
+/// Sets learning rates as shares of the full ones (`UpdateView::full_rates`) before each update, so that the
+/// rate in force is what later phases see. An update that was skipped does not count: the next repeats its
+/// rate. Several may be listed, each for its own updates or groups.
 struct ScheduleLr {
-  Decay decay = Decay::linear;
-  std::int64_t warmup_steps = 0;  ///< Steps over which the rate rises from 0 to its full value.
-  std::int64_t total_steps =
-      0;  ///< Where the decay ends; 0: the fit's `max_steps`, or its epochs of a sized range.
-  double final_ratio = 0.0;  ///< Share of the full rate at `total_steps` and after.
+  using Decay = std::variant<LinearDecay, ConstantLr, CosineDecay, PolynomialDecay, StepDecay, PlateauDecay>;
 
-  static constexpr Phase phase = Phase::schedule;
+  Decay decay = LinearDecay{};
+  std::int64_t warmup_steps = 0;          ///< Steps over which the rate rises from 0 to its full value.
+  std::string update = {};                ///< The name of the update whose rate this is; empty: all updates.
+  std::vector<std::int64_t> groups = {};  ///< Its parameter groups, from 0; empty: all.
+
+  static constexpr Phase phase = Phase::unscale;  // the first that sees an update
+  static constexpr bool repeatable = true;
 
   struct State {
-    std::vector<std::vector<double>> full_rates;  ///< By update and parameter group.
-    std::int64_t total_steps = 0;
-    double ratio = 1.0;  ///< Share of the full rate in force, of the first update.
+    std::vector<std::vector<std::size_t>> groups;  ///< By update: the groups whose rates this sets.
+    std::int64_t total_steps = 0;                  ///< Where the decay ends; 0 for one without end.
+    double ratio = 1.0;            ///< Share of the full rate in force, of the first update that it sets.
+    detail::PlateauState plateau;  ///< Of a PlateauDecay.
   };
 
-  /// The share of the full rate in the step with index `step`, from 0, of `total`.
+  /// The share of the full rate in the step with index `step`, from 0, of `total`, but for what a
+  /// PlateauDecay has taken off by then.
   [[nodiscard]] double ratio_at(std::int64_t step, std::int64_t total) const {
     if (step < warmup_steps) return static_cast<double>(step) / static_cast<double>(warmup_steps);
-    if (decay == Decay::constant) return 1.0;
-    const auto decay_steps = static_cast<double>(std::max<std::int64_t>(1, total - warmup_steps));
-    const double done = std::min(1.0, static_cast<double>(step - warmup_steps) / decay_steps);
-    const double left = decay == Decay::linear ? 1.0 - done : 0.5 * (1.0 + std::cos(std::numbers::pi * done));
-    return final_ratio + (1.0 - final_ratio) * left;
+    return std::visit(
+        [&](const auto& shape) {
+          return detail::share_after(shape, step - warmup_steps, total - warmup_steps);
+        },
+        decay);
   }
 
-  /// Throws UsageError for impossible options, and where the decay's end is not known.
+  /// Throws UsageError for impossible options, a rate that nobody can set or that another ScheduleLr sets,
+  /// and where the decay's end is not known.
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
-    state.total_steps = total_steps > 0 ? total_steps : fit.run.progress().total_steps.value_or(0);
-    if (decay != Decay::constant && state.total_steps == 0)
-      throw UsageError(
-          "ScheduleLr cannot know where its decay ends: give fit max_steps, or epochs of a range whose size "
-          "is "
-          "known, or set ScheduleLr::total_steps");
-    if (state.full_rates.empty()) remember_rates(fit.run, state);
-    set_rates(fit.run, state);
+    state.total_steps = end_of_decay(fit.run.progress());
+    state.groups.clear();
+    for (const UpdateView& view : fit.run.updates()) state.groups.push_back(groups_of(view));
+    check_update(fit.run);
+    claim(fit.run, state);
+    if (const auto* plateau = std::get_if<PlateauDecay>(&decay))
+      state.plateau.reader.begin_fit(fit.run, plateau->metric);
+    look_at_metric(fit.run, state);
   }
 
-  void on_window_end(WindowContext& window, State& state) const { set_rates(window.run, state); }
+  /// Throws UsageError if nobody publishes the metric that a PlateauDecay waits for.
+  void on_epoch_begin(EpochContext& epoch, State& state) const {
+    if (const auto* plateau = std::get_if<PlateauDecay>(&decay))
+      state.plateau.reader.begin_epoch(epoch.run, plateau->metric, "ScheduleLr");
+    look_at_metric(epoch.run, state);
+  }
+
+  void before_update(UpdateContext& context, State& state) const {
+    const std::size_t index = context.index();
+    if (state.groups[index].empty()) return;
+    look_at_metric(context.run, state);
+    const UpdateView& view = context.view();
+    const std::int64_t step = context.run.progress().step - view.skipped;
+    const double ratio = ratio_at(step, state.total_steps) * state.plateau.ratio;
+    auto& all = view.optimizer->param_groups();
+    for (const std::size_t group : state.groups[index])
+      all[group].options().set_lr(view.full_rates[group] * ratio);
+    if (index == first_update(state)) state.ratio = ratio;
+  }
+
+  // What Validate publishes as a window ends is seen before the next update; that of an epoch's last window
+  // must be before Validate publishes at the epoch's end.
+  void on_epoch_end(EpochContext& epoch, State& state) const { look_at_metric(epoch.run, state); }
+  void on_fit_end(FitContext& fit, State& state) const { look_at_metric(fit.run, state); }
+
+  void state_dict(StateDict& out, State& state) const {
+    if (!std::holds_alternative<PlateauDecay>(decay)) return;
+    out.set("of", describe());
+    state.plateau.save(out);
+  }
+  /// Throws StateError for the state of another of several.
+  void load_state_dict(const StateDict& in, State& state) const {
+    if (!std::holds_alternative<PlateauDecay>(decay)) return;
+    detail::require_state_of(describe(), in);
+    state.plateau.load(in);
+  }
 
  private:
   void check() const {
-    if (warmup_steps < 0 || total_steps < 0)
-      throw UsageError(detail::message("ScheduleLr counts steps from 0, got warmup_steps ", warmup_steps,
-                                       " and total_steps ", total_steps));
-    if (!(final_ratio >= 0.0 && final_ratio <= 1.0))
-      throw UsageError(detail::message("ScheduleLr's final_ratio is a share of the full rate in [0, 1], got ",
-                                       final_ratio));
+    detail::require_at_least("ScheduleLr's warmup_steps", warmup_steps, 0);
+    std::visit([](const auto& shape) { detail::check(shape); }, decay);
   }
 
-  static void remember_rates(Run& run, State& state) {
-    for (UpdateView& update : run.updates()) {
-      auto& rates = state.full_rates.emplace_back();
-      for (auto& group : update.optimizer->param_groups()) rates.push_back(group.options().get_lr());
+  [[nodiscard]] std::int64_t end_of_decay(const Progress& progress) const {
+    return std::visit(
+        [&]<class Shape>(const Shape& shape) -> std::int64_t {
+          if constexpr (detail::EndingDecay<Shape>) {
+            if (shape.total_steps > 0) return shape.total_steps;
+            if (progress.total_steps) return *progress.total_steps;
+            throw UsageError(
+                "ScheduleLr cannot know where its decay ends: give fit max_steps, or epochs of a range whose "
+                "size is known, or set the decay's total_steps");
+          }
+          return 0;
+        },
+        decay);
+  }
+
+  /// The groups of this update whose rates are to be set.
+  [[nodiscard]] std::vector<std::size_t> groups_of(const UpdateView& view) const {
+    std::vector<std::size_t> result;
+    if (!update.empty() && update != view.name) return result;
+    const std::size_t count = view.optimizer->param_groups().size();
+    for (const std::int64_t group : groups) {
+      if (group < 0 || group >= static_cast<std::int64_t>(count))
+        throw UsageError(detail::message("ScheduleLr is for group ", group, " of update '", view.name,
+                                         "', which has ", count, ", numbered from 0"));
+      result.push_back(static_cast<std::size_t>(group));
     }
+    if (groups.empty())
+      for (std::size_t group = 0; group < count; ++group) result.push_back(group);
+    return result;
   }
 
-  /// Each update counts the steps that it did not have to skip: a skipped one repeats its rate.
-  void set_rates(Run& run, State& state) const {
-    for (std::size_t i = run.updates().size(); i-- > 0;) {
-      state.ratio = ratio_at(run.progress().step - run.updates()[i].skipped, state.total_steps);
-      auto& groups = run.updates()[i].optimizer->param_groups();
-      for (std::size_t j = 0; j < groups.size(); ++j) {
-        if (j == state.full_rates[i].size()) state.full_rates[i].push_back(groups[j].options().get_lr());
-        groups[j].options().set_lr(state.full_rates[i][j] * state.ratio);
+  void check_update(const Run& run) const {
+    std::string names;
+    for (const UpdateView& view : run.updates()) {
+      if (update.empty() || view.name == update) return;
+      names += detail::message(names.empty() ? "'" : ", '", view.name, "'");
+    }
+    throw UsageError(detail::message("ScheduleLr is for update '", update, "'; there is ", names));
+  }
+
+  void claim(Run& run, const State& state) const {
+    for (std::size_t index = 0; index < state.groups.size(); ++index) {
+      const UpdateView& view = run.updates()[index];
+      for (const std::size_t group : state.groups[index]) {
+        if (std::isnan(view.full_rates[group]))
+          throw UsageError(detail::message("ScheduleLr cannot set the learning rate of update '", view.name,
+                                           "': its optimizer's options have none"));
+        run.claim(detail::message("the learning rate of update '", view.name, "', group ", group),
+                  describe());
       }
     }
+  }
+
+  [[nodiscard]] std::string describe() const {
+    std::string numbers;
+    for (const std::int64_t group : groups) numbers += (numbers.empty() ? "" : ", ") + std::to_string(group);
+    return detail::message("a ScheduleLr for ", update.empty() ? "all updates" : "update '" + update + "'",
+                           groups.empty() ? "" : ", groups {" + numbers + "}");
+  }
+
+  [[nodiscard]] static std::size_t first_update(const State& state) {
+    std::size_t first = 0;
+    while (state.groups[first].empty()) ++first;
+    return first;
+  }
+
+  void look_at_metric(const Run& run, State& state) const {
+    const auto* plateau = std::get_if<PlateauDecay>(&decay);
+    if (!plateau) return;
+    if (const auto value = state.plateau.reader.next(run, plateau->metric))
+      state.plateau.judge(*plateau, *value, run.progress().step);
   }
 };
 

@@ -187,9 +187,10 @@ TEST_CASE("an overflowed step changes neither parameters nor moments nor schedul
   auto ours = toy::net(), theirs = toy::net();
   lt::FusedAdamW a(ours->parameters(), {.lr = 0.1}), b(theirs->parameters(), {.lr = 0.1});
   lt::Trainer overflows(ours, a, overflowing_in({1, 3, 5, 7}), Half{}, lt::ClipGradNorm{1.0},
-                        lt::ScheduleLr{.warmup_steps = 3, .total_steps = 9}, lt::Accumulate<1>{});
+                        lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 9}, .warmup_steps = 3},
+                        lt::Accumulate<1>{});
   lt::Trainer plain(theirs, b, overflowing_in({}), Half{}, lt::ClipGradNorm{1.0},
-                    lt::ScheduleLr{.warmup_steps = 3, .total_steps = 9});
+                    lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 9}, .warmup_steps = 3});
   const auto result = overflows.fit(data);
   CHECK(result.steps == 9);
   CHECK(result.skipped == 4);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ScheduleLr against transformers' schedules, recorded by tests/parity/training.py.
+// ScheduleLr against transformers' and PyTorch's schedules, recorded by tests/parity/schedules.py.
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>
@@ -7,89 +7,456 @@
 #include "support/reference.hpp"
 #include "support/toy.hpp"
 
+#include <cmath>
+#include <functional>
+
 namespace lt = looptorch;
 
 namespace {
 
-/// The learning rate of each step's update, as the optimizer met it.
-std::vector<double> rates(lt::ScheduleLr schedule, lt::FitOptions options, int64_t batches = 10) {
+constexpr double kFullRate = 0.5;
+
+std::vector<double> recorded(const std::string& name) {
+  const auto tensor = reference::tensors("schedules").at(name).contiguous();
+  return {tensor.data_ptr<double>(), tensor.data_ptr<double>() + tensor.numel()};
+}
+
+double rate_of(const torch::optim::Optimizer& optimizer, std::size_t group = 0) {
+  return optimizer.param_groups()[group].options().get_lr();
+}
+
+/// Notes the rate that each update of `index` is about to be made with.
+auto noting(std::vector<double>& seen, std::size_t index = 0) {
+  return lt::On{lt::kUpdate, [&seen, index](lt::UpdateContext& update) {
+                  if (update.index() == index) seen.push_back(rate_of(update.optimizer()));
+                }};
+}
+
+/// The rates of a fit's updates.
+std::vector<double> rates(lt::ScheduleLr schedule, lt::FitOptions options = {}, int64_t batches = 10) {
   auto net = toy::net();
-  torch::optim::SGD sgd(net->parameters(), 0.5);
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
   std::vector<double> seen;
-  lt::Trainer trainer(net, sgd, toy::objective, schedule,
-                      lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
-                               seen.push_back(update.optimizer().param_groups()[0].options().get_lr());
-                             }});
+  lt::Trainer trainer(net, sgd, toy::objective, schedule, noting(seen));
   trainer.fit(toy::batches(batches), options);
   return seen;
 }
 
-void compare(const std::vector<double>& seen, const std::string& name) {
-  const auto recorded = reference::tensors("training").at("schedule." + name);
-  for (std::size_t i = 0; i < seen.size(); ++i)
-    CHECK(seen[i] == Approx(recorded[static_cast<int64_t>(i)].item<double>()).margin(1e-14));
+void check_equal(const std::vector<double>& seen, const std::vector<double>& expected,
+                 std::size_t count = std::string::npos) {
+  REQUIRE(seen.size() >= std::min(count, expected.size()));
+  for (std::size_t i = 0; i < std::min(seen.size(), expected.size()); ++i) {
+    INFO("update " << i);
+    CHECK(seen[i] == Approx(expected[i]).margin(1e-14));
+  }
 }
+
+/// The rates of epochs of one batch, after each of which the next of `values` is published.
+std::vector<double> rates_by_metric(const lt::PlateauDecay& decay, const std::vector<double>& values,
+                                    int64_t warmup_steps = 0) {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
+  std::vector<double> seen;
+  lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{.decay = decay, .warmup_steps = warmup_steps},
+                      noting(seen), lt::On{lt::kUpdate, [&](lt::EpochContext& epoch) {
+                                             const auto number =
+                                                 static_cast<std::size_t>(epoch.run.progress().epoch - 1);
+                                             if (number < values.size())
+                                               epoch.run.metrics().publish(decay.metric, values[number]);
+                                           }});
+  trainer.fit(toy::batches(1), {.epochs = static_cast<int64_t>(values.size()) + 1});
+  return seen;
+}
+
+/// What `rates_by_metric` should be: the full rate, then the recorded rate after each value.
+void check_plateau(const lt::PlateauDecay& decay, const std::string& metric, const std::string& name) {
+  INFO(name);
+  std::vector<double> expected = recorded("plateau." + name);
+  expected.insert(expected.begin(), kFullRate);
+  check_equal(rates_by_metric(decay, recorded("metric." + metric)), expected);
+}
+
+/// Vetoes the updates of these steps, by a number or by a tensor that only the optimizer looks at.
+auto vetoing(std::vector<int64_t> steps, bool by_tensor) {
+  return lt::On{lt::kClip, [steps, by_tensor](lt::UpdateContext& update) {
+                  const bool now = std::count(steps.begin(), steps.end(), update.run.progress().step) > 0;
+                  if (by_tensor)
+                    update.veto(torch::full({}, now ? 1.0 : 0.0));
+                  else
+                    update.veto(now);
+                }};
+}
+
+/// Two nets, each with its own optimizer.
+struct PairImpl : torch::nn::Module {
+  PairImpl() { register_module("left", left), register_module("right", right); }
+  toy::Net left = toy::net(1), right = toy::net(2);
+};
+TORCH_MODULE(Pair);
+
+auto left_objective = [](Pair& pair, const toy::Batch& batch) { return toy::objective(pair->left, batch); };
+auto right_objective = [](Pair& pair, const toy::Batch& batch) { return toy::objective(pair->right, batch); };
 
 }  // namespace
 
-TEST_CASE("linear and cosine with warm-up are transformers'") {
-  compare(rates({.decay = lt::Decay::linear, .warmup_steps = 5}, {.max_steps = 20}), "linear");
-  compare(rates({.decay = lt::Decay::cosine, .warmup_steps = 5}, {.max_steps = 20}), "cosine");
-  compare(rates({.decay = lt::Decay::linear}, {.max_steps = 20}), "linear_no_warmup");
-  compare(rates({.decay = lt::Decay::constant, .warmup_steps = 5}, {.max_steps = 25}), "constant");
-  compare(rates({.warmup_steps = 5, .total_steps = 20}, {.max_steps = 25}), "linear");
+TEST_CASE("decays by step, with and without warm-up, have the numbers of transformers and PyTorch") {
+  const lt::FitOptions twenty{.max_steps = 20}, more{.max_steps = 25};
+  check_equal(rates({.warmup_steps = 5}, twenty), recorded("linear"), 20);
+  check_equal(rates({.decay = lt::LinearDecay{}}, twenty), recorded("linear_no_warmup"), 20);
+  check_equal(rates({.decay = lt::LinearDecay{.total_steps = 20}, .warmup_steps = 5}, more),
+              recorded("linear"));
+  check_equal(
+      rates({.decay = lt::LinearDecay{.final_ratio = 0.1, .total_steps = 20}, .warmup_steps = 5}, more),
+      recorded("linear_to_a_tenth"));
+  check_equal(rates({.decay = lt::CosineDecay{}, .warmup_steps = 5}, twenty), recorded("cosine"), 20);
+  check_equal(
+      rates({.decay = lt::CosineDecay{.final_ratio = 0.1, .total_steps = 20}, .warmup_steps = 5}, more),
+      recorded("cosine_to_a_tenth"));
+  const lt::PolynomialDecay polynomial{.power = 2, .final_ratio = 0.1, .total_steps = 20};
+  check_equal(rates({.decay = polynomial, .warmup_steps = 5}, more), recorded("polynomial"));
+  check_equal(rates({.decay = lt::ConstantLr{}, .warmup_steps = 5}, more), recorded("constant"));
+  check_equal(rates({.decay = lt::StepDecay{.every = 4, .factor = 0.5}}, more), recorded("step"));
+  check_equal(rates({.decay = lt::StepDecay{.every = 4, .factor = 0.5}, .warmup_steps = 5}, more),
+              recorded("step_warmup"));
+}
+
+TEST_CASE("a decay stays at its end, where transformers' cosine rises again") {
+  const auto seen = rates({.decay = lt::CosineDecay{.final_ratio = 0.1, .total_steps = 4}}, {.max_steps = 8});
+  for (std::size_t i = 4; i < 8; ++i) CHECK(seen[i] == Approx(0.05));
+}
+
+TEST_CASE("a plateau has the numbers of ReduceLROnPlateau, NaN and cooldown included") {
+  using lt::Better, lt::ThresholdMode;
+  check_plateau({}, "long", "default");
+  check_plateau({.factor = 0.5, .patience = 1, .threshold = 0.01}, "falling", "relative");
+  check_plateau({.factor = 0.5, .patience = 1, .threshold = 0.1, .threshold_mode = ThresholdMode::absolute},
+                "falling", "absolute");
+  check_plateau({.factor = 0.5, .patience = 0, .threshold = 0.0, .cooldown = 2}, "falling", "cooldown");
+  check_plateau({.factor = 0.3, .patience = 0, .min_ratio = 0.1}, "falling", "floor");
+  check_plateau({.factor = 0.5, .patience = 0}, "stalled", "stalled");
+  check_plateau(
+      {.metric = "accuracy", .better = Better::higher, .factor = 0.5, .patience = 1, .threshold = 0.01},
+      "rising", "higher_relative");
+  check_plateau({.metric = "accuracy",
+                 .better = Better::higher,
+                 .factor = 0.5,
+                 .patience = 2,
+                 .threshold = 0.05,
+                 .threshold_mode = ThresholdMode::absolute},
+                "rising", "higher_absolute");
+}
+
+TEST_CASE(
+    "a relative threshold is a share of the best value's size, so that negative metrics must improve too") {
+  // PyTorch takes -0.995 for better than -1 here.
+  const auto seen =
+      rates_by_metric({.factor = 0.5, .patience = 0, .threshold = 0.01}, {-1.0, -0.995, -1.02, -1.02});
+  CHECK(seen == std::vector{0.5, 0.5, 0.25, 0.25, 0.125});
+}
+
+TEST_CASE("a plateau multiplies a warm-up") {
+  const auto seen = rates_by_metric({.factor = 0.5, .patience = 0}, {1.0, 1.0, 0.5, 0.5}, 4);
+  check_equal(seen, {0.0, 0.125, 0.125, 0.1875, 0.125});
+}
+
+TEST_CASE("a plateau reads what Validate publishes, in mid-epoch and at epoch ends, each publication once") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
+  const auto held_out = toy::batches(1);
+  std::vector<double> seen, by_hand;
+  const auto measure = [](toy::Net&, const toy::Batch&) { return 1.0; };  // never improves after the first
+  lt::Trainer trainer(net, sgd, toy::objective, noting(seen),
+                      lt::ScheduleLr{.decay = lt::PlateauDecay{.factor = 0.5, .patience = 0}},
+                      lt::Validate{held_out, measure, {.every = 2}}, lt::Validate{held_out, measure});
+  trainer.fit(toy::batches(4), {.epochs = 2});  // published after steps 2, 4, 4, 6, 8, 8
+  check_equal(seen, {0.5, 0.5, 0.5, 0.5, 0.125, 0.125, 0.0625, 0.0625});
+  CHECK(trainer.policy<lt::ScheduleLr>().plateau.ratio == Approx(std::pow(0.5, 5)));
+  CHECK(trainer.policy<lt::ScheduleLr>().plateau.best.value() == 1.0);
+  CHECK(trainer.policy<lt::ScheduleLr>().plateau.best.step() == 2);
+}
+
+TEST_CASE("a plateau whose metric nobody publishes is an error in the second epoch, which names the metric") {
+  CHECK_THROWS_WITH(rates({.decay = lt::PlateauDecay{.metric = "validation.accuracy"}}, {.epochs = 2}),
+                    Catch::Contains("ScheduleLr waits for the metric 'validation.accuracy'"));
+  CHECK(rates({.decay = lt::PlateauDecay{}}, {.epochs = 1}).size() == 10);
+}
+
+TEST_CASE("training with a schedule is the loop by hand with its rates") {
+  auto ours = toy::net(), theirs = toy::net();
+  lt::FusedAdamW a(ours->parameters(), {.lr = kFullRate}), b(theirs->parameters(), {.lr = kFullRate});
+  const auto data = toy::batches(20);
+  lt::Trainer trainer(ours, a, toy::objective, lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = 5});
+  trainer.fit(data);
+  const auto expected = recorded("cosine");
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    b.zero_grad();
+    b.param_groups()[0].options().set_lr(expected[i]);
+    toy::objective(theirs, data[i]).value.backward();
+    b.step();
+  }
+  CHECK(toy::distance(ours, theirs) < 1e-12);
+  CHECK(trainer.policy<lt::ScheduleLr>().ratio == Approx(expected[19] / kFullRate));
 }
 
 TEST_CASE("the end comes from the epochs of a sized range too, in windows") {
-  compare(rates({.warmup_steps = 5}, {.epochs = 2}), "linear");
+  check_equal(rates({.warmup_steps = 5}, {.epochs = 2}), recorded("linear"), 20);
   auto net = toy::net();
-  torch::optim::SGD sgd(net->parameters(), 0.5);
-  lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{}, lt::Accumulate<3>{});
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
+  std::vector<double> seen;
+  lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{}, lt::Accumulate<3>{}, noting(seen));
   trainer.fit(toy::batches(10), {.epochs = 2});
   CHECK(trainer.policy<lt::ScheduleLr>().total_steps == 8);
-  CHECK(sgd.param_groups()[0].options().get_lr() == 0.0);
+  REQUIRE(seen.size() == 8);
+  CHECK(seen.back() == Approx(kFullRate / 8));
 }
 
 TEST_CASE("a second fit keeps the full rate that the first began with") {
   auto net = toy::net();
-  torch::optim::SGD sgd(net->parameters(), 0.5);
-  lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{.total_steps = 20});
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
+  std::vector<double> seen;
+  lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 20}},
+                      noting(seen));
   trainer.fit(toy::batches(10), {.epochs = 1});
-  CHECK(sgd.param_groups()[0].options().get_lr() == Approx(0.25));
   trainer.fit(toy::batches(10), {.max_steps = 15});
-  CHECK(sgd.param_groups()[0].options().get_lr() == Approx(0.125));
+  check_equal(seen, recorded("linear_no_warmup"), 15);
 }
 
 TEST_CASE("every group of every update follows, as a share of its own rate") {
   auto net = toy::net();
   lt::FusedAdamW adam({lt::FusedAdamW::group(net->first->parameters(), {.lr = 1.0}),
                        lt::FusedAdamW::group(net->second->parameters(), {.lr = 0.1})});
-  torch::optim::SGD sgd(net->first->parameters(), 0.5);
+  torch::optim::SGD sgd(net->first->parameters(), kFullRate);
   lt::Trainer trainer(net, lt::Update{adam, toy::objective}, lt::Update{sgd, toy::objective},
-                      lt::ScheduleLr{.final_ratio = 0.5});
+                      lt::ScheduleLr{.decay = lt::LinearDecay{.final_ratio = 0.5}});
   trainer.fit(toy::batches(4));
-  CHECK(adam.param_groups()[0].options().get_lr() == Approx(0.5));
-  CHECK(adam.param_groups()[1].options().get_lr() == Approx(0.05));
-  CHECK(sgd.param_groups()[0].options().get_lr() == Approx(0.25));
+  const double last = 0.5 + 0.5 / 4;  // of the full rate, in the fourth step
+  CHECK(rate_of(adam, 0) == Approx(last));
+  CHECK(rate_of(adam, 1) == Approx(0.1 * last));
+  CHECK(rate_of(sgd) == Approx(kFullRate * last));
 }
 
-TEST_CASE("a skipped window does not move the schedule") {
-  auto net = toy::net();
-  torch::optim::SGD sgd(net->parameters(), 0.5);
-  lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{.total_steps = 10},
-                      lt::On{lt::kClip, [](lt::UpdateContext& update) {
-                               if (update.run.progress().step == 1) update.veto();
-                             }});
-  const auto result = trainer.fit(toy::batches(4));
-  CHECK(result.skipped == 1);
-  CHECK(sgd.param_groups()[0].options().get_lr() == Approx(0.5 * 0.7));
+TEST_CASE("schedules by update and by group leave all others alone") {
+  Pair pair;
+  lt::FusedAdamW left({lt::FusedAdamW::group(pair->left->first->parameters(), {.lr = 1.0}),
+                       lt::FusedAdamW::group(pair->left->second->parameters(), {.lr = 0.1})});
+  torch::optim::SGD right(pair->right->parameters(), kFullRate);
+  const lt::LinearDecay decay{.total_steps = 10};
+  const auto trained = [&](auto... schedules) {
+    left.param_groups()[0].options().set_lr(1.0);
+    left.param_groups()[1].options().set_lr(0.1);
+    right.param_groups()[0].options().set_lr(kFullRate);
+    lt::Trainer trainer(pair, lt::Update{left, left_objective, {.name = "left"}},
+                        lt::Update{right, right_objective, {.name = "right"}}, schedules...);
+    trainer.fit(toy::batches(6));
+    if constexpr (sizeof...(schedules) > 0) return trainer.template policy<lt::ScheduleLr>().ratio;
+    return 1.0;
+  };
+  CHECK(trained(lt::ScheduleLr{.decay = decay, .update = "right"}) == Approx(0.5));
+  CHECK(rate_of(left, 0) == 1.0);
+  CHECK(rate_of(left, 1) == 0.1);
+  CHECK(rate_of(right) == Approx(kFullRate * 0.5));
+
+  trained(lt::ScheduleLr{.decay = decay, .update = "left", .groups = {1}});
+  CHECK(rate_of(left, 0) == 1.0);
+  CHECK(rate_of(left, 1) == Approx(0.05));
+  CHECK(rate_of(right) == kFullRate);
+
+  trained(lt::ScheduleLr{.decay = lt::StepDecay{.every = 5, .factor = 0.3}, .update = "right"},
+          lt::ScheduleLr{.decay = lt::ConstantLr{}, .warmup_steps = 10, .update = "left", .groups = {0}},
+          lt::ScheduleLr{.decay = decay, .update = "left", .groups = {1}});
+  CHECK(rate_of(left, 0) == Approx(0.5));
+  CHECK(rate_of(left, 1) == Approx(0.05));
+  CHECK(rate_of(right) == Approx(kFullRate * 0.3));
 }
 
-TEST_CASE("a decay whose end nobody knows, and impossible options, are refused") {
+TEST_CASE("two schedules for one rate, and updates and groups that are not there, are refused by name") {
+  Pair pair;
+  torch::optim::SGD left(pair->left->parameters(), 0.1), right(pair->right->parameters(), 0.1);
+  const auto fit = [&](auto... schedules) {
+    lt::Trainer trainer(pair, lt::Update{left, left_objective, {.name = "left"}},
+                        lt::Update{right, right_objective}, schedules...);
+    trainer.fit(toy::batches(1));
+  };
+  CHECK_THROWS_WITH(fit(lt::ScheduleLr{}, lt::ScheduleLr{.update = "left", .groups = {0}}),
+                    Catch::Contains("the learning rate of update 'left', group 0 is set by") &&
+                        Catch::Contains("a ScheduleLr for all updates") &&
+                        Catch::Contains("a ScheduleLr for update 'left', groups {0}"));
+  CHECK_THROWS_WITH(fit(lt::ScheduleLr{.update = "centre"}),
+                    Catch::Contains("'centre'") && Catch::Contains("'left', 'update 2'"));
+  CHECK_THROWS_WITH(fit(lt::ScheduleLr{.groups = {1}}),
+                    Catch::Contains("group 1 of update 'left', which has 1"));
+  CHECK_THROWS_AS(fit(lt::ScheduleLr{.groups = {-1}}), lt::UsageError);
+  CHECK_THROWS_AS(fit(lt::ScheduleLr{.groups = {0, 0}}), lt::UsageError);
+  fit(lt::ScheduleLr{.update = "left"}, lt::ScheduleLr{.update = "update 2"});
+}
+
+TEST_CASE("an optimizer without a learning rate is refused, by the name of its update") {
+  struct Still : torch::optim::Optimizer {
+    struct Options : torch::optim::OptimizerCloneableOptions<Options> {};
+    explicit Still(std::vector<at::Tensor> parameters)
+        : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::make_unique<Options>()) {
+    }
+    at::Tensor step(LossClosure = nullptr) override { return {}; }
+  };
   auto net = toy::net();
-  torch::optim::SGD sgd(net->parameters(), 0.5);
+  Still still(net->parameters());
+  lt::Trainer trainer(net, still, toy::objective, lt::ScheduleLr{});
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(1)), Catch::Contains("learning rate of update 'update'"));
+}
+
+TEST_CASE("a skipped update repeats its rate, whoever vetoes and whenever that is known") {
+  const std::vector<double> expected{0.5, 0.45, 0.45, 0.45, 0.4, 0.35, 0.3, 0.3};
+  const auto seen_by = [&](auto& net, auto& optimizer, bool by_tensor) {
+    std::vector<double> before, after;
+    lt::Trainer trainer(
+        net, optimizer, toy::objective, lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 10}},
+        vetoing({1, 2, 6}, by_tensor), noting(before), lt::On{lt::kObserve, [&](lt::UpdateContext& update) {
+                                                                after.push_back(rate_of(update.optimizer()));
+                                                              }});
+    const auto result = trainer.fit(toy::batches(8));
+    CHECK(result.skipped == 3);
+    check_equal(before, expected);
+    check_equal(after, {0.5, 0.45, 0.4, 0.35, 0.3});
+  };
+  for (const bool by_tensor : {false, true}) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), kFullRate);
+    seen_by(net, sgd, by_tensor);
+    auto other = toy::net();
+    lt::FusedAdamW adam(other->parameters(), {.lr = kFullRate});
+    seen_by(other, adam, by_tensor);
+  }
+}
+
+TEST_CASE("each update counts its own skipped steps") {
+  Pair pair;
+  torch::optim::SGD left(pair->left->parameters(), kFullRate);
+  lt::FusedAdamW right(pair->right->parameters(), {.lr = kFullRate});
+  std::vector<double> left_rates, right_rates;
+  lt::Trainer trainer(
+      pair, lt::Update{left, left_objective}, lt::Update{right, right_objective},
+      lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 10}}, noting(left_rates, 0),
+      noting(right_rates, 1),
+      lt::On{lt::kClip, [](lt::UpdateContext& update) {
+               update.veto(torch::full({}, update.index() == 1 && update.run.progress().step < 2));
+             }});
+  trainer.fit(toy::batches(4));
+  check_equal(left_rates, {0.5, 0.45, 0.4, 0.35});
+  check_equal(right_rates, {0.5, 0.5, 0.5, 0.45});
+}
+
+TEST_CASE("a plateau goes on from its state, and other schedules have none") {
+  const lt::ScheduleLr schedule{
+      .decay = lt::PlateauDecay{.factor = 0.5, .patience = 2, .threshold = 0.0, .cooldown = 1}};
+  const auto values = recorded("metric.falling");
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
+  lt::Run run(*net, {{.name = "update", .optimizer = &sgd, .parameters = {}, .full_rates = {kFullRate}}});
+  const auto publish = [&](lt::ScheduleLr::State& state, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      run.metrics().publish("validation.loss", values[i]);
+      lt::EpochContext epoch{run};
+      schedule.on_epoch_end(epoch, state);
+    }
+  };
+  lt::ScheduleLr::State whole, first, second;
+  publish(whole, 0, values.size());
+  for (std::size_t cut = 0; cut < values.size(); ++cut) {
+    run.metrics() = {};
+    lt::ScheduleLr::State before, after;
+    publish(before, 0, cut);
+    lt::StateDict saved;
+    schedule.state_dict(saved, before);
+    schedule.load_state_dict(saved, after);
+    publish(after, cut, values.size());
+    CHECK(after.plateau.ratio == whole.plateau.ratio);
+    CHECK(after.plateau.best.value() == whole.plateau.best.value());
+    CHECK(after.plateau.waited == whole.plateau.waited);
+    CHECK(after.plateau.cooldown_left == whole.plateau.cooldown_left);
+  }
+  lt::StateDict nothing;
+  lt::ScheduleLr{}.state_dict(nothing, first);
+  CHECK(nothing.empty());
+  CHECK_THROWS_AS(schedule.load_state_dict(nothing, second), lt::StateError);
+  lt::StateDict of_another;
+  lt::ScheduleLr{.decay = lt::PlateauDecay{}, .groups = {1}}.state_dict(of_another, first);
+  CHECK_THROWS_WITH(schedule.load_state_dict(of_another, second), Catch::Contains("groups {1}, not of"));
+}
+
+TEST_CASE("a decay whose end nobody knows is refused before training; others need none") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
   lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{});
   CHECK_THROWS_WITH(trainer.step(toy::batches(1)[0]), Catch::Contains("where its decay ends"));
-  CHECK_THROWS_WITH(rates({.warmup_steps = -1}, {}), Catch::Contains("-1"));
-  CHECK_THROWS_WITH(rates({.final_ratio = 1.5}, {}), Catch::Contains("1.5"));
+  lt::Trainer stepping(net, sgd, toy::objective,
+                       lt::ScheduleLr{.decay = lt::StepDecay{.every = 1, .factor = 0.5}});
+  for (const auto& batch : toy::batches(3)) stepping.step(batch);
+  CHECK(rate_of(sgd) == Approx(kFullRate / 4));
+}
+
+TEST_CASE("options out of range are refused with their value") {
+  const auto refused = [](lt::ScheduleLr::Decay decay, const std::string& value) {
+    CHECK_THROWS_WITH(rates({.decay = decay}), Catch::Contains(value));
+    CHECK_THROWS_AS(rates({.decay = decay}), lt::UsageError);
+  };
+  const double nan = std::nan("");
+  CHECK_THROWS_WITH(rates({.warmup_steps = -1}), Catch::Contains("warmup_steps must be at least 0, got -1"));
+  refused(lt::LinearDecay{.final_ratio = 1.5}, "1.5");
+  refused(lt::LinearDecay{.final_ratio = nan}, "nan");
+  refused(lt::CosineDecay{.total_steps = -2}, "-2");
+  refused(lt::PolynomialDecay{.power = 0}, "power must be above 0");
+  refused(lt::PolynomialDecay{.final_ratio = -0.5}, "-0.5");
+  refused(lt::StepDecay{}, "every must be at least 1, got 0");
+  refused(lt::StepDecay{.every = 1, .factor = 1}, "factor");
+  refused(lt::PlateauDecay{.metric = ""}, "name of a metric");
+  refused(lt::PlateauDecay{.factor = 1.25}, "1.25");
+  refused(lt::PlateauDecay{.patience = -3}, "-3");
+  refused(lt::PlateauDecay{.threshold = nan}, "nan");
+  refused(lt::PlateauDecay{.cooldown = -4}, "-4");
+  refused(lt::PlateauDecay{.min_ratio = 2}, "min_ratio");
+}
+
+TEST_CASE(
+    "a run that is resumed after any window, with an evaluation still to be judged, has the same rates") {
+  const auto data = toy::batches(4);
+  const lt::FitOptions length{.epochs = 4};
+  struct Resumable {
+    /// Takes the state of the run after `save_at` windows, where Validate has just published.
+    auto trainer(int64_t save_at, lt::StateDict& saved) {
+      const lt::ScheduleLr plateau{.decay = lt::PlateauDecay{.factor = 0.5, .patience = 0}, .groups = {0}};
+      const lt::ScheduleLr steps{.decay = lt::StepDecay{.every = 3, .factor = 0.5}, .groups = {1}};
+      const auto measure = [](toy::Net&, const toy::Batch&) { return 1.0; };
+      return lt::Trainer(net, sgd, toy::objective, plateau, steps, noting(seen), vetoing({2, 5}, false),
+                         lt::Validate{toy::batches(1), measure, {.every = 2}},
+                         lt::Validate{toy::batches(1), measure},
+                         lt::On{lt::kObserve, [this, save_at, &saved](lt::WindowContext& window) {
+                                  if (window.run.progress().step == save_at) saved = save();
+                                }});
+    }
+    toy::Net net = toy::net();
+    torch::optim::SGD sgd{{torch::optim::OptimizerParamGroup(net->first->parameters()),
+                           torch::optim::OptimizerParamGroup(net->second->parameters())},
+                          torch::optim::SGDOptions(kFullRate)};
+    std::vector<double> seen;
+    std::function<lt::StateDict()> save = [] { return lt::StateDict(); };
+  };
+  Resumable whole;
+  lt::StateDict none;
+  whole.trainer(-1, none).fit(data, length);
+  REQUIRE(whole.seen.size() == 16);
+  for (int64_t save_at = 1; save_at < 16; ++save_at) {
+    INFO("saved after window " << save_at);
+    Resumable first, second;
+    lt::StateDict saved;
+    auto before = first.trainer(save_at, saved);
+    first.save = [&] { return before.state_dict(); };
+    before.fit(data, {.epochs = 4, .max_steps = save_at});
+    auto after = second.trainer(-1, none);
+    after.load_state_dict(saved);
+    after.fit(data, length);
+    std::vector<double> seen = first.seen;
+    seen.insert(seen.end(), second.seen.begin(), second.seen.end());
+    check_equal(seen, whole.seen);
+    CHECK(rate_of(second.sgd, 1) == rate_of(whole.sgd, 1));
+  }
 }

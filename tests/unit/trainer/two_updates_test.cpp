@@ -197,7 +197,7 @@ TEST_CASE("clipping, vetoes and schedules are per update") {
   std::vector<double> norms;
   lt::Trainer trainer(
       model, lt::Update{critic, critic_loss}, lt::Update{player, player_loss}, lt::ClipGradNorm{1e-3},
-      lt::ScheduleLr{.total_steps = 10},
+      lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 10}},
       lt::On{lt::kUnscale, [](lt::UpdateContext& update) { update.veto(update.index() == 0); }},
       lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
                at::Tensor squares = torch::zeros({}, torch::kDouble);
@@ -212,5 +212,5 @@ TEST_CASE("clipping, vetoes and schedules are per update") {
   CHECK(trainer.updates()[1].applied == 4);
   CHECK(model->critic->weight.equal(before));
   CHECK(critic.param_groups()[0].options().get_lr() == Approx(0.5));
-  CHECK(player.param_groups()[0].options().get_lr() == Approx(0.3));
+  CHECK(player.param_groups()[0].options().get_lr() == Approx(0.35));
 }

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// Keeps an average of the weights over the updates, exponential (EMA) or equal (SWA), and evaluates with it.
+// Averages are often better and always steadier than the last weights: generators of images and speech, long
+// runs at a high learning rate, evaluation that should not jump. Costs one pass over the weights an averaged
+// update and as much memory as they take; evaluation copies nothing.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/detail/weight_averages.hpp>
+#include <looptorch/state/state_dict.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace looptorch {
+
+/// Exponential moving average: average = decay x average + (1 - decay) x weight, from the first weights on.
+struct Ema {
+  double decay = 0.999;  ///< In [0, 1): about the last 1 / (1 - decay) averaged updates count.
+  bool warmup = false;   ///< After n averaged updates the decay is at most (1 + n) / (10 + n).
+
+  /// The share of the newest weights where `count` were averaged before.
+  [[nodiscard]] double share(std::int64_t count) const {
+    const auto n = static_cast<double>(count);
+    return 1 - (warmup ? std::min(decay, (1 + n) / (10 + n)) : decay);
+  }
+};
+
+/// Stochastic weight averaging (Izmailov et al., 2018): all averaged weights count the same.
+struct Swa {
+  [[nodiscard]] double share(std::int64_t count) const { return 1 / static_cast<double>(count + 1); }
+};
+
+/// Averages the parameters of the model that an update trains after each update that is made: torch.optim's
+/// AveragedModel. A parameter that several updates train is averaged after the last of them in the Trainer's
+/// list; one that is frozen once its average exists is averaged on, and one that is unfrozen or joins the
+/// optimizer later has the average of one that never moved before.
+struct AverageWeights {
+  std::variant<Ema, Swa> rule = Ema{};
+  std::int64_t begin_after = 0;  ///< Updates that are made before averaging begins.
+  std::int64_t every = 1;        ///< Averages after every so many updates from then on.
+  bool average_buffers = false;  ///< Floating-point buffers too, BatchNorm's statistics among them.
+  std::string update = {};       ///< The one update whose parameters are averaged, by name; empty: all.
+  bool evaluate = true;          ///< `evaluate` and `Validate` use the averages once there are any.
+
+  static constexpr Phase phase = Phase::average;
+  using State = detail::WeightAverages;
+
+  /// Throws UsageError for options out of range and a name that no update has; StateError for loaded averages
+  /// that are not this model's.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    check_options();
+    check_update(fit.run);
+    state.follow(fit.run.model());
+  }
+
+  void before_update(UpdateContext& context, State& state) const {
+    if (is_averaged(context.view()) && state.count(context.index()) > 0) admit(context, state);
+  }
+
+  void after_update(UpdateContext& context, State& state) const {
+    if (!is_averaged(context.view()) || !is_due(context.view().applied)) return;
+    const std::int64_t count = state.count(context.index());
+    if (count > 0) return state.move(context.index(), share(count));
+    admit(context, state);
+    if (average_buffers && context.index() == first_averaged(context.run))
+      state.admit_buffers(context.index(), context.run.model());
+    state.begin(context.index());
+  }
+
+  detail::AveragesInPlace evaluation_scope(const EvaluationContext& context, State& state) const {
+    const bool use = evaluate && !state.in_place();
+    if (use) state.follow(context.run.model());
+    return detail::AveragesInPlace(use ? &state : nullptr);
+  }
+
+  void state_dict(StateDict& dict, State& state) const { state.save(dict); }
+  void load_state_dict(const StateDict& dict, State& state) const { state.load(dict); }
+
+ private:
+  [[nodiscard]] double share(std::int64_t count) const {
+    return std::visit([&](const auto& rule) { return rule.share(count); }, rule);
+  }
+  [[nodiscard]] bool is_averaged(const UpdateView& view) const {
+    return update.empty() || view.name == update;
+  }
+  [[nodiscard]] bool is_due(std::int64_t applied) const {
+    return applied > begin_after && (applied - begin_after) % every == 0;
+  }
+
+  [[nodiscard]] std::size_t first_averaged(const Run& run) const {
+    std::size_t first = 0;
+    while (!is_averaged(run.updates()[first])) ++first;
+    return first;
+  }
+
+  void admit(const UpdateContext& context, State& state) const {
+    if (update.empty())
+      for (std::size_t i = context.index() + 1; i < context.run.updates().size(); ++i)
+        for (const at::Tensor& parameter : context.run.updates()[i].parameters)
+          state.pass_over(context.index(), parameter);
+    state.admit(context.index(), context.view().parameters, context.run.model());
+  }
+
+  void check_options() const {
+    if (const Ema* ema = std::get_if<Ema>(&rule); ema && !(ema->decay >= 0 && ema->decay < 1))
+      throw UsageError(detail::message("Ema needs a decay in [0, 1), got ", ema->decay));
+    if (begin_after < 0)
+      throw UsageError(
+          detail::message("AverageWeights's `begin_after` counts updates from 0, got ", begin_after));
+    if (every < 1)
+      throw UsageError(detail::message("AverageWeights's `every` must be at least 1, got ", every));
+  }
+
+  void check_update(const Run& run) const {
+    if (update.empty()) return;
+    std::string names;
+    for (const UpdateView& view : run.updates()) {
+      if (view.name == update) return;
+      names += (names.empty() ? "'" : ", '") + view.name + "'";
+    }
+    throw UsageError(detail::message("AverageWeights is to average the update '", update,
+                                     "', which the Trainer does not list; there is ", names));
+  }
+};
+
+}  // namespace looptorch

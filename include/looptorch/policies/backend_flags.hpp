@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// LibTorch's process-wide switches for speed and reproducibility in one place, set for the run and put back
+// after it: TF32, cuDNN's search for the fastest algorithm, deterministic algorithms. Costs nothing a step by
+// itself; what the switches cost or save is in docs/policies.md.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/policies/detail/tf32_settings.hpp>
+
+#include <ATen/Context.h>
+
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace looptorch {
+
+namespace detail {
+
+/// Whether only deterministic algorithms may run, as it was when this was made.
+struct DeterministicSetting {
+  bool on = at::globalContext().deterministicAlgorithms();
+  bool warns = at::globalContext().deterministicAlgorithmsWarnOnly();
+};
+
+}  // namespace detail
+
+struct BackendFlags;
+
+/// Sets the switches while it lives and puts back what it met: BackendFlags without a Trainer.
+class BackendScope {
+ public:
+  /// Throws UsageError for flags that contradict each other.
+  explicit BackendScope(const BackendFlags& flags);
+  ~BackendScope() {
+    if (tf32_) tf32_->put_back();
+    if (benchmark_) at::globalContext().setBenchmarkCuDNN(*benchmark_);
+    if (deterministic_)
+      at::globalContext().setDeterministicAlgorithms(deterministic_->on, deterministic_->warns);
+  }
+  BackendScope(BackendScope&& other) noexcept
+      : tf32_(std::exchange(other.tf32_, std::nullopt)),
+        benchmark_(std::exchange(other.benchmark_, std::nullopt)),
+        deterministic_(std::exchange(other.deterministic_, std::nullopt)) {}
+  BackendScope& operator=(BackendScope&&) = delete;
+
+ private:
+  // What was met; empty where it is left alone.
+  std::optional<detail::Tf32Settings> tf32_;
+  std::optional<bool> benchmark_;
+  std::optional<detail::DeterministicSetting> deterministic_;
+};
+
+/// The switches, as they are to be from the beginning of fit to its end (with `step`, until the Trainer is
+/// gone) and in `evaluate`. An empty one is left alone.
+struct BackendFlags {
+  std::optional<bool> tf32 = {};  ///< fp32 matrix products, convolutions and recurrent layers on CUDA.
+  std::optional<bool> cudnn_benchmark = {};  ///< cuDNN times its algorithms for each new shape.
+  std::optional<bool> deterministic =
+      {};  ///< Deterministic algorithms only; an operation without one throws.
+
+  struct State {
+    std::optional<BackendScope> scope;  ///< While the switches are set.
+  };
+
+  /// Throws UsageError for flags that contradict each other, and where deterministic matrix products on CUDA
+  /// need an environment variable that is not set.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    if (deterministic == true && fit.run.device().is_cuda()) check_workspace();
+    if (!state.scope) state.scope.emplace(*this);
+  }
+  void on_fit_end(FitContext&, State& state) const { state.scope.reset(); }
+
+  BackendScope evaluation_scope(const EvaluationContext&, State&) const { return BackendScope(*this); }
+
+ private:
+  /// cuBLAS reads it when it starts, so it cannot be set here.
+  static void check_workspace() {
+    const char* variable = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+    const std::string_view value = variable ? variable : "";
+    if (value != ":4096:8" && value != ":16:8")
+      throw UsageError(detail::message(
+          "BackendFlags{.deterministic = true} on CUDA needs the environment variable "
+          "CUBLAS_WORKSPACE_CONFIG=:4096:8 (or :16:8, slower and smaller) before the program starts; it is ",
+          variable ? detail::message("'", value, "'") : "not set"));
+  }
+};
+
+inline BackendScope::BackendScope(const BackendFlags& flags) {
+  if (flags.deterministic == true && flags.cudnn_benchmark == true)
+    throw UsageError(
+        "BackendFlags: deterministic and cudnn_benchmark contradict each other, since the algorithm that is "
+        "fastest differs from run to run; set one of them");
+  if (flags.tf32) {
+    tf32_.emplace();
+    detail::Tf32Settings::allow(*flags.tf32);
+  }
+  if (flags.cudnn_benchmark) {
+    benchmark_ = at::globalContext().benchmarkCuDNN();
+    at::globalContext().setBenchmarkCuDNN(*flags.cudnn_benchmark);
+  }
+  if (flags.deterministic) {
+    deterministic_.emplace();
+    at::globalContext().setDeterministicAlgorithms(*flags.deterministic, /*warn_only=*/false);
+  }
+}
+
+}  // namespace looptorch

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// Clips each element of the gradients to [-clip_value, clip_value], as torch.nn.utils.clip_grad_value_ does.
+// Costs two passes over the gradients; nothing waits for the device. Use it when single elements throw
+// training off, as in recurrent models; it changes the gradient's direction, which ClipGradNorm does not.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_foreach_clamp_max.h>
+#include <ATen/ops/_foreach_clamp_min.h>
+
+#include <cmath>
+#include <vector>
+
+namespace looptorch {
+
+/// Bounds the accumulated and averaged gradients of each update; beside ClipGradNorm it clips what that
+/// leaves. NaN stays NaN.
+struct ClipGradValue {
+  double clip_value;  ///< Above 0 and finite.
+
+  static constexpr Phase phase = Phase::clip;
+
+  /// Throws UsageError unless `clip_value` is above 0 and finite.
+  void on_fit_begin(FitContext&) const {
+    if (!(clip_value > 0 && std::isfinite(clip_value)))
+      throw UsageError(detail::message("ClipGradValue needs a finite clip_value above 0, got ", clip_value));
+  }
+
+  void before_update(UpdateContext& update) const {
+    const std::vector<at::Tensor>& gradients = update.gradients();
+    if (gradients.empty()) return;
+    at::_foreach_clamp_min_(gradients, -clip_value);
+    at::_foreach_clamp_max_(gradients, clip_value);
+  }
+};
+
+}  // namespace looptorch

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+// The averages that AverageWeights keeps, one of each weight of the model that is trained: how they grow,
+// take the weights' place, and are saved. Memory: as much as the weights that they average.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/policies/detail/exchange_memory.hpp>
+#include <looptorch/state/state_dict.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/nn/module.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// A model's parameters and buffers by name; one that has several names, as a tied weight does, stands under
+/// each.
+inline std::map<std::string, at::Tensor> weights_by_name(const torch::nn::Module& model, bool buffers) {
+  std::map<std::string, at::Tensor> weights;
+  for (const auto& item : buffers ? model.named_buffers() : model.named_parameters())
+    if (item.value().defined()) weights.emplace(item.key(), item.value());
+  return weights;
+}
+inline std::map<std::string, at::Tensor> weights_by_name(const torch::nn::Module& model) {
+  auto weights = weights_by_name(model, /*buffers=*/false);
+  weights.merge(weights_by_name(model, /*buffers=*/true));
+  return weights;
+}
+
+inline at::Tensor copy_of(const at::Tensor& weight) {
+  at::NoGradGuard no_gradients;
+  return at::empty_like(weight).copy_(weight);
+}
+
+/// What `trainer.policy<AverageWeights>()` shows.
+class WeightAverages {
+ public:
+  /// How often the weights of this update, by its place in the Trainer's list, were averaged.
+  [[nodiscard]] std::int64_t count(std::size_t update = 0) const {
+    return update < updates_.size() ? updates_[update].count : 0;
+  }
+
+  /// The averages by the names that their weights have in the model. Handles: they go on changing.
+  [[nodiscard]] std::map<std::string, at::Tensor> named() const {
+    std::map<std::string, at::Tensor> averages;
+    for (const Group& group : updates_)
+      for (std::size_t i = 0; i < group.names.size(); ++i)
+        averages.emplace(group.names[i], group.averages[i]);
+    return averages;
+  }
+
+  /// Copies the averages into `model`, into its weights of the same names: for good into the one that was
+  /// trained, or into another of its kind. Throws StateError, before it copies, unless all are there in these
+  /// shapes.
+  void copy_to(const torch::nn::Module& model) const {
+    at::NoGradGuard no_gradients;
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+    const auto weights = weights_by_name(model);
+    for (const auto& [name, average] : named())
+      copies.emplace_back(counterpart(weights, name, average), average);
+    for (auto& [weight, average] : copies) weight.copy_(average);
+  }
+
+  /// Ties the averages to the weights that the model has now: it may have moved to another device, and loaded
+  /// averages know names only. Throws StateError for a name or shape that the model lacks.
+  void follow(const torch::nn::Module& model) {
+    if (updates_.empty()) return;
+    const auto weights = weights_by_name(model);
+    averaged_.clear();
+    for (Group& group : updates_) {
+      group.seen.clear();
+      for (std::size_t i = 0; i < group.names.size(); ++i) {
+        group.weights[i] = counterpart(weights, group.names[i], group.averages[i]);
+        group.averages[i] = group.averages[i].to(group.weights[i].device(), group.weights[i].scalar_type());
+        averaged_.insert(key(group.weights[i]));
+      }
+    }
+  }
+
+  /// Takes up those of the candidates that need a gradient, belong to the model and have no average yet; it
+  /// begins as the weight is now. Cheap where there are none.
+  void admit(std::size_t update, const std::vector<at::Tensor>& candidates, const torch::nn::Module& model) {
+    Group& group = grown(update);
+    std::unordered_set<const void*> fresh;
+    for (const at::Tensor& candidate : candidates)
+      if (candidate.requires_grad() && group.seen.insert(key(candidate)).second) fresh.insert(key(candidate));
+    if (fresh.empty()) return;
+    for (const auto& item : model.named_parameters())
+      if (fresh.count(key(item.value()))) add(group, item.key(), item.value());
+  }
+
+  /// Takes up the model's floating-point buffers.
+  void admit_buffers(std::size_t update, const torch::nn::Module& model) {
+    for (const auto& [name, buffer] : weights_by_name(model, /*buffers=*/true))
+      if (buffer.is_floating_point() || buffer.is_complex()) add(grown(update), name, buffer);
+  }
+
+  /// Says that this update does not average `weight`, whoever else does.
+  void pass_over(std::size_t update, const at::Tensor& weight) { grown(update).seen.insert(key(weight)); }
+
+  /// Moves the averages of this update by `share` of the way to its weights, and counts it.
+  void move(std::size_t update, double share) {
+    at::NoGradGuard no_gradients;
+    Group& group = grown(update);
+    if (!group.averages.empty()) at::_foreach_lerp_(group.averages, group.weights, share);
+    ++group.count;
+  }
+
+  /// Counts the averages as they were taken up.
+  void begin(std::size_t update) { grown(update).count = 1; }
+
+  [[nodiscard]] bool in_place() const { return in_place_; }
+
+  /// Puts the averages in the weights' place, without copies, and the weights in theirs.
+  void put_in_place() {
+    in_place_ = true;
+    for (Group& group : updates_)
+      for (std::size_t i = 0; i < group.weights.size(); ++i)
+        exchange_memory(group.weights[i], group.averages[i]);
+  }
+  /// In the reverse order, which weights that share memory need.
+  void take_out() {
+    for (std::size_t g = updates_.size(); g-- > 0;)
+      for (std::size_t i = updates_[g].weights.size(); i-- > 0;)
+        exchange_memory(updates_[g].weights[i], updates_[g].averages[i]);
+    in_place_ = false;
+  }
+
+  void save(StateDict& dict) const {
+    dict.set("updates", updates_.size());
+    for (std::size_t g = 0; g < updates_.size(); ++g) {
+      dict.set(message("updates.", g, ".count"), updates_[g].count);
+      for (std::size_t i = 0; i < updates_[g].names.size(); ++i)
+        dict.set(message("updates.", g, ".averages.", updates_[g].names[i]),
+                 copy_of(updates_[g].averages[i]));
+    }
+  }
+
+  /// The averages wait for `follow`.
+  void load(const StateDict& dict) {
+    std::vector<Group> loaded(static_cast<std::size_t>(dict.get<std::int64_t>("updates")));
+    for (std::size_t g = 0; g < loaded.size(); ++g) {
+      loaded[g].count = dict.get<std::int64_t>(message("updates.", g, ".count"));
+      const StateDict averages = dict.under(message("updates.", g, ".averages"));
+      for (const auto& [name, value] : averages.values()) {
+        loaded[g].names.push_back(name);
+        loaded[g].averages.push_back(copy_of(averages.get<at::Tensor>(name)));
+      }
+      loaded[g].weights.resize(loaded[g].names.size());
+    }
+    updates_ = std::move(loaded);
+  }
+
+ private:
+  /// The weights of one update, each list in the same order.
+  struct Group {
+    std::int64_t count = 0;
+    std::vector<std::string> names;
+    std::vector<at::Tensor> weights;
+    std::vector<at::Tensor> averages;
+    std::unordered_set<const void*> seen;  // what need not be looked at again
+  };
+
+  static const void* key(const at::Tensor& weight) { return weight.unsafeGetTensorImpl(); }
+
+  static at::Tensor counterpart(const std::map<std::string, at::Tensor>& weights, const std::string& name,
+                                const at::Tensor& average) {
+    const auto found = weights.find(name);
+    if (found == weights.end())
+      throw StateError(
+          message("there is an average of the weight '", name, "', which the model does not have"));
+    if (found->second.sizes() != average.sizes())
+      throw StateError(message("the average of the weight '", name, "' has the shape ", average.sizes(),
+                               ", the weight ", found->second.sizes()));
+    return found->second;
+  }
+
+  Group& grown(std::size_t update) {
+    if (updates_.size() <= update) updates_.resize(update + 1);
+    return updates_[update];
+  }
+
+  void add(Group& group, const std::string& name, const at::Tensor& weight) {
+    if (!averaged_.insert(key(weight)).second) return;
+    group.names.push_back(name);
+    group.weights.push_back(weight);
+    group.averages.push_back(copy_of(weight));
+  }
+
+  std::vector<Group> updates_;
+  std::unordered_set<const void*> averaged_;
+  bool in_place_ = false;
+};
+
+/// Puts the averages in the weights' place while it lives.
+class AveragesInPlace {
+ public:
+  /// Null: changes nothing.
+  explicit AveragesInPlace(WeightAverages* averages) : averages_(averages) {
+    if (averages_) averages_->put_in_place();
+  }
+  ~AveragesInPlace() {
+    if (averages_) averages_->take_out();
+  }
+  AveragesInPlace(const AveragesInPlace&) = delete;
+  AveragesInPlace& operator=(const AveragesInPlace&) = delete;
+
+ private:
+  WeightAverages* averages_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// Ends the fit when a metric no longer improves. Costs a look at a counter a step. Use it where more training
+// would only overfit; list a `Validate` that publishes the metric.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/loop/best_so_far.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/detail/metric_reader.hpp>
+#include <looptorch/state/state_dict.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+namespace looptorch {
+
+/// Stops the fit once `metric` has been published `patience` times in a row without becoming better than its
+/// best by more than `min_delta`. NaN is never better. Several may be listed; the first to lose patience
+/// stops. A fit after that grants the metric `patience` publications more; the best stays.
+struct StopEarly {
+  std::string metric = "validation.loss";
+  std::int64_t patience = 3;  ///< At least 1.
+  double min_delta = 0.0;     ///< In the metric's unit, at least 0.
+  Better better = Better::lower;
+
+  static constexpr Phase phase = Phase::schedule;  // after Validate, before snapshots
+  static constexpr bool repeatable = true;
+
+  struct State {
+    BestSoFar best;           ///< With the step at which it was published.
+    std::int64_t waited = 0;  ///< Publications since then.
+    detail::MetricReader reader;
+  };
+
+  /// Throws UsageError for options out of range.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    check();
+    if (state.waited >= patience) state.waited = 0;
+    state.reader.begin_fit(fit.run, metric);
+    judge(fit.run, state);
+  }
+
+  /// Throws UsageError if nobody publishes the metric.
+  void on_epoch_begin(EpochContext& epoch, State& state) const {
+    state.reader.begin_epoch(epoch.run, metric, "StopEarly");
+  }
+
+  void on_window_end(WindowContext& window, State& state) const { judge(window.run, state); }
+  void on_epoch_end(EpochContext& epoch, State& state) const { judge(epoch.run, state); }
+
+  void state_dict(StateDict& out, State& state) const {
+    StateDict best;
+    state.best.save(best);
+    out.set("of", describe());
+    out.set("best", best);
+    out.set("waited", state.waited);
+    state.reader.save(out);
+  }
+  /// Throws StateError for the state of another of several.
+  void load_state_dict(const StateDict& in, State& state) const {
+    detail::require_state_of(describe(), in);
+    state.best.load(in.under("best"));
+    state.waited = in.get<std::int64_t>("waited");
+    state.reader.load(in);
+  }
+
+ private:
+  void check() const {
+    if (metric.empty()) throw UsageError("StopEarly needs the name of a metric");
+    if (patience < 1)
+      throw UsageError(detail::message("StopEarly's patience must be at least 1, got ", patience));
+    if (!(min_delta >= 0.0 && std::isfinite(min_delta)))
+      throw UsageError(detail::message("StopEarly's min_delta must be at least 0, got ", min_delta));
+  }
+
+  [[nodiscard]] std::string describe() const { return detail::message("a StopEarly for '", metric, "'"); }
+
+  void judge(Run& run, State& state) const {
+    const auto value = state.reader.next(run, metric);
+    if (!value) return;
+    const bool improved = state.best.offer(*value, run.progress().step, better, min_delta);
+    state.waited = improved ? 0 : state.waited + 1;
+    if (state.waited >= patience) run.stop(reason(state));
+  }
+
+  [[nodiscard]] std::string reason(const State& state) const {
+    const char* evaluations = patience == 1 ? " evaluation" : " evaluations";
+    if (!state.best.value())
+      return detail::message(metric, " has had no value to improve on for ", patience, evaluations);
+    return detail::message(metric, " has not improved on ", *state.best.value(), " for ", patience,
+                           evaluations);
+  }
+};
+
+}  // namespace looptorch

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+// Gradual unfreezing: parameters stay as they are until the epoch that their rule names. Frozen ones get no
+// gradient, so that backward is shorter and optimizers pass over them; moments are kept. Costs nothing a
+// step. Use it to fine-tune a pretrained model from its head down.
+//
+//   UnfreezeAt{{.epoch = 1, .patterns = {"encoder.blocks.3.*"}, .lr = 1e-5},
+//              {.epoch = 2, .patterns = {"encoder.*"}}}
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/optim/parameter_groups.hpp>
+#include <looptorch/policies/detail/parameter_owners.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// Which parameters are trained from which epoch on.
+struct UnfreezeRule {
+  std::int64_t epoch = 0;  ///< The index, from 0, of the first epoch in which they are trained.
+  std::vector<std::string> patterns = {};  ///< Of full names, as in `parameter_groups`.
+  /// Their full learning rate from then on; theirs must be whole parameter groups. Empty: what it was.
+  std::optional<double> lr = {};
+};
+
+/// Freezes the parameters that match a rule until the rule's epoch; where several match, the earliest epoch
+/// counts. Parameters that match none are left as the user has them. Flags change as a fit or an epoch
+/// begins, and stay after the fit. A run that is resumed in a later epoch has the right ones unfrozen at
+/// once.
+///
+/// A template so that this header does not include torch/nn; write `UnfreezeAt`.
+template <class Module>
+class BasicUnfreezeAt {
+ public:
+  BasicUnfreezeAt(std::initializer_list<UnfreezeRule> rules)
+      : BasicUnfreezeAt(std::vector<UnfreezeRule>(rules)) {}
+
+  /// Throws UsageError if there are no rules, or one without patterns or with an option out of range.
+  explicit BasicUnfreezeAt(std::vector<UnfreezeRule> rules) : rules_(std::move(rules)) {
+    if (rules_.empty()) throw UsageError("UnfreezeAt needs at least one rule");
+    for (const UnfreezeRule& rule : rules_) check(rule);
+  }
+
+  static constexpr Phase phase = Phase::update;
+
+  struct State {
+    std::vector<detail::OwnedParameters> rules;  ///< What is each rule's, in the order of the rules.
+    std::vector<bool> unfrozen;                  ///< By rule: its epoch has come.
+  };
+
+  /// Throws UsageError for a pattern that matches nothing, a rule to which earlier ones leave nothing, and a
+  /// rate for what is not whole parameter groups.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    state.rules = share_out(fit.run);
+    state.unfrozen.resize(rules_.size());
+    apply(fit.run, state);
+  }
+
+  void on_epoch_begin(EpochContext& epoch, State& state) const { apply(epoch.run, state); }
+
+ private:
+  static void check(const UnfreezeRule& rule) {
+    if (rule.epoch < 0)
+      throw UsageError(detail::message("UnfreezeAt counts epochs from 0, got ", rule.epoch));
+    if (rule.patterns.empty())
+      throw UsageError(detail::message("UnfreezeAt's rule for epoch ", rule.epoch, " has no patterns"));
+    if (rule.lr && !(*rule.lr > 0.0 && *rule.lr < HUGE_VAL))
+      throw UsageError(detail::message("UnfreezeAt's lr must be above 0, got ", *rule.lr));
+  }
+
+  [[nodiscard]] std::vector<detail::OwnedParameters> share_out(const Run& run) const {
+    const Module& model = run.model();
+    const auto parameters = detail::named_parameters(model);
+    for (const UnfreezeRule& rule : rules_) detail::check_patterns(parameters, rule.patterns);
+    std::vector<detail::OwnedParameters> owned(rules_.size());
+    for (const auto& parameter : parameters)
+      if (const auto rule = rule_of(parameter)) owned[*rule].tensors.push_back(parameter.tensor);
+    for (std::size_t i = 0; i < owned.size(); ++i) {
+      if (owned[i].tensors.empty())
+        throw UsageError(detail::message(
+            "UnfreezeAt's rule for epoch ", rules_[i].epoch, ", '", rules_[i].patterns.front(),
+            "', does nothing: other rules unfreeze all that it matches by then"));
+      if (rules_[i].lr) owned[i].find_groups(run, rules_[i].patterns.front());
+    }
+    return owned;
+  }
+
+  /// The rule with the earliest epoch among those that match, the first of several.
+  [[nodiscard]] std::optional<std::size_t> rule_of(const detail::NamedParameter& parameter) const {
+    std::optional<std::size_t> earliest;
+    for (std::size_t i = 0; i < rules_.size(); ++i)
+      if (detail::matches(parameter, rules_[i].patterns))
+        if (!earliest || rules_[i].epoch < rules_[*earliest].epoch) earliest = i;
+    return earliest;
+  }
+
+  void apply(Run& run, State& state) const {
+    for (std::size_t i = 0; i < rules_.size(); ++i) {
+      const bool due = run.progress().epoch >= rules_[i].epoch;
+      state.rules[i].set_trained(due);
+      if (due && !state.unfrozen[i] && rules_[i].lr) state.rules[i].set_full_rate(run, *rules_[i].lr);
+      state.unfrozen[i] = due;
+    }
+  }
+
+  std::vector<UnfreezeRule> rules_;
+};
+
+using UnfreezeAt = BasicUnfreezeAt<torch::nn::Module>;
+
+}  // namespace looptorch

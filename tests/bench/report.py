@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""report.py ROWS [JSON]: reads what a benchmark and its peers printed, one JSON object a line, prints it as a table and
+writes it to the file JSON. A row with `of` in place of `value` is another peer of the row of that name."""
+import json
+import sys
+
+
+def read_rows(path):
+    rows = []
+    with open(path) as lines:
+        for line in lines:
+            row = json.loads(line)
+            if "of" in row:
+                measured = next(other for other in rows if other["name"] == row["of"])
+                row |= {"value": measured["value"], "unit": measured["unit"]}
+            row["ratio"] = row["value"] / row["peer_value"]
+            rows.append({key: row[key] for key in ("name", "value", "unit", "peer", "peer_value", "ratio")})
+    return rows
+
+
+def cells(row):
+    difference = row["value"] - row["peer_value"]
+    return [row["name"], f"{row['value']:.1f}", row["peer"], f"{row['peer_value']:.1f}", f"{row['ratio']:.3f}",
+            f"{difference:+.1f}", row["unit"]]
+
+
+def print_table(rows):
+    lines = [["", "looptorch", "peer", "", "ratio", "difference", "unit"], *map(cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    for line in lines:
+        left = {0, 2, 6}
+        print("  ".join(text.ljust(width) if i in left else text.rjust(width)
+                        for i, (text, width) in enumerate(zip(line, widths))).rstrip())
+
+
+rows = read_rows(sys.argv[1])
+if not rows:
+    sys.exit("error: the benchmark printed no rows")
+print_table(rows)
+if len(sys.argv) > 2:
+    with open(sys.argv[2], "w") as file:
+        json.dump(rows, file, indent=1)
+        file.write("\n")

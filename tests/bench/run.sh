@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Builds and runs one benchmark and its peers, and prints what they took side by side:
+#
+#   tests/bench/run.sh NAME [--json FILE]
+#
+# FILE becomes a list of {name, value, unit, peer, peer_value, ratio} with ratio = value / peer_value; without NAME the
+# benchmarks are listed. Builds in ${LOOPTORCH_BUILD:-build}/bench. Peers in Python run in a private virtual environment
+# in the cache folder, on the LibTorch that the benchmark itself uses, whose Python package it must be;
+# LOOPTORCH_BENCH_PYTHON names an interpreter that has all the packages already. See packaging/setup.sh for what else is
+# installed and where.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=../../packaging/build.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../../packaging/build.sh"
+
+# A benchmark is a line here and tests/bench/NAME.cpp, which prints its rows as JSON objects, one a line:
+#   {"name": ..., "value": ..., "unit": ..., "peer": ..., "peer_value": ...}
+# and, where it has peers in Python, tests/bench/NAME.py, which prints theirs:
+#   {"name": ..., "of": <the row they stand beside>, "peer": ..., "peer_value": ...}
+readonly benchmarks=(
+  "step_overhead  one step of a small MLP under each policy, beside loops by hand, PyTorch, Accelerate, Lightning, HF"
+)
+
+readonly bench=$root/tests/bench
+readonly folder=$build/bench
+
+# The peers at the versions that docs/performance.md tells of, and what they import; LibTorch's package is there.
+readonly peer_packages=(
+  accelerate==1.15.0 lightning==2.6.6 transformers==5.23.0
+  pytorch-lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 huggingface-hub==2.4.0 tokenizers==0.23.3
+  safetensors==0.8.0 hf-xet==1.8.0 httpx2==2.16.2 httpcore2==2.16.2 h11==0.16.0 anyio==4.16.0 idna==3.20
+  certifi==2026.10.18 truststore==0.10.5 click==8.5.1 typer==0.29.2 shellingham==1.5.4 rich==15.0.0 pygments==2.21.0
+  markdown-it-py==4.3.0 mdurl==0.1.2 annotated-doc==0.0.7 regex==2026.11.15 tqdm==4.70.1 psutil==7.2.2 pyyaml==6.0.3
+  packaging==26.3 fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
+  sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy) # the last two as this Python can have them
+
+list_benchmarks() {
+  printf 'usage: tests/bench/run.sh NAME [--json FILE], where NAME is one of\n' >&2
+  printf '  %s\n' "${benchmarks[@]}" >&2
+  exit 2
+}
+
+is_benchmark() {
+  local line
+  for line in "${benchmarks[@]}"; do
+    [ "${line%% *}" != "$1" ] || return 0
+  done
+  return 1
+}
+
+read_arguments() { # sets name and json
+  name='' json=''
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --help) show_help "${BASH_SOURCE[0]}" ;;
+      --json)
+        [ $# -ge 2 ] || list_benchmarks
+        json=$2
+        shift
+        ;;
+      *)
+        if [ -n "$name" ] || ! is_benchmark "$1"; then list_benchmarks; fi
+        name=$1
+        ;;
+    esac
+    shift
+  done
+  [ -n "$name" ] || list_benchmarks
+  [ -z "$json" ] || { : >>"$json"; } 2>/dev/null || fail "cannot write to $json; name another file"
+}
+
+build_benchmark() {
+  local environment
+  environment=$("$root/packaging/setup.sh") || exit
+  eval "$environment"
+
+  say "Configuring in $folder"
+  mkdir -p "$folder"
+  cmake -S "$bench" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$folder/configure.log" 2>&1 || {
+    grep -A5 'CMake Error' "$folder/configure.log" >&2
+    fail "CMake could not configure (all it says: $folder/configure.log); if $folder is from another set-up, remove it"
+  }
+  say "Building $name"
+  ninja -C "$folder" -j "$LOOPTORCH_JOBS" "$name" >&2 || fail "the build failed; see the compiler's words above"
+}
+
+# Sets python: an interpreter that has the peers, and the LibTorch of the build as torch.
+peers_environment() {
+  python=${LOOPTORCH_BENCH_PYTHON-}
+  [ -z "$python" ] || return 0
+
+  local torch_config site venv wanted
+  torch_config=$(sed -n 's/^Torch_DIR:[A-Z]*=//p' "$folder/CMakeCache.txt")
+  site=${torch_config%/torch/share/cmake/Torch}
+  [ -e "$site/torch/__init__.py" ] ||
+    fail "the peers need LibTorch from its Python package, which $torch_config is not part of; leave CMAKE_PREFIX_PATH" \
+         "unset, or name in LOOPTORCH_BENCH_PYTHON a Python that has torch, accelerate, lightning and transformers"
+
+  venv=${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/looptorch}/bench
+  python=$venv/bin/python
+  wanted=$(printf '%s\n' "$site" "${peer_packages[@]}")
+  [ "$wanted" != "$(cat "$venv/installed" 2>/dev/null)" ] || return 0
+  make_peers_environment "$venv" "$site"
+  printf '%s\n' "$wanted" >"$venv/installed"
+}
+
+make_peers_environment() { # make_peers_environment FOLDER SITE
+  local base=$2/../../../bin/python3
+  [ -x "$base" ] || base=python3
+  say "Getting the peers' ${#peer_packages[@]} Python packages into $1"
+  rm -rf "$1"
+  "$base" -m venv "$1" >&2 || fail "python3 -m venv failed; install python3-venv"
+  printf '%s\n' "$2" >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/libtorch.pth"
+  "$python" -m pip --disable-pip-version-check --no-input --no-cache-dir install --no-deps --progress-bar off \
+    "${peer_packages[@]}" 2>"$1/pip.log" | sed -un 's/^Collecting /    /p' >&2 ||
+    fail "could not get the peers' packages: $(tail -n1 "$1/pip.log") (all output: $1/pip.log)"
+  "$python" -c 'import torch, accelerate, lightning, transformers' 2>"$1/import.log" ||
+    fail "the peers do not import: $(tail -n1 "$1/import.log") (all output: $1/import.log)"
+}
+
+run_benchmark() {
+  local rows=$folder/$name.jsonl
+  say "Running $name, which takes minutes"
+  "$folder/$name" >"$rows" || fail "the benchmark failed; see its words above"
+  if [ -n "${python-}" ]; then
+    say "Running its peers in Python"
+    "$python" "$bench/$name.py" >>"$rows" 2>"$folder/$name.log" ||
+      fail "the peers failed: $(tail -n1 "$folder/$name.log") (all output: $folder/$name.log)"
+  fi
+  python3 "$bench/report.py" "$rows" ${json:+"$json"}
+}
+
+read_arguments "$@"
+build_benchmark
+[ ! -e "$bench/$name.py" ] || peers_environment
+run_benchmark

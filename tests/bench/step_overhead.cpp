@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+// What the Trainer adds to a training step: a small MLP (64-64-10, batches of 32, fused AdamW, one thread),
+// where nothing else hides it. A row is a set of policies, beside the same features in a loop written by
+// hand; the row is void unless both arrive at the same parameters.
+//
+//   step_overhead [NAME]...   only the rows whose name contains NAME; prints one JSON object a row
+#include <looptorch/trainer.hpp>
+
+#include "support/hand.hpp"
+#include "support/interleaved.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lt = looptorch;
+
+namespace {
+
+using namespace bench;
+
+constexpr int kPatience = 1'000'000;
+
+double distance(Net& a, Net& b) {
+  double largest = 0;
+  const auto of_a = a->parameters(), of_b = b->parameters();
+  for (std::size_t i = 0; i < of_a.size(); ++i)
+    largest = std::max(largest, (of_a[i] - of_b[i]).abs().max().item<double>());
+  return largest;
+}
+
+class Table {
+ public:
+  explicit Table(std::vector<std::string_view> wanted) : wanted_(std::move(wanted)) {}
+
+  /// Measures a Trainer under `policies` against `step`, the same made by hand: a callable (Hand&).
+  template <class Step, class... Policies>
+  void row(const char* name, std::int64_t micro_batches, Step step, Policies... policies) {
+    if (!is_wanted(name)) return;
+    const Plan plan;
+    Net net = make_net();
+    lt::FusedAdamW optimizer(net->parameters(), {.lr = kRate});
+    lt::Trainer trainer(net, optimizer, objective, std::move(policies)...);
+    Hand hand(batches_, plan.total_steps());
+
+    Rounds rounds(
+        plan, [&] { step(hand); }, [&] { check(name, net, hand.net); });
+    trainer.fit(TakingTurns(batches_, micro_batches, rounds));
+    print(name, rounds.times());
+  }
+
+  const std::vector<Batch>& held_out() const { return held_out_; }
+
+ private:
+  bool is_wanted(std::string_view name) const {
+    return wanted_.empty() || std::ranges::any_of(wanted_, [&](std::string_view part) {
+             return name.find(part) != std::string_view::npos;
+           });
+  }
+
+  /// Both sides have made the same steps: they must have learnt the same, and something.
+  static void check(const char* name, Net& ours, Net& by_hand) {
+    Net untrained = make_net();
+    const double apart = distance(ours, by_hand);
+    const double moved = distance(ours, untrained);
+    if (apart <= 1e-5 && moved >= 1e-2) return;
+    std::fprintf(
+        stderr,
+        "%s: after the same steps the parameters are %g apart and moved by %g: not the same training\n", name,
+        apart, moved);
+    std::exit(1);
+  }
+
+  static void print(const char* name, Times times) {
+    std::printf(
+        "{\"name\": \"%s\", \"value\": %.3f, \"unit\": \"us/step\", \"peer\": \"by hand\", \"peer_value\": %.3f}\n",
+        name, times.ours, times.peer);
+    std::fflush(stdout);
+  }
+
+  std::vector<std::string_view> wanted_;
+  std::vector<Batch> batches_ = make_batches(3000);
+  std::vector<Batch> held_out_ = make_batches(8);
+};
+
+const auto plain = [](Hand& hand) { hand.plain_step(); };
+const auto tracked = [](Hand& hand) {
+  hand.zero_grad();
+  const at::Tensor loss = hand.loss();
+  loss.backward();
+  hand.track(loss);
+  hand.collect();
+  hand.update();
+};
+const auto clipped = [](Hand& hand) {
+  hand.zero_grad();
+  hand.loss().backward();
+  hand.collect();
+  hand.clip_norm(1.0);
+  hand.update();
+};
+
+void measure(Table& table) {
+  const std::vector<Batch>& held_out = table.held_out();
+
+  table.row("no policy", 1, plain);
+  table.row("no policy, loss totals by hand too", 1, tracked);
+  table.row("Accumulate<1>", 1, plain, lt::Accumulate<1>{});
+  table.row(
+      "Accumulate<4>", 4,
+      [](Hand& hand) {
+        hand.accumulate();
+        hand.update();
+      },
+      lt::Accumulate<4>{});
+  table.row(
+      "Autocast<bf16>", 1,
+      [](Hand& hand) {
+        hand.zero_grad();
+        hand.autocast_loss(at::kBFloat16).backward();
+        hand.collect();
+        hand.update();
+      },
+      lt::Autocast<lt::bf16>{});
+  table.row(
+      "Autocast<fp16>", 1,
+      [](Hand& hand) {
+        hand.zero_grad();
+        (hand.autocast_loss(at::kHalf) * hand.loss_scale).backward();
+        hand.collect();
+        hand.update_scaled();
+      },
+      lt::Autocast<lt::fp16>{});
+  table.row("ClipGradNorm", 1, clipped, lt::ClipGradNorm{1.0});
+  table.row(
+      "ClipGradValue", 1,
+      [](Hand& hand) {
+        hand.zero_grad();
+        hand.loss().backward();
+        hand.collect();
+        hand.clip_value(0.01);
+        hand.update();
+      },
+      lt::ClipGradValue{0.01});
+  table.row(
+      "AverageWeights", 1,
+      [](Hand& hand) {
+        hand.plain_step();
+        hand.average(0.999);
+      },
+      lt::AverageWeights{});
+  table.row(
+      "UnfreezeAt", 1,
+      [](Hand& hand) {
+        if (hand.step == 0) hand.freeze_first_layer();
+        hand.plain_step();
+      },
+      lt::UnfreezeAt{{.epoch = 1, .patterns = {"0.*"}}});
+  table.row(
+      "ScheduleLr", 1,
+      [](Hand& hand) {
+        hand.schedule();
+        hand.plain_step();
+      },
+      lt::ScheduleLr{.warmup_steps = kWarmupSteps});
+  table.row(
+      "Validate", 1,
+      [&](Hand& hand) {
+        hand.plain_step();
+        hand.validate(held_out);
+      },
+      lt::Validate{held_out, {.every = kValidateEvery}});
+  table.row(
+      "Validate, StopEarly", 1,
+      [&](Hand& hand) {
+        hand.plain_step();
+        hand.validate(held_out);
+        if (hand.lost_patience(kPatience)) std::abort();  // far beyond the run
+      },
+      lt::Validate{held_out, {.every = kValidateEvery}}, lt::StopEarly{.patience = kPatience});
+  table.row(
+      "ShowProgress", 1,
+      [](Hand& hand) {
+        tracked(hand);
+        hand.show_progress();
+      },
+      lt::ShowProgress{.out = nowhere()});
+  table.row(
+      "CacheFlushEvery<50>", 1,
+      [](Hand& hand) {
+        hand.plain_step();
+        hand.flush_cache();
+      },
+      lt::CacheFlushEvery<kFlushEvery>{});
+
+  std::int64_t ours = 0, by_hand = 0;
+  table.row(
+      "On", 1,
+      [&](Hand& hand) {
+        hand.plain_step();
+        ++by_hand;
+      },
+      lt::On{lt::kObserve, [&](lt::WindowContext&) { ++ours; }});
+  table.row("When, off", 1, plain, lt::When{false, lt::ClipGradNorm{1.0}});
+  table.row("When, on", 1, clipped, lt::When{true, lt::ClipGradNorm{1.0}});
+
+  table.row(
+      "all policies", 4,
+      [&](Hand& hand) {
+        hand.schedule();
+        hand.zero_grad();
+        for (int i = 0; i < 4; ++i) {
+          const at::Tensor loss = hand.autocast_loss(at::kBFloat16);
+          (loss / 4).backward();
+          hand.track(loss);
+        }
+        hand.collect();
+        hand.clip_norm(1.0);
+        hand.clip_value(0.01);
+        hand.update();
+        hand.average(0.999);
+        ++by_hand;
+        hand.validate(held_out);
+        if (hand.lost_patience(kPatience)) std::abort();
+        hand.show_progress();
+        hand.flush_cache();
+      },
+      lt::Accumulate<4>{}, lt::Autocast<lt::bf16>{}, lt::ClipGradNorm{1.0}, lt::ClipGradValue{0.01},
+      lt::AverageWeights{.evaluate = false}, lt::ScheduleLr{.warmup_steps = kWarmupSteps},
+      lt::Validate{held_out, {.every = kValidateEvery}}, lt::StopEarly{.patience = kPatience},
+      lt::ShowProgress{.out = nowhere()}, lt::CacheFlushEvery<kFlushEvery>{},
+      lt::On{lt::kObserve, [&](lt::WindowContext&) { ++ours; }});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  at::set_num_threads(1);
+  Table table(std::vector<std::string_view>(argv + 1, argv + argc));
+  measure(table);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return 1;
+}

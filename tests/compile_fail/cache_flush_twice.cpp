@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// expect: looptorch: two policies of one family are listed. Keep one of them
+#include <looptorch/trainer.hpp>
+
+#include "prelude.hpp"
+
+#ifdef LOOPTORCH_TWIN
+lt::Trainer trainer(net, sgd, objective, lt::CacheFlushEvery<4>{});
+#else
+lt::Trainer trainer(net, sgd, objective, lt::CacheFlushEvery<4>{}, lt::CacheFlushEvery<>{5});
+#endif

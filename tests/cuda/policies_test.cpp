@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// Policies whose work is done on the GPU: averages, clipping by value, process-wide switches, flushes.
+#include "support/precompiled.hpp"
+
+#include <looptorch/policies/average_weights.hpp>
+#include <looptorch/policies/backend_flags.hpp>
+#include <looptorch/policies/clip_grad_value.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support/cuda.hpp"
+#include "support/toy.hpp"
+
+namespace lt = looptorch;
+
+namespace {
+
+/// The loss under the averages, and what is left of them in the model, after a run on `device`.
+struct Averaged {
+  double loss;
+  toy::Net net;
+};
+
+Averaged averaged(at::Device device) {
+  auto net = toy::net();
+  net->to(device);
+  lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-2});
+  // The third update is skipped, which only the device knows.
+  int update = 0;
+  const lt::On veto{lt::kUnscale, [&](lt::UpdateContext& context) {
+                      context.veto(torch::full({}, update++ == 2, at::TensorOptions(device)));
+                    }};
+  lt::Trainer trainer(net, optimizer, toy::objective, veto, lt::ClipGradValue{0.05},
+                      lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}});
+  const auto result = trainer.fit(toy::batches(8));
+  CHECK(result.skipped == 1);
+  const auto& averages = trainer.policy<lt::AverageWeights>();
+  CHECK(averages.count() == 7);
+  const at::Tensor before = net->first->weight.detach().clone();
+  const double loss = trainer.evaluate(toy::batches(3, 5)).loss;
+  CHECK(torch::equal(net->first->weight, before));
+  averages.copy_to(*net);
+  net->to(at::kCPU);
+  return {loss, net};
+}
+
+}  // namespace
+
+TEST_CASE("averages and gradients clipped by value on the GPU have the CPU's numbers") {
+  if (!has_cuda()) return;
+  auto cpu = averaged(at::kCPU), gpu = averaged(at::kCUDA);
+  CHECK(toy::distance(cpu.net, gpu.net) < 1e-9);
+  CHECK(gpu.loss == Approx(cpu.loss).epsilon(1e-9));
+}
+
+TEST_CASE("averages follow a model to the GPU, and evaluating there does not disturb training") {
+  if (!has_cuda()) return;
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, toy::objective, lt::AverageWeights{.rule = lt::Swa{}},
+                      lt::Validate{toy::batches(2, 5), {.every = 1}});
+  trainer.fit(toy::batches(2));
+  net->to(at::kCUDA);
+  trainer.fit(toy::batches(2), {.epochs = 2});
+  for (const auto& [name, average] : trainer.policy<lt::AverageWeights>().named()) CHECK(average.is_cuda());
+  CHECK(trainer.policy<lt::AverageWeights>().count() == 4);
+}
+
+TEST_CASE("tf32 changes matrix products on the GPU, and only while it is on") {
+  if (!has_cuda()) return;
+  torch::manual_seed(0);
+  const auto a = torch::randn({256, 256}, at::kCUDA), b = torch::randn({256, 256}, at::kCUDA);
+  const at::Tensor exact = a.to(at::kDouble).matmul(b.to(at::kDouble));
+  const auto error = [&](bool tf32) {
+    const lt::BackendScope scope(lt::BackendFlags{.tf32 = tf32});
+    return (a.matmul(b) - exact).abs().max().item<double>();
+  };
+  const double exact_error = error(false), tf32_error = error(true);
+  CHECK(exact_error < 1e-3);
+  CHECK(tf32_error >= exact_error);  // greater from Ampere on
+  CHECK(error(false) == exact_error);
+}
+
+TEST_CASE("flushes within a run give unused memory back and report it") {
+  if (!has_cuda()) return;
+  torch::nn::Linear net(4, 1);
+  net->to(at::kCUDA);
+  torch::optim::SGD sgd(net->parameters(), 1e-3);
+  const auto objective = [](torch::nn::Linear& net, const at::Tensor& batch) {
+    const auto large = torch::empty({64 << 20}, torch::TensorOptions(at::kFloat).device(at::kCUDA));
+    return net(batch).mean();
+  };
+  lt::Trainer trainer(net, sgd, objective, lt::CacheFlushEvery<1>{.at_epoch_end = true});
+  trainer.fit(std::vector{torch::ones({8, 4}), torch::ones({8, 4})});
+  const auto& report = trainer.policy<lt::CacheFlushEvery<1>>();
+  CHECK(report.flushes == 3);
+  CHECK(report.freed_bytes >= 2 * (256 << 20));
+  CHECK(report.last_freed_bytes < 256 << 20);  // at the epoch's end little was left to give
+}

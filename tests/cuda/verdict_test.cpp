@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// What the device decides and the host hears later: overflow under Autocast<fp16> and losses that are not
+// numbers. A step waits for neither.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/cuda.hpp"
+#include "support/toy.hpp"
+
+#if __has_include(<cuda_runtime_api.h>)
+#include <c10/cuda/CUDAFunctions.h>
+#endif
+
+namespace lt = looptorch;
+
+namespace {
+
+toy::Net fp32_net(at::Device device) {
+  auto net = toy::net();
+  net->to(device, at::kFloat);
+  return net;
+}
+
+/// Batches on `device`, of which those with these numbers lead to infinite losses.
+std::vector<toy::Batch> batches(int64_t count, at::Device device, const std::vector<int64_t>& poisoned = {}) {
+  auto result = toy::batches(count);
+  for (int64_t i = 0; i < count; ++i) {
+    auto& batch = result[static_cast<std::size_t>(i)];
+    batch.features = batch.features.to(at::kFloat).to(device);
+    batch.labels = batch.labels.to(device);
+    if (std::count(poisoned.begin(), poisoned.end(), i)) batch.features.fill_(INFINITY);
+  }
+  return result;
+}
+
+lt::Loss objective(toy::Net& net, const toy::Batch& batch) {
+  return {.value = torch::nn::functional::cross_entropy(net(batch.features).to(at::kFloat), batch.labels),
+          .weight = batch.labels.size(0)};
+}
+
+/// A range whose iterator tells sample indices: two a batch, from 10 on.
+struct Indexed {
+  std::vector<toy::Batch> batches;
+  struct Iterator {
+    using iterator_concept = std::forward_iterator_tag;
+    using value_type = toy::Batch;
+    using difference_type = std::ptrdiff_t;
+    const std::vector<toy::Batch>* all = nullptr;
+    std::int64_t at = 0;
+    mutable std::array<std::int64_t, 2> samples{};
+    const toy::Batch& operator*() const { return (*all)[static_cast<std::size_t>(at)]; }
+    std::span<const std::int64_t> indices() const {
+      samples = {10 + 2 * at, 11 + 2 * at};
+      return samples;
+    }
+    Iterator& operator++() { return ++at, *this; }
+    Iterator operator++(int) {
+      Iterator before = *this;
+      ++at;
+      return before;
+    }
+    bool operator==(const Iterator& other) const { return at == other.at; }
+  };
+  Iterator begin() const { return {&batches, 0, {}}; }
+  Iterator end() const { return {&batches, static_cast<std::int64_t>(batches.size()), {}}; }
+};
+
+}  // namespace
+
+TEST_CASE("overflows on the GPU skip what they skip on the CPU") {
+  if (!has_cuda()) return;
+  const auto trained = [](at::Device device) {
+    auto net = fp32_net(device);
+    lt::FusedAdamW adamw(net->parameters(), {.lr = 0.01});
+    lt::Trainer trainer(net, adamw, objective,
+                        lt::Autocast<lt::fp16>{.initial_scale = 256, .growth_interval = 2},
+                        lt::ClipGradNorm{1.0}, lt::Accumulate<2>{}, lt::ScheduleLr{.warmup_steps = 2});
+    const auto result = trainer.fit(batches(16, device, {0, 5, 11}), {.epochs = 2});
+    return std::tuple(result.skipped, trainer.policy<lt::Autocast<lt::fp16>>().scale.item<double>(),
+                      adamw.moments()[0].steps[0].item<double>(), adamw.param_groups()[0].options().get_lr());
+  };
+  const auto on_cpu = trained(at::kCPU);
+  CHECK(std::get<0>(on_cpu) == 6);
+  CHECK(trained(at::kCUDA) == on_cpu);
+}
+
+TEST_CASE("a loss that is not a number is vetoed on the GPU and reported before the next update") {
+  if (!has_cuda()) return;
+  const auto check = [](auto make_optimizer) {
+    auto net = fp32_net(at::kCUDA), before = fp32_net(at::kCUDA);
+    auto optimizer = make_optimizer(net->parameters());
+    lt::Trainer trainer(net, optimizer, objective, lt::Accumulate<2>{});
+    try {
+      trainer.fit(Indexed{batches(8, at::kCUDA, {1})});
+      FAIL("nothing was thrown");
+    } catch (const lt::NonFiniteLoss& error) {
+      CHECK(error.step == 0);
+      CHECK(error.first_batch == 0);
+      CHECK(error.last_batch == 1);
+      CHECK(error.samples == std::vector<std::int64_t>{10, 11, 12, 13});
+    }
+    CHECK(toy::distance(net, before) == 0.0);
+    CHECK_FALSE(toy::has_gradients(net));
+    CHECK(trainer.updates()[0].skipped == 1);
+  };
+  check([](auto parameters) { return lt::FusedAdamW(parameters); });
+  check([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+}
+
+#if __has_include(<cuda_runtime_api.h>)
+TEST_CASE("a step with a fused optimizer waits for nothing, with and without loss scaling") {
+  if (!has_cuda()) return;
+  auto net = fp32_net(at::kCUDA);
+  const auto data = batches(12, at::kCUDA);
+  lt::FusedAdamW adamw(net->parameters());
+  auto& debug = c10::cuda::warning_state();
+  const auto check = [&](auto&& trainer) {
+    for (std::size_t i = 0; i < 4; ++i) trainer.step(data[i]);  // allocators and handles are there afterwards
+    debug.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+    for (std::size_t i = 4; i < 12; ++i) CHECK_NOTHROW(trainer.step(data[i]));
+    CHECK_THROWS(trainer.updates()[0].loss.mean());  // so that a wait would have shown
+    debug.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
+  };
+  check(lt::Trainer(net, adamw, objective));
+  check(lt::Trainer(net, adamw, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0}, lt::ClipGradValue{1.0},
+                    lt::AverageWeights{}, lt::ScheduleLr{.decay = lt::ConstantLr{}, .warmup_steps = 3}));
+  check(lt::Trainer(net, adamw, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0},
+                    lt::Autocast<lt::fp16>{}));
+}
+#endif

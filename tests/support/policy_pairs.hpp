@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// Which policies go together, as their declarations have it: the table in docs/policies.md is made here, by
+// the compiler.
+#pragma once
+
+#include <looptorch/trainer.hpp>
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace policy_pairs {
+
+namespace lt = looptorch;
+
+struct OnWindow {
+  void operator()(lt::WindowContext&) const {}
+};
+
+/// A policy of the catalogue: its name in the table, and the header that it comes from.
+template <class P>
+struct Entry {
+  using Policy = P;
+  std::string_view name;
+  std::string_view header;
+};
+
+inline constexpr std::tuple kCatalogue{
+    Entry<lt::Accumulate<4>>{"Accumulate", "accumulate"},
+    Entry<lt::Autocast<lt::fp16>>{"Autocast<fp16>", "autocast"},
+    Entry<lt::Autocast<lt::bf16>>{"Autocast<bf16>", "autocast"},
+    Entry<lt::AverageWeights>{"AverageWeights", "average_weights"},
+    Entry<lt::BackendFlags>{"BackendFlags", "backend_flags"},
+    Entry<lt::CacheFlushEvery<50>>{"CacheFlushEvery", "cache_flush_every"},
+    Entry<lt::ClipGradNorm>{"ClipGradNorm", "clip_grad_norm"},
+    Entry<lt::ClipGradValue>{"ClipGradValue", "clip_grad_value"},
+    Entry<lt::On<lt::Phase::observe, OnWindow>>{"On", "on"},
+    Entry<lt::PinnedPrefetchLoader<void, lt::SequentialSampler, lt::DefaultCollate>>{"PinnedPrefetchLoader",
+                                                                                     ""},
+    Entry<lt::ScheduleLr>{"ScheduleLr", "schedule_lr"},
+    Entry<lt::ShowProgress>{"ShowProgress", "show_progress"},
+    Entry<lt::StopEarly>{"StopEarly", "stop_early"},
+    Entry<lt::UnfreezeAt>{"UnfreezeAt", "unfreeze_at"},
+    Entry<lt::Validate<std::vector<at::Tensor>>>{"Validate", "validate"},
+};
+inline constexpr std::size_t kSize = std::tuple_size_v<std::remove_const_t<decltype(kCatalogue)>>;
+
+template <std::size_t I>
+using policy_t = typename std::tuple_element_t<I, std::remove_const_t<decltype(kCatalogue)>>::Policy;
+
+template <class A, class B>
+constexpr bool refused() {
+  return lt::detail::same_family<A, B> || lt::exclusion_between<A, B>().has_value();
+}
+
+/// A text that the compiler can put together.
+struct Text {
+  std::array<char, 16384> characters{};
+  std::size_t size = 0;
+  constexpr void add(std::string_view text) {
+    for (const char c : text) characters[size++] = c;
+  }
+  [[nodiscard]] constexpr std::string_view view() const { return {characters.data(), size}; }
+};
+
+template <std::size_t I, std::size_t... J>
+constexpr void add_row(Text& text, std::index_sequence<J...>) {
+  text.add("| `");
+  text.add(std::get<I>(kCatalogue).name);
+  text.add("` |");
+  (text.add(refused<policy_t<I>, policy_t<J>>() ? " no |" : " + |"), ...);
+  text.add("\n");
+}
+
+/// One line for each exclusion that a policy declares.
+template <std::size_t I, std::size_t J>
+constexpr void add_reason(Text& text) {
+  if constexpr (constexpr auto exclusion = lt::detail::declared_exclusion<policy_t<I>, policy_t<J>>();
+                exclusion) {
+    text.add("\n`");
+    text.add(std::get<I>(kCatalogue).name);
+    text.add("` and `");
+    text.add(std::get<J>(kCatalogue).name);
+    text.add("`: ");
+    text.add(exclusion->reason);
+    text.add(". ");
+    text.add(exclusion->remedy);
+    text.add(".\n");
+  }
+}
+
+/// The Markdown table of all pairs, and the reasons below it.
+constexpr Text table() {
+  Text text;
+  text.add("| |");
+  std::apply([&](const auto&... entry) { ((text.add(" `"), text.add(entry.name), text.add("` |")), ...); },
+             kCatalogue);
+  text.add("\n|---|");
+  for (std::size_t i = 0; i < kSize; ++i) text.add("---|");
+  text.add("\n");
+  lt::detail::for_each_index<kSize>([&](auto i) { add_row<i>(text, std::make_index_sequence<kSize>{}); });
+  lt::detail::for_each_index<kSize * kSize>([&](auto k) { add_reason<k / kSize, k % kSize>(text); });
+  return text;
+}
+
+}  // namespace policy_pairs

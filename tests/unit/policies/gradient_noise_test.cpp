@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// The policy that docs/writing_a_policy.md shows, as that page has it.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/toy.hpp"
+
+namespace lt = looptorch;
+
+#include "gradient_noise.hpp"  // extracted from the page
+
+TEST_CASE("the page's gradient noise is the loop by hand, bit for bit") {
+  const auto data = toy::batches(6);
+  auto ours = toy::net(), theirs = toy::net();
+  torch::optim::SGD a(ours->parameters(), 0.1), b(theirs->parameters(), 0.1);
+  torch::manual_seed(7);
+  lt::Trainer trainer(ours, a, toy::objective, GradientNoise{.eta = 0.3}, lt::Accumulate<2>{});
+  trainer.fit(data);
+  CHECK(trainer.policy<GradientNoise>().updates == 3);
+
+  torch::manual_seed(7);
+  for (int64_t step = 0; step < 3; ++step) {
+    const auto first = static_cast<std::size_t>(2 * step);
+    toy::objective(theirs, toy::join(data, first, first + 2)).value.backward();
+    for (auto& parameter : theirs->parameters())
+      parameter.mutable_grad().add_(torch::randn_like(parameter.grad()),
+                                    std::sqrt(0.3 / std::pow(1.0 + static_cast<double>(step), 0.55)));
+    b.step();
+    b.zero_grad();
+  }
+  CHECK(toy::distance(ours, theirs) < 1e-12);
+}
+
+TEST_CASE("its noise goes on from a state, and does not count steps that were not made") {
+  auto net = toy::net();
+  lt::FusedAdamW adamw(net->parameters());
+  bool strikes = true;
+  const lt::On veto{lt::kUnscale, [&](lt::UpdateContext& update) { update.veto(torch::full({}, strikes)); }};
+  lt::Trainer trainer(net, adamw, toy::objective, GradientNoise{}, veto);
+  trainer.fit(toy::batches(3));
+  CHECK(trainer.policy<GradientNoise>().updates == 0);
+  strikes = false;
+  trainer.fit(toy::batches(3));
+  lt::Trainer again(net, adamw, toy::objective, GradientNoise{});
+  again.load_state_dict(trainer.state_dict());
+  CHECK(again.policy<GradientNoise>().updates == 3);
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+// UnfreezeAt against the loop by hand and against a run in PyTorch, recorded by tests/parity/schedules.py.
+#include "support/precompiled.hpp"
+
+#include <looptorch/policies/unfreeze_at.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support/reference.hpp"
+#include "support/toy.hpp"
+
+namespace lt = looptorch;
+
+namespace {
+
+bool trained(const torch::nn::Linear& layer) {
+  CHECK(layer->weight.requires_grad() == layer->bias.requires_grad());
+  return layer->weight.requires_grad();
+}
+
+torch::optim::AdamW two_groups(toy::Net& net, double rate = 1e-2) {
+  return torch::optim::AdamW({torch::optim::OptimizerParamGroup(net->first->parameters()),
+                              torch::optim::OptimizerParamGroup(net->second->parameters())},
+                             torch::optim::AdamWOptions(rate));
+}
+
+at::Tensor flat(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> parts;
+  for (const auto& tensor : tensors) parts.push_back(tensor.detach().flatten());
+  return torch::cat(parts);
+}
+
+at::Tensor moments(torch::optim::AdamW& optimizer, toy::Net& net) {
+  std::vector<at::Tensor> all;
+  for (const auto& parameter : net->parameters())
+    all.push_back(
+        static_cast<torch::optim::AdamWParamState&>(*optimizer.state().at(parameter.unsafeGetTensorImpl()))
+            .exp_avg());
+  return flat(all);
+}
+
+double rate_of(const torch::optim::Optimizer& optimizer, std::size_t group = 0) {
+  return optimizer.param_groups()[group].options().get_lr();
+}
+
+/// Which layers were trained in each epoch, by the flags that the objective saw.
+struct Seen {
+  std::vector<std::pair<bool, bool>> epochs;
+  auto policy() {
+    return lt::On{lt::kUpdate, [this](lt::UpdateContext& update) {
+                    const auto epoch = static_cast<std::size_t>(update.run.progress().epoch);
+                    const auto& parameters = update.view().parameters;
+                    epochs.resize(epoch + 1);
+                    epochs[epoch] = {parameters[0].requires_grad(), parameters[2].requires_grad()};
+                    for (const auto& parameter : parameters)
+                      CHECK(parameter.grad().defined() == parameter.requires_grad());
+                  }};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("freezing, unfreezing at a rate of its own and the moments are PyTorch's") {
+  auto net = toy::net();
+  {
+    torch::NoGradGuard no_gradients;
+    int64_t phase = 0;
+    for (auto& parameter : net->parameters())
+      parameter.copy_(reference::wave(parameter.sizes(), static_cast<double>(phase++)));
+  }
+  auto adamw = two_groups(net);
+  std::vector<toy::Batch> data;
+  for (int k = 0; k < 3; ++k) data.push_back({reference::wave({5, 4}, 0.2 * k), reference::wave({5, 3}, k)});
+  const auto objective = [](toy::Net& net, const toy::Batch& batch) {
+    return (net(batch.features) - batch.labels).pow(2).mean();
+  };
+  const auto check = [&](const std::string& when) {
+    INFO(when);
+    const auto& recorded = reference::tensors("schedules");
+    CHECK(reference::difference(flat(net->parameters()), recorded.at("unfreeze." + when + ".parameters")) <
+          1e-12);
+    CHECK(reference::difference(moments(adamw, net), recorded.at("unfreeze." + when + ".moments")) < 1e-12);
+  };
+  lt::Trainer(net, adamw, objective).fit(data);
+  check("before");
+  const auto first = flat(net->first->parameters());
+  lt::Trainer trainer(net, adamw, objective,
+                      lt::UnfreezeAt{{.epoch = 2, .patterns = {"first.*"}, .lr = 3e-3}});
+  trainer.fit(data, {.epochs = 2});
+  check("frozen");
+  CHECK(flat(net->first->parameters()).equal(first));
+  trainer.fit(data, {.epochs = 4});
+  check("unfrozen");
+}
+
+TEST_CASE("training is the loop by hand with the flags set by hand, under accumulation too") {
+  auto ours = toy::net(), theirs = toy::net();
+  lt::FusedAdamW a(ours->parameters(), {.lr = 1e-2}), b(theirs->parameters(), {.lr = 1e-2});
+  const auto data = toy::batches(7);
+  Seen seen;
+  lt::Trainer trainer(ours, a, toy::objective, lt::Accumulate<2>{}, seen.policy(),
+                      lt::UnfreezeAt{{.epoch = 1, .patterns = {"first.weight", "first.bias"}}});
+  trainer.fit(data, {.epochs = 3});
+  for (auto& parameter : theirs->first->parameters()) parameter.set_requires_grad(false);
+  toy::train_by_hand(theirs, b, data, 2, 1);
+  for (auto& parameter : theirs->first->parameters()) parameter.set_requires_grad(true);
+  toy::train_by_hand(theirs, b, data, 2, 2);
+  CHECK(toy::distance(ours, theirs) < 1e-12);
+  CHECK(seen.epochs == std::vector<std::pair<bool, bool>>{{false, true}, {true, true}, {true, true}});
+}
+
+TEST_CASE("of several rules that match, the earliest epoch counts, in whatever order they stand") {
+  const lt::UnfreezeRule head{.epoch = 0, .patterns = {"second.*"}}, all{.epoch = 2, .patterns = {"*"}};
+  for (const auto& rules : {std::vector{head, all}, std::vector{all, head}}) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    Seen seen;
+    lt::Trainer trainer(net, sgd, toy::objective, lt::UnfreezeAt(rules), seen.policy());
+    trainer.fit(toy::batches(2), {.epochs = 3});
+    CHECK(seen.epochs == std::vector<std::pair<bool, bool>>{{false, true}, {false, true}, {true, true}});
+  }
+}
+
+TEST_CASE("what the user froze and no rule matches stays frozen; what a rule matches is unfrozen") {
+  auto net = toy::net();
+  for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);
+  net->second->bias.set_requires_grad(true);
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, toy::objective, lt::UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}}});
+  trainer.fit(toy::batches(2), {.epochs = 1});
+  CHECK_FALSE(trained(net->first));
+  trainer.fit(toy::batches(2), {.epochs = 2});
+  CHECK(trained(net->first));
+  CHECK_FALSE(net->second->weight.requires_grad());
+  CHECK(net->second->bias.requires_grad());
+}
+
+TEST_CASE("a run that is resumed in a later epoch, or in the middle of one, has the right things unfrozen") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  Seen seen;
+  lt::Trainer trainer(net, sgd, toy::objective, seen.policy(),
+                      lt::UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}}});
+  trainer.fit(toy::batches(4), {.max_steps = 6});
+  for (auto& parameter : net->parameters()) parameter.set_requires_grad(false);  // as a fresh process may
+  net->second->weight.set_requires_grad(true), net->second->bias.set_requires_grad(true);
+  trainer.fit(toy::batches(4), {.max_steps = 7});
+  CHECK(seen.epochs == std::vector<std::pair<bool, bool>>{{false, true}, {true, true}});
+}
+
+TEST_CASE("the rate of an unfrozen group is its full rate, of which schedules take their share") {
+  auto net = toy::net();
+  auto adamw = two_groups(net);
+  std::vector<std::pair<double, double>> rates;
+  lt::Trainer trainer(
+      net, adamw, toy::objective, lt::ScheduleLr{.decay = lt::StepDecay{.every = 2, .factor = 0.5}},
+      lt::UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}, .lr = 4e-3}},
+      lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+               rates.emplace_back(rate_of(update.optimizer(), 0), rate_of(update.optimizer(), 1));
+             }});
+  trainer.fit(toy::batches(2), {.epochs = 3});
+  REQUIRE(rates.size() == 6);
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    const double share = std::pow(0.5, static_cast<double>(i / 2));
+    CHECK(rates[i].first == Approx((i < 2 ? 1e-2 : 4e-3) * share));
+    CHECK(rates[i].second == Approx(1e-2 * share));
+  }
+  CHECK(trainer.updates()[0].full_rates == std::vector{4e-3, 1e-2});
+}
+
+TEST_CASE("a rate is set once: what the user sets afterwards stays") {
+  auto net = toy::net();
+  auto adamw = two_groups(net);
+  lt::Trainer trainer(net, adamw, toy::objective,
+                      lt::UnfreezeAt{{.epoch = 0, .patterns = {"second.*"}, .lr = 5e-3}});
+  trainer.fit(toy::batches(1));
+  CHECK(rate_of(adamw, 1) == 5e-3);
+  adamw.param_groups()[1].options().set_lr(1e-4);
+  trainer.fit(toy::batches(1));
+  CHECK(rate_of(adamw, 1) == 1e-4);
+}
+
+TEST_CASE("groups by name pattern, clipping and several updates go with it") {
+  auto net = toy::net();
+  lt::FusedAdamW adam(
+      lt::parameter_groups<lt::FusedAdamW>(*net, {.lr = 1e-2}, {{{"first.*"}, {.lr = 1e-2}}}));
+  torch::optim::SGD sgd(net->second->parameters(), 0.1);
+  lt::Trainer trainer(net, lt::Update{adam, toy::objective}, lt::Update{sgd, toy::objective},
+                      lt::ClipGradNorm{0.1},
+                      lt::UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}, .lr = 1e-3}});
+  const auto before = flat(net->first->parameters());
+  trainer.fit(toy::batches(3), {.epochs = 1});
+  CHECK(flat(net->first->parameters()).equal(before));
+  trainer.fit(toy::batches(3), {.epochs = 2});
+  CHECK_FALSE(flat(net->first->parameters()).equal(before));
+  CHECK(rate_of(adam, 1) == 1e-3);
+  CHECK(rate_of(adam, 0) == 1e-2);
+  CHECK(rate_of(sgd) == 0.1);
+}
+
+TEST_CASE("an epoch with nothing to train ends with a sentence that says what to look for") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, toy::objective, lt::UnfreezeAt{{.epoch = 1, .patterns = {"*"}}});
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(1)), Catch::Contains("are any of them unfrozen?"));
+}
+
+TEST_CASE("integer parameters, which cannot be trained, do not disturb a pattern for all") {
+  auto net = toy::net();
+  net->register_parameter("table", torch::arange(3), /*requires_grad=*/false);
+  torch::optim::SGD sgd(net->first->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, toy::objective, lt::UnfreezeAt{{.epoch = 0, .patterns = {"*"}}});
+  CHECK(trainer.fit(toy::batches(1)).steps == 1);
+}
+
+TEST_CASE("rules that cannot be are refused by name and value") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto refused = [&](std::vector<lt::UnfreezeRule> rules, const std::string& text) {
+    INFO(text);
+    const auto fit = [&] {
+      lt::Trainer trainer(net, sgd, toy::objective, lt::UnfreezeAt(rules));
+      trainer.fit(toy::batches(1));
+    };
+    CHECK_THROWS_AS(fit(), lt::UsageError);
+    CHECK_THROWS_WITH(fit(), Catch::Contains(text));
+  };
+  refused({}, "at least one rule");
+  refused({{.epoch = -1, .patterns = {"*"}}}, "-1");
+  refused({{.epoch = 3}}, "epoch 3 has no patterns");
+  refused({{.patterns = {"*"}, .lr = -0.5}}, "-0.5");
+  refused({{.patterns = {"*"}, .lr = std::nan("")}}, "nan");
+  refused({{.epoch = 1, .patterns = {"first.*", "third.*"}}}, "'third.*'");
+  refused({{.epoch = 1, .patterns = {"third.*"}}}, "first.weight, first.bias, second.weight");
+  refused({{.epoch = 1, .patterns = {"*"}}, {.epoch = 2, .patterns = {"first.*"}}},
+          "epoch 2, 'first.*', does nothing");
+  refused({{.epoch = 1, .patterns = {"first.*"}, .lr = 0.5}},
+          "'first.*', but those are only 2 of 4 parameters in group 0 of update 'update'");
+  net->register_module("spare", torch::nn::Linear(2, 2));
+  refused({{.epoch = 1, .patterns = {"spare.*"}, .lr = 0.5}}, "no optimizer trains 2");
+}
