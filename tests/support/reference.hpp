@@ -23,7 +23,7 @@ inline const looptorch::TensorMap& tensors(const std::string& name) {
   return found->second;
 }
 
-/// sin(0.7 i + phase), as training.py makes its parameters and gradients.
+/// sin(0.7 i + phase), as the scripts under tests/parity make parameters and gradients.
 inline at::Tensor wave(at::IntArrayRef shape, double phase, at::ScalarType type = at::kDouble) {
   const int64_t count = c10::multiply_integers(shape);
   return (torch::arange(count, torch::kDouble) * 0.7 + phase).sin().reshape(shape).to(type);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/loop/gradients.hpp>
+#include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/run.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -84,16 +85,23 @@ class UpdateContext {
 
   /// Skips this update: parameters, moments and counts stay as they are.
   void veto(bool skip = true) { skip_ |= skip; }
-  /// Skips this update where the 0-dim device tensor `found` is not zero. Optimizers that take `found_inf`
-  /// decide on the device, and the host learns of it before the next update; any other optimizer waits for
-  /// the device here, once a window.
+  /// Skips this update where the 0-dim tensor `found` is not zero. Optimizers that take `found_inf` decide on
+  /// the device, and any other waits for it here, once a window. The update counts, and `after_update` runs,
+  /// right before the next one: the host may not know earlier. On a CPU that is so too.
   void veto(const at::Tensor& found) {
-    found_ = found_.defined() ? at::logical_or(found_, found.reshape({})) : found.reshape({});
+    settles_late_ = true;
+    if (found.is_cpu())
+      skip_ |= detail::cpu_number(found) != 0;
+    else
+      found_ = found_.defined() ? at::logical_or(found_, found.reshape({})) : found.reshape({});
   }
 
+  /// What is known without waiting.
   [[nodiscard]] bool vetoed() const { return skip_; }
-  /// 0-dim on the device, not zero for yes; undefined while no policy vetoes with a tensor.
+  /// 0-dim on the device, not zero for yes; undefined while no policy vetoes with a tensor on a device.
   [[nodiscard]] const at::Tensor& found_inf() const { return found_; }
+  /// True once a policy vetoed with a tensor.
+  [[nodiscard]] bool settles_late() const { return settles_late_; }
 
  private:
   void collect() {
@@ -104,6 +112,7 @@ class UpdateContext {
   GradientScale scale_;
   std::vector<at::Tensor>& gradients_;
   bool skip_ = false;
+  bool settles_late_ = false;
   at::Tensor found_;
 };
 

@@ -17,6 +17,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -269,13 +270,15 @@ class Engine {
       if (const at::Tensor empty = weight.unread_empty(); empty.defined()) context.veto(empty);
       veto_non_finite<I>(context);
       stack_.template run<before_update_hook>(context);
-      const Outcome outcome = step_optimizer(*std::get<I>(updates_).optimizer, context);
+      const std::optional<bool> made = step_optimizer(*std::get<I>(updates_).optimizer, context);
       scratch_[I].clear();
       drop_gradients(view.parameters);
-      if (outcome == Outcome::unknown)
+      if (!made)
         verdicts_[I].await_update(context.found_inf(), run_.progress().step);
+      else if (context.settles_late())
+        verdicts_[I].await_update(*made ? 0.0 : 1.0, run_.progress().step);
       else
-        conclude<I>(outcome == Outcome::applied, run_.progress().step);
+        conclude<I>(*made, run_.progress().step);
     }
     weight.next_window();
   }
@@ -290,21 +293,20 @@ class Engine {
     verdicts_[I].await_losses(non_finite, origin_);
   }
 
-  enum class Outcome { applied, vetoed, unknown };
-
+  /// Whether the update was made; nothing where only the device knows.
   template <class Optimizer>
-  static Outcome step_optimizer(Optimizer& optimizer, UpdateContext& context) {
-    if (context.vetoed()) return Outcome::vetoed;
+  static std::optional<bool> step_optimizer(Optimizer& optimizer, UpdateContext& context) {
+    if (context.vetoed()) return false;
     const at::Tensor& found = context.found_inf();
     if constexpr (FoldingOptimizer<Optimizer>) {
       if (!optimizer.can_fold(context.pending())) (void)context.gradients();
       optimizer.step(context.pending(), found);
-      return found.defined() ? Outcome::unknown : Outcome::applied;
+      return found.defined() ? std::nullopt : std::optional(true);
     } else {
-      if (found.defined() && found.item<bool>()) return Outcome::vetoed;
+      if (found.defined() && found.item<bool>()) return false;
       if (!context.pending().is_one()) (void)context.gradients();
       optimizer.step();
-      return Outcome::applied;
+      return true;
     }
   }
 

@@ -47,6 +47,8 @@ class GradientScale {
   [[nodiscard]] at::Tensor reciprocal(at::Device device) const {
     auto options = at::TensorOptions(at::kFloat).device(device);
     if (!tensor_.defined()) return at::scalar_tensor(1.0 / number_, options);
+    if (number_ == 1.0 && tensor_.scalar_type() == at::kFloat && tensor_.device() == device)
+      return tensor_.reciprocal();
     return (tensor_.to(at::kDouble) * number_).reciprocal().to(options);
   }
 

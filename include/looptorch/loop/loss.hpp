@@ -16,6 +16,17 @@
 
 namespace looptorch {
 
+namespace detail {
+
+/// The number in a one-element CPU tensor; reads fp32 and fp64 in place.
+inline double cpu_number(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kFloat) return *tensor.const_data_ptr<float>();
+  if (tensor.scalar_type() == at::kDouble) return *tensor.const_data_ptr<double>();
+  return tensor.item<double>();
+}
+
+}  // namespace detail
+
 /// A number, or a 0-dim tensor that is left unread on its device. A CPU tensor is read at once: that costs no
 /// wait.
 class Quantity {
@@ -29,7 +40,7 @@ class Quantity {
   /// Throws UsageError unless `tensor` holds exactly one element.
   Quantity(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.numel() != 1) throw UsageError(shape_message(tensor));
-    tensor.device().is_cpu() ? static_cast<void>(number_ = tensor.item<double>()) : keep(tensor);
+    tensor.device().is_cpu() ? static_cast<void>(number_ = detail::cpu_number(tensor)) : keep(tensor);
   }
 
   /// Keeps `tensor` unread even on the CPU, where the deferred path can be tested.

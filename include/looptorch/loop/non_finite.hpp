@@ -4,7 +4,6 @@
 #pragma once
 
 #include <looptorch/error.hpp>
-#include <looptorch/loop/loss.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -12,7 +11,6 @@
 #include <ATen/ops/sub.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -40,13 +38,6 @@ struct NonFiniteLoss : Error {
 };
 
 namespace detail {
-
-/// The number in a one-element CPU tensor; reads fp32 and fp64 in place.
-inline double cpu_number(const at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kFloat) return *tensor.const_data_ptr<float>();
-  if (tensor.scalar_type() == at::kDouble) return *tensor.const_data_ptr<double>();
-  return tensor.item<double>();
-}
 
 /// 0-dim bool on the device of `total`: it is NaN or infinite, since then it is not its own difference from
 /// 0.

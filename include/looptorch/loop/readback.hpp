@@ -18,11 +18,16 @@ class Readback {
  public:
   /// Copies `value` as it is now, in the order of its device's current stream.
   void start(const at::Tensor& value) {
+    if (value.is_cpu()) return start(value.item<double>());
     under_way_ = true;
-    if (value.is_cpu())
-      number_ = value.item<double>();
-    else
-      start_on_device(value);
+    start_on_device(value);
+  }
+
+  /// The same for a number that is known already.
+  void start(double number) {
+    under_way_ = true;
+    on_device_ = false;
+    number_ = number;
   }
 
   [[nodiscard]] bool under_way() const { return under_way_; }

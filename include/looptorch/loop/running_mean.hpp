@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A weighted mean that stays on its device until somebody looks. Adding costs one small kernel and never
-// waits.
+// A weighted mean that stays on its device until somebody looks. Adding never waits: it costs one small
+// kernel on a device, two additions on a CPU.
 #pragma once
 
 #include <looptorch/loop/loss.hpp>
@@ -28,26 +28,28 @@ struct WeightedSum {
   }
 };
 
-/// Accumulates `value` times `weight` in double precision on the value's device.
+/// Accumulates `value` times `weight` in double precision, what a device holds on that device.
 class RunningMean {
  public:
   /// Adds a 0-dim mean over `weight` things. A known weight of 0 adds nothing, NaN or not.
   void add(const at::Tensor& value, const Quantity& weight) {
     if (weight.is_known() && weight.number() == 0) return;
+    if (weight.is_known() && value.is_cpu())
+      return add_known(detail::cpu_number(value) * weight.number(), weight.number());
     at::NoGradGuard no_grad;
-    if (weight.is_known())
-      total(value).add_(value.reshape({}), weight.number());
-    else
-      total(value).add_(value.reshape({}) * weight.tensor());
-    add_weight(weight);
+    if (!weight.is_known()) return add_unread(scalar(value) * weight.tensor(), weight);
+    total(value).add_(scalar(value), weight.number());
+    known_weight_ += weight.number();
   }
 
   /// Adds a 0-dim sum over `weight` things. A known weight of 0 adds nothing, NaN or not.
   void add_sum(const at::Tensor& sum, const Quantity& weight) {
     if (weight.is_known() && weight.number() == 0) return;
+    if (weight.is_known() && sum.is_cpu()) return add_known(detail::cpu_number(sum), weight.number());
     at::NoGradGuard no_grad;
-    total(sum).add_(sum.reshape({}));
-    add_weight(weight);
+    if (!weight.is_known()) return add_unread(scalar(sum), weight);
+    total(sum).add_(scalar(sum));
+    known_weight_ += weight.number();
   }
 
   void add(const Loss& loss) {
@@ -57,9 +59,7 @@ class RunningMean {
   void add(const Quantity& value, const Quantity& weight) {
     if (!value.is_known()) return add(value.tensor(), weight);
     if (!weight.is_known()) return add_sum(weight.tensor() * value.number(), weight);
-    if (weight.number() == 0) return;
-    known_sum_ += value.number() * weight.number();
-    known_weight_ += weight.number();
+    if (weight.number() != 0) add_known(value.number() * weight.number(), weight.number());
   }
 
   /// Reads sum and weight back: waits for the device.
@@ -97,11 +97,18 @@ class RunningMean {
     return sum_;
   }
 
-  void add_weight(const Quantity& weight) {
-    if (weight.is_known())
-      known_weight_ += weight.number();
-    else
-      weight_ = weight_.defined() ? weight_ + weight.tensor() : weight.tensor().to(at::kDouble);
+  /// Without a view of it where it is 0-dim already: that would cost more than adding.
+  static at::Tensor scalar(const at::Tensor& tensor) {
+    return tensor.dim() == 0 ? tensor : tensor.reshape({});
+  }
+
+  void add_known(double sum, double weight) {
+    known_sum_ += sum;
+    known_weight_ += weight;
+  }
+  void add_unread(const at::Tensor& sum, const Quantity& weight) {
+    total(sum).add_(sum);
+    weight_ = weight_.defined() ? weight_ + weight.tensor() : weight.tensor().to(at::kDouble);
   }
 
   at::Tensor sum_;

@@ -15,8 +15,10 @@ namespace looptorch::detail {
 
 class Verdict {
  public:
-  /// `found`, 0-dim, is not zero where the update of the window with index `step` was not made.
-  void await_update(const at::Tensor& found, std::int64_t step) {
+  /// `found`, a number or a 0-dim tensor, is not zero where the update of the window with index `step` was
+  /// not made.
+  template <class Found>
+  void await_update(const Found& found, std::int64_t step) {
     step_ = step;
     skipped_.start(found);
   }

@@ -43,7 +43,10 @@ struct Swa {
 /// AveragedModel. A parameter that several updates train is averaged after the last of them in the Trainer's
 /// list; one that is frozen once its average exists is averaged on, and one that is unfrozen or joins the
 /// optimizer later has the average of one that never moved before.
-struct AverageWeights {
+///
+/// A template so that this header does not include torch/nn; write `AverageWeights`.
+template <class Module>
+struct BasicAverageWeights {
   std::variant<Ema, Swa> rule = Ema{};
   std::int64_t begin_after = 0;  ///< Updates that are made before averaging begins.
   std::int64_t every = 1;        ///< Averages after every so many updates from then on.
@@ -59,7 +62,7 @@ struct AverageWeights {
   void on_fit_begin(FitContext& fit, State& state) const {
     check_options();
     check_update(fit.run);
-    state.follow(fit.run.model());
+    state.follow(model_of(fit.run));
   }
 
   void before_update(UpdateContext& context, State& state) const {
@@ -72,13 +75,13 @@ struct AverageWeights {
     if (count > 0) return state.move(context.index(), share(count));
     admit(context, state);
     if (average_buffers && context.index() == first_averaged(context.run))
-      state.admit_buffers(context.index(), context.run.model());
+      state.admit_buffers(context.index(), model_of(context.run));
     state.begin(context.index());
   }
 
   detail::AveragesInPlace evaluation_scope(const EvaluationContext& context, State& state) const {
     const bool use = evaluate && !state.in_place();
-    if (use) state.follow(context.run.model());
+    if (use) state.follow(model_of(context.run));
     return detail::AveragesInPlace(use ? &state : nullptr);
   }
 
@@ -86,6 +89,8 @@ struct AverageWeights {
   void load_state_dict(const StateDict& dict, State& state) const { state.load(dict); }
 
  private:
+  static const Module& model_of(const Run& run) { return run.model(); }
+
   [[nodiscard]] double share(std::int64_t count) const {
     return std::visit([&](const auto& rule) { return rule.share(count); }, rule);
   }
@@ -107,7 +112,7 @@ struct AverageWeights {
       for (std::size_t i = context.index() + 1; i < context.run.updates().size(); ++i)
         for (const at::Tensor& parameter : context.run.updates()[i].parameters)
           state.pass_over(context.index(), parameter);
-    state.admit(context.index(), context.view().parameters, context.run.model());
+    state.admit(context.index(), context.view().parameters, model_of(context.run));
   }
 
   void check_options() const {
@@ -131,5 +136,7 @@ struct AverageWeights {
                                      "', which the Trainer does not list; there is ", names));
   }
 };
+
+using AverageWeights = BasicAverageWeights<torch::nn::Module>;
 
 }  // namespace looptorch

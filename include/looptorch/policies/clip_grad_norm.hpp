@@ -17,10 +17,11 @@
 
 namespace looptorch {
 
-/// Scales gradients so that the 2-norm of all of them together is at most `max_norm`. Each update is clipped
-/// by its own.
+/// Scales gradients so that the norm of all of them together is at most `max_norm`. Each update is clipped by
+/// its own.
 struct ClipGradNorm {
-  double max_norm;  ///< Above 0; infinity only measures.
+  double max_norm;         ///< Above 0; infinity only measures.
+  double norm_type = 2.0;  ///< The p of the p-norm, above 0; infinity for the largest absolute value.
 
   static constexpr Phase phase = Phase::clip;
 
@@ -30,10 +31,12 @@ struct ClipGradNorm {
     at::Tensor norm;
   };
 
-  /// Throws UsageError unless `max_norm` is above 0.
+  /// Throws UsageError unless both are above 0.
   void on_fit_begin(FitContext&, State&) const {
     if (!(max_norm > 0))
       throw UsageError(detail::message("ClipGradNorm needs a max_norm above 0, got ", max_norm));
+    if (!(norm_type > 0))
+      throw UsageError(detail::message("ClipGradNorm needs a norm_type above 0, got ", norm_type));
   }
 
   void before_update(UpdateContext& update, State& state) const {
@@ -46,10 +49,11 @@ struct ClipGradNorm {
  private:
   static constexpr double kEpsilon = 1e-6;  // as in PyTorch
 
-  static at::Tensor total_norm(const std::vector<at::Tensor>& gradients) {
-    std::vector<at::Tensor> norms = at::_foreach_norm(gradients, 2);
-    for (at::Tensor& norm : norms) norm = norm.to(norms.front().device());
-    return at::linalg_vector_norm(at::stack(norms), 2);
+  [[nodiscard]] at::Tensor total_norm(const std::vector<at::Tensor>& gradients) const {
+    std::vector<at::Tensor> norms = at::_foreach_norm(gradients, norm_type);
+    for (at::Tensor& norm : norms)
+      if (norm.device() != norms.front().device()) norm = norm.to(norms.front().device());
+    return at::linalg_vector_norm(at::stack(norms), norm_type);
   }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ClipGradNorm against torch.nn.utils.clip_grad_norm_, recorded by tests/parity/training.py.
+// ClipGradNorm against torch.nn.utils.clip_grad_norm_, recorded by tests/parity/clipping.py.
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>
@@ -14,7 +14,7 @@ namespace {
 struct WavesImpl : torch::nn::Module {
   WavesImpl() {
     for (std::size_t i = 0; i < reference::shapes().size(); ++i)
-      register_parameter("p" + std::to_string(i),
+      register_parameter(looptorch::detail::message("p", i),
                          reference::wave(reference::shapes()[i], static_cast<double>(i)));
   }
 };
@@ -31,24 +31,28 @@ at::Tensor doubled(Waves& waves, const int&) {
 
 }  // namespace
 
-TEST_CASE("norm and clipped gradients are PyTorch's") {
-  const auto& recorded = reference::tensors("training");
-  const std::vector<double> limits{0.1, 1.0, 2.5, 1e6};
-  for (std::size_t i = 0; i < limits.size(); ++i) {
-    Waves waves;
-    torch::optim::SGD sgd(waves->parameters(), 1.0);
-    std::vector<at::Tensor> seen;
-    lt::Trainer trainer(waves, sgd, doubled, lt::ClipGradNorm{limits[i]},
-                        lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
-                                 for (const auto& gradient : update.gradients())
-                                   seen.push_back(gradient.clone().flatten());
-                               }});
-    trainer.fit(std::vector<int>{0});
-    const auto row = static_cast<int64_t>(i);
-    CHECK(reference::difference(torch::cat(seen), recorded.at("clip.gradients")[row]) < 1e-14);
-    CHECK(reference::difference(trainer.policy<lt::ClipGradNorm>().norm, recorded.at("clip.norms")[row]) <
-          1e-14);
-  }
+TEST_CASE("norms of each kind, and what they clip, are PyTorch's") {
+  const auto& recorded = reference::tensors("clipping");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::vector<double> limits{0.1, 1.0, 2.5, 1e6, kInfinity};
+  const std::map<std::string, double> types{{"2", 2.0}, {"inf", kInfinity}, {"1.5", 1.5}};
+  for (const auto& [name, type] : types)
+    for (std::size_t i = 0; i < limits.size(); ++i) {
+      INFO("norm_type " << name << ", max_norm " << limits[i]);
+      Waves waves;
+      torch::optim::SGD sgd(waves->parameters(), 1.0);
+      std::vector<at::Tensor> seen;
+      lt::Trainer trainer(waves, sgd, doubled, lt::ClipGradNorm{.max_norm = limits[i], .norm_type = type},
+                          lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+                                   for (const auto& gradient : update.gradients())
+                                     seen.push_back(gradient.clone().flatten());
+                                 }});
+      trainer.fit(std::vector<int>{0});
+      const auto row = static_cast<int64_t>(i);
+      CHECK(reference::difference(torch::cat(seen), recorded.at("gradients." + name)[row]) < 1e-14);
+      CHECK(reference::difference(trainer.policy<lt::ClipGradNorm>().norm,
+                                  recorded.at("norms." + name)[row]) < 1e-14);
+    }
 }
 
 TEST_CASE("clipping sees the accumulated gradient, averaged") {
@@ -86,5 +90,7 @@ TEST_CASE("a limit that cannot be is refused") {
   for (const double limit : {0.0, -1.0, static_cast<double>(NAN)}) {
     lt::Trainer trainer(net, sgd, toy::objective, lt::ClipGradNorm{limit});
     CHECK_THROWS_WITH(trainer.fit(toy::batches(1)), Catch::Contains("max_norm above 0"));
+    lt::Trainer other(net, sgd, toy::objective, lt::ClipGradNorm{.max_norm = 1.0, .norm_type = limit});
+    CHECK_THROWS_WITH(other.fit(toy::batches(1)), Catch::Contains("norm_type above 0"));
   }
 }

@@ -15,7 +15,7 @@ namespace {
 struct WavesImpl : torch::nn::Module {
   WavesImpl() {
     for (std::size_t i = 0; i < reference::shapes().size(); ++i)
-      register_parameter("p" + std::to_string(i),
+      register_parameter(looptorch::detail::message("p", i),
                          reference::wave(reference::shapes()[i], static_cast<double>(i)));
   }
 };

@@ -132,7 +132,8 @@ TEST_CASE("under Autocast<fp16> a non-finite loss is an overflow; switched off i
 TEST_CASE("a running total tells whether any loss in it was not finite") {
   for (const double bad : {0.0, double(NAN), double(INFINITY), -double(INFINITY)}) {
     lt::RunningMean mean;
-    for (const double value : {1.0, bad, 3.0}) mean.add(torch::full({}, value), 2.0);
+    const auto weight = lt::Quantity::unread(torch::full({}, 2.0));  // so that the total stays a tensor
+    for (const double value : {1.0, bad, 3.0}) mean.add(torch::full({}, value), weight);
     CHECK(lt::detail::is_non_finite(mean.device_sum()).item<bool>() == (bad != 0.0));
   }
 }

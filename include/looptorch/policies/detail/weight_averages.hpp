@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The averages that AverageWeights keeps, one of each weight of the model that is trained: how they grow,
-// take the weights' place, and are saved. Memory: as much as the weights that they average.
+// take the weights' place, and are saved. Memory: as much as the weights that they average. What looks at the
+// model is a template, so that this header does not include torch/nn.
 #pragma once
 
 #include <looptorch/error.hpp>
@@ -12,7 +13,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/nn/module.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,13 +26,15 @@ namespace looptorch::detail {
 
 /// A model's parameters and buffers by name; one that has several names, as a tied weight does, stands under
 /// each.
-inline std::map<std::string, at::Tensor> weights_by_name(const torch::nn::Module& model, bool buffers) {
+template <class Module>
+std::map<std::string, at::Tensor> weights_by_name(const Module& model, bool buffers) {
   std::map<std::string, at::Tensor> weights;
   for (const auto& item : buffers ? model.named_buffers() : model.named_parameters())
     if (item.value().defined()) weights.emplace(item.key(), item.value());
   return weights;
 }
-inline std::map<std::string, at::Tensor> weights_by_name(const torch::nn::Module& model) {
+template <class Module>
+std::map<std::string, at::Tensor> weights_by_name(const Module& model) {
   auto weights = weights_by_name(model, /*buffers=*/false);
   weights.merge(weights_by_name(model, /*buffers=*/true));
   return weights;
@@ -63,7 +65,8 @@ class WeightAverages {
   /// Copies the averages into `model`, into its weights of the same names: for good into the one that was
   /// trained, or into another of its kind. Throws StateError, before it copies, unless all are there in these
   /// shapes.
-  void copy_to(const torch::nn::Module& model) const {
+  template <class Module>
+  void copy_to(const Module& model) const {
     at::NoGradGuard no_gradients;
     std::vector<std::pair<at::Tensor, at::Tensor>> copies;
     const auto weights = weights_by_name(model);
@@ -74,7 +77,8 @@ class WeightAverages {
 
   /// Ties the averages to the weights that the model has now: it may have moved to another device, and loaded
   /// averages know names only. Throws StateError for a name or shape that the model lacks.
-  void follow(const torch::nn::Module& model) {
+  template <class Module>
+  void follow(const Module& model) {
     if (updates_.empty()) return;
     const auto weights = weights_by_name(model);
     averaged_.clear();
@@ -90,7 +94,8 @@ class WeightAverages {
 
   /// Takes up those of the candidates that need a gradient, belong to the model and have no average yet; it
   /// begins as the weight is now. Cheap where there are none.
-  void admit(std::size_t update, const std::vector<at::Tensor>& candidates, const torch::nn::Module& model) {
+  template <class Module>
+  void admit(std::size_t update, const std::vector<at::Tensor>& candidates, const Module& model) {
     Group& group = grown(update);
     std::unordered_set<const void*> fresh;
     for (const at::Tensor& candidate : candidates)
@@ -101,7 +106,8 @@ class WeightAverages {
   }
 
   /// Takes up the model's floating-point buffers.
-  void admit_buffers(std::size_t update, const torch::nn::Module& model) {
+  template <class Module>
+  void admit_buffers(std::size_t update, const Module& model) {
     for (const auto& [name, buffer] : weights_by_name(model, /*buffers=*/true))
       if (buffer.is_floating_point() || buffer.is_complex()) add(grown(update), name, buffer);
   }
