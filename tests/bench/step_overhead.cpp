@@ -135,6 +135,7 @@ void measure(Table& table) {
         hand.update_scaled();
       },
       lt::Autocast<lt::fp16>{});
+  table.row("BackendFlags", 1, plain, lt::BackendFlags{.cudnn_benchmark = true});
   table.row("ClipGradNorm", 1, clipped, lt::ClipGradNorm{1.0});
   table.row(
       "ClipGradValue", 1,

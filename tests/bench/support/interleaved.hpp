@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Times two ways of training that take turns: a block of steps by the Trainer, a block by its peer, and so on
-// through one single fit, so that clock rates and neighbours meet both alike. What counts are the medians
-// over the quietest quarter of the rounds, both blocks taken together: on a shared machine the others tell
-// more of the neighbours.
+// through one single fit, so that clock rates and neighbours meet both alike. What counts are the medians.
 #pragma once
 
 #include <time.h>
@@ -54,11 +52,8 @@ struct Times {
   double peer;
 };
 
-/// Each side's median over the quietest quarter.
-inline Times medians(std::vector<Times> rounds) {
-  std::sort(rounds.begin(), rounds.end(),
-            [](const Times& a, const Times& b) { return a.ours + a.peer < b.ours + b.peer; });
-  rounds.resize((rounds.size() + 3) / 4);
+/// Each side's median.
+inline Times medians(const std::vector<Times>& rounds) {
   std::vector<double> ours, peers;
   for (const Times& round : rounds) ours.push_back(round.ours), peers.push_back(round.peer);
   return {median(std::move(ours)), median(std::move(peers))};
