@@ -304,3 +304,23 @@ TEST_CASE("what fp16 can do on a CPU: the kernels that networks are made of") {
           return F::cross_entropy(h.view({-1, 16}), torch::zeros({8}, at::kLong));
         }) != at::kDouble);
 }
+
+TEST_CASE("an exception out of fp16 on a CPU is followed by a word on what may be missing, once") {
+  struct Collects : c10::WarningHandler {
+    std::vector<std::string> said;
+    void process(const c10::Warning& warning) override { said.push_back(warning.msg()); }
+  } collects;
+  const c10::WarningUtils::WarningHandlerGuard guard(&collects);
+  auto net = mlp();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto throws = [](Mlp&, const toy::Batch&) -> at::Tensor {
+    throw std::runtime_error("no such kernel");
+  };
+  lt::Trainer wide(net, sgd, throws, lt::Autocast<lt::bf16>{});
+  CHECK_THROWS_WITH(wide.fit(batches(1)), "no such kernel");
+  CHECK(collects.said.empty());
+  lt::Trainer narrow(net, sgd, throws, Half{});
+  for (int i = 0; i < 2; ++i) CHECK_THROWS_WITH(narrow.fit(batches(1)), "no such kernel");
+  REQUIRE(collects.said.size() == 1);
+  CHECK_THAT(collects.said[0], Catch::Contains("use Autocast<bf16>"));
+}
