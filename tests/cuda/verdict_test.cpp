@@ -103,6 +103,9 @@ TEST_CASE("a loss that is not a number is vetoed on the GPU and reported before 
     CHECK(toy::distance(net, before) == 0.0);
     CHECK_FALSE(toy::has_gradients(net));
     CHECK(trainer.updates()[0].skipped == 1);
+    const auto good = trainer.fit(batches(4, at::kCUDA));  // and the run may go on
+    CHECK(good.skipped == 1);
+    CHECK(std::isfinite(good.loss));
   };
   check([](auto parameters) { return lt::FusedAdamW(parameters); });
   check([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });

@@ -140,7 +140,11 @@ class Engine {
     for_each_index<kUpdates>([&](auto i) {
       verdicts_[i].hear_update([&](bool made, std::int64_t step) { conclude<i>(made, step); });
     });
-    for_each_index<kUpdates>([&](auto i) { verdicts_[i].hear_losses(run_.updates_[i].name); });
+    for_each_index<kUpdates>([&](auto i) {
+      if (!verdicts_[i].hear_non_finite()) return;
+      run_.updates_[i].loss.reset();  // the total would never be a number again
+      throw verdicts_[i].error(run_.updates_[i].name);
+    });
   }
 
   /// Forgets the window under way: no gradient and no weight of it remains.
@@ -245,10 +249,10 @@ class Engine {
     FrozenScope frozen(outside_[I]);
     const Loss loss = as_loss(forward(std::get<I>(updates_).objective, batch, /*training=*/true));
     const at::Tensor weighed = window_length() == 1 ? weights_[I].weigh_alone(loss) : weights_[I].weigh(loss);
-    record(loss, run_.updates_[I].loss, run_.updates_[I].metrics);
     if (!weighed.defined()) return;
     if (const at::Tensor& value = loss_tensor(loss); watches_losses_ && value.is_cpu())
       if (!std::isfinite(cpu_number(value))) throw origin_.error(run_.updates_[I].name, number);
+    record(loss, run_.updates_[I].loss, run_.updates_[I].metrics);
     if (!weighed.requires_grad())
       throw UsageError(message(
           "the loss of ", run_.updates_[I].name,

@@ -35,10 +35,9 @@ class Verdict {
     if (skipped_.under_way()) conclude(skipped_.take() == 0, step_);
   }
 
-  /// Throws NonFiniteLoss.
-  void hear_losses(const std::string& update) {
-    if (non_finite_.under_way() && non_finite_.take() != 0) throw origin_.error(update);
-  }
+  /// True if the losses that were asked about were not all numbers; says so once.
+  bool hear_non_finite() { return non_finite_.under_way() && non_finite_.take() != 0; }
+  [[nodiscard]] NonFiniteLoss error(const std::string& update) const { return origin_.error(update); }
 
  private:
   Readback skipped_;

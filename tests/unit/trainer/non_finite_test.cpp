@@ -114,6 +114,7 @@ TEST_CASE("step() names the step, and not a batch of an epoch that it does not k
   CHECK(error.first_batch == -1);
   CHECK_THAT(error.what(), Catch::Contains("in step 1. The update"));
   CHECK(trainer.step(poisoned(1)).step == 2);  // and the loop may go on
+  CHECK(std::isfinite(trainer.updates()[0].loss.mean()));
 }
 
 TEST_CASE("under Autocast<fp16> a non-finite loss is an overflow; switched off it is an error again") {
