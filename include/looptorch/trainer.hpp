@@ -21,6 +21,7 @@
 #include <any>
 #include <concepts>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <tuple>
@@ -87,8 +88,9 @@ class Trainer {
   }
 
   /// For people who keep their own loop: learns from one micro-batch, and performs the updates when it is the
-  /// window's last. Policies see a fit of unknown length that begins with the first call. The place in the
-  /// epoch that a later fit goes on from is left alone.
+  /// window's last. Policies see a fit of unknown length that begins with the first call and has neither
+  /// epochs nor an end: what they do there does not happen. The place in the epoch that a later fit goes on
+  /// from is left alone.
   template <class Batch>
   StepResult step(const Batch& batch) {
     if constexpr (CheckBatch<Batch>::passed) {
@@ -136,6 +138,7 @@ class Trainer {
   void load_state_dict(const StateDict& state) {
     require_no_window("load_state_dict()");
     engine_.load_state_dict(state);
+    stepping_ = false;  // policies begin anew with what they have now
   }
 
   [[nodiscard]] Model& model() { return engine_.model(); }
@@ -145,11 +148,12 @@ class Trainer {
   [[nodiscard]] MetricBoard& metrics() { return engine_.run().metrics(); }
   [[nodiscard]] const MetricBoard& metrics() const { return engine_.run().metrics(); }
 
-  /// The per-run state of the listed policy P: what it measured or decided.
+  /// The per-run state of the listed policy P: what it measured or decided. Of several of one type the first
+  /// that is switched on.
   template <class P>
   [[nodiscard]] const detail::state_t<P>& policy() {
     if constexpr (Stack::template lists<P>() && detail::HasState<P>) {
-      return engine_.stack().template slot<P>().state;
+      return *engine_.stack().template find<P>().state;
     } else {
       static_assert(Stack::template lists<P>() && detail::HasState<P>,
                     "looptorch: policy<P>() reads the state of a listed policy, and this one is not listed "
@@ -215,10 +219,10 @@ class Trainer {
 
   template <class Data>
   FitResult fit_dataset(Data&& dataset, const FitOptions& options) {
-    auto& slot = engine_.stack().template slot<LoaderPolicy>();
-    if (!slot.enabled())
+    const auto found = engine_.stack().template find<LoaderPolicy>();
+    if (!found.enabled)
       throw UsageError("fit was given a dataset, but the listed PinnedPrefetchLoader is switched off");
-    return fit(slot.policy.make(std::forward<Data>(dataset)), options);
+    return fit(found.policy->make(std::forward<Data>(dataset)), options);
   }
 
   void begin(const detail::FitPlan& plan) {
@@ -234,7 +238,15 @@ class Trainer {
 
   void end(FitStatus status) {
     FitContext context{run(), status};
-    engine_.stack().template run<detail::on_fit_end_hook>(context);
+    std::exception_ptr first;  // a policy that throws must not keep the others from tidying up
+    engine_.stack().each([&](auto& slot) {
+      try {
+        call<detail::on_fit_end_hook>(slot, context);
+      } catch (...) {
+        if (!first) first = std::current_exception();
+      }
+    });
+    if (first) std::rethrow_exception(first);
   }
 
   template <class Batches>
@@ -259,7 +271,7 @@ class Trainer {
   }
 
   void begin_epoch() {
-    for (UpdateView& view : run().updates()) view.loss.reset(), view.metrics.clear();
+    engine_.begin_epoch();
     EpochContext context{run()};
     engine_.stack().template run<detail::on_epoch_begin_hook>(context);
   }
@@ -282,7 +294,10 @@ class Trainer {
   template <class Hook, class Slot, class Context>
   void call(Slot& slot, Context& context) {
     if (!slot.enabled()) return;
-    if constexpr (requires { requires Slot::Policy::takes_trainer; })
+    if constexpr (requires {
+                    requires Slot::Policy::takes_trainer;
+                    slot.policy.with_trainer(*this, context, slot.state);
+                  })
       slot.policy.with_trainer(*this, context, slot.state);
     if constexpr (Hook::template valid<typename Slot::Policy>()) Hook::call(slot.policy, slot.state, context);
   }

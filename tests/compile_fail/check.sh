@@ -5,6 +5,7 @@
 #   // expect: looptorch: ...   stands in one of the first lines; may be given more than once
 #   // expect-g++: ...          the same, asked of g++ only
 #   // within: 6                ... of the first so many lines
+#   // anywhere: ...            stands somewhere in the output; `anywhere-g++`: asked of g++ only
 #   // max-lines: 25            longest output
 # and holds the correct twin, one line different, under `#ifdef LOOPTORCH_TWIN`.
 set -euo pipefail
@@ -35,6 +36,11 @@ first_lines=$(head -n "${within:-6}" <<<"$output")
 for sentence in "${expected[@]}"; do
   [[ $first_lines == *"$sentence"* ]] ||
     fail "does not say in its first ${within:-6} lines: $sentence"
+done
+
+mapfile -t expected < <(declared anywhere; declared "anywhere-$compiler")
+for sentence in "${expected[@]}"; do
+  [[ $output == *"$sentence"* ]] || fail "does not say: $sentence"
 done
 
 output=$("${compile[@]}" -DLOOPTORCH_TWIN "$case_file" 2>&1) || fail "has a twin that does not compile"

@@ -103,7 +103,7 @@ struct IntPhase {
 static_assert(d::names_state<NoDefault>() && !d::HasState<NoDefault> && d::names_state<PrivateState>() &&
               !d::HasState<PrivateState>);
 static_assert(d::HasState<WithState> && d::names_state<WithState>() && !d::names_state<Plain>());
-static_assert(d::NamesPhase<IntPhase> && !d::HasPhase<IntPhase> && !d::NamesPhase<Plain>);
+static_assert(d::names_phase<IntPhase>() && !d::HasPhase<IntPhase> && !d::names_phase<Plain>());
 
 // Order: by phase, then by name, never by listing.
 template <lt::Phase P>

@@ -82,13 +82,16 @@ inline std::vector<double> train_by_hand(Net& net, torch::optim::Optimizer& opti
   return losses;
 }
 
-/// The largest absolute difference between two models' parameters.
+/// The largest absolute difference between two models' parameters; NaN if any is.
 template <class A, class B>
 double distance(A& a, B& b) {
   double largest = 0;
   const auto pa = a->parameters(), pb = b->parameters();
   for (std::size_t i = 0; i < pa.size(); ++i)
-    largest = std::max(largest, (pa[i] - pb[i]).abs().max().template item<double>());
+    if (const double d = (pa[i] - pb[i]).abs().max().template item<double>(); !(d <= largest)) {
+      largest = d;
+      if (std::isnan(d)) break;
+    }
   return largest;
 }
 

@@ -19,7 +19,14 @@ constexpr bool declares_exclusions_rightly() {
   if constexpr (requires { typename P::excludes; })
     return is_exclusion_list<typename P::excludes>;
   else
-    return true;
+    return !names_excludes<P>();
+}
+
+template <class P>
+constexpr bool declares_family_rightly() {
+  constexpr bool family = !names_family<P>() || requires { typename P::family; };
+  constexpr bool repeats = !names_repeatable<P>() || requires { bool(P::repeatable); };
+  return family && repeats;
 }
 
 template <class P>
@@ -37,16 +44,20 @@ struct CheckPolicy {
       is_policy_or_worse<P>,
       "looptorch: a type is listed that has no hook, so it is no policy. Give it a hook such as `void "
       "on_window_end(WindowContext&) const`. See docs/errors.md#not-a-policy");
-  static_assert(!NamesPhase<P> || HasPhase<P>,
-                "looptorch: a policy's `phase` would be ignored. Make it `static constexpr "
+  static_assert(!names_phase<P>() || HasPhase<P>,
+                "looptorch: a policy's `phase` would be ignored. Make it a public `static constexpr "
                 "looptorch::Phase phase`. See docs/errors.md#phase");
   static_assert(!names_state<P>() || HasState<P>,
                 "looptorch: a policy's State cannot be used. Make it public and default-constructible. See "
                 "docs/errors.md#state");
   static_assert(
       declares_exclusions_rightly<P>(),
-      "looptorch: a policy's `excludes` would be ignored. Make it an ExclusionList<Excludes<...>, ...>. "
+      "looptorch: a policy's `excludes` would be ignored. Make it a public ExclusionList<Excludes<...>, ...>. "
       "See docs/errors.md#excluded");
+  static_assert(
+      declares_family_rightly<P>(),
+      "looptorch: a policy's `family` or `repeatable` would be ignored. Make them a public type and a public "
+      "`static constexpr bool`. See docs/errors.md#one-of-a-family");
   static_assert(!near_miss<on_fit_begin_hook, P>,
                 "looptorch: on_fit_begin would never run. Make it one public `void "
                 "on_fit_begin(FitContext&) const`, with `State&` added if the policy has a State. See "

@@ -51,6 +51,8 @@ class UpdateContext {
       : run(of), index_(index), scale_(std::move(scale)), gradients_(scratch) {
     gradients_.clear();
   }
+  UpdateContext(const UpdateContext&) = delete;  // a copy's veto would be nobody's
+  UpdateContext& operator=(const UpdateContext&) = delete;
 
   Run& run;
 

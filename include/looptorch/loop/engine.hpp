@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/loss_history.hpp>
 #include <looptorch/loop/non_finite.hpp>
 #include <looptorch/loop/parts.hpp>
 #include <looptorch/loop/run_state.hpp>
@@ -66,16 +67,10 @@ class Engine {
   /// Looks again at what the optimizers train and where the model is, and forgets gradients that somebody
   /// left there.
   void prepare() {
-    std::vector<at::Tensor> all = look_again();
     run_.claims_.clear();
     watches_losses_ = !losses_may_overflow();
-    for_each_index<kUpdates>([&](auto i) {
-      auto& trained = run_.updates_[i].parameters = all_parameters(*std::get<i>(updates_).optimizer);
-      remember_rates(run_.updates_[i]);
-      drop_gradients(trained);
-      all.insert(all.end(), trained.begin(), trained.end());
-    });
-    for_each_index<kUpdates>([&](auto i) { outside_[i] = without(all, run_.updates_[i].parameters); });
+    look_at_parameters();
+    for (const UpdateView& view : run_.updates_) drop_gradients(view.parameters);
   }
 
   /// Looks again at where the model is, and at which policies are switched on; returns the model's
@@ -98,6 +93,15 @@ class Engine {
   /// Windows from now on belong to an epoch of fit, or to a caller's own loop, which leaves fit's place
   /// alone.
   void count_batches(bool in_epoch) { in_epoch_ = in_epoch; }
+
+  /// The losses of an epoch are its own.
+  void begin_epoch() {
+    for_each_index<kUpdates>([&](auto i) {
+      run_.updates_[i].loss.reset();
+      run_.updates_[i].metrics.clear();
+      history_[i].restart(run_.updates_[i]);
+    });
+  }
 
   void count_epoch() {
     ++run_.progress_.epoch;
@@ -140,17 +144,21 @@ class Engine {
     for_each_index<kUpdates>([&](auto i) {
       verdicts_[i].hear_update([&](bool made, std::int64_t step) { conclude<i>(made, step); });
     });
+    std::optional<NonFiniteLoss> error;
     for_each_index<kUpdates>([&](auto i) {
       if (!verdicts_[i].hear_non_finite()) return;
-      run_.updates_[i].loss.reset();  // the total would never be a number again
-      throw verdicts_[i].error(run_.updates_[i].name);
+      const bool committed = verdicts_[i].losses_step() < run_.progress().step;
+      committed ? history_[i].forget_last(run_.updates_[i]) : history_[i].forget_window(run_.updates_[i]);
+      if (!error) error = verdicts_[i].error(run_.updates_[i].name);
     });
+    if (error) throw NonFiniteLoss(*error);
   }
 
   /// Forgets the window under way: no gradient and no weight of it remains.
   void abandon() {
     for_each_index<kUpdates>([&](auto i) {
       drop_gradients(run_.updates_[i].parameters);
+      history_[i].forget_window(run_.updates_[i]);
       scratch_[i].clear();
       weights_[i].next_window();
     });
@@ -167,6 +175,7 @@ class Engine {
     out.set("progress", progress);
     out.set("metrics", metrics);
     out.set("policies", policies);
+    out.set("updates", kUpdates);
     for_each_index<kUpdates>([&](auto i) {
       StateDict update, weight;
       save(run_.updates_[i], update);
@@ -177,15 +186,19 @@ class Engine {
     return out;
   }
 
-  /// The inverse.
+  /// The inverse. Throws StateError, before anything is touched, for a state of another number of updates or
+  /// parameter groups or of other policies.
   void load_state_dict(const StateDict& in) {
     settle();
+    require_same_updates(in);
     stack_.load(in.under("policies"));
     load(in.under("progress"), run_.progress_);
     run_.metrics().load(in.under("metrics"));
+    last_skipped_step_ = -1;
     for_each_index<kUpdates>([&](auto i) {
       const StateDict update = in.under("update." + std::to_string(i));
       load(update, run_.updates_[i]);
+      history_[i].restart(run_.updates_[i]);
       weights_[i].load(update.under("window"));
     });
   }
@@ -214,6 +227,18 @@ class Engine {
     return views;
   }
 
+  void require_same_updates(const StateDict& in) const {
+    if (const auto updates = in.get<std::int64_t>("updates"); updates != static_cast<std::int64_t>(kUpdates))
+      throw StateError(message("the state is of ", updates, " updates, the Trainer has ", kUpdates));
+    for_each_index<kUpdates>([&](auto i) {
+      const auto groups = in.get<std::int64_t>(message("update.", i.value, ".groups"));
+      const auto here = std::get<i>(updates_).optimizer->param_groups().size();
+      if (groups > static_cast<std::int64_t>(here))
+        throw StateError(message("the state has ", groups, " parameter groups for ", run_.updates()[i].name,
+                                 ", whose optimizer has ", here));
+    });
+  }
+
   template <class Batch, class Given>
   void keep(std::vector<Batch>& kept, Given&& batch) {
     kept.push_back(std::forward<Given>(batch));
@@ -230,7 +255,28 @@ class Engine {
     return may;
   }
 
+  /// What each update trains, and what it has to leave alone.
+  void look_at_parameters() {
+    std::vector<at::Tensor> all = look_again();
+    for_each_index<kUpdates>([&](auto i) {
+      auto& trained = run_.updates_[i].parameters = all_parameters(*std::get<i>(updates_).optimizer);
+      listed_[i] = listed_parameters(*std::get<i>(updates_).optimizer);
+      remember_rates(run_.updates_[i]);
+      all.insert(all.end(), trained.begin(), trained.end());
+    });
+    for_each_index<kUpdates>([&](auto i) { outside_[i] = without(all, run_.updates_[i].parameters); });
+  }
+
+  /// True when a group, or a parameter in one, has joined an optimizer.
+  bool parameters_joined() {
+    bool joined = false;
+    for_each_index<kUpdates>(
+        [&](auto i) { joined |= listed_[i] != listed_parameters(*std::get<i>(updates_).optimizer); });
+    return joined;
+  }
+
   void begin_window() {
+    if (parameters_joined()) look_at_parameters();
     decide_who_is_due();
     const Progress& progress = run_.progress();
     origin_.begin(progress.step, progress.epoch, in_epoch_ ? progress.batch : WindowOrigin::kUnknown);
@@ -329,6 +375,7 @@ class Engine {
   }
 
   void count_step() {
+    for_each_index<kUpdates>([&](auto i) { history_[i].commit(run_.updates_[i]); });
     Progress& progress = run_.progress_;
     ++progress.step;
     if (in_epoch_) progress.batch += in_window_;
@@ -343,8 +390,10 @@ class Engine {
   std::array<WindowWeight, kUpdates> weights_{};
   std::array<std::vector<at::Tensor>, kUpdates> outside_{};
   std::array<std::vector<at::Tensor>, kUpdates> scratch_{};
+  std::array<std::size_t, kUpdates> listed_{};
   std::array<bool, kUpdates> due_{};
   std::array<Verdict, kUpdates> verdicts_{};
+  std::array<LossHistory, kUpdates> history_{};
   WindowOrigin origin_;  // of the window under way
   bool watches_losses_ = true;
   std::int64_t last_skipped_step_ = -1;

@@ -154,10 +154,44 @@ concept DeclaredPolicy = requires {
   requires P::is_policy;
 };
 
-template <class P>
-concept NamesPhase = requires {
-  P::phase;
-};
+// Members that are not functions: named, whatever their access, or reachable.
+#define LOOPTORCH_DETAIL_VALUE(member)                                         \
+  struct Names_##member {                                                      \
+    int member;                                                                \
+  };                                                                           \
+  template <class P>                                                           \
+  struct Both_##member : P, Names_##member {};                                 \
+  template <class P>                                                           \
+  constexpr bool names_##member() {                                            \
+    if constexpr (std::is_final_v<P> || !std::is_class_v<P>) return requires { \
+        P::member;                                                             \
+      };                                                                       \
+    else                                                                       \
+      return !requires { &Both_##member<P>::member; };                         \
+  }
+#define LOOPTORCH_DETAIL_TYPE(member)                                          \
+  struct Names_##member {                                                      \
+    struct member {};                                                          \
+  };                                                                           \
+  template <class P>                                                           \
+  struct Both_##member : P, Names_##member {};                                 \
+  template <class P>                                                           \
+  constexpr bool names_##member() {                                            \
+    if constexpr (std::is_final_v<P> || !std::is_class_v<P>) return requires { \
+        typename P::member;                                                    \
+      };                                                                       \
+    else                                                                       \
+      return !requires { typename Both_##member<P>::member; };                 \
+  }
+
+LOOPTORCH_DETAIL_VALUE(phase)
+LOOPTORCH_DETAIL_VALUE(repeatable)
+LOOPTORCH_DETAIL_TYPE(excludes)
+LOOPTORCH_DETAIL_TYPE(family)
+
+#undef LOOPTORCH_DETAIL_VALUE
+#undef LOOPTORCH_DETAIL_TYPE
+
 template <class P>
 concept HasPhase = std::is_same_v<decltype(P::phase), const Phase>;
 

@@ -57,6 +57,8 @@ class WindowOrigin {
     ends_.clear();
   }
 
+  [[nodiscard]] std::int64_t step() const { return step_; }
+
   /// The next micro-batch, of these samples; none where nobody knows them.
   template <class Indices>
   void add(const Indices& indices) {

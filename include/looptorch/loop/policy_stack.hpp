@@ -168,13 +168,28 @@ class PolicyStack {
 
   template <class P>
   static constexpr bool lists() {
-    return index_of<P>() < size();
+    return (std::is_same_v<unwrapped_t<Listed>, P> || ...);
   }
 
-  /// The slot of policy P, listed as such or within When.
+  /// A listed policy of one type.
   template <class P>
-  auto& slot() {
-    return std::get<index_of<P>()>(slots_);
+  struct Found {
+    P* policy = nullptr;
+    state_t<P>* state = nullptr;
+    bool enabled = false;
+  };
+
+  /// Policy P, listed as such or within When: of several the first that is switched on.
+  template <class P>
+  Found<P> find() {
+    Found<P> found;
+    for_each_index<size()>([&](auto i) {
+      auto& slot = std::get<i>(slots_);
+      if constexpr (std::is_same_v<typename std::remove_reference_t<decltype(slot)>::Policy, P>)
+        if (!found.policy || (!found.enabled && slot.enabled()))
+          found = {&slot.policy, &slot.state, slot.enabled()};
+    });
+    return found;
   }
 
   /// Throws PolicyConflict where two policies that are switched on must not stand together.
@@ -241,14 +256,6 @@ class PolicyStack {
         return nest<I + 1, Hook>(context, body);
       }
     }
-  }
-
-  template <class P>
-  static constexpr std::size_t index_of() {
-    constexpr std::array<bool, size() + 1> is{std::is_same_v<unwrapped_t<Listed>, P>..., true};
-    std::size_t i = 0;
-    while (!is[i]) ++i;
-    return i;
   }
 
   template <class Visit>

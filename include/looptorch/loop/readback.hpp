@@ -46,11 +46,16 @@ class Readback {
   void start_on_device(const at::Tensor& value) {
     if (!host_.defined() || host_.scalar_type() != value.scalar_type())
       host_ = at::empty({}, at::TensorOptions(value.scalar_type()).pinned_memory(true));
-    if (!arrived_ || arrived_->device_type() != value.device().type())
-      arrived_.emplace(value.device().type());
+    if (!is_for(value.device())) arrived_.emplace(value.device().type());
     host_.copy_(value.reshape({}), /*non_blocking=*/true);
     arrived_->record(c10::impl::VirtualGuardImpl(value.device().type()).getStream(value.device()));
     on_device_ = true;
+  }
+
+  /// An event belongs to the device that first recorded it.
+  [[nodiscard]] bool is_for(at::Device device) const {
+    return arrived_ && arrived_->device_type() == device.type() &&
+           (!arrived_->was_marked_for_recording() || arrived_->device_index() == device.index());
   }
 
   bool under_way_ = false;

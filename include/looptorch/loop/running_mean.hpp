@@ -9,6 +9,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/zeros.h>
 
 #include <limits>
@@ -37,8 +38,8 @@ class RunningMean {
     if (weight.is_known() && value.is_cpu())
       return add_known(detail::cpu_number(value) * weight.number(), weight.number());
     at::NoGradGuard no_grad;
-    if (!weight.is_known()) return add_unread(scalar(value) * weight.tensor(), weight);
-    total(value).add_(scalar(value), weight.number());
+    if (!weight.is_known()) return add_unread(scalar(value).to(at::kDouble) * weight.tensor(), weight);
+    sum_ = at::add(total(value.device()), scalar(value), weight.number());
     known_weight_ += weight.number();
   }
 
@@ -48,7 +49,7 @@ class RunningMean {
     if (weight.is_known() && sum.is_cpu()) return add_known(detail::cpu_number(sum), weight.number());
     at::NoGradGuard no_grad;
     if (!weight.is_known()) return add_unread(scalar(sum), weight);
-    total(sum).add_(scalar(sum));
+    sum_ = at::add(total(sum.device()), scalar(sum));
     known_weight_ += weight.number();
   }
 
@@ -77,14 +78,14 @@ class RunningMean {
 
   /// Exactly what has been added so far, so that adding goes on to the same bits.
   void save(StateDict& out) const {
-    if (sum_.defined()) out.set("sum", sum_.clone());
-    if (weight_.defined()) out.set("weight", weight_.clone());
+    if (sum_.defined()) out.set("sum", sum_);
+    if (weight_.defined()) out.set("weight", weight_);
     out.set("known_sum", known_sum_);
     out.set("known_weight", known_weight_);
   }
   void load(const StateDict& in) {
-    sum_ = in.contains("sum") ? in.get<at::Tensor>("sum").clone() : at::Tensor();
-    weight_ = in.contains("weight") ? in.get<at::Tensor>("weight").clone() : at::Tensor();
+    sum_ = in.contains("sum") ? in.get<at::Tensor>("sum") : at::Tensor();
+    weight_ = in.contains("weight") ? in.get<at::Tensor>("weight") : at::Tensor();
     known_sum_ = in.get<double>("known_sum");
     known_weight_ = in.get<double>("known_weight");
   }
@@ -92,9 +93,11 @@ class RunningMean {
  private:
   static double read(const at::Tensor& tensor) { return tensor.defined() ? tensor.item<double>() : 0.0; }
 
-  at::Tensor& total(const at::Tensor& like) {
-    if (!sum_.defined()) sum_ = at::zeros({}, like.options().dtype(at::kDouble).requires_grad(false));
-    return sum_;
+  /// The sum so far, where the next value is; never changed in place, so that a copy of this object stays as
+  /// it is.
+  [[nodiscard]] at::Tensor total(at::Device device) const {
+    if (!sum_.defined()) return at::zeros({}, at::TensorOptions(at::kDouble).device(device));
+    return sum_.to(device);
   }
 
   /// Without a view of it where it is 0-dim already: that would cost more than adding.
@@ -107,8 +110,9 @@ class RunningMean {
     known_weight_ += weight;
   }
   void add_unread(const at::Tensor& sum, const Quantity& weight) {
-    total(sum).add_(sum);
-    weight_ = weight_.defined() ? weight_ + weight.tensor() : weight.tensor().to(at::kDouble);
+    sum_ = at::add(total(sum.device()), sum);
+    const at::Tensor more = weight.tensor().to(at::kDouble);
+    weight_ = weight_.defined() ? weight_.to(more.device()) + more : more;
   }
 
   at::Tensor sum_;

@@ -91,6 +91,13 @@ inline std::vector<at::Tensor> all_parameters(const torch::optim::Optimizer& opt
   return distinct(parameters);
 }
 
+/// How many parameters an optimizer's groups list.
+inline std::size_t listed_parameters(const torch::optim::Optimizer& optimizer) {
+  std::size_t count = 0;
+  for (const auto& group : optimizer.param_groups()) count += group.params().size();
+  return count;
+}
+
 inline double rate_of(const torch::optim::OptimizerParamGroup& group) {
   try {
     return group.options().get_lr();

@@ -37,6 +37,8 @@ class Verdict {
 
   /// True if the losses that were asked about were not all numbers; says so once.
   bool hear_non_finite() { return non_finite_.under_way() && non_finite_.take() != 0; }
+  /// Index of the window that they are of.
+  [[nodiscard]] std::int64_t losses_step() const { return origin_.step(); }
   [[nodiscard]] NonFiniteLoss error(const std::string& update) const { return origin_.error(update); }
 
  private:

@@ -26,6 +26,7 @@ class WindowWeight {
   /// What to differentiate; undefined where the micro-batch has no weight and nothing is to be learnt from
   /// it.
   at::Tensor weigh(const Loss& loss) {
+    if (loss.weight.is_known() && loss.weight.number() == 0) return {};
     const bool all_known = loss.weight.is_known() && !unread_unit_.defined();
     return all_known ? weigh_known(loss) : weigh_unread(loss);
   }

@@ -81,6 +81,7 @@ struct LossScaleState {
     out.set("growth_tracker", growth_tracker.clone());
   }
   void load(const StateDict& in) {
+    *this = LossScaleState{};  // what was being read belongs to another run
     if (in.empty()) return;
     scale = in.get<at::Tensor>("scale").clone();
     growth_tracker = in.get<at::Tensor>("growth_tracker").clone();

@@ -166,6 +166,7 @@ class WeightAverages {
       loaded[g].weights.resize(loaded[g].names.size());
     }
     updates_ = std::move(loaded);
+    averaged_.clear();
   }
 
  private:

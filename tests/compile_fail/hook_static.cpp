@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// expect: looptorch: on_window_end would never run. Make it one public `void on_window_end(WindowContext&) const`
+#include <looptorch/trainer.hpp>
+
+#include "prelude.hpp"
+
+struct Mine {
+#ifdef LOOPTORCH_TWIN
+  void on_window_end(lt::WindowContext&) const {}
+#else
+  static void on_window_end(lt::WindowContext&) {}
+#endif
+};
+
+lt::Trainer trainer(net, sgd, objective, Mine{});
