@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A hook in place, for what is too small for a policy of its own:
-//   On{kClip, [](UpdateContext& update) { ... }}       before an update (kUnscale, kClip, kUpdate) or after
-//   it
-//                                                       (kSchedule, kAverage, kObserve)
-//   On{kObserve, [](WindowContext& window) { ... }}    at the end of a window; EpochContext&: at the end of
-//   an epoch
-// The callable's argument says which hook it is; the phase says when among other policies it runs.
+// A hook in place, for what is too small for a policy of its own. The callable's parameter says which hook:
+//   On{kClip, [](UpdateContext& update) {...}}      before an update: kUnscale, kClip, kUpdate
+//   On{kObserve, [](UpdateContext& update) {...}}   after it: kSchedule, kAverage, kObserve
+//   On{kObserve, [](WindowContext& window) {...}}   at the end of a window; EpochContext&: of an epoch
+// The phase says when among other policies it runs.
 #pragma once
 
 #include <looptorch/loop/context.hpp>

@@ -32,8 +32,9 @@ struct OwnObjective {};
 /// lvalue (it must outlive the Trainer) and moved in otherwise. Without a measure it is the Trainer's
 /// objective. Several may be listed; give them different names.
 ///
-///   Validate{batches}    Validate{batches, {.every = 100}}    Validate{batches, word_errors, {.name =
-///   "test"}}
+///   Validate{batches}
+///   Validate{batches, {.every = 100}}
+///   Validate{batches, word_errors, {.name = "test"}}
 template <class Batches, class Measure = OwnObjective>
 class Validate {
  public:

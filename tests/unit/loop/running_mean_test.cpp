@@ -35,3 +35,22 @@ TEST_CASE("weight 0 adds nothing, even to NaN, and the graph is not kept") {
   CHECK(mean.mean() == 3.0);
   CHECK(leaf.grad_fn() == nullptr);
 }
+
+TEST_CASE("sums are made in double precision, whatever the losses' type") {
+  looptorch::RunningMean wide, narrow;
+  wide.add(torch::full({}, 2.0, torch::kHalf), looptorch::Quantity::unread(torch::tensor(50000)));
+  CHECK(wide.mean() == 2.0);
+  for (int i = 0; i < 10; ++i)
+    narrow.add(torch::full({}, 2.0, torch::kBFloat16), looptorch::Quantity::unread(torch::tensor(257)));
+  CHECK(narrow.mean() == 2.0);
+}
+
+TEST_CASE("a copy of a running mean stays as it is") {
+  looptorch::RunningMean mean;
+  const auto weight = looptorch::Quantity::unread(torch::ones({}));
+  mean.add(torch::full({}, 2.0), weight);
+  const looptorch::RunningMean copy = mean;
+  mean.add(torch::full({}, 4.0), weight);
+  CHECK(copy.mean() == 2.0);
+  CHECK(mean.mean() == 3.0);
+}

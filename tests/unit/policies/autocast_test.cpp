@@ -177,6 +177,30 @@ TEST_CASE("loss scaling leaves accumulation exact, to 1e-12 in fp64") {
   CHECK(toy::distance(ours, theirs) < 1e-12);
 }
 
+TEST_CASE("loss scaling takes weights that only the device knows, and windows of weight 0") {
+  const auto data = toy::batches(9);
+  const auto trained = [&](bool unread, bool masks) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.5);
+    int64_t calls = 0;
+    const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+      const double weight = masks && calls / 3 == 1 ? 0.0 : static_cast<double>(batch.labels.size(0));
+      ++calls;
+      const at::Tensor sum = toy::objective(net, batch).value * weight;
+      return lt::Loss{.weight = unread ? lt::Quantity::unread(torch::tensor(weight)) : lt::Quantity(weight),
+                      .sum = sum};
+    };
+    lt::Trainer trainer(net, sgd, objective, Half{}, lt::Accumulate<3>{});
+    CHECK(trainer.fit(data).skipped == (masks ? 1 : 0));
+    CHECK(trainer.policy<Half>().scale.item<double>() == 65536.0);
+    return net;
+  };
+  for (const bool masks : {false, true}) {
+    auto known = trained(false, masks), unread = trained(true, masks);
+    CHECK(toy::distance(known, unread) < 1e-12);
+  }
+}
+
 TEST_CASE("an overflowed step changes neither parameters nor moments nor schedule, and is counted") {
   const auto data = toy::batches(9);
   const auto every_second = [](std::vector<toy::Batch> all) {
@@ -186,10 +210,10 @@ TEST_CASE("an overflowed step changes neither parameters nor moments nor schedul
   }(data);
   auto ours = toy::net(), theirs = toy::net();
   lt::FusedAdamW a(ours->parameters(), {.lr = 0.1}), b(theirs->parameters(), {.lr = 0.1});
-  lt::Trainer overflows(ours, a, overflowing_in({1, 3, 5, 7}), Half{}, lt::ClipGradNorm{1.0},
-                        lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 9}, .warmup_steps = 3},
-                        lt::Accumulate<1>{});
-  lt::Trainer plain(theirs, b, overflowing_in({}), Half{}, lt::ClipGradNorm{1.0},
+  lt::Trainer overflows(
+      ours, a, overflowing_in({1, 3, 5, 7}), Half{}, lt::ClipGradNorm{1.0}, lt::AverageWeights{},
+      lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 9}, .warmup_steps = 3}, lt::Accumulate<1>{});
+  lt::Trainer plain(theirs, b, overflowing_in({}), Half{}, lt::ClipGradNorm{1.0}, lt::AverageWeights{},
                     lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 9}, .warmup_steps = 3});
   const auto result = overflows.fit(data);
   CHECK(result.steps == 9);
@@ -197,7 +221,12 @@ TEST_CASE("an overflowed step changes neither parameters nor moments nor schedul
   CHECK(plain.fit(every_second).skipped == 0);
   CHECK(toy::distance(ours, theirs) == 0.0);
   CHECK(a.moments()[0].steps[0].item<double>() == 5.0);
+  CHECK(reference::difference(a.moments()[0].first[0], b.moments()[0].first[0]) == 0.0);
   CHECK(reference::difference(a.moments()[0].second[0], b.moments()[0].second[0]) == 0.0);
+  const auto averages = overflows.policy<lt::AverageWeights>().named(),
+             expected = plain.policy<lt::AverageWeights>().named();
+  REQUIRE(averages.size() == 4);
+  for (const auto& [name, average] : averages) CHECK(torch::equal(average, expected.at(name)));
 }
 
 TEST_CASE("gradients are unscaled before anything else looks at them") {

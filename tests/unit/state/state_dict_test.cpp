@@ -126,3 +126,71 @@ TEST_CASE("a state cannot be taken in the middle of a window") {
   trainer.finish_window();
   CHECK_NOTHROW(trainer.load_state_dict(trainer.state_dict()));
 }
+
+TEST_CASE(
+    "a Trainer in use goes back to an early state: averages, the loss scale and counts begin there again") {
+  const auto run = [](auto& trainer) { return trainer.fit(toy::batches(6), {.epochs = 1}); };
+  auto ours = toy::net(), theirs = toy::net();
+  lt::FusedAdamW a(ours->parameters()), b(theirs->parameters());
+  const lt::Autocast<lt::fp16> half{.initial_scale = 4, .growth_interval = 2};
+  lt::Trainer used(ours, a, toy::objective, half, lt::AverageWeights{}),
+      fresh(theirs, b, toy::objective, half, lt::AverageWeights{});
+  const lt::StateDict start = used.state_dict();
+  run(used);
+  CHECK(used.policy<lt::Autocast<lt::fp16>>().scale.item<double>() == 32);
+  used.load_state_dict(start);
+  run(used);
+  run(fresh);
+  CHECK(used.policy<lt::Autocast<lt::fp16>>().scale.item<double>() == 32);
+  CHECK(used.policy<lt::AverageWeights>().named().size() ==
+        fresh.policy<lt::AverageWeights>().named().size());
+  CHECK(used.policy<lt::AverageWeights>().count() == 6);
+  CHECK(used.progress().step == 6);
+}
+
+TEST_CASE("a loop of steps goes on from a state that is loaded in its middle") {
+  auto net = toy::net();
+  lt::FusedAdamW adamw(net->parameters());
+  lt::Trainer trainer(net, adamw, toy::objective, lt::AverageWeights{}, lt::Autocast<lt::fp16>{});
+  for (const auto& batch : toy::batches(3)) trainer.step(batch);
+  trainer.finish_window();
+  const lt::StateDict state = trainer.state_dict();
+  for (const auto& batch : toy::batches(3)) trainer.step(batch);
+  trainer.load_state_dict(state);
+  for (const auto& batch : toy::batches(2)) trainer.step(batch);
+  trainer.finish_window();
+  CHECK(trainer.progress().step == 5);
+  CHECK(trainer.policy<lt::AverageWeights>().count() == 5);
+}
+
+TEST_CASE("skips are counted anew after a state is loaded") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, toy::objective,
+                      lt::On{lt::kUnscale, [](lt::UpdateContext& update) { update.veto(); }});
+  const lt::StateDict start = trainer.state_dict();
+  for (int i = 0; i < 2; ++i) {
+    trainer.load_state_dict(start);
+    CHECK(trainer.fit(toy::batches(1), {.epochs = 1}).skipped == 1);
+  }
+}
+
+TEST_CASE("a state of another number of updates or parameter groups is refused before anything is touched") {
+  auto net = toy::net();
+  torch::optim::SGD a(net->first->parameters(), 0.1), b(net->second->parameters(), 0.1),
+      all(net->parameters(), 0.1);
+  lt::Trainer one(net, all, toy::objective);
+  lt::Trainer two(net, lt::Update{a, toy::objective}, lt::Update{b, toy::objective});
+  one.fit(toy::batches(2));
+  CHECK_THROWS_WITH(two.load_state_dict(one.state_dict()),
+                    Catch::Contains("of 1 updates, the Trainer has 2"));
+  CHECK(two.progress().step == 0);
+  CHECK_THROWS_AS(one.load_state_dict(two.state_dict()), lt::StateError);
+  torch::optim::SGD grouped({torch::optim::OptimizerParamGroup(net->first->parameters()),
+                             torch::optim::OptimizerParamGroup(net->second->parameters())},
+                            torch::optim::SGDOptions(0.1));
+  lt::Trainer groups(net, grouped, toy::objective);
+  groups.fit(toy::batches(1));
+  CHECK_THROWS_WITH(one.load_state_dict(groups.state_dict()), Catch::Contains("2 parameter groups"));
+  CHECK(one.progress().step == 2);
+}

@@ -271,3 +271,21 @@ TEST_CASE("a step reads nothing back from its device: it runs on meta tensors, w
   CHECK(trainer.updates()[0].applied == 2);
   CHECK_THROWS(trainer.updates()[0].loss.mean());
 }
+
+TEST_CASE("known and unread weights may stand in one window, and a known 0 among them teaches nothing") {
+  const auto data = toy::batches(7);
+  const auto masked = with_masked(data, {1, 4});
+  auto kept = data;
+  kept.erase(kept.begin() + 4), kept.erase(kept.begin() + 1);
+  int64_t calls = 0;
+  const auto mixed = [&](toy::Net& net, const Batch& batch) {
+    const bool empty = batch.labels.lt(0).all().item<bool>();
+    return empty || calls++ % 2 ? value_known(net, batch) : value_unread(net, batch);
+  };
+  auto ours = toy::net(), theirs = toy::net();
+  auto a = sgd(ours), b = sgd(theirs);
+  lt::Trainer trainer(ours, a, mixed, lt::Accumulate<7>{});
+  CHECK(trainer.fit(masked, {.epochs = 2}).skipped == 0);
+  toy::train_by_hand(theirs, b, kept, 5, 2);
+  CHECK(toy::distance(ours, theirs) < 1e-12);
+}

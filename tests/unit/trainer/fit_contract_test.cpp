@@ -475,3 +475,57 @@ TEST_CASE("Validate publishes named metrics, and On sees them") {
   CHECK(*trainer.metrics().find("other.loss") == 0.25);
   CHECK_FALSE(trainer.metrics().find("nothing"));
 }
+
+TEST_CASE("a window that an exception ends leaves nothing in the epoch's loss and metrics") {
+  const auto data = toy::batches(6);
+  const auto loss_of = [&](int fails_at) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.0);
+    int calls = 0;
+    const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+      if (calls++ == fails_at) throw std::runtime_error("x");
+      lt::Loss loss = toy::objective(net, batch);
+      loss.metrics = {{"size", batch.labels.size(0)}};
+      return loss;
+    };
+    lt::Trainer trainer(net, sgd, objective, lt::Accumulate<3>{});
+    if (fails_at >= 0) CHECK_THROWS(trainer.fit(data, {.epochs = 1}));
+    const auto result = trainer.fit(data, {.epochs = 1});
+    return std::pair(result.loss, trainer.updates()[0].metrics.at("size").mean());
+  };
+  CHECK(loss_of(5) == loss_of(-1));
+  CHECK(loss_of(1) == loss_of(-1));
+}
+
+TEST_CASE("parameters that join an optimizer during a run are trained from the next window on") {
+  auto net = toy::net(), before = toy::net();
+  lt::FusedAdamW adamw(net->first->parameters());
+  lt::Trainer trainer(net, adamw, toy::objective);
+  trainer.step(toy::batches(1)[0]);
+  CHECK(torch::equal(net->second->weight, before->second->weight));
+  adamw.add_param_group(lt::FusedAdamW::group(net->second->parameters(), {.lr = 0.1}));
+  trainer.step(toy::batches(1)[0]);
+  CHECK_FALSE(torch::equal(net->second->weight, before->second->weight));
+  CHECK(trainer.updates()[0].full_rates == std::vector{1e-3, 0.1});
+}
+
+TEST_CASE("of two policies of one type within When the one that is on counts") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, toy::objective, lt::When{false, lt::ClipGradNorm{0.1}},
+                      lt::When{true, lt::ClipGradNorm{1}});
+  trainer.fit(toy::batches(1));
+  CHECK(trainer.policy<lt::ClipGradNorm>().norm.defined());
+}
+
+TEST_CASE("a policy that throws as a fit ends does not keep the others from tidying up") {
+  struct Throws {
+    void on_fit_end(lt::FitContext&) const { throw std::runtime_error("at the end"); }
+  };
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const bool was = at::globalContext().benchmarkCuDNN();
+  lt::Trainer trainer(net, sgd, toy::objective, Throws{}, lt::BackendFlags{.cudnn_benchmark = !was});
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(1)), "at the end");
+  CHECK(at::globalContext().benchmarkCuDNN() == was);
+}

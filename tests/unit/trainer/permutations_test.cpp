@@ -19,25 +19,16 @@ namespace lt = looptorch;
 
 namespace {
 
-/// Depends on order: each adds or multiplies.
+/// Depends on order: it is of one phase with ClipGradNorm, and only the name says who comes first.
 struct Adds {
   static constexpr lt::Phase phase = lt::Phase::clip;
   void before_update(lt::UpdateContext& update) const {
     for (auto& gradient : update.gradients()) gradient.add_(0.125);
   }
 };
-struct Doubles {
-  static constexpr lt::Phase phase = lt::Phase::clip;  // a tie with Adds, broken by name
-  void before_update(lt::UpdateContext& update) const { update.scale_gradients(2.0); }
-};
-struct Squares {
-  static constexpr lt::Phase phase = lt::Phase::unscale;
-  void before_update(lt::UpdateContext& update) const {
-    for (auto& gradient : update.gradients()) gradient.mul_(gradient);
-  }
-};
 
-const std::tuple kPolicies{Adds{}, Doubles{}, Squares{}, lt::ClipGradNorm{0.5}, lt::Accumulate<3>{}};
+const std::tuple kPolicies{Adds{}, lt::Autocast<lt::fp16>{.initial_scale = 4, .growth_interval = 2},
+                           lt::ClipGradNorm{0.5}, lt::Accumulate<3>{}, lt::ScheduleLr{.warmup_steps = 2}};
 constexpr std::size_t kOrders = 120;
 
 /// The order with this number of five things: its factorial digits choose among those that are left.
@@ -56,8 +47,8 @@ template <std::size_t Number>
 toy::Net trained() {
   constexpr auto listed = order(Number);
   auto net = toy::net();
-  torch::optim::SGD sgd(net->parameters(), 0.5);
-  lt::Trainer trainer(net, sgd, toy::objective, std::get<listed[0]>(kPolicies),
+  lt::FusedAdamW optimizer(net->parameters(), {.lr = 0.05});
+  lt::Trainer trainer(net, optimizer, toy::objective, std::get<listed[0]>(kPolicies),
                       std::get<listed[1]>(kPolicies), std::get<listed[2]>(kPolicies),
                       std::get<listed[3]>(kPolicies), std::get<listed[4]>(kPolicies));
   trainer.fit(toy::batches(7), {.epochs = 2});
