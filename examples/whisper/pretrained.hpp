@@ -5,6 +5,7 @@
 
 #include <looptorch/state/atomic_file.hpp>
 #include <looptorch/state/json.hpp>
+#include <looptorch/state/load_weights.hpp>
 #include <looptorch/state/module_state.hpp>
 #include <looptorch/state/safetensors.hpp>
 
@@ -21,14 +22,9 @@ namespace whisper {
 /// another model.
 inline Whisper load_pretrained(const std::filesystem::path& folder) {
   Whisper model(load_config(folder / "config.json"));
-  const auto file = folder / "model.safetensors";
-  auto tensors = looptorch::load_safetensors(file).tensors;
-  tensors.erase("proj_out.weight");  // some tools save the tied embedding twice
-  try {
-    looptorch::load_state_dict(model, tensors);
-  } catch (const looptorch::ModuleStateError& error) {
-    throw looptorch::ModuleStateError(file.string() + ": " + error.what());
-  }
+  // Some tools save the tied embedding twice.
+  const auto untie = [](const std::string& name) { return name == "proj_out.weight" ? std::string() : name; };
+  looptorch::load_weights(model, folder / "model.safetensors", {.rename = untie});
   return model;
 }
 

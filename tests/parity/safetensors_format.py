@@ -1,31 +1,38 @@
 # SPDX-License-Identifier: MIT
-"""Records a file that Python's safetensors wrote, with each dtype, 0-dim and 0-size tensors, names beyond ASCII.
+"""Records a file that Python's safetensors wrote, with each dtype, 0-dim and 0-size tensors, names beyond ASCII; and a
+small model that huggingface_hub cut into shards.
 
-usage: python tests/parity/safetensors_format.py       (needs torch and safetensors; writes data/safetensors.safetensors)
+usage: python tests/parity/safetensors_format.py       (needs torch, safetensors, huggingface_hub; writes
+                                                         data/safetensors.safetensors and data/safetensors_sharded)
        python tests/parity/safetensors_format.py FILE  (checks that Python reads FILE equal to the reference, and re-saves
                                                          it to the same bytes)
 
-tests/unit/state/safetensors_test.cpp builds the same tensors from the same formulas.
+tests/unit/state/safetensors_test.cpp and safetensors_index_test.cpp build the same tensors from the same formulas.
 """
 import pathlib
 import sys
 
 import torch
+from huggingface_hub import save_torch_state_dict
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-REFERENCE = pathlib.Path(__file__).parent / "data" / "safetensors.safetensors"
-METADATA = {"format": "pt", "author": "looptorch \u0915\u094b\u0902\u0915\u0923\u0940 \u0001\"\\\n"}
+DATA = pathlib.Path(__file__).parent / "data"
+REFERENCE = DATA / "safetensors.safetensors"
+# One key only: safetensors 0.8 writes several in an order that differs from run to run.
+METADATA = {"author": "looptorch \u0915\u094b\u0902\u0915\u0923\u0940 \u0001\"\\\n"}
 UNSIGNED = ["uint8", "uint16", "uint32", "uint64"]
 SIGNED = ["int8", "int16", "int32", "int64"]
 FLOAT = ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
+FNUZ = ["float8_e4m3fnuz", "float8_e5m2fnuz"]
 
 
 def reference_tensors():
     steps = torch.arange(6, dtype=torch.float64)
     tensors = {name: steps.to(getattr(torch, name)).reshape(2, 3) for name in UNSIGNED}
     tensors |= {name: (steps - 3).to(getattr(torch, name)).reshape(2, 3) for name in SIGNED}
-    tensors |= {name: (steps / 2 - 1).to(getattr(torch, name)).reshape(2, 3) for name in FLOAT}
+    tensors |= {name: (steps / 2 - 1).to(getattr(torch, name)).reshape(2, 3) for name in FLOAT + FNUZ}
+    tensors["float4_e2m1fn_x2"] = steps.to(torch.uint8).reshape(2, 3).view(torch.float4_e2m1fn_x2)
     tensors["bool"] = (torch.arange(5) % 2).bool()
     tensors["complex64"] = torch.complex(steps, -steps).to(torch.complex64)
     tensors["float8_e8m0fnu"] = (2 ** (steps - 3)).to(torch.float8_e8m0fnu)
@@ -33,6 +40,12 @@ def reference_tensors():
     tensors["empty"] = torch.zeros(3, 0, 2, dtype=torch.float16)
     tensors["\u0928\u093e\u0902\u0935 \"quoted\"\t"] = torch.tensor([7], dtype=torch.int64)
     return tensors
+
+
+def save_sharded():
+    layers = {f"layers.{i}.weight": torch.arange(4.0).reshape(2, 2) + i for i in range(5)}
+    (DATA / "safetensors_sharded").mkdir(exist_ok=True)
+    save_torch_state_dict(layers, DATA / "safetensors_sharded", max_shard_size=32)
 
 
 def check(path):
@@ -56,3 +69,4 @@ if __name__ == "__main__":
     else:
         save_file(reference_tensors(), REFERENCE, metadata=METADATA)
         check(REFERENCE)
+        save_sharded()

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Audio files to samples through libsndfile: whatever it opens (WAV, FLAC, Ogg, ...), mixed down to one
-// channel. A file that was cut off, holds no samples or holds values that are no numbers is an error, never
-// silence. 30 s at 16 kHz take 1 ms as WAV and 5 ms as FLAC.
+// Audio files to samples through libsndfile: whatever it opens (WAV, FLAC, MP3, Vorbis, Opus, ...), mixed
+// down to one channel, at the rate that is wanted. A file that was cut off, holds no samples or holds values
+// that are no numbers is an error, never silence. 30 s at 16 kHz take 1 ms as WAV, 5 as FLAC, 6 as MP3, 8 as
+// Vorbis and 50 as Opus.
 #pragma once
 
+#include <looptorch/audio/detail/ogg_end.hpp>
 #include <looptorch/audio/detail/wav_header.hpp>
+#include <looptorch/audio/resample.hpp>
 #include <looptorch/error.hpp>
 #include <looptorch/state/file.hpp>
 
@@ -37,8 +40,8 @@ struct Waveform {
 
 /// What to read of a file.
 struct DecodeOptions {
-  std::int64_t sample_rate = 0;  ///< the rate that the file must have; 0 accepts any
-  double start = 0;              ///< seconds; where to begin, without decoding what lies before
+  std::int64_t sample_rate = 0;  ///< Hz; a file of another rate is resampled; 0 keeps the file's
+  double start = 0;              ///< seconds; where to begin
   double end = std::numeric_limits<double>::infinity();  ///< seconds; beyond the file's end means its end
 };
 
@@ -65,23 +68,48 @@ class SoundFile {
   std::int64_t frames() const { return info_.frames; }
   std::int64_t rate() const { return info_.samplerate; }
 
-  /// `count` frames from `first` on, the mean of all channels.
-  at::Tensor read(std::int64_t first, std::int64_t count) {
-    if (first > 0 && sf_seek(file_.get(), first, SEEK_SET) != first)
-      refuse(path_, "cannot be read from sample ", first);
+  /// The frames of `range`, the mean of all channels.
+  at::Tensor read(SampleRange range) {
+    const auto [first, end] = range;
+    const std::int64_t count = end - first;
+    go_to(first);
     at::Tensor samples = at::empty({count}, at::kFloat);
     float* out = samples.mutable_data_ptr<float>();
     const std::int64_t got =
         info_.channels == 1 ? sf_readf_float(file_.get(), out, count) : read_mixed(out, count);
-    if (got < count)
-      refuse(path_, "cut off or damaged: it announces ", info_.frames,
-             " samples a channel, reading ended after ", first + got);
+    if (got < count) refuse_end_at(first + got);
     return samples;
   }
 
  private:
+  static constexpr std::int64_t kBlock = 4096;
+  static constexpr int kMpeg = 0x230000;  // SF_FORMAT_MPEG, which libsndfile 1.0 lacks
+
+  [[noreturn]] void refuse_end_at(std::int64_t frame) const {
+    refuse(path_, "cut off or damaged: it announces ", info_.frames,
+           " samples a channel, reading ended after ", frame);
+  }
+
+  /// By decoding where a seek of libsndfile 1.2 can end elsewhere than it says: in Vorbis (its issue 885), in
+  /// Opus, whose decoder needs time to agree with one that ran from the beginning, and in MP3 of variable
+  /// rate.
+  void go_to(std::int64_t first) {
+    const int container = info_.format & SF_FORMAT_TYPEMASK;
+    if (container == SF_FORMAT_OGG || container == kMpeg) return skip(first);
+    if (first > 0 && sf_seek(file_.get(), first, SEEK_SET) != first)
+      refuse(path_, "cannot be read from sample ", first);
+  }
+
+  void skip(std::int64_t count) {
+    std::vector<float> block(static_cast<std::size_t>(kBlock * info_.channels));
+    for (std::int64_t done = 0; done < count;) {
+      const std::int64_t got = sf_readf_float(file_.get(), block.data(), std::min(kBlock, count - done));
+      if (got <= 0) refuse_end_at(done);
+      done += got;
+    }
+  }
+
   std::int64_t read_mixed(float* out, std::int64_t count) {
-    constexpr std::int64_t kBlock = 4096;
     std::vector<float> block(static_cast<std::size_t>(kBlock * info_.channels));
     for (std::int64_t done = 0; done < count;) {
       const std::int64_t got = sf_readf_float(file_.get(), block.data(), std::min(kBlock, count - done));
@@ -110,8 +138,10 @@ class SoundFile {
   std::unique_ptr<SNDFILE, Close> file_;
 };
 
-inline void refuse_cut_wav(const std::filesystem::path& path) {
+/// What libsndfile reads as if nothing were missing.
+inline void refuse_cut(const std::filesystem::path& path) {
   const InputFile file(path);
+  if (is_cut_ogg(file)) refuse(path, "cut off: it does not end with the last page of an Ogg stream");
   const auto data = WavHeader(file).data();
   if (data && data->bytes > file.size() - data->offset)
     refuse(path, "cut off: its header announces ", data->bytes, " bytes of samples, ",
@@ -119,41 +149,60 @@ inline void refuse_cut_wav(const std::filesystem::path& path) {
 }
 
 /// Infinities and NaN have all bits of the exponent set; this form vectorises.
-inline void refuse_non_finite(const std::filesystem::path& path, const at::Tensor& samples_T) {
+inline void refuse_non_finite(const std::filesystem::path& path, const at::Tensor& samples_T,
+                              std::int64_t first) {
   const auto is_bad = [](float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000U) == 0x7f800000U; };
   const float* samples = samples_T.const_data_ptr<float>();
   bool bad = false;
   for (std::int64_t i = 0; i < samples_T.numel(); ++i) bad |= is_bad(samples[i]);
   if (bad)
-    refuse(path, "sample ", std::find_if(samples, samples + samples_T.numel(), is_bad) - samples,
+    refuse(path, "sample ", first + (std::find_if(samples, samples + samples_T.numel(), is_bad) - samples),
            " is not a finite number");
+}
+
+inline Resampler resampler_for(const std::filesystem::path& path, std::int64_t from, std::int64_t to) try {
+  return {from, to};
+} catch (const UsageError& error) {
+  refuse(path, error.what());
+}
+
+/// The samples between `start` and `end`, of `length` at `rate`.
+inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions& options, std::int64_t rate,
+                          std::int64_t length) {
+  const double first = std::round(options.start * static_cast<double>(rate));
+  const double end =
+      std::min(std::round(options.end * static_cast<double>(rate)), static_cast<double>(length));
+  if (first >= end)
+    refuse(path, "holds ", static_cast<double>(length) / static_cast<double>(rate),
+           " s; nothing lies between ", options.start, " s and ", options.end, " s");
+  return {static_cast<std::int64_t>(first), static_cast<std::int64_t>(end)};
 }
 
 }  // namespace detail
 
-/// The file's samples, or those between `start` and `end`. Throws FileError for a path that is no readable
-/// file, AudioError for one that is not whole, finite, non-empty audio of the expected rate, UsageError for
-/// an empty range. Safe to call from several threads.
+/// The file's samples, or those between `start` and `end`; the latter equal that part of the whole file, also
+/// where it is resampled. What lies before `start` is not decoded (but for Ogg and MP3, where a seek is not
+/// exact), what lies behind `end` never is.
+///
+/// Throws FileError for a path that is no readable file, AudioError for one that is not whole, finite,
+/// non-empty audio, UsageError for an empty range or a negative rate. That a file was cut off shows in WAV,
+/// FLAC and Ogg, and in MP3 if its encoder wrote the length (Xing's or LAME's header). Safe to call from
+/// several threads.
 inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& options = {}) {
-  if (!(options.start >= 0 && options.end > options.start))
+  if (!(options.start >= 0 && options.end > options.start) || options.sample_rate < 0)
     throw UsageError(looptorch::detail::message(path.string(), ": cannot decode from ", options.start,
-                                                " s to ", options.end, " s"));
-  detail::refuse_cut_wav(path);
+                                                " s to ", options.end, " s at ", options.sample_rate, " Hz"));
+  detail::refuse_cut(path);
   detail::SoundFile file(path);
-  const std::int64_t rate = file.rate();
-  if (options.sample_rate > 0 && rate != options.sample_rate)
-    detail::refuse(path, "sample rate is ", rate, " Hz, expected ", options.sample_rate, " Hz");
-
-  const double length = static_cast<double>(file.frames());
-  const double first = std::round(options.start * static_cast<double>(rate));
-  const double last = std::min(std::round(options.end * static_cast<double>(rate)), length);
-  if (first >= last)
-    detail::refuse(path, "holds ", length / static_cast<double>(rate), " s; nothing lies between ",
-                   options.start, " s and ", options.end, " s");
-  Waveform waveform{file.read(static_cast<std::int64_t>(first), static_cast<std::int64_t>(last - first)),
-                    rate};
-  detail::refuse_non_finite(path, waveform.samples_T);
-  return waveform;
+  const std::int64_t rate = options.sample_rate > 0 ? options.sample_rate : file.rate();
+  const Resampler resampler = detail::resampler_for(path, file.rate(), rate);
+  const SampleRange wanted = detail::chosen(path, options, rate, resampler.length(file.frames()));
+  const SampleRange needed = resampler.inputs(wanted, file.frames());
+  const at::Tensor samples_T = file.read(needed);
+  detail::refuse_non_finite(path, samples_T, needed.begin);
+  return {resampler(samples_T).narrow(0, wanted.begin - resampler.length(needed.begin),
+                                      wanted.end - wanted.begin),
+          rate};
 }
 
 }  // namespace looptorch::audio

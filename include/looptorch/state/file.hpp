@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -65,10 +66,18 @@ class InputFile {
   /// Fills `size` bytes from `offset` on; a file that ends before is an error.
   void read_at(std::uint64_t offset, void* data, std::size_t size) const;
 
+  /// Throws if the file was written to or cut since it was opened, as far as its size and time of change
+  /// tell.
+  void expect_unchanged() const;
+
+  /// For mmap and the like; stays this object's.
+  [[nodiscard]] int descriptor() const { return file_.get(); }
+
  private:
   std::filesystem::path path_;
   detail::FileDescriptor file_;
   std::uint64_t size_ = 0;
+  timespec changed_{};
 };
 
 /// The whole file; throws FileError if it is larger than `max_bytes`.
@@ -83,6 +92,16 @@ inline InputFile::InputFile(std::filesystem::path path)
   }
   if (!S_ISREG(status.st_mode)) throw FileError(path_.string() + ": is not a regular file");
   size_ = static_cast<std::uint64_t>(status.st_size);
+  changed_ = status.st_mtim;
+}
+
+inline void InputFile::expect_unchanged() const {
+  struct stat now {};
+  if (::fstat(file_.get(), &now) != 0) detail::throw_file_error(path_, "cannot read", errno);
+  if (static_cast<std::uint64_t>(now.st_size) != size_ || now.st_mtim.tv_sec != changed_.tv_sec ||
+      now.st_mtim.tv_nsec != changed_.tv_nsec) {
+    throw FileError(path_.string() + ": was changed while it was read");
+  }
 }
 
 inline void InputFile::read_at(std::uint64_t offset, void* data, std::size_t size) const {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// JSON as RFC 8259 has it: strict, UTF-8 only, bounded in size and depth, duplicate keys refused. Integers
-// stay exact (int64), objects keep their order, and what is written reads back equal. Some 150 MB/s; look-up
-// in a large object is O(1), so a tokenizer's vocabulary can be read as it is.
+// JSON as RFC 8259 has it: strict, UTF-8 only, bounded in size, depth and number of values. Refused where the
+// RFC leaves a choice: duplicate keys, a byte order mark, unpaired surrogates, numbers beyond a double's
+// range (also those that would round to 0). Integers stay exact (int64), objects keep their order, and what
+// is written reads back equal. Some 150 MB/s; look-up in a large object is O(1), so a tokenizer's vocabulary
+// can be read as it is.
 #pragma once
 
 #include <looptorch/error.hpp>
@@ -25,10 +27,12 @@ struct JsonError : Error {
   using Error::Error;
 };
 
-/// What the parser accepts at most.
+/// What the parser accepts at most. Beside its text a value takes 56 bytes, a member of an object 88, and
+/// lists grow by doubling: it is `max_values` that bounds the memory of a text like "[0,0,0,...".
 struct JsonLimits {
   std::size_t max_bytes = std::size_t{1} << 28;
   int max_depth = 64;
+  std::size_t max_values = std::size_t{1} << 24;  ///< numbers, strings, arrays, objects, ... all together
 };
 
 class Json;

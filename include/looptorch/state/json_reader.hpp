@@ -60,6 +60,7 @@ class JsonReader {
 
   Json read_value(int depth) {
     skip_space();
+    if (values_++ >= limits_.max_values) fail(message("more than ", limits_.max_values, " values"));
     switch (peek()) {
       case '{':
         return read_object(depth);
@@ -119,10 +120,17 @@ class JsonReader {
     const auto start = at_;
     if (peek() != '"') fail("expected a key");
     auto key = read_string();
-    if (members.find(key)) fail_at(start, "duplicate key \"" + key + "\"");
+    if (members.find(key)) fail_at(start, message("duplicate key \"", beginning_of(key), "\""));
     skip_space();
     if (!accept(':')) fail("expected : after a key");
     members.insert(std::move(key), read_value(depth - 1));
+  }
+
+  /// A key fit for a message: at most some 60 bytes of it, and whole characters.
+  [[nodiscard]] static std::string_view beginning_of(std::string_view key) {
+    std::size_t size = std::min<std::size_t>(key.size(), 60);
+    while (size < key.size() && (static_cast<unsigned char>(key[size]) & 0xC0) == 0x80) --size;
+    return key.substr(0, size);
   }
 
   std::string read_string() {
@@ -215,7 +223,7 @@ class JsonReader {
 
   std::string_view text_;
   JsonLimits limits_;
-  std::size_t at_ = 0;
+  std::size_t at_ = 0, values_ = 0;
 };
 
 }  // namespace detail

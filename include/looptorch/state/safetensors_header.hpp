@@ -6,11 +6,9 @@
 #include <looptorch/error.hpp>
 #include <looptorch/state/file.hpp>
 #include <looptorch/state/json.hpp>
-
-#include <c10/core/ScalarType.h>
+#include <looptorch/state/safetensors_type.hpp>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <filesystem>
@@ -31,14 +29,8 @@ struct SafetensorsError : Error {
 /// Free text by key, such as {"format", "pt"}.
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-/// A type that both the format and LibTorch have.
-struct SafetensorsType {
-  std::string_view name;
-  at::ScalarType scalar_type;
-  std::uint64_t bytes;
-};
-
-/// One tensor of a file; the offsets count from the end of the header.
+/// One tensor of a file; the offsets count from the end of the header. The shape is the file's: of F4 its
+/// last dimension is twice the tensor's.
 struct SafetensorsEntry {
   std::string name;
   const SafetensorsType* type = nullptr;
@@ -62,42 +54,6 @@ static_assert(std::endian::native == std::endian::little,
 /// As in Python's safetensors: nobody's header is longer, so a longer one is not safetensors.
 inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 
-/// In the order in which Python's safetensors lays tensors out.
-inline constexpr std::array kSafetensorsTypes{
-    SafetensorsType{"U64", at::kUInt64, 8},
-    SafetensorsType{"I64", at::kLong, 8},
-    SafetensorsType{"F64", at::kDouble, 8},
-    SafetensorsType{"C64", at::kComplexFloat, 8},
-    SafetensorsType{"F32", at::kFloat, 4},
-    SafetensorsType{"U32", at::kUInt32, 4},
-    SafetensorsType{"I32", at::kInt, 4},
-    SafetensorsType{"BF16", at::kBFloat16, 2},
-    SafetensorsType{"F16", at::kHalf, 2},
-    SafetensorsType{"U16", at::kUInt16, 2},
-    SafetensorsType{"I16", at::kShort, 2},
-    SafetensorsType{"F8_E8M0", at::kFloat8_e8m0fnu, 1},
-    SafetensorsType{"F8_E4M3", at::kFloat8_e4m3fn, 1},
-    SafetensorsType{"F8_E5M2", at::kFloat8_e5m2, 1},
-    SafetensorsType{"I8", at::kChar, 1},
-    SafetensorsType{"U8", at::kByte, 1},
-    SafetensorsType{"BOOL", at::kBool, 1},
-};
-
-template <class Matches>
-[[nodiscard]] const SafetensorsType* find_safetensors_type_if(Matches matches) {
-  const auto* found = std::find_if(kSafetensorsTypes.begin(), kSafetensorsTypes.end(), matches);
-  return found == kSafetensorsTypes.end() ? nullptr : found;
-}
-
-[[nodiscard]] inline const SafetensorsType* find_safetensors_type(std::string_view name) {
-  return find_safetensors_type_if([&](const SafetensorsType& type) { return type.name == name; });
-}
-
-[[nodiscard]] inline const SafetensorsType* find_safetensors_type(at::ScalarType scalar_type) {
-  return find_safetensors_type_if(
-      [&](const SafetensorsType& type) { return type.scalar_type == scalar_type; });
-}
-
 template <class... Parts>
 [[noreturn]] void throw_safetensors_error(const std::filesystem::path& path, const Parts&... parts) {
   throw SafetensorsError(message(path.string(), ": ", parts...));
@@ -109,15 +65,21 @@ template <class... Parts>
   throw SafetensorsError(message(path.string(), ": tensor \"", tensor, "\": ", parts...));
 }
 
-/// The bytes that a shape takes; false if they do not fit in 63 bits.
-[[nodiscard]] inline bool count_bytes(const std::vector<std::int64_t>& shape, std::uint64_t item,
-                                      std::uint64_t& out) {
-  std::int64_t bytes = static_cast<std::int64_t>(item);
-  const bool overflows = std::any_of(shape.begin(), shape.end(), [&](std::int64_t dim) {
-    return __builtin_mul_overflow(bytes, dim, &bytes);
-  });
-  out = static_cast<std::uint64_t>(bytes);
-  return !overflows;
+/// The bytes that a shape takes. Throws JsonError if they do not fit in 63 bits with each 0 taken as 1, since
+/// strides would not either, or if elements of less than a byte do not come in pairs along the last
+/// dimension.
+[[nodiscard]] inline std::uint64_t count_bytes(const SafetensorsType& type,
+                                               const std::vector<std::int64_t>& shape) {
+  if (type.bits < 8 && (shape.empty() || shape.back() % 2 != 0)) {
+    throw JsonError(message("the last dimension of ", type.name, " is not even"));
+  }
+  std::int64_t bits = static_cast<std::int64_t>(type.bits);
+  for (const auto dim : shape) {
+    if (__builtin_mul_overflow(bits, std::max<std::int64_t>(dim, 1), &bits))
+      throw JsonError("shape overflows");
+  }
+  const bool is_empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  return is_empty ? 0 : static_cast<std::uint64_t>(bits) / 8;
 }
 
 inline std::vector<std::int64_t> read_counts(const Json& json, const char* what) {
@@ -143,8 +105,7 @@ inline SafetensorsEntry read_entry(const std::string& name, const Json& json) {
   }
   entry.begin = static_cast<std::uint64_t>(offsets[0]);
   entry.end = static_cast<std::uint64_t>(offsets[1]);
-  std::uint64_t bytes = 0;
-  if (!count_bytes(entry.shape, entry.type->bytes, bytes)) throw JsonError("shape overflows");
+  const auto bytes = count_bytes(*entry.type, entry.shape);
   if (bytes != entry.end - entry.begin) {
     throw JsonError(
         message("shape and dtype take ", bytes, " bytes, data_offsets ", entry.end - entry.begin));
@@ -155,6 +116,7 @@ inline SafetensorsEntry read_entry(const std::string& name, const Json& json) {
 inline SafetensorsMetadata read_metadata(const std::filesystem::path& path, const Json& json) {
   try {
     SafetensorsMetadata metadata;
+    if (json.is_null()) return metadata;
     for (const auto& [key, value] : json.as_object()) metadata.emplace(key, value.as_string());
     return metadata;
   } catch (const JsonError& error) {
@@ -224,36 +186,6 @@ inline SafetensorsHeader read_safetensors_header(const InputFile& file) {
   read_entries(file.path(), json.as_object(), header);
   check_placement(file.path(), header.entries, file.size() - header.data_begin);
   return header;
-}
-
-inline Json entry_to_json(const SafetensorsEntry& entry) {
-  auto json = Json::object();
-  json.set("dtype", entry.type->name).set("shape", Json::array(entry.shape));
-  json.set("data_offsets",
-           Json::array({static_cast<std::int64_t>(entry.begin), static_cast<std::int64_t>(entry.end)}));
-  return json;
-}
-
-/// Length and JSON, padded with spaces so that the data begin at a multiple of 8.
-inline std::string format_safetensors_header(const std::filesystem::path& path,
-                                             const std::vector<SafetensorsEntry>& entries,
-                                             const SafetensorsMetadata& metadata) {
-  JsonObject members;
-  auto texts = Json::object();
-  for (const auto& [key, text] : metadata) texts.set(key, text);
-  if (!metadata.empty()) members.insert("__metadata__", std::move(texts));
-  for (const auto& entry : entries) {
-    if (entry.name == "__metadata__") throw_safetensors_error(path, entry.name, "the name is reserved");
-    members.insert(entry.name, entry_to_json(entry));
-  }
-  try {
-    auto text = Json(std::move(members)).dump();
-    text.resize((text.size() + 7) / 8 * 8, ' ');
-    const auto length = std::bit_cast<std::array<char, 8>>(std::uint64_t{text.size()});
-    return std::string(length.begin(), length.end()) + text;
-  } catch (const JsonError& error) {
-    throw_safetensors_error(path, "header: ", error.what());
-  }
 }
 
 }  // namespace detail

@@ -7,16 +7,17 @@
 
 #include <string>
 
+using looptorch::align_words;
 using looptorch::count_word_errors;
+using looptorch::EditCounts;
 using looptorch::Json;
 using looptorch::WordErrorRate;
-using looptorch::WordErrors;
 
 namespace {
 
 const std::string kReference = std::string(LOOPTORCH_SOURCE_DIR) + "/tests/parity/data/word_error_rate.json";
 
-WordErrors to_counts(const Json& json) {
+EditCounts to_counts(const Json& json) {
   return {json.at(0).as_int(), json.at(1).as_int(), json.at(2).as_int(), json.at(3).as_int()};
 }
 
@@ -30,6 +31,7 @@ TEST_CASE("word error rate: each pair has jiwer's counts and rate") {
     const auto& recognised = pair["hypothesis"].as_string();
     CAPTURE(said, recognised);
     CHECK(count_word_errors(said, recognised) == to_counts(pair["counts"]));
+    CHECK(align_words(said, recognised).counts() == to_counts(pair["counts"]));
     CHECK(count_word_errors(said, recognised).rate() == pair["wer"].as_number());
   }
 }
@@ -47,9 +49,9 @@ TEST_CASE("word error rate: accumulated sentences have jiwer's rate") {
 
 TEST_CASE("word error rate: counts by hand") {
   CHECK(count_word_errors("turn left heading seven", "turn right heading seven zero") ==
-        WordErrors{.hits = 3, .substitutions = 1, .insertions = 1});
-  CHECK(count_word_errors("a b c d", "a d") == WordErrors{.hits = 2, .deletions = 2});
-  CHECK(count_word_errors("a\tb\nc", "a b c") == WordErrors{.hits = 3});
+        EditCounts{.hits = 3, .substitutions = 1, .insertions = 1});
+  CHECK(count_word_errors("a b c d", "a d") == EditCounts{.hits = 2, .deletions = 2});
+  CHECK(count_word_errors("a\tb\nc", "a b c") == EditCounts{.hits = 3});
   CHECK(WordErrorRate().rate() == 0);
   CHECK(count_word_errors("a", "b c d").rate() == 3);
 }

@@ -28,21 +28,22 @@ struct SlaneyScale {
   }
 };
 
-/// The corners of `bins` triangles from 0 Hz to half the sample rate.
-inline std::vector<double> mel_corners(std::int64_t bins, std::int64_t sample_rate) {
-  const double highest = SlaneyScale::to_mel(static_cast<double>(sample_rate) / 2);
-  const double step = highest / static_cast<double>(bins + 1);
+/// The corners of `bins` triangles between two frequencies.
+inline std::vector<double> mel_corners(std::int64_t bins, double min_hz, double max_hz) {
+  const double lowest = SlaneyScale::to_mel(min_hz), highest = SlaneyScale::to_mel(max_hz);
+  const double step = (highest - lowest) / static_cast<double>(bins + 1);
   std::vector<double> corners;
   for (std::int64_t i = 0; i <= bins; ++i)
-    corners.push_back(SlaneyScale::to_hz(static_cast<double>(i) * step));
+    corners.push_back(SlaneyScale::to_hz(lowest + static_cast<double>(i) * step));
   corners.push_back(SlaneyScale::to_hz(highest));
   return corners;
 }
 
 /// `[bins, window / 2 + 1]`, float32; bit-equal to librosa's.
-inline at::Tensor slaney_mel_filters(std::int64_t bins, std::int64_t window, std::int64_t sample_rate) {
+inline at::Tensor slaney_mel_filters(std::int64_t bins, std::int64_t window, std::int64_t sample_rate,
+                                     double min_hz, double max_hz) {
   const std::int64_t frequencies = window / 2 + 1;
-  const std::vector<double> corners = mel_corners(bins, sample_rate);
+  const std::vector<double> corners = mel_corners(bins, min_hz, max_hz);
   at::Tensor filters = at::empty({bins, frequencies}, at::kFloat);
   float* out = filters.mutable_data_ptr<float>();
   for (std::int64_t bin = 0; bin < bins; ++bin) {
@@ -57,6 +58,11 @@ inline at::Tensor slaney_mel_filters(std::int64_t bins, std::int64_t window, std
     }
   }
   return filters;
+}
+
+/// From 0 Hz to half the sample rate.
+inline at::Tensor slaney_mel_filters(std::int64_t bins, std::int64_t window, std::int64_t sample_rate) {
+  return slaney_mel_filters(bins, window, sample_rate, 0, static_cast<double>(sample_rate) / 2);
 }
 
 }  // namespace looptorch::audio::detail

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+// How well predicted numbers follow their targets: Lin's concordance correlation, R2, Pearson's correlation,
+// mean squared error, over any number of batches. Moments are kept in double, about the running means (Chan,
+// Golub and LeVeque 1979) and from an origin amid the data, so that data far from zero lose no digits. Adding
+// never waits: some twenty small kernels a batch; only reading does.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/state/state_dict.hpp>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/stack.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace looptorch {
+
+/// Moments of predictions, targets and residuals (target - prediction) over `count` pairs, read back from the
+/// device; variances and covariance are the population's (over `count`). A score that the data leave
+/// undefined, as a correlation with something constant, is NaN.
+struct RegressionMoments {
+  std::int64_t count = 0;
+  double prediction_mean = NAN, target_mean = NAN, residual_mean = NAN;
+  double prediction_variance = NAN, target_variance = NAN, residual_variance = NAN;
+  double covariance = NAN;
+
+  /// Lin's concordance correlation coefficient (1989), with the population's variances: 1 only where each
+  /// prediction is its target.
+  [[nodiscard]] double concordance() const {
+    return 2 * covariance / (prediction_variance + target_variance + residual_mean * residual_mean);
+  }
+
+  /// Pearson's correlation coefficient.
+  [[nodiscard]] double pearson() const {
+    return covariance / (std::sqrt(prediction_variance) * std::sqrt(target_variance));
+  }
+
+  /// The coefficient of determination: 1 less the mean squared error over the targets' variance. Negative
+  /// where the targets' mean would predict better. NaN, or minus infinity, of constant targets.
+  [[nodiscard]] double r2() const { return 1 - mean_squared_error() / target_variance; }
+
+  [[nodiscard]] double mean_squared_error() const {
+    return residual_variance + residual_mean * residual_mean;
+  }
+};
+
+/// Accumulates pairs of prediction and target on the device that they are on. Of several targets each has its
+/// own: `valence.add(predicted.select(1, 0), labels.select(1, 0))`.
+class RegressionMetrics {
+ public:
+  /// Adds each element of two tensors of one shape and device, of any real dtype. Throws UsageError for
+  /// different shapes (nothing is broadcast) or devices, complex numbers, or another device than before.
+  void add(const at::Tensor& prediction, const at::Tensor& target) {
+    check(prediction, target);
+    if (prediction.numel() == 0) return;
+    at::NoGradGuard no_grad;
+    const auto predicted = prediction.detach().to(at::kDouble).flatten();
+    const auto wanted = target.detach().to(at::kDouble).flatten();
+    auto values_3N = at::stack({predicted, wanted, wanted - predicted});
+    if (count_ == 0) origin_3_ = values_3N.mean(1);
+    values_3N.sub_(origin_3_.unsqueeze(1));
+    const auto mean_3 = values_3N.mean(1);
+    const auto centred_3N = values_3N - mean_3.unsqueeze(1);
+    merge(prediction.numel(), mean_3, at::mm(centred_3N, centred_3N.t()));
+  }
+
+  /// Pairs added so far, known without a wait.
+  [[nodiscard]] std::int64_t count() const { return count_; }
+
+  /// Reads the moments back: waits for the device, once.
+  [[nodiscard]] RegressionMoments moments() const {
+    if (count_ == 0) return {};
+    const auto read = at::cat({origin_3_ + mean_3_, scatter_33_.flatten()}).cpu();
+    const auto* value = read.const_data_ptr<double>();
+    const auto variance = [&](int i, int j) { return value[3 + 3 * i + j] / static_cast<double>(count_); };
+    return {.count = count_,
+            .prediction_mean = value[0],
+            .target_mean = value[1],
+            .residual_mean = value[2],
+            .prediction_variance = variance(0, 0),
+            .target_variance = variance(1, 1),
+            .residual_variance = variance(2, 2),
+            .covariance = variance(0, 1)};
+  }
+
+  /// Each reads the moments back; for several scores, ask `moments` once.
+  [[nodiscard]] double concordance() const { return moments().concordance(); }
+  [[nodiscard]] double pearson() const { return moments().pearson(); }
+  [[nodiscard]] double r2() const { return moments().r2(); }
+  [[nodiscard]] double mean_squared_error() const { return moments().mean_squared_error(); }
+
+  void reset() { *this = RegressionMetrics{}; }
+
+  /// Exactly what has been added so far, so that adding goes on to the same bits.
+  void save(StateDict& out) const {
+    out.set("count", count_);
+    if (count_ == 0) return;
+    out.set("origin", origin_3_.clone());
+    out.set("mean", mean_3_.clone());
+    out.set("scatter", scatter_33_.clone());
+  }
+  /// Throws StateError for a state without what `save` writes.
+  void load(const StateDict& in) {
+    RegressionMetrics loaded;
+    loaded.count_ = in.get<std::int64_t>("count");
+    if (loaded.count_ > 0) {
+      loaded.origin_3_ = in.get<at::Tensor>("origin").clone();
+      loaded.mean_3_ = in.get<at::Tensor>("mean").clone();
+      loaded.scatter_33_ = in.get<at::Tensor>("scatter").clone();
+    }
+    *this = loaded;
+  }
+
+ private:
+  void check(const at::Tensor& prediction, const at::Tensor& target) const {
+    if (!prediction.defined() || !target.defined())
+      throw UsageError("RegressionMetrics: an undefined tensor");
+    if (prediction.sizes() != target.sizes())
+      throw UsageError(detail::message("RegressionMetrics: predictions of shape ", prediction.sizes(),
+                                       " and targets of shape ", target.sizes(), "; they must be equal"));
+    if (prediction.is_complex() || target.is_complex())
+      throw UsageError("RegressionMetrics: complex numbers; they must be real");
+    if (prediction.device() != target.device())
+      throw UsageError(detail::message("RegressionMetrics: predictions on ", prediction.device(),
+                                       " and targets on ", target.device(), "; they must be on one device"));
+    if (mean_3_.defined() && prediction.device() != mean_3_.device())
+      throw UsageError(detail::message("RegressionMetrics: a batch on ", prediction.device(),
+                                       " after batches on ", mean_3_.device()));
+  }
+
+  /// The moments of both samples as one, from those of each.
+  void merge(std::int64_t count, const at::Tensor& mean_3, const at::Tensor& scatter_33) {
+    if (count_ == 0) {
+      mean_3_ = mean_3, scatter_33_ = scatter_33;
+    } else {
+      const double share = static_cast<double>(count) / static_cast<double>(count_ + count);
+      const auto shift_3 = mean_3 - mean_3_;
+      mean_3_ = mean_3_ + shift_3 * share;
+      scatter_33_ =
+          scatter_33_ + scatter_33 + at::outer(shift_3, shift_3) * (share * static_cast<double>(count_));
+    }
+    count_ += count;
+  }
+
+  std::int64_t count_ = 0;
+  at::Tensor origin_3_;    ///< means of the first batch: distances from it are small numbers
+  at::Tensor mean_3_;      ///< of prediction, target and residual, from the origin
+  at::Tensor scatter_33_;  ///< sums of products of their distances from the means
+};
+
+}  // namespace looptorch
