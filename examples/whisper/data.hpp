@@ -45,7 +45,7 @@ inline std::optional<double> clip_seconds(const looptorch::Utterance& utterance)
   return utterance.end ? *utterance.end - utterance.start.value_or(0) : utterance.duration;
 }
 
-/// Reads an audio file, at 16 kHz, as log-mel frames `[M, T]`, T = 100 x max_seconds. Safe to call from
+/// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, T]`, T = 100 x max_seconds. Safe to call from
 /// several threads.
 class Listener {
  public:

@@ -46,7 +46,7 @@ void transcribe(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   whisper::CommandLine line("whisper_transcribe", "Prints what is said in each FILE: name, tab, text.");
-  line.positional("FILE", options.files, "audio at 16 kHz, WAV, FLAC or what else libsndfile reads");
+  line.positional("FILE", options.files, "audio: WAV, FLAC or what else libsndfile reads");
   line.required("model", "DIR", options.model, "Hugging Face folder of the model");
   line.option("max-audio-seconds", "S", options.max_audio_seconds,
               "length that clips are padded to; as in the fine-tuning", {.min = 0.1, .max = 30});

@@ -155,8 +155,7 @@ TEST_CASE("Speech that cannot be used is an error that names the file") {
   CHECK_THROWS_WITH(listen(folder / "silent.wav"), EndsWith("silent.wav: is silent"));
   CHECK_THROWS_WITH(listen(write_tone(folder / "long.wav", 2.5)),
                     EndsWith("long.wav: lasts 2.5 s, longer than the 2 s of --max-audio-seconds"));
-  CHECK_THROWS_WITH(listen(write_tone(folder / "narrow.wav", 1, 0.5, 8000)),
-                    Contains("narrow.wav: sample rate is 8000 Hz, expected 16000 Hz"));
+  CHECK_NOTHROW(listen(write_tone(folder / "narrow.wav", 1, 0.5, 8000)));  // resampled
   CHECK_THROWS_WITH(listen(write_tone(folder / "empty.wav", 0)), Contains("empty.wav: holds no samples"));
   CHECK_NOTHROW(listen(write_tone(folder / "quiet.wav", 1, 0.001)));
 }
