@@ -82,7 +82,8 @@ sox "${clips[2]}" -r 8000 narrow.wav
 refused "silent.wav: is silent" "${transcribe[@]}" silent.wav
 refused "none.wav" "${transcribe[@]}" none.wav
 refused "cut.wav" "${transcribe[@]}" cut.wav
-refused "narrow.wav" "${transcribe[@]}" narrow.wav
+"$programs/${transcribe[0]}" "${transcribe[@]:1}" narrow.wav >narrow.txt || fail "audio at 8 kHz is not resampled"
+grep -q '[[:alpha:]]' narrow.txt || fail "nothing was heard in audio at 8 kHz: $(cat narrow.txt)"
 refused "absent.wav" "${transcribe[@]}" absent.wav
 refused "no FILE given" "${transcribe[@]}"
 
