@@ -7,28 +7,13 @@
 
 #include "support/reference.hpp"
 #include "support/toy.hpp"
+#include "support/waves.hpp"
 
 namespace lt = looptorch;
+using reference::doubled;
+using reference::Waves;
 
 namespace {
-
-struct WavesImpl : torch::nn::Module {
-  WavesImpl() {
-    for (std::size_t i = 0; i < reference::shapes().size(); ++i)
-      register_parameter(looptorch::detail::message("p", i),
-                         reference::wave(reference::shapes()[i], static_cast<double>(i)));
-  }
-};
-TORCH_MODULE(Waves);
-
-/// A loss whose gradient is 2 wave(i) in parameter i.
-at::Tensor doubled(Waves& waves, const int&) {
-  at::Tensor loss = torch::zeros({}, torch::kDouble);
-  const auto parameters = waves->parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    loss = loss + (parameters[i] * reference::wave(reference::shapes()[i], static_cast<double>(i)) * 2).sum();
-  return loss;
-}
 
 /// Two epochs over seven batches in windows of three, `clip(net)` before each step, all by hand.
 template <class Clip>

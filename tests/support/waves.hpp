@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// A model and a loss whose gradients are known: what recorded clipping of gradients is compared with.
+#pragma once
+
+#include "support/precompiled.hpp"
+
+#include <looptorch/error.hpp>
+
+#include "support/reference.hpp"
+
+namespace reference {
+
+/// Parameter i is wave(i).
+struct WavesImpl : torch::nn::Module {
+  WavesImpl() {
+    for (std::size_t i = 0; i < shapes().size(); ++i)
+      register_parameter(looptorch::detail::message("p", i), wave(shapes()[i], static_cast<double>(i)));
+  }
+};
+TORCH_MODULE(Waves);
+
+/// A loss whose gradient is 2 wave(i) in parameter i.
+inline at::Tensor doubled(Waves& waves, const int&) {
+  at::Tensor loss = torch::zeros({}, torch::kDouble);
+  const auto parameters = waves->parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    loss = loss + (parameters[i] * wave(shapes()[i], static_cast<double>(i)) * 2).sum();
+  return loss;
+}
+
+}  // namespace reference
