@@ -100,9 +100,9 @@ class PrivateState {
 struct IntPhase {
   static constexpr int phase = 1;
 };
-static_assert(d::names_state<NoDefault>() && !d::HasState<NoDefault> && d::names_state<PrivateState>() &&
+static_assert(d::names_State<NoDefault>() && !d::HasState<NoDefault> && d::names_State<PrivateState>() &&
               !d::HasState<PrivateState>);
-static_assert(d::HasState<WithState> && d::names_state<WithState>() && !d::names_state<Plain>());
+static_assert(d::HasState<WithState> && d::names_State<WithState>() && !d::names_State<Plain>());
 static_assert(d::names_phase<IntPhase>() && !d::HasPhase<IntPhase> && !d::names_phase<Plain>());
 
 // Order: by phase, then by name, never by listing.

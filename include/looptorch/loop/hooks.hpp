@@ -23,25 +23,6 @@ namespace looptorch::detail {
 
 template <class P>
 concept HasState = std::default_initializable<typename P::State>;
-template <class P>
-concept ReachableState = requires(typename P::State* state) {
-  state;
-};
-
-struct NamesState {
-  struct State {};
-};
-template <class P>
-struct BothStates : P, NamesState {};
-/// True when P has a member type State, whatever its access and constructors.
-template <class P>
-constexpr bool names_state() {
-  if constexpr (std::is_final_v<P> || !std::is_class_v<P>)
-    return ReachableState<P>;
-  else
-    return !ReachableState<BothStates<P>>;
-}
-
 struct NoState {};
 template <class P>
 struct StateOf {
@@ -188,6 +169,7 @@ LOOPTORCH_DETAIL_VALUE(phase)
 LOOPTORCH_DETAIL_VALUE(repeatable)
 LOOPTORCH_DETAIL_TYPE(excludes)
 LOOPTORCH_DETAIL_TYPE(family)
+LOOPTORCH_DETAIL_TYPE(State)
 
 #undef LOOPTORCH_DETAIL_VALUE
 #undef LOOPTORCH_DETAIL_TYPE
