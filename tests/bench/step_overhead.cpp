@@ -45,7 +45,7 @@ class Table {
     Net net = make_net();
     lt::FusedAdamW optimizer(net->parameters(), {.lr = kRate});
     lt::Trainer trainer(net, optimizer, objective, std::move(policies)...);
-    Hand hand(batches_, plan.total_steps());
+    Hand hand(batches_by_hand_, plan.total_steps());
 
     Rounds rounds(
         plan, [&] { step(hand); }, [&] { check(name, net, hand.net); });
@@ -83,7 +83,9 @@ class Table {
   }
 
   std::vector<std::string_view> wanted_;
+  // The same numbers twice: who comes second must not find them in the cache.
   std::vector<Batch> batches_ = make_batches(3000);
+  std::vector<Batch> batches_by_hand_ = make_batches(3000);
   std::vector<Batch> held_out_ = make_batches(8);
 };
 

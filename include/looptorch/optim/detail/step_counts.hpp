@@ -46,6 +46,19 @@ class SharedCounts {
   std::size_t last_ = 0;  // neighbours mostly share
 };
 
+/// Adds one to fp32 counts of one device, or nothing where `found_inf` is 1. What a CPU adds is one number,
+/// for which an operator's dispatch would cost a hundred times as much.
+inline void add_one(at::TensorList counts, const std::optional<at::Tensor>& found_inf) {
+  if (!counts.empty() && counts.front().is_cpu()) {
+    const float one = found_inf ? 1 - *found_inf->const_data_ptr<float>() : 1;
+    for (const at::Tensor& count : counts) *count.mutable_data_ptr<float>() += one;
+  } else if (found_inf) {
+    at::_foreach_add_(counts, at::rsub(*found_inf, 1));
+  } else {
+    at::_foreach_add_(counts, 1);
+  }
+}
+
 /// Adds one to the counts of the parameters that are `due`, or nothing where `found_inf` is 1. A count that
 /// others hold too, who are not due, is copied first.
 inline void advance_counts(std::vector<at::Tensor>& counts, const std::vector<std::size_t>& due,
@@ -58,10 +71,7 @@ inline void advance_counts(std::vector<at::Tensor>& counts, const std::vector<st
     for (const std::size_t i : due)
       if (counts[i].is_same(shared.tensor)) counts[i] = advanced.back();
   }
-  if (found_inf)
-    at::_foreach_add_(advanced, at::rsub(*found_inf, 1));
-  else
-    at::_foreach_add_(advanced, 1);
+  add_one(advanced, found_inf);
 }
 
 }  // namespace looptorch::detail
