@@ -7,6 +7,7 @@
 //   AverageWeights        evaluation should see averaged weights (EMA, SWA)
 //   BackendFlags          TF32, cudnn.benchmark or deterministic algorithms should be set for a run
 //   CacheFlushEvery<K>    the caching allocator fragments, or others need the memory
+//   Checkpointed<Layer>   activations do not fit, and a third more time is bearable
 //   ClipGradNorm          single batches throw training off
 //   ClipGradValue         single gradients do
 //   On                    a hook is too small for a policy
@@ -24,6 +25,7 @@
 #include <looptorch/policies/average_weights.hpp>
 #include <looptorch/policies/backend_flags.hpp>
 #include <looptorch/policies/cache_flush_every.hpp>
+#include <looptorch/policies/checkpointed.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/on.hpp>

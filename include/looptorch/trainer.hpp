@@ -233,6 +233,7 @@ class Trainer {
 
   void run_fit_begin() {
     FitContext context{run()};
+    engine_.stack().tell_switched_off(context);
     engine_.stack().template run<detail::on_fit_begin_hook>(context);
   }
 

@@ -67,6 +67,10 @@ struct CheckPolicy {
       "looptorch: on_fit_end would never run. Make it one public `void on_fit_end(FitContext&) const`, "
       "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
   static_assert(
+      !near_miss<on_switched_off_hook, P>,
+      "looptorch: on_switched_off would never run. Make it one public `void on_switched_off(FitContext&) "
+      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(
       !near_miss<on_epoch_begin_hook, P>,
       "looptorch: on_epoch_begin would never run. Make it one public `void on_epoch_begin(EpochContext&) "
       "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");

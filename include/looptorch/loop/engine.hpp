@@ -11,6 +11,7 @@
 #include <looptorch/loop/run_state.hpp>
 #include <looptorch/loop/verdict.hpp>
 #include <looptorch/loop/window_weight.hpp>
+#include <looptorch/memory/detail/bypass.hpp>
 #include <looptorch/policies/accumulate.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -69,6 +70,7 @@ class Engine {
   void prepare() {
     run_.claims_.clear();
     watches_losses_ = !losses_may_overflow();
+    looked_for_bypassed_ = false;
     look_at_parameters();
     for (const UpdateView& view : run_.updates_) drop_gradients(view.parameters);
   }
@@ -319,6 +321,7 @@ class Engine {
       UpdateContext context(run_, I, window_length() == 1 ? GradientScale{} : weight.scale(), scratch_[I]);
       if (const at::Tensor empty = weight.unread_empty(); empty.defined()) context.veto(empty);
       veto_non_finite<I>(context);
+      if (!std::exchange(looked_for_bypassed_, true)) check_bypassed(*model_);
       stack_.template run<before_update_hook>(context);
       const std::optional<bool> made = step_optimizer(*std::get<I>(updates_).optimizer, context);
       scratch_[I].clear();
@@ -396,6 +399,7 @@ class Engine {
   std::array<LossHistory, kUpdates> history_{};
   WindowOrigin origin_;  // of the window under way
   bool watches_losses_ = true;
+  bool looked_for_bypassed_ = false;
   std::int64_t last_skipped_step_ = -1;
   bool in_epoch_ = true;
   std::int64_t in_window_ = 0;

@@ -3,6 +3,7 @@
 // signature; a member that has a hook's name and is anything else is an error, since it would never run.
 //
 //   void on_fit_begin(FitContext&) const             void on_fit_end(FitContext&) const
+//   void on_switched_off(FitContext&) const
 //   void on_epoch_begin(EpochContext&) const         void on_epoch_end(EpochContext&) const
 //   Guard forward_scope(const ForwardContext&) const at::Tensor scale_loss(const at::Tensor& loss) const
 //   void before_update(UpdateContext&) const         void after_update(UpdateContext&) const
@@ -98,6 +99,7 @@ using returns_tensor = std::is_same<R, at::Tensor>;
 
 LOOPTORCH_DETAIL_HOOK(on_fit_begin, FitContext&, returns_nothing);
 LOOPTORCH_DETAIL_HOOK(on_fit_end, FitContext&, returns_nothing);
+LOOPTORCH_DETAIL_HOOK(on_switched_off, FitContext&, returns_nothing);
 LOOPTORCH_DETAIL_HOOK(on_epoch_begin, EpochContext&, returns_nothing);
 LOOPTORCH_DETAIL_HOOK(on_epoch_end, EpochContext&, returns_nothing);
 LOOPTORCH_DETAIL_HOOK(forward_scope, const ForwardContext&, returns_guard);
@@ -121,7 +123,7 @@ struct HooksOf {
   static constexpr bool any_missed = (near_miss<Hooks, P> || ...);
 };
 template <class P>
-using all_hooks_t = HooksOf<P, on_fit_begin_hook, on_fit_end_hook, on_epoch_begin_hook, on_epoch_end_hook,
+using all_hooks_t = HooksOf<P, on_fit_begin_hook, on_fit_end_hook, on_switched_off_hook, on_epoch_begin_hook, on_epoch_end_hook,
                             forward_scope_hook, scale_loss_hook, before_update_hook, after_update_hook,
                             on_window_end_hook, evaluation_scope_hook, state_dict_hook, load_state_dict_hook>;
 

@@ -117,6 +117,16 @@ class PolicyStack {
     });
   }
 
+  /// Tells the policies that `When` has switched off, so that what they set up elsewhere is off too.
+  template <class Context>
+  void tell_switched_off(Context&& context) {
+    each([&](auto& slot) {
+      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (on_switched_off_hook::valid<P>())
+        if (!slot.enabled()) on_switched_off_hook::call(slot.policy, slot.state, context);
+    });
+  }
+
   /// Calls `visit(slot)` for each policy in running order, switched on or not.
   template <class Visit>
   void each(Visit&& visit) {

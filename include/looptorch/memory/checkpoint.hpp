@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// Recomputation: a block forgets what backward will need of it, and runs a second time when backward asks.
+// Costs about a third of a step's time and saves most of the activations' memory. Gradients, outputs and
+// random numbers are those of the plain run, bit for bit. For layers of a model see
+// policies/checkpointed.hpp; `keep` (keep.hpp) exempts expensive parts of a block.
+#pragma once
+
+#include <looptorch/data/batch.hpp>
+#include <looptorch/memory/detail/checkpointed_call.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch {
+
+/// Calls `f(arguments...)` and keeps only the arguments for backward, which calls it again. `f` is a callable
+/// or a module holder. It is copied: what it captures by reference must live until backward. It must do the
+/// same both times, and not write to its arguments; the random generators, autocast, and the modes and
+/// buffers of a module holder are put back by themselves, other buffers if they are listed in the options.
+///
+/// Throws CheckpointError if it writes to an argument; backward does if `f` behaves differently when it runs
+/// again, or if what it reads has been changed since. Without gradients it is a plain call.
+template <class F, class... Arguments>
+requires(!std::same_as<std::remove_cvref_t<F>, CheckpointOptions>) decltype(auto)
+    checkpoint(F&& f, Arguments&&... arguments) {
+  return detail::call_checkpointed(CheckpointOptions{}, detail::module_of(f), std::forward<F>(f),
+                                   std::forward<Arguments>(arguments)...);
+}
+template <class F, class... Arguments>
+decltype(auto) checkpoint(const CheckpointOptions& options, F&& f, Arguments&&... arguments) {
+  return detail::call_checkpointed(options, detail::module_of(f), std::forward<F>(f),
+                                   std::forward<Arguments>(arguments)...);
+}
+
+/// Passes `x` through `layers`, a range of module holders, and recomputes the first of every K; K = 1
+/// recomputes all. Half as much is saved at K = 2, for half the time.
+template <std::size_t K, class Layers, class X>
+X checkpoint_every(Layers&& layers, X x, const CheckpointOptions& options = {}) {
+  static_assert(K > 0,
+                "looptorch: checkpoint_every<K> recomputes one layer of every K: K must be at least 1");
+  std::size_t number = 0;
+  for (auto&& layer : layers)
+    x = number++ % K == 0 ? checkpoint(options, layer, std::move(x)) : layer(std::move(x));
+  return x;
+}
+
+}  // namespace looptorch

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// Saved tensors wait in host memory instead of on the device: pinned, so that the copies there and back run
+// beside the computation. On a CPU they are where they should be already.
+#pragma once
+
+#include <looptorch/memory/detail/recomputation.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// A copy on the host of what a device holds, in the same order of its elements.
+[[nodiscard]] inline at::Tensor to_host(const at::Tensor& tensor) {
+  const auto options = tensor.options().device(at::kCPU).pinned_memory(tensor.is_cuda());
+  at::Tensor host = tensor.is_non_overlapping_and_dense()
+                        ? at::empty_strided(tensor.sizes(), tensor.strides(), options)
+                        : at::empty(tensor.sizes(), options);
+  return host.copy_(tensor, /*non_blocking=*/true);
+}
+
+class Offload final : public SavedTensorKeeper {
+ public:
+  std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
+
+ private:
+  class Hooks final : public SavedVariableHooks {
+   public:
+    explicit Hooks(Offload& of) : of_(&of) {}
+    void call_pack_hook(const at::Tensor& tensor) override {
+      Offload& of = *std::exchange(of_, nullptr);
+      device_ = tensor.device();
+      if (tensor.is_cpu() || (tensor.is_leaf() && tensor.requires_grad()))
+        here_ = SavedAs(tensor);
+      else
+        host_ = of.host_copy(tensor);
+    }
+    at::Tensor call_unpack_hook() override {
+      static const std::string block = "an offloaded block";
+      return host_.defined() ? host_.to(device_, /*non_blocking=*/true) : here_.unchanged(block);
+    }
+
+   private:
+    Offload* of_;
+    at::Device device_ = at::kCPU;
+    SavedAs here_;
+    at::Tensor host_;
+  };
+
+  /// A tensor that several nodes save is copied once.
+  struct Copy {
+    c10::weak_intrusive_ptr<c10::StorageImpl> of;
+    std::int64_t version;
+    Geometry geometry;
+    at::Tensor host;
+  };
+
+  at::Tensor host_copy(const at::Tensor& tensor) {
+    const Geometry geometry(tensor);
+    for (const Copy& copy : copies_)
+      if (const auto storage = copy.of.lock(); storage.get() == tensor.storage().unsafeGetStorageImpl() &&
+                                               copy.version == tensor._version() && copy.geometry == geometry)
+        return copy.host;
+    copies_.push_back({c10::weak_intrusive_ptr<c10::StorageImpl>(tensor.storage().getWeakStorageImpl()),
+                       tensor._version(), geometry, to_host(tensor)});
+    return copies_.back().host;
+  }
+
+  std::vector<Copy> copies_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// Selective recomputation: within a checkpointed block `keep` holds on to one expensive result, such as
+// attention's, and the block runs again without it. Costs the result's memory (not that of what went into it)
+// and saves its time. Outside of a block it is a plain call.
+//
+//   auto attended = lt::keep(at::scaled_dot_product_attention, q, k, v);
+#pragma once
+
+#include <looptorch/data/batch.hpp>
+#include <looptorch/memory/detail/kept_call.hpp>
+
+#include <functional>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch {
+
+/// Returns `f(inputs...)`, a tensor or anything that tensors can be found in; when the block runs again, what
+/// it returned before, without a call. Everything that `f` reads and that needs a gradient must be among
+/// `inputs` or be a parameter. Neither inputs nor result may be written to in place afterwards: backward
+/// throws CheckpointError.
+template <class F, class... Inputs>
+std::decay_t<std::invoke_result_t<F, Inputs...>> keep(F&& f, Inputs&&... inputs) {
+  using Result = std::decay_t<std::invoke_result_t<F, Inputs...>>;
+  static_assert(
+      BatchLike<Result>,
+      "looptorch: keep(f, inputs...) holds on to what f returns: a tensor, or a type that tensors can be "
+      "found in. See docs/errors.md#keep");
+  const auto call = [&]() -> Result {
+    return std::invoke(std::forward<F>(f), std::forward<Inputs>(inputs)...);
+  };
+  detail::BlockKeeper* const block = detail::BlockKeeper::current();
+  if (!block) return call();
+  const auto given = detail::tensors_in(std::forward_as_tuple(inputs...));
+  if (detail::Recorder* const recorder = block->recorder()) return detail::replay<Result>(*recorder, given);
+  return detail::call_kept<Result>(block->block(), given, call);
+}
+
+}  // namespace looptorch

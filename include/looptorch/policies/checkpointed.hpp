@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// Layers that forget what backward will need of them and run a second time when it asks: most of a deep
+// model's activation memory for about a third more time. Write `Checkpointed<Layer>` for `Layer` in the
+// model; parameter names stay, so that weights move between both. List `Checkpointed<Layer>{}` in the Trainer
+// to set options, or within When to switch it off.
+//
+//   struct EncoderImpl : torch::nn::Module {
+//     std::vector<lt::Checkpointed<EncoderLayer>> layers;
+//   };
+//   lt::Trainer trainer(net, optimizer, objective, lt::When{save_memory, lt::Checkpointed<EncoderLayer>{}});
+#pragma once
+
+#include <looptorch/loop/context.hpp>
+#include <looptorch/memory/checkpoint.hpp>
+#include <looptorch/policies/detail/checkpointed_impl.hpp>
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// A module holder with `Layer`'s constructors, whose forward is recomputed in backward as `checkpoint` does
+/// it. Without arguments, or with options alone, it is empty: that is the policy. `Layer` is a module holder
+/// too, as TORCH_MODULE makes them. Works in Sequential where `Layer` does.
+///
+/// As a policy it applies its options to all such layers of the model; not listed, or listed without options,
+/// layers recompute. Throws UsageError if the model has none, or if none was entered in the first
+/// micro-batch.
+template <class Layer>
+class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>> {
+  using Base = torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>>;
+  using Face = detail::CheckpointedFace<Layer>;
+
+ public:
+  using Impl = detail::CheckpointedImpl<Layer>;
+
+  Checkpointed() : Base(nullptr) {}
+  Checkpointed(std::nullptr_t) : Base(nullptr) {}
+  /// The policy that sets these options.
+  explicit Checkpointed(CheckpointOptions options) : Base(nullptr), options_(std::move(options)) {}
+  Checkpointed(std::shared_ptr<Impl> layer) : Base(std::move(layer)) {}
+  /// A layer, of the arguments that `Layer` takes.
+  template <class Head, class... Tail>
+  requires(
+      std::constructible_from<Face, Head, Tail...> &&
+      !(sizeof...(Tail) == 0 &&
+        (std::derived_from<std::remove_cvref_t<Head>, Checkpointed> ||
+         std::same_as<std::remove_cvref_t<Head>, CheckpointOptions>))) explicit Checkpointed(Head&& head,
+                                                                                             Tail&&... tail)
+      : Base(std::shared_ptr<Impl>(
+            std::make_shared<Face>(std::forward<Head>(head), std::forward<Tail>(tail)...))) {}
+
+  /// A layer that takes no arguments.
+  [[nodiscard]] static Checkpointed make() {
+    return Checkpointed(std::shared_ptr<Impl>(std::make_shared<Face>()));
+  }
+
+  template <class... Arguments>
+  decltype(auto) operator()(Arguments&&... arguments) {
+    return face().forward(std::forward<Arguments>(arguments)...);
+  }
+  Face* operator->() { return &face(); }
+  const Face* operator->() const { return static_cast<const Face*>(this->get()); }
+
+  // ---- The policy ----
+
+  struct State {
+    std::vector<Impl*> layers;
+    bool looked = false;  ///< At whether one was entered.
+  };
+
+  void on_fit_begin(FitContext& fit, State& state) const {
+    set_options(fit, options_, state);
+    state.looked = options_.mode == CheckpointMode::off;
+    for (Impl* layer : state.layers) layer->entered = false;
+  }
+
+  void on_switched_off(FitContext& fit, State& state) const {
+    set_options(fit, CheckpointOptions{.mode = CheckpointMode::off}, state);
+  }
+
+  at::Tensor scale_loss(const at::Tensor& loss, State& state) const {
+    if (!std::exchange(state.looked, true)) check_entered(state);
+    return loss;
+  }
+
+ private:
+  Face& face() { return *static_cast<Face*>(this->get()); }
+
+  void set_options(FitContext& fit, const CheckpointOptions& options, State& state) const {
+    if (!this->is_empty())
+      throw UsageError(detail::message("a layer was listed as a policy: list an empty Checkpointed<",
+                                       detail::type_name<Layer>(), ">{} instead"));
+    state.layers.clear();
+    for (const auto& module : fit.run.model().modules())
+      if (auto* layer = dynamic_cast<Impl*>(module.get())) state.layers.push_back(layer);
+    if (state.layers.empty())
+      throw UsageError(detail::message("Checkpointed<", detail::type_name<Layer>(),
+                                       "> is listed, but the model has no such layer: make its ",
+                                       detail::type_name<Layer>(), " layers Checkpointed ones"));
+    for (Impl* layer : state.layers) layer->checkpoint = options;
+  }
+
+  static void check_entered(const State& state) {
+    for (const Impl* layer : state.layers)
+      if (layer->entered) return;
+    throw UsageError(detail::message(
+        "none of the model's ", state.layers.size(), " layers Checkpointed<", detail::type_name<Layer>(),
+        "> was entered in the first micro-batch: call them through their holder, or "
+        "as<Checkpointed<Layer>>()->forward(...) instead of as<Layer>()->forward(...)"));
+  }
+
+  CheckpointOptions options_;
+};
+
+}  // namespace looptorch

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+// The module behind `Checkpointed<Layer>`: the layer itself, whose forward is checkpointed.
+#pragma once
+
+#include <looptorch/loop/rules.hpp>
+#include <looptorch/memory/detail/bypass.hpp>
+#include <looptorch/memory/detail/checkpointed_call.hpp>
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// The implementation, its options, and calls with any arguments that the layer's forward takes.
+template <class Layer>
+class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
+ public:
+  using Impl = typename Layer::ContainedType;
+  using Impl::Impl;
+
+  CheckpointOptions checkpoint;
+
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& = std::nullopt) const override {
+    throw UsageError(message("Checkpointed<", type_name<Layer>(),
+                             "> cannot be cloned: make a new one and copy its parameters"));
+  }
+
+ protected:
+  template <class... Arguments>
+  decltype(auto) call(Arguments&&... arguments) {
+    entered = true;
+    if (checkpoint.name.empty()) checkpoint.name = std::string(type_name<Layer>());
+    return call_checkpointed(
+        checkpoint, this,
+        [this](auto&&... given) -> decltype(auto) {
+          return this->Impl::forward(std::forward<decltype(given)>(given)...);
+        },
+        std::forward<Arguments>(arguments)...);
+  }
+};
+
+template <class Layer>
+concept HasOneForward = requires {
+  &Layer::ContainedType::forward;
+};
+
+/// What AnyModule looks at: one `forward` with the layer's own signature.
+template <class Layer, class Forward>
+class WithForward;
+template <class Layer, class Class, class Result, class... Arguments>
+class WithForward<Layer, Result (Class::*)(Arguments...)> : public CheckpointedLayer<Layer> {
+ public:
+  using CheckpointedLayer<Layer>::CheckpointedLayer;
+  Result forward(Arguments... arguments) { return this->call(std::forward<Arguments>(arguments)...); }
+};
+template <class Layer, class Class, class Result, class... Arguments>
+class WithForward<Layer, Result (Class::*)(Arguments...) const> : public CheckpointedLayer<Layer> {
+ public:
+  using CheckpointedLayer<Layer>::CheckpointedLayer;
+  Result forward(Arguments... arguments) { return this->call(std::forward<Arguments>(arguments)...); }
+};
+/// A forward that is overloaded or a template, which no AnyModule takes.
+template <class Layer>
+class WithForward<Layer, void> : public CheckpointedLayer<Layer> {
+ public:
+  using CheckpointedLayer<Layer>::CheckpointedLayer;
+  template <class... Arguments>
+  decltype(auto) forward(Arguments&&... arguments) {
+    return this->call(std::forward<Arguments>(arguments)...);
+  }
+};
+
+template <class Layer>
+struct ForwardOf {
+  using type = void;
+};
+template <HasOneForward Layer>
+struct ForwardOf<Layer> {
+  using type = decltype(&Layer::ContainedType::forward);
+};
+
+/// Abstract, so that whatever is one is a CheckpointedFace too.
+template <class Layer>
+class CheckpointedImpl : public WithForward<Layer, typename ForwardOf<Layer>::type> {
+ public:
+  using WithForward<Layer, typename ForwardOf<Layer>::type>::WithForward;
+
+ private:
+  virtual void is_a_face() = 0;
+};
+
+/// What `layer->` shows: forward with the layer's default arguments too.
+template <class Layer>
+class CheckpointedFace final : public CheckpointedImpl<Layer> {
+ public:
+  using CheckpointedImpl<Layer>::CheckpointedImpl;
+  template <class... Arguments>
+  decltype(auto) forward(Arguments&&... arguments) {
+    return this->call(std::forward<Arguments>(arguments)...);
+  }
+
+ private:
+  void is_a_face() override {}
+};
+
+}  // namespace looptorch::detail
