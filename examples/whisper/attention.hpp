@@ -2,10 +2,12 @@
 // Multi-head attention on at::scaled_dot_product_attention, the part that Whisper's encoder and decoder
 // share. Parameter names are those of Hugging Face transformers, so that its weights load by name. Memory
 // grows with the sequence length, not with its square: the fused kernels never hold the matrix of attention
-// weights.
+// weights. A layer that is recomputed keeps attention's result, which takes long to make and little to hold.
 //
 // Shapes: B batch, T queries, S keys and values, D width of the model, H heads.
 #pragma once
+
+#include <looptorch/memory/keep.hpp>
 
 #include <torch/torch.h>
 
@@ -55,9 +57,11 @@ class AttentionImpl : public torch::nn::Module {
   /// needs S = T.
   [[nodiscard]] at::Tensor forward(const at::Tensor& queries_BTD, const KeyValues& source,
                                    Mask mask = Mask::none) {
-    auto heads_BHTd =
-        at::scaled_dot_product_attention(split_heads(q_proj(queries_BTD)), source.keys, source.values,
-                                         /*attn_mask=*/{}, /*dropout_p=*/0.0, mask == Mask::causal);
+    const auto attend = [mask](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+      return at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
+                                              mask == Mask::causal);
+    };
+    auto heads_BHTd = looptorch::keep(attend, split_heads(q_proj(queries_BTD)), source.keys, source.values);
     return out_proj(heads_BHTd.transpose(1, 2).flatten(2));
   }
 

@@ -5,6 +5,8 @@
 // Shapes: B batch, L tokens, S encoder positions, D width of the model, V vocabulary.
 #pragma once
 
+#include <looptorch/policies/checkpointed.hpp>
+
 #include "attention.hpp"
 #include "config.hpp"
 
@@ -96,13 +98,15 @@ class DecoderImpl : public torch::nn::Module {
     embed_positions =
         register_module("embed_positions", torch::nn::Embedding(config.max_target_positions, width));
     layers = register_module("layers", torch::nn::ModuleList());
-    for (int64_t i = 0; i < config.decoder_layers; ++i) layers->push_back(DecoderLayer(config));
+    for (int64_t i = 0; i < config.decoder_layers; ++i)
+      layers->push_back(looptorch::Checkpointed<DecoderLayer>(config));
     layer_norm = register_module("layer_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
   }
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& tokens_BL, const at::Tensor& states_BSD) {
     auto x_BLD = embed(tokens_BL, 0);
-    for (const auto& layer : *layers) x_BLD = layer->as<DecoderLayer>()->forward(x_BLD, states_BSD);
+    for (const auto& layer : *layers)
+      x_BLD = layer->as<looptorch::Checkpointed<DecoderLayer>>()->forward(x_BLD, states_BSD);
     return layer_norm(x_BLD);
   }
 

@@ -7,6 +7,8 @@
 // Shapes: B batch, M mel bins, T mel frames, S = ceil(T / 2) positions, D width of the model.
 #pragma once
 
+#include <looptorch/policies/checkpointed.hpp>
+
 #include "attention.hpp"
 #include "config.hpp"
 
@@ -65,7 +67,8 @@ class EncoderImpl : public torch::nn::Module {
     embed_positions = register_module("embed_positions", torch::nn::Embedding(positions));
     embed_positions->weight.requires_grad_(false);
     layers = register_module("layers", torch::nn::ModuleList());
-    for (int64_t i = 0; i < config.encoder_layers; ++i) layers->push_back(EncoderLayer(config));
+    for (int64_t i = 0; i < config.encoder_layers; ++i)
+      layers->push_back(looptorch::Checkpointed<EncoderLayer>(config));
     layer_norm = register_module("layer_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
   }
 
@@ -75,7 +78,8 @@ class EncoderImpl : public torch::nn::Module {
     const auto length = x_BDS.size(2), limit = embed_positions->weight.size(0);
     TORCH_CHECK(length <= limit, "encoder: ", mel_BMT.size(2), " mel frames are more than its ", 2 * limit);
     auto x_BSD = x_BDS.transpose(1, 2) + embed_positions->weight.narrow(0, 0, length);
-    for (const auto& layer : *layers) x_BSD = layer->as<EncoderLayer>()->forward(x_BSD);
+    for (const auto& layer : *layers)
+      x_BSD = layer->as<looptorch::Checkpointed<EncoderLayer>>()->forward(x_BSD);
     return layer_norm(x_BSD);
   }
 

@@ -30,7 +30,7 @@ struct Options {
   double learning_rate = 1e-4;
   std::int64_t warmup_steps = 5;
   double train_subset = 100;
-  bool bf16 = false;
+  bool bf16 = false, gradient_checkpointing = false;
   std::string device = "auto", language = "en";
   std::int64_t workers = 2, seed = 1;
   double max_audio_seconds = 0;
@@ -54,6 +54,8 @@ lt::FitResult train(whisper::Recognizer& recognizer, const Data& data, const Opt
   lt::Trainer trainer(model, optimizer, objective,
                       lt::Accumulate<>{options.gradient_accumulation},
                       lt::When{options.bf16, lt::Autocast<lt::bf16>{}},
+                      lt::When{options.gradient_checkpointing, lt::Checkpointed<whisper::EncoderLayer>{}},
+                      lt::When{options.gradient_checkpointing, lt::Checkpointed<whisper::DecoderLayer>{}},
                       lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = options.warmup_steps},
                       lt::Validate{lt::PinnedPrefetchLoader(data.validation, loading)},
@@ -147,6 +149,9 @@ int main(int argc, char** argv) {
               {.max = 100, .above = 0});
   line.flag("bf16", options.bf16, true, "mixed precision; for GPUs from Ampere on and CPUs with AMX");
   line.flag("fp32", options.bf16, false, "single precision (default)");
+  line.flag("gradient-checkpointing", options.gradient_checkpointing, true,
+            "layers run a second time in backward instead of keeping their activations: less memory, same "
+            "result, more time");
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
   line.option("workers", "N", options.workers, "threads that read audio", {.min = 0, .max = 1024});
   line.option("seed", "N", options.seed, "order and choice of the training clips", {.min = 0});

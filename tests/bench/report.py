@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: MIT
 """report.py ROWS [JSON]: reads what a benchmark and its peers printed, one JSON object a line, prints it as a table and
-writes it to the file JSON. A row with `of` in place of `value` is another peer of the row of that name."""
+writes it to the file JSON. A row with `of` in place of `value` is a peer of the row of that name."""
 import json
 import sys
 
 
 def read_rows(path):
-    rows = []
+    measured, rows = {}, []
     with open(path) as lines:
-        for line in lines:
-            row = json.loads(line)
+        for row in map(json.loads, lines):
             if "of" in row:
-                measured = next(other for other in rows if other["name"] == row["of"])
-                row |= {"value": measured["value"], "unit": measured["unit"]}
-            row["ratio"] = row["value"] / row["peer_value"]
-            rows.append({key: row[key] for key in ("name", "value", "unit", "peer", "peer_value", "ratio")})
+                row |= measured[row["of"]]
+            else:
+                measured[row["name"]] = {"value": row["value"], "unit": row["unit"]}
+            if "peer" in row:
+                row["ratio"] = row["value"] / row["peer_value"]
+                rows.append({key: row[key] for key in ("name", "value", "unit", "peer", "peer_value", "ratio")})
     return rows
 
 
 def cells(row):
-    difference = row["value"] - row["peer_value"]
-    return [row["name"], f"{row['value']:.1f}", row["peer"], f"{row['peer_value']:.1f}", f"{row['ratio']:.3f}",
-            f"{difference:+.1f}", row["unit"]]
+    value, peer = row["value"], row["peer_value"]
+    digits = 0 if isinstance(value, int) else 1 if value >= 10 else 3
+    return [row["name"], f"{value:.{digits}f}", row["peer"], f"{peer:.{digits}f}", f"{row['ratio']:.3f}",
+            f"{value - peer:+.{digits}f}", row["unit"]]
 
 
 def print_table(rows):

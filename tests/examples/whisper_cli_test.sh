@@ -36,7 +36,7 @@ for program in whisper_import whisper_corpus whisper_transcribe whisper_finetune
   refused "unknown option --wrong" "$program" --wrong
 done
 for flag in model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
-  warmup-steps train-subset bf16 fp32 device workers seed max-audio-seconds; do
+  warmup-steps train-subset bf16 fp32 gradient-checkpointing device workers seed max-audio-seconds; do
   holds help.txt "--$flag "
 done
 
@@ -102,6 +102,11 @@ done
 for field in wer_before wer_after seconds peak_bytes; do holds out/summary.json "\"$field\":"; done
 for line in "reference  " "before     " "after      " "word error rate " "the model is in out"; do holds finetune.txt "$line"; done
 cmp -s "$model/model.safetensors" out/model.safetensors && fail "the weights did not change"
+
+# Recomputing the layers' activations changes no bit of the result.
+"$programs/whisper_finetune" --model "$model" --output recomputed "${data[@]}" --test corpus/test.jsonl --batch-size 2 \
+  --max-steps 2 --gradient-checkpointing >/dev/null 2>progress.txt || fail "--gradient-checkpointing: $(cat progress.txt)"
+cmp out/model.safetensors recomputed/model.safetensors || fail "--gradient-checkpointing trains other weights"
 
 # The tuned folder transcribes: a line a file, name, tab, text.
 "$programs/whisper_transcribe" --model out --max-audio-seconds 5 "${clips[2]}" whole.wav >texts.txt

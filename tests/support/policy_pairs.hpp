@@ -5,6 +5,8 @@
 
 #include <looptorch/trainer.hpp>
 
+#include <torch/nn/modules/linear.h>
+
 #include <array>
 #include <cstddef>
 #include <string_view>
@@ -34,6 +36,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::AverageWeights>{"AverageWeights", "average_weights"},
     Entry<lt::BackendFlags>{"BackendFlags", "backend_flags"},
     Entry<lt::CacheFlushEvery<50>>{"CacheFlushEvery", "cache_flush_every"},
+    Entry<lt::Checkpointed<torch::nn::Linear>>{"Checkpointed", "checkpointed"},
     Entry<lt::ClipGradNorm>{"ClipGradNorm", "clip_grad_norm"},
     Entry<lt::ClipGradValue>{"ClipGradValue", "clip_grad_value"},
     Entry<lt::On<lt::Phase::observe, OnWindow>>{"On", "on"},

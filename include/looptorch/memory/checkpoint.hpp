@@ -5,13 +5,10 @@
 // policies/checkpointed.hpp; `keep` (keep.hpp) exempts expensive parts of a block.
 #pragma once
 
-#include <looptorch/data/batch.hpp>
 #include <looptorch/memory/detail/checkpointed_call.hpp>
 
 #include <concepts>
 #include <cstddef>
-#include <iterator>
-#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -19,20 +16,27 @@ namespace looptorch {
 
 /// Calls `f(arguments...)` and keeps only the arguments for backward, which calls it again. `f` is a callable
 /// or a module holder. It is copied: what it captures by reference must live until backward. It must do the
-/// same both times, and not write to its arguments; the random generators, autocast, and the modes and
-/// buffers of a module holder are put back by themselves, other buffers if they are listed in the options.
+/// same both times, and not write to its arguments or parameters. The default random generators and autocast
+/// are put back by themselves; of a module holder also modes, buffers and which parameters are trained.
+/// Buffers that a function writes to, as of a BatchNorm that it calls, are to be listed in the options.
 ///
-/// Throws CheckpointError if it writes to an argument; backward does if `f` behaves differently when it runs
-/// again, or if what it reads has been changed since. Without gradients it is a plain call.
+/// A default generator is shared by all threads. Where another thread draws from it while a block that draws
+/// runs, the block cannot have the same numbers again: backward throws. Draw from a generator of its own
+/// there.
+///
+/// Throws CheckpointError if `f` writes to an argument or parameter; backward does if `f` behaves differently
+/// when it runs again, or if what it reads has been changed since. It ends by an exception of no standard
+/// type, which passes through `f`, unless `f` is noexcept; if it only calls what is noexcept, set `early_stop
+/// = false`. Without gradients it is a plain call.
 template <class F, class... Arguments>
 requires(!std::same_as<std::remove_cvref_t<F>, CheckpointOptions>) decltype(auto)
     checkpoint(F&& f, Arguments&&... arguments) {
-  return detail::call_checkpointed(CheckpointOptions{}, detail::module_of(f), std::forward<F>(f),
+  return detail::call_checkpointed(CheckpointOptions{}, detail::callee_of(f), std::forward<F>(f),
                                    std::forward<Arguments>(arguments)...);
 }
 template <class F, class... Arguments>
 decltype(auto) checkpoint(const CheckpointOptions& options, F&& f, Arguments&&... arguments) {
-  return detail::call_checkpointed(options, detail::module_of(f), std::forward<F>(f),
+  return detail::call_checkpointed(options, detail::callee_of(f), std::forward<F>(f),
                                    std::forward<Arguments>(arguments)...);
 }
 

@@ -3,7 +3,10 @@
 // attention's, and the block runs again without it. Costs the result's memory (not that of what went into it)
 // and saves its time. Outside of a block it is a plain call.
 //
-//   auto attended = lt::keep(at::scaled_dot_product_attention, q, k, v);
+//   const auto attend = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+//     return at::scaled_dot_product_attention(q, k, v);
+//   };
+//   at::Tensor attended = lt::keep(attend, q, k, v);
 #pragma once
 
 #include <looptorch/data/batch.hpp>
@@ -16,9 +19,9 @@
 namespace looptorch {
 
 /// Returns `f(inputs...)`, a tensor or anything that tensors can be found in; when the block runs again, what
-/// it returned before, without a call. Everything that `f` reads and that needs a gradient must be among
-/// `inputs` or be a parameter. Neither inputs nor result may be written to in place afterwards: backward
-/// throws CheckpointError.
+/// it returned before, without a call. What backward needs of the inputs is recomputed, what it needs of
+/// anything else that `f` reads or makes is held. Neither inputs nor result may be written to in place
+/// afterwards: backward throws CheckpointError.
 template <class F, class... Inputs>
 std::decay_t<std::invoke_result_t<F, Inputs...>> keep(F&& f, Inputs&&... inputs) {
   using Result = std::decay_t<std::invoke_result_t<F, Inputs...>>;

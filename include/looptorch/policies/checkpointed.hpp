@@ -12,6 +12,7 @@
 
 #include <looptorch/loop/context.hpp>
 #include <looptorch/memory/checkpoint.hpp>
+#include <looptorch/memory/keep.hpp>
 #include <looptorch/policies/detail/checkpointed_impl.hpp>
 
 #include <torch/nn/module.h>

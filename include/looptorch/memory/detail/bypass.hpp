@@ -26,11 +26,11 @@ void check_bypassed(const Module& model) {
     if (!layer || layer->entered) continue;
     for (const auto& parameter : item.value()->parameters())
       if (parameter.grad().defined())
-        throw UsageError(message(
-            "layer '", item.key(),
-            "' is Checkpointed, but its forward was called past that, as of the plain layer: ",
-            "it kept all its activations. Call it through its holder, or as<Checkpointed<Layer>>()->forward(...) "
-            "instead of as<Layer>()->forward(...)"));
+        throw UsageError(
+            message("layer '", item.key(),
+                    "' is Checkpointed, but its forward was called past that, as of the plain layer: ",
+                    "it kept all its activations. Call it through its holder, or "
+                    "as<Checkpointed<Layer>>()->forward(...) instead of as<Layer>()->forward(...)"));
   }
 }
 

@@ -2,15 +2,21 @@
 // A call of a block with any arguments, whose tensors are found and saved as autograd saves them.
 #pragma once
 
-#include <looptorch/data/batch.hpp>
+#include <looptorch/memory/detail/first_run.hpp>
 #include <looptorch/memory/detail/offload.hpp>
-#include <looptorch/memory/detail/recomputation.hpp>
+#include <looptorch/memory/detail/recorder.hpp>
+#include <looptorch/memory/detail/stored_arguments.hpp>
 
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -40,34 +46,26 @@ concept ModuleHolderLike = requires(const T& holder) {
   { holder.ptr() } -> std::convertible_to<std::shared_ptr<torch::nn::Module>>;
 };
 
-/// The module that is called; null for a function.
+/// What is called.
+struct Callee {
+  torch::nn::Module* module;  ///< Null for a function.
+  std::string_view type;
+};
 template <class F>
-[[nodiscard]] torch::nn::Module* module_of(const F& f) {
+[[nodiscard]] Callee callee_of(const F& f) {
   if constexpr (ModuleHolderLike<F>)
-    return f.ptr().get();
+    return {f.ptr().get(), f->name()};
   else
-    return nullptr;
-}
-
-/// The tensors of arguments that have any to be found.
-template <class Tuple, class Visit>
-void for_each_argument_tensor(Tuple& arguments, Visit&& visit) {
-  const auto of_one = [&](auto& argument) {
-    if constexpr (BatchLike<std::remove_cvref_t<decltype(argument)>>)
-      for_each_tensor(argument, [&](auto& tensor) {
-        if (tensor.defined()) visit(tensor);
-      });
-  };
-  std::apply([&](auto&... argument) { (of_one(argument), ...); }, arguments);
+    return {nullptr, "the checkpointed function"};
 }
 
 template <class F, class... Arguments>
 class RecomputedCall final : public Recomputation {
  public:
-  using Stored = std::tuple<std::decay_t<Arguments>...>;
+  using Stored = std::tuple<stored_t<Arguments>...>;
 
   template <class G>
-  RecomputedCall(std::string name, bool early_stop, AmbientState ambient, G&& f, Stored arguments)
+  RecomputedCall(BlockName name, bool early_stop, AmbientState ambient, G&& f, Stored arguments)
       : Recomputation(std::move(name), early_stop, std::move(ambient)),
         f_(std::forward<G>(f)),
         arguments_(std::move(arguments)) {}
@@ -93,51 +91,53 @@ class RecomputedCall final : public Recomputation {
     Stored arguments = arguments_;
     auto next = inputs.begin();
     for_each_argument_tensor(arguments, [&](at::Tensor& tensor) { tensor = std::move(*next++); });
-    std::apply([&](auto&... each) { (void)std::invoke(f_, static_cast<Arguments&&>(each)...); }, arguments);
+    std::apply([&](auto&... each) { (void)std::invoke(f_, given<Arguments>(each)...); }, arguments);
   }
 
   F f_;
   Stored arguments_;
 };
 
-/// What the call may need a gradient for; a function may have parameters of its own.
+/// The devices that the block may draw random numbers on. A function may move to the accelerator what it is
+/// given.
 template <class Tuple>
-[[nodiscard]] bool may_need_gradient(const torch::nn::Module* module, const Tuple& arguments) {
-  if (!module) return true;
-  bool may = false;
-  for_each_argument_tensor(arguments, [&](const at::Tensor& tensor) { may |= tensor.requires_grad(); });
-  if (may) return true;
-  for (const at::Tensor& parameter : module->parameters()) may |= parameter.requires_grad();
-  return may;
-}
-
-/// All that the block reads besides its arguments, as it is now.
-template <class Tuple>
-[[nodiscard]] AmbientState ambient_now(const CheckpointOptions& options, torch::nn::Module* module,
-                                       const Tuple& arguments) {
-  ModuleState state(module, options.buffers);
+[[nodiscard]] DeviceSet devices_of(const Callee& callee, const ModuleState& module, const Tuple& arguments) {
   DeviceSet devices;
   for_each_argument_tensor(arguments, [&](const at::Tensor& tensor) { devices.add(tensor.device()); });
-  for (const auto& [parameter, version] : state.parameters()) devices.add(parameter.device());
-  return {std::move(devices), options.random_state, std::move(state)};
+  module.for_each_parameter([&](const at::Tensor& parameter) { devices.add(parameter.device()); });
+  if (!callee.module && at::hasCUDA()) {
+    const at::Device current = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
+    if (at::detail::getCUDAHooks().hasPrimaryContext(current.index())) devices.add(current);
+  }
+  return devices;
 }
 
-[[nodiscard]] inline std::string block_name(const CheckpointOptions& options,
-                                            const torch::nn::Module* module) {
-  if (!options.name.empty()) return options.name;
-  return module ? module->name() : "the checkpointed function";
+/// A function may have parameters of its own.
+template <class Tuple>
+[[nodiscard]] bool may_need_gradient(const Callee& callee, const ModuleState& module,
+                                     const Tuple& arguments) {
+  bool may = !callee.module || module.has_trained_parameters();
+  for_each_argument_tensor(arguments, [&](const at::Tensor& tensor) { may |= tensor.requires_grad(); });
+  return may;
 }
 
 /// Runs the block for the first time.
 template <class F, class... Arguments>
-decltype(auto) call_recomputed(const CheckpointOptions& options, torch::nn::Module* module, F&& f,
+decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& callee, F&& f,
                                Arguments&&... arguments) {
   using Call = RecomputedCall<std::decay_t<F>, Arguments...>;
   using Result = std::invoke_result_t<F, Arguments...>;
+  const auto given = std::forward_as_tuple(arguments...);
+  ModuleState module(callee.module, options.buffers);
+  if (!may_need_gradient(callee, module, given))
+    return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
   install_saved_tensor_engine();
-  const auto call = std::make_shared<Call>(block_name(options, module), options.early_stop,
-                                           ambient_now(options, module, std::forward_as_tuple(arguments...)),
-                                           f, typename Call::Stored(std::as_const(arguments)...));
+  DeviceSet devices = devices_of(callee, module, given);
+  const auto call =
+      std::make_shared<Call>(BlockName{options.name, callee.type},
+                             options.early_stop && !std::is_nothrow_invocable_v<F, Arguments...>,
+                             AmbientState(std::move(devices), options.random_state, std::move(module)), f,
+                             typename Call::Stored(store<Arguments>(arguments)...));
   const auto inputs = call->take_inputs();
   call->save_inputs(inputs);
   FirstRun run(*call, inputs);
@@ -147,7 +147,7 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, torch::nn::Modu
   };
   const auto finish = [&] {
     run.check_inputs();
-    call->ambient().settle();
+    call->ambient().settle(call->name());
   };
   if constexpr (std::is_void_v<Result>) {
     invoke();
@@ -163,26 +163,27 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, torch::nn::Modu
 }
 
 template <class F, class... Arguments>
-decltype(auto) call_offloaded(F&& f, Arguments&&... arguments) {
+decltype(auto) call_offloaded(const Callee& callee, F&& f, Arguments&&... arguments) {
   install_saved_tensor_engine();
-  Offload offload;
+  Offload offload(callee.module);
   const KeeperScope keeper(&offload);
   return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
 }
 
-/// `module` is what is called, or null.
 template <class F, class... Arguments>
-decltype(auto) call_checkpointed(const CheckpointOptions& options, torch::nn::Module* module, F&& f,
+decltype(auto) call_checkpointed(const CheckpointOptions& options, const Callee& callee, F&& f,
                                  Arguments&&... arguments) {
-  static_assert((std::copy_constructible<std::decay_t<Arguments>> && ...),
+  constexpr bool copyable = (std::is_copy_constructible_v<stored_t<Arguments>> && ...);
+  static_assert(copyable,
                 "looptorch: a checkpointed block is called again in backward, so that its arguments must be "
                 "copyable. See docs/errors.md#checkpoint-arguments");
-  if (options.mode == CheckpointMode::off || !at::GradMode::is_enabled() ||
-      !may_need_gradient(module, std::forward_as_tuple(arguments...)))
-    return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
-  if (options.mode == CheckpointMode::offload)
-    return call_offloaded(std::forward<F>(f), std::forward<Arguments>(arguments)...);
-  return call_recomputed(options, module, std::forward<F>(f), std::forward<Arguments>(arguments)...);
+  if constexpr (copyable) {
+    if (options.mode == CheckpointMode::offload && at::GradMode::is_enabled())
+      return call_offloaded(callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
+    if (options.mode == CheckpointMode::recompute && at::GradMode::is_enabled())
+      return call_recomputed(options, callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
+  }
+  return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace detail

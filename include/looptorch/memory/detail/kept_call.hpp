@@ -49,7 +49,10 @@ class KeptCall final : public SavedTensorKeeper {
   }
 
   Source view_of(std::size_t i, const at::Tensor& tensor) {
-    if (!slots_[i]) slots_[i] = std::make_shared<SavedSlot>(inputs_[i]);
+    if (!slots_[i]) {
+      slots_[i] = std::make_shared<SavedSlot>(inputs_[i]);
+      slots_[i]->asked_once = false;  // by each view
+    }
     return ViewOfSlot{slots_[i], Geometry(tensor), tensor.storage_offset() - inputs_[i].storage_offset()};
   }
 
@@ -60,8 +63,8 @@ class KeptCall final : public SavedTensorKeeper {
 
 /// Takes the tensors out of a result, and holds on to them.
 template <class Result>
-[[nodiscard]] Recomputation::KeptResult kept_of(Result result, RandomState random) {
-  Recomputation::KeptResult kept{{}, {}, std::move(random)};
+[[nodiscard]] KeptResult kept_of(Result result, RandomState random, std::size_t place) {
+  KeptResult kept{{}, {}, std::move(random), place};
   for_each_tensor(result, [&](at::Tensor& tensor) {
     auto& place = kept.tensors.emplace_back();
     if (tensor.defined()) place = {SavedAs(tensor), tensor.requires_grad()};
@@ -80,10 +83,11 @@ template <class Result, class Call>
     const KeeperScope scope(&keeper);
     return call();
   }();
+  const std::size_t place = block.number_of_places();
   keeper.add_places();
   RandomState after = block.ambient().random_now();
   after.forget_equal(before);
-  block.kept.push_back(kept_of(result, std::move(after)));
+  block.kept.push_back(kept_of(result, std::move(after), place));
   return result;
 }
 
@@ -91,15 +95,13 @@ template <class Result, class Call>
 template <class Result>
 [[nodiscard]] Result replay(Recorder& recorder, const std::vector<at::Tensor>& inputs) {
   const Recomputation& block = recorder.block();
-  const Recomputation::KeptResult* const kept = recorder.next_kept();
-  const auto* value = kept ? std::any_cast<Result>(&kept->value) : nullptr;
-  if (!value)
-    throw CheckpointError(message(
-        block.name(), " calls keep otherwise when it runs again: a block must do the same both times"));
+  const KeptResult& kept = recorder.next_kept();
+  const auto* const value = std::any_cast<Result>(&kept.value);
+  if (!value) recorder.throw_other_keep();
   for (const at::Tensor& input : inputs) recorder.record(input);
-  kept->random.apply();
+  kept.random.apply();
   Result result = *value;
-  auto next = kept->tensors.begin();
+  auto next = kept.tensors.begin();
   for_each_tensor(result, [&](at::Tensor& tensor) {
     if (const auto& of = *next++) {
       tensor = of->saved.unchanged(block.name()).detach();

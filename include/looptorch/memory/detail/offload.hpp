@@ -3,15 +3,16 @@
 // beside the computation. On a CPU they are where they should be already.
 #pragma once
 
-#include <looptorch/memory/detail/recomputation.hpp>
+#include <looptorch/memory/detail/saved_slot.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
+#include <torch/nn/module.h>
 
 #include <memory>
-#include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,13 @@ namespace looptorch::detail {
 
 class Offload final : public SavedTensorKeeper {
  public:
+  /// What the module owns stays where it is.
+  explicit Offload(const torch::nn::Module* module) {
+    if (!module) return;
+    for (const at::Tensor& parameter : module->parameters()) own(parameter);
+    for (const at::Tensor& buffer : module->buffers()) own(buffer);
+  }
+
   std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
 
  private:
@@ -37,14 +45,14 @@ class Offload final : public SavedTensorKeeper {
     void call_pack_hook(const at::Tensor& tensor) override {
       Offload& of = *std::exchange(of_, nullptr);
       device_ = tensor.device();
-      if (tensor.is_cpu() || (tensor.is_leaf() && tensor.requires_grad()))
+      if (tensor.is_cpu() || of.stays(tensor))
         here_ = SavedAs(tensor);
       else
         host_ = of.host_copy(tensor);
     }
     at::Tensor call_unpack_hook() override {
-      static const std::string block = "an offloaded block";
-      return host_.defined() ? host_.to(device_, /*non_blocking=*/true) : here_.unchanged(block);
+      return host_.defined() ? host_.to(device_, /*non_blocking=*/true)
+                             : here_.unchanged("an offloaded block");
     }
 
    private:
@@ -53,6 +61,16 @@ class Offload final : public SavedTensorKeeper {
     SavedAs here_;
     at::Tensor host_;
   };
+
+  void own(const at::Tensor& tensor) {
+    if (tensor.has_storage()) owned_.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+  /// Parameters, and views of them: to copy them would save nothing.
+  [[nodiscard]] bool stays(const at::Tensor& tensor) const {
+    const at::TensorBase& base = tensor.is_view() ? tensor._base() : tensor;
+    return !tensor.has_storage() || (base.is_leaf() && base.requires_grad()) ||
+           owned_.contains(tensor.storage().unsafeGetStorageImpl());
+  }
 
   /// A tensor that several nodes save is copied once.
   struct Copy {
@@ -74,6 +92,7 @@ class Offload final : public SavedTensorKeeper {
   }
 
   std::vector<Copy> copies_;
+  std::unordered_set<const c10::StorageImpl*> owned_;
 };
 
 }  // namespace looptorch::detail

@@ -69,15 +69,13 @@ class SavedTensorEngine final : public torch::autograd::Engine {
 /// Throws CheckpointError where an engine of somebody else is installed, as within Python.
 inline void install_saved_tensor_engine() {
   using torch::autograd::Engine;
-  static const bool installed = [] {
-    if (&Engine::get_default_engine() != &Engine::get_base_engine())
-      throw CheckpointError(
-          "another autograd engine than LibTorch's own is installed (Python's, if this is an extension module, or a "
-          "second copy of looptorch in a shared library): recomputation needs to be the only one");
-    torch::autograd::set_default_engine_stub(&SavedTensorEngine::instance);
-    return true;
-  }();
-  (void)installed;
+  const Engine* const current = &Engine::get_default_engine();
+  if (current == &SavedTensorEngine::instance()) return;
+  if (current != &Engine::get_base_engine())
+    throw CheckpointError(
+        "another autograd engine than LibTorch's own is installed (Python's, if this is an extension module, or a "
+        "second copy of looptorch in a shared library): recomputation needs to be the only one");
+  torch::autograd::set_default_engine_stub(&SavedTensorEngine::instance);
 }
 
 }  // namespace detail

@@ -34,32 +34,47 @@ class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
   template <class... Arguments>
   decltype(auto) call(Arguments&&... arguments) {
     entered = true;
-    if (checkpoint.name.empty()) checkpoint.name = std::string(type_name<Layer>());
     return call_checkpointed(
-        checkpoint, this,
-        [this](auto&&... given) -> decltype(auto) {
+        checkpoint, Callee{this, type_name<Layer>()},
+        [this](auto&&... given) noexcept(noexcept(
+            std::declval<Impl&>().forward(std::forward<decltype(given)>(given)...))) -> decltype(auto) {
           return this->Impl::forward(std::forward<decltype(given)>(given)...);
         },
         std::forward<Arguments>(arguments)...);
   }
 };
 
-template <class Layer>
-concept HasOneForward = requires {
-  &Layer::ContainedType::forward;
+/// The signature of a member function; void where it is none, as of an overloaded one.
+template <class Member>
+struct SignatureOf {
+  using type = void;
 };
+template <class Class, class Result, class... Arguments>
+struct SignatureOf<Result (Class::*)(Arguments...)> {
+  using type = Result(Arguments...);
+};
+template <class Class, class Result, class... Arguments>
+struct SignatureOf<Result (Class::*)(Arguments...) const> : SignatureOf<Result (Class::*)(Arguments...)> {};
+template <class Class, class Result, class... Arguments>
+struct SignatureOf<Result (Class::*)(Arguments...) noexcept> : SignatureOf<Result (Class::*)(Arguments...)> {
+};
+template <class Class, class Result, class... Arguments>
+struct SignatureOf<Result (Class::*)(Arguments...) const noexcept>
+    : SignatureOf<Result (Class::*)(Arguments...)> {};
+
+template <class Layer>
+struct ForwardOf {
+  using type = void;
+};
+template <class Layer>
+requires requires { &Layer::ContainedType::forward; }
+struct ForwardOf<Layer> : SignatureOf<decltype(&Layer::ContainedType::forward)> {};
 
 /// What AnyModule looks at: one `forward` with the layer's own signature.
 template <class Layer, class Forward>
 class WithForward;
-template <class Layer, class Class, class Result, class... Arguments>
-class WithForward<Layer, Result (Class::*)(Arguments...)> : public CheckpointedLayer<Layer> {
- public:
-  using CheckpointedLayer<Layer>::CheckpointedLayer;
-  Result forward(Arguments... arguments) { return this->call(std::forward<Arguments>(arguments)...); }
-};
-template <class Layer, class Class, class Result, class... Arguments>
-class WithForward<Layer, Result (Class::*)(Arguments...) const> : public CheckpointedLayer<Layer> {
+template <class Layer, class Result, class... Arguments>
+class WithForward<Layer, Result(Arguments...)> : public CheckpointedLayer<Layer> {
  public:
   using CheckpointedLayer<Layer>::CheckpointedLayer;
   Result forward(Arguments... arguments) { return this->call(std::forward<Arguments>(arguments)...); }
@@ -73,15 +88,6 @@ class WithForward<Layer, void> : public CheckpointedLayer<Layer> {
   decltype(auto) forward(Arguments&&... arguments) {
     return this->call(std::forward<Arguments>(arguments)...);
   }
-};
-
-template <class Layer>
-struct ForwardOf {
-  using type = void;
-};
-template <HasOneForward Layer>
-struct ForwardOf<Layer> {
-  using type = decltype(&Layer::ContainedType::forward);
 };
 
 /// Abstract, so that whatever is one is a CheckpointedFace too.
@@ -99,6 +105,7 @@ template <class Layer>
 class CheckpointedFace final : public CheckpointedImpl<Layer> {
  public:
   using CheckpointedImpl<Layer>::CheckpointedImpl;
+  using CheckpointedImpl<Layer>::forward;  // takes braces
   template <class... Arguments>
   decltype(auto) forward(Arguments&&... arguments) {
     return this->call(std::forward<Arguments>(arguments)...);

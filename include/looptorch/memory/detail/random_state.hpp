@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// The default random generators of a block's devices: put back while it runs again, and afterwards as if it
+// had not. A generator belongs to the process, not to a thread. Where another thread draws from it while a
+// block that draws runs, first or again, the block cannot get the same numbers twice; that is noticed at the
+// next tensor that is recorded.
+#pragma once
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// The devices of a block, the CPU among them.
+class DeviceSet {
+ public:
+  void add(at::Device device) {
+    for (const at::Device& known : devices_)
+      if (known == device) return;
+    devices_.push_back(device);
+  }
+  [[nodiscard]] auto begin() const { return devices_.begin(); }
+  [[nodiscard]] auto end() const { return devices_.end(); }
+
+ private:
+  c10::SmallVector<at::Device, 2> devices_{at::Device(at::kCPU)};
+};
+
+/// Where some generators stand in their sequences.
+using RandomPositions = c10::SmallVector<std::uint64_t, 2>;
+
+/// The states of the default random generators of some devices.
+class RandomState {
+ public:
+  RandomState() = default;
+  explicit RandomState(const DeviceSet& devices) {
+    for (const at::Device& device : devices) {
+      if (!device.is_cpu() && !device.is_cuda()) continue;
+      const at::Generator& generator = at::globalContext().defaultGenerator(device);
+      states_.push_back({generator, state_of(generator)});
+      positions_.push_back(position_of(generator));
+    }
+  }
+
+  /// Forgets the states that are equal in `after`, which is of the same devices: nothing was drawn.
+  void forget_equal(const RandomState& after) {
+    for (std::size_t i = 0; i < states_.size(); ++i)
+      if (same(states_[i].state, after.states_[i].state)) states_[i].state = at::Tensor();
+  }
+
+  /// Puts the generators to these states.
+  void apply() const {
+    for (const auto& [generator, state] : states_)
+      if (state.defined()) set(generator, state);
+  }
+
+  /// Where the generators are now.
+  [[nodiscard]] RandomPositions positions_now() const {
+    RandomPositions positions;
+    for (const OfDevice& of : states_) positions.push_back(position_of(of.generator));
+    return positions;
+  }
+
+  /// Whether a block that began at these states and was at `then` can be where the generators are now.
+  [[nodiscard]] bool can_be_now(const RandomPositions& then) const {
+    for (std::size_t i = 0; i < then.size(); ++i) {
+      if (!states_[i].state.defined() || !is_checked(i)) continue;
+      const std::uint64_t now = position_of(states_[i].generator);
+      // Where nothing has been drawn yet it is not the block that had drawn.
+      if (now != then[i] && now != positions_[i]) return false;
+    }
+    return true;
+  }
+
+  /// Puts the generators to these states while it lives.
+  class Scope;
+
+ private:
+  struct OfDevice {
+    at::Generator generator;
+    at::Tensor state;  ///< Undefined where nothing was drawn.
+  };
+
+  /// Beside an accelerator the CPU's generator is not checked: there it is mostly the input pipeline's.
+  [[nodiscard]] bool is_checked(std::size_t i) const { return i > 0 || states_.size() == 1; }
+
+  static at::Tensor state_of(at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    return generator.get_state();
+  }
+  static void set(at::Generator generator, const at::Tensor& state) {
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(state);
+  }
+  static std::uint64_t position_of(at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    if (!generator.device().is_cpu()) return generator.get_offset();
+    const at::mt19937_data_pod data = generator.get<at::CPUGeneratorImpl>()->engine().data();
+    return (std::uint64_t{data.state_[0]} << 32) ^ (data.seed_ << 11) ^ data.next_;
+  }
+  static bool same(const at::Tensor& a, const at::Tensor& b) {
+    return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+  }
+
+  std::vector<OfDevice> states_;
+  RandomPositions positions_;  // of the states
+};
+
+class RandomState::Scope {
+ public:
+  explicit Scope(const RandomState& then) {
+    for (const auto& [generator, state] : then.states_)
+      if (state.defined()) met_.states_.push_back({generator, state_of(generator)});
+    then.apply();
+  }
+  ~Scope() { met_.apply(); }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  RandomState met_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// What a block that runs again is given again: a copy of each argument; of what only refers to elements or
+// characters, a copy of those.
+#pragma once
+
+#include <looptorch/data/batch.hpp>
+
+#include <c10/util/ArrayRef.h>
+#include <c10/util/OptionalArrayRef.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// How an argument of type T, without its reference, is stored.
+template <class T>
+struct StoredAs {
+  using type = T;
+};
+template <class T>
+struct StoredAs<c10::ArrayRef<T>> {
+  using type = std::vector<T>;
+};
+template <class T>
+struct StoredAs<c10::OptionalArrayRef<T>> {
+  using type = std::optional<std::vector<T>>;
+};
+template <class T, std::size_t N>
+struct StoredAs<std::span<T, N>> {
+  using type = std::vector<std::remove_cv_t<T>>;
+};
+template <>
+struct StoredAs<std::string_view> {
+  using type = std::string;
+};
+template <std::size_t N>
+struct StoredAs<char[N]> {
+  using type = std::string;
+};
+template <class Argument>
+using stored_t = typename StoredAs<std::remove_cvref_t<Argument>>::type;
+
+template <class Argument>
+[[nodiscard]] stored_t<Argument> store(const std::remove_cvref_t<Argument>& argument) {
+  using T = std::remove_cvref_t<Argument>;
+  using Stored = stored_t<Argument>;
+  if constexpr (std::is_constructible_v<Stored, const T&>)
+    return Stored(argument);
+  else if constexpr (std::is_constructible_v<bool, const T&>)
+    return argument ? Stored(std::in_place, argument->begin(), argument->end()) : Stored();
+  else
+    return Stored(argument.begin(), argument.end());
+}
+
+/// The argument of a stored copy, as the block was given it.
+template <class Argument>
+decltype(auto) given(stored_t<Argument>& stored) {
+  using T = std::remove_cvref_t<Argument>;
+  if constexpr (std::is_same_v<stored_t<Argument>, T>)
+    return static_cast<Argument&&>(stored);
+  else if constexpr (std::is_array_v<T>)
+    return stored.c_str();
+  else
+    return T(stored);
+}
+
+/// The tensors of arguments that have any to be found.
+template <class Tuple, class Visit>
+void for_each_argument_tensor(Tuple& arguments, Visit&& visit) {
+  const auto of_one = [&](auto& argument) {
+    if constexpr (BatchLike<std::remove_cvref_t<decltype(argument)>>)
+      for_each_tensor(argument, [&](auto& tensor) {
+        if (tensor.defined()) visit(tensor);
+      });
+  };
+  std::apply([&](auto&... argument) { (of_one(argument), ...); }, arguments);
+}
+
+}  // namespace looptorch::detail

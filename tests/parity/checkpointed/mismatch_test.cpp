@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// A block that behaves differently when it runs again, and what it needs changed in place since: noticed, and
+// told with the block's name.
+#include <looptorch/memory/keep.hpp>
+
+#include "parity/checkpointed/support/scenarios.hpp"
+
+using namespace checkpointed;
+
+namespace {
+
+/// A block that is told its run, from 1.
+template <class F>
+auto counted(F f) {
+  return [f, run = std::make_shared<int>(0)](const auto&... arguments) { return f(++*run, arguments...); };
+}
+
+template <class F>
+void check_noticed(const lt::CheckpointOptions& options, F f, const std::string& text) {
+  const at::Tensor x = input(cpu<float>());
+  const at::Tensor y = lt::checkpoint(options, counted(f), x);
+  CHECK_THROWS_AS(y.sum().backward({}, /*keep_graph=*/true), lt::CheckpointError);
+  const at::Tensor z = lt::checkpoint(options, counted(f), x);
+  CHECK_THROWS_WITH(z.sum().backward(), Catch::Contains(text) && Catch::Contains(options.name));
+}
+
+}  // namespace
+
+TEST_CASE("another shape, type, or number of saved tensors") {
+  check_noticed(
+      {.name = "decoder"},
+      [](int run, const at::Tensor& x) { return (run == 1 ? x : x.slice(0, 0, 2)).exp().sum(); },
+      "tensor 1 that decoder saves was Float [4, 8] on cpu when it ran and is Float [2, 8] on cpu when it runs "
+      "again: a block must do the same both times");
+  check_noticed(
+      {.name = "decoder"},
+      [](int run, const at::Tensor& x) {
+        return x.to(run == 1 ? at::kFloat : at::kDouble).exp().to(at::kFloat);
+      },
+      "was Float [4, 8] on cpu when it ran and is Double [4, 8]");
+  check_noticed(
+      {.name = "encoder"},
+      [](int run, const at::Tensor& x) { return run == 1 ? x.exp().sin().cos() : x.exp(); },
+      "encoder saved 3 tensors when it ran and 1 when it ran again");
+  check_noticed(
+      {.early_stop = false, .name = "encoder"},
+      [](int run, const at::Tensor& x) { return run == 1 ? x.exp() : x.exp().sin(); },
+      "encoder saved 1 tensors when it ran and 2 when it ran again");
+  check_noticed(
+      {.name = "sampler"},
+      [](int run, const at::Tensor& x) {
+        const at::Tensor mask = torch::bernoulli(torch::full_like(x, 0.5));
+        return (run == 1 ? x * mask : x * torch::bernoulli(mask)).exp();
+      },
+      "sampler had drawn other random numbers");
+}
+
+TEST_CASE("other calls of keep") {
+  const auto sine = [](const at::Tensor& x) { return x.sin(); };
+  check_noticed(
+      {.name = "mixer"},
+      [&](int run, const at::Tensor& x) { return (run == 1 ? sine(x) : lt::keep(sine, x)).exp().cos(); },
+      "mixer calls keep otherwise when it runs again");
+  check_noticed(
+      {.early_stop = false, .name = "mixer"},
+      [&](int run, const at::Tensor& x) {
+        return run == 1 ? lt::keep(sine, x).exp()
+                        : lt::keep([](const at::Tensor& x) { return std::make_pair(x, x); }, x).first.exp();
+      },
+      "mixer calls keep otherwise when it runs again");
+  check_noticed(
+      {.name = "mixer"},
+      [&](int run, const at::Tensor& x) { return (run == 1 ? lt::keep(sine, x) : sine(x)).exp().cos(); },
+      "mixer");
+}
+
+TEST_CASE("the name of a module is that of its type where no other is given") {
+  struct FickleImpl : FeedForwardImpl {
+    at::Tensor forward(const at::Tensor& x) {
+      return FeedForwardImpl::forward(runs == 0 ? x : x.slice(0, 0, 1));
+    }
+  };
+  const Holder<FickleImpl> block(std::make_shared<FickleImpl>());
+  CHECK_THROWS_WITH(lt::checkpoint(block, input(cpu<float>())).sum().backward(),
+                    Catch::Contains("FickleImpl"));
+}
+
+TEST_CASE("an argument changed in place between forward and backward") {
+  const at::Tensor x = input(cpu<float>()), h = x * 1;
+  const at::Tensor y = lt::checkpoint(
+      {.name = "decoder"}, [](const at::Tensor& h) { return h.exp().sin(); }, h);
+  h.add_(1);
+  CHECK_THROWS_WITH(y.sum().backward(),
+                    Catch::Contains("an argument of decoder that backward needs has been modified by "
+                                    "an inplace operation"));
+}
+
+TEST_CASE("an argument that backward itself needs, changed in place") {
+  const at::Tensor x = input(cpu<float>()), h = x * 1;
+  const at::Tensor y = lt::checkpoint([](const at::Tensor& h) { return h.sin(); }, h);
+  h.add_(1);
+  CHECK_THROWS_AS(y.sum().backward(), lt::CheckpointError);
+}
+
+TEST_CASE("a parameter that an optimizer has changed") {
+  const FeedForward block;
+  torch::optim::Adam optimizer(block->parameters());
+  const at::Tensor x = input(cpu<float>());
+  lt::checkpoint(block, x).sum().backward();
+  const at::Tensor y = lt::checkpoint(block, x);
+  optimizer.step();
+  CHECK_THROWS_WITH(
+      y.sum().backward(),
+      Catch::Contains("FeedForwardImpl cannot be recomputed: its parameter 'norm.weight' of shape [8] has "
+                      "been changed in place since the forward pass"));
+}
+
+TEST_CASE("a tensor that the block changes in place after it was saved, as in the plain run") {
+  const at::Tensor x = input(cpu<float>());
+  const auto block = [](const at::Tensor& x) {
+    const at::Tensor h = x.exp();
+    const at::Tensor y = h.sin();
+    h.add_(1);
+    return y.cos();
+  };
+  CHECK_THROWS_WITH(block(x).sum().backward(), Catch::Contains("modified by an inplace operation"));
+  CHECK_THROWS_WITH(
+      lt::checkpoint({.name = "decoder"}, block, x).sum().backward(),
+      Catch::Contains("backward through decoder needs has been modified by an inplace operation"));
+}
+
+TEST_CASE("a parameter of a function, changed in place") {
+  const at::Tensor x = input(cpu<float>()), weight = input(cpu<float>());
+  const at::Tensor y = lt::checkpoint([weight](const at::Tensor& x) { return x * weight; }, x);
+  {
+    const torch::NoGradGuard no_gradients;
+    weight.mul_(2);
+  }
+  CHECK_THROWS_WITH(y.sum().backward(), Catch::Contains("modified by an inplace operation"));
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Counts the bytes of tensors in host memory: while one lives, it stands before LibTorch's CPU allocator.
+#pragma once
+
+#include "support/precompiled.hpp"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/alignment.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace checkpointed {
+
+class LiveBytes {
+ public:
+  LiveBytes() {
+    counter().now = counter().peak = 0;
+    c10::SetCPUAllocator(&counter(), /*priority=*/255);
+  }
+  ~LiveBytes() { c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), /*priority=*/255); }
+  LiveBytes(const LiveBytes&) = delete;
+  LiveBytes& operator=(const LiveBytes&) = delete;
+
+  /// Of tensors made since it began.
+  [[nodiscard]] std::int64_t now() const { return counter().now; }
+  [[nodiscard]] std::int64_t peak() const { return counter().peak; }
+
+ private:
+  /// Keeps each block's size in front of it.
+  class Counter final : public c10::Allocator {
+   public:
+    c10::DataPtr allocate(std::size_t size) override {
+      auto* const block = static_cast<std::byte*>(c10::GetDefaultCPUAllocator()->raw_allocate(kHead + size));
+      *reinterpret_cast<std::size_t*>(block) = size;
+      const std::int64_t total = now += static_cast<std::int64_t>(size);
+      peak = std::max(peak.load(), total);
+      return {block + kHead, block + kHead, &Counter::free, at::Device(at::kCPU)};
+    }
+    c10::DeleterFnPtr raw_deleter() const override { return &Counter::free; }
+    void copy_data(void* to, const void* from, std::size_t size) const override {
+      default_copy_data(to, from, size);
+    }
+
+    std::atomic<std::int64_t> now = 0, peak = 0;
+
+   private:
+    static constexpr std::size_t kHead = c10::gAlignment;
+
+    static void free(void* data) {
+      auto* const block = static_cast<std::byte*>(data) - kHead;
+      counter().now -= static_cast<std::int64_t>(*reinterpret_cast<std::size_t*>(block));
+      c10::GetDefaultCPUAllocator()->raw_deallocate(block);
+    }
+  };
+
+  static Counter& counter() {
+    static Counter counter;
+    return counter;
+  }
+};
+
+}  // namespace checkpointed

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// Checkpointed<Layer>{} as a policy: its options reach the layers, and its mistakes are told.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+namespace lt = looptorch;
+
+namespace {
+
+struct LayerImpl : torch::nn::Module {
+  LayerImpl(std::int64_t in, std::int64_t out)
+      : linear(register_module("linear", torch::nn::Linear(in, out))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    ++runs;
+    return torch::tanh(linear(x)) * 2;
+  }
+  torch::nn::Linear linear;
+  int runs = 0;
+};
+TORCH_MODULE(Layer);
+using Wrapped = lt::Checkpointed<Layer>;
+
+enum class Call { holder, bypassed, none };
+
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(Call call) : call(call) {
+    register_module("first", first);
+    register_module("last", last);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    if (call == Call::none) return last(x);
+    return last(call == Call::bypassed ? first->as<Layer>()->forward(x) : first(x));
+  }
+  Call call;
+  Wrapped first{3, 3};
+  torch::nn::Linear last{3, 1};
+};
+TORCH_MODULE(Net);
+
+/// Trains for two steps; returns the layer's runs.
+template <class... Policies>
+int runs(Call call, const Policies&... policies) {
+  Net net(call);
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(
+      net, sgd, [](Net& net, const at::Tensor& x) { return net->forward(x).mean(); }, policies...);
+  trainer.fit(std::vector<at::Tensor>{torch::ones({2, 3}), torch::ones({2, 3})});
+  return net->first->runs;
+}
+
+}  // namespace
+
+TEST_CASE("layers recompute where the policy is listed and where it is not") {
+  CHECK(runs(Call::holder) == 4);
+  CHECK(runs(Call::holder, Wrapped{}) == 4);
+  CHECK(runs(Call::holder, lt::When{true, Wrapped{}}) == 4);
+}
+
+TEST_CASE("off, offload and a switched-off policy call them once") {
+  CHECK(runs(Call::holder, lt::When{false, Wrapped{}}) == 2);
+  CHECK(runs(Call::holder, Wrapped({.mode = lt::CheckpointMode::off})) == 2);
+  CHECK(runs(Call::holder, Wrapped({.mode = lt::CheckpointMode::offload})) == 2);
+}
+
+TEST_CASE("options reach the layers, and a later fit's options replace them") {
+  Net net(Call::holder);
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto objective = [](Net& net, const at::Tensor& x) { return net->forward(x).mean(); };
+  const std::vector<at::Tensor> data{torch::ones({2, 3})};
+  lt::Trainer(net, sgd, objective, Wrapped({.early_stop = false, .name = "mine"})).fit(data);
+  CHECK_FALSE(net->first->checkpoint.early_stop);
+  CHECK(net->first->checkpoint.name == "mine");
+  lt::Trainer(net, sgd, objective, lt::When{false, Wrapped{}}).fit(data);
+  CHECK(net->first->checkpoint.mode == lt::CheckpointMode::off);
+  lt::Trainer(net, sgd, objective, Wrapped{}).fit(data);
+  CHECK(net->first->checkpoint.mode == lt::CheckpointMode::recompute);
+  CHECK(net->first->checkpoint.early_stop);
+}
+
+TEST_CASE("a call past the wrapper is told with the layer's name") {
+  CHECK_THROWS_AS(runs(Call::bypassed), lt::UsageError);
+  CHECK_THROWS_WITH(runs(Call::bypassed),
+                    Catch::Contains("layer 'first' is Checkpointed, but its forward was called past that"));
+  CHECK_THROWS_WITH(runs(Call::bypassed, Wrapped{}), Catch::Contains("was entered in the first micro-batch"));
+}
+
+TEST_CASE("a policy without a layer that it could mean is refused") {
+  CHECK_THROWS_WITH(runs(Call::none, Wrapped{}),
+                    Catch::Contains("none of the model's 1 layers Checkpointed<"));
+  CHECK_NOTHROW(runs(Call::none, Wrapped({.mode = lt::CheckpointMode::off})));
+  CHECK_NOTHROW(runs(Call::none));
+  CHECK_THROWS_WITH(runs(Call::holder, lt::Checkpointed<torch::nn::Linear>{}),
+                    Catch::Contains("is listed, but the model has no such layer"));
+  CHECK_THROWS_WITH(runs(Call::holder, lt::When{false, lt::Checkpointed<torch::nn::Linear>{}}),
+                    Catch::Contains("is listed, but the model has no such layer"));
+}
+
+TEST_CASE("a layer listed as a policy is refused") {
+  CHECK_THROWS_WITH(runs(Call::holder, Wrapped(3, 3)),
+                    Catch::Contains("a layer was listed as a policy: list an empty"));
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// Whisper's layers are Checkpointed ones, which changes no loss and no weight. That no name changes is in
+// model_test.cpp and pretrained_test.cpp.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "reference.hpp"
+
+#include <ATen/record_function.h>
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace lt = looptorch;
+using whisper::Whisper;
+
+namespace {
+
+struct Batch {
+  at::Tensor mel_BMT, tokens_BL, labels_BL;
+};
+
+std::vector<Batch> batches_of(const whisper::WhisperConfig& config, int count) {
+  torch::manual_seed(3);
+  std::vector<Batch> batches;
+  for (int i = 0; i < count; ++i)
+    batches.push_back({at::randn({2, config.num_mel_bins, 40}),
+                       at::randint(config.vocab_size, {2, 6}, at::kLong),
+                       at::randint(config.vocab_size, {2, 6}, at::kLong)});
+  return batches;
+}
+
+at::Tensor objective(Whisper& model, const Batch& batch) {
+  return whisper::token_mean_loss(model(batch.mel_BMT, batch.tokens_BL), batch.labels_BL);
+}
+
+struct Trained {
+  std::vector<at::Tensor> losses;
+  lt::TensorMap weights;
+};
+
+/// Three steps of whisper_finetune's kind, with or without --gradient-checkpointing.
+Trained train(Whisper model, bool gradient_checkpointing) {
+  Trained trained;
+  lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-2});
+  const auto observed = [&](Whisper& model, const Batch& batch) {
+    return trained.losses.emplace_back(objective(model, batch));
+  };
+  lt::Trainer trainer(model, optimizer, observed,
+                      lt::When{gradient_checkpointing, lt::Checkpointed<whisper::EncoderLayer>{}},
+                      lt::When{gradient_checkpointing, lt::Checkpointed<whisper::DecoderLayer>{}});
+  trainer.fit(batches_of(model->config(), 3));
+  trained.weights = lt::state_dict(model);
+  return trained;
+}
+
+void check_same(const Trained& a, const Trained& b) {
+  REQUIRE(a.losses.size() == 3);
+  REQUIRE(b.losses.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(a.losses[i].equal(b.losses[i]));
+  REQUIRE(a.weights.size() == b.weights.size());
+  for (const auto& [name, tensor] : a.weights) {
+    INFO(name);
+    CHECK(tensor.equal(b.weights.at(name)));
+  }
+}
+
+/// How often the model computes a GELU in one forward and backward pass.
+class GeluCount {
+ public:
+  GeluCount() : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&count))) { calls = 0; }
+  ~GeluCount() { at::removeCallback(handle_); }
+  inline static int calls = 0;
+
+ private:
+  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& function) {
+    calls += function.name() == std::string_view("aten::gelu");
+    return nullptr;
+  }
+  at::CallbackHandle handle_;
+};
+
+int gelus_of_a_step(bool gradient_checkpointing) {
+  auto model = whisper_test::tiny_model();
+  const GeluCount count;
+  train(model, gradient_checkpointing);
+  return GeluCount::calls / 3;
+}
+
+}  // namespace
+
+TEST_CASE("Whisper trains to the same bits with and without --gradient-checkpointing") {
+  check_same(train(whisper_test::tiny_model(), true), train(whisper_test::tiny_model(), false));
+}
+
+TEST_CASE("With --gradient-checkpointing each layer runs twice a step, without it once") {
+  const int convolutions = 2, layers = 4;
+  CHECK(gelus_of_a_step(false) == convolutions + layers);
+  CHECK(gelus_of_a_step(true) == convolutions + 2 * layers);
+}
+
+TEST_CASE("Without a policy Whisper's layers recompute, to the same gradients") {
+  auto model = whisper_test::tiny_model(), kept = whisper_test::tiny_model();
+  for (const auto& module : kept->modules()) {
+    if (auto* layer = module->as<lt::Checkpointed<whisper::EncoderLayer>>())
+      layer->checkpoint.mode = lt::CheckpointMode::off;
+    if (auto* layer = module->as<lt::Checkpointed<whisper::DecoderLayer>>())
+      layer->checkpoint.mode = lt::CheckpointMode::off;
+  }
+  const Batch batch = batches_of(model->config(), 1).front();
+  objective(model, batch).backward();
+  objective(kept, batch).backward();
+  const auto gradients = model->named_parameters(), expected = kept->named_parameters();
+  for (const auto& item : gradients) {
+    INFO(item.key());
+    const at::Tensor& gradient = item.value().grad();
+    REQUIRE(gradient.defined() == expected[item.key()].grad().defined());
+    if (gradient.defined()) CHECK(gradient.equal(expected[item.key()].grad()));
+  }
+}
+
+TEST_CASE("The real weights load into layers that are recomputed, and give the same loss and gradients") {
+  const auto folder = whisper_test::real_model_folder();
+  if (!folder) return;
+  Whisper model = whisper::load_pretrained(*folder);
+  model->train();
+  const at::Tensor mel_BMT = whisper_test::speech_mel(400);
+  const at::Tensor tokens_BL = at::arange(300, 320).view({2, 10}), labels_BL = tokens_BL + 1;
+  const auto gradient = [&](lt::CheckpointMode mode) {
+    for (const auto& module : model->modules())
+      if (auto* layer = module->as<lt::Checkpointed<whisper::EncoderLayer>>()) layer->checkpoint.mode = mode;
+    model->zero_grad();
+    objective(model, {mel_BMT, tokens_BL, labels_BL}).backward();
+    return model->named_parameters()["model.encoder.conv1.weight"].grad().clone();
+  };
+  const at::Tensor plain = gradient(lt::CheckpointMode::off);
+  CHECK(plain.abs().sum().item<double>() > 0);
+  CHECK(gradient(lt::CheckpointMode::recompute).equal(plain));
+}
