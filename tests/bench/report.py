@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: MIT
 """report.py ROWS [JSON]: reads what a benchmark and its peers printed, one JSON object a line, prints it as a table and
-writes it to the file JSON. A row with `of` in place of `value` is another peer of the row of that name."""
+writes it to the file JSON. A row with `of` in place of `value` is a peer of the row of that name."""
 import json
 import sys
 
 
 def read_rows(path):
-    rows = []
+    measured, rows = {}, []
     with open(path) as lines:
-        for line in lines:
-            row = json.loads(line)
+        for row in map(json.loads, lines):
             if "of" in row:
-                measured = next(other for other in rows if other["name"] == row["of"])
-                row |= {"value": measured["value"], "unit": measured["unit"]}
-            row["ratio"] = row["value"] / row["peer_value"]
-            rows.append({key: row[key] for key in ("name", "value", "unit", "peer", "peer_value", "ratio")})
+                row |= measured[row["of"]]
+            else:
+                measured[row["name"]] = {"value": row["value"], "unit": row["unit"]}
+            if "peer" in row:
+                row["ratio"] = row["value"] / row["peer_value"]
+                rows.append({key: row[key] for key in ("name", "value", "unit", "peer", "peer_value", "ratio")})
     return rows
 
 

@@ -17,22 +17,52 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../../packaging/build.sh"
 #   {"name": ..., "value": ..., "unit": ..., "peer": ..., "peer_value": ...}
 # and, where it has peers in Python, tests/bench/NAME.py, which prints theirs:
 #   {"name": ..., "of": <the row they stand beside>, "peer": ..., "peer_value": ...}
+# Rows whose peers are all in Python leave out peer and peer_value. peers_of names the Python packages, at the versions that
+# docs/performance.md tells of, but for LibTorch's own, which is there.
 readonly benchmarks=(
   "step_overhead  one step of a small MLP under each policy, beside loops by hand, PyTorch, Accelerate, Lightning, HF"
+  "audio          decoding, resampling, mel spectrograms and Griffin-Lim, beside openai-whisper, librosa, torchaudio, scipy"
+  "tokenizer      encoding English, Devanagari and mixed text with Whisper's vocabulary, beside tiktoken and tokenizers"
 )
 
 readonly bench=$root/tests/bench
 readonly folder=$build/bench
 
-# The peers at the versions that docs/performance.md tells of, and what they import; LibTorch's package is there.
-readonly peer_packages=(
-  accelerate==1.15.0 lightning==2.6.6 transformers==5.23.0
-  pytorch-lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 huggingface-hub==2.4.0 tokenizers==0.23.3
-  safetensors==0.8.0 hf-xet==1.8.0 httpx2==2.16.2 httpcore2==2.16.2 h11==0.16.0 anyio==4.16.0 idna==3.20
-  certifi==2026.10.18 truststore==0.10.5 click==8.5.1 typer==0.29.2 shellingham==1.5.4 rich==15.0.0 pygments==2.21.0
-  markdown-it-py==4.3.0 mdurl==0.1.2 annotated-doc==0.0.7 regex==2026.11.15 tqdm==4.70.1 psutil==7.2.2 pyyaml==6.0.3
-  packaging==26.3 fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
-  sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy) # the last two as this Python can have them
+# Sets packages and imports: the peers of NAME and all they need; networkx and numpy as this Python can have them.
+peers_of() { # peers_of NAME
+  case $1 in
+    step_overhead)
+      packages=(
+        accelerate==1.15.0 lightning==2.6.6 transformers==5.23.0
+        pytorch-lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 huggingface-hub==2.4.0 tokenizers==0.23.3
+        safetensors==0.8.0 hf-xet==1.8.0 httpx2==2.16.2 httpcore2==2.16.2 h11==0.16.0 anyio==4.16.0 idna==3.20
+        certifi==2026.10.18 truststore==0.10.5 click==8.5.1 typer==0.29.2 shellingham==1.5.4 rich==15.0.0 pygments==2.21.0
+        markdown-it-py==4.3.0 mdurl==0.1.2 annotated-doc==0.0.7 regex==2026.11.15 tqdm==4.70.1 psutil==7.2.2 pyyaml==6.0.3
+        packaging==26.3 fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
+        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+      imports='accelerate, lightning, transformers'
+      ;;
+    audio)
+      packages=(
+        openai-whisper==20250625 librosa==0.11.0 torchaudio==2.11.0 scipy==1.17.1 soundfile==0.14.0
+        numba==0.68.1 llvmlite==0.50.0 tiktoken==0.14.0 regex==2026.11.15 more-itertools==11.2.1 tqdm==4.70.1
+        scikit-learn==1.9.1 joblib==1.6.0 threadpoolctl==3.8.0 cloudpickle==3.1.2 narwhals==2.29.0 audioread==3.1.0
+        decorator==5.3.1 lazy-loader==0.6 msgpack==1.2.4 pooch==1.9.0 platformdirs==4.14.7 soxr==1.1.0 cffi==2.1.1
+        pycparser==3.12 packaging==26.3 requests==2.34.2 urllib3==2.8.0 certifi==2026.10.18 charset-normalizer==3.5.2
+        idna==3.20 fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
+        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+      imports='librosa, scipy.signal, soundfile, torchaudio, whisper'
+      ;;
+    tokenizer)
+      packages=(
+        tiktoken==0.14.0 tokenizers==0.23.3 regex==2026.11.15
+        fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
+        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+      imports='tiktoken, tokenizers'
+      ;;
+    *) fail "peers_of does not name the Python packages of the peers of $1" ;;
+  esac
+}
 
 list_benchmarks() {
   printf 'usage: tests/bench/run.sh NAME [--json FILE], where NAME is one of\n' >&2
@@ -89,16 +119,17 @@ peers_environment() {
   python=${LOOPTORCH_BENCH_PYTHON-}
   [ -z "$python" ] || return 0
 
-  local torch_config site venv wanted
+  local packages imports torch_config site venv wanted
+  peers_of "$name"
   torch_config=$(sed -n 's/^Torch_DIR:[A-Z]*=//p' "$folder/CMakeCache.txt")
   site=${torch_config%/torch/share/cmake/Torch}
   [ -e "$site/torch/__init__.py" ] ||
     fail "the peers need LibTorch from its Python package, which $torch_config is not part of; leave CMAKE_PREFIX_PATH" \
-         "unset, or name in LOOPTORCH_BENCH_PYTHON a Python that has torch, accelerate, lightning and transformers"
+         "unset, or name in LOOPTORCH_BENCH_PYTHON a Python that can import torch, $imports"
 
-  venv=${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/looptorch}/bench
+  venv=${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/looptorch}/bench-$name
   python=$venv/bin/python
-  wanted=$(printf '%s\n' "$site" "${peer_packages[@]}")
+  wanted=$(printf '%s\n' "$site" "${packages[@]}")
   [ "$wanted" != "$(cat "$venv/installed" 2>/dev/null)" ] || return 0
   make_peers_environment "$venv" "$site"
   printf '%s\n' "$wanted" >"$venv/installed"
@@ -107,14 +138,14 @@ peers_environment() {
 make_peers_environment() { # make_peers_environment FOLDER SITE
   local base=$2/../../../bin/python3
   [ -x "$base" ] || base=python3
-  say "Getting the peers' ${#peer_packages[@]} Python packages into $1"
+  say "Getting the peers' ${#packages[@]} Python packages into $1"
   rm -rf "$1"
   "$base" -m venv "$1" >&2 || fail "python3 -m venv failed; install python3-venv"
   printf '%s\n' "$2" >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/libtorch.pth"
   "$python" -m pip --disable-pip-version-check --no-input --no-cache-dir install --no-deps --progress-bar off \
-    "${peer_packages[@]}" 2>"$1/pip.log" | sed -un 's/^Collecting /    /p' >&2 ||
+    "${packages[@]}" 2>"$1/pip.log" | sed -un 's/^Collecting /    /p' >&2 ||
     fail "could not get the peers' packages: $(tail -n1 "$1/pip.log") (all output: $1/pip.log)"
-  "$python" -c 'import torch, accelerate, lightning, transformers' 2>"$1/import.log" ||
+  "$python" -c "import torch, $imports" 2>"$1/import.log" ||
     fail "the peers do not import: $(tail -n1 "$1/import.log") (all output: $1/import.log)"
 }
 
