@@ -5,7 +5,7 @@
 # is missing (see packaging/setup.sh), builds the example programs, makes a corpus with a speech synthesiser, trains,
 # and measures the word error rate before and after. The result lies in OUTPUT (default: whisper-atc):
 #
-#   summary.json       wer_before, wer_after, steps, seconds, peak_bytes
+#   summary.json       wer_before, wer_after, normalizer, steps, seconds, peak_bytes
 #   model/             the fine-tuned model, a Hugging Face folder
 #   corpus/            the clips, and manifests that pair them with their text
 #   whisper-tiny.en/   the model as OpenAI published it

@@ -72,6 +72,14 @@ class CTranslate2Converter {
     return tensor.size(dim);
   }
 
+  [[nodiscard]] std::int64_t read_integer(const std::string& name) const {
+    const auto& number = find(name);
+    if (number.numel() != 1 || !at::isIntegralType(number.scalar_type(), /*includeBool=*/false)) {
+      fail("variable \"", name, "\" is not one whole number");
+    }
+    return number.item().toLong();
+  }
+
   /// What CTranslate2 can vary and Whisper does not: absent, or as in Whisper.
   void check_settings() {
     constexpr std::array kSettings{std::pair{"pre_norm", 1}, std::pair{"activation", 3 /* GELU */},
@@ -79,13 +87,14 @@ class CTranslate2Converter {
     for (const auto& [setting, value] : kSettings) {
       const auto found = left_.find(std::string("decoder/") + setting);
       if (found == left_.end()) continue;
-      if (found->second.numel() != 1 || found->second.item().toLong() != value) {
+      if (read_integer(found->first) != value) {
         fail("variable \"", found->first, "\" is not ", value, ", as in Whisper");
       }
     }
     const auto projection = left_.find("decoder/projection/weight");
     if (projection == left_.end()) return;
-    if (!projection->second.equal(find("decoder/embeddings/weight"))) {
+    const auto& embedding = find("decoder/embeddings/weight");
+    if (projection->second.scalar_type() != embedding.scalar_type() || !projection->second.equal(embedding)) {
       fail("the output projection is not the embedding");
     }
     left_.erase(projection);
@@ -99,12 +108,6 @@ class CTranslate2Converter {
     return count;
   }
 
-  [[nodiscard]] std::int64_t count_heads(const std::string& side) const {
-    const auto& heads = find(side + "/num_heads");
-    if (heads.numel() != 1) fail("variable \"", side, "/num_heads\" is not one number");
-    return heads.item().toLong();
-  }
-
   void measure() {
     auto& config = out_.config;
     config.vocab_size = size_of("decoder/embeddings/weight", 0);
@@ -114,8 +117,8 @@ class CTranslate2Converter {
     config.max_target_positions = size_of("decoder/position_encodings/encodings", 0);
     config.encoder_layers = count_layers("encoder");
     config.decoder_layers = count_layers("decoder");
-    config.encoder_attention_heads = count_heads("encoder");
-    config.decoder_attention_heads = count_heads("decoder");
+    config.encoder_attention_heads = read_integer("encoder/num_heads");
+    config.decoder_attention_heads = read_integer("decoder/num_heads");
     config.encoder_ffn_dim = size_of("encoder/layer_0/ffn/linear_0/weight", 0);
     config.decoder_ffn_dim = size_of("decoder/layer_0/ffn/linear_0/weight", 0);
   }

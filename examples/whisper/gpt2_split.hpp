@@ -8,10 +8,10 @@
 #include "unicode_classes.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <iterator>
 #include <string_view>
+#include <vector>
 
 namespace whisper {
 
@@ -21,29 +21,24 @@ namespace whisper {
 
 namespace detail {
 
-enum class SplitClass { kLetter, kNumber, kSpace, kOther };
+enum class SplitClass : unsigned char { kOther, kLetter, kNumber, kSpace };
 
-template <std::size_t N>
-[[nodiscard]] bool in_ranges(const CodePointRange (&ranges)[N], char32_t c) {
-  const auto* after =
-      std::upper_bound(std::begin(ranges), std::end(ranges), c,
-                       [](char32_t value, const CodePointRange& range) { return value < range.first; });
-  return after != std::begin(ranges) && c <= std::prev(after)->last;
-}
-
-[[nodiscard]] inline SplitClass find_split_class(char32_t c) {
-  if (in_ranges(kLetters, c)) return SplitClass::kLetter;
-  if (in_ranges(kNumbers, c)) return SplitClass::kNumber;
-  return in_ranges(kSpaces, c) ? SplitClass::kSpace : SplitClass::kOther;
-}
-
-[[nodiscard]] inline SplitClass split_class(char32_t c) {
-  static const auto kAscii = [] {
-    std::array<SplitClass, 128> table;
-    for (std::size_t i = 0; i < table.size(); ++i) table[i] = find_split_class(static_cast<char32_t>(i));
-    return table;
+/// The class of every code point up to the last that is not kOther: 200 KB, of which text touches the pages
+/// of its scripts.
+[[nodiscard]] inline const std::vector<SplitClass>& split_classes() {
+  static const auto kClasses = [] {
+    const auto end =
+        std::max({std::end(kLetters)[-1].last, std::end(kNumbers)[-1].last, std::end(kSpaces)[-1].last}) + 1;
+    std::vector<SplitClass> classes(end);
+    const auto set = [&](const auto& ranges, SplitClass kind) {
+      for (const auto& range : ranges) {
+        std::fill(classes.begin() + range.first, classes.begin() + range.last + 1, kind);
+      }
+    };
+    set(kLetters, SplitClass::kLetter), set(kNumbers, SplitClass::kNumber), set(kSpaces, SplitClass::kSpace);
+    return classes;
   }();
-  return c < kAscii.size() ? kAscii[c] : find_split_class(c);
+  return kClasses;
 }
 
 /// Where the run of characters of the first one's class ends, and where its last character begins.
@@ -53,11 +48,13 @@ struct ClassRun {
 };
 
 [[nodiscard]] inline ClassRun class_run(std::string_view text, std::size_t begin) {
+  const auto& classes = split_classes();
+  const auto class_of = [&](char32_t c) { return c < classes.size() ? classes[c] : SplitClass::kOther; };
   const auto first = looptorch::utf8_step(text, begin);
-  ClassRun run{split_class(first.code_point), begin, begin + first.size};
+  ClassRun run{class_of(first.code_point), begin, begin + first.size};
   while (run.end < text.size()) {
     const auto step = looptorch::utf8_step(text, run.end);
-    if (split_class(step.code_point) != run.kind) break;
+    if (class_of(step.code_point) != run.kind) break;
     run.last = run.end;
     run.end += step.size;
   }

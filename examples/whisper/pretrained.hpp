@@ -6,8 +6,7 @@
 #include <looptorch/state/atomic_file.hpp>
 #include <looptorch/state/json.hpp>
 #include <looptorch/state/load_weights.hpp>
-#include <looptorch/state/module_state.hpp>
-#include <looptorch/state/safetensors.hpp>
+#include <looptorch/state/save_weights.hpp>
 
 #include "model.hpp"
 
@@ -62,7 +61,7 @@ inline void save_pretrained(const Whisper& model, const std::filesystem::path& s
   std::filesystem::create_directories(output);
   for (const auto* name : detail::kCopiedFiles) detail::copy_atomically(source / name, output / name);
   looptorch::write_file_atomically(output / "config.json", detail::fp32_config(source / "config.json"));
-  looptorch::save_safetensors(output / "model.safetensors", looptorch::state_dict(model), {{"format", "pt"}});
+  looptorch::save_weights(model, output / "model.safetensors");
 }
 
 }  // namespace whisper

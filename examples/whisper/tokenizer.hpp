@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Byte-level BPE, as GPT-2 and Whisper use it, from a Hugging Face tokenizer.json: text to token ids and
-// back, equal to the Python package `tokenizers`. Loading Whisper's takes some 50 ms; a loaded tokenizer is
-// immutable and may be used by any number of threads.
+// back, equal to the Python package `tokenizers`. Loading Whisper's takes some 50 ms, encoding 1 MB of text
+// some 15 ms (tests/bench/run.sh tokenizer). A loaded tokenizer is immutable: any number of threads may use
+// it.
 #pragma once
 
 #include <looptorch/error.hpp>
@@ -10,6 +11,8 @@
 
 #include "byte_pair_encoding.hpp"
 #include "gpt2_split.hpp"
+#include "piece_table.hpp"
+#include "tokenizer_file.hpp"
 
 #include <algorithm>
 #include <array>
@@ -28,18 +31,14 @@
 
 namespace whisper {
 
-/// A tokenizer.json of another kind, or text that is not UTF-8 (with the offset of its first wrong byte).
-struct TokenizerError : looptorch::Error {
-  using Error::Error;
-};
-
 class Tokenizer {
  public:
   /// From the contents of a tokenizer.json; throws TokenizerError. `load_tokenizer` reads a file.
   explicit Tokenizer(const looptorch::Json& json);
 
-  /// Token ids of UTF-8 text, without any that a prompt adds; throws TokenizerError. Special tokens that are
-  /// spelled out in the text, such as "<|endoftext|>", become their ids.
+  /// Token ids of UTF-8 text, without any that a prompt adds. Special tokens that are spelled out in the
+  /// text, such as "<|endoftext|>", become their ids. Throws TokenizerError for bytes that are not UTF-8;
+  /// after looptorch::replace_invalid_utf8 they are what Python's `decode(errors="replace")` makes of them.
   [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text) const;
 
   /// Text of token ids. Bytes that do not make up a character, as half a character at the end, become U+FFFD;
@@ -58,13 +57,17 @@ class Tokenizer {
   void read_added_tokens(const looptorch::Json& json);
   void add_token(const std::string& token, std::int64_t id);
   [[nodiscard]] std::int64_t require_id(const std::string& token, const char* what) const;
+  void list_whole_pieces();
   [[nodiscard]] std::size_t added_token_size(std::string_view text) const;
   void encode_plain(std::string_view text, std::vector<std::int64_t>& ids) const;
+  void merge_piece(std::string_view piece, std::vector<std::int64_t>& ids) const;
 
   std::unordered_map<std::string, std::int64_t> ids_;
-  std::vector<std::optional<std::string>> bytes_;  ///< By id: the bytes that a token stands for.
+  std::vector<std::string> bytes_;  ///< By id: the bytes that a token stands for; empty if there is none.
   std::array<std::int64_t, 256> byte_ids_{};
   MergeTable merges_;
+  PieceTable whole_pieces_;
+  std::array<bool, 256> begins_added_{};  ///< By byte: whether an added token begins with it.
   std::unordered_set<std::string> added_;
   std::set<std::size_t, std::greater<>> added_sizes_;
   std::unordered_set<std::int64_t> special_;
@@ -81,86 +84,12 @@ class Tokenizer {
   }
 }
 
-namespace detail {
-
-inline constexpr std::int64_t kMaxTokens = 1 << 24;
-
-/// GPT-2's alphabet: the character that stands for each byte. Printable Latin-1 stands for itself, the other
-/// bytes are numbered from U+0100 on.
-[[nodiscard]] inline const std::array<char32_t, 256>& byte_alphabet() {
-  static const auto kAlphabet = [] {
-    std::array<char32_t, 256> alphabet;
-    char32_t next = 0x100;
-    for (char32_t byte = 0; byte < 256; ++byte) {
-      const bool is_printable = (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
-      alphabet[byte] = is_printable ? byte : next++;
-    }
-    return alphabet;
-  }();
-  return kAlphabet;
-}
-
-[[nodiscard]] inline std::string byte_token(std::size_t byte) {
-  std::string token;
-  looptorch::append_utf8(token, byte_alphabet()[byte]);
-  return token;
-}
-
-/// The bytes that a token spells in GPT-2's alphabet; a token with other characters stands for itself.
-[[nodiscard]] inline std::string spelled_bytes(const std::string& token) {
-  static const auto kBytes = [] {
-    std::unordered_map<char32_t, char> bytes;
-    for (std::size_t byte = 0; byte < 256; ++byte) bytes[byte_alphabet()[byte]] = static_cast<char>(byte);
-    return bytes;
-  }();
-  std::string out;
-  for (std::size_t at = 0; at < token.size();) {
-    const auto step = looptorch::utf8_step(token, at);
-    const auto byte = kBytes.find(step.code_point);
-    if (byte == kBytes.end()) return token;
-    out += byte->second;
-    at += step.size;
-  }
-  return out;
-}
-
-/// Refuses what would make `tokenizers` split or join otherwise than this class does.
-inline void check_tokenizer_kind(const looptorch::Json& json) {
-  const auto refuse = [](const std::string& what) { throw TokenizerError("not a GPT-2 tokenizer: " + what); };
-  if (!json.get("normalizer", nullptr).is_null()) refuse("it has a normalizer");
-  const auto splitter = json.get("pre_tokenizer", nullptr);
-  if (!splitter.is_object() || splitter.get("type", "") != "ByteLevel") {
-    refuse("its pre_tokenizer is not ByteLevel");
-  }
-  if (splitter.get("add_prefix_space", true) != false) refuse("its pre_tokenizer adds a space");
-  if (splitter.get("use_regex", true) != true) refuse("its pre_tokenizer does not split");
-  const auto& model = json.at("model");
-  if (model.get("type", "BPE") != "BPE") refuse("its model is not BPE");
-  for (const auto* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const auto text = model.get(affix, nullptr);
-    if (!text.is_null() && text != "") refuse(std::string("its model has a ") + affix);
-  }
-  for (const auto* flag : {"byte_fallback", "ignore_merges"}) {
-    if (model.get(flag, false) != false) refuse(std::string("its model has ") + flag);
-  }
-}
-
-/// The two tokens of a merge, which older files write as "a b" and newer ones as ["a", "b"].
-[[nodiscard]] inline std::pair<std::string, std::string> merge_parts(const looptorch::Json& merge) {
-  if (merge.is_array()) return {merge.at(0).as_string(), merge.at(1).as_string()};
-  const auto& text = merge.as_string();
-  const auto space = text.find(' ');
-  if (space == std::string::npos) throw TokenizerError("merge \"" + text + "\" is not of two tokens");
-  return {text.substr(0, space), text.substr(space + 1)};
-}
-
-}  // namespace detail
-
 inline Tokenizer::Tokenizer(const looptorch::Json& json) {
   try {
     detail::check_tokenizer_kind(json);
     read_vocabulary(json.at("model"));
     read_merges(json.at("model"));
+    list_whole_pieces();
     read_added_tokens(json);
   } catch (const looptorch::JsonError& error) {
     throw TokenizerError(error.what());
@@ -197,7 +126,20 @@ inline void Tokenizer::read_merges(const looptorch::Json& model) {
     const auto [left, right] = detail::merge_parts(merges[rank]);
     const auto left_id = require_id(left, "part of a merge"), right_id = require_id(right, "part of a merge");
     const auto merged_id = require_id(left + right, "result of a merge");
-    merges_.add(left_id, right_id, {static_cast<std::int64_t>(rank), merged_id});
+    merges_.add(left_id, right_id, {static_cast<std::int32_t>(rank), static_cast<std::int32_t>(merged_id)});
+  }
+}
+
+/// The tokens that merging makes of their own bytes. Few are not: those that an earlier merge cuts across.
+inline void Tokenizer::list_whole_pieces() {
+  whole_pieces_ = PieceTable(ids_.size());
+  std::vector<std::int64_t> ids;
+  for (std::int64_t id = 0; id < size(); ++id) {
+    const auto& bytes = bytes_[static_cast<std::size_t>(id)];
+    if (bytes.empty()) continue;
+    ids.clear();
+    merge_piece(bytes, ids);
+    if (ids.size() == 1 && ids[0] == id) whole_pieces_.add(bytes, static_cast<std::int32_t>(id));
   }
 }
 
@@ -211,6 +153,7 @@ inline void Tokenizer::read_added_tokens(const looptorch::Json& json) {
     add_token(token, entry.at("id").as_int());
     added_.insert(token);
     added_sizes_.insert(token.size());
+    begins_added_[static_cast<unsigned char>(token.front())] = true;
     if (entry.get("special", false).as_bool()) special_.insert(entry.at("id").as_int());
   }
 }
@@ -222,6 +165,7 @@ inline std::optional<std::int64_t> Tokenizer::token_id(std::string_view token) c
 
 /// Size of the longest added token at the start of the text, or 0.
 inline std::size_t Tokenizer::added_token_size(std::string_view text) const {
+  if (!begins_added_[static_cast<unsigned char>(text.front())]) return 0;
   for (const auto size : added_sizes_) {
     if (size <= text.size() && added_.contains(std::string(text.substr(0, size)))) return size;
   }
@@ -248,22 +192,28 @@ inline std::vector<std::int64_t> Tokenizer::encode(std::string_view text) const 
 }
 
 inline void Tokenizer::encode_plain(std::string_view text, std::vector<std::int64_t>& ids) const {
-  std::vector<std::int64_t> piece;
   while (!text.empty()) {
-    const auto size = gpt2_piece_size(text);
-    piece.clear();
-    for (const char byte : text.substr(0, size)) piece.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
-    merges_.apply(piece);
-    ids.insert(ids.end(), piece.begin(), piece.end());
-    text.remove_prefix(size);
+    const auto piece = text.substr(0, gpt2_piece_size(text));
+    if (const auto id = whole_pieces_.find(piece); id != PieceTable::kAbsent) {
+      ids.push_back(id);
+    } else {
+      merge_piece(piece, ids);
+    }
+    text.remove_prefix(piece.size());
   }
+}
+
+inline void Tokenizer::merge_piece(std::string_view piece, std::vector<std::int64_t>& ids) const {
+  const auto begin = ids.size();
+  for (const char byte : piece) ids.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
+  merges_.apply(ids, begin);
 }
 
 inline std::string Tokenizer::decode(const std::vector<std::int64_t>& ids, bool skip_special) const {
   std::string bytes;
   for (const auto id : ids) {
     if (id < 0 || id >= size() || (skip_special && special_.contains(id))) continue;
-    bytes += bytes_[static_cast<std::size_t>(id)].value_or("");
+    bytes += bytes_[static_cast<std::size_t>(id)];
   }
   return looptorch::replace_invalid_utf8(bytes);
 }

@@ -10,6 +10,7 @@
 #include "data.hpp"
 #include "device.hpp"
 #include "evaluation.hpp"
+#include "manifests.hpp"
 #include "recognizer.hpp"
 
 #include <chrono>
@@ -25,13 +26,14 @@ namespace lt = looptorch;
 using whisper::Batch, whisper::Whisper, whisper::SpeechDataset;
 
 struct Options {
-  fs::path model, train, validation, test, output;
+  fs::path model, train, validation, test, transcripts, output;
+  bool strict = false;
   std::int64_t batch_size = 8, gradient_accumulation = 1, epochs = 1, max_steps = 0;
   double learning_rate = 1e-4;
   std::int64_t warmup_steps = 5;
   double train_subset = 100;
   bool bf16 = false, gradient_checkpointing = false;
-  std::string device = "auto", language = "en";
+  std::string device = "auto", language = "en", normalizer = "auto";
   std::int64_t workers = 2, seed = 1;
   double max_audio_seconds = 0;
 };
@@ -67,9 +69,34 @@ lt::FitResult train(whisper::Recognizer& recognizer, const Data& data, const Opt
                       .max_steps = options.max_steps > 0 ? std::optional(options.max_steps) : std::nullopt});
 }
 
+void check(const Options& options) {
+  const bool has_manifest = !options.train.empty() || !options.validation.empty() || !options.test.empty();
+  if (!options.transcripts.empty()) {
+    if (has_manifest)
+      throw whisper::CommandLineError("--transcripts stands for --train, --validation and --test");
+    return;
+  }
+  if (options.train.empty()) throw whisper::CommandLineError("--train is missing");
+  if (options.validation.empty()) throw whisper::CommandLineError("--validation is missing");
+}
+
+/// What is left out is told on stderr.
+lt::ManifestSplit read_data(const Options& options) {
+  constexpr double kLongest = 30;
+  const double seconds = options.max_audio_seconds > 0 ? options.max_audio_seconds : kLongest;
+  if (!options.transcripts.empty())
+    return whisper::read_transcripts(options.transcripts, seconds, options.strict, std::cerr);
+  const auto read = [&](const fs::path& file) {
+    return whisper::read_utterances(file, options.strict, std::cerr);
+  };
+  lt::ManifestSplit data{.train = read(options.train), .validation = read(options.validation), .test = {}};
+  data.test = options.test.empty() ? data.validation : read(options.test);
+  return data;
+}
+
 Data load_data(const whisper::Recognizer& recognizer, Options& options) {
-  auto train = whisper::random_subset(lt::load_manifest(options.train), options.train_subset, options.seed);
-  auto validation = lt::load_manifest(options.validation), test = lt::load_manifest(options.test);
+  auto [train, validation, test] = read_data(options);
+  train = whisper::random_subset(std::move(train), options.train_subset, options.seed);
   if (options.max_audio_seconds == 0)
     options.max_audio_seconds = whisper::common_seconds({&train, &validation, &test});
   const whisper::SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins,
@@ -81,6 +108,7 @@ Data load_data(const whisper::Recognizer& recognizer, Options& options) {
 }
 
 struct Outcome {
+  const whisper::Normalizer& normalizer;
   const whisper::Transcripts &before, &after;
   std::int64_t steps;
   double seconds;
@@ -90,6 +118,7 @@ struct Outcome {
 void write_summary(const fs::path& file, const Outcome& outcome) {
   auto summary = lt::Json::object();
   summary.set("wer_before", outcome.before.word_error_rate).set("wer_after", outcome.after.word_error_rate);
+  summary.set("normalizer", outcome.normalizer.name);
   summary.set("steps", outcome.steps).set("seconds", outcome.seconds);
   summary.set("peak_bytes", outcome.peak_bytes);
   lt::write_file_atomically(file, summary.dump(2) + "\n");
@@ -98,24 +127,26 @@ void write_summary(const fs::path& file, const Outcome& outcome) {
 void finetune(Options options) {
   const auto begin = std::chrono::steady_clock::now();
   torch::manual_seed(static_cast<std::uint64_t>(options.seed));
-  if (options.test.empty()) options.test = options.validation;
+  check(options);
+  const auto normalizer = whisper::choose_normalizer(options.normalizer, options.language);
   const auto device = whisper::choose_device(options.device);
   auto recognizer = whisper::load_recognizer(options.model, device, options.language);
   const auto data = load_data(recognizer, options);
   fs::create_directories(options.output);
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
 
-  std::cout << "transcribing " << data.test.size() << " clips of " << options.test.string() << std::endl;
-  const auto before = whisper::transcribe_all(recognizer, data.test, options.workers);
+  std::cout << "transcribing " << data.test.size() << " clips" << std::endl;
+  const auto before = whisper::transcribe_all(recognizer, data.test, options.workers, normalizer);
   std::cout << "training on " << data.train.size() << " clips of up to " << options.max_audio_seconds << " s"
             << std::endl;
   const auto result = train(recognizer, data, options);
   std::cout << "transcribing again" << std::endl;
-  const auto after = whisper::transcribe_all(recognizer, data.test, options.workers);
+  const auto after = whisper::transcribe_all(recognizer, data.test, options.workers, normalizer);
   whisper::save_pretrained(recognizer.model, options.model, options.output);
 
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  const Outcome outcome{before, after, result.steps, elapsed.count(), whisper::peak_bytes(device)};
+  const Outcome outcome{normalizer,   before,          after,
+                        result.steps, elapsed.count(), whisper::peak_bytes(device)};
   write_summary(options.output / "summary.json", outcome);
   whisper::print_side_by_side(std::cout, before, after, 3);
   std::cout << "word error rate " << before.word_error_rate << " before, " << after.word_error_rate
@@ -127,15 +158,21 @@ void finetune(Options options) {
 
 int main(int argc, char** argv) {
   Options options;
-  whisper::CommandLine line("whisper_finetune",
-                            "Fine-tunes a Whisper model and measures its word error rate before and "
-                            "after.\nManifests are JSONL: audio_filepath, text, duration a line.");
+  whisper::CommandLine line(
+      "whisper_finetune",
+      "Fine-tunes a Whisper model and measures its word error rate before and "
+      "after.\nManifests are JSONL (audio_filepath, text, duration a line), CSV or TSV.");
   line.required("model", "DIR", options.model, "Hugging Face folder of the model to begin with");
-  line.required("train", "FILE", options.train, "manifest of the training clips");
-  line.required("validation", "FILE", options.validation,
-                "manifest of the clips whose loss each epoch reports");
+  line.option("train", "FILE", options.train, "manifest of the training clips");
+  line.option("validation", "FILE", options.validation,
+              "manifest of the clips whose loss each epoch reports");
   line.option("test", "FILE", options.test,
               "manifest of the clips whose word error rate is measured; else validation");
+  line.option(
+      "transcripts", "PATH", options.transcripts,
+      "instead of manifests: NAME.json of text, start, duration beside NAME.wav, or a folder of them; "
+      "split 80/10/10");
+  line.flag("strict", options.strict, true, "wrong lines stop; else they are listed and left out");
   line.required("output", "DIR", options.output, "folder for the fine-tuned model and summary.json");
   line.option("batch-size", "N", options.batch_size, "clips in one forward pass", {.min = 1, .max = 65536});
   line.option("gradient-accumulation", "N", options.gradient_accumulation, "batches in one step",
@@ -158,5 +195,8 @@ int main(int argc, char** argv) {
   line.option("max-audio-seconds", "S", options.max_audio_seconds,
               "length that clips are padded to, at most 30; 0: that of the longest", {.min = 0, .max = 30});
   line.option("language", "CODE", options.language, "what is spoken; English-only models ignore it");
+  line.option("normalizer", "NAME", options.normalizer,
+              "of the word error rate: english (Whisper's), marks (keeps combining marks), none, or auto: "
+              "english for --language en");
   return whisper::run_main(argc, argv, line, [&] { finetune(options); });
 }

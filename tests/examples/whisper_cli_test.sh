@@ -36,7 +36,8 @@ for program in whisper_import whisper_corpus whisper_transcribe whisper_finetune
   refused "unknown option --wrong" "$program" --wrong
 done
 for flag in model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
-  warmup-steps train-subset bf16 fp32 gradient-checkpointing device workers seed max-audio-seconds; do
+  warmup-steps train-subset bf16 fp32 gradient-checkpointing device workers seed max-audio-seconds transcripts strict \
+  language normalizer; do
   holds help.txt "--$flag "
 done
 
@@ -61,6 +62,11 @@ holds errors.txt "whisper_corpus: espeak-ng is not installed (Debian: apt-get in
 data=(--train corpus/train.jsonl --validation corpus/validation.jsonl)
 finetune=(whisper_finetune --model "$model" --output out)
 refused "--output is missing" whisper_finetune --model "$model" "${data[@]}"
+refused "--train is missing" "${finetune[@]}" --validation corpus/validation.jsonl
+refused "--validation is missing" "${finetune[@]}" --train corpus/train.jsonl
+refused "--transcripts stands for --train, --validation and --test" "${finetune[@]}" "${data[@]}" --transcripts talks
+refused "--normalizer: \"basic\" is not auto, english, marks or none" "${finetune[@]}" "${data[@]}" --normalizer basic
+refused "nowhere: No such file or directory" "${finetune[@]}" --transcripts nowhere
 refused "--batch-size: \"x\" is not an integer" "${finetune[@]}" "${data[@]}" --batch-size x
 refused "--train-subset: 0 is not above 0" "${finetune[@]}" "${data[@]}" --train-subset 0
 refused "--device: \"tpu\"" "${finetune[@]}" "${data[@]}" --device tpu
@@ -70,7 +76,11 @@ refused "missing.jsonl" "${finetune[@]}" --train missing.jsonl --validation corp
 : >empty.jsonl
 refused "empty.jsonl" "${finetune[@]}" --train empty.jsonl --validation corpus/validation.jsonl
 printf '{"audio_filepath":"%s","text":"\xff"}\n' "${clips[2]}" >bytes.jsonl
-refused "bytes.jsonl" "${finetune[@]}" --train bytes.jsonl --validation corpus/validation.jsonl
+refused "bytes.jsonl: holds no utterances; 1 wrong, the first on line 1: column " \
+  "${finetune[@]}" --train bytes.jsonl --validation corpus/validation.jsonl
+sed '2i {"audio_filepath": "audio/gone.flac", "text": "gone"}' corpus/train.jsonl >corpus/mixed.jsonl
+mixed=(--train corpus/mixed.jsonl --validation corpus/validation.jsonl)
+refused "corpus/mixed.jsonl:2: audio file corpus/audio/gone.flac does not exist" "${finetune[@]}" "${mixed[@]}" --strict
 refused "longer than the 1 s" "${finetune[@]}" "${data[@]}" --max-audio-seconds 1
 
 transcribe=(whisper_transcribe --model "$model" --max-audio-seconds 5)
@@ -92,13 +102,18 @@ for clip in silent none cut; do
   refused "$clip.wav" "${finetune[@]}" --train "$clip.jsonl" --validation corpus/validation.jsonl --max-audio-seconds 5
 done
 
-# Two steps, twice into the same folder: the second run does not take over what the first one left.
+# Two steps, twice into the same folder: the second run does not take over what the first one left. A wrong line of a
+# manifest is told and left out.
 for steps in 1 2; do
   precision=$([ "$steps" = 1 ] && echo --bf16 || echo --fp32)
-  "$programs/whisper_finetune" --model "$model" --output out "${data[@]}" --test corpus/test.jsonl --batch-size 2 \
+  "$programs/whisper_finetune" --model "$model" --output out "${mixed[@]}" --test corpus/test.jsonl --batch-size 2 \
     --max-steps "$steps" "$precision" >finetune.txt 2>progress.txt || fail "whisper_finetune: $(cat progress.txt)"
   holds out/summary.json "\"steps\": $steps"
 done
+holds progress.txt "1 line is wrong:"
+holds progress.txt "corpus/mixed.jsonl:2: audio file corpus/audio/gone.flac does not exist"
+holds finetune.txt "training on 4 clips"
+holds out/summary.json '"normalizer": "english"'
 for field in wer_before wer_after seconds peak_bytes; do holds out/summary.json "\"$field\":"; done
 for line in "reference  " "before     " "after      " "word error rate " "the model is in out"; do holds finetune.txt "$line"; done
 cmp -s "$model/model.safetensors" out/model.safetensors && fail "the weights did not change"
@@ -107,6 +122,26 @@ cmp -s "$model/model.safetensors" out/model.safetensors && fail "the weights did
 "$programs/whisper_finetune" --model "$model" --output recomputed "${data[@]}" --test corpus/test.jsonl --batch-size 2 \
   --max-steps 2 --gradient-checkpointing >/dev/null 2>progress.txt || fail "--gradient-checkpointing: $(cat progress.txt)"
 cmp out/model.safetensors recomputed/model.safetensors || fail "--gradient-checkpointing trains other weights"
+
+# One long recording with a transcript: cut by its times, split, and what cannot be used told.
+mkdir talks
+sox "${clips[@]}" talks/talk.wav
+seconds=$(soxi -D talks/talk.wav)
+{
+  echo '[{"text": "hm", "start": 0, "duration": 2},'
+  for i in 0 1 2 3 4 5 6 7 8 9; do
+    printf '{"text": "part %d", "start": %d, "duration": 1.5},\n' "$i" "$i"
+  done
+  printf '{"text": "after the end", "start": %d, "duration": 2}]' "$((${seconds%.*} + 5))"
+} >talks/talk.json
+"$programs/whisper_finetune" --model "$model" --output talked --transcripts talks --max-steps 1 --normalizer marks \
+  >finetune.txt 2>progress.txt || fail "whisper_finetune --transcripts: $(cat progress.txt)"
+holds finetune.txt "transcribing 1 clips"
+holds finetune.txt "training on 8 clips of up to 2 s"
+holds progress.txt "talks/talk.json:1: its text has 2 characters, fewer than 3"
+holds progress.txt "talks/talk.json:12: "
+holds talked/summary.json '"normalizer": "marks"'
+refused "talks/talk.json:12: " "${finetune[@]}" --transcripts talks --strict
 
 # The tuned folder transcribes: a line a file, name, tab, text.
 "$programs/whisper_transcribe" --model out --max-audio-seconds 5 "${clips[2]}" whole.wav >texts.txt

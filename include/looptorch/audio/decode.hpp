@@ -5,8 +5,8 @@
 // Vorbis and 50 as Opus.
 #pragma once
 
+#include <looptorch/audio/detail/announced_data.hpp>
 #include <looptorch/audio/detail/ogg_end.hpp>
-#include <looptorch/audio/detail/wav_header.hpp>
 #include <looptorch/audio/resample.hpp>
 #include <looptorch/error.hpp>
 #include <looptorch/state/file.hpp>
@@ -142,10 +142,10 @@ class SoundFile {
 inline void refuse_cut(const std::filesystem::path& path) {
   const InputFile file(path);
   if (is_cut_ogg(file)) refuse(path, "cut off: it does not end with the last page of an Ogg stream");
-  const auto data = WavHeader(file).data();
-  if (data && data->bytes > file.size() - data->offset)
-    refuse(path, "cut off: its header announces ", data->bytes, " bytes of samples, ",
-           file.size() - data->offset, " are there");
+  const auto data = DataHeader(file).data();
+  const std::uint64_t there = data ? file.size() - std::min(data->offset, file.size()) : 0;
+  if (data && data->bytes > there)
+    refuse(path, "cut off: its header announces ", data->bytes, " bytes of samples, ", there, " are there");
 }
 
 /// Infinities and NaN have all bits of the exponent set; this form vectorises.
@@ -186,8 +186,8 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 ///
 /// Throws FileError for a path that is no readable file, AudioError for one that is not whole, finite,
 /// non-empty audio, UsageError for an empty range or a negative rate. That a file was cut off shows in WAV,
-/// FLAC and Ogg, and in MP3 if its encoder wrote the length (Xing's or LAME's header). Safe to call from
-/// several threads.
+/// AIFF, AU, W64, CAF, FLAC and Ogg, and in MP3 if its encoder wrote the length (Xing's or LAME's header).
+/// Safe to call from several threads.
 inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& options = {}) {
   if (!(options.start >= 0 && options.end > options.start) || options.sample_rate < 0)
     throw UsageError(looptorch::detail::message(path.string(), ": cannot decode from ", options.start,

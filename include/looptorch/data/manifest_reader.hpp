@@ -3,6 +3,7 @@
 // the way is told with its line. Include manifest.hpp.
 #pragma once
 
+#include <looptorch/data/detail/json_fields.hpp>
 #include <looptorch/data/manifest.hpp>
 #include <looptorch/data/manifest_table.hpp>
 #include <looptorch/error.hpp>
@@ -10,10 +11,8 @@
 #include <looptorch/state/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -23,68 +22,33 @@
 namespace looptorch {
 namespace detail {
 
-/// Reads one line; errors do not yet know where they are.
-class UtteranceReader {
- public:
-  UtteranceReader(const Json& line, const std::filesystem::path& folder) : line_(line), folder_(folder) {}
+/// What one line says; errors do not yet know where they are.
+inline Utterance utterance_of(const Json& line, const std::filesystem::path& folder) {
+  const JsonFields fields(line);
+  Utterance utterance{.audio_filepath = (folder / fields.filled_string("audio_filepath")).lexically_normal(),
+                      .text = fields.filled_string("text"),
+                      .duration = fields.optional_seconds("duration"),
+                      .start = fields.optional_seconds("start"),
+                      .end = fields.optional_seconds("end"),
+                      .speaker = fields.present("speaker") ? fields.string("speaker") : ""};
+  if (utterance.duration && !(*utterance.duration > 0))
+    throw ManifestError(message("\"duration\" is ", *utterance.duration, " s; it must be positive"));
+  const double start = utterance.start.value_or(0);
+  if (!(start >= 0)) throw ManifestError(message("\"start\" is ", start, " s; it must not be negative"));
+  if (utterance.end && !(*utterance.end > start))
+    throw ManifestError(
+        message("\"end\" is ", *utterance.end, " s; it must come after \"start\", ", start, " s"));
+  return utterance;
+}
 
-  Utterance read() const {
-    if (!line_.is_object()) throw ManifestError(message("expected a JSON object, found ", line_.kind()));
-    Utterance utterance{.audio_filepath = (folder_ / filled_string("audio_filepath")).lexically_normal(),
-                        .text = filled_string("text"),
-                        .duration = seconds("duration"),
-                        .start = seconds("start"),
-                        .end = seconds("end"),
-                        .speaker = present("speaker") ? string("speaker") : ""};
-    check(utterance);
-    return utterance;
-  }
-
- private:
-  bool present(std::string_view key) const { return line_.contains(key) && !line_.at(key).is_null(); }
-
-  std::string string(std::string_view key) const {
-    const Json& value = line_.at(key);
-    if (!value.is_string())
-      throw ManifestError(message("\"", key, "\" must be a string, found ", value.kind()));
-    return value.as_string();
-  }
-
-  std::string filled_string(std::string_view key) const {
-    if (!line_.contains(key)) throw ManifestError(message("\"", key, "\" is missing"));
-    std::string value = string(key);
-    if (value.find_first_not_of(" \t\r\n") == std::string::npos)
-      throw ManifestError(message("\"", key, "\" is empty"));
-    return value;
-  }
-
-  std::optional<double> seconds(std::string_view key) const {
-    if (!present(key)) return std::nullopt;
-    const Json& value = line_.at(key);
-    if (!value.is_number())
-      throw ManifestError(message("\"", key, "\" must be a number, found ", value.kind()));
-    if (!std::isfinite(value.as_number())) throw ManifestError(message("\"", key, "\" must be finite"));
-    return value.as_number();
-  }
-
-  static void check(const Utterance& utterance) {
-    if (utterance.duration && !(*utterance.duration > 0))
-      throw ManifestError(message("\"duration\" is ", *utterance.duration, " s; it must be positive"));
-    const double start = utterance.start.value_or(0);
-    if (!(start >= 0)) throw ManifestError(message("\"start\" is ", start, " s; it must not be negative"));
-    if (utterance.end && !(*utterance.end > start))
-      throw ManifestError(
-          message("\"end\" is ", *utterance.end, " s; it must come after \"start\", ", start, " s"));
-  }
-
-  const Json& line_;
-  const std::filesystem::path& folder_;
-};
-
-/// The parser counts lines from 1 within its text, which is one line here.
-inline std::string without_line(std::string_view json_error) {
-  constexpr std::string_view kLine = "line 1, ";
-  return std::string(json_error.starts_with(kLine) ? json_error.substr(kLine.size()) : json_error);
+/// `lines` names what is listed: the number of them, then the first `at_most` as FILE:LINE: REASON.
+inline std::string describe_lines(std::string_view lines, const std::filesystem::path& path,
+                                  const std::vector<ManifestFault>& faults, std::size_t at_most) {
+  if (faults.empty()) return {};
+  std::string out = message(faults.size(), " ", lines, ":");
+  for (std::size_t i = 0; i < std::min(at_most, faults.size()); ++i)
+    out += message("\n", path.string(), ":", faults[i].line, ": ", faults[i].reason);
+  return at_most < faults.size() ? out + "\n..." : out;
 }
 
 class ManifestReader {
@@ -143,7 +107,7 @@ class ManifestReader {
   }
 
   [[nodiscard]] Utterance read_utterance(const Json& line) const {
-    Utterance utterance = UtteranceReader(line, folder_).read();
+    Utterance utterance = utterance_of(line, folder_);
     if (options_.check_files && !exists(utterance.audio_filepath))
       throw ManifestError("audio file " + utterance.audio_filepath.string() + " does not exist");
     return utterance;
@@ -167,7 +131,9 @@ class ManifestReader {
 
   [[noreturn]] void fail_empty() const {
     std::string what = manifest_.path.string() + ": holds no utterances";
-    if (!manifest_.faults.empty()) what += "; " + manifest_.describe_faults();
+    if (const auto& faults = manifest_.faults; !faults.empty())
+      what += message("; ", faults.size(), " wrong, the first on line ", faults.front().line, ": ",
+                      faults.front().reason);
     throw ManifestError(what);
   }
 
@@ -179,12 +145,8 @@ class ManifestReader {
 }  // namespace detail
 
 inline std::string Manifest::describe_faults(std::size_t at_most) const {
-  if (faults.empty()) return {};
-  std::string out = detail::message(faults.size(), faults.size() == 1 ? " line is" : " lines are", " wrong:");
-  for (std::size_t i = 0; i < std::min(at_most, faults.size()); ++i) {
-    out += detail::message("\n", path.string(), ":", faults[i].line, ": ", faults[i].reason);
-  }
-  return at_most < faults.size() ? out + "\n..." : out;
+  return detail::describe_lines(faults.size() == 1 ? "line is wrong" : "lines are wrong", path, faults,
+                                at_most);
 }
 
 inline Manifest read_manifest(const std::filesystem::path& path, ManifestReadOptions options) {

@@ -7,6 +7,7 @@
 #include <looptorch/loop/batches.hpp>
 #include <looptorch/loop/loss_history.hpp>
 #include <looptorch/loop/non_finite.hpp>
+#include <looptorch/loop/optimizer_step.hpp>
 #include <looptorch/loop/parts.hpp>
 #include <looptorch/loop/run_state.hpp>
 #include <looptorch/loop/verdict.hpp>
@@ -170,39 +171,17 @@ class Engine {
   /// Counters, losses, metrics and the policies' states, settled.
   [[nodiscard]] StateDict state_dict() {
     settle();
-    StateDict out, progress, metrics, policies;
-    save(run_.progress(), progress);
-    run_.metrics().save(metrics);
-    stack_.save(policies);
-    out.set("progress", progress);
-    out.set("metrics", metrics);
-    out.set("policies", policies);
-    out.set("updates", kUpdates);
-    for_each_index<kUpdates>([&](auto i) {
-      StateDict update, weight;
-      save(run_.updates_[i], update);
-      weights_[i].save(weight);
-      update.set("window", weight);
-      out.set("update." + std::to_string(i), update);
-    });
-    return out;
+    return save_run(run_, weights_, stack_);
   }
 
   /// The inverse. Throws StateError, before anything is touched, for a state of another number of updates or
   /// parameter groups or of other policies.
   void load_state_dict(const StateDict& in) {
     settle();
-    require_same_updates(in);
-    stack_.load(in.under("policies"));
-    load(in.under("progress"), run_.progress_);
-    run_.metrics().load(in.under("metrics"));
+    require_same_updates(in, run_);
+    load_run(in, run_, run_.progress_, weights_, stack_);
     last_skipped_step_ = -1;
-    for_each_index<kUpdates>([&](auto i) {
-      const StateDict update = in.under("update." + std::to_string(i));
-      load(update, run_.updates_[i]);
-      history_[i].restart(run_.updates_[i]);
-      weights_[i].load(update.under("window"));
-    });
+    for_each_index<kUpdates>([&](auto i) { history_[i].restart(run_.updates_[i]); });
   }
 
   /// The objective's result on a batch, inside the policies' forward scopes.
@@ -227,18 +206,6 @@ class Engine {
                        all_parameters(*update.optimizer)});
     });
     return views;
-  }
-
-  void require_same_updates(const StateDict& in) const {
-    if (const auto updates = in.get<std::int64_t>("updates"); updates != static_cast<std::int64_t>(kUpdates))
-      throw StateError(message("the state is of ", updates, " updates, the Trainer has ", kUpdates));
-    for_each_index<kUpdates>([&](auto i) {
-      const auto groups = in.get<std::int64_t>(message("update.", i.value, ".groups"));
-      const auto here = std::get<i>(updates_).optimizer->param_groups().size();
-      if (groups > static_cast<std::int64_t>(here))
-        throw StateError(message("the state has ", groups, " parameter groups for ", run_.updates()[i].name,
-                                 ", whose optimizer has ", here));
-    });
   }
 
   template <class Batch, class Given>
@@ -344,23 +311,6 @@ class Engine {
     const at::Tensor non_finite = is_non_finite(total);
     context.veto(non_finite);
     verdicts_[I].await_losses(non_finite, origin_);
-  }
-
-  /// Whether the update was made; nothing where only the device knows.
-  template <class Optimizer>
-  static std::optional<bool> step_optimizer(Optimizer& optimizer, UpdateContext& context) {
-    if (context.vetoed()) return false;
-    const at::Tensor& found = context.found_inf();
-    if constexpr (FoldingOptimizer<Optimizer>) {
-      if (!optimizer.can_fold(context.pending())) (void)context.gradients();
-      optimizer.step(context.pending(), found);
-      return found.defined() ? std::nullopt : std::optional(true);
-    } else {
-      if (found.defined() && found.item<bool>()) return false;
-      if (!context.pending().is_one()) (void)context.gradients();
-      optimizer.step();
-      return true;
-    }
   }
 
   /// Counts an update of the window with index `step`, and tells the policies if it was made.

@@ -71,4 +71,53 @@ inline void load(const StateDict& in, UpdateView& view) {
     view.full_rates.push_back(in.get<double>("full_rate." + std::to_string(i)));
 }
 
+/// Throws StateError for a state of another number of updates, or of more parameter groups than here.
+inline void require_same_updates(const StateDict& in, const Run& run) {
+  const std::size_t here = run.updates().size();
+  if (const auto updates = in.get<std::int64_t>("updates"); updates != static_cast<std::int64_t>(here))
+    throw StateError(message("the state is of ", updates, " updates, the Trainer has ", here));
+  for (std::size_t i = 0; i < here; ++i) {
+    const UpdateView& update = run.updates()[i];
+    const auto groups = in.get<std::int64_t>(message("update.", i, ".groups"));
+    const std::size_t of_optimizer = update.optimizer->param_groups().size();
+    if (groups > static_cast<std::int64_t>(of_optimizer))
+      throw StateError(message("the state has ", groups, " parameter groups for ", update.name,
+                               ", whose optimizer has ", of_optimizer));
+  }
+}
+
+/// `weights` has each update's window weight, `stack` the policies.
+template <class Weights, class Stack>
+[[nodiscard]] StateDict save_run(Run& run, const Weights& weights, Stack& stack) {
+  StateDict out, progress, metrics, policies;
+  save(run.progress(), progress);
+  run.metrics().save(metrics);
+  stack.save(policies);
+  out.set("progress", progress);
+  out.set("metrics", metrics);
+  out.set("policies", policies);
+  out.set("updates", run.updates().size());
+  for (std::size_t i = 0; i < run.updates().size(); ++i) {
+    StateDict update, weight;
+    save(run.updates()[i], update);
+    weights[i].save(weight);
+    update.set("window", weight);
+    out.set("update." + std::to_string(i), update);
+  }
+  return out;
+}
+
+/// Throws StateError, before anything is touched, for a state of other policies.
+template <class Weights, class Stack>
+void load_run(const StateDict& in, Run& run, Progress& progress, Weights& weights, Stack& stack) {
+  stack.load(in.under("policies"));
+  load(in.under("progress"), progress);
+  run.metrics().load(in.under("metrics"));
+  for (std::size_t i = 0; i < run.updates().size(); ++i) {
+    const StateDict update = in.under("update." + std::to_string(i));
+    load(update, run.updates()[i]);
+    weights[i].load(update.under("window"));
+  }
+}
+
 }  // namespace looptorch::detail

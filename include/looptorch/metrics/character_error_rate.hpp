@@ -4,11 +4,10 @@
 // wrong vowel sign is one wrong letter and a conjunct counts once. O(n m) time, O(m) memory a sentence.
 #pragma once
 
+#include <looptorch/metrics/detail/white_space.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
 #include <looptorch/metrics/grapheme_clusters.hpp>
-#include <looptorch/state/utf8.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -48,25 +47,6 @@ class CharacterErrorRate {
 };
 
 namespace detail {
-
-/// White space as Python's str.strip has it.
-[[nodiscard]] constexpr bool is_white_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
-}
-
-[[nodiscard]] inline std::string_view strip_white_space(std::string_view text) {
-  std::size_t first = text.size(), last = text.size();
-  for (std::size_t at = 0; at < text.size();) {
-    const auto step = utf8_step(text, at);
-    const bool is_blank = is_white_space(step.code_point);
-    if (!is_blank && first == text.size()) first = at;
-    at += step.size;
-    if (!is_blank) last = at;
-  }
-  return text.substr(first, last - first);
-}
 
 [[nodiscard]] inline Tokens characters_of(std::string_view text, CharacterUnit unit) {
   const auto stripped = strip_white_space(text);

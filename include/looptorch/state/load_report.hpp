@@ -6,6 +6,7 @@
 #include <looptorch/error.hpp>
 #include <looptorch/state/near_names.hpp>
 #include <looptorch/state/safetensors_layout.hpp>
+#include <looptorch/state/tied_tensors.hpp>
 
 #include <c10/core/ScalarType.h>
 
@@ -91,13 +92,13 @@ struct Leniency {
 
 /// Of names that stand for one tensor, as tied weights do, one given is enough.
 inline void split_missing(const TensorMap& own, const TensorMap& given, LoadReport& report) {
-  std::set<const void*> filled;
+  std::set<TensorIdentity> filled;
   for (const auto& [name, tensor] : own) {
-    if (given.contains(name)) filled.insert(tensor.unsafeGetTensorImpl());
+    if (given.contains(name)) filled.insert(identity_of(tensor));
   }
   for (const auto& [name, tensor] : own) {
     if (given.contains(name)) continue;
-    (filled.contains(tensor.unsafeGetTensorImpl()) ? report.loaded : report.missing).push_back(name);
+    (filled.contains(identity_of(tensor)) ? report.loaded : report.missing).push_back(name);
   }
 }
 

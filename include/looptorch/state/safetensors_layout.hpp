@@ -27,6 +27,13 @@ using TensorMap = std::map<std::string, at::Tensor, std::less<>>;
 
 namespace detail {
 
+inline const SafetensorsType* safetensors_type_of(const std::filesystem::path& path, const std::string& name,
+                                                  at::ScalarType scalar_type) {
+  const auto* type = find_safetensors_type(scalar_type);
+  if (!type) throw_safetensors_error(path, name, "has a dtype that safetensors lacks: ", scalar_type);
+  return type;
+}
+
 inline SafetensorsEntry describe_tensor(const std::filesystem::path& path, const std::string& name,
                                         const at::Tensor& tensor) {
   if (!tensor.defined()) throw_safetensors_error(path, name, "is undefined");
@@ -34,10 +41,7 @@ inline SafetensorsEntry describe_tensor(const std::filesystem::path& path, const
     throw_safetensors_error(path, name, "is not strided");
   }
   if (tensor.is_meta()) throw_safetensors_error(path, name, "has no values (meta device)");
-  const auto* type = find_safetensors_type(tensor.scalar_type());
-  if (!type) {
-    throw_safetensors_error(path, name, "has a dtype that safetensors lacks: ", tensor.scalar_type());
-  }
+  const auto* type = safetensors_type_of(path, name, tensor.scalar_type());
   if (type->bits < 8 && tensor.dim() == 0)
     throw_safetensors_error(path, name, type->name, " without dimensions");
   return {name, type, shape_in_file(*type, tensor.sizes().vec())};

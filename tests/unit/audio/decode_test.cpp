@@ -35,7 +35,7 @@ void write(const fs::path& path, int format, const std::vector<float>& interleav
   REQUIRE(file);
   const auto count = sf_count_t(interleaved.size());
   const int encoding = format & SF_FORMAT_SUBMASK;
-  if (encoding == SF_FORMAT_FLOAT || encoding >= SF_FORMAT_VORBIS) {
+  if (encoding == SF_FORMAT_FLOAT || encoding == SF_FORMAT_DOUBLE || encoding >= SF_FORMAT_VORBIS) {
     constexpr sf_count_t kBlock = 3 * 4000;  // Vorbis's encoder overflows the stack if it gets all at once
     for (sf_count_t i = 0; i < count; i += kBlock) {
       const sf_count_t some = std::min(kBlock, count - i);
@@ -97,11 +97,14 @@ std::vector<float> tone(double seconds, int rate, int channels) {
 
 TEST_CASE("samples and rate come out as they went in, whatever the format") {
   const TemporaryFolder folder;
-  const int format =
-      GENERATE(int(kWav), int(kFlac), SF_FORMAT_WAV | SF_FORMAT_PCM_24, SF_FORMAT_WAV | SF_FORMAT_FLOAT,
-               SF_FORMAT_WAVEX | SF_FORMAT_PCM_16, SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
-               SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, SF_FORMAT_AIFF | SF_FORMAT_PCM_16,
-               SF_FORMAT_FLAC | SF_FORMAT_PCM_24);
+  const int format = GENERATE(
+      int(kWav), SF_FORMAT_WAV | SF_FORMAT_PCM_U8, SF_FORMAT_WAV | SF_FORMAT_PCM_24,
+      SF_FORMAT_WAV | SF_FORMAT_PCM_32, SF_FORMAT_WAV | SF_FORMAT_FLOAT, SF_FORMAT_WAV | SF_FORMAT_DOUBLE,
+      SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, SF_FORMAT_WAVEX | SF_FORMAT_PCM_16,
+      SF_FORMAT_RF64 | SF_FORMAT_PCM_16, SF_FORMAT_W64 | SF_FORMAT_PCM_24, SF_FORMAT_CAF | SF_FORMAT_PCM_16,
+      SF_FORMAT_AIFF | SF_FORMAT_PCM_16, SF_FORMAT_AIFF | SF_FORMAT_FLOAT, SF_FORMAT_AU | SF_FORMAT_PCM_16,
+      SF_FORMAT_AU | SF_FORMAT_PCM_32 | SF_ENDIAN_LITTLE, int(kFlac), SF_FORMAT_FLAC | SF_FORMAT_PCM_S8,
+      SF_FORMAT_FLAC | SF_FORMAT_PCM_24);
   CAPTURE(format);
   write(folder / "ramp", format, ramp(5000), 1, 22050);
   const audio::Waveform waveform = decode(folder / "ramp");
@@ -205,8 +208,12 @@ TEST_CASE("a file that was cut off anywhere is refused") {
   const TemporaryFolder folder;
   const int format =
       GENERATE(int(kWav), int(kFlac), SF_FORMAT_WAV | SF_FORMAT_FLOAT, SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
-               SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, SF_FORMAT_WAVEX | SF_FORMAT_PCM_16, kVorbis,
-               kOpus, kMp3);
+               SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, SF_FORMAT_WAVEX | SF_FORMAT_PCM_16,
+               SF_FORMAT_WAV | SF_FORMAT_PCM_U8, SF_FORMAT_WAV | SF_FORMAT_DOUBLE,
+               SF_FORMAT_AIFF | SF_FORMAT_PCM_16, SF_FORMAT_AIFF | SF_FORMAT_FLOAT,
+               SF_FORMAT_AU | SF_FORMAT_PCM_16, SF_FORMAT_AU | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE,
+               SF_FORMAT_W64 | SF_FORMAT_PCM_16, SF_FORMAT_CAF | SF_FORMAT_PCM_16, kVorbis, kOpus, kMp3);
+  CAPTURE(format);
   write(folder / "whole", format, noise(20'000));
   const std::string whole = bytes_of(folder / "whole");
   REQUIRE(decode(folder / "whole").samples_T.numel() == 20'000);
@@ -262,6 +269,52 @@ TEST_CASE("a WAV file written by a pipe, which did not know its size, is read to
   const std::string size = GENERATE(std::string("\xff\xff\xff\xff"), std::string("\x00\xf0\xff\x7f", 4));
   put_bytes(folder / "piped.wav", bytes.replace(data + 4, 4, size));
   CHECK(decode(folder / "piped.wav").samples_T.equal(torch::tensor(ramp(1000))));
+}
+
+TEST_CASE("AU and CAF files written by a pipe do not count as cut off") {
+  const TemporaryFolder folder;
+  const auto piped = [&folder](int format, std::size_t size_at, const std::string& size) {
+    write(folder / "a", format, ramp(1000));
+    std::string bytes = bytes_of(folder / "a");
+    if (size_at == 0) size_at = bytes.find("data") + 4;
+    put_bytes(folder / "piped", bytes.replace(size_at, size.size(), size));
+    return decode(folder / "piped").samples_T;
+  };
+  const std::string unknown(8, '\xff');
+  CHECK(piped(SF_FORMAT_AU | SF_FORMAT_PCM_16, 8, unknown.substr(0, 4)).equal(torch::tensor(ramp(1000))));
+  std::string refusal;
+  try {
+    piped(SF_FORMAT_CAF | SF_FORMAT_PCM_16, 0, unknown);
+  } catch (const AudioError& error) {  // libsndfile 1.2 does not know such files
+    refusal = error.what();
+  }
+  CHECK(refusal.find("cut off") == std::string::npos);
+}
+
+TEST_CASE("no byte of a header, whatever its value, does more than give samples or an AudioError") {
+  const TemporaryFolder folder;
+  const int format = GENERATE(int(kWav), SF_FORMAT_RF64 | SF_FORMAT_PCM_16, SF_FORMAT_AIFF | SF_FORMAT_PCM_16,
+                              SF_FORMAT_AU | SF_FORMAT_PCM_16, SF_FORMAT_W64 | SF_FORMAT_PCM_16,
+                              SF_FORMAT_CAF | SF_FORMAT_PCM_16);
+  write(folder / "whole", format, ramp(200));
+  const std::string whole = bytes_of(folder / "whole");
+  int refused = 0;
+  for (std::size_t i = 0; i < std::min<std::size_t>(whole.size(), 120); ++i) {
+    for (const int value : {0x00, 0x7f, 0x80, 0xff}) {
+      CAPTURE(format, i, value);
+      std::string bytes = whole;
+      bytes[i] = static_cast<char>(value);
+      put_bytes(folder / "changed", bytes);
+      std::int64_t samples = 0;
+      try {
+        samples = decode(folder / "changed").samples_T.numel();
+      } catch (const AudioError&) {
+        ++refused;
+      }
+      CHECK(samples <= 1000);
+    }
+  }
+  CHECK(refused > 20);
 }
 
 TEST_CASE("chunks before and behind the samples do no harm") {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The reference values and the formulas of the signals: tests/parity/audio_mel_spectrogram.py.
+// The reference values: tests/parity/audio_mel_spectrogram.py.
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/mel_spectrogram.hpp>
 
+#include "signals.hpp"
 #include "support/reference.hpp"
 
 #include <cmath>
 #include <limits>
-#include <numbers>
 #include <string>
 
 using looptorch::UsageError;
@@ -18,32 +18,7 @@ using looptorch::audio::MelUnit;
 
 namespace {
 
-std::vector<double> noise(std::int64_t count, int shift) {
-  std::vector<double> samples;
-  std::uint32_t state = 1;
-  for (std::int64_t i = 0; i < count; ++i) {
-    state = 1664525 * state + 1013904223;
-    samples.push_back((static_cast<std::int32_t>(state >> 16) - 32768) >> shift);
-  }
-  return samples;
-}
-
-at::Tensor as_float(const std::vector<double>& samples) {
-  return (torch::tensor(samples, torch::kDouble) / 32768).to(torch::kFloat);
-}
-
-at::Tensor music(std::int64_t count, double rate) {
-  std::vector<double> samples = noise(count, 6);
-  constexpr double kTurn = 2 * std::numbers::pi;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double t = double(i) / rate;
-    double tones = 0, period = 2;
-    for (const double hz : {220.0, 331.0, 1760.0, 5001.0})
-      tones += std::sin(kTurn * hz * t) * (1 + std::sin(kTurn * t / period++));
-    samples[std::size_t(i)] += std::nearbyint(3000 * tones);
-  }
-  return as_float(samples);
-}
+at::Tensor music(std::int64_t count, double rate) { return signals::as_samples(signals::music(count, rate)); }
 
 struct Case {
   std::string name;
@@ -55,11 +30,11 @@ struct Case {
 std::vector<Case> cases() {
   return {{"music", music(30 * 22050, 22050), {.min_hz = 20, .max_hz = 8000}, 1292},
           {"speech",
-           as_float(noise(20001, 2)),
+           signals::as_samples(signals::noise(20001, 2)),
            {.sample_rate = 16000, .window = 400, .hop = 160, .mel_bins = 40},
            126},
           {"odd",
-           as_float(noise(7000, 0)),
+           signals::as_samples(signals::noise(7000, 0)),
            {.sample_rate = 8000, .window = 255, .hop = 100, .mel_bins = 96, .min_hz = 50, .max_hz = 3800},
            70}};
 }

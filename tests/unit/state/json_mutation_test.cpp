@@ -1,32 +1,27 @@
 // SPDX-License-Identifier: MIT
 // Seeded mutations of good JSON and good manifests: each is read or refused by a typed error that says where,
-// and what is read can be written again. LOOPTORCH_MUTATIONS=100000 in the environment asks for more of them.
-// Free of torch, so that it can be compiled alone with -fsanitize=address,undefined (with
-// tests/support/main.cpp).
+// and what is read can be written again. Free of torch, so that it can be compiled alone with
+// -fsanitize=address,undefined (with tests/support/main.cpp). See support/mutations.hpp.
 #include <looptorch/data/manifest.hpp>
 #include <looptorch/state/json.hpp>
 
 #include "support/catch.hpp"
+#include "support/mutations.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
-#include <fstream>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
 using namespace looptorch;
+using looptorch::testing::mutation_count;
 using looptorch::testing::TemporaryFolder;
+using looptorch::testing::write_damaged;
 
 namespace {
-
-int mutation_count() {
-  const char* asked = std::getenv("LOOPTORCH_MUTATIONS");
-  return asked ? std::stoi(asked) : 4000;
-}
 
 /// Edits as faulty disks, editors and attackers make them.
 class Mutator {
@@ -139,7 +134,7 @@ void read_mutated(const std::string& name, const std::vector<std::string>& seeds
   int read = 0, listed = 0;
   for (int i = 0; i < mutation_count(); ++i) {
     const auto text = mutator.next();
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+    write_damaged(path, text);
     const auto lines = 1 + static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
     try {
       const auto manifest = read_manifest(path, {.check_files = false});

@@ -318,6 +318,37 @@ TEST_CASE("safetensors: what the format cannot hold is refused by name, and no f
   refuses({{"a\xFF", torch::zeros({1})}}, "not UTF-8");
 }
 
+TEST_CASE("safetensors: every dtype of LibTorch is written and read back, or refused by tensor and dtype") {
+  const TemporaryFolder folder;
+  std::size_t written = 0;
+  for (int number = 0; number < static_cast<int>(at::ScalarType::Undefined); ++number) {
+    const auto type = static_cast<at::ScalarType>(number);
+    CAPTURE(c10::toString(type));
+    const bool is_held = looptorch::detail::find_safetensors_type(type) != nullptr;
+    const auto tensor = [&](at::IntArrayRef shape) {  // whose bytes are 1, 2, 3, ...
+      auto out = at::empty(shape, at::TensorOptions().dtype(is_held ? type : at::kByte));
+      auto* bytes = static_cast<unsigned char*>(out.mutable_data_ptr());
+      for (std::size_t i = 0; i < out.nbytes(); ++i) bytes[i] = type == at::kBool || i == 255 ? 1 : i + 1;
+      return out;
+    };
+    if (!is_held) {
+      const auto entry = [&] { (void)looptorch::detail::safetensors_type_of("x", "odd", type); };
+      CHECK_THROWS_AS(entry(), SafetensorsError);
+      CHECK_THROWS_WITH(entry(), Contains("tensor \"odd\": has a dtype that safetensors lacks: ") &&
+                                     Contains(c10::toString(type)));
+      continue;
+    }
+    ++written;
+    TensorMap tensors{{"filled", tensor({3, 2})}, {"empty", tensor({2, 0, 4})}};
+    if (type != at::kFloat4_e2m1fn_x2) tensors["scalar"] = tensor({});
+    save_safetensors(folder / "x", tensors);
+    const auto back = load_safetensors(folder / "x").tensors;
+    REQUIRE(back.size() == tensors.size());
+    for (const auto& [name, value] : tensors) CHECK(bits_equal(back.at(name), value));
+  }
+  CHECK(written == looptorch::detail::kSafetensorsTypes.size());
+}
+
 TEST_CASE("safetensors: a disk that fills up leaves the old file and no other") {
   const TemporaryFolder folder;
   const auto path = folder / "full.safetensors";

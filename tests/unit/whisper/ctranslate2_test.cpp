@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A small CTranslate2 Whisper is written byte by byte here; the real one is read where LOOPTORCH_WHISPER_CT2
-// is set.
+// A small CTranslate2 Whisper is written byte by byte (ctranslate2_files.hpp); the real one is read where
+// LOOPTORCH_WHISPER_CT2 is set.
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/atomic_file.hpp>
 
+#include "ctranslate2_files.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <whisper/ctranslate2.hpp>
@@ -27,79 +28,8 @@ using whisper::convert_ctranslate2;
 using whisper::CTranslate2Error;
 using whisper::CTranslate2Model;
 using whisper::load_ctranslate2;
-
-namespace {
-
-/// Writes the format, sound or not.
-class Writer {
- public:
-  template <class T>
-  Writer& number(T value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(T));
-    return *this;
-  }
-
-  Writer& text(const std::string& value) {
-    number(static_cast<std::uint16_t>(value.size() + 1));
-    bytes_.append(value.c_str(), value.size() + 1);
-    return *this;
-  }
-
-  Writer& raw(const std::string& value) {
-    bytes_ += value;
-    return *this;
-  }
-
-  Writer& head(std::uint32_t variables, const std::string& spec = "WhisperSpec") {
-    return number(std::uint32_t{6}).text(spec).number(std::uint32_t{3}).number(variables);
-  }
-
-  Writer& variable(const std::string& name, const std::vector<std::uint32_t>& shape, std::uint8_t type,
-                   const std::string& data) {
-    text(name).number(static_cast<std::uint8_t>(shape.size()));
-    for (const auto dim : shape) number(dim);
-    return number(type).number(static_cast<std::uint32_t>(data.size())).raw(data);
-  }
-
-  [[nodiscard]] const std::string& bytes() const { return bytes_; }
-
- private:
-  std::string bytes_;
-};
-
-/// All variables of a Whisper with one layer a side, width 8, 2 heads.
-CTranslate2Model small_model() {
-  torch::manual_seed(1);
-  CTranslate2Model model{"WhisperSpec", 3, {}};
-  auto& variables = model.variables;
-  const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
-    variables[name] = torch::randn(shape).to(at::kHalf);
-  };
-  const auto linear = [&](const std::string& name, std::int64_t outputs, std::int64_t inputs) {
-    add(name + "/weight", {outputs, inputs}), add(name + "/bias", {outputs});
-  };
-  const auto norm = [&](const std::string& name) { add(name + "/gamma", {8}), add(name + "/beta", {8}); };
-  for (const std::string side : {"encoder", "decoder"}) {
-    const auto layer = side + "/layer_0/";
-    linear(layer + "self_attention/linear_0", 24, 8), linear(layer + "self_attention/linear_1", 8, 8);
-    variables[layer + "self_attention/linear_0/bias"].slice(0, 8, 16).zero_();
-    linear(layer + "ffn/linear_0", 32, 8), linear(layer + "ffn/linear_1", 8, 32);
-    norm(layer + "self_attention/layer_norm"), norm(layer + "ffn/layer_norm"), norm(side + "/layer_norm");
-    add(side + "/position_encodings/encodings", {side == "encoder" ? 20 : 10, 8});
-    variables[side + "/num_heads"] = torch::tensor(2, at::kShort);
-  }
-  linear("decoder/layer_0/attention/linear_0", 8, 8), linear("decoder/layer_0/attention/linear_1", 16, 8);
-  variables["decoder/layer_0/attention/linear_1/bias"].slice(0, 0, 8).zero_();
-  linear("decoder/layer_0/attention/linear_2", 8, 8), norm("decoder/layer_0/attention/layer_norm");
-  add("encoder/conv1/weight", {8, 4, 3}), add("encoder/conv1/bias", {8});
-  add("encoder/conv2/weight", {8, 8, 3}), add("encoder/conv2/bias", {8});
-  add("decoder/embeddings/weight", {30, 8});
-  variables["decoder/projection/weight"] = variables["decoder/embeddings/weight"];
-  variables["decoder/pre_norm"] = torch::tensor(1, at::kChar);
-  return model;
-}
-
-}  // namespace
+using whisper_test::small_ctranslate2_model;
+using Writer = whisper_test::CTranslate2Writer;
 
 TEST_CASE("CTranslate2: variables, types and aliases are read") {
   const TemporaryFolder folder;
@@ -188,7 +118,7 @@ TEST_CASE("CTranslate2: every cut gives a typed error, every flipped bit a typed
 }
 
 TEST_CASE("CTranslate2: a small Whisper is converted by name, fused projections taken apart") {
-  const auto model = small_model();
+  const auto model = small_ctranslate2_model();
   const auto [config, weights] = convert_ctranslate2(model, "model.bin");
   CHECK(config.vocab_size == 30);
   CHECK(config.d_model == 8);
@@ -216,7 +146,7 @@ TEST_CASE("CTranslate2: a small Whisper is converted by name, fused projections 
 
 TEST_CASE("CTranslate2: a model that is not a complete Whisper is refused by variable") {
   const auto refuses = [](const std::function<void(CTranslate2Model&)>& change, const std::string& message) {
-    auto model = small_model();
+    auto model = small_ctranslate2_model();
     change(model);
     REQUIRE_THROWS_AS(convert_ctranslate2(model, "m.bin"), CTranslate2Error);
     REQUIRE_THROWS_WITH(convert_ctranslate2(model, "m.bin"), Contains("m.bin: ") && Contains(message));
@@ -229,7 +159,7 @@ TEST_CASE("CTranslate2: a model that is not a complete Whisper is refused by var
           "has shape [9] instead of [8]");
   refuses([](auto& m) { m.variables["encoder/conv1/weight"] = torch::zeros({9}); }, "too few dimensions");
   refuses([](auto& m) { m.variables["encoder/num_heads"] = torch::zeros({9}, at::kShort); },
-          "num_heads\" is not one number");
+          "num_heads\" is not one whole number");
   refuses(
       [](auto& m) {
         m.variables["encoder/conv1/weight"] = torch::zeros({8, 4, 3}, at::kChar);
@@ -239,11 +169,15 @@ TEST_CASE("CTranslate2: a model that is not a complete Whisper is refused by var
           "\"encoder/extra\" has no place in Whisper");
   refuses([](auto& m) { m.variables["decoder/pre_norm"] = torch::tensor(0, at::kChar); },
           "\"decoder/pre_norm\" is not 1");
-  refuses(
-      [](auto& m) {
-        m.variables["decoder/projection/weight"] = torch::zeros({30, 8}, at::kHalf);
-      },
-      "not the embedding");
+  for (const auto type : {at::kHalf, at::kBFloat16}) {
+    refuses(
+        [&](auto& m) {
+          m.variables["decoder/projection/weight"] = torch::zeros({30, 8}, type);
+        },
+        "not the embedding");
+  }
+  refuses([](auto& m) { m.variables["encoder/num_heads"] = torch::full({}, 2.0, at::kHalf); },
+          "\"encoder/num_heads\" is not one whole number");
   refuses([](auto& m) { m.variables["encoder/layer_0/self_attention/linear_0/bias"].fill_(1); },
           "a bias of the keys");
 }

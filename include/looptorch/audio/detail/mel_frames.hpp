@@ -3,13 +3,13 @@
 // Shapes: B clips, T samples, F frames, W samples of a window, K frequencies, M mel bins.
 #pragma once
 
+#include <looptorch/audio/detail/frame_blocks.hpp>
 #include <looptorch/audio/detail/mel_power.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/fft_rfft.h>
 
-#include <algorithm>
 #include <cstdint>
 
 namespace looptorch::audio::detail {
@@ -17,8 +17,7 @@ namespace looptorch::audio::detail {
 /// `count` frames, every `hop` samples from the first on, as mel power `[B, M, F]`. `padded_BT`: each row
 /// contiguous.
 ///
-/// Frames overlap in a view; only their product with the window is stored. On the CPU so few at a time that
-/// they stay in the cache: a third of the time less than all at once.
+/// Frames overlap in a view; only their product with the window is stored, on the CPU a block at a time.
 inline at::Tensor mel_of_frames(const at::Tensor& padded_BT, const at::Tensor& window_W, std::int64_t hop,
                                 std::int64_t count, const MelPower& mel_power) {
   const std::int64_t clips = padded_BT.size(0), window = window_W.size(0);
@@ -26,15 +25,12 @@ inline at::Tensor mel_of_frames(const at::Tensor& padded_BT, const at::Tensor& w
   if (!padded_BT.is_cpu())
     return mel_power.by_operators(at::fft_rfft(frames_BFW.mul(window_W.to(padded_BT.device()))));
 
-  constexpr std::int64_t kSamplesAtOnce = 512 * 400, kLanes = 16;
-  const std::int64_t at_once = std::max(kLanes, kSamplesAtOnce / window / kLanes * kLanes);
   const at::Tensor mel_BMF = at::empty({clips, mel_power.bins(), count}, at::kFloat);
   for (std::int64_t clip = 0; clip < clips; ++clip) {
-    for (std::int64_t first = 0; first < count; first += at_once) {
-      const std::int64_t some = std::min(at_once, count - first);
+    each_frame_block(padded_BT.device(), count, window, [&](std::int64_t first, std::int64_t some) {
       const at::Tensor spectrum_FK = at::fft_rfft(frames_BFW[clip].narrow(0, first, some).mul(window_W));
       mel_power.in_one_pass(spectrum_FK.contiguous(), mel_BMF[clip].narrow(1, first, some));
-    }
+    });
   }
   return mel_BMF;
 }

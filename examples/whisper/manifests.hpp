@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// What `whisper_finetune` learns from and is measured on: manifests, or transcripts with times. Wrong lines
+// are counted and listed, then left out; `strict` stops at the first.
+#pragma once
+
+#include <looptorch/audio/decode.hpp>
+#include <looptorch/data/manifest.hpp>
+#include <looptorch/data/manifest_split.hpp>
+#include <looptorch/data/transcript.hpp>
+#include <looptorch/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+#include <ostream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+inline constexpr std::size_t kListedLines = 5;  ///< of those that are left out, for each file
+
+/// The usable utterances of a manifest. Writes to `log` what is wrong with the others. Throws what
+/// looptorch::read_manifest throws.
+inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::path& manifest, bool strict,
+                                                         std::ostream& log) {
+  auto read = looptorch::read_manifest(manifest, {.strict = strict});
+  if (!read.faults.empty())
+    log << read.describe_faults(kListedLines) << "\nthey are left out (--strict stops instead)" << std::endl;
+  return std::move(read.utterances);
+}
+
+/// The largest magnitude of an utterance's samples.
+inline double peak_of(const looptorch::Utterance& utterance) {
+  looptorch::audio::DecodeOptions part{.start = utterance.start.value_or(0)};
+  if (utterance.end) part.end = *utterance.end;
+  return looptorch::audio::decode(utterance.audio_filepath, part).samples_T.abs().max().item<double>();
+}
+
+namespace detail {
+
+/// The transcript, or those in a folder, by name.
+inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::path& place) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(place, error)) return {place};
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(place, error)) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  }
+  if (error) throw looptorch::ManifestError(place.string() + ": " + error.message());
+  if (files.empty()) throw looptorch::ManifestError(place.string() + ": holds no .json");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace detail
+
+/// The segments of a transcript, or of all `.json` in a folder, each beside its recording, parted 80/10/10 by
+/// the seed 42 of the project's first users. Segments longer than `max_seconds`, shorter than 1 s, of less
+/// than 3 characters or silent are dropped, and `log` says which. Throws ManifestError where fewer than 10
+/// are left, and what looptorch::read_transcript throws.
+inline looptorch::ManifestSplit read_transcripts(const std::filesystem::path& place, double max_seconds,
+                                                 bool strict, std::ostream& log) {
+  constexpr std::size_t kFewest = 10;
+  std::vector<looptorch::Utterance> utterances;
+  for (const auto& file : detail::transcripts_at(place)) {
+    auto read = looptorch::read_transcript(file, looptorch::recording_of(file),
+                                           {.max_seconds = max_seconds, .peak = peak_of, .strict = strict});
+    for (const auto& left_out :
+         {read.manifest.describe_faults(kListedLines), read.describe_drops(kListedLines)}) {
+      if (!left_out.empty()) log << left_out << std::endl;
+    }
+    std::move(read.manifest.utterances.begin(), read.manifest.utterances.end(),
+              std::back_inserter(utterances));
+  }
+  if (utterances.size() < kFewest)
+    throw looptorch::ManifestError(looptorch::detail::message(place.string(), ": ", utterances.size(),
+                                                              " segments can be used; ", kFewest,
+                                                              " are the least to split"));
+  return looptorch::split_utterances(std::move(utterances));
+}
+
+}  // namespace whisper

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// Pieces of text that are one token each, which most words are: they are looked up and need no merging. Up
+// to 8 bytes a key lies in the table itself; one look-up is some 5 ns.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace whisper {
+
+/// A map from bytes to token ids in [0, 2^31), of a size that is known beforehand.
+class PieceTable {
+ public:
+  static constexpr std::int32_t kAbsent = -1;
+
+  /// Room for `capacity` pieces.
+  explicit PieceTable(std::size_t capacity = 0) : slots_(std::bit_ceil(2 * capacity + 1)) {}
+
+  /// Adds a piece that is not there yet and not empty; at most `capacity` times.
+  void add(std::string_view piece, std::int32_t id);
+
+  /// The id, or kAbsent.
+  [[nodiscard]] std::int32_t find(std::string_view piece) const { return slots_[position(piece)].id; }
+
+ private:
+  struct Slot {
+    std::uint64_t head = 0;  ///< The first 8 bytes.
+    std::uint32_t size = 0;
+    std::int32_t id = kAbsent;
+    std::uint32_t tail = 0;  ///< Where in `tails_` the other bytes are.
+  };
+
+  static std::uint64_t head_of(std::string_view piece) {
+    std::uint64_t head = 0;
+    std::memcpy(&head, piece.data(), std::min<std::size_t>(piece.size(), 8));
+    return head;
+  }
+
+  static std::size_t hash(std::string_view piece) {
+    std::uint64_t value = piece.size();
+    for (; !piece.empty(); piece.remove_prefix(std::min<std::size_t>(piece.size(), 8))) {
+      value = (value ^ head_of(piece)) * 0x9E3779B97F4A7C15U;
+      value ^= value >> 32;
+    }
+    return static_cast<std::size_t>(value);
+  }
+
+  [[nodiscard]] bool holds(const Slot& slot, std::string_view piece) const {
+    if (slot.size != piece.size() || slot.head != head_of(piece)) return false;
+    return piece.size() <= 8 ||
+           std::memcmp(tails_.data() + slot.tail, piece.data() + 8, piece.size() - 8) == 0;
+  }
+
+  /// Of the piece's slot, or of the free one where it would go.
+  [[nodiscard]] std::size_t position(std::string_view piece) const {
+    const auto mask = slots_.size() - 1;
+    auto slot = hash(piece) & mask;
+    while (slots_[slot].id != kAbsent && !holds(slots_[slot], piece)) slot = (slot + 1) & mask;
+    return slot;
+  }
+
+  std::vector<Slot> slots_;  ///< Open addressing; a power of two, at most half full.
+  std::string tails_;
+};
+
+inline void PieceTable::add(std::string_view piece, std::int32_t id) {
+  slots_[position(piece)] = {head_of(piece), static_cast<std::uint32_t>(piece.size()), id,
+                             static_cast<std::uint32_t>(tails_.size())};
+  if (piece.size() > 8) tails_ += piece.substr(8);
+}
+
+}  // namespace whisper

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+// What sound costs before a model sees it, and after: 30 s, one thread. The peers, in audio.py, get the same
+// sound.
+//
+//   audio [NAME]...   only the rows whose name contains NAME; prints one JSON object a row
+#include <looptorch/audio/decode.hpp>
+#include <looptorch/audio/encode.hpp>
+#include <looptorch/audio/griffin_lim.hpp>
+#include <looptorch/audio/log_mel.hpp>
+#include <looptorch/audio/mel_inverse.hpp>
+#include <looptorch/audio/mel_spectrogram.hpp>
+#include <looptorch/audio/resample.hpp>
+
+#include "support/interleaved.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <numbers>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace audio = looptorch::audio;
+
+namespace {
+
+using namespace bench;
+
+/// 30 s of tones that swell and fade, and some noise: music() of audio.py.
+at::Tensor music(std::int64_t rate) {
+  constexpr double kTurn = 2 * std::numbers::pi;
+  at::Tensor samples_T = at::empty({30 * rate}, at::kFloat);
+  float* out = samples_T.mutable_data_ptr<float>();
+  std::uint32_t state = 1;
+  for (std::int64_t i = 0; i < samples_T.numel(); ++i) {
+    state = 1664525 * state + 1013904223;
+    double sample = (static_cast<std::int32_t>(state >> 16) - 32768) >> 6;
+    const double t = static_cast<double>(i) / static_cast<double>(rate);
+    double period = 2;
+    for (const double hz : {220.0, 331.0, 1760.0, 5001.0})
+      sample += 3000 * std::sin(kTurn * hz * t) * (1 + std::sin(kTurn * t / period++));
+    out[i] = static_cast<float>(std::nearbyint(sample) / 32768);
+  }
+  return samples_T;
+}
+
+class Table {
+ public:
+  explicit Table(std::vector<std::string_view> wanted) : wanted_(std::move(wanted)) {}
+
+  /// Prints the median time of `rounds` calls, after a few that do not count.
+  template <class Call>
+  void row(const char* name, int rounds, Call call) const {
+    if (!is_wanted(name)) return;
+    std::vector<double> times;
+    for (int i = -kWarmUp; i < rounds; ++i) {
+      const auto begin = Clock::now();
+      call();
+      if (i >= 0) times.push_back(microseconds(Clock::now() - begin) / 1000);
+    }
+    std::printf("{\"name\": \"%s\", \"value\": %.3f, \"unit\": \"ms\"}\n", name, median(std::move(times)));
+    std::fflush(stdout);
+  }
+
+ private:
+  static constexpr int kWarmUp = 2;
+
+  bool is_wanted(std::string_view name) const {
+    return wanted_.empty() || std::ranges::any_of(wanted_, [&](std::string_view part) {
+             return name.find(part) != std::string_view::npos;
+           });
+  }
+
+  std::vector<std::string_view> wanted_;
+};
+
+void measure_speech(const Table& table) {
+  const at::Tensor speech_T = music(16000), cd_T = music(44100);
+  const audio::LogMel log_mel, log_mel_128({.mel_bins = 128});
+  const audio::Resampler resampler(44100, 16000);
+  table.row("log-mel", 100, [&] { log_mel(speech_T); });
+  table.row("log-mel 128", 100, [&] { log_mel_128(speech_T); });
+  table.row("resample", 100, [&] { resampler(cd_T); });
+
+  const auto path =
+      std::filesystem::temp_directory_path() / ("looptorch-bench-" + std::to_string(::getpid()) + ".flac");
+  audio::encode(path, {speech_T, 16000});
+  table.row("decode FLAC", 100, [&] { audio::decode(path); });
+  ::unlink(path.c_str());
+}
+
+void measure_music(const Table& table) {
+  constexpr audio::MelSpectrogramOptions kPower{.min_hz = 20, .max_hz = 8000, .unit = audio::MelUnit::power};
+  auto z_score = kPower;
+  z_score.unit = audio::MelUnit::z_score;
+  const at::Tensor music_T = music(22050), mel_MF = audio::MelSpectrogram(kPower)(music_T);
+  const audio::MelSpectrogram spectrogram(z_score);
+  const audio::MelInverse inverse(kPower);
+  const audio::GriffinLim griffin_lim;
+  const at::Tensor magnitude_KF = griffin_lim.magnitude(music_T);
+  table.row("mel spectrogram", 50, [&] { spectrogram(music_T); });
+  table.row("griffin_lim", 5, [&] { griffin_lim(magnitude_KF, 1); });
+  table.row("mel inverse", 5, [&] { inverse(mel_MF); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  at::set_num_threads(1);
+  const Table table(std::vector<std::string_view>(argv + 1, argv + argc));
+  measure_speech(table);
+  measure_music(table);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return 1;
+}
