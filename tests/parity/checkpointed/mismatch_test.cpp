@@ -102,9 +102,10 @@ TEST_CASE("an argument that backward itself needs, changed in place") {
   CHECK_THROWS_AS(y.sum().backward(), lt::CheckpointError);
 }
 
-TEST_CASE("a parameter that an optimizer has changed") {
+TEMPLATE_TEST_CASE("a parameter that an optimizer has changed", "", torch::optim::Adam, lt::FusedAdamW,
+                   lt::FusedSGD) {
   const FeedForward block;
-  torch::optim::Adam optimizer(block->parameters());
+  TestType optimizer(block->parameters());
   const at::Tensor x = input(cpu<float>());
   lt::checkpoint(block, x).sum().backward();
   const at::Tensor y = lt::checkpoint(block, x);

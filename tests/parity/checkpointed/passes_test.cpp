@@ -152,3 +152,22 @@ TEST_CASE("a pass that fails elsewhere leaves a graph that can be differentiated
   block(x).sum().backward();
   check_same(append(gradients(block), {x.grad()}), recomputed);
 }
+
+TEST_CASE("each pass runs a block again once for itself and once for what it ran, whatever is retained") {
+  for (const bool keep_graph : {false, true}) {
+    int outer = 0, inner = 0;
+    const auto within = [&inner](const at::Tensor& t) { return ++inner, at::gelu(t).mul(t) * t.sin(); };
+    const auto around = [&](const at::Tensor& t) {
+      ++outer;
+      const at::Tensor h = at::gelu(t);
+      return lt::checkpoint(within, h) * h.cos();
+    };
+    const at::Tensor loss = lt::checkpoint(around, input(cpu<float>())).sum();
+    CHECK((outer == 1 && inner == 1));
+    for (int pass = 1; pass <= (keep_graph ? 2 : 1); ++pass) {
+      loss.backward({}, keep_graph);
+      CHECK(outer == 1 + pass);
+      CHECK(inner == 1 + 2 * pass);  // in the outer block's second run, and for its own places
+    }
+  }
+}

@@ -232,6 +232,8 @@ class FusedOptimizer : public torch::optim::Optimizer {
       if (slot.kept(options)) begin_slot(slot, moments.*slot.list, parameters, alike_);
     factors.move_to(kind.device);
     Rule::advance(moments, alike_, factors);
+    // The kernels change parameters without telling: a graph that still needs the old ones must find out.
+    for (const std::size_t i : alike_) parameters[i].unsafeGetTensorImpl()->bump_version();
     if (alike_.size() == parameters.size()) {
       Rule::apply(options, FusedCall<Moments>{parameters, lists_.gradients, moments, kind.first, factors});
     } else {
