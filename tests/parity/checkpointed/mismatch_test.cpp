@@ -2,6 +2,8 @@
 // A block that behaves differently when it runs again, and what it needs changed in place since: noticed, and
 // told with the block's name.
 #include <looptorch/memory/keep.hpp>
+#include <looptorch/optim/fused_adamw.hpp>
+#include <looptorch/optim/fused_sgd.hpp>
 
 #include "parity/checkpointed/support/scenarios.hpp"
 
