@@ -4,6 +4,8 @@
 // a long run, by a queue over a linked list in O(n log n), so that it costs no more than prose.
 #pragma once
 
+#include <looptorch/state/keyed_hash.hpp>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -53,7 +55,7 @@ class MergeTable {
   /// Of the pair's slot, or of the free one where it would go.
   [[nodiscard]] std::size_t position(std::uint64_t pair) const {
     const auto mask = slots_.size() - 1;
-    auto slot = static_cast<std::size_t>((pair * 0x9E3779B97F4A7C15U) >> 32) & mask;
+    auto slot = looptorch::detail::keyed_hash(pair) & mask;
     while (slots_[slot].pair != pair && slots_[slot].pair != kFree) slot = (slot + 1) & mask;
     return slot;
   }

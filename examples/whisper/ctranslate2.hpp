@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -130,13 +131,17 @@ class CTranslate2Reader {
     return shape;
   }
 
+  /// Whether the values take so many bytes. Strides must fit too: those of an empty tensor are as if its
+  /// dimensions of 0 were 1.
   [[nodiscard]] static bool takes(const std::vector<std::int64_t>& shape, std::size_t item,
                                   std::uint64_t bytes) {
-    auto product = static_cast<std::uint64_t>(item);
+    auto product = static_cast<std::int64_t>(item);
+    bool is_empty = false;
     for (const auto dim : shape) {
-      if (__builtin_mul_overflow(product, static_cast<std::uint64_t>(dim), &product)) return false;
+      is_empty = is_empty || dim == 0;
+      if (__builtin_mul_overflow(product, std::max<std::int64_t>(dim, 1), &product)) return false;
     }
-    return product == bytes;
+    return (is_empty ? 0 : static_cast<std::uint64_t>(product)) == bytes;
   }
 
   void read_alias(looptorch::TensorMap& variables) {

@@ -32,11 +32,19 @@ inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::
   return std::move(read.utterances);
 }
 
-/// The largest magnitude of an utterance's samples.
+/// The largest magnitude of an utterance's samples. Throws looptorch::ManifestError if its end lies more than
+/// half a second behind the recording's: then the transcript is of another one, or its times are wrong.
 inline double peak_of(const looptorch::Utterance& utterance) {
+  constexpr double kSlack = 0.5;  // s; captions may last a little longer than the sound
   looptorch::audio::DecodeOptions part{.start = utterance.start.value_or(0)};
   if (utterance.end) part.end = *utterance.end;
-  return looptorch::audio::decode(utterance.audio_filepath, part).samples_T.abs().max().item<double>();
+  const auto [samples_T, rate] = looptorch::audio::decode(utterance.audio_filepath, part);
+  const double read_to = part.start + static_cast<double>(samples_T.size(0)) / static_cast<double>(rate);
+  if (utterance.end && *utterance.end > read_to + kSlack)
+    throw looptorch::ManifestError(
+        looptorch::detail::message("ends at ", *utterance.end, " s, the recording ",
+                                   utterance.audio_filepath.string(), " at ", read_to, " s"));
+  return samples_T.abs().max().item<double>();
 }
 
 namespace detail {

@@ -3,6 +3,8 @@
 // to 8 bytes a key lies in the table itself; one look-up is some 5 ns.
 #pragma once
 
+#include <looptorch/state/keyed_hash.hpp>
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -42,15 +44,6 @@ class PieceTable {
     return head;
   }
 
-  static std::size_t hash(std::string_view piece) {
-    std::uint64_t value = piece.size();
-    for (; !piece.empty(); piece.remove_prefix(std::min<std::size_t>(piece.size(), 8))) {
-      value = (value ^ head_of(piece)) * 0x9E3779B97F4A7C15U;
-      value ^= value >> 32;
-    }
-    return static_cast<std::size_t>(value);
-  }
-
   [[nodiscard]] bool holds(const Slot& slot, std::string_view piece) const {
     if (slot.size != piece.size() || slot.head != head_of(piece)) return false;
     return piece.size() <= 8 ||
@@ -60,7 +53,7 @@ class PieceTable {
   /// Of the piece's slot, or of the free one where it would go.
   [[nodiscard]] std::size_t position(std::string_view piece) const {
     const auto mask = slots_.size() - 1;
-    auto slot = hash(piece) & mask;
+    auto slot = looptorch::detail::keyed_hash(piece) & mask;
     while (slots_[slot].id != kAbsent && !holds(slots_[slot], piece)) slot = (slot + 1) & mask;
     return slot;
   }

@@ -12,22 +12,27 @@
 
 #include <array>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 namespace whisper {
 
-/// Builds the model that `folder`/config.json describes, with the weights of `folder`/model.safetensors in
-/// fp32, on the CPU. Throws a looptorch::Error that names the file for one that is missing, damaged, or of
-/// another model.
-inline Whisper load_pretrained(const std::filesystem::path& folder) {
-  Whisper model(load_config(folder / "config.json"));
-  // Some tools save the tied embedding twice.
-  const auto untie = [](const std::string& name) { return name == "proj_out.weight" ? std::string() : name; };
-  looptorch::load_weights(model, folder / "model.safetensors", {.rename = untie});
-  return model;
-}
+/// Builds the model that `folder`/config.json describes, with the weights of `folder`/model.safetensors, or
+/// of the files that `folder`/model.safetensors.index.json names, in fp32, on the CPU. Throws a
+/// looptorch::Error that names file or folder for one that is missing, damaged, or of another model.
+[[nodiscard]] inline Whisper load_pretrained(const std::filesystem::path& folder);
 
 namespace detail {
+
+/// The model with the second name that transformers has for the token embedding, since some tools save it
+/// twice: then the two must agree.
+inline torch::nn::Module with_output_name(Whisper& model) {
+  torch::nn::Module named;
+  for (const auto& child : model->named_children()) named.register_module(child.key(), child.value());
+  const auto output = named.register_module("proj_out", std::make_shared<torch::nn::Module>());
+  output->register_parameter("weight", model->named_parameters()["model.decoder.embed_tokens.weight"]);
+  return named;
+}
 
 /// What a folder may hold besides config and weights; none of it changes by training.
 inline constexpr std::array kCopiedFiles{"tokenizer.json",
@@ -53,6 +58,12 @@ inline std::string fp32_config(const std::filesystem::path& source) {
 }
 
 }  // namespace detail
+
+inline Whisper load_pretrained(const std::filesystem::path& folder) {
+  Whisper model(load_config(folder / "config.json"));
+  looptorch::load_weights(detail::with_output_name(model), folder);
+  return model;
+}
 
 /// Writes `model` to `output`, with tokenizer and settings of the folder `source` that it was loaded from.
 /// Each file is replaced in one step and the weights come last. Throws looptorch::FileError.

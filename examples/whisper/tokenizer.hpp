@@ -7,6 +7,7 @@
 
 #include <looptorch/error.hpp>
 #include <looptorch/state/json.hpp>
+#include <looptorch/state/keyed_hash.hpp>
 #include <looptorch/state/utf8.hpp>
 
 #include "byte_pair_encoding.hpp"
@@ -62,13 +63,13 @@ class Tokenizer {
   void encode_plain(std::string_view text, std::vector<std::int64_t>& ids) const;
   void merge_piece(std::string_view piece, std::vector<std::int64_t>& ids) const;
 
-  std::unordered_map<std::string, std::int64_t> ids_;
+  std::unordered_map<std::string, std::int64_t, looptorch::detail::KeyedHash, std::equal_to<>> ids_;
   std::vector<std::string> bytes_;  ///< By id: the bytes that a token stands for; empty if there is none.
   std::array<std::int64_t, 256> byte_ids_{};
   MergeTable merges_;
   PieceTable whole_pieces_;
   std::array<bool, 256> begins_added_{};  ///< By byte: whether an added token begins with it.
-  std::unordered_set<std::string> added_;
+  std::unordered_set<std::string, looptorch::detail::KeyedHash, std::equal_to<>> added_;
   std::set<std::size_t, std::greater<>> added_sizes_;
   std::unordered_set<std::int64_t> special_;
 };
@@ -159,7 +160,7 @@ inline void Tokenizer::read_added_tokens(const looptorch::Json& json) {
 }
 
 inline std::optional<std::int64_t> Tokenizer::token_id(std::string_view token) const {
-  const auto found = ids_.find(std::string(token));
+  const auto found = ids_.find(token);
   return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
@@ -167,7 +168,7 @@ inline std::optional<std::int64_t> Tokenizer::token_id(std::string_view token) c
 inline std::size_t Tokenizer::added_token_size(std::string_view text) const {
   if (!begins_added_[static_cast<unsigned char>(text.front())]) return 0;
   for (const auto size : added_sizes_) {
-    if (size <= text.size() && added_.contains(std::string(text.substr(0, size)))) return size;
+    if (size <= text.size() && added_.contains(text.substr(0, size))) return size;
   }
   return 0;
 }

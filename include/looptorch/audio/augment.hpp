@@ -11,6 +11,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
 
@@ -39,8 +40,9 @@ class SpeedPerturbation {
 };
 
 /// `samples + gain * noise`, both float32 `[..., T]`, where the gain puts the power of each clip's noise
-/// `snr_db` below the power of the clip. Noise that is silent and noise below a silent clip change nothing.
-/// Throws UsageError for other types, other shapes than the samples' and a distance that is no finite number.
+/// `snr_db` below the power of the clip. Noise that is silent (a power below 1e-30), noise below a silent
+/// clip and noise that would need an infinite gain change nothing. Throws UsageError for other types, other
+/// shapes than the samples' and a distance that is no finite number.
 inline at::Tensor mix_at_snr(const at::Tensor& samples, const at::Tensor& noise, double snr_db);
 
 /// Puts a random stretch of a random noise below a clip, at a random distance.
@@ -92,10 +94,13 @@ inline at::Tensor mix_at_snr(const at::Tensor& samples, const at::Tensor& noise,
         "mix_at_snr: expected float32 samples and noise of one shape [..., T], got ", samples.toString(), " ",
         samples.sizes(), " and ", noise.toString(), " ", noise.sizes(), " at ", snr_db, " dB"));
   const c10::NoGradGuard no_grad;
-  const auto power = [](const at::Tensor& sound) { return sound.square().mean(-1, /*keepdim=*/true); };
-  const at::Tensor noise_power = power(noise);
-  const at::Tensor gain = (power(samples) / noise_power).sqrt_().mul_(std::pow(10.0, -snr_db / 20));
-  return samples + noise * at::where(noise_power > 0, gain, 0);
+  const auto norm = [](const at::Tensor& sound) {
+    return at::linalg_vector_norm(sound, 2, -1, /*keepdim=*/true, at::kDouble);
+  };
+  const at::Tensor noise_norm = norm(noise);
+  const at::Tensor gain = (norm(samples) / noise_norm).mul_(std::pow(10.0, -snr_db / 20)).to(at::kFloat);
+  const double silence = std::sqrt(1e-30 * static_cast<double>(noise.size(-1)));
+  return samples + noise * at::where((noise_norm > silence).logical_and_(gain.isfinite()), gain, 0);
 }
 
 inline NoiseMixer::NoiseMixer(std::vector<at::Tensor> noises, double min_snr_db, double max_snr_db)

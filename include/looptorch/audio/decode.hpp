@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Audio files to samples through libsndfile: whatever it opens (WAV, FLAC, MP3, Vorbis, Opus, ...), mixed
-// down to one channel, at the rate that is wanted. A file that was cut off, holds no samples or holds values
-// that are no numbers is an error, never silence. 30 s at 16 kHz take 1 ms as WAV, 5 as FLAC, 6 as MP3, 8 as
-// Vorbis and 50 as Opus.
+// down to one channel, at the rate that is wanted. A file that holds no samples, holds values that are no
+// numbers or, in a format that shows it (see decode), was cut off is an error, never silence. 30 s at 16 kHz
+// take 1 ms as WAV, 5 as FLAC, 6 as MP3, 8 as Vorbis and 50 as Opus.
 #pragma once
 
 #include <looptorch/audio/detail/announced_data.hpp>
@@ -57,15 +57,15 @@ inline constexpr std::int64_t kMaxFrames = std::int64_t{1}
 /// An open file of libsndfile.
 class SoundFile {
  public:
-  explicit SoundFile(const std::filesystem::path& path)
-      : path_(path), file_(sf_open(path.c_str(), SFM_READ, &info_)) {
-    if (!file_) refuse(path_, "not audio that libsndfile can read: ", sf_strerror(nullptr));
-    if (info_.frames <= 0) refuse(path_, "holds no samples");
-    if (info_.frames > kMaxFrames)
-      refuse(path_, "announces ", info_.frames, " samples a channel, which is not credible");
+  explicit SoundFile(const std::filesystem::path& path) : path_(path) {
+    open();
+    frames_ = info_.frames == SF_COUNT_MAX ? count_frames() : info_.frames;
+    if (frames_ <= 0) refuse(path_, "holds no samples");
+    if (frames_ > kMaxFrames)
+      refuse(path_, "announces ", frames_, " samples a channel, which is not credible");
   }
 
-  std::int64_t frames() const { return info_.frames; }
+  std::int64_t frames() const { return frames_; }
   std::int64_t rate() const { return info_.samplerate; }
 
   /// The frames of `range`, the mean of all channels.
@@ -85,28 +85,55 @@ class SoundFile {
   static constexpr std::int64_t kBlock = 4096;
   static constexpr int kMpeg = 0x230000;  // SF_FORMAT_MPEG, which libsndfile 1.0 lacks
 
+  /// At the first frame.
+  void open() {
+    info_ = {};
+    file_.reset(sf_open(path_.c_str(), SFM_READ, &info_));
+    if (!file_) refuse(path_, "not audio that libsndfile can read: ", sf_strerror(nullptr));
+  }
+
+  /// By decoding: FLAC that came out of a pipe does not say how long it is.
+  std::int64_t count_frames() {
+    const std::int64_t count = skip(kMaxFrames + 1);
+    if (sf_error(file_.get()) != SF_ERR_NO_ERROR)
+      refuse(path_, "cut off or damaged: reading ended after ", count, " samples a channel");
+    open();
+    return count;
+  }
+
   [[noreturn]] void refuse_end_at(std::int64_t frame) const {
-    refuse(path_, "cut off or damaged: it announces ", info_.frames,
-           " samples a channel, reading ended after ", frame);
+    refuse(path_, "cut off or damaged: it announces ", frames_, " samples a channel, reading ended after ",
+           frame);
   }
 
-  /// By decoding where a seek of libsndfile 1.2 can end elsewhere than it says: in Vorbis (its issue 885), in
-  /// Opus, whose decoder needs time to agree with one that ran from the beginning, and in MP3 of variable
-  /// rate.
+  /// By decoding where libsndfile cannot seek, as in some kinds of ADPCM, and where a seek of its version 1.2
+  /// can end elsewhere than it says.
   void go_to(std::int64_t first) {
-    const int container = info_.format & SF_FORMAT_TYPEMASK;
-    if (container == SF_FORMAT_OGG || container == kMpeg) return skip(first);
-    if (first > 0 && sf_seek(file_.get(), first, SEEK_SET) != first)
-      refuse(path_, "cannot be read from sample ", first);
+    if (first == 0) return;
+    if (can_seek()) {
+      if (sf_seek(file_.get(), first, SEEK_SET) == first) return;
+      open();  // DWVW says that it can seek
+    }
+    if (const std::int64_t done = skip(first); done < first) refuse_end_at(done);
   }
 
-  void skip(std::int64_t count) {
+  /// Not in Vorbis (libsndfile's issue 885), nor in Opus, whose decoder needs time to agree with one that ran
+  /// from the beginning, nor in MP3 of variable rate.
+  bool can_seek() const {
+    const int container = info_.format & SF_FORMAT_TYPEMASK;
+    return info_.seekable && container != SF_FORMAT_OGG && container != kMpeg;
+  }
+
+  /// How many were there.
+  std::int64_t skip(std::int64_t count) {
     std::vector<float> block(static_cast<std::size_t>(kBlock * info_.channels));
-    for (std::int64_t done = 0; done < count;) {
+    std::int64_t done = 0;
+    while (done < count) {
       const std::int64_t got = sf_readf_float(file_.get(), block.data(), std::min(kBlock, count - done));
-      if (got <= 0) refuse_end_at(done);
+      if (got <= 0) break;
       done += got;
     }
+    return done;
   }
 
   std::int64_t read_mixed(float* out, std::int64_t count) {
@@ -136,6 +163,7 @@ class SoundFile {
   std::filesystem::path path_;
   SF_INFO info_{};
   std::unique_ptr<SNDFILE, Close> file_;
+  std::int64_t frames_ = 0;
 };
 
 /// What libsndfile reads as if nothing were missing.
@@ -182,12 +210,14 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 
 /// The file's samples, or those between `start` and `end`; the latter equal that part of the whole file, also
 /// where it is resampled. What lies before `start` is not decoded (but for Ogg and MP3, where a seek is not
-/// exact), what lies behind `end` never is.
+/// exact, and for formats that have none), nor is what lies behind `end` (but for a file that does not say
+/// how long it is).
 ///
 /// Throws FileError for a path that is no readable file, AudioError for one that is not whole, finite,
-/// non-empty audio, UsageError for an empty range or a negative rate. That a file was cut off shows in WAV,
-/// AIFF, AU, W64, CAF, FLAC and Ogg, and in MP3 if its encoder wrote the length (Xing's or LAME's header).
-/// Safe to call from several threads.
+/// non-empty audio, UsageError for an empty range or a negative rate. That a file was cut off shows in Ogg,
+/// and where the length stands in the header: in WAV, AIFF, AU, W64, CAF, NIST SPHERE and FLAC that no pipe
+/// wrote, and in MP3 with Xing's or LAME's header. It does not show in libsndfile's rarer formats (VOC, SVX,
+/// PAF, ...). Safe to call from several threads.
 inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& options = {}) {
   if (!(options.start >= 0 && options.end > options.start) || options.sample_rate < 0)
     throw UsageError(looptorch::detail::message(path.string(), ": cannot decode from ", options.start,

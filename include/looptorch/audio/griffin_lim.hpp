@@ -20,6 +20,7 @@
 #include <ATen/ops/rand.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -57,8 +58,9 @@ class GriffinLim {
   }
 
   /// `[..., T]` with phases that begin at random: the same for the same seed, on every device. `length` is T,
-  /// any of those that have F frames; 0 means the shortest. Throws UsageError for other types, shapes and
-  /// lengths, and for magnitudes that are negative or not finite.
+  /// any of those that have F frames; 0 means the shortest, which a single frame of an even window has not.
+  /// Throws UsageError for other types, shapes and lengths, and for magnitudes that are negative or not
+  /// finite.
   at::Tensor operator()(const at::Tensor& magnitude, std::uint64_t seed, std::int64_t length = 0) const;
 
   /// The same with phases that begin as given, in radians, in the shape and type of the magnitudes.
@@ -128,11 +130,15 @@ inline void GriffinLim::check(const at::Tensor& magnitude) const {
 
 inline std::int64_t GriffinLim::checked_length(std::int64_t length, std::int64_t frames) const {
   const std::int64_t shortest = (frames - 1) * options_.hop + options_.window % 2;
+  const std::int64_t longest = shortest + options_.hop - 1;
   if (length == 0 && shortest > 0) return shortest;
+  if (length == 0)
+    throw UsageError(looptorch::detail::message(
+        "GriffinLim: one frame says nothing of the length; it must be given, 1 to ", longest, " samples"));
   if (length < 1 || this->frames(length) != frames)
     throw UsageError(looptorch::detail::message("GriffinLim: ", frames, " frames are no ", length,
-                                                " samples but ", shortest, " to ",
-                                                shortest + options_.hop - 1));
+                                                " samples but ", std::max<std::int64_t>(shortest, 1), " to ",
+                                                longest));
   return length;
 }
 

@@ -39,9 +39,9 @@ class SpecAugment {
 
   const SpecAugmentOptions& options() const { return options_; }
 
-  /// A masked copy of `[M, F]` or `[B, M, F]`, any floating-point type. Draw a seed from the run's seed, the
-  /// epoch and the sample's index to get other masks each time that a resumed run gets again. Throws
-  /// UsageError for other types and shapes.
+  /// A masked copy of `[M, F]` or `[B, M, F]`, any floating-point type of 16 bits and more. Draw a seed from
+  /// the run's seed, the epoch and the sample's index to get other masks each time that a resumed run gets
+  /// again. Throws UsageError for other types and shapes.
   at::Tensor operator()(const at::Tensor& mel, std::uint64_t seed) const;
 
  private:
@@ -63,7 +63,8 @@ inline SpecAugment::SpecAugment(SpecAugmentOptions options) : options_(options) 
 }
 
 inline at::Tensor SpecAugment::operator()(const at::Tensor& mel, std::uint64_t seed) const {
-  if (!mel.defined() || !at::isFloatingType(mel.scalar_type()) || mel.dim() < 2 || mel.dim() > 3)
+  if (!mel.defined() || !at::isFloatingType(mel.scalar_type()) || mel.element_size() < 2 || mel.dim() < 2 ||
+      mel.dim() > 3)
     throw UsageError(
         looptorch::detail::message("SpecAugment: expected a floating-point [M, F] or [B, M, F], got ",
                                    mel.toString(), " ", mel.sizes()));

@@ -5,30 +5,20 @@
 #pragma once
 
 #include <looptorch/data/manifest_error.hpp>
+#include <looptorch/data/utterance.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace looptorch {
 
-/// One line of a manifest; the members are called as its keys.
-struct Utterance {
-  std::filesystem::path audio_filepath;
-  std::string text;
-  std::optional<double> duration{};  ///< seconds
-  std::optional<double> start{};     ///< seconds in the audio file; absent: its beginning
-  std::optional<double> end{};       ///< seconds; absent: the file's end
-  std::string speaker{};             ///< empty where the line has none
-
-  friend bool operator==(const Utterance&, const Utterance&) = default;
-};
-
 struct ManifestOptions {
-  bool check_files = true;  ///< each audio file must exist
+  bool check_files = true;                           ///< each audio file must exist
+  std::uint64_t max_bytes = std::uint64_t{1} << 32;  ///< of the manifest; a larger one is a FileError
 };
 
 /// The utterances of a manifest, at least one, in the format that its name says: `.csv`, `.tsv`, JSON lines
@@ -39,14 +29,18 @@ struct ManifestOptions {
 /// cannot be read.
 ///
 /// Tables begin with a header. Their columns are called as the members; also `audio_file`, `sentence` and
-/// `client_id` (speaker), and `path`, Common Voice's: a file in the folder `clips`. Quoting is that of
-/// RFC 4180: a field that begins with a quote ends with one, and may hold line ends and doubled quotes.
+/// `client_id` (speaker), and `path`, Common Voice's: a file in the folder `clips`. In `.csv` quoting is that
+/// of RFC 4180: a field that begins with a quote ends with one, and may hold line ends and doubled quotes. A
+/// row over several lines is wrong if two of them name audio: then a quote was not closed. In `.tsv`, as in
+/// Common Voice's, quotes stand for themselves, and a backslash for the tab, line end, quote or backslash
+/// behind it.
 [[nodiscard]] std::vector<Utterance> load_manifest(const std::filesystem::path& path,
                                                    ManifestOptions options = {});
 
 struct ManifestReadOptions {
   bool check_files = true;  ///< each audio file must exist
   bool strict = false;      ///< the first wrong line ends the reading, as in `load_manifest`
+  std::uint64_t max_bytes = std::uint64_t{1} << 32;  ///< of the manifest; a larger one is a FileError
 };
 
 /// A line that cannot be used, and why.
@@ -72,9 +66,11 @@ struct Manifest {
 /// no line can be used, or a table lacks its header.
 [[nodiscard]] Manifest read_manifest(const std::filesystem::path& path, ManifestReadOptions options = {});
 
-/// Writes JSON lines that `load_manifest` reads back equal, in one step. Audio beneath its folder is named
-/// relative to it, so that the folder can be moved. Throws ManifestError for text that is not UTF-8 or a name
-/// that promises a table, FileError where it cannot write.
+/// Writes JSON lines from which `load_manifest` reads the same utterances, of the same files, in one step.
+/// Audio beneath its folder is named relative to it, so that the folder can be moved; any other path comes
+/// back absolute. Throws ManifestError for an utterance that `load_manifest` would refuse (whether its file
+/// exists is not asked) with the line that it would have, or a name that promises a table; FileError where it
+/// cannot write.
 void save_manifest(const std::filesystem::path& path, std::span<const Utterance> utterances);
 
 }  // namespace looptorch

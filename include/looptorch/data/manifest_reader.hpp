@@ -4,7 +4,9 @@
 #pragma once
 
 #include <looptorch/data/detail/json_fields.hpp>
+#include <looptorch/data/detail/json_utterance.hpp>
 #include <looptorch/data/manifest.hpp>
+#include <looptorch/data/manifest_rows.hpp>
 #include <looptorch/data/manifest_table.hpp>
 #include <looptorch/error.hpp>
 #include <looptorch/state/file.hpp>
@@ -15,31 +17,11 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 namespace looptorch {
 namespace detail {
-
-/// What one line says; errors do not yet know where they are.
-inline Utterance utterance_of(const Json& line, const std::filesystem::path& folder) {
-  const JsonFields fields(line);
-  Utterance utterance{.audio_filepath = (folder / fields.filled_string("audio_filepath")).lexically_normal(),
-                      .text = fields.filled_string("text"),
-                      .duration = fields.optional_seconds("duration"),
-                      .start = fields.optional_seconds("start"),
-                      .end = fields.optional_seconds("end"),
-                      .speaker = fields.present("speaker") ? fields.string("speaker") : ""};
-  if (utterance.duration && !(*utterance.duration > 0))
-    throw ManifestError(message("\"duration\" is ", *utterance.duration, " s; it must be positive"));
-  const double start = utterance.start.value_or(0);
-  if (!(start >= 0)) throw ManifestError(message("\"start\" is ", start, " s; it must not be negative"));
-  if (utterance.end && !(*utterance.end > start))
-    throw ManifestError(
-        message("\"end\" is ", *utterance.end, " s; it must come after \"start\", ", start, " s"));
-  return utterance;
-}
 
 /// `lines` names what is listed: the number of them, then the first `at_most` as FILE:LINE: REASON.
 inline std::string describe_lines(std::string_view lines, const std::filesystem::path& path,
@@ -57,7 +39,7 @@ class ManifestReader {
       : options_(options), folder_(path.parent_path()), manifest_{.path = path} {}
 
   [[nodiscard]] Manifest read() {
-    const std::string contents = read_file(manifest_.path);
+    const std::string contents = read_file(manifest_.path, options_.max_bytes);
     std::string_view text = contents;
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
     const char separator = table_separator(manifest_.path);
@@ -69,9 +51,8 @@ class ManifestReader {
  private:
   void read_json_lines(std::string_view rest) {
     for (std::size_t number = 1; !rest.empty(); ++number) {
-      const std::string_view line = rest.substr(0, rest.find('\n'));
-      rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      const auto line = take_until('\n', rest);
+      if (is_blank(line)) continue;
       take(number, [&] { return Json::parse(line); });
     }
   }
@@ -79,16 +60,20 @@ class ManifestReader {
   void read_table(std::string_view text, char separator) {
     TableRows rows(text, separator);
     if (!rows.has_next()) return;
-    const auto header = read_header(rows);
+    const auto header = read_header(rows, separator);
     while (rows.has_next()) {
-      take(rows.line(), [&] { return header.to_json(rows.next()); });
+      take(rows.line(), [&] {
+        const auto fields = rows.next();
+        if (const auto fault = header.find_fault(fields, rows.last()); !fault.empty()) rows.refuse(fault);
+        return header.to_json(fields);
+      });
     }
   }
 
-  [[nodiscard]] TableHeader read_header(TableRows& rows) const {
+  [[nodiscard]] TableHeader read_header(TableRows& rows, char separator) const {
     const auto line = rows.line();
     try {
-      return TableHeader(rows.next());
+      return TableHeader(rows.next(), separator);
     } catch (const ManifestError& error) {
       throw ManifestError(place(line) + error.what());
     }
@@ -108,15 +93,9 @@ class ManifestReader {
 
   [[nodiscard]] Utterance read_utterance(const Json& line) const {
     Utterance utterance = utterance_of(line, folder_);
-    if (options_.check_files && !exists(utterance.audio_filepath))
+    if (options_.check_files && !is_file(utterance.audio_filepath))
       throw ManifestError("audio file " + utterance.audio_filepath.string() + " does not exist");
     return utterance;
-  }
-
-  /// Of a name that no file system takes, false rather than its own kind of error.
-  [[nodiscard]] static bool exists(const std::filesystem::path& audio) {
-    std::error_code ignored;
-    return std::filesystem::is_regular_file(audio, ignored);
   }
 
   /// The parser counts lines from 1 within its text, which is one line here.
@@ -154,7 +133,9 @@ inline Manifest read_manifest(const std::filesystem::path& path, ManifestReadOpt
 }
 
 inline std::vector<Utterance> load_manifest(const std::filesystem::path& path, ManifestOptions options) {
-  return read_manifest(path, {.check_files = options.check_files, .strict = true}).utterances;
+  return read_manifest(path,
+                       {.check_files = options.check_files, .strict = true, .max_bytes = options.max_bytes})
+      .utterances;
 }
 
 }  // namespace looptorch

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Rows of a CSV or TSV text by RFC 4180, and what they say as JSON objects, so that lines of all formats are
-// judged alike.
+// What the rows of a CSV or TSV text say, as JSON objects, so that lines of all formats are judged alike.
 #pragma once
 
 #include <looptorch/data/manifest_error.hpp>
+#include <looptorch/data/manifest_rows.hpp>
 #include <looptorch/error.hpp>
 #include <looptorch/state/json.hpp>
 #include <looptorch/state/utf8.hpp>
@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cstddef>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -26,84 +27,14 @@ namespace looptorch::detail {
   return extension == ".csv" ? ',' : extension == ".tsv" ? '\t' : '\0';
 }
 
-/// Reads row after row. A row that breaks the rules throws, and reading goes on at the line after its first:
-/// an unclosed quote costs one line, not the rest of the file.
-class TableRows {
- public:
-  TableRows(std::string_view text, char separator) : text_(text), separator_(separator) {}
-
-  /// Whether there is another row; blank lines are passed over.
-  [[nodiscard]] bool has_next() {
-    while (at_ < text_.size() && is_blank(text_.substr(at_, line_end(at_) - at_))) skip_line(at_);
-    return at_ < text_.size();
-  }
-
-  /// Where the next row begins, from 1.
-  [[nodiscard]] std::size_t line() const { return line_; }
-
-  [[nodiscard]] std::vector<std::string> next() {
-    const auto start = at_;
-    std::vector<std::string> fields;
-    do {
-      fields.push_back(at_ < text_.size() && text_[at_] == '"' ? quoted(start) : plain());
-    } while (at_ < text_.size() && text_[at_++] == separator_);
-    const auto row = text_.substr(start, at_ - start);
-    line_ += static_cast<std::size_t>(std::count(row.begin(), row.end(), '\n'));
-    return fields;
-  }
-
- private:
-  [[nodiscard]] static bool is_blank(std::string_view line) {
-    return line.find_first_not_of(" \t\r") == std::string_view::npos;
-  }
-  [[nodiscard]] std::size_t line_end(std::size_t from) const {
-    return std::min(text_.find('\n', from), text_.size());
-  }
-  void skip_line(std::size_t start) {
-    at_ = std::min(line_end(start) + 1, text_.size());
-    ++line_;
-  }
-
-  /// Up to a separator or the line's end; a quote inside stands for itself.
-  [[nodiscard]] std::string plain() {
-    const auto start = at_;
-    while (at_ < text_.size() && text_[at_] != separator_ && text_[at_] != '\n') ++at_;
-    const bool ends_row = at_ == text_.size() || text_[at_] == '\n';
-    const bool has_return = ends_row && at_ > start && text_[at_ - 1] == '\r';
-    return std::string(text_.substr(start, at_ - start - (has_return ? 1 : 0)));
-  }
-
-  [[nodiscard]] std::string quoted(std::size_t row) {
-    std::string field;
-    for (;;) {
-      const auto part = ++at_;
-      at_ = std::min(text_.find('"', part), text_.size());
-      if (at_ == text_.size()) fail(row, "a quoted field without an end");
-      field += text_.substr(part, at_ - part);
-      if (text_.substr(++at_, 1) != "\"") break;
-      field += '"';
-    }
-    if (text_.substr(at_, 2) == "\r\n" || text_.substr(at_) == "\r") ++at_;
-    if (at_ < text_.size() && text_[at_] != separator_ && text_[at_] != '\n')
-      fail(row, "text after the end of a quoted field");
-    return field;
-  }
-
-  [[noreturn]] void fail(std::size_t row, const char* what) {
-    skip_line(row);
-    throw ManifestError(what);
-  }
-
-  std::string_view text_;
-  char separator_;
-  std::size_t at_ = 0, line_ = 1;
-};
+/// Endings of the usual audio files; a recording beside a transcript is looked for in this order.
+inline constexpr std::string_view kAudioExtensions[] = {".wav", ".flac", ".mp3", ".ogg", ".opus"};
 
 /// What a table's columns mean, from its header.
 class TableHeader {
  public:
   /// Throws ManifestError for a header without audio or text, or with two columns of one meaning.
-  explicit TableHeader(const std::vector<std::string>& names) {
+  TableHeader(const std::vector<std::string>& names, char separator) : separator_(separator) {
     for (const auto& name : names) {
       const auto* key = key_of(name);
       if (*key != '\0' && std::find(keys_.begin(), keys_.end(), key) != keys_.end())
@@ -118,10 +49,21 @@ class TableHeader {
     }
   }
 
-  /// The row as a line of JSON would say it; an empty optional field is absent.
-  [[nodiscard]] Json to_json(const std::vector<std::string>& fields) const {
+  /// Why `text`, read as these fields, is no row of this table; empty if it is one. Rows that an unclosed
+  /// quote made one still have their audio files, each on a line of its own.
+  [[nodiscard]] std::string find_fault(const std::vector<std::string>& fields, std::string_view text) const {
     if (fields.size() != keys_.size())
-      throw ManifestError(message("has ", fields.size(), " fields, the header ", keys_.size()));
+      return message("has ", fields.size(), " fields, the header ", keys_.size());
+    if (text.find('\n') + 1 == text.size()) return {};
+    const auto audio = std::find(keys_.begin(), keys_.end(), "audio_filepath") - keys_.begin();
+    const auto kind = extension_of(fields[static_cast<std::size_t>(audio)]);
+    int files = 0;
+    while (!text.empty()) files += names_audio(take_until('\n', text), kind);
+    return files > 1 ? "holds lines that name audio of their own, as if a quote were not closed" : "";
+  }
+
+  /// A row without a fault as a line of JSON would say it; an empty optional field is absent.
+  [[nodiscard]] Json to_json(const std::vector<std::string>& fields) const {
     Json line = Json::object();
     for (std::size_t i = 0; i < fields.size(); ++i) {
       const bool is_needed = keys_[i] == "audio_filepath" || keys_[i] == "text";
@@ -133,6 +75,23 @@ class TableHeader {
   }
 
  private:
+  [[nodiscard]] bool names_audio(std::string_view line, std::string_view kind) const {
+    while (!line.empty()) {
+      const auto extension = extension_of(take_until(separator_, line));
+      if (extension == kind ||
+          std::count(std::begin(kAudioExtensions), std::end(kAudioExtensions), extension))
+        return true;
+    }
+    return false;
+  }
+
+  /// From the last dot of the file's name on; the field may be a part of a quoted one.
+  [[nodiscard]] static std::string_view extension_of(std::string_view field) {
+    field = field.substr(0, field.find_last_not_of(" \"\r") + 1);
+    field = field.substr(field.rfind('/') + 1);
+    return field.substr(std::min(field.rfind('.'), field.size()));
+  }
+
   [[nodiscard]] static const char* key_of(std::string_view name) {
     static constexpr std::pair<std::string_view, const char*> kNames[] = {
         {"audio_filepath", "audio_filepath"},
@@ -175,6 +134,7 @@ class TableHeader {
     return replace_invalid_utf8(field.substr(0, 60));
   }
 
+  char separator_;
   std::vector<std::string> keys_;     ///< of each column; empty where it has no meaning here
   std::vector<std::string> folders_;  ///< what a column's files lie in
 };

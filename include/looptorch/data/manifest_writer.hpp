@@ -2,6 +2,7 @@
 // How a manifest is written: JSON lines, in one step. Include manifest.hpp.
 #pragma once
 
+#include <looptorch/data/detail/json_utterance.hpp>
 #include <looptorch/data/manifest.hpp>
 #include <looptorch/data/manifest_table.hpp>
 #include <looptorch/error.hpp>
@@ -18,11 +19,13 @@ namespace detail {
 
 /// The path as a manifest in `folder` names it: relative where it lies beneath.
 inline std::string name_from(const std::filesystem::path& folder, const std::filesystem::path& audio) {
+  if (audio.empty()) return {};
   const auto whole = std::filesystem::absolute(audio).lexically_normal();
   const auto relative = whole.lexically_relative(std::filesystem::absolute(folder).lexically_normal());
   return relative.empty() || *relative.begin() == ".." ? whole.string() : relative.string();
 }
 
+/// Throws for what could not be read back.
 inline Json line_of(const Utterance& utterance, const std::filesystem::path& folder) {
   Json line = Json::object();
   line.set("audio_filepath", name_from(folder, utterance.audio_filepath)).set("text", utterance.text);
@@ -30,6 +33,7 @@ inline Json line_of(const Utterance& utterance, const std::filesystem::path& fol
   if (utterance.start) line.set("start", *utterance.start);
   if (utterance.end) line.set("end", *utterance.end);
   if (!utterance.speaker.empty()) line.set("speaker", utterance.speaker);
+  (void)utterance_of(line, folder);  // throws
   return line;
 }
 
@@ -43,7 +47,7 @@ inline void save_manifest(const std::filesystem::path& path, std::span<const Utt
   for (std::size_t i = 0; i < utterances.size(); ++i) {
     try {
       contents += detail::line_of(utterances[i], folder).dump() + "\n";
-    } catch (const JsonError& error) {
+    } catch (const Error& error) {
       throw ManifestError(detail::message(path.string(), ":", i + 1, ": ", error.what()));
     }
   }

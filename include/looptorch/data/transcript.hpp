@@ -22,6 +22,7 @@ struct TranscriptOptions {
   double max_seconds = 30;
   double min_peak = 0.01;  ///< of what `peak` gives
   /// The largest magnitude of a segment's samples, 1 at full scale; empty: no segment is dropped as quiet.
+  /// What it throws as looptorch::Error makes the segment wrong, for instance an end behind the recording's.
   std::function<double(const Utterance&)> peak{};
   bool strict = false;  ///< the first wrong segment ends the reading
 };
@@ -39,7 +40,8 @@ struct Transcript {
 /// blanks. A segment is wrong that is not an object, lacks a key, has a value of another kind or a negative
 /// time, or whose audio `options.peak` cannot read: listed in `manifest.faults`, or with `strict` thrown as
 /// ManifestError with file and line. All segments may turn out to be dropped. Throws ManifestError for a file
-/// that is not a JSON array or a missing recording, FileError for one that cannot be read.
+/// that is not a JSON array or a missing recording, FileError for one that cannot be read or is larger than
+/// JsonLimits allow.
 [[nodiscard]] Transcript read_transcript(const std::filesystem::path& path,
                                          const std::filesystem::path& audio,
                                          const TranscriptOptions& options = {});

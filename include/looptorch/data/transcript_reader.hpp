@@ -5,6 +5,7 @@
 
 #include <looptorch/data/detail/json_fields.hpp>
 #include <looptorch/data/manifest_reader.hpp>
+#include <looptorch/data/manifest_table.hpp>
 #include <looptorch/data/transcript.hpp>
 #include <looptorch/error.hpp>
 #include <looptorch/state/file.hpp>
@@ -16,7 +17,6 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -95,10 +95,8 @@ class TranscriptReader {
       : options_(options), audio_(audio), transcript_{.manifest = {.path = path}} {}
 
   [[nodiscard]] Transcript read() {
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(audio_, ignored))
-      fail(message("audio file ", audio_.string(), " does not exist"));
-    const std::string contents = read_file(path());
+    if (!is_file(audio_)) fail(message("audio file ", audio_.string(), " does not exist"));
+    const std::string contents = read_file(path(), JsonLimits{}.max_bytes);
     std::string_view text = contents;
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
     const Json segments = parse(text);
@@ -169,11 +167,10 @@ inline Transcript read_transcript(const std::filesystem::path& path, const std::
 }
 
 inline std::filesystem::path recording_of(const std::filesystem::path& transcript) {
-  for (const char* extension : {".wav", ".flac", ".mp3", ".ogg", ".opus"}) {
+  for (const auto extension : detail::kAudioExtensions) {
     auto audio = transcript;
     audio.replace_extension(extension);
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(audio, ignored)) return audio;
+    if (detail::is_file(audio)) return audio;
   }
   throw ManifestError(detail::message(
       transcript.string(), ": no recording of this name ends in .wav, .flac, .mp3, .ogg or .opus"));

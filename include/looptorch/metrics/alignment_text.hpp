@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,8 +28,9 @@ struct AlignmentTextOptions {
 };
 
 /// Blocks of three lines, a blank line between: reference, hypothesis and S, D or I beneath an error;
-/// asterisks stand for what is missing. Controls are shown as pictures, a mark without its base on a dotted
-/// circle. An empty alignment gives nothing. Throws UsageError for a width that holds no label.
+/// asterisks stand for what is missing. Controls are shown as pictures or numbers ("␛", "<U+9B>"), also those
+/// of the writing direction, a mark without its base on a dotted circle. An empty alignment gives nothing.
+/// Throws UsageError for a width that holds no label.
 [[nodiscard]] std::string alignment_text(const Alignment& alignment, AlignmentTextOptions options = {});
 
 /// The columns that a text takes on a terminal: a grapheme cluster one, or two if it begins with a wide
@@ -43,13 +45,28 @@ struct AlignmentTextOptions {
 
 namespace detail {
 
+/// What a terminal may obey and Unicode has no picture of: the C1 controls, directions, line separators.
+[[nodiscard]] constexpr bool is_unpictured_control(char32_t c) {
+  return (c >= 0x80 && c < 0xA0) || c == 0x61C || c == 0x200E || c == 0x200F ||
+         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+}
+
+[[nodiscard]] inline std::string code_point_name(char32_t c) {
+  char name[16];
+  std::snprintf(name, sizeof name, "<U+%X>", static_cast<unsigned>(c));
+  return name;
+}
+
 /// The token with what a terminal would obey or hang on its neighbour made visible.
 [[nodiscard]] inline std::string visible(std::string_view token) {
   std::string out;
   for (std::size_t at = 0; at < token.size();) {
     const auto [c, size, is_valid] = utf8_step(token, at);
     if (at == 0 && is_mark(c)) append_utf8(out, U'\u25CC');
-    append_utf8(out, c < 0x20 ? 0x2400 + c : c == 0x7F ? U'\u2421' : c);
+    if (is_unpictured_control(c))
+      out += code_point_name(c);
+    else
+      append_utf8(out, c < 0x20 ? 0x2400 + c : c == 0x7F ? U'\u2421' : c);
     at += size;
   }
   return out;

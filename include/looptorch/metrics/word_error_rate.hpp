@@ -4,17 +4,20 @@
 // O(m) memory a sentence.
 #pragma once
 
+#include <looptorch/metrics/detail/white_space.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
+#include <looptorch/state/utf8.hpp>
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 namespace looptorch {
 
 /// Of several alignments with equally few errors, counts the one that jiwer 4 takes (in sentences of more
-/// than some 2000 words jiwer may take another one). Words are what ASCII white space separates, compared
-/// byte by byte: normalise both texts first, see normalize.hpp.
+/// than some 2000 words jiwer may take another one). Words are compared byte by byte: normalise both texts
+/// first, see normalize.hpp. They are parted as jiwer parts them: by a blank, or by two and more characters
+/// of Unicode's white space; a lone tab, line end or no-break space belongs to the word that it stands in.
 [[nodiscard]] EditCounts count_word_errors(std::string_view reference, std::string_view hypothesis);
 
 /// The words of both texts side by side: the alignment that `count_word_errors` counts.
@@ -39,13 +42,21 @@ class WordErrorRate {
 
 namespace detail {
 
+/// Whether white space parts words, rather than being a character of one.
+[[nodiscard]] constexpr bool parts_words(std::string_view white_space) {
+  return white_space == " " || utf8_step(white_space, 0).size < white_space.size();
+}
+
 [[nodiscard]] inline Tokens words_of(std::string_view text) {
-  static constexpr std::string_view kSpace = " \t\n\v\f\r";
+  text = strip_white_space(text);
   Tokens words;
-  for (auto at = text.find_first_not_of(kSpace); at != text.npos; at = text.find_first_not_of(kSpace, at)) {
-    const auto end = std::min(text.find_first_of(kSpace, at), text.size());
-    words.push_back(text.substr(at, end - at));
-    at = end;
+  std::size_t word = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto end = find_white_space(text, at);
+    at = skip_white_space(text, end);
+    if (end < text.size() && !parts_words(text.substr(end, at - end))) continue;
+    words.push_back(text.substr(word, end - word));
+    word = at;
   }
   return words;
 }

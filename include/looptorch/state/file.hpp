@@ -84,8 +84,9 @@ class InputFile {
 [[nodiscard]] std::string read_file(const std::filesystem::path& path,
                                     std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max());
 
+// O_NONBLOCK: a named pipe, too, is to be opened at once, and then refused.
 inline InputFile::InputFile(std::filesystem::path path)
-    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   struct stat status {};
   if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) {
     detail::throw_file_error(path_, "cannot open", errno);

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <looptorch/state/json.hpp>
+#include <looptorch/state/keyed_hash.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,8 +21,6 @@ namespace detail {
 /// Up to this many members a scan is faster than a hash table, and takes no memory.
 inline constexpr std::size_t kJsonScanLimit = 16;
 inline constexpr std::size_t kJsonAbsent = static_cast<std::size_t>(-1);
-
-[[nodiscard]] inline std::size_t hash_key(std::string_view key) { return std::hash<std::string_view>{}(key); }
 }  // namespace detail
 
 inline std::size_t JsonObject::size() const { return members_.size(); }
@@ -36,7 +34,7 @@ inline std::size_t JsonObject::position(std::string_view key) const {
     return found == end() ? detail::kJsonAbsent : static_cast<std::size_t>(found - begin());
   }
   const std::size_t mask = slots_.size() - 1;
-  for (auto slot = detail::hash_key(key) & mask; slots_[slot] != 0; slot = (slot + 1) & mask) {
+  for (auto slot = detail::keyed_hash(key) & mask; slots_[slot] != 0; slot = (slot + 1) & mask) {
     if (members_[slots_[slot] - 1].first == key) return slots_[slot] - 1;
   }
   return detail::kJsonAbsent;
@@ -44,7 +42,7 @@ inline std::size_t JsonObject::position(std::string_view key) const {
 
 inline void JsonObject::index(std::size_t member) {
   const std::size_t mask = slots_.size() - 1;
-  std::size_t slot = detail::hash_key(members_[member].first) & mask;
+  std::size_t slot = detail::keyed_hash(members_[member].first) & mask;
   while (slots_[slot] != 0) slot = (slot + 1) & mask;
   slots_[slot] = static_cast<std::uint32_t>(member + 1);
 }

@@ -8,10 +8,16 @@
 #include <looptorch/state/safetensors_layout.hpp>
 #include <looptorch/state/tied_tensors.hpp>
 
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -31,7 +37,9 @@ struct LoadReport {
   std::vector<std::string> loaded;   ///< Names of the module.
   std::vector<std::string> missing;  ///< The module has them, and nothing was given.
   std::vector<std::string> surplus;  ///< They were given, and the module has no place for them.
-  std::vector<UnfitTensor> unfit;    ///< Of another shape, or of a kind that cannot be converted.
+  /// Of another shape, or of a kind that cannot be converted; or another value of a tensor that has two
+  /// names.
+  std::vector<UnfitTensor> unfit;
 
   /// One line: "5 loaded; 1 missing: fc.bias (near: fc.bais)". Long lists are cut.
   [[nodiscard]] std::string text() const;
@@ -78,16 +86,47 @@ struct Leniency {
   const auto unfit = [](const UnfitTensor& tensor) { return tensor.name + " " + tensor.why; };
   return (allow.missing ? "" : list_names(report.missing, "missing", missing)) +
          (allow.surplus ? "" : list_names(report.surplus, "surplus", as_is)) +
-         list_names(report.unfit, "of another shape or kind", unfit);
+         list_names(report.unfit, "unfit", unfit);
+}
+
+[[nodiscard]] inline bool can_convert(at::ScalarType from, at::ScalarType to) {
+  const bool is_packed = from == at::kFloat4_e2m1fn_x2 || to == at::kFloat4_e2m1fn_x2;
+  const bool is_quantised = at::isQIntType(from) || at::isQIntType(to);
+  return from == to || (c10::canCast(from, to) && !is_packed && !is_quantised);
+}
+
+/// Why nothing can be copied to `own`, or nothing from `given`; empty if the two are only to fit each other.
+[[nodiscard]] inline std::string find_obstacle(const at::Tensor& own, const at::Tensor& given) {
+  if (!given.defined()) return "undefined";
+  if (own.layout() != at::kStrided || given.layout() != at::kStrided) {
+    return message(given.layout(), " into ", own.layout());
+  }
+  if (own.is_meta()) return "into a tensor without memory (meta device)";
+  if (given.is_meta()) return "from a tensor without memory (meta device)";
+  if (own.is_inference() && !c10::InferenceMode::is_enabled()) return "into a tensor of inference mode";
+  if (at::has_internal_overlap(own) == at::MemOverlap::Yes) return "into a tensor that overlaps itself";
+  if (at::get_overlap_status(own, given) == at::MemOverlapStatus::Partial) return "from a part of itself";
+  return {};
 }
 
 /// Why `given` cannot be copied to `own`; empty if it can.
 [[nodiscard]] inline std::string find_misfit(const at::Tensor& own, const at::Tensor& given) {
+  if (auto obstacle = find_obstacle(own, given); !obstacle.empty()) return obstacle;
   if (given.sizes() != own.sizes()) return message(given.sizes(), " instead of ", own.sizes());
-  if (!c10::canCast(given.scalar_type(), own.scalar_type())) {
+  if (!can_convert(given.scalar_type(), own.scalar_type())) {
     return message(given.scalar_type(), " instead of ", own.scalar_type());
   }
-  return own.is_meta() ? "into a tensor without memory (meta device)" : "";
+  return {};
+}
+
+/// Whether two tensors leave the same bytes in `own`, also where they are NaN.
+[[nodiscard]] inline bool fill_alike(const at::Tensor& own, const at::Tensor& a, const at::Tensor& b) {
+  if (identity_of(a) == identity_of(b)) return true;
+  const c10::NoGradGuard no_grad;
+  const auto bytes = [&](const at::Tensor& tensor) {
+    return tensor.to(own.options()).resolve_conj().resolve_neg().flatten().view(at::kByte);
+  };
+  return at::equal(bytes(a), bytes(b));
 }
 
 /// Of names that stand for one tensor, as tied weights do, one given is enough.
@@ -102,14 +141,39 @@ inline void split_missing(const TensorMap& own, const TensorMap& given, LoadRepo
   }
 }
 
+/// What was given first for each tensor of a module, which tied weights are given twice.
+class FirstGiven {
+ public:
+  /// Why `given` contradicts what the same tensor was given under another name; empty if it does not.
+  [[nodiscard]] std::string find_contradiction(const std::string& name, const at::Tensor& own,
+                                               const at::Tensor& given) {
+    const auto [first, is_new] = first_.emplace(identity_of(own), Given{name, given});
+    if (is_new || fill_alike(own, first->second.tensor, given)) return {};
+    return message("other values than ", first->second.name, ", to which it is tied");
+  }
+
+ private:
+  struct Given {
+    std::string name;
+    at::Tensor tensor;
+  };
+
+  std::map<TensorIdentity, Given> first_;
+};
+
 [[nodiscard]] inline LoadReport compare_state(const TensorMap& own, const TensorMap& given) {
   LoadReport report;
+  FirstGiven first;
   split_missing(own, given, report);
   for (const auto& [name, tensor] : given) {
     const auto place = own.find(name);
     if (place == own.end()) {
       report.surplus.push_back(name);
-    } else if (auto why = find_misfit(place->second, tensor); !why.empty()) {
+      continue;
+    }
+    auto why = find_misfit(place->second, tensor);
+    if (why.empty()) why = first.find_contradiction(name, place->second, tensor);
+    if (!why.empty()) {
       report.unfit.push_back({name, std::move(why)});
     } else {
       report.loaded.push_back(name);

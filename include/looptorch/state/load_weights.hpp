@@ -31,10 +31,10 @@ struct LoadWeightsOptions {
 
 /// Loads a safetensors file, an index, or a folder (see load_safetensors_any) into a Module or ModuleHolder,
 /// parameters and buffers, on its devices and in its dtypes. Of names that stand for one tensor in the
-/// module, as tied weights do, one in the file is enough. The report names what was loaded, and what was
-/// allowed to be missing or surplus. Throws FileError and SafetensorsError for the file; ModuleStateError,
-/// with the report, for what does not fit, or if nothing at all does; UsageError if two tensors are renamed
-/// to one.
+/// module, as tied weights do, one in the file is enough; two must agree. The report names what was loaded,
+/// and what was allowed to be missing or surplus. Throws FileError and SafetensorsError for the file;
+/// ModuleStateError, with the report, for what does not fit, or if nothing at all does; UsageError if two
+/// tensors are renamed to one.
 template <class Module>
 LoadReport load_weights(const Module& module, const std::filesystem::path& path,
                         const LoadWeightsOptions& options = {});

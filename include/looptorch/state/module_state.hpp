@@ -17,7 +17,7 @@ template <class Module>
 [[nodiscard]] TensorMap state_dict(const Module& module);
 
 /// Copies the tensors into the module, on its device and in its dtype. Throws ModuleStateError if the names
-/// or shapes are not exactly the module's; of tied weights one name is enough.
+/// or shapes are not exactly the module's. Of tied weights one name is enough; two must agree.
 template <class Module>
 void load_state_dict(const Module& module, const TensorMap& tensors);
 

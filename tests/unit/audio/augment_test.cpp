@@ -70,6 +70,16 @@ TEST_CASE("silent noise and silent clips change nothing") {
   CHECK(mix_at_snr(silence_T, silence_T, 10).equal(silence_T));
 }
 
+TEST_CASE("the quietest and the loudest noise give finite samples at the distance, or count as silent") {
+  const at::Tensor samples_T = tone(300, 1000), noise_T = torch::randn({1000});
+  for (const double scale : {1e-12, 1e-6, 1e10, 1e25})
+    CHECK(snr_db(samples_T, mix_at_snr(samples_T, noise_T * scale, 10)) == Approx(10).margin(1e-2));
+  for (const double scale : {1e-16, 1e-20, 1e-30, 1e-42})
+    CHECK(mix_at_snr(samples_T, noise_T * scale, 10).equal(samples_T));
+  CHECK(mix_at_snr(samples_T, noise_T, -1e4).equal(samples_T));
+  CHECK(mix_at_snr(samples_T * 1e25, noise_T, 10).isfinite().all().item<bool>());
+}
+
 TEST_CASE("a mixer draws noise, place and distance from the seed, and repeats short noise") {
   torch::manual_seed(2);
   const at::Tensor samples_T = tone(300, 5000), before_T = samples_T.clone();

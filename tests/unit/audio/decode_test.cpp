@@ -5,6 +5,9 @@
 
 #include "support/temporary_folder.hpp"
 
+#include <sys/stat.h>
+
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -160,6 +163,20 @@ TEST_CASE("a range of a compressed or resampled file equals that part of the who
   }
 }
 
+TEST_CASE("a range of a format in which libsndfile cannot seek equals that part of the whole one") {
+  const TemporaryFolder folder;
+  const int format = GENERATE(SF_FORMAT_WAV | SF_FORMAT_GSM610, SF_FORMAT_WAV | SF_FORMAT_G721_32,
+                              SF_FORMAT_WAV | SF_FORMAT_NMS_ADPCM_32, SF_FORMAT_AU | SF_FORMAT_G723_24,
+                              SF_FORMAT_AIFF | SF_FORMAT_DWVW_16);
+  CAPTURE(format);
+  write(folder / "tone", format, tone(2, 16000, 1));
+  const at::Tensor whole_T = decode(folder / "tone").samples_T;
+  REQUIRE(whole_T.numel() >= 32000);
+  for (const auto& [start, end] : {std::pair{0.0, 0.1}, {0.5, 1.2345}, {1.9, 2.0}})
+    CHECK(decode(folder / "tone", {0, start, end})
+              .samples_T.equal(whole_T.slice(0, std::llround(start * 16000), std::llround(end * 16000))));
+}
+
 TEST_CASE("compressed formats keep the length and, nearly, the sound") {
   const TemporaryFolder folder;
   const int format = GENERATE(kVorbis, kOpus, kMp3);
@@ -212,7 +229,8 @@ TEST_CASE("a file that was cut off anywhere is refused") {
                SF_FORMAT_WAV | SF_FORMAT_PCM_U8, SF_FORMAT_WAV | SF_FORMAT_DOUBLE,
                SF_FORMAT_AIFF | SF_FORMAT_PCM_16, SF_FORMAT_AIFF | SF_FORMAT_FLOAT,
                SF_FORMAT_AU | SF_FORMAT_PCM_16, SF_FORMAT_AU | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE,
-               SF_FORMAT_W64 | SF_FORMAT_PCM_16, SF_FORMAT_CAF | SF_FORMAT_PCM_16, kVorbis, kOpus, kMp3);
+               SF_FORMAT_W64 | SF_FORMAT_PCM_16, SF_FORMAT_CAF | SF_FORMAT_PCM_16,
+               SF_FORMAT_NIST | SF_FORMAT_PCM_16, SF_FORMAT_NIST | SF_FORMAT_ULAW, kVorbis, kOpus, kMp3);
   CAPTURE(format);
   write(folder / "whole", format, noise(20'000));
   const std::string whole = bytes_of(folder / "whole");
@@ -291,11 +309,37 @@ TEST_CASE("AU and CAF files written by a pipe do not count as cut off") {
   CHECK(refusal.find("cut off") == std::string::npos);
 }
 
+TEST_CASE("a FLAC file written by a pipe, which does not say how long it is, is read to its end") {
+  const TemporaryFolder folder;
+  write(folder / "a.flac", kFlac, ramp(10'000));
+  std::string bytes = bytes_of(folder / "a.flac");
+  bytes[21] = static_cast<char>(bytes[21] & 0xf0);  // STREAMINFO's 36 bits of total samples
+  bytes.replace(22, 4, 4, '\0');
+  put_bytes(folder / "piped.flac", bytes);
+  const at::Tensor whole_T = torch::tensor(ramp(10'000));
+  CHECK(decode(folder / "piped.flac").samples_T.equal(whole_T));
+  CHECK(decode(folder / "piped.flac", {0, 0.25, 0.5}).samples_T.equal(whole_T.slice(0, 4000, 8000)));
+  put_bytes(folder / "cut.flac", bytes.substr(0, bytes.size() - 1));
+  CHECK_THROWS_WITH(decode(folder / "cut.flac"), StartsWith((folder / "cut.flac").string() +
+                                                            ": cut off or damaged: reading ended after "));
+  put_bytes(folder / "empty.flac", bytes.substr(0, bytes.find("\xff\xf8")));
+  CHECK_THROWS_AS(decode(folder / "empty.flac"), AudioError);
+}
+
+TEST_CASE("a file of nothing but empty chunks is refused at once") {
+  const TemporaryFolder folder;
+  put_bytes(folder / "chunks.wav", std::string("RIFF\0\0\0\0WAVE", 12));
+  fs::resize_file(folder / "chunks.wav", 200'000'000);
+  const auto start = std::chrono::steady_clock::now();
+  CHECK_THROWS_AS(decode(folder / "chunks.wav"), AudioError);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+}
+
 TEST_CASE("no byte of a header, whatever its value, does more than give samples or an AudioError") {
   const TemporaryFolder folder;
   const int format = GENERATE(int(kWav), SF_FORMAT_RF64 | SF_FORMAT_PCM_16, SF_FORMAT_AIFF | SF_FORMAT_PCM_16,
                               SF_FORMAT_AU | SF_FORMAT_PCM_16, SF_FORMAT_W64 | SF_FORMAT_PCM_16,
-                              SF_FORMAT_CAF | SF_FORMAT_PCM_16);
+                              SF_FORMAT_CAF | SF_FORMAT_PCM_16, SF_FORMAT_NIST | SF_FORMAT_PCM_16);
   write(folder / "whole", format, ramp(200));
   const std::string whole = bytes_of(folder / "whole");
   int refused = 0;
@@ -340,6 +384,8 @@ TEST_CASE("what is no audio is refused in one sentence with the path") {
   CHECK_THROWS_WITH(decode(folder / "missing.wav"),
                     (folder / "missing.wav").string() + ": cannot open: No such file or directory");
   CHECK_THROWS_WITH(decode(folder.path()), folder.path().string() + ": is not a regular file");
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(decode(folder / "pipe"), (folder / "pipe").string() + ": is not a regular file");
   CHECK_THROWS_AS(decode(folder / "missing.wav"), FileError);
   write(folder / "empty.wav", kWav, {});
   CHECK_THROWS_WITH(decode(folder / "empty.wav"), (folder / "empty.wav").string() + ": holds no samples");

@@ -170,7 +170,9 @@ TEST_CASE("any length with that many frames can be asked for, no other") {
   CHECK_THROWS_WITH(even(magnitude_KF, 1, 900), "GriffinLim: 9 frames are no 900 samples but 800 to 899");
   CHECK_THROWS_AS(even(magnitude_KF, 1, 799), UsageError);
   CHECK_THROWS_AS(even(magnitude_KF, 1, -1), UsageError);
-  CHECK_THROWS_WITH(even(torch::rand({201, 1}), 1), EndsWith("1 frames are no 0 samples but 0 to 99"));
+  CHECK_THROWS_WITH(even(torch::rand({201, 1}), 1),
+                    "GriffinLim: one frame says nothing of the length; it must be given, 1 to 99 samples");
+  CHECK_THROWS_WITH(even(torch::rand({201, 1}), 1, 100), EndsWith("1 frames are no 100 samples but 1 to 99"));
   CHECK(even(torch::rand({201, 1}), 1, 1).size(0) == 1);
   const GriffinLim odd({.window = 255, .hop = 60, .iterations = 1});
   CHECK(odd(torch::rand({128, 4}), 1).size(0) == 181);

@@ -103,5 +103,7 @@ TEST_CASE("wrong options and spectrograms of SpecAugment are refused with their 
   CHECK_THROWS_WITH(SpecAugment()(torch::zeros({5}), 0),
                     "SpecAugment: expected a floating-point [M, F] or [B, M, F], got CPUFloatType [5]");
   CHECK_THROWS_AS(SpecAugment()(torch::zeros({5, 5}, torch::kLong), 0), UsageError);
+  CHECK_THROWS_AS(SpecAugment()(torch::zeros({5, 5}).to(at::kFloat8_e5m2), 0), UsageError);
+  CHECK(SpecAugment()(torch::zeros({5, 5}, at::kBFloat16), 0).scalar_type() == at::kBFloat16);
   CHECK_THROWS_AS(SpecAugment()(at::Tensor(), 0), UsageError);
 }

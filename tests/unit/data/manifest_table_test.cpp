@@ -5,7 +5,11 @@
 
 #include "support/temporary_folder.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <fstream>
+#include <string>
+#include <vector>
 
 namespace fs = std::filesystem;
 using namespace looptorch;
@@ -23,6 +27,13 @@ struct Corpus : TemporaryFolder {
     std::vector<std::string> result;
     for (const auto& utterance : read("t.csv", "audio_file,text\n" + rows).utterances)
       result.push_back(utterance.text);
+    return result;
+  }
+  std::vector<std::string> sentences(const std::string& rows) const {
+    std::vector<std::string> result;
+    const auto manifest = read("validated.tsv", "path\tsentence\n" + rows);
+    CHECK(manifest.faults.empty());
+    for (const auto& utterance : manifest.utterances) result.push_back(utterance.text);
     return result;
   }
   /// What is said about a second row, beside one that is fine.
@@ -77,6 +88,77 @@ TEST_CASE("Common Voice's columns are known, and its audio lies in clips") {
   CHECK((manifest.utterances ==
          std::vector<Utterance>{
              {corpus / "clips/common_voice_kok_1.mp3", "The \"left\" one, please", {}, {}, {}, "c0ffee"}}));
+}
+
+TEST_CASE("in a TSV quotes stand for themselves, as Common Voice writes them") {
+  const Corpus corpus;
+  const auto texts = corpus.sentences(
+      "1.mp3\t\"Go away!\" he said.\n"
+      "2.mp3\t\"Quoted whole\"\r\n"
+      "3.mp3\t\"Never closed here\n"
+      "4.mp3\tplain\n"
+      "5.mp3\t\"\"\"Old style\"\" he said.\"\n"
+      "6.mp3\t\"\n"
+      "7.mp3\tsays \"x\"");
+  CHECK((texts == Texts{"\"Go away!\" he said.", "\"Quoted whole\"", "\"Never closed here", "plain",
+                        "\"\"\"Old style\"\" he said.\"", "\"", "says \"x\""}));
+}
+
+TEST_CASE("in a TSV a backslash stands before what a field could not hold") {
+  const Corpus corpus;
+  CHECK((corpus.sentences("1.mp3\ta\\\tb\n2.mp3\ta\\\nb\n3.mp3\ta\\\\\n4.mp3\t\\\"b\\\"\n5.mp3\tC:\\new\\") ==
+         Texts{"a\tb", "a\nb", "a\\", "\"b\"", "C:\\new\\"}));
+  // Not a writer's backslash: the line that it swallowed is read.
+  const auto manifest = corpus.read("t.tsv", "path\tsentence\n1.mp3\tends so\\\n2.mp3\tfine\n");
+  CHECK((manifest.faults == Faults{{2, "has 3 fields, the header 2"}}));
+  REQUIRE(manifest.utterances.size() == 1);
+  CHECK(manifest.utterances[0].text == "fine");
+}
+
+TEST_CASE("an unclosed quote costs its own line, however many rows it swallows") {
+  const Corpus corpus;
+  const std::string swallows = "holds lines that name audio of their own, as if a quote were not closed";
+  const auto [header, rows, fine] = GENERATE(table<std::string, std::string, std::size_t>({
+      {"audio_file,text", "1.wav,\"first\n2.wav,second\n3.wav,third\n4.wav,fourth\"\n5.wav,fifth\n", 4},
+      {"audio_file,text", "1.wav,\"first\r\n2.wav,second\"\r\n", 1},
+      {"audio_file,text", "1.wav,\"first, with a comma\n2.wav,second\"\n", 1},
+      {"audio_file,text", "1.wav,\"first\n2.flac,second\"\n", 1},
+      {"audio_file,text", "1.sph,\"first\n2.sph,second\"\n", 1},
+      {"audio_file,text", "talk/1,\"first\ntalk/2,second\"\n", 1},
+      {"audio_file,text", "\"1.wav,first\n2.wav\",second\n", 1},
+      {"text,audio_file", "\"first,1.wav\r\nsecond\",2.wav\r\n", 1},
+      {"id,text,audio_file", "1,\"first,1.wav\n2,second\",2.wav\n", 1},
+      {"id,text,audio_file", "1,\"first, all,1.wav\n2,second\",2.wav\n", 1},
+      {"audio_file,text,start", "talk.wav,\"first,0\ntalk.wav,second\",2\n", 1},
+  }));
+  CAPTURE(header, rows);
+  const auto manifest = corpus.read("t.csv", header + "\n" + rows);
+  REQUIRE(manifest.faults.size() >= 1);
+  CHECK((manifest.faults[0] == ManifestFault{2, swallows}));
+  CHECK(manifest.utterances.size() == fine);
+  CHECK_THROWS_WITH(load_manifest(corpus / "t.csv", {.check_files = false}),
+                    (corpus / "t.csv").string() + ":2: " + swallows);
+}
+
+TEST_CASE("a field over several lines may hold what looks like a row, but not audio") {
+  const Corpus corpus;
+  CHECK((corpus.texts("a.wav,\"Hello there.\nWell, yes.\n\nBye, bye\"\nb.wav,z\n") ==
+         Texts{"Hello there.\nWell, yes.\n\nBye, bye", "z"}));
+  CHECK((corpus.texts("\"clips/a, b.wav\",\"two\nlines\"\n") == Texts{"two\nlines"}));
+}
+
+TEST_CASE("a table made to be read again and again is read in linear time") {
+  const Corpus corpus;
+  const auto [name, line] = GENERATE(table<std::string, std::string>(
+      {{"t.csv", "\",b\",\"\n"}, {"t.csv", "\"\"\n\"\n"}, {"t.csv", "\"\n"}, {"t.tsv", "a\\\n"}}));
+  std::string rows = "audio_file,text\na.wav,fine\n";
+  if (name == "t.tsv") std::replace(rows.begin(), rows.end(), ',', '\t');
+  while (rows.size() < std::size_t{1} << 20) rows += line;
+  const auto start = std::chrono::steady_clock::now();
+  const auto manifest = corpus.read(name, rows);
+  CHECK(manifest.utterances.size() == 1);
+  CHECK(manifest.faults.size() > 100'000);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
 }
 
 TEST_CASE("fields are quoted as RFC 4180 has it") {

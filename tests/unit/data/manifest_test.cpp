@@ -6,6 +6,9 @@
 #include "support/temporary_folder.hpp"
 
 #include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
 
 namespace fs = std::filesystem;
 using namespace looptorch;
@@ -145,6 +148,43 @@ TEST_CASE("saving refuses text that is not UTF-8 and leaves the old manifest alo
   save_manifest(corpus.manifest, fine);
   CHECK_THROWS_AS(save_manifest(corpus.manifest, broken), ManifestError);
   CHECK((load_manifest(corpus.manifest) == fine));
+}
+
+TEST_CASE("saving refuses what could not be read back, and names its line") {
+  const Corpus corpus;
+  const fs::path a = corpus / "a.wav";
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto [utterance, complaint] = GENERATE_COPY(table<Utterance, std::string>({
+      {{a, ""}, "\"text\" is empty"},
+      {{a, " \n"}, "\"text\" is empty"},
+      {{"", "x"}, "\"audio_filepath\" is empty"},
+      {{std::string("a\0.wav", 6), "x"}, "\"audio_filepath\" holds a NUL"},
+      {{a, "x", 0.0}, "\"duration\" is 0 s; it must be positive"},
+      {{a, "x", nan}, "\"duration\" must be finite"},
+      {{a, "x", {}, -1.0}, "\"start\" is -1 s; it must not be negative"},
+      {{a, "x", {}, 2.0, 1.0}, "\"end\" is 1 s; it must come after \"start\", 2 s"},
+  }));
+  CHECK_THROWS_WITH(save_manifest(corpus.manifest, std::vector<Utterance>{{a, "fine"}, utterance}),
+                    corpus.manifest.string() + ":2: " + complaint);
+  CHECK_THROWS_AS(save_manifest(corpus.manifest, std::vector<Utterance>{utterance}), ManifestError);
+  CHECK_FALSE(fs::exists(corpus.manifest));
+}
+
+TEST_CASE("a name with a NUL is no audio file, whether files are checked or not") {
+  const Corpus corpus;
+  const std::string line = R"({"audio_filepath": "a.wav\u0000/x", "text": "x"})";
+  CHECK(corpus.complaint(line) == "\"audio_filepath\" holds a NUL");
+  CHECK_THROWS_AS(corpus.load(line, {.check_files = false}), ManifestError);
+}
+
+TEST_CASE("a manifest larger than allowed is refused before it is read") {
+  const Corpus corpus;
+  const std::string line = R"({"audio_filepath": "a.wav", "text": "x"})";
+  CHECK(corpus.load(line, {.max_bytes = line.size()}).size() == 1);
+  CHECK_THROWS_AS(corpus.load(line, {.max_bytes = line.size() - 1}), FileError);
+  CHECK_THROWS_AS(read_manifest(corpus.manifest, {.max_bytes = 1}), FileError);
+  fs::resize_file(corpus.manifest, std::uintmax_t{1} << 40);  // sparse
+  CHECK_THROWS_WITH(load_manifest(corpus.manifest), Catch::Contains("1099511627776 bytes, more than"));
 }
 
 TEST_CASE("a manifest named without a folder lies in the current one") {

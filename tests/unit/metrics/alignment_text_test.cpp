@@ -4,6 +4,10 @@
 #include <looptorch/metrics/alignment_text.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
+#include <looptorch/state/utf8.hpp>
+
+#include <algorithm>
+#include <string>
 
 using looptorch::align_characters;
 using looptorch::align_words;
@@ -58,6 +62,27 @@ TEST_CASE("alignment: marks without their base and controls can be seen") {
         "REF  a\uFFFD\n"
         "HYP  a\n"
         "     S\n");
+}
+
+TEST_CASE("alignment: what a terminal would obey is shown by its number") {
+  CHECK(alignment_text(align_words("x\u009B31my", "x\u202Ey")) ==
+        "REF  x<U+9B>31my\n"
+        "HYP  x<U+202E>y\n"
+        "     S\n");
+  for (char32_t c = 0; c < 0x3000; ++c) {
+    const bool is_control =
+        c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+    if (!is_control) continue;
+    CAPTURE(static_cast<unsigned>(c));
+    std::string text = "x";
+    looptorch::append_utf8(text, c);
+    text += 'y';
+    const auto control = text.substr(1, text.size() - 2);
+    const auto shown = alignment_text(align_characters(text, "xy"));
+    CHECK((control == "\n" || shown.find(control) == std::string::npos));
+    CHECK(shown.substr(0, 6) == "REF  x");
+    CHECK(std::count(shown.begin(), shown.end(), '\n') == 3);
+  }
 }
 
 TEST_CASE("alignment: long ones are broken into blocks") {

@@ -51,7 +51,14 @@ TEST_CASE("word error rate: counts by hand") {
   CHECK(count_word_errors("turn left heading seven", "turn right heading seven zero") ==
         EditCounts{.hits = 3, .substitutions = 1, .insertions = 1});
   CHECK(count_word_errors("a b c d", "a d") == EditCounts{.hits = 2, .deletions = 2});
-  CHECK(count_word_errors("a\tb\nc", "a b c") == EditCounts{.hits = 3});
   CHECK(WordErrorRate().rate() == 0);
   CHECK(count_word_errors("a", "b c d").rate() == 3);
+}
+
+TEST_CASE("word error rate: white space parts words where jiwer says so") {
+  CHECK(count_word_errors("hello\u00A0", "hello") == EditCounts{.hits = 1});
+  CHECK(count_word_errors("a\u3000\u3000b \t c", "a b c") == EditCounts{.hits = 3});
+  CHECK(count_word_errors("a\tb", "a b") == EditCounts{.substitutions = 1, .insertions = 1});
+  CHECK(count_word_errors("a\tb", "a\tb") == EditCounts{.hits = 1});
+  CHECK(count_word_errors("\xFF \xC2", "\xFF \xC2") == EditCounts{.hits = 2});
 }

@@ -4,6 +4,7 @@
 #include <looptorch/state/json.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <string>
@@ -180,4 +181,22 @@ TEST_CASE("JSON: time grows linearly with the number of members") {
   };
   milliseconds(10'000);
   CHECK(milliseconds(320'000) < 100 * (1 + milliseconds(20'000)));
+}
+
+TEST_CASE("JSON: keys that all collide in libstdc++'s std::hash take no longer than others") {
+  constexpr std::uint64_t kFactor = 0xc6a4a7935bd1e995, kInverse = 0x5f7a0ea7e59b19bd;  // of each other
+  static_assert(kFactor * kInverse == 1);
+  const auto unshift = [](std::uint64_t x) { return x ^ x >> 47; };
+  const auto key_of = [&](std::uint64_t hash) {  // the 8 bytes that have this hash
+    const auto state = unshift(unshift(hash) * kInverse) * kInverse ^ 0xc70f6907 ^ 8 * kFactor;
+    const auto word = unshift(state * kInverse) * kInverse;
+    return std::string(reinterpret_cast<const char*>(&word), sizeof(word));
+  };
+  const auto milliseconds = [&](int shift) {
+    const auto start = std::chrono::steady_clock::now();
+    looptorch::JsonObject object;
+    for (std::uint64_t i = 0; i < 50'000; ++i) REQUIRE(object.insert(key_of(i << shift), 0));
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  };
+  CHECK(milliseconds(20) < 10 * (1 + milliseconds(0)));
 }

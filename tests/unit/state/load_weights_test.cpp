@@ -6,6 +6,8 @@
 #include "support/temporary_folder.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -116,12 +118,11 @@ TEST_CASE("load weights: all faults stand in one error, with near names, and not
   tensors["norm.bias"] = torch::zeros({5});
   tensors["fc.weight"] = torch::zeros({2, 3}, at::kComplexFloat);
   save_safetensors(folder / "x", tensors);
-  const auto report =
-      refuses(folder / "x", {},
-              "the weights do not fit the module; 3 missing: fc.bias (near: fc.bais), "
-              "norm.running_var, norm.weight (near: model.norm.weight); 2 surplus: fc.bais, "
-              "model.norm.weight; 2 of another shape or kind: fc.weight ComplexFloat instead of "
-              "Float, norm.bias [5] instead of [2]");
+  const auto report = refuses(folder / "x", {},
+                              "the weights do not fit the module; 3 missing: fc.bias (near: fc.bais), "
+                              "norm.running_var, norm.weight (near: model.norm.weight); 2 surplus: fc.bais, "
+                              "model.norm.weight; 2 unfit: fc.weight ComplexFloat instead of "
+                              "Float, norm.bias [5] instead of [2]");
   CHECK(report.loaded == Names{"norm.num_batches_tracked", "norm.running_mean"});
   CHECK(report.missing == Names{"fc.bias", "norm.running_var", "norm.weight"});
   CHECK(report.surplus == Names{"fc.bais", "model.norm.weight"});
@@ -215,6 +216,22 @@ TEST_CASE("load weights: one name of tied weights is enough") {
   CHECK_THROWS_WITH(load_weights(tied, folder / "x"), Contains("2 missing: in, out"));
 }
 
+TEST_CASE("load weights: two names of tied weights must agree, to the bit") {
+  const TemporaryFolder folder;
+  Tied tied;
+  const auto load = [&](const at::Tensor& in, const at::Tensor& out) {
+    save_safetensors(folder / "x", {{"in", in}, {"out", out}});
+    return load_weights(tied, folder / "x").loaded;
+  };
+  CHECK_THROWS_WITH(load(torch::ones({2}), torch::full({2}, 2.0)),
+                    Contains("; 1 unfit: out other values than in, to which it is tied"));
+  CHECK(torch::equal(tied->in, torch::zeros({2})));
+  CHECK(load(torch::ones({2}), torch::ones({2}, at::kHalf)) == Names{"in", "out"});
+  CHECK(torch::equal(tied->out, torch::ones({2})));
+  CHECK(load(torch::full({2}, NAN), torch::full({2}, NAN)) == Names{"in", "out"});
+  CHECK_THROWS_AS(load(torch::zeros({2}), torch::full({2}, 1e-9)), ModuleStateError);
+}
+
 TEST_CASE("load weights: shards are loaded by their index or folder, and errors of files pass") {
   const TemporaryFolder folder;
   auto tensors = other_state();
@@ -255,6 +272,50 @@ TEST_CASE("load weights: a module without memory is refused, not passed over") {
   net.register_parameter("p", torch::empty({2}, at::kMeta));
   CHECK_THROWS_WITH(load_weights(net, folder / "x"),
                     Contains("p into a tensor without memory (meta device)"));
+}
+
+TEST_CASE("load weights: what LibTorch cannot copy is refused before anything is changed") {
+  const TemporaryFolder folder;
+  const auto refuses = [&](const at::Tensor& own, const at::Tensor& given, const std::string& why) {
+    torch::nn::Module net;
+    const auto first = net.register_buffer("a", torch::zeros({1}));
+    net.register_buffer("z", own);
+    save_safetensors(folder / "x", {{"a", torch::ones({1})}, {"z", given}});
+    CHECK_THROWS_AS(load_weights(net, folder / "x"), ModuleStateError);
+    CHECK_THROWS_WITH(load_weights(net, folder / "x"), Contains("; 1 unfit: z " + why));
+    CHECK(first.item<float>() == 0);
+  };
+  const auto packed = torch::zeros({4}, at::kByte).view(at::kFloat4_e2m1fn_x2);
+  refuses(torch::zeros({4}), packed, "Float4_e2m1fn_x2 instead of Float");
+  refuses(packed, torch::zeros({4}), "Float instead of Float4_e2m1fn_x2");
+  refuses(torch::zeros({4}).expand({3, 4}), torch::zeros({3, 4}), "into a tensor that overlaps itself");
+  refuses(torch::eye(2).to_sparse(), torch::eye(2), "Strided into Sparse");
+  c10::InferenceMode guard;
+  const auto frozen = torch::zeros({2});
+  const c10::InferenceMode end(false);
+  refuses(frozen, torch::zeros({2}), "into a tensor of inference mode");
+}
+
+TEST_CASE("load weights: every pair of dtypes is copied or refused, F4 to F4 copied") {
+  const TemporaryFolder folder;
+  for (const auto& from : looptorch::detail::kSafetensorsTypes) {
+    for (const auto& to : looptorch::detail::kSafetensorsTypes) {
+      CAPTURE(from.name, to.name);
+      const auto bytes = [](const auto& type) {
+        return torch::zeros({8 * std::int64_t(c10::elementSize(type.scalar_type))}, at::kByte);
+      };
+      save_safetensors(folder / "x", {{"p", bytes(from).view(from.scalar_type)}});
+      torch::nn::Module net;
+      net.register_buffer("p", bytes(to).view(to.scalar_type));
+      bool is_loaded = true;
+      try {
+        load_weights(net, folder / "x");
+      } catch (const ModuleStateError&) {
+        is_loaded = false;
+      }
+      CHECK((is_loaded || from.scalar_type != to.scalar_type));
+    }
+  }
 }
 
 TEST_CASE("load weights: a long list of names is cut") {

@@ -54,10 +54,45 @@ TEST_CASE("module state: every name at fault stands in one error, and nothing is
   tensors["norm.bias"] = torch::zeros({5});
   tensors["head.weight"] = torch::zeros({1});
   REQUIRE_THROWS_AS(load_state_dict(net, tensors), ModuleStateError);
-  REQUIRE_THROWS_WITH(load_state_dict(net, tensors),
-                      Contains("2 missing: fc.bias, norm.weight") && Contains("1 surplus: head.weight") &&
-                          Contains("1 of another shape or kind: norm.bias [5] instead of [2]"));
+  REQUIRE_THROWS_WITH(load_state_dict(net, tensors), Contains("2 missing: fc.bias, norm.weight") &&
+                                                         Contains("1 surplus: head.weight") &&
+                                                         Contains("1 unfit: norm.bias [5] instead of [2]"));
   CHECK(torch::equal(net->fc->weight, before));
+}
+
+TEST_CASE("module state: two parameters given for one that is tied must agree") {
+  torch::nn::Module net;
+  const auto tied = net.register_parameter("a", torch::zeros({2}));
+  net.register_parameter("b", tied);
+  auto given = state_dict(net);
+  given["b"] = given["b"].clone();
+  CHECK_NOTHROW(load_state_dict(net, given));
+  given["b"] = given["b"] + 1;
+  CHECK_THROWS_WITH(load_state_dict(net, given), Contains("1 unfit: b other values than a"));
+}
+
+TEST_CASE("module state: a tensor that holds nothing is refused") {
+  Net net;
+  const auto before = net->fc->bias.clone();
+  auto tensors = state_dict(Net());
+  tensors["norm.weight"] = at::Tensor();
+  tensors["norm.bias"] = torch::empty({2}, at::kMeta);
+  tensors["norm.running_mean"] = torch::zeros({2}).to_sparse();
+  REQUIRE_THROWS_AS(load_state_dict(net, tensors), ModuleStateError);
+  REQUIRE_THROWS_WITH(load_state_dict(net, tensors),
+                      Contains("3 unfit: norm.bias from a tensor without memory (meta device), "
+                               "norm.running_mean Sparse into Strided, norm.weight undefined"));
+  CHECK(torch::equal(net->fc->bias, before));
+}
+
+TEST_CASE("module state: a tensor cannot be given what overlaps it in part") {
+  const auto memory = torch::arange(6, torch::kFloat);
+  torch::nn::Module net;
+  net.register_buffer("p", memory.slice(0, 0, 4));
+  CHECK_THROWS_WITH(load_state_dict(net, {{"p", memory.slice(0, 2, 6)}}),
+                    Contains("p from a part of itself"));
+  CHECK_NOTHROW(load_state_dict(net, state_dict(net)));
+  CHECK(torch::equal(memory, torch::arange(6, torch::kFloat)));
 }
 
 TEST_CASE("module state: a long list of names is cut") {

@@ -3,6 +3,7 @@
 
 #include <whisper/byte_pair_encoding.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <random>
@@ -70,4 +71,21 @@ TEST_CASE("byte pair encoding: what stands before the piece is left alone") {
     expected[0] = expected[1] = 1;
     CHECK(tokens == expected);
   }
+}
+
+TEST_CASE("byte pair encoding: merges made to collide in a multiplicative hash take no longer than others") {
+  constexpr std::uint64_t kInverse = 0xF1DE83E19937733D;
+  static_assert(0x9E3779B97F4A7C15 * kInverse == 1);
+  const auto milliseconds = [&](int shift) {
+    const auto start = std::chrono::steady_clock::now();
+    MergeTable table;
+    for (std::uint64_t i = 0, added = 0; added < 40'000; ++i) {
+      const auto pair = (i << shift) * kInverse;  // times the factor: bits from 32 on are 0, or count
+      if ((pair & 0x8000'0000'8000'0000) != 0) continue;
+      table.add(std::int64_t(pair >> 32), std::int64_t(pair & 0xFFFF'FFFF), {0, 0});
+      ++added;
+    }
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  };
+  CHECK(milliseconds(0) < 10 * (1 + milliseconds(32)));
 }

@@ -34,16 +34,17 @@ using Writer = whisper_test::CTranslate2Writer;
 TEST_CASE("CTranslate2: variables, types and aliases are read") {
   const TemporaryFolder folder;
   Writer writer;
-  writer.head(3)
+  writer.head(4)
       .variable("a", {2}, 0, std::string("\0\0\x80\x3F\0\0\0\xC0", 8))
       .variable("b", {}, 2, std::string("\x07\0", 2));
-  writer.variable("c", {1, 2}, 4, std::string("\0\x3C\0\xC0", 4));
+  writer.variable("c", {1, 2}, 4, std::string("\0\x3C\0\xC0", 4)).variable("none", {0, 3}, 0, "");
   writer.number(std::uint32_t{1}).text("again").text("a");
   looptorch::write_file_atomically(folder / "model.bin", writer.bytes());
   const auto model = load_ctranslate2(folder / "model.bin");
   CHECK(model.spec == "WhisperSpec");
   CHECK(model.revision == 3);
-  REQUIRE(model.variables.size() == 4);
+  REQUIRE(model.variables.size() == 5);
+  CHECK(model.variables.at("none").sizes() == at::IntArrayRef{0, 3});
   CHECK(torch::equal(model.variables.at("a"), torch::tensor({1.0F, -2.0F})));
   CHECK(model.variables.at("b").item().toLong() == 7);
   CHECK(torch::equal(model.variables.at("c"), torch::tensor({{1.0, -2.0}}, at::kHalf)));
@@ -74,6 +75,10 @@ TEST_CASE("CTranslate2: files that are cut off, damaged or of another kind are r
           "\"a\" of shape [2] and type Float cannot take 4 bytes");
   refuses(Writer().head(1).variable("a", {1, 1, 1, 1, 1, 1, 1, 1, 1}, 0, four), "\"a\" has 9 dimensions");
   refuses(Writer().head(1).variable("a", {0x80000000, 0x80000000, 4}, 0, ""), "cannot take 0 bytes");
+  const std::uint32_t most = 0xFFFFFFFF;
+  refuses(Writer().head(1).variable("a", {0, most, most, most, most, most, most, most}, 0, ""),
+          "cannot take 0 bytes");
+  refuses(Writer().head(1).variable("a", {most, most, 0}, 0, ""), "cannot take 0 bytes");
   refuses(Writer().head(2).variable("a", {1}, 0, four).variable("a", {1}, 0, four), "\"a\" appears twice");
   refuses(Writer()
               .head(1)

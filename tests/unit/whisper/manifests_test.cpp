@@ -119,6 +119,20 @@ TEST_CASE("One transcript will do, and its segments may be no longer than clips"
   CHECK_THAT(log.str(), Contains("1 segment is dropped:") && Contains("lasts 5 s, more than 4 s"));
 }
 
+TEST_CASE("A segment that ends well behind its recording is wrong, one that ends a little later is not") {
+  const Folder folder;
+  folder.write_tone("b.wav", 22.3, 0.5);
+  folder.write_transcript("b.json", 10, R"(,{"text": "a little later", "start": 21, "duration": 1.75},
+      {"text": "well behind", "start": 20, "duration": 4})");
+  std::ostringstream log;
+  const auto split = whisper::read_transcripts(folder / "b.json", 30, false, log);
+  CHECK(split.train.size() + split.validation.size() + split.test.size() == 11);
+  const auto place = (folder / "b.json").string() + ":11: ";
+  CHECK_THAT(log.str(),
+             Contains(place + "ends at 24 s, the recording " + (folder / "b.wav").string() + " at 22.3 s"));
+  CHECK_THROWS_WITH(whisper::read_transcripts(folder / "b.json", 30, true, log), Contains(place));
+}
+
 TEST_CASE("Transcripts that cannot be used are an error that names the place") {
   const Folder folder;
   std::ostringstream log;

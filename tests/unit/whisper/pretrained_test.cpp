@@ -9,6 +9,10 @@
 
 #include <whisper/pretrained.hpp>
 
+#include <array>
+#include <cstddef>
+#include <filesystem>
+
 using looptorch::testing::TemporaryFolder;
 
 namespace {
@@ -53,6 +57,46 @@ TEST_CASE("the real folder keeps every tensor through load and save") {
   CHECK(looptorch::load_json(output / "config.json")["vocab_size"].as_int() == 51864);
 }
 
+TEST_CASE("a folder whose weights were cut into several files is loaded by its index") {
+  TemporaryFolder source, output, expected;
+  write_folder(whisper_test::tiny_model(), source.path());
+  const auto whole = looptorch::load_safetensors(source / "model.safetensors", {.mapped = false}).tensors;
+  looptorch::save_safetensors(expected / "model.safetensors", whole);
+  std::filesystem::remove(source / "model.safetensors");
+  std::array<looptorch::TensorMap, 2> shards;
+  auto map = looptorch::Json::object();
+  for (const auto& [name, tensor] : whole) {
+    const std::size_t shard = map.as_object().size() % 2;
+    shards[shard].emplace(name, tensor);
+    map.set(name, shard == 0 ? "model-1.safetensors" : "model-2.safetensors");
+  }
+  looptorch::save_safetensors(source / "model-1.safetensors", shards[0]);
+  looptorch::save_safetensors(source / "model-2.safetensors", shards[1]);
+  looptorch::write_file_atomically(source / "model.safetensors.index.json",
+                                   looptorch::Json::object().set("weight_map", map).dump());
+  whisper::save_pretrained(whisper::load_pretrained(source.path()), source.path(), output.path());
+  check_same_weights(output.path(), expected.path());
+}
+
+TEST_CASE("an output projection is accepted if it is the embedding, and refused if not") {
+  TemporaryFolder source;
+  write_folder(whisper_test::tiny_model(), source.path());
+  auto tensors = looptorch::load_safetensors(source / "model.safetensors", {.mapped = false}).tensors;
+  const auto embedding = tensors.at("model.decoder.embed_tokens.weight");
+  tensors["proj_out.weight"] = embedding.clone();
+  looptorch::save_safetensors(source / "model.safetensors", tensors);
+  const auto model = whisper::load_pretrained(source.path());
+  CHECK(looptorch::state_dict(model).at("model.decoder.embed_tokens.weight").equal(embedding));
+  CHECK_FALSE(looptorch::state_dict(model).contains("proj_out.weight"));
+  tensors["proj_out.weight"][3][5] += 1;
+  looptorch::save_safetensors(source / "model.safetensors", tensors);
+  CHECK_THROWS_AS(whisper::load_pretrained(source.path()), looptorch::ModuleStateError);
+  CHECK_THROWS_WITH(whisper::load_pretrained(source.path()),
+                    Catch::Contains(source.path().string()) &&
+                        Catch::Contains("proj_out.weight other values than "
+                                        "model.decoder.embed_tokens.weight, to which it is tied"));
+}
+
 TEST_CASE("weights of another size are refused with file and shapes, and a missing file with its name") {
   TemporaryFolder source;
   write_folder(whisper_test::tiny_model(), source.path());
@@ -60,7 +104,7 @@ TEST_CASE("weights of another size are refused with file and shapes, and a missi
   tensors.begin()->second = torch::ones({3, 2});
   looptorch::save_safetensors(source / "model.safetensors", tensors);
   CHECK_THROWS_WITH(whisper::load_pretrained(source.path()),
-                    Catch::Contains("model.safetensors") && Catch::Contains("[3, 2]"));
+                    Catch::Contains(source.path().string()) && Catch::Contains("[3, 2]"));
   TemporaryFolder empty;
   CHECK_THROWS_WITH(whisper::load_pretrained(empty.path()), Catch::Contains("config.json"));
 }

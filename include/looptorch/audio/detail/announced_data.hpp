@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT
-// How many bytes of samples a file announces whose samples are not compressed (WAV, AIFF, AU, W64, CAF):
-// libsndfile shortens one that was cut off without a word.
+// How many bytes of samples a file announces whose samples are not compressed (WAV, AIFF, AU, W64, CAF, NIST
+// SPHERE): libsndfile shortens one that was cut off without a word.
 #pragma once
 
 #include <looptorch/state/file.hpp>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace looptorch::audio::detail {
 
@@ -41,12 +43,14 @@ class DataHeader {
   /// size.
   std::optional<AnnouncedData> data() {
     if (magic_ == ".snd" || magic_ == "dns.") return of_au(magic_ == ".snd");
+    if (magic_ == "NIST") return of_nist();
     if (const auto layout = this->layout()) return in_chunks(*layout);
     return std::nullopt;
   }
 
  private:
   static constexpr std::uint64_t kUnknown = 0xffffffff;
+  static constexpr int kMaxChunks = 4096;  // beyond, the file is no header but a trap
 
   std::optional<ChunkLayout> layout() const {
     const bool is_wave = form_ == "WAVE";
@@ -63,7 +67,8 @@ class DataHeader {
   std::optional<AnnouncedData> in_chunks(const ChunkLayout& layout) {
     const std::uint64_t header = layout.name + layout.size;
     std::optional<std::uint64_t> long_size;  // RF64's
-    for (std::uint64_t offset = layout.first; offset + header <= file_.size();) {
+    std::uint64_t offset = layout.first;
+    for (int chunk = 0; chunk < kMaxChunks && offset + header <= file_.size(); ++chunk) {
       const std::string name = text(offset);
       std::uint64_t bytes = integer(offset + layout.name, layout.size, layout.is_big_endian);
       if (layout.counts_itself) bytes -= std::min(bytes, header);
@@ -91,12 +96,35 @@ class DataHeader {
     return bytes == kUnknown ? std::nullopt : std::optional(AnnouncedData{offset, bytes});
   }
 
-  /// Four characters; beyond the file's end, none.
-  std::string text(std::uint64_t offset) const {
-    std::string four(4, '\0');
-    if (offset + four.size() > file_.size()) return {};
-    file_.read_at(offset, four.data(), four.size());
-    return four;
+  /// SPHERE's header is text of a fixed size, a line a field: "sample_count -i 48000".
+  std::optional<AnnouncedData> of_nist() const {
+    constexpr std::uint64_t kHeader = 1024;
+    const std::string header = text(0, kHeader);
+    std::uint64_t bytes = 1;
+    for (const char* field : {"\nchannel_count ", "\nsample_n_bytes ", "\nsample_count "}) {
+      const auto value = number_in(header, field);
+      if (!value || __builtin_mul_overflow(bytes, *value, &bytes)) return std::nullopt;
+    }
+    return AnnouncedData{kHeader, bytes};
+  }
+
+  /// Behind the field's type, which libsndfile writes as text where others write a number.
+  static std::optional<std::uint64_t> number_in(std::string_view header, std::string_view field) {
+    const auto begin = header.find(field);
+    const auto space = begin == header.npos ? begin : header.find(' ', begin + field.size());
+    if (space == header.npos) return std::nullopt;
+    const auto digits = header.substr(space + 1);
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc() ? std::optional(value) : std::nullopt;
+  }
+
+  /// So many characters; beyond the file's end, none.
+  std::string text(std::uint64_t offset, std::size_t size = 4) const {
+    std::string characters(size, '\0');
+    if (offset + size > file_.size()) return {};
+    file_.read_at(offset, characters.data(), size);
+    return characters;
   }
 
   std::uint64_t integer(std::uint64_t offset, std::uint64_t bytes, bool is_big_endian) const {

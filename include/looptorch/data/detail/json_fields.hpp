@@ -8,11 +8,19 @@
 #include <looptorch/state/json.hpp>
 
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace looptorch::detail {
+
+/// Whether it is a file that can be opened; of a name that no file system takes, false as well.
+[[nodiscard]] inline bool is_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return path.native().find('\0') == std::string::npos && std::filesystem::is_regular_file(path, ignored);
+}
 
 class JsonFields {
  public:
@@ -38,6 +46,13 @@ class JsonFields {
     std::string value = string(key);
     if (value.find_first_not_of(" \t\r\n") == std::string::npos)
       throw ManifestError(message("\"", key, "\" is empty"));
+    return value;
+  }
+
+  /// A filled string of which the system sees all; it would take a NUL for its end.
+  [[nodiscard]] std::string file_name(std::string_view key) const {
+    std::string value = filled_string(key);
+    if (value.find('\0') != std::string::npos) throw ManifestError(message("\"", key, "\" holds a NUL"));
     return value;
   }
 

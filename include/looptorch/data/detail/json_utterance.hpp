@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// A manifest's line as an utterance: what is read is judged by it, and so is what is written.
+#pragma once
+
+#include <looptorch/data/detail/json_fields.hpp>
+#include <looptorch/data/manifest_error.hpp>
+#include <looptorch/data/utterance.hpp>
+#include <looptorch/error.hpp>
+#include <looptorch/state/json.hpp>
+
+#include <filesystem>
+
+namespace looptorch::detail {
+
+/// What one line says; errors do not yet know where they are.
+inline Utterance utterance_of(const Json& line, const std::filesystem::path& folder) {
+  const JsonFields fields(line);
+  Utterance utterance{.audio_filepath = (folder / fields.file_name("audio_filepath")).lexically_normal(),
+                      .text = fields.filled_string("text"),
+                      .duration = fields.optional_seconds("duration"),
+                      .start = fields.optional_seconds("start"),
+                      .end = fields.optional_seconds("end"),
+                      .speaker = fields.present("speaker") ? fields.string("speaker") : ""};
+  if (utterance.duration && !(*utterance.duration > 0))
+    throw ManifestError(message("\"duration\" is ", *utterance.duration, " s; it must be positive"));
+  const double start = utterance.start.value_or(0);
+  if (!(start >= 0)) throw ManifestError(message("\"start\" is ", start, " s; it must not be negative"));
+  if (utterance.end && !(*utterance.end > start))
+    throw ManifestError(
+        message("\"end\" is ", *utterance.end, " s; it must come after \"start\", ", start, " s"));
+  return utterance;
+}
+
+}  // namespace looptorch::detail

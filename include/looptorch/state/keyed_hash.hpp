@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// Hashes for tables whose keys come out of a file. They depend on a secret that is drawn anew in each
+// process, so that nobody can prepare keys that all collide and make a table as slow as a list. One
+// multiplication for each 8 bytes and one more, which takes the pattern out of keys in a row; not for
+// cryptography, and never to be stored.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string_view>
+
+namespace looptorch::detail {
+
+__extension__ using Uint128 = unsigned __int128;
+
+struct HashSecret {
+  std::uint64_t start, factor, last_factor;
+};
+
+[[nodiscard]] inline const HashSecret& hash_secret() {
+  static const HashSecret kSecret = [] {
+    std::random_device random;
+    const auto draw = [&] { return std::uint64_t{random()} << 32 | random(); };
+    return HashSecret{draw(), draw() | 1, draw() | 1};
+  }();
+  return kSecret;
+}
+
+/// Both halves of a product, as one.
+[[nodiscard]] inline std::uint64_t fold_multiply(std::uint64_t value, std::uint64_t factor) {
+  const auto product = static_cast<Uint128>(value) * factor;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+}
+
+[[nodiscard]] inline std::size_t keyed_hash(std::uint64_t value) {
+  const auto& [start, factor, last_factor] = hash_secret();
+  return static_cast<std::size_t>(fold_multiply(fold_multiply(value ^ start, factor), last_factor));
+}
+
+/// The first `size` bytes as a number, 8 at most; without a loop or a call.
+[[nodiscard]] inline std::uint64_t read_block(const char* bytes, std::size_t size) {
+  std::uint64_t block = 0;
+  std::uint32_t low = 0, high = 0;
+  if (size >= 8) {
+    std::memcpy(&block, bytes, 8);
+  } else if (size >= 4) {
+    std::memcpy(&low, bytes, 4);
+    std::memcpy(&high, bytes + size - 4, 4);
+    block = std::uint64_t{high} << 32 | low;
+  } else if (size > 0) {
+    const auto byte = [&](std::size_t i) { return std::uint64_t{static_cast<unsigned char>(bytes[i])}; };
+    block = byte(0) | byte(size / 2) << 8 | byte(size - 1) << 16;
+  }
+  return block;
+}
+
+[[nodiscard]] inline std::size_t keyed_hash(std::string_view bytes) {
+  const auto& [start, factor, last_factor] = hash_secret();
+  auto hash = start ^ bytes.size();
+  for (; bytes.size() > 8; bytes.remove_prefix(8)) {
+    hash = fold_multiply(hash ^ read_block(bytes.data(), 8), factor);
+  }
+  hash = fold_multiply(hash ^ read_block(bytes.data(), bytes.size()), factor);
+  return static_cast<std::size_t>(fold_multiply(hash, last_factor));
+}
+
+/// For the standard's unordered containers of strings, which may then be asked by a string_view.
+struct KeyedHash {
+  using is_transparent = void;
+  [[nodiscard]] std::size_t operator()(std::string_view key) const { return keyed_hash(key); }
+};
+
+}  // namespace looptorch::detail
