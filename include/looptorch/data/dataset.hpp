@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What a dataset is: anything with `size()` and a `get(index)` that several threads may call at once. No base
-// class. How samples become a batch: the dataset's own `collate`, a callable given to the loader, or stacking
-// tensors.
+// class. A dataset that augments asks for the sample's seed. How samples become a batch: the dataset's own
+// `collate`, a callable given to the loader, or stacking tensors.
 #pragma once
+
+#include <looptorch/data/detail/split_mix64.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/stack.h>
@@ -10,23 +12,75 @@
 #include <concepts>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
 namespace looptorch {
 
-/// `size()` samples, `get(index)` for 0 <= index < size(). `get` is const and safe to call from several
-/// threads; what it returns should depend on the index only, so that a run does not depend on the number of
-/// workers.
+/// What a sample's randomness may depend on: nothing that changes with the number of workers or the order in
+/// which they run.
+struct SampleContext {
+  std::uint64_t seed = 0;  ///< this sample's own, in this epoch
+  std::int64_t epoch = 0;
+};
+
+/// The context of sample `index`: a function of the run's seed, the epoch and the index, the same on every
+/// platform.
+inline SampleContext sample_context(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
+  const std::uint64_t in_epoch = detail::derive_seed(seed, static_cast<std::uint64_t>(epoch));
+  return {.seed = detail::derive_seed(in_epoch, static_cast<std::uint64_t>(index)), .epoch = epoch};
+}
+
+namespace detail {
+
 template <class T>
-concept Dataset = requires(const T& dataset, std::int64_t index) {
-  { dataset.size() } -> std::convertible_to<std::int64_t>;
+concept PlainGet = requires(const T& dataset, std::int64_t index) {
   requires std::movable<std::remove_cvref_t<decltype(dataset.get(index))>>;
 };
 
+template <class T>
+concept SeededGet = requires(const T& dataset, std::int64_t index, const SampleContext& context) {
+  requires std::movable<std::remove_cvref_t<decltype(dataset.get(index, context))>>;
+};
+
+}  // namespace detail
+
+// clang-format off
+/// `size()` samples, `get(index)` or `get(index, const SampleContext&)` for 0 <= index < size(). `get` is
+/// const and safe to call from several threads; what it returns should depend on its arguments only, so that a
+/// run does not depend on the number of workers.
+template <class T>
+concept Dataset = requires(const T& dataset) {
+  { dataset.size() } -> std::convertible_to<std::int64_t>;
+} && (detail::PlainGet<T> || detail::SeededGet<T>);
+
+/// A dataset whose samples differ from epoch to epoch: `get(index, const SampleContext&)`, which is preferred
+/// where there is a `get(index)` too.
+template <class T>
+concept SeededDataset = Dataset<T> && detail::SeededGet<T>;
+
+/// A dataset that can say what sample `index` is made from, beside settings that are the same for all:
+/// `identity(index)`, such as `file_identity(path)`. A cache is keyed by it.
+template <class T>
+concept IdentifiedDataset = Dataset<T> && requires(const T& dataset, std::int64_t index) {
+  { dataset.identity(index) } -> std::convertible_to<std::string>;
+};
+// clang-format on
+
+/// Sample `index` of either kind of dataset.
+template <Dataset T>
+auto get_sample(const T& dataset, std::int64_t index, const SampleContext& context) {
+  if constexpr (SeededDataset<T>)
+    return dataset.get(index, context);
+  else
+    return dataset.get(index);
+}
+
 /// What a dataset's `get` returns.
 template <Dataset T>
-using sample_t = std::remove_cvref_t<decltype(std::declval<const T&>().get(std::int64_t{}))>;
+using sample_t = std::remove_cvref_t<decltype(get_sample(std::declval<const T&>(), std::int64_t{},
+                                                         std::declval<const SampleContext&>()))>;
 
 /// A dataset that says how its samples become a batch: `collate(std::span<Sample>) const`. It may move from
 /// the samples, and is called from several threads at once.

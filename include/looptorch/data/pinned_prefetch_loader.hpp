@@ -39,7 +39,7 @@ class PinnedPrefetchLoader {
       "looptorch: PinnedPrefetchLoader needs a dataset. Give the type `size() const` and `get(std::int64_t "
       "index) const` returning a sample by value. See docs/errors.md#dataset");
   static_assert(
-      Sampler<Order>,
+      detail::AnySampler<Order>,
       "looptorch: PinnedPrefetchLoader's third argument must be a sampler. Give the type "
       "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>; a collate "
       "callable comes fourth. See docs/errors.md#sampler");
@@ -49,7 +49,8 @@ class PinnedPrefetchLoader {
       "give the dataset `collate(std::span<Sample>) const`, or pass such a callable as the fourth "
       "argument. See docs/errors.md#collate");
 
-  static constexpr bool kAccepted = Sampler<Order> && detail::Collatable<std::remove_cvref_t<Set>, Collate>;
+  static constexpr bool kAccepted =
+      detail::AnySampler<Order> && detail::Collatable<std::remove_cvref_t<Set>, Collate>;
   using Source =
       std::conditional_t<kAccepted, detail::BatchSource<Set, Order, Collate>, detail::RefusedBatchSource>;
   using Epoch = detail::OpenEpoch<Source>;

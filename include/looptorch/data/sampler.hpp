@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
 // The order in which an epoch visits a dataset. A sampler is a value without state: its order depends on its
-// own settings, the epoch and the dataset's size only, so that a resumed run needs nothing but the epoch's
-// number. 8 bytes a sample while an epoch is open; a permutation of a million samples takes about 10 ms.
+// own settings, the epoch and the dataset's size only, so that a resumed run needs nothing but the numbers of
+// the epoch and of the batch. 8 bytes a sample while an epoch is open; a permutation of a million samples
+// takes about 10 ms. Others: weighted_sampler.hpp, length_bucket_sampler.hpp, distributed_sampler.hpp.
 #pragma once
 
+#include <looptorch/data/detail/split_mix64.hpp>
+
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <utility>
+#include <span>
 #include <vector>
 
 namespace looptorch {
@@ -19,6 +23,36 @@ concept Sampler = requires(const T& sampler, std::int64_t number) {
   { sampler.order(number, number) } -> std::same_as<std::vector<std::int64_t>>;
 };
 
+/// An epoch cut into batches.
+struct BatchPlan {
+  std::vector<std::int64_t> indices;  ///< of all batches, one behind the other
+  std::vector<std::int64_t> ends;     ///< where each batch ends in `indices`, ascending
+
+  /// Batches in the epoch.
+  std::int64_t size() const { return std::ssize(ends); }
+
+  /// The samples of batch `number`.
+  std::span<const std::int64_t> batch(std::int64_t number) const {
+    const std::int64_t begin = number == 0 ? 0 : ends[static_cast<std::size_t>(number - 1)];
+    const std::int64_t end = ends[static_cast<std::size_t>(number)];
+    return std::span(indices).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  }
+
+  /// Appends a batch.
+  void add(std::span<const std::int64_t> samples) {
+    indices.insert(indices.end(), samples.begin(), samples.end());
+    ends.push_back(std::ssize(indices));
+  }
+};
+
+/// A sampler that decides itself which samples share a batch: `batches(epoch, size)`, and
+/// `batch_count(size)`, how many they are, which must not depend on the epoch.
+template <class T>
+concept BatchSampler = requires(const T& sampler, std::int64_t number) {
+  { sampler.batches(number, number) } -> std::same_as<BatchPlan>;
+  { sampler.batch_count(number) } -> std::convertible_to<std::int64_t>;
+};
+
 /// 0, 1, 2, ... in every epoch.
 struct SequentialSampler {
   std::vector<std::int64_t> order(std::int64_t /*epoch*/, std::int64_t size) const {
@@ -28,32 +62,20 @@ struct SequentialSampler {
   }
 };
 
-namespace detail {
+/// Every sample once, in an order drawn anew for each epoch from (seed, epoch, size) alone: the same on every
+/// platform.
+struct RandomSampler {
+  std::uint64_t seed = 0;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): the same numbers with every compiler and standard library.
-class SplitMix64 {
- public:
-  explicit SplitMix64(std::uint64_t seed) : state_(seed) {}
-
-  std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15U); }
-
-  /// Uniform in [0, bound), without bias.
-  std::uint64_t below(std::uint64_t bound) {
-    const std::uint64_t surplus = (0 - bound) % bound;  // 2^64 mod bound
-    std::uint64_t value = next();
-    while (value < surplus) value = next();
-    return value % bound;
+  std::vector<std::int64_t> order(std::int64_t epoch, std::int64_t size) const {
+    std::vector<std::int64_t> indices = SequentialSampler{}.order(epoch, size);
+    detail::SplitMix64 random = detail::epoch_random(seed, epoch);
+    detail::shuffle(std::span(indices), random);
+    return indices;
   }
-
-  static std::uint64_t mix(std::uint64_t value) {
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
-    value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
-    return value ^ (value >> 31);
-  }
-
- private:
-  std::uint64_t state_;
 };
+
+namespace detail {
 
 /// The number of elements that a sampler yields for a dataset of `size` samples.
 template <Sampler T>
@@ -67,19 +89,4 @@ std::int64_t sampled_count(const T& sampler, std::int64_t size) {
 }
 
 }  // namespace detail
-
-/// Every sample once, in an order drawn anew for each epoch from (seed, epoch, size) alone: the same on every
-/// platform.
-struct RandomSampler {
-  std::uint64_t seed = 0;
-
-  std::vector<std::int64_t> order(std::int64_t epoch, std::int64_t size) const {
-    std::vector<std::int64_t> indices = SequentialSampler{}.order(epoch, size);
-    detail::SplitMix64 random(detail::SplitMix64::mix(seed) + static_cast<std::uint64_t>(epoch));
-    for (std::size_t left = indices.size(); left > 1; --left)  // Fisher and Yates
-      std::swap(indices[left - 1], indices[random.below(left)]);
-    return indices;
-  }
-};
-
 }  // namespace looptorch

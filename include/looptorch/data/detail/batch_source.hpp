@@ -5,6 +5,7 @@
 
 #include <looptorch/data/batch.hpp>
 #include <looptorch/data/dataset.hpp>
+#include <looptorch/data/detail/batch_plan.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/error.hpp>
 
@@ -32,6 +33,7 @@ struct LoaderOptions {
   std::int64_t prefetch = 2;  ///< finished batches that may wait beyond the one that each worker makes
   bool drop_last = false;     ///< leaves out a last batch that is smaller than batch_size
   bool pin = true;            ///< page-locked batches where CUDA is available, for asynchronous copies
+  std::uint64_t seed = 0;     ///< of what samples draw: a SeededDataset's (seed, epoch, index)
 };
 
 /// What a dataset or a collate threw, with its place; the original exception is nested
@@ -62,7 +64,7 @@ inline std::string current_what() {
 /// One epoch's visit of the dataset.
 struct EpochOrder {
   std::int64_t epoch;
-  std::vector<std::int64_t> indices;
+  BatchPlan plan;
 };
 
 template <class T>
@@ -91,7 +93,7 @@ class BatchSource {
         options_(options),
         sampler_(std::move(sampler)),
         collate_(std::move(collate)) {
-    require(options_.batch_size > 0, "batch_size", options_.batch_size, "at least 1");
+    check_cut<Order>(cut());
     require(options_.workers >= 0, "workers", options_.workers, "0 (inline) or more");
     require(options_.prefetch >= 0, "prefetch", options_.prefetch, "0 or more");
   }
@@ -99,24 +101,15 @@ class BatchSource {
   const LoaderOptions& options() const { return options_; }
 
   /// Batches in an epoch.
-  std::int64_t size() const {
-    const std::int64_t samples = sampled_count(sampler_, dataset_size());
-    return options_.drop_last ? samples / options_.batch_size
-                              : (samples + options_.batch_size - 1) / options_.batch_size;
-  }
+  std::int64_t size() const { return planned_count(sampler_, dataset_size(), cut()); }
 
   EpochOrder order(std::int64_t epoch) const {
-    const std::int64_t size = dataset_size();
-    EpochOrder order{epoch, sampler_.order(epoch, size)};
-    check(order.indices, size);
-    return order;
+    return {epoch, plan_epoch(sampler_, epoch, dataset_size(), cut())};
   }
 
   /// The samples of batch `number`.
   std::span<const std::int64_t> indices_of(const EpochOrder& order, std::int64_t number) const {
-    const std::span<const std::int64_t> all = order.indices;
-    const auto begin = static_cast<std::size_t>(number * options_.batch_size);
-    return all.subspan(begin, std::min(static_cast<std::size_t>(options_.batch_size), all.size() - begin));
+    return order.plan.batch(number);
   }
 
   /// Batch `number` of the epoch; LoaderError says which sample failed. Gives up between samples when asked
@@ -141,21 +134,11 @@ class BatchSource {
 
   std::int64_t dataset_size() const { return static_cast<std::int64_t>(dataset_.size()); }
 
-  void check(const std::vector<std::int64_t>& indices, std::int64_t size) const {
-    const std::int64_t count = sampled_count(sampler_, size);
-    if (std::ssize(indices) != count)
-      throw UsageError(message("PinnedPrefetchLoader: the sampler gave ", indices.size(),
-                               " indices, announced were ", count));
-    const auto wrong =
-        std::ranges::find_if(indices, [size](auto index) { return index < 0 || index >= size; });
-    if (wrong != indices.end())
-      throw UsageError(message("PinnedPrefetchLoader: the sampler gave index ", *wrong, " for a dataset of ",
-                               size, " samples"));
-  }
+  BatchCut cut() const { return {options_.batch_size, options_.drop_last}; }
 
   Sample get(std::int64_t epoch, std::int64_t batch, std::int64_t index) const {
     try {
-      return dataset_.get(index);
+      return get_sample(dataset_, index, sample_context(options_.seed, epoch, index));
     } catch (...) {
       std::throw_with_nested(
           LoaderError(message("sample ", index, " (epoch ", epoch, ", batch ", batch, "): ", current_what()),

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// One line about an exception of any type.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <string>
+
+namespace looptorch::detail {
+
+/// Its message; LibTorch's without the stack trace.
+inline std::string what_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that does not derive from std::exception";
+  }
+}
+
+}  // namespace looptorch::detail

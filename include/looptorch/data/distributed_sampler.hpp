@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// One rank's share of what another sampler gives: all ranks draw the same epoch and take every
+// world_size-th sample, or batch where the sampler decides batches. No communication.
+#pragma once
+
+#include <looptorch/data/sampler.hpp>
+#include <looptorch/error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// What ranks get where samples or batches do not divide evenly.
+enum class Uneven {
+  repeat,  ///< the first ones a second time, as torch.utils.data.DistributedSampler does: nothing is left out
+  drop,    ///< the last ones are left out in this epoch: nothing comes twice
+};
+
+/// Options of `DistributedSampler`. The order of the fields is API; new ones come last.
+struct DistributedSamplerOptions {
+  std::int64_t rank = 0;
+  std::int64_t world_size = 1;
+  Uneven uneven = Uneven::repeat;
+};
+
+/// Shares of equal size, disjoint but for what is repeated. Give every rank the same inner sampler and seed.
+/// With an inner sampler that decides batches, batches are shared out, whole.
+///
+///     DistributedSampler sampler({.rank = rank, .world_size = 4}, RandomSampler{.seed = 1});
+template <class Inner = RandomSampler>
+class DistributedSampler {
+  static_assert(
+      Sampler<Inner> || BatchSampler<Inner>,
+      "looptorch: DistributedSampler's second argument must be a sampler. Give the type "
+      "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>. See "
+      "docs/errors.md#sampler");
+
+ public:
+  /// Throws UsageError for a rank outside [0, world_size).
+  explicit DistributedSampler(DistributedSamplerOptions options = {}, Inner inner = {})
+      : options_(options), inner_(std::move(inner)) {
+    if (options_.world_size < 1 || options_.rank < 0 || options_.rank >= options_.world_size)
+      throw UsageError(detail::message("DistributedSampler: rank ", options_.rank, " of world size ",
+                                       options_.world_size));
+  }
+
+  std::vector<std::int64_t> order(std::int64_t epoch, std::int64_t size) const requires Sampler<Inner> {
+    const std::vector<std::int64_t> all = inner_.order(epoch, size);
+    std::vector<std::int64_t> mine;
+    for (std::int64_t i = 0; i < share(std::ssize(all)); ++i)
+      mine.push_back(all[static_cast<std::size_t>(place(i, std::ssize(all)))]);
+    return mine;
+  }
+
+  std::int64_t count(std::int64_t size) const requires Sampler<Inner> {
+    return share(detail::sampled_count(inner_, size));
+  }
+
+  BatchPlan batches(std::int64_t epoch, std::int64_t size) const requires BatchSampler<Inner> {
+    const BatchPlan all = inner_.batches(epoch, size);
+    BatchPlan mine;
+    for (std::int64_t i = 0; i < share(all.size()); ++i) mine.add(all.batch(place(i, all.size())));
+    return mine;
+  }
+
+  std::int64_t batch_count(std::int64_t size) const requires BatchSampler<Inner> {
+    return share(inner_.batch_count(size));
+  }
+
+ private:
+  std::int64_t share(std::int64_t count) const {
+    return options_.uneven == Uneven::drop ? count / options_.world_size
+                                           : (count + options_.world_size - 1) / options_.world_size;
+  }
+
+  /// Where this rank's i-th is among all.
+  std::int64_t place(std::int64_t i, std::int64_t count) const {
+    return (i * options_.world_size + options_.rank) % count;
+  }
+
+  DistributedSamplerOptions options_;
+  Inner inner_;
+};
+
+DistributedSampler()->DistributedSampler<RandomSampler>;
+DistributedSampler(DistributedSamplerOptions)->DistributedSampler<RandomSampler>;
+template <class Inner>
+DistributedSampler(DistributedSamplerOptions, Inner) -> DistributedSampler<Inner>;
+
+}  // namespace looptorch

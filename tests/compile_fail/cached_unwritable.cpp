@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+// expect: looptorch: CachedDataset cannot write this sample.
+#include <looptorch/data/cached_dataset.hpp>
+
+#include <string>
+
+struct Clips {
+  std::int64_t size() const { return 1; }
+  std::string identity(std::int64_t) const { return {}; }
+#ifdef LOOPTORCH_TWIN
+  at::Tensor get(std::int64_t) const { return {}; }
+#else
+  const char* const* get(std::int64_t) const { return nullptr; }
+#endif
+};
+
+inline void use() {
+  looptorch::CachedDataset cached(Clips{}, {.folder = "cache"});
+  (void)cached.get(0);
+}
