@@ -71,7 +71,8 @@ class Engine {
   void prepare() {
     run_.claims_.clear();
     watches_losses_ = !losses_may_overflow();
-    looked_for_bypassed_ = false;
+    looked_for_bypassed_ = {};
+    forget_entered(*model_);
     look_at_parameters();
     for (const UpdateView& view : run_.updates_) drop_gradients(view.parameters);
   }
@@ -288,7 +289,7 @@ class Engine {
       UpdateContext context(run_, I, window_length() == 1 ? GradientScale{} : weight.scale(), scratch_[I]);
       if (const at::Tensor empty = weight.unread_empty(); empty.defined()) context.veto(empty);
       veto_non_finite<I>(context);
-      if (!std::exchange(looked_for_bypassed_, true)) check_bypassed(*model_);
+      if (!std::exchange(looked_for_bypassed_[I], true)) check_bypassed(*model_);
       stack_.template run<before_update_hook>(context);
       const std::optional<bool> made = step_optimizer(*std::get<I>(updates_).optimizer, context);
       scratch_[I].clear();
@@ -349,7 +350,7 @@ class Engine {
   std::array<LossHistory, kUpdates> history_{};
   WindowOrigin origin_;  // of the window under way
   bool watches_losses_ = true;
-  bool looked_for_bypassed_ = false;
+  std::array<bool, kUpdates> looked_for_bypassed_{};
   std::int64_t last_skipped_step_ = -1;
   bool in_epoch_ = true;
   std::int64_t in_window_ = 0;

@@ -30,9 +30,9 @@ namespace looptorch {
 /// it. Without arguments, or with options alone, it is empty: that is the policy. `Layer` is a module holder
 /// too, as TORCH_MODULE makes them. Works in Sequential where `Layer` does.
 ///
-/// As a policy it applies its options to all such layers of the model; not listed, or listed without options,
-/// layers recompute. Throws UsageError if the model has none, or if none was entered in the first
-/// micro-batch.
+/// As a policy it applies its options to all such layers of the model, where they stay after the fit; layers
+/// that no policy has spoken of recompute. Throws UsageError if the model has none, or if none was entered in
+/// the first micro-batch.
 template <class Layer>
 class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>> {
   using Base = torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>>;

@@ -100,3 +100,26 @@ TEST_CASE("a layer listed as a policy is refused") {
   CHECK_THROWS_WITH(runs(Call::holder, Wrapped(3, 3)),
                     Catch::Contains("a layer was listed as a policy: list an empty"));
 }
+
+TEST_CASE("a layer that is switched off may be called past its holder") {
+  CHECK(runs(Call::bypassed, lt::When{false, Wrapped{}}) == 2);
+}
+
+TEST_CASE("a layer that is bypassed in training is found, though an evaluation entered it") {
+  Net net(Call::holder);
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const std::vector<at::Tensor> data{torch::ones({2, 3})};
+  lt::Trainer trainer(net, sgd, [](Net& net, const at::Tensor& x) { return net->forward(x).mean(); });
+  trainer.evaluate(data);
+  net->call = Call::bypassed;
+  CHECK_THROWS_WITH(trainer.fit(data), Catch::Contains("layer 'first' is Checkpointed"));
+}
+
+TEST_CASE("a layer that only the second update trains is looked at too") {
+  Net net(Call::bypassed);
+  torch::optim::SGD of_last(net->last->parameters(), 0.1), of_first(net->first->parameters(), 0.1);
+  const auto objective = [](Net& net, const at::Tensor& x) { return net->forward(x).mean(); };
+  lt::Trainer trainer(net, lt::Update{of_last, objective}, lt::Update{of_first, objective});
+  CHECK_THROWS_WITH(trainer.fit(std::vector<at::Tensor>{torch::ones({2, 3})}),
+                    Catch::Contains("layer 'first' is Checkpointed"));
+}

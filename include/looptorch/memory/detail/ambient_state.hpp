@@ -51,6 +51,7 @@ class AmbientState {
    private:
     static void check(const AmbientState& state, std::string_view block) {
       state.module_.check_parameters(block, " has been changed in place since the forward pass");
+      state.module_.check_buffers(block);
     }
 
     at::AutoGradMode with_gradients_{true};

@@ -26,8 +26,7 @@ namespace looptorch {
 
 enum class CheckpointMode {
   recompute,  ///< The block runs again in backward.
-  offload,    ///< What it saves moves to pinned host memory and back: no time on a GPU that has copies to
-              ///< spare.
+  offload,    ///< What it saves moves to pinned host memory and back, in the order of the computation.
   off,        ///< A plain call.
 };
 
@@ -91,7 +90,8 @@ class RecomputedCall final : public Recomputation {
     Stored arguments = arguments_;
     auto next = inputs.begin();
     for_each_argument_tensor(arguments, [&](at::Tensor& tensor) { tensor = std::move(*next++); });
-    std::apply([&](auto&... each) { (void)std::invoke(f_, given<Arguments>(each)...); }, arguments);
+    F f = f_;  // each run begins with what it was given
+    std::apply([&](auto&... each) { (void)std::invoke(f, given<Arguments>(each)...); }, arguments);
   }
 
   F f_;
@@ -147,7 +147,7 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& c
   };
   const auto finish = [&] {
     run.check_inputs();
-    call->ambient().settle(call->name());
+    call->settle();
   };
   if constexpr (std::is_void_v<Result>) {
     invoke();

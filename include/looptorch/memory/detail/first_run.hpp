@@ -74,7 +74,9 @@ class FirstRun final : public BlockKeeper {
     for (const at::Tensor& input : inputs) inputs_.emplace_back(input, input._version());
   }
 
+  /// Where the block itself runs backward, that pass saves as LibTorch does: on a GPU it is another thread's.
   std::unique_ptr<SavedVariableHooks> hooks() override {
+    if (torch::autograd::get_current_graph_task_id() != pass_) return nullptr;
     return std::make_unique<SourceHooks<FirstRun>>(*this, block_.shared_from_this());
   }
   Recomputation& block() override { return block_; }
@@ -107,6 +109,7 @@ class FirstRun final : public BlockKeeper {
   }
 
   Recomputation& block_;
+  Pass pass_ = torch::autograd::get_current_graph_task_id();
   std::vector<std::pair<at::Tensor, std::int64_t>> inputs_;
 };
 

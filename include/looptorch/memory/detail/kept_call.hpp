@@ -24,9 +24,12 @@ template <class Tuple>
 class KeptCall final : public SavedTensorKeeper {
  public:
   KeptCall(Recomputation& block, const std::vector<at::Tensor>& inputs)
-      : block_(block), inputs_(inputs), slots_(inputs.size()) {}
+      : block_(block), inputs_(inputs), slots_(inputs.size()) {
+    for (const at::Tensor& input : inputs) versions_.push_back(input._version());
+  }
 
   std::unique_ptr<SavedVariableHooks> hooks() override {
+    if (torch::autograd::get_current_graph_task_id() != pass_) return nullptr;  // as in FirstRun
     return std::make_unique<SourceHooks<KeptCall>>(*this, block_.shared_from_this());
   }
 
@@ -35,6 +38,15 @@ class KeptCall final : public SavedTensorKeeper {
       for (std::size_t i = 0; i < inputs_.size(); ++i)
         if (is_view_of(tensor, inputs_[i])) return view_of(i, tensor);
     return Held{SavedAs(tensor)};
+  }
+
+  /// Throws CheckpointError if the call has written to an input.
+  void check_inputs() const {
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i]._version() != versions_[i])
+        throw CheckpointError(message("what keep calls in ", block_.name(),
+                                      " writes in place to an input of shape ", inputs_[i].sizes(),
+                                      ": clone it first"));
   }
 
   /// One place for each input, in their order; empty where nothing of it was saved.
@@ -57,7 +69,9 @@ class KeptCall final : public SavedTensorKeeper {
   }
 
   Recomputation& block_;
+  Pass pass_ = torch::autograd::get_current_graph_task_id();
   const std::vector<at::Tensor>& inputs_;
+  std::vector<std::int64_t> versions_;
   std::vector<std::shared_ptr<SavedSlot>> slots_;
 };
 
@@ -83,6 +97,7 @@ template <class Result, class Call>
     const KeeperScope scope(&keeper);
     return call();
   }();
+  keeper.check_inputs();
   const std::size_t place = block.number_of_places();
   keeper.add_places();
   RandomState after = block.ambient().random_now();

@@ -66,6 +66,15 @@ class ModuleState {
                                       name_of(parameter.tensor), "of shape ", parameter.tensor.sizes(), how));
   }
 
+  /// Throws CheckpointError where a buffer that the block only reads has been changed since.
+  void check_buffers(std::string_view block) const {
+    for (const Buffer& buffer : buffers_)
+      if (!buffer.before.defined() && buffer.is_changed())
+        throw CheckpointError(message(block, " cannot be recomputed: a buffer of shape ",
+                                      buffer.tensor.sizes(),
+                                      " that it reads has been changed in place since the forward pass"));
+  }
+
   /// While it lives the module is as it was when the block began, on copies of its buffers.
   class Scope;
 
@@ -108,7 +117,7 @@ class ModuleState {
 
 class ModuleState::Scope {
  public:
-  explicit Scope(const ModuleState& state) {
+  explicit Scope(const ModuleState& state) : Scope() {  // so that what throws here is undone
     for (const Mode& mode : state.modes_) modes_.push_back({mode.module, mode.module->is_training()});
     set(state.modes_);
     for (const Parameter& parameter : state.parameters_) set_trained(parameter);
@@ -151,8 +160,11 @@ class ModuleState::Scope {
     const at::Tensor& buffer = of.tensor;
     buffers_.push_back({buffer, buffer.variable_data(), torch::autograd::impl::version_counter(buffer)});
     buffer.set_data((of.before.defined() ? of.before : buffers_.back().data).clone());
-    torch::autograd::impl::set_version_counter(buffer, c10::VariableVersion(/*version=*/0));
+    torch::autograd::impl::set_version_counter(buffer,
+                                               c10::VariableVersion(static_cast<std::uint32_t>(of.version)));
   }
+
+  Scope() = default;
 
   Modes modes_;
   std::vector<at::Tensor> flipped_;

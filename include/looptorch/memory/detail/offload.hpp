@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Saved tensors wait in host memory instead of on the device: pinned, so that the copies there and back run
-// beside the computation. On a CPU they are where they should be already.
+// Saved tensors wait in host memory instead of on the device: pinned, so that the host does not wait for the
+// copies. They are made in the order of the computation, and take their time. On a CPU the tensors are where
+// they should be already.
 #pragma once
 
 #include <looptorch/memory/detail/saved_slot.hpp>

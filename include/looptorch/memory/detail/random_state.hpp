@@ -116,7 +116,7 @@ class RandomState {
 
 class RandomState::Scope {
  public:
-  explicit Scope(const RandomState& then) {
+  explicit Scope(const RandomState& then) : Scope() {  // so that what throws here is undone
     for (const auto& [generator, state] : then.states_)
       if (state.defined()) met_.states_.push_back({generator, state_of(generator)});
     then.apply();
@@ -126,6 +126,8 @@ class RandomState::Scope {
   Scope& operator=(const Scope&) = delete;
 
  private:
+  Scope() = default;
+
   RandomState met_;
 };
 

@@ -74,6 +74,12 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   [[nodiscard]] std::string_view name() const { return name_.view(); }
   [[nodiscard]] AmbientState& ambient() { return ambient_; }
 
+  /// Call when the first run is over. Throws CheckpointError if it has written to a parameter.
+  void settle() {
+    ambient_.settle(name());
+    has_run_ = true;
+  }
+
   /// The tensors that the block is given. They are saved as any other: within another block its keeper may
   /// drop and recompute them.
   void save_inputs(const Tensors& inputs) {
@@ -147,6 +153,7 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
 
   BlockName name_;
   bool early_stop_;
+  bool has_run_ = false;
   AmbientState ambient_;
   std::vector<Input> inputs_;
   std::vector<std::weak_ptr<SavedSlot>> places_;  // in the order of saving

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -24,7 +25,11 @@ class Recorder final : public BlockKeeper {
       if (!block.places_[last_ - 1].expired()) break;
   }
 
-  std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
+  /// As in the first run: a pass of backward that the block runs saves as LibTorch does.
+  std::unique_ptr<SavedVariableHooks> hooks() override {
+    if (torch::autograd::get_current_graph_task_id() != pass_) return nullptr;
+    return std::make_unique<Hooks>(*this);
+  }
   Recomputation& block() override { return block_; }
   Recorder* recorder() override { return this; }
 
@@ -59,6 +64,7 @@ class Recorder final : public BlockKeeper {
   void check_count() const {
     const std::size_t then = block_.places_.size();
     if (has_all_ || (!block_.early_stop_ && next_ == then)) return;
+    if (!block_.has_run_ && next_ >= last_) return;  // its first run, which asks itself, is not over
     throw CheckpointError(message(block_.name(), " saved ", then, " tensors when it ran and ", next_,
                                   " when it ran again: a block must do the same both times"));
   }
@@ -84,6 +90,10 @@ class Recorder final : public BlockKeeper {
       throw CheckpointError(message("tensor ", place + 1, " that ", block_.name(), " saves was ",
                                     then.kind.text(), " when it ran and is ", now.text(),
                                     " when it runs again: a block must do the same both times"));
+    if (then.changed_since(tensor))
+      throw CheckpointError(message("tensor ", place + 1, " that ", block_.name(), " saves, of shape ",
+                                    tensor.sizes(),
+                                    ", has been modified by an inplace operation since the forward pass"));
     if (!block_.ambient_.random().can_be_now(then.random))
       throw CheckpointError(message(
           block_.name(), " had drawn other random numbers up to tensor ", place + 1,
@@ -113,9 +123,13 @@ inline void Recomputation::run_again(Pass pass) {
       if (!recorder.has_all()) throw;
     }
     recorder.check_count();
-  } catch (...) {
+  } catch (const std::exception&) {
     forget(pass);
     throw;
+  } catch (...) {  // LibTorch's engine passes on nothing else
+    forget(pass);
+    throw CheckpointError(
+        message(name(), " threw something when it ran again that is not derived from std::exception"));
   }
   forget_at_end_of(pass);
 }

@@ -6,7 +6,9 @@
 #include <looptorch/memory/detail/saved_tensors.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
 #include <c10/util/SmallVector.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
 #include <string>
@@ -75,7 +77,14 @@ using Pass = int;
 class SavedSlot {
  public:
   explicit SavedSlot(const at::Tensor& tensor, RandomPositions random = {})
-      : kind(tensor), random(std::move(random)) {}
+      : kind(tensor), random(std::move(random)), version_(tensor._version()) {
+    if (tensor.is_leaf()) leaf_ = c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr());
+  }
+
+  /// Whether `tensor` is the one that was saved, such as a mask that the block only reads, and has changed.
+  [[nodiscard]] bool changed_since(const at::Tensor& tensor) const {
+    return leaf_.lock().get() == tensor.unsafeGetTensorImpl() && tensor._version() != version_;
+  }
 
   [[nodiscard]] const SavedAs* find(Pass pass) const {
     for (const auto& [of, saved] : recorded_)
@@ -96,6 +105,8 @@ class SavedSlot {
 
  private:
   std::vector<std::pair<Pass, SavedAs>> recorded_;
+  std::int64_t version_;
+  c10::weak_intrusive_ptr<c10::TensorImpl> leaf_{c10::intrusive_ptr<c10::TensorImpl>()};
 };
 
 }  // namespace looptorch::detail

@@ -44,6 +44,10 @@ template <std::size_t N>
 struct StoredAs<char[N]> {
   using type = std::string;
 };
+template <class T>
+requires(!std::is_same_v<typename StoredAs<T>::type, T>) struct StoredAs<std::optional<T>> {
+  using type = std::optional<typename StoredAs<T>::type>;
+};
 template <class Argument>
 using stored_t = typename StoredAs<std::remove_cvref_t<Argument>>::type;
 

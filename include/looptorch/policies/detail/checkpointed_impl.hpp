@@ -25,6 +25,8 @@ class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
 
   CheckpointOptions checkpoint;
 
+  [[nodiscard]] bool saves_memory() const override { return checkpoint.mode != CheckpointMode::off; }
+
   std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& = std::nullopt) const override {
     throw UsageError(message("Checkpointed<", type_name<Layer>(),
                              "> cannot be cloned: make a new one and copy its parameters"));
@@ -33,7 +35,7 @@ class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
  protected:
   template <class... Arguments>
   decltype(auto) call(Arguments&&... arguments) {
-    entered = true;
+    if (at::GradMode::is_enabled()) entered = true;
     return call_checkpointed(
         checkpoint, Callee{this, type_name<Layer>()},
         [this](auto&&... given) noexcept(noexcept(
