@@ -123,8 +123,8 @@ struct HooksOf {
   static constexpr bool any_missed = (near_miss<Hooks, P> || ...);
 };
 template <class P>
-using all_hooks_t = HooksOf<P, on_fit_begin_hook, on_fit_end_hook, on_switched_off_hook, on_epoch_begin_hook, on_epoch_end_hook,
-                            forward_scope_hook, scale_loss_hook, before_update_hook, after_update_hook,
+using all_hooks_t = HooksOf<P, on_fit_begin_hook, on_fit_end_hook, on_switched_off_hook, on_epoch_begin_hook,
+                            on_epoch_end_hook, forward_scope_hook, scale_loss_hook, before_update_hook, after_update_hook,
                             on_window_end_hook, evaluation_scope_hook, state_dict_hook, load_state_dict_hook>;
 
 template <class P>

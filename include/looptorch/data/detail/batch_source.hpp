@@ -6,12 +6,12 @@
 #include <looptorch/data/batch.hpp>
 #include <looptorch/data/dataset.hpp>
 #include <looptorch/data/detail/batch_plan.hpp>
+#include <looptorch/data/detail/what_of.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/error.hpp>
 
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -47,19 +47,6 @@ struct LoaderError : Error {
 };
 
 namespace detail {
-
-/// The message of the exception in flight; LibTorch's without its stack trace.
-inline std::string current_what() {
-  try {
-    throw;
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception that does not derive from std::exception";
-  }
-}
 
 /// One epoch's visit of the dataset.
 struct EpochOrder {
@@ -140,9 +127,9 @@ class BatchSource {
     try {
       return get_sample(dataset_, index, sample_context(options_.seed, epoch, index));
     } catch (...) {
-      std::throw_with_nested(
-          LoaderError(message("sample ", index, " (epoch ", epoch, ", batch ", batch, "): ", current_what()),
-                      epoch, batch, index));
+      std::throw_with_nested(LoaderError(message("sample ", index, " (epoch ", epoch, ", batch ", batch,
+                                                 "): ", what_of(std::current_exception())),
+                                         epoch, batch, index));
     }
   }
 
@@ -153,9 +140,10 @@ class BatchSource {
       pin(made);
       return made;
     } catch (...) {
-      std::throw_with_nested(LoaderError(message("batch ", batch, " of epoch ", epoch, " (samples ",
-                                                 list(indices), ") could not be collated: ", current_what()),
-                                         epoch, batch, -1));
+      std::throw_with_nested(
+          LoaderError(message("batch ", batch, " of epoch ", epoch, " (samples ", list(indices),
+                              ") could not be collated: ", what_of(std::current_exception())),
+                      epoch, batch, -1));
     }
   }
 
