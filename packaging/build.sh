@@ -25,7 +25,7 @@ looptorch_build() {
   say "Configuring in $build"
   mkdir -p "$build"
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOOPTORCH_BUILD_TESTS=ON \
-    -DLOOPTORCH_BUILD_EXAMPLES=ON >"$build/configure.log" 2>&1 || {
+    -DLOOPTORCH_BUILD_EXAMPLES=ON -DLOOPTORCH_UNITY_TESTS=ON >"$build/configure.log" 2>&1 || {
     grep -A5 'CMake Error' "$build/configure.log" >&2
     fail "CMake could not configure (all it says: $build/configure.log); if $build is from another set-up, remove it"
   }

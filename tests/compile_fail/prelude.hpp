@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // A model, an optimizer, an objective and data for the cases in this folder.
 #pragma once
-#include <torch/torch.h>
-
 #include <looptorch/trainer.hpp>
+
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <vector>
 
 namespace lt = looptorch;
 

@@ -1,7 +1,9 @@
-# Tests that only ask a compiler whether a file is right: no object, one precompiled header a compiler.
+# Tests that only ask a compiler whether a file is right: no object, precompiled headers of each compiler's own.
 #
 # looptorch_syntax_compilers   g++ and clang++, as far as they are here; the project's own compiler always
-# looptorch_syntax_command(<variable> <compiler>)   the command that checks a file, when the file is appended
+# looptorch_syntax_precompile(<name> <header>)   makes a precompiled header, by the target looptorch_syntax_<name>
+# looptorch_syntax_command(<variable> <compiler> [<name>])   the command that checks a file, when the file is appended;
+#                                                            without a name on <torch/torch.h> and Catch2
 
 set(looptorch_syntax_compilers ${CMAKE_CXX_COMPILER})
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -36,28 +38,41 @@ function(looptorch_syntax_name variable compiler) # g++ or clang++: what tests a
   endif()
 endfunction()
 
+# A precompiled header keeps the templates that are still to be instantiated, and g++ instantiates them in every file that
+# uses it: 4 s for all of <torch/torch.h>. So few headers pay here; clang can do it once.
+function(looptorch_syntax_precompile name header)
+  set(all)
+  foreach(compiler IN LISTS looptorch_syntax_compilers)
+    looptorch_syntax_name(compiler_name ${compiler})
+    set(output ${looptorch_syntax_folder}/${name}.hpp.gch)
+    set(options)
+    if(compiler_name STREQUAL "clang++")
+      set(output ${looptorch_syntax_folder}/${name}.pch)
+      set(options -fpch-instantiate-templates)
+    endif()
+    set(dependencies ${output}.d) # the headers that this one includes, for the next build
+    add_custom_command(OUTPUT ${output} DEPENDS ${header} ${looptorch_syntax_folder}/flags DEPFILE ${dependencies} VERBATIM
+      COMMAND ${compiler} @${looptorch_syntax_folder}/flags ${options} -w -x c++-header ${header} -o ${output}
+              -MD -MF ${dependencies} -MT ${output}
+      COMMENT "Precompiling ${name} for the syntax tests with ${compiler_name}")
+    list(APPEND all ${output})
+  endforeach()
+  add_custom_target(looptorch_syntax_${name} ALL DEPENDS ${all})
+endfunction()
+
 function(looptorch_syntax_command variable compiler)
+  set(header ${looptorch_syntax_folder}/${ARGN})
+  if(NOT ARGN)
+    set(header ${looptorch_syntax_folder}/precompiled)
+  endif()
   looptorch_syntax_name(name ${compiler})
   set(command ${compiler} -fsyntax-only @${looptorch_syntax_folder}/flags)
   if(name STREQUAL "clang++")
-    list(APPEND command -fno-caret-diagnostics -include-pch ${looptorch_syntax_folder}/precompiled.pch)
+    list(APPEND command -fno-caret-diagnostics -include-pch ${header}.pch)
   else()
-    list(APPEND command -fno-diagnostics-show-caret -Winvalid-pch -include
-         ${looptorch_syntax_folder}/precompiled.hpp)
+    list(APPEND command -fno-diagnostics-show-caret -Winvalid-pch -include ${header}.hpp)
   endif()
   set(${variable} ${command} PARENT_SCOPE)
 endfunction()
 
-set(precompiled)
-foreach(compiler IN LISTS looptorch_syntax_compilers)
-  looptorch_syntax_name(name ${compiler})
-  set(output ${looptorch_syntax_folder}/precompiled.hpp.gch)
-  if(name STREQUAL "clang++")
-    set(output ${looptorch_syntax_folder}/precompiled.pch)
-  endif()
-  add_custom_command(OUTPUT ${output} DEPENDS support/precompiled.hpp support/catch.hpp ${looptorch_syntax_folder}/flags VERBATIM
-    COMMAND ${compiler} @${looptorch_syntax_folder}/flags -w -x c++-header ${CMAKE_CURRENT_SOURCE_DIR}/support/precompiled.hpp -o ${output}
-    COMMENT "Precompiling for the syntax tests with ${name}")
-  list(APPEND precompiled ${output})
-endforeach()
-add_custom_target(looptorch_syntax_precompiled ALL DEPENDS ${precompiled})
+looptorch_syntax_precompile(precompiled ${CMAKE_CURRENT_SOURCE_DIR}/support/precompiled.hpp)
