@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Recomputation on a GPU: the scenarios of tests/parity/checkpointed, whose recomputation runs on the
-// engine's thread of the device; the GPU's generator; and offload through pinned memory.
+// engine's thread of the device; the GPU's generator; streams; and offload through pinned memory.
+#include <looptorch/memory/detail/host_copy.hpp>
+#include <looptorch/memory/keep.hpp>
+
 #include "parity/checkpointed/support/scenarios.hpp"
 #include "support/cuda.hpp"
 
@@ -21,10 +24,28 @@ void check_all(const lt::CheckpointOptions& checkpoint) {
   check_same_bits(gpu<T>(), scenarios::nested, checkpoint);
   check_same_bits(gpu<T>(), scenarios::shared_parameters, checkpoint);
   check_same_bits(gpu<T>(), scenarios::frozen, checkpoint);
+  check_same_bits(gpu<T>(), scenarios::dropout, checkpoint);
+  check_same_bits(gpu<T>(), scenarios::penalized, checkpoint);
+  check_same_bits(gpu<T>(), scenarios::double_backward, checkpoint);
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
     check_same_bits(gpu<T>(), scenarios::autocast<false>(type), checkpoint);
     check_same_bits(gpu<T>(), scenarios::autocast<true>(type), checkpoint);
   }
+}
+
+/// Bytes of tensors on the GPU.
+std::int64_t allocated() {
+  constexpr auto kAggregate = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(at::kCUDA));
+  return allocator->getDeviceStats(0).allocated_bytes[kAggregate].current;
+}
+
+/// Another stream than the current one, which waits for it.
+c10::Stream side_stream() {
+  const c10::impl::VirtualGuardImpl guard(at::kCUDA);
+  const c10::Stream side = guard.getStreamFromGlobalPool(guard.getDevice());
+  lt::detail::order(lt::detail::current_stream(guard.getDevice()), side);
+  return side;
 }
 
 }  // namespace
@@ -32,7 +53,6 @@ void check_all(const lt::CheckpointOptions& checkpoint) {
 TEMPLATE_TEST_CASE("recomputed blocks on the GPU give the plain run's bits", "", float, double) {
   if (!has_cuda()) return;
   check_all<TestType>({});
-  check_same_bits(gpu<TestType>(), scenarios::dropout);
   check_same_bits(gpu<TestType>(), scenarios::spectral_norm);
 }
 
@@ -54,22 +74,112 @@ TEST_CASE("a function that moves to the GPU what it is given draws the same ther
   });
 }
 
+TEST_CASE("a block runs again on the stream of its first run") {
+  if (!has_cuda()) return;
+  const c10::Stream side = side_stream();
+  const at::Tensor x = input(gpu<float>());
+  std::vector<c10::Stream> streams;
+  const auto block = [&](const at::Tensor& x) {
+    streams.push_back(*lt::detail::current_stream(x.device()));
+    const at::Tensor h = x.exp();
+    const c10::StreamGuard elsewhere(side);
+    lt::detail::order(streams.back(), side);
+    return h.sin();  // the node that asks first is of the other stream
+  };
+  const at::Tensor y = lt::checkpoint(block, x);
+  lt::detail::order(side, lt::detail::current_stream(x.device()));
+  y.sum().backward();
+  REQUIRE(streams.size() == 2);
+  CHECK(streams[0] == streams[1]);
+  CHECK(torch::allclose(x.grad(), x.exp().cos() * x.exp()));
+}
+
+TEST_CASE("forward and backward on a stream of one's own, large enough to be under way at the same time") {
+  if (!has_cuda()) return;
+  for (const auto mode : {lt::CheckpointMode::recompute, lt::CheckpointMode::offload})
+    check_same_bits(gpu<float>(), [&](const auto& call, const at::TensorOptions& options) {
+      constexpr bool recomputes = std::decay_t<decltype(call)>::recomputes;
+      const lt::CheckpointOptions checkpoint{.mode = recomputes ? mode : lt::CheckpointMode::off};
+      std::vector<FeedForward> blocks;
+      for (int i = 0; i < 8; ++i) blocks.push_back(on(FeedForward(), options));
+      const at::Tensor x = torch::randn({1 << 18, kWidth}, options).requires_grad_();
+      const c10::Stream side = side_stream();
+      {
+        const c10::StreamGuard guard(side);
+        for (int step = 0; step < 3; ++step) {
+          at::Tensor y = x;
+          for (const auto& block : blocks) y = lt::checkpoint(checkpoint, block, y);
+          y.pow(2).mean().backward();
+        }
+      }
+      lt::detail::order(side, lt::detail::current_stream(x.device()));
+      Tensors results{x.grad()};
+      for (const auto& block : blocks) append(results, gradients(block));
+      return results;
+    });
+}
+
+TEST_CASE("a recurrent layer with cuDNN's dropout is refused, and right within keep") {
+  if (!has_cuda()) return;
+  torch::nn::LSTM lstm(torch::nn::LSTMOptions(kWidth, kWidth).num_layers(2).dropout(0.5));
+  lstm->to(at::kCUDA);
+  const at::Tensor x = torch::randn({5, 4, kWidth}, gpu<float>()).requires_grad_();
+  const auto call = [lstm](const at::Tensor& x) { return std::get<0>(lstm.ptr()->forward(x)); };
+  const auto plain = [call](const at::Tensor& x) { return call(x.sin()).sin(); };
+  const auto kept = [call](const at::Tensor& x) { return lt::keep(call, x.sin()).sin(); };
+  CHECK_THROWS_WITH(lt::checkpoint(plain, x).sum().backward(),
+                    Catch::Contains("whose masks cuDNN draws from a state of its own"));
+  CHECK_NOTHROW(lt::checkpoint(kept, x).sum().backward());
+}
+
 TEST_CASE("offloaded tensors leave the GPU, parameters and their views stay") {
   if (!has_cuda()) return;
-  const auto allocated = [] {
-    constexpr auto kAggregate = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(at::kCUDA));
-    return allocator->getDeviceStats(0).allocated_bytes[kAggregate].current;
-  };
-  const FeedForward block = on(FeedForward(), gpu<float>());
+  std::vector<FeedForward> blocks;
+  for (int i = 0; i < 8; ++i) blocks.push_back(on(FeedForward(), gpu<float>()));
   const at::Tensor x = torch::randn({1 << 16, kWidth}, gpu<float>());
   const auto bytes = [&](lt::CheckpointMode mode) {
     const auto before = allocated();
-    const at::Tensor y = lt::checkpoint({.mode = mode}, block, x);
+    at::Tensor y = x;
+    for (const auto& block : blocks) y = lt::checkpoint({.mode = mode}, block, y);
     const auto held = allocated() - before;
     y.sum().backward();
     return held;
   };
   const auto all = bytes(lt::CheckpointMode::off), some = bytes(lt::CheckpointMode::offload);
   CHECK(some <= all / 4);
+}
+
+TEST_CASE("tensors that are not dense wait on the host and come back as they were") {
+  if (!has_cuda()) return;
+  const at::Tensor base = torch::randn({64, 64, 16}, gpu<float>());
+  const std::vector<at::Tensor> tensors{
+      base,
+      base.transpose(0, 2),
+      base.slice(1, 3, 40),
+      base.slice(2, 1, 16, 3).transpose(0, 1),
+      base.select(1, 5).unsqueeze(0).expand({70, 64, 16}),
+      base.chunk(3, 1)[1],
+  };
+  std::vector<std::shared_ptr<lt::detail::HostCopy>> copies;
+  for (const at::Tensor& tensor : tensors) copies.push_back(lt::detail::HostCopy::make(tensor));
+  for (int pass = 0; pass < 2; ++pass)
+    for (std::size_t i = tensors.size(); i-- > 0;) {
+      const at::Tensor back = copies[i]->back("a block");
+      CHECK(back.device() == tensors[i].device());
+      CHECK(back.strides() == tensors[i].strides());
+      CHECK(same_bits(back, tensors[i]));
+    }
+}
+
+TEST_CASE("a tensor that was changed in place while it was on its way to the host is noticed") {
+  if (!has_cuda()) return;
+  const at::Tensor x = torch::randn({1 << 20}, gpu<float>()).requires_grad_();
+  const auto block = [](const at::Tensor& x) {
+    const at::Tensor h = x.exp();
+    const at::Tensor y = h.sin();
+    h.add_(1);
+    return y;
+  };
+  CHECK_THROWS_AS(lt::checkpoint({.mode = lt::CheckpointMode::offload}, block, x).sum().backward(),
+                  lt::CheckpointError);
 }

@@ -12,7 +12,7 @@
 #include <looptorch/loop/run_state.hpp>
 #include <looptorch/loop/verdict.hpp>
 #include <looptorch/loop/window_weight.hpp>
-#include <looptorch/memory/detail/bypass.hpp>
+#include <looptorch/memory/detail/bypass_watch.hpp>
 #include <looptorch/policies/accumulate.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -71,8 +71,7 @@ class Engine {
   void prepare() {
     run_.claims_.clear();
     watches_losses_ = !losses_may_overflow();
-    looked_for_bypassed_ = {};
-    forget_entered(*model_);
+    bypass_watch_ = BypassWatch(*model_);
     look_at_parameters();
     for (const UpdateView& view : run_.updates_) drop_gradients(view.parameters);
   }
@@ -274,7 +273,9 @@ class Engine {
           "the loss of ", run_.updates_[I].name,
           " does not depend on any parameter that its optimizer "
           "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
-    stack_.scaled(weighed).backward();
+    const at::Tensor scaled = stack_.scaled(weighed);
+    bypass_watch_.look(scaled);
+    scaled.backward();
   }
 
   /// Lets update I move its parameters by the window's gradients.
@@ -289,7 +290,6 @@ class Engine {
       UpdateContext context(run_, I, window_length() == 1 ? GradientScale{} : weight.scale(), scratch_[I]);
       if (const at::Tensor empty = weight.unread_empty(); empty.defined()) context.veto(empty);
       veto_non_finite<I>(context);
-      if (!std::exchange(looked_for_bypassed_[I], true)) check_bypassed(*model_);
       stack_.template run<before_update_hook>(context);
       const std::optional<bool> made = step_optimizer(*std::get<I>(updates_).optimizer, context);
       scratch_[I].clear();
@@ -350,7 +350,7 @@ class Engine {
   std::array<LossHistory, kUpdates> history_{};
   WindowOrigin origin_;  // of the window under way
   bool watches_losses_ = true;
-  std::array<bool, kUpdates> looked_for_bypassed_{};
+  BypassWatch bypass_watch_;
   std::int64_t last_skipped_step_ = -1;
   bool in_epoch_ = true;
   std::int64_t in_window_ = 0;

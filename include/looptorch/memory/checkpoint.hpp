@@ -20,9 +20,10 @@ namespace looptorch {
 /// are put back by themselves; of a module holder also modes, buffers and which parameters are trained.
 /// Buffers that a function writes to, as of a BatchNorm that it calls, are to be listed in the options.
 ///
-/// A default generator is shared by all threads. Where another thread draws from it while a block that draws
-/// runs, the block cannot have the same numbers again: backward throws. Draw from a generator of its own
-/// there.
+/// A default generator is shared by all threads. Where another thread draws from it while a block runs, it is
+/// not known whose numbers they are: backward throws. Draw from a generator of its own there; for a block
+/// that draws nothing, set `random_state = false`. Threads may share a module without buffers, on a CPU also
+/// one that only reads them.
 ///
 /// Throws CheckpointError if `f` writes to an argument or parameter; backward does if `f` behaves differently
 /// when it runs again, or if what it reads has been changed since. It ends by an exception of no standard

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Exceptions out of a block, in its first run and when it runs again: all that was put in place for it is
 // taken back, and the model can be used.
+#include "parity/checkpointed/support/live_bytes.hpp"
 #include "parity/checkpointed/support/scenarios.hpp"
 
 #include <stdexcept>
@@ -104,4 +105,38 @@ TEST_CASE("a forward that is noexcept runs to its end") {
     y.sum().backward();
     return Tensors{y, x.grad()};
   });
+}
+
+TEST_CASE("wherever memory runs out as a block runs again, all is as it was met and the next pass is right") {
+  torch::manual_seed(3);
+  const Spectral block;
+  const Normalized norm;
+  const auto f = [block, norm](const at::Tensor& x) {
+    return block(norm(torch::dropout(x, 0.5, true))).exp();
+  };
+  const at::Tensor x = input(cpu<float>());
+  const lt::CheckpointOptions options{.buffers = append(block->buffers(), norm->buffers())};
+  const at::Tensor y = lt::checkpoint(options, f, x);
+  const at::Tensor expected = torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true)[0];
+  const Tensors before = append(buffers(block), buffers(norm));
+  const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
+  for (int i = 0;; ++i) {
+    REQUIRE(i < 1000);
+    LiveBytes live;
+    live.fail_after(i);
+    at::Tensor gradient;
+    try {
+      gradient = torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true)[0];
+    } catch (const std::bad_alloc&) {
+    }
+    const bool failed = live.has_failed();
+    live.fail_after(-1);
+    CHECK(lt::detail::current_keeper == nullptr);
+    check_same(before, append(buffers(block), buffers(norm)));
+    CHECK(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), state));
+    if (failed) continue;
+    CHECK(same_bits(gradient, expected));
+    CHECK(i > 20);
+    break;
+  }
 }

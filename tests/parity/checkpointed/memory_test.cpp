@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Bytes: what a checkpointed model holds between forward and backward, at most, and afterwards.
+// Bytes: what a checkpointed model holds between forward and backward, at most, and afterwards; offload, off,
+// and every K-th layer.
 #include <looptorch/memory/keep.hpp>
 
 #include "parity/checkpointed/support/live_bytes.hpp"
@@ -106,6 +107,55 @@ TEST_CASE("nothing is left of a graph that is dropped without backward, or after
   CHECK(live.now() == 0);
 }
 
+TEST_CASE("an argument that is changed in place by what the block made of it does not keep its graph alive") {
+  const FeedForward block;
+  const bool needs_gradient = GENERATE(false, true), within = GENERATE(false, true);
+  const at::Tensor x = torch::randn({kRows, kWidth}).requires_grad_(needs_gradient);
+  const auto f = [&](const at::Tensor& x) {
+    at::Tensor h = x.exp();
+    const at::Tensor y = lt::checkpoint(block, h);
+    h.add_(y);
+    return y * 2;
+  };
+  const LiveBytes live;
+  if (within)
+    (void)lt::checkpoint(f, x);
+  else
+    (void)f(x);
+  CHECK(live.now() == 0);
+}
+
+namespace {
+
+/// Passes on what it is given; its backward fails.
+struct Fails : torch::autograd::Function<Fails> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x * 1; }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
+                                               torch::autograd::tensor_list) {
+    throw std::runtime_error("in backward");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("after a pass that fails nothing stays recorded") {
+  const at::Tensor x = torch::randn({kRows, kWidth}).requires_grad_();
+  const auto block = [](const at::Tensor& x) {
+    const at::Tensor h = x * 2;
+    return std::make_pair(h.exp().sin(), Fails::apply(h).cos());
+  };
+  const LiveBytes live;
+  const auto [a, b] = lt::checkpoint(block, x);
+  const std::int64_t before = live.now();
+  for (int pass = 0; pass < 3; ++pass) {
+    CHECK_THROWS_WITH(b.sum().backward({}, /*keep_graph=*/true),
+                      "in backward");  // nobody asks for what `a` needs
+    CHECK(live.now() == before);
+  }
+  a.sum().backward({}, /*keep_graph=*/true);
+  CHECK(same_bits(x.grad(), ((x * 2).exp().cos() * (x * 2).exp() * 2).detach()));
+}
+
 TEST_CASE("a module lives as long as its graph, and no longer") {
   std::weak_ptr<torch::nn::Module> alive;
   at::Tensor y;
@@ -118,4 +168,79 @@ TEST_CASE("a module lives as long as its graph, and no longer") {
   y.sum().backward();
   y = at::Tensor();
   CHECK(alive.expired());
+}
+
+TEMPLATE_TEST_CASE("offloaded blocks give the plain run's bits", "", float, double) {
+  const lt::CheckpointOptions offload{.mode = lt::CheckpointMode::offload};
+  check_same_bits(cpu<TestType>(), scenarios::batch_norm, offload);
+  check_same_bits(cpu<TestType>(), scenarios::in_place, offload);
+  check_same_bits(cpu<TestType>(), scenarios::views, offload);
+  check_same_bits(cpu<TestType>(), scenarios::nested, offload);
+  check_same_bits(cpu<TestType>(), scenarios::shared_parameters, offload);
+  check_same_bits(cpu<TestType>(), scenarios::frozen, offload);
+  check_same_bits(cpu<TestType>(), scenarios::autocast<false>(at::kBFloat16), offload);
+}
+
+TEST_CASE("an offloaded block runs once") {
+  const FeedForward block;
+  lt::checkpoint({.mode = lt::CheckpointMode::offload}, block, input(cpu<float>())).sum().backward();
+  CHECK(block->runs == 1);
+}
+
+TEST_CASE("what an offloaded block saved may not be changed in place; its name is told") {
+  const at::Tensor x = input(cpu<float>());
+  const auto sine = [](const at::Tensor& h) { return h.sin(); };
+  for (const std::string name : {"", "decoder"}) {
+    const at::Tensor h = x * 1;
+    const at::Tensor y = lt::checkpoint({.mode = lt::CheckpointMode::offload, .name = name}, sine, h);
+    h.add_(1);
+    const std::string told = name.empty() ? "the checkpointed function" : name;
+    CHECK_THROWS_WITH(y.sum().backward(),
+                      Catch::Contains("that backward through " + told + " needs has been modified"));
+  }
+}
+
+TEST_CASE("off: LibTorch saves as it always does") {
+  const at::Tensor x = input(cpu<float>());
+  lt::detail::SavedTensorKeeper* within = nullptr;
+  int runs = 0;
+  const auto block = [&](const at::Tensor& x) {
+    ++runs;
+    within = lt::detail::current_keeper;
+    return x.exp();
+  };
+  lt::checkpoint({.mode = lt::CheckpointMode::off}, block, x).sum().backward();
+  CHECK(within == nullptr);
+  CHECK(runs == 1);
+  lt::checkpoint(block, x);
+  CHECK(within != nullptr);
+}
+
+TEST_CASE("every K-th layer of a list") {
+  const auto runs = [](auto every) {
+    torch::manual_seed(0);
+    std::vector<FeedForward> blocks(5);
+    const at::Tensor x = input(cpu<float>());
+    const at::Tensor y = every(blocks, x);
+    y.sum().backward();
+    std::vector<int> counts;
+    for (const auto& block : blocks) counts.push_back(block->runs);
+    return std::make_pair(counts, append(gradients(blocks[0]), {y, x.grad()}));
+  };
+  const auto plain = runs([](auto& blocks, at::Tensor x) {
+    for (auto& block : blocks) x = block(x);
+    return x;
+  });
+  const auto one = runs([](auto& blocks, const at::Tensor& x) { return lt::checkpoint_every<1>(blocks, x); });
+  const auto two = runs([](auto& blocks, const at::Tensor& x) { return lt::checkpoint_every<2>(blocks, x); });
+  const auto ten =
+      runs([](auto& blocks, const at::Tensor& x) { return lt::checkpoint_every<10>(blocks, x); });
+  const auto off = runs([](auto& blocks, const at::Tensor& x) {
+    return lt::checkpoint_every<1>(blocks, x, {.mode = lt::CheckpointMode::off});
+  });
+  CHECK(one.first == std::vector<int>{2, 2, 2, 2, 2});
+  CHECK(two.first == std::vector<int>{2, 1, 2, 1, 2});
+  CHECK(ten.first == std::vector<int>{2, 1, 1, 1, 1});
+  CHECK(off.first == std::vector<int>{1, 1, 1, 1, 1});
+  for (const auto& run : {one, two, ten, off}) check_same(plain.second, run.second);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Several passes of backward: through parts of the graph, twice through all of it, through itself.
+// Passes of backward: how much of a block runs again in each, several through parts of the graph or all of
+// it, and those of the block itself.
 #include "parity/checkpointed/support/scenarios.hpp"
 
 using namespace checkpointed;
@@ -79,15 +80,7 @@ TEMPLATE_TEST_CASE("gradients of a subset", "", float, double) {
 }
 
 TEMPLATE_TEST_CASE("double backward", "", float, double) {
-  check_same_bits(cpu<TestType>(), [](const auto& call, const at::TensorOptions& options) {
-    const Chain chain(call, options);
-    const at::Tensor loss = chain.results.back().pow(2).mean();
-    const Tensors first = grad({loss}, {chain.x, chain.blocks[0]->expand->weight}, {}, /*retain_graph=*/true,
-                               /*create_graph=*/true);
-    const at::Tensor penalty = first[0].pow(2).sum() + first[1].pow(2).sum();
-    (loss + penalty).backward();
-    return append(append(Tensors{penalty}, first), chain.all_gradients());
-  });
+  check_same_bits(cpu<TestType>(), scenarios::double_backward);
 }
 
 TEST_CASE("triple backward") {
@@ -170,4 +163,151 @@ TEST_CASE("each pass runs a block again once for itself and once for what it ran
       CHECK(inner == 1 + 2 * pass);  // in the outer block's second run, and for its own places
     }
   }
+}
+
+namespace {
+
+/// The result is a gradient, so that the last tensors are saved by the inner pass.
+const auto slope = [](const at::Tensor& x, const at::Tensor& w) {
+  const at::Tensor y = (x * w).tanh().sum();
+  return torch::autograd::grad({y}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true).front();
+};
+
+Tensors gradients_of(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w) {
+  y.pow(2).sum().backward();
+  return {y, x.grad(), w.grad()};
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a block whose result is a gradient, in more passes than the engine nests", "", float,
+                   double) {
+  check_same_bits(cpu<TestType>(), [](const auto& call, const at::TensorOptions& options) {
+    Tensors results;
+    for (int step = 0; step < 100; ++step) {
+      const at::Tensor x = input(options), w = input(options);
+      append(results, gradients_of(call(slope, x, w), x, w));
+    }
+    return results;
+  });
+}
+
+TEST_CASE("a result that goes on after the inner pass") {
+  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+    const at::Tensor x = input(options), w = input(options);
+    const auto f = [](const at::Tensor& x, const at::Tensor& w) {
+      const at::Tensor h = (x * w).exp();
+      return torch::autograd::grad({h.sum()}, {x}, {}, true, true).front().sin() * h;
+    };
+    return gradients_of(call(f, x, w), x, w);
+  });
+}
+
+TEST_CASE("a noexcept block that differentiates within itself") {
+  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+    const at::Tensor x = input(options), w = input(options);
+    const auto f = [](const at::Tensor& x, const at::Tensor& w) noexcept { return slope(x, w).sin() * 2; };
+    return gradients_of(call(f, x, w), x, w);
+  });
+}
+
+TEST_CASE("without early stop the pass that asks before the first run is over is no mismatch") {
+  const at::Tensor x = input(cpu<double>()), w = input(cpu<double>());
+  const at::Tensor plain_x = x.detach().clone().requires_grad_(),
+                   plain_w = w.detach().clone().requires_grad_();
+  const at::Tensor y = lt::checkpoint(lt::CheckpointOptions{.early_stop = false}, slope, x, w);
+  check_same(gradients_of(slope(plain_x, plain_w), plain_x, plain_w), gradients_of(y, x, w));
+}
+
+namespace {
+
+/// Counts the operations that began and that ended; saves its input.
+struct Tick : torch::autograd::Function<Tick> {
+  static inline int begun = 0;
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    ++begun;
+    context->save_for_backward({x});
+    return x.exp();
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               torch::autograd::tensor_list gradients) {
+    return {gradients[0] * context->get_saved_variables()[0].exp()};
+  }
+};
+
+/// Counts, and saves nothing.
+at::Tensor count(int& runs, const at::Tensor& x) { return ++runs, x * 2; }
+
+}  // namespace
+
+TEST_CASE("nothing runs after the last saved tensor") {
+  const at::Tensor x = input(cpu<float>());
+  int before = 0, after = 0;
+  const auto block = [&](const at::Tensor& x) { return count(after, (count(before, x) * 1).sin()); };
+  const bool early_stop = GENERATE(true, false);
+  lt::checkpoint({.early_stop = early_stop}, block, x).sum().backward();
+  CHECK(before == 2);
+  CHECK(after == (early_stop ? 1 : 2));
+}
+
+TEST_CASE("a block whose backward needs nothing does not run again") {
+  const at::Tensor x = input(cpu<float>());
+  int runs = 0;
+  lt::checkpoint([&](const at::Tensor& x) { return count(runs, x) + 1; }, x).sum().backward();
+  CHECK(runs == 1);
+  CHECK(torch::equal(x.grad(), torch::full_like(x, 2)));
+}
+
+TEST_CASE("a block whose backward needs only its argument, or a parameter, does not run again") {
+  const at::Tensor x = input(cpu<float>()), weight = input(cpu<float>());
+  int runs = 0;
+  const auto block = [&](const at::Tensor& x) { return count(runs, x.sin() + x * weight); };
+  lt::checkpoint(block, x).sum().backward();
+  CHECK(runs == 1);
+  CHECK(torch::allclose(x.grad(), 2 * (x.cos() + weight)));
+}
+
+TEST_CASE("what is no longer needed is not waited for") {
+  const at::Tensor x = input(cpu<float>());
+  int middle = 0;
+  const auto block = [&](const at::Tensor& x) {
+    const at::Tensor first = Tick::apply(x * 1);
+    return std::make_pair(first, Tick::apply(count(middle, first)));
+  };
+  Tick::begun = 0;
+  auto [first, second] = lt::checkpoint(block, x);
+  second = at::Tensor();  // its nodes go, and with them what they needed
+  first.sum().backward();
+  CHECK(middle == 1);
+  CHECK(Tick::begun == 3);
+}
+
+TEST_CASE("one pass runs a block once, whatever asks for its tensors") {
+  const FeedForward block;
+  const at::Tensor x = input(cpu<float>());
+  const at::Tensor y = lt::checkpoint(block, x);
+  y.sum().backward({}, /*keep_graph=*/true);
+  CHECK(block->runs == 2);
+  y.sum().backward();
+  CHECK(block->runs == 3);
+}
+
+TEST_CASE("a custom function that asks twice for what it saved") {
+  struct Twice : torch::autograd::Function<Twice> {
+    static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+      context->save_for_backward({x});
+      return x.sin();
+    }
+    static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::tensor_list gradients) {
+      const at::Tensor once = context->get_saved_variables()[0], again = context->get_saved_variables()[0];
+      CHECK(torch::equal(once, again));
+      return {gradients[0] * again.cos()};
+    }
+  };
+  const bool keep_graph = GENERATE(false, true);
+  const at::Tensor x = input(cpu<double>());
+  const auto block = [](const at::Tensor& x) { return Twice::apply(x.exp()).sin(); };
+  lt::checkpoint(block, x).sum().backward({}, keep_graph);
+  CHECK(torch::allclose(x.grad(), x.exp() * x.exp().cos() * x.exp().sin().cos()));
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Two threads that train two models at once, each with its own blocks.
+// Threads that train at once, and another autograd engine, as Python installs one, which is refused.
 #include "parity/checkpointed/support/scenarios.hpp"
 
 #include <future>
 #include <thread>
 
 using namespace checkpointed;
+using torch::autograd::Engine;
 
 namespace {
 
@@ -46,6 +47,45 @@ TEMPLATE_TEST_CASE("two threads that train two models at once", "", float, doubl
   check_same(train(Plain{}), train(Recomputed{}));
 }
 
+namespace {
+
+/// A layer without random numbers, with buffers that it reads: two threads may share it.
+struct SharedImpl : torch::nn::Module {
+  SharedImpl() : linear(register_module("linear", torch::nn::Linear(kWidth, kWidth))) {
+    norm = register_module("norm", torch::nn::BatchNorm1d(kWidth));
+    norm->eval();
+  }
+  at::Tensor forward(const at::Tensor& x) { return torch::tanh(norm(linear(x))) * mask; }
+  torch::nn::Linear linear;
+  torch::nn::BatchNorm1d norm{nullptr};
+  at::Tensor mask = register_buffer("mask", torch::rand({kWidth}));
+};
+using Shared = Holder<SharedImpl>;
+
+}  // namespace
+
+TEST_CASE("two threads that share one module whose buffers it only reads") {
+  torch::manual_seed(5);
+  const Shared block;
+  const at::Tensor x = input(cpu<float>());
+  const auto gradients_of = [&](const auto& call) {
+    const at::Tensor y = call(block, call(block, x));
+    return torch::autograd::grad({y.pow(2).mean()}, append(block->parameters(), {x}));
+  };
+  const Tensors expected = gradients_of(Plain{});
+  const auto work = [&] {
+    for (int step = 0; step < 300; ++step) {
+      const Tensors found = gradients_of(Recomputed{});
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        if (!same_bits(found[i], expected[i])) return false;
+    }
+    return true;
+  };
+  auto elsewhere = std::async(std::launch::async, work);
+  CHECK(work());
+  CHECK(elsewhere.get());
+}
+
 TEST_CASE("a forward on one thread and its backward on another") {
   const auto train = [](const auto& call) {
     torch::manual_seed(5);
@@ -71,4 +111,55 @@ TEST_CASE("two threads that differentiate one graph") {
   const at::Tensor here = gradient();
   CHECK(same_bits(here, alone));
   CHECK(same_bits(elsewhere.get(), alone));
+}
+
+namespace {
+
+class OtherEngine final : public Engine {
+ public:
+  static Engine& instance() {
+    static OtherEngine engine;
+    return engine;
+  }
+  ~OtherEngine() override { stop(); }
+
+ private:
+  OtherEngine() = default;
+};
+
+/// Installs an engine while it lives.
+class EngineScope {
+ public:
+  explicit EngineScope(Engine& (*engine)()) { torch::autograd::set_default_engine_stub(engine); }
+  ~EngineScope() { torch::autograd::set_default_engine_stub(&Engine::get_base_engine); }
+  EngineScope(const EngineScope&) = delete;
+  EngineScope& operator=(const EngineScope&) = delete;
+};
+
+}  // namespace
+
+TEST_CASE("another engine is refused, installed before or after ours") {
+  const FeedForward block;
+  const at::Tensor x = input(cpu<float>());
+  for (int time = 0; time < 2; ++time) {
+    {
+      const EngineScope other(&OtherEngine::instance);
+      CHECK_THROWS_AS(lt::checkpoint(block, x), lt::CheckpointError);
+      CHECK_THROWS_WITH(lt::checkpoint({.mode = lt::CheckpointMode::offload}, block, x),
+                        Catch::Contains("another autograd engine than LibTorch's own is installed"));
+      CHECK_NOTHROW(lt::checkpoint({.mode = lt::CheckpointMode::off}, block, x).sum().backward());
+      const torch::NoGradGuard no_gradients;
+      CHECK_NOTHROW(lt::checkpoint(block, x));
+    }
+    CHECK_NOTHROW(lt::checkpoint(block, x).sum().backward());
+  }
+}
+
+TEST_CASE("programs without checkpoints keep LibTorch's engine") {
+  const EngineScope own(&Engine::get_base_engine);
+  const FeedForward block;
+  lt::checkpoint({.mode = lt::CheckpointMode::off}, block, input(cpu<float>())).sum().backward();
+  const torch::NoGradGuard no_gradients;
+  lt::checkpoint(block, input(cpu<float>()));
+  CHECK(&Engine::get_default_engine() == &Engine::get_base_engine());
 }

@@ -21,7 +21,7 @@ struct LayerImpl : torch::nn::Module {
 TORCH_MODULE(Layer);
 using Wrapped = lt::Checkpointed<Layer>;
 
-enum class Call { holder, bypassed, none };
+enum class Call { holder, bypassed, both, none };
 
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(Call call) : call(call) {
@@ -30,6 +30,7 @@ struct NetImpl : torch::nn::Module {
   }
   at::Tensor forward(const at::Tensor& x) {
     if (call == Call::none) return last(x);
+    if (call == Call::both) return last(first(first->as<Layer>()->forward(x)));
     return last(call == Call::bypassed ? first->as<Layer>()->forward(x) : first(x));
   }
   Call call;
@@ -83,6 +84,64 @@ TEST_CASE("a call past the wrapper is told with the layer's name") {
   CHECK_THROWS_WITH(runs(Call::bypassed),
                     Catch::Contains("layer 'first' is Checkpointed, but its forward was called past that"));
   CHECK_THROWS_WITH(runs(Call::bypassed, Wrapped{}), Catch::Contains("was entered in the first micro-batch"));
+}
+
+TEST_CASE("a layer that is called both by its holder and past it is found") {
+  CHECK_THROWS_WITH(runs(Call::both), Catch::Contains("layer 'first' is Checkpointed"));
+  CHECK_THROWS_WITH(runs(Call::both, Wrapped{}), Catch::Contains("layer 'first' is Checkpointed"));
+  CHECK_THROWS_WITH(runs(Call::both, lt::Autocast<lt::bf16>{}),
+                    Catch::Contains("layer 'first' is Checkpointed"));
+  CHECK_NOTHROW(runs(Call::both, Wrapped({.mode = lt::CheckpointMode::off})));
+}
+
+namespace {
+
+/// One fit of one step with an objective of one's own.
+template <class Objective>
+void fit_once(Call call, const Objective& objective) {
+  Net net(call);
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, objective);
+  trainer.fit(std::vector<at::Tensor>{torch::ones({2, 3})});
+}
+
+}  // namespace
+
+TEST_CASE("what else an objective does with a layer's parameters is no call of it") {
+  CHECK_NOTHROW(fit_once(Call::holder, [](Net& net, const at::Tensor& x) {
+    at::Tensor loss = net->forward(x).mean();
+    for (const at::Tensor& parameter : net->parameters()) loss = loss + parameter.pow(2).sum();
+    return loss + net->first->linear->weight.mm(net->first->linear->weight.t()).sum();
+  }));
+  CHECK_NOTHROW(fit_once(Call::holder, [](Net& net, const at::Tensor& batch) {
+    const at::Tensor x = batch.clone().requires_grad_();
+    const at::Tensor y = net->forward(x);
+    return torch::autograd::grad({y.sum()}, {x}, {}, true, true)[0].pow(2).sum() + y.mean();
+  }));
+}
+
+TEST_CASE("a layer that is thawed later is looked at then") {
+  Net net(Call::bypassed);
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(
+      net, sgd, [](Net& net, const at::Tensor& x) { return net->forward(x).mean(); },
+      lt::UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}}});
+  const std::vector<at::Tensor> data{torch::ones({2, 3})};
+  CHECK_NOTHROW(trainer.fit(data, {.epochs = 1}));
+  CHECK_THROWS_WITH(trainer.fit(data, {.epochs = 3}), Catch::Contains("layer 'first' is Checkpointed"));
+}
+
+TEST_CASE("a layer that is left out of the first micro-batches is looked at when it takes part") {
+  int number = 0;
+  Net net(Call::none);
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, [&](Net& net, const at::Tensor& x) {
+    if (++number == 3) net->call = Call::bypassed;
+    return net->forward(x).mean();
+  });
+  CHECK_THROWS_WITH(trainer.fit(std::vector<at::Tensor>(4, torch::ones({2, 3}))),
+                    Catch::Contains("layer 'first' is Checkpointed"));
+  CHECK(number == 3);
 }
 
 TEST_CASE("a policy without a layer that it could mean is refused") {

@@ -100,23 +100,54 @@ void check_trains_alike(const Policies&... policies) {
 TEST_CASE("training with wrapped layers is training with plain ones, bit for bit") {
   check_trains_alike();
   check_trains_alike(lt::Accumulate<3>{}, lt::Autocast<lt::bf16>{}, lt::ClipGradNorm{0.1});
-  check_trains_alike(lt::Accumulate<2>{}, lt::Autocast<lt::fp16>{});
+  torch::manual_seed(4);
+  const auto held = data(3);
+  check_trains_alike(lt::Accumulate<2>{}, lt::Autocast<lt::fp16>{}, lt::Validate{held, {.every = 2}},
+                     lt::UnfreezeAt{{.epoch = 1, .patterns = {"last.*"}}});
 }
 
-TEST_CASE("several updates with wrapped layers") {
-  const auto run = [](auto net) {
-    torch::manual_seed(3);
-    net = decltype(net)();
-    torch::optim::SGD last(net->last->parameters(), 0.1), others(net->sequence->parameters(), 0.1);
-    const auto negative = [](decltype(net)& net, const at::Tensor& x) { return -Objective{}(net, x) * 0.1; };
-    lt::Trainer trainer(net, lt::Update{last, negative}, lt::Update{others, Objective{}},
-                        lt::Accumulate<2>{});
-    trainer.fit(data(6), {.epochs = 2});
-    std::vector<at::Tensor> state = net->parameters();
-    for (const at::Tensor& buffer : net->buffers()) state.push_back(buffer);
-    return state;
-  };
-  check_same(run(Net<Layer>()), run(Net<Wrapped>()));
+namespace {
+
+template <class L>
+std::vector<at::Tensor> state_of(const Net<L>& net) {
+  std::vector<at::Tensor> state = net->parameters();
+  for (const at::Tensor& buffer : net->buffers()) state.push_back(buffer);
+  state.push_back(torch::rand({2}));
+  return state;
+}
+
+template <class L>
+std::vector<at::Tensor> trained_by_two() {
+  torch::manual_seed(3);
+  Net<L> net;
+  torch::optim::SGD last(net->last->parameters(), 0.1), others(net->sequence->parameters(), 0.1);
+  const auto negative = [](Net<L>& net, const at::Tensor& x) { return -Objective{}(net, x) * 0.1; };
+  lt::Trainer trainer(net, lt::Update{last, negative}, lt::Update{others, Objective{}}, lt::Accumulate<2>{},
+                      lt::Autocast<lt::fp16>{});
+  trainer.fit(data(6), {.epochs = 2});
+  return state_of(net);
+}
+
+/// In a loop of one's own, whose last window is short.
+template <class L>
+std::vector<at::Tensor> trained_by_steps() {
+  torch::manual_seed(3);
+  Net<L> net;
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, Objective{}, lt::Accumulate<2>{}, lt::Autocast<lt::fp16>{});
+  for (const at::Tensor& batch : data(5)) trainer.step(batch);
+  trainer.finish_window();
+  return state_of(net);
+}
+
+}  // namespace
+
+TEST_CASE("several updates with wrapped layers, in fp16") {
+  check_same(trained_by_two<Layer>(), trained_by_two<Wrapped>());
+}
+
+TEST_CASE("a loop of one's own with wrapped layers, in fp16") {
+  check_same(trained_by_steps<Layer>(), trained_by_steps<Wrapped>());
 }
 
 TEST_CASE("names stay, and weights move both ways") {

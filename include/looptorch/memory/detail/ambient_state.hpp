@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// What a block reads besides its arguments: random generators, autocast, its module's modes, buffers and
-// parameters. Captured when it runs, put back while it runs again, and afterwards as if it had not.
+// What a block reads besides its arguments: random generators, autocast, the current device and streams, its
+// module's modes, buffers and parameters. Captured when it runs, put back while it runs again, and afterwards
+// as if it had not.
 #pragma once
 
 #include <looptorch/memory/detail/autocast_state.hpp>
 #include <looptorch/memory/detail/module_state.hpp>
 #include <looptorch/memory/detail/random_state.hpp>
+#include <looptorch/memory/detail/streams.hpp>
 
 #include <ATen/core/grad_mode.h>
 
@@ -22,6 +24,7 @@ class AmbientState {
         random_(with_random ? RandomState(devices_) : RandomState()),
         with_random_(with_random),
         autocast_(devices_),
+        streams_(devices_),
         module_(std::move(module)) {}
 
   /// The states of the generators that the block may use, as they are now.
@@ -44,7 +47,8 @@ class AmbientState {
   class Scope {
    public:
     Scope(const AmbientState& state, std::string_view block)
-        : module_((check(state, block), state.module_)),
+        : streams_((check(state, block), state.streams_)),
+          module_(state.module_),
           random_(state.random_),
           autocast_(state.autocast_, state.devices_) {}
 
@@ -55,6 +59,7 @@ class AmbientState {
     }
 
     at::AutoGradMode with_gradients_{true};
+    StreamState::Scope streams_;
     ModuleState::Scope module_;
     RandomState::Scope random_;
     AutocastState::Scope autocast_;
@@ -65,6 +70,7 @@ class AmbientState {
   RandomState random_;
   bool with_random_;
   AutocastState autocast_;
+  StreamState streams_;
   ModuleState module_;
 };
 

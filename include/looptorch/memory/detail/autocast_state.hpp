@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Autocast as a block met it. It is a thread's own, and backward may run on another one.
+// Autocast as a block met it. It is a thread's own, and backward may run on another one. Not so the copies of
+// weights that it caches: they are the process's, and belong to the graph that is being built. A block that
+// runs again neither uses them nor clears them.
 #pragma once
 
 #include <looptorch/memory/detail/random_state.hpp>
@@ -12,7 +14,7 @@ namespace looptorch::detail {
 /// Autocast as it stood on this thread.
 class AutocastState {
  public:
-  explicit AutocastState(const DeviceSet& devices) : cached_(at::autocast::is_autocast_cache_enabled()) {
+  explicit AutocastState(const DeviceSet& devices) {
     for (const at::Device& device : devices) {
       const at::DeviceType type = device.type();
       if (!at::autocast::is_autocast_available(type)) continue;
@@ -36,21 +38,21 @@ class AutocastState {
       at::autocast::set_autocast_enabled(of.device, of.enabled);
       at::autocast::set_autocast_dtype(of.device, of.type);
     }
-    at::autocast::set_autocast_cache_enabled(cached_);
   }
 
   c10::SmallVector<OfDevice, 2> types_;
-  bool cached_;
 };
 
 class AutocastState::Scope {
  public:
   Scope(const AutocastState& state, const DeviceSet& devices) : met_(devices) {
     state.apply();
-    at::autocast::increment_nesting();
+    at::autocast::set_autocast_cache_enabled(false);
+    at::autocast::increment_nesting();  // so that a scope that ends within the block clears nothing
   }
   ~Scope() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::decrement_nesting();
+    at::autocast::set_autocast_cache_enabled(cached_);
     met_.apply();
   }
   Scope(const Scope&) = delete;
@@ -58,6 +60,7 @@ class AutocastState::Scope {
 
  private:
   AutocastState met_;
+  bool cached_ = at::autocast::is_autocast_cache_enabled();
 };
 
 }  // namespace looptorch::detail

@@ -26,7 +26,7 @@ namespace looptorch {
 
 enum class CheckpointMode {
   recompute,  ///< The block runs again in backward.
-  offload,    ///< What it saves moves to pinned host memory and back, in the order of the computation.
+  offload,    ///< What it saves moves to pinned host memory and back, beside the computation.
   off,        ///< A plain call.
 };
 
@@ -163,9 +163,10 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& c
 }
 
 template <class F, class... Arguments>
-decltype(auto) call_offloaded(const Callee& callee, F&& f, Arguments&&... arguments) {
+decltype(auto) call_offloaded(const CheckpointOptions& options, const Callee& callee, F&& f,
+                              Arguments&&... arguments) {
   install_saved_tensor_engine();
-  Offload offload(callee.module);
+  Offload offload(BlockName{options.name, callee.type}, callee.module);
   const KeeperScope keeper(&offload);
   return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
 }
@@ -177,9 +178,14 @@ decltype(auto) call_checkpointed(const CheckpointOptions& options, const Callee&
   static_assert(copyable,
                 "looptorch: a checkpointed block is called again in backward, so that its arguments must be "
                 "copyable. See docs/errors.md#checkpoint-arguments");
-  if constexpr (copyable) {
+  constexpr bool callable_again = std::is_copy_constructible_v<std::decay_t<F>>;
+  static_assert(
+      callable_again,
+      "looptorch: a checkpointed function is called again in backward, so that it must be copyable with "
+      "all that it captures. See docs/errors.md#checkpoint-arguments");
+  if constexpr (copyable && callable_again) {
     if (options.mode == CheckpointMode::offload && at::GradMode::is_enabled())
-      return call_offloaded(callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
+      return call_offloaded(options, callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
     if (options.mode == CheckpointMode::recompute && at::GradMode::is_enabled())
       return call_recomputed(options, callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
   }

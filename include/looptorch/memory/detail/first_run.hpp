@@ -19,11 +19,11 @@
 namespace looptorch::detail {
 
 /// Where backward gets a saved tensor from.
+struct OfInput {  // it is what the block was given
+  std::size_t index = 0;
+};
 struct Held {  // it was kept
   SavedAs saved;
-};
-struct OfInput {  // it is what the block was given
-  std::size_t index;
 };
 struct OfSlot {  // it is recorded when the block runs again
   std::shared_ptr<SavedSlot> slot;
@@ -33,11 +33,7 @@ struct ViewOfSlot {  // it is a view of what is recorded, `offset` elements into
   Geometry view;
   std::int64_t offset;
 };
-using Source = std::variant<Held, OfInput, OfSlot, ViewOfSlot>;
-
-[[nodiscard]] inline bool is_trained_leaf(const at::Tensor& tensor) {
-  return tensor.is_leaf() && tensor.requires_grad();
-}
+using Source = std::variant<OfInput, Held, OfSlot, ViewOfSlot>;
 
 /// What a node of the first graph holds of one saved tensor.
 template <class Keeper>

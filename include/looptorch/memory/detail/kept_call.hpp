@@ -57,7 +57,7 @@ class KeptCall final : public SavedTensorKeeper {
  private:
   static bool is_view_of(const at::Tensor& tensor, const at::Tensor& input) {
     return input.has_storage() && !is_trained_leaf(input) && tensor.is_alias_of(input) &&
-           tensor.scalar_type() == input.scalar_type();
+           tensor.scalar_type() == input.scalar_type() && Geometry(tensor).lies_within(Geometry(input));
   }
 
   Source view_of(std::size_t i, const at::Tensor& tensor) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a block reads of its module: modes, buffers, and which parameters are trained. The block runs again on
-// copies of the buffers, as they were when it began.
+// copies of the buffers that it writes to, as they were when it began; on a CPU those that it only reads stay
+// where they are, since another thread may read them too.
 #pragma once
 
 #include <looptorch/memory/detail/saved_tensors.hpp>
@@ -10,6 +11,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -121,10 +123,13 @@ class ModuleState::Scope {
     for (const Mode& mode : state.modes_) modes_.push_back({mode.module, mode.module->is_training()});
     set(state.modes_);
     for (const Parameter& parameter : state.parameters_) set_trained(parameter);
-    for (const Buffer& buffer : state.buffers_) replace(buffer);
+    replaced_.reserve(state.buffers_.size());
+    guarded_.reserve(state.buffers_.size());
+    for (const Buffer& buffer : state.buffers_) take(buffer);
   }
   ~Scope() {
-    for (auto met = buffers_.rbegin(); met != buffers_.rend(); ++met) met->put_back();
+    for (const Guarded& each : guarded_) each.put_back();
+    for (auto each = replaced_.rbegin(); each != replaced_.rend(); ++each) each->put_back();
     for (const at::Tensor& parameter : flipped_) parameter.set_requires_grad(!parameter.requires_grad());
     set(modes_);
   }
@@ -132,7 +137,7 @@ class ModuleState::Scope {
   Scope& operator=(const Scope&) = delete;
 
  private:
-  struct Met {
+  struct Replaced {
     at::Tensor buffer;
     at::Tensor data;
     c10::VariableVersion version;
@@ -140,6 +145,17 @@ class ModuleState::Scope {
     void put_back() const {
       buffer.set_data(data);
       torch::autograd::impl::set_version_counter(buffer, version);
+    }
+  };
+  /// batch_norm writes to running statistics without telling.
+  struct Guarded {
+    at::Tensor buffer;
+    at::Tensor copy;
+
+    void put_back() const {
+      void* const data = buffer.mutable_data_ptr();
+      if (std::memcmp(data, copy.const_data_ptr(), copy.nbytes()) != 0)
+        std::memcpy(data, copy.const_data_ptr(), copy.nbytes());
     }
   };
 
@@ -151,15 +167,24 @@ class ModuleState::Scope {
 
   void set_trained(const Parameter& parameter) {
     if (parameter.tensor.requires_grad() == parameter.trained) return;
-    parameter.tensor.set_requires_grad(parameter.trained);
     flipped_.push_back(parameter.tensor);
+    parameter.tensor.set_requires_grad(parameter.trained);
   }
 
-  /// Of its own version too: what is written to the copy has not changed the buffer.
-  void replace(const Buffer& of) {
+  void take(const Buffer& of) {
     const at::Tensor& buffer = of.tensor;
-    buffers_.push_back({buffer, buffer.variable_data(), torch::autograd::impl::version_counter(buffer)});
-    buffer.set_data((of.before.defined() ? of.before : buffers_.back().data).clone());
+    if (of.before.defined())
+      replace(of, of.before.clone());
+    else if (buffer.is_cpu() && buffer.has_storage() && buffer.is_contiguous() && buffer.numel() > 0)
+      guarded_.push_back({buffer, buffer.detach().clone()});
+    else
+      replace(of, buffer.detach().clone());
+  }
+  /// Of its own version too: what is written to the copy has not changed the buffer.
+  void replace(const Buffer& of, const at::Tensor& copy) {
+    const at::Tensor& buffer = of.tensor;
+    replaced_.push_back({buffer, buffer.variable_data(), torch::autograd::impl::version_counter(buffer)});
+    buffer.set_data(copy);
     torch::autograd::impl::set_version_counter(buffer,
                                                c10::VariableVersion(static_cast<std::uint32_t>(of.version)));
   }
@@ -168,7 +193,8 @@ class ModuleState::Scope {
 
   Modes modes_;
   std::vector<at::Tensor> flipped_;
-  std::vector<Met> buffers_;
+  std::vector<Replaced> replaced_;
+  std::vector<Guarded> guarded_;
 };
 
 }  // namespace looptorch::detail

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Saved tensors wait in host memory instead of on the device: pinned, so that the host does not wait for the
-// copies. They are made in the order of the computation, and take their time. On a CPU the tensors are where
-// they should be already.
+// Saved tensors wait in host memory instead of on the device (host_copy.hpp). On a CPU they are where they
+// should be already.
 #pragma once
 
+#include <looptorch/memory/detail/host_copy.hpp>
 #include <looptorch/memory/detail/saved_slot.hpp>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/nn/module.h>
@@ -15,23 +14,16 @@
 #include <memory>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
 
-/// A copy on the host of what a device holds, in the same order of its elements.
-[[nodiscard]] inline at::Tensor to_host(const at::Tensor& tensor) {
-  const auto options = tensor.options().device(at::kCPU).pinned_memory(tensor.is_cuda());
-  at::Tensor host = tensor.is_non_overlapping_and_dense()
-                        ? at::empty_strided(tensor.sizes(), tensor.strides(), options)
-                        : at::empty(tensor.sizes(), options);
-  return host.copy_(tensor, /*non_blocking=*/true);
-}
-
 class Offload final : public SavedTensorKeeper {
  public:
   /// What the module owns stays where it is.
-  explicit Offload(const torch::nn::Module* module) {
+  Offload(BlockName name, const torch::nn::Module* module)
+      : name_(std::make_shared<const BlockName>(std::move(name))) {
     if (!module) return;
     for (const at::Tensor& parameter : module->parameters()) own(parameter);
     for (const at::Tensor& buffer : module->buffers()) own(buffer);
@@ -40,28 +32,30 @@ class Offload final : public SavedTensorKeeper {
   std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
 
  private:
+  using Place = std::variant<std::monostate, SavedAs, std::shared_ptr<HostCopy>>;
+
   class Hooks final : public SavedVariableHooks {
    public:
-    explicit Hooks(Offload& of) : of_(&of) {}
+    explicit Hooks(Offload& of) : of_(&of), name_(of.name_) {}
     void call_pack_hook(const at::Tensor& tensor) override {
-      Offload& of = *std::exchange(of_, nullptr);
-      device_ = tensor.device();
-      if (tensor.is_cpu() || of.stays(tensor))
-        here_ = SavedAs(tensor);
-      else
-        host_ = of.host_copy(tensor);
+      place_ = std::exchange(of_, nullptr)->place_of(tensor);
     }
     at::Tensor call_unpack_hook() override {
-      return host_.defined() ? host_.to(device_, /*non_blocking=*/true)
-                             : here_.unchanged("an offloaded block");
+      if (const auto* const copy = std::get_if<std::shared_ptr<HostCopy>>(&place_))
+        return (*copy)->back(name_->view());
+      return std::get<SavedAs>(place_).unchanged(name_->view());
     }
 
    private:
     Offload* of_;
-    at::Device device_ = at::kCPU;
-    SavedAs here_;
-    at::Tensor host_;
+    std::shared_ptr<const BlockName> name_;
+    Place place_;
   };
+
+  [[nodiscard]] Place place_of(const at::Tensor& tensor) {
+    if (tensor.is_cpu() || stays(tensor)) return SavedAs(tensor);
+    return host_copy(tensor);
+  }
 
   void own(const at::Tensor& tensor) {
     if (tensor.has_storage()) owned_.insert(tensor.storage().unsafeGetStorageImpl());
@@ -69,7 +63,7 @@ class Offload final : public SavedTensorKeeper {
   /// Parameters, and views of them: to copy them would save nothing.
   [[nodiscard]] bool stays(const at::Tensor& tensor) const {
     const at::TensorBase& base = tensor.is_view() ? tensor._base() : tensor;
-    return !tensor.has_storage() || (base.is_leaf() && base.requires_grad()) ||
+    return tensor.is_meta() || !tensor.has_storage() || (base.is_leaf() && base.requires_grad()) ||
            owned_.contains(tensor.storage().unsafeGetStorageImpl());
   }
 
@@ -78,20 +72,22 @@ class Offload final : public SavedTensorKeeper {
     c10::weak_intrusive_ptr<c10::StorageImpl> of;
     std::int64_t version;
     Geometry geometry;
-    at::Tensor host;
+    std::shared_ptr<HostCopy> copy;
   };
 
-  at::Tensor host_copy(const at::Tensor& tensor) {
+  std::shared_ptr<HostCopy> host_copy(const at::Tensor& tensor) {
     const Geometry geometry(tensor);
-    for (const Copy& copy : copies_)
-      if (const auto storage = copy.of.lock(); storage.get() == tensor.storage().unsafeGetStorageImpl() &&
-                                               copy.version == tensor._version() && copy.geometry == geometry)
-        return copy.host;
+    for (const Copy& known : copies_)
+      if (const auto storage = known.of.lock(); storage.get() == tensor.storage().unsafeGetStorageImpl() &&
+                                                known.version == tensor._version() &&
+                                                known.geometry == geometry)
+        return known.copy;
     copies_.push_back({c10::weak_intrusive_ptr<c10::StorageImpl>(tensor.storage().getWeakStorageImpl()),
-                       tensor._version(), geometry, to_host(tensor)});
-    return copies_.back().host;
+                       tensor._version(), geometry, HostCopy::make(tensor)});
+    return copies_.back().copy;
   }
 
+  std::shared_ptr<const BlockName> name_;
   std::vector<Copy> copies_;
   std::unordered_set<const c10::StorageImpl*> owned_;
 };

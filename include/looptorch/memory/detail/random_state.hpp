@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The default random generators of a block's devices: put back while it runs again, and afterwards as if it
 // had not. A generator belongs to the process, not to a thread. Where another thread draws from it while a
-// block that draws runs, first or again, the block cannot get the same numbers twice; that is noticed at the
-// next tensor that is recorded.
+// block runs for the first time, or one that draws runs again, it cannot be told whose numbers are whose;
+// that is noticed at the next tensor that is recorded.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -46,7 +46,6 @@ class RandomState {
       if (!device.is_cpu() && !device.is_cuda()) continue;
       const at::Generator& generator = at::globalContext().defaultGenerator(device);
       states_.push_back({generator, state_of(generator)});
-      positions_.push_back(position_of(generator));
     }
   }
 
@@ -73,9 +72,7 @@ class RandomState {
   [[nodiscard]] bool can_be_now(const RandomPositions& then) const {
     for (std::size_t i = 0; i < then.size(); ++i) {
       if (!states_[i].state.defined() || !is_checked(i)) continue;
-      const std::uint64_t now = position_of(states_[i].generator);
-      // Where nothing has been drawn yet it is not the block that had drawn.
-      if (now != then[i] && now != positions_[i]) return false;
+      if (position_of(states_[i].generator) != then[i]) return false;
     }
     return true;
   }
@@ -111,7 +108,6 @@ class RandomState {
   }
 
   std::vector<OfDevice> states_;
-  RandomPositions positions_;  // of the states
 };
 
 class RandomState::Scope {

@@ -26,6 +26,7 @@
 
 namespace looptorch::detail {
 
+class Recomputation;
 class Recorder;
 
 /// What `keep` holds on to of one call.
@@ -40,13 +41,6 @@ struct KeptResult {
   std::size_t place = 0;                       ///< Of its first input.
 };
 
-/// The block as errors name it: by the name that it was given, or its type's, which outlives it.
-struct BlockName {
-  std::string given;
-  std::string_view type;
-  [[nodiscard]] std::string_view view() const { return given.empty() ? type : std::string_view(given); }
-};
-
 inline thread_local bool saving_block_inputs = false;
 
 /// While it lives tensors are saved for a block, which asks for them more than once a pass.
@@ -59,6 +53,34 @@ class BlockInputsScope {
 
  private:
   bool previous_;
+};
+
+[[nodiscard]] inline bool is_trained_leaf(const at::Tensor& tensor) {
+  return tensor.is_leaf() && tensor.requires_grad();
+}
+
+/// Holds what a block is given without its history, which autograd adds. Held as it is, a tensor that is
+/// changed in place later, by what the block returned, would hold the block that holds it.
+class InputHooks final : public SavedVariableHooks {
+ public:
+  void call_pack_hook(const at::Tensor& tensor) override { saved_ = tensor.detach(); }
+  at::Tensor call_unpack_hook() override { return saved_; }
+
+ private:
+  at::Tensor saved_;
+};
+
+/// Lives as long as a pass of backward, whether it ends well or not, in which a block has run again.
+class PassEnd {
+ public:
+  PassEnd(std::weak_ptr<Recomputation> block, Pass pass) : block_(std::move(block)), pass_(pass) {}
+  ~PassEnd();
+  PassEnd(const PassEnd&) = delete;
+  PassEnd& operator=(const PassEnd&) = delete;
+
+ private:
+  std::weak_ptr<Recomputation> block_;
+  Pass pass_;
 };
 
 class Recomputation : public std::enable_shared_from_this<Recomputation> {
@@ -88,14 +110,10 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
     for (const at::Tensor& input : inputs) inputs_.emplace_back(input);
   }
   /// Throws CheckpointError if it was changed in place since.
-  [[nodiscard]] at::Tensor input(std::size_t index) {
-    Input& input = inputs_[index];
-    if (input.version.current_version() != input.saved_version)
-      throw CheckpointError(message("an argument of ", name(),
-                                    " that backward needs has been modified by an inplace operation: it is "
-                                    "at version ",
-                                    input.version.current_version(), ", and was given at version ",
-                                    input.saved_version));
+  [[nodiscard]] at::Tensor input(std::size_t index) const {
+    const Input& input = inputs_[index];
+    if (!input.version.is_current())
+      throw CheckpointError(message("an argument of ", name(), " that backward needs", input.version.text()));
     return input.saved.unpack();
   }
 
@@ -123,16 +141,15 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
 
  private:
   friend class Recorder;
+  friend class PassEnd;
 
-  /// Without hooks a SavedVariable checks the version itself; within another block it has hooks.
   struct Input {
-    explicit Input(const at::Tensor& tensor)
-        : saved(tensor, /*is_output=*/false),
-          version(torch::autograd::impl::version_counter(tensor)),
-          saved_version(version.current_version()) {}
+    explicit Input(const at::Tensor& tensor) : saved(tensor, /*is_output=*/false), version(tensor) {
+      if (!saved.has_hooks() && !is_trained_leaf(tensor))
+        saved.register_hooks(std::make_unique<InputHooks>());
+    }
     torch::autograd::SavedVariable saved;
-    c10::VariableVersion version;
-    std::int64_t saved_version;
+    SavedVersion version;
   };
 
   void run_again(Pass pass);
@@ -143,12 +160,12 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
       if (const auto slot = place.lock()) slot->forget(pass);
   }
 
-  /// Places that no node of the pass asked for, as when only a part of the graph is differentiated.
+  /// Places that no node of the pass asked for, as when only a part of the graph is differentiated or the
+  /// pass fails: then its callbacks are not called, but destroyed.
   void forget_at_end_of(Pass pass) {
     if (pass < 0) return;
-    torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this(), pass] {
-      if (const auto self = weak.lock()) self->forget(pass);
-    });
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [end = std::make_shared<PassEnd>(weak_from_this(), pass)]() mutable { end.reset(); });
   }
 
   BlockName name_;
@@ -159,6 +176,10 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   std::vector<std::weak_ptr<SavedSlot>> places_;  // in the order of saving
   std::recursive_mutex mutex_;
 };
+
+inline PassEnd::~PassEnd() {
+  if (const auto block = block_.lock()) block->forget(pass_);
+}
 
 /// A keeper that `keep` can ask for.
 class BlockKeeper : public SavedTensorKeeper {

@@ -2,6 +2,7 @@
 // What is known of one saved tensor while nobody holds it, and what holds it once the block has run again.
 #pragma once
 
+#include <looptorch/memory/detail/geometry.hpp>
 #include <looptorch/memory/detail/random_state.hpp>
 #include <looptorch/memory/detail/saved_tensors.hpp>
 
@@ -9,6 +10,7 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <cstdint>
 #include <string>
@@ -18,56 +20,77 @@
 
 namespace looptorch::detail {
 
-/// A tensor and the version that was saved of it, without its history: what is saved must not hold the graph
-/// that it is saved in.
+/// The block as errors name it: by the name that it was given, or its type's, which outlives it.
+struct BlockName {
+  std::string given;
+  std::string_view type;
+  [[nodiscard]] std::string_view view() const { return given.empty() ? type : std::string_view(given); }
+};
+
+/// The version of a tensor that was saved, where the tensor itself is not held.
+class SavedVersion {
+ public:
+  explicit SavedVersion(const at::Tensor& tensor)
+      : counter_(torch::autograd::impl::version_counter(tensor)), saved_(counter_.current_version()) {}
+
+  [[nodiscard]] bool is_current() const { return counter_.current_version() == saved_; }
+  /// The end of a sentence about a tensor that is not.
+  [[nodiscard]] std::string text() const {
+    return message(" has been modified by an inplace operation: it is at version ",
+                   counter_.current_version(), ", and was saved at version ", saved_);
+  }
+
+ private:
+  c10::VariableVersion counter_;
+  std::uint32_t saved_;
+};
+
+/// Throws CheckpointError if a saved tensor of these sizes was changed in place since.
+inline void check_unchanged(const SavedVersion& version, at::IntArrayRef sizes, std::string_view block) {
+  if (!version.is_current())
+    throw CheckpointError(
+        message("a tensor of shape ", sizes, " that backward through ", block, " needs", version.text()));
+}
+
+/// A tensor as it was saved, without its history: what is saved must not hold the graph that it is saved in.
 class SavedAs {
  public:
-  SavedAs() = default;
-  explicit SavedAs(const at::Tensor& tensor) : tensor_(tensor.detach()), version_(tensor._version()) {}
+  explicit SavedAs(const at::Tensor& tensor) : tensor_(tensor.detach()), version_(tensor) {}
 
   /// Throws CheckpointError if it was changed in place since.
   [[nodiscard]] const at::Tensor& unchanged(std::string_view block) const {
-    if (tensor_._version() != version_)
-      throw CheckpointError(message("a tensor of shape ", tensor_.sizes(), " that backward through ", block,
-                                    " needs has been modified by an inplace operation: it is at version ",
-                                    tensor_._version(), ", and was saved at version ", version_));
+    check_unchanged(version_, tensor_.sizes(), block);
     return tensor_;
   }
 
  private:
   at::Tensor tensor_;
-  std::int64_t version_ = 0;
+  SavedVersion version_;
 };
 
 /// What must be the same of a saved tensor when the block runs again.
 struct TensorKind {
   explicit TensorKind(const at::Tensor& tensor)
-      : sizes(tensor.sizes()), type(tensor.scalar_type()), device(tensor.device()) {}
-  bool operator==(const TensorKind& other) const {
-    return sizes == other.sizes && type == other.type && device == other.device;
-  }
+      : sizes(tensor.sizes()),
+        strides(told_strides(tensor)),
+        type(tensor.scalar_type()),
+        device(tensor.device()) {}
+  bool operator==(const TensorKind&) const = default;
   [[nodiscard]] std::string text() const {
-    return message(type, " ", at::IntArrayRef(sizes), " on ", device);
+    const std::string kind = message(type, " ", at::IntArrayRef(sizes), " on ", device);
+    return strides.empty() ? kind : message(kind, " with strides ", at::IntArrayRef(strides));
   }
 
   c10::SmallVector<std::int64_t, 5> sizes;
+  c10::SmallVector<std::int64_t, 5> strides;  ///< None where it is contiguous, or has none.
   at::ScalarType type;
   at::Device device;
-};
 
-/// Where in its storage a tensor lies.
-struct Geometry {
-  Geometry() = default;
-  explicit Geometry(const at::Tensor& tensor)
-      : sizes(tensor.sizes()),
-        strides(tensor.strides()),
-        offset(tensor.storage_offset()),
-        type(tensor.scalar_type()) {}
-  bool operator==(const Geometry&) const = default;
-
-  c10::SmallVector<std::int64_t, 5> sizes, strides;
-  std::int64_t offset = 0;
-  at::ScalarType type = at::kFloat;
+ private:
+  static at::IntArrayRef told_strides(const at::Tensor& tensor) {
+    if (!tensor.has_storage() || tensor.is_contiguous()) return {};
+    return tensor.strides();
+  }
 };
 
 /// A pass of backward, as the engine numbers them; below 0 outside of one.
@@ -81,9 +104,12 @@ class SavedSlot {
     if (tensor.is_leaf()) leaf_ = c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr());
   }
 
-  /// Whether `tensor` is the one that was saved, such as a mask that the block only reads, and has changed.
+  /// Whether `tensor` is the very one that was saved, such as a mask that the block only reads.
+  [[nodiscard]] bool is_leaf(const at::Tensor& tensor) const {
+    return leaf_.lock().get() == tensor.unsafeGetTensorImpl();
+  }
   [[nodiscard]] bool changed_since(const at::Tensor& tensor) const {
-    return leaf_.lock().get() == tensor.unsafeGetTensorImpl() && tensor._version() != version_;
+    return is_leaf(tensor) && tensor._version() != version_;
   }
 
   [[nodiscard]] const SavedAs* find(Pass pass) const {

@@ -8,6 +8,7 @@
 
 #include <torch/nn/module.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
   using Impl::Impl;
 
   CheckpointOptions checkpoint;
+  std::atomic<bool> entered = false;  ///< Its forward was called with gradients.
 
   [[nodiscard]] bool saves_memory() const override { return checkpoint.mode != CheckpointMode::off; }
 
@@ -36,6 +38,7 @@ class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
   template <class... Arguments>
   decltype(auto) call(Arguments&&... arguments) {
     if (at::GradMode::is_enabled()) entered = true;
+    const Call watched(*this);
     return call_checkpointed(
         checkpoint, Callee{this, type_name<Layer>()},
         [this](auto&&... given) noexcept(noexcept(

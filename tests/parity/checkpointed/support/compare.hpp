@@ -20,6 +20,7 @@ using Tensors = std::vector<at::Tensor>;
 /// Calls a block as it is.
 struct Plain {
   static constexpr bool recomputes = false;
+  [[nodiscard]] int runs() const { return 1; }
   template <class F, class... Arguments>
   decltype(auto) operator()(F&& f, Arguments&&... arguments) const {
     return std::forward<F>(f)(std::forward<Arguments>(arguments)...);
@@ -30,6 +31,7 @@ struct Plain {
 struct Recomputed {
   static constexpr bool recomputes = true;
   lt::CheckpointOptions options = {};
+  [[nodiscard]] int runs() const { return options.mode == lt::CheckpointMode::recompute ? 2 : 1; }
   template <class F, class... Arguments>
   decltype(auto) operator()(F&& f, Arguments&&... arguments) const {
     return lt::checkpoint(options, std::forward<F>(f), std::forward<Arguments>(arguments)...);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the bytes of tensors in host memory: while one lives, it stands before LibTorch's CPU allocator.
+// Counts the bytes of tensors in host memory, and lets an allocation fail: while one lives, it stands before
+// LibTorch's CPU allocator.
 #pragma once
 
 #include "support/precompiled.hpp"
@@ -12,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 
 namespace checkpointed {
 
@@ -19,6 +21,7 @@ class LiveBytes {
  public:
   LiveBytes() {
     counter().now = counter().peak = 0;
+    counter().until_failure = -1;
     c10::SetCPUAllocator(&counter(), /*priority=*/255);
   }
   ~LiveBytes() { c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), /*priority=*/255); }
@@ -28,12 +31,16 @@ class LiveBytes {
   /// Of tensors made since it began.
   [[nodiscard]] std::int64_t now() const { return counter().now; }
   [[nodiscard]] std::int64_t peak() const { return counter().peak; }
+  /// The allocation after the next `count` throws std::bad_alloc.
+  void fail_after(std::int64_t count) { counter().until_failure = count; }
+  [[nodiscard]] bool has_failed() const { return counter().until_failure < 0; }
 
  private:
   /// Keeps each block's size in front of it.
   class Counter final : public c10::Allocator {
    public:
     c10::DataPtr allocate(std::size_t size) override {
+      if (until_failure >= 0 && until_failure-- == 0) throw std::bad_alloc();
       auto* const block = static_cast<std::byte*>(c10::GetDefaultCPUAllocator()->raw_allocate(kHead + size));
       *reinterpret_cast<std::size_t*>(block) = size;
       const std::int64_t total = now += static_cast<std::int64_t>(size);
@@ -45,7 +52,7 @@ class LiveBytes {
       default_copy_data(to, from, size);
     }
 
-    std::atomic<std::int64_t> now = 0, peak = 0;
+    std::atomic<std::int64_t> now = 0, peak = 0, until_failure = -1;
 
    private:
     static constexpr std::size_t kHead = c10::gAlignment;

@@ -23,7 +23,7 @@ inline constexpr auto dropout = [](const auto& call, const at::TensorOptions& op
   y.pow(2).mean().backward();
   Tensors results{y, x.grad()};
   for (const auto& block : blocks) {
-    CHECK(block->runs == (call.recomputes ? 2 : 1));
+    CHECK(block->runs == call.runs());
     append(results, gradients(block));
   }
   return results;
@@ -139,6 +139,51 @@ inline constexpr auto nested = [](const auto& call, const at::TensorOptions& opt
   y.pow(2).mean().backward();
   Tensors results{y, x.grad()};
   return append(append(results, gradients(block)), buffers(block));
+};
+
+/// A gradient penalty: the result is made of a gradient.
+template <class Call>
+struct PenalizedImpl : torch::nn::Module {
+  explicit PenalizedImpl(Call call) : call(std::move(call)) {
+    register_module("norm", norm);
+    register_module("block", block);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = call(block, call(norm, x));
+    const at::Tensor gradient = torch::autograd::grad({y.pow(2).sum()}, {x}, {}, true, true)[0];
+    return gradient.pow(2).sum() + y.sum();
+  }
+  Call call;
+  Normalized norm;
+  FeedForward block;
+};
+
+inline constexpr auto penalized = [](const auto& call, const at::TensorOptions& options) {
+  using Impl = PenalizedImpl<std::decay_t<decltype(call)>>;
+  const auto block = on(Holder<Impl>(std::make_shared<Impl>(call)), options);
+  const at::Tensor x = input(options);
+  const at::Tensor y = call(block, x);
+  y.backward();
+  Tensors results{y, x.grad()};
+  return append(append(results, gradients(block)), buffers(block));
+};
+
+/// A penalty on the gradient through three blocks.
+inline constexpr auto double_backward = [](const auto& call, const at::TensorOptions& options) {
+  std::vector<FeedForward> blocks;
+  for (int i = 0; i < 3; ++i) blocks.push_back(on(FeedForward(), options));
+  const at::Tensor x = input(options);
+  at::Tensor y = x;
+  for (const auto& block : blocks) y = call(block, y);
+  const at::Tensor loss = y.pow(2).mean();
+  const Tensors first =
+      torch::autograd::grad({loss}, {x, blocks[0]->expand->weight}, {}, /*retain_graph=*/true,
+                            /*create_graph=*/true);
+  const at::Tensor penalty = first[0].pow(2).sum() + first[1].pow(2).sum();
+  (loss + penalty).backward();
+  Tensors results = append(Tensors{penalty, x.grad()}, first);
+  for (const auto& block : blocks) append(results, gradients(block));
+  return results;
 };
 
 /// One parameter in two blocks, and twice in one.
