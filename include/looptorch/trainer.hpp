@@ -78,8 +78,7 @@ class Trainer {
   /// an empty range, and a single-pass range with several epochs.
   template <class Batches>
   FitResult fit(Batches&& batches, FitOptions options = {}) {
-    if constexpr (!detail::is_range<Batches> && !std::is_void_v<LoaderPolicy> &&
-                  Dataset<std::remove_cvref_t<Batches>>) {
+    if constexpr (!detail::is_range<Batches> && !std::is_void_v<LoaderPolicy> && detail::Loadable<Batches>) {
       return fit_dataset(std::forward<Batches>(batches), options);
     } else if constexpr (detail::CheckRange<Batches>::passed) {
       if constexpr (CheckBatch<detail::range_batch_t<Batches>>::passed) return fit_range(batches, options);
@@ -202,6 +201,7 @@ class Trainer {
     stepping_ = false;
     engine_.count_batches(true);
     begin(plan);
+    run().watch_loading(detail::stats_of(batches));
     try {
       guarded([&] {
         run_fit_begin();
@@ -228,6 +228,7 @@ class Trainer {
   void begin(const detail::FitPlan& plan) {
     engine_.prepare();
     engine_.announce(plan);
+    run().watch_loading(nullptr);
     run().forget_stop();
   }
 
@@ -263,6 +264,7 @@ class Trainer {
     auto position = detail::begin_at(batches, progress().epoch, progress().batch);
     const auto last = std::ranges::end(batches);
     for (; position != last; ++position) {
+      if constexpr (detail::NumberedRange<Batches>) engine_.stand_at(position.number());
       if (!engine_.template feed<Batch>(kept, *position, detail::indices_at(position))) continue;
       end_window();
       if (plan.ended(run()) && !plan.at_last_batch(progress())) return;

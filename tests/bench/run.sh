@@ -24,6 +24,7 @@ readonly benchmarks=(
   "step_overhead  one step of a small MLP under each policy, beside loops by hand, PyTorch, Accelerate, Lightning, HF"
   "audio          decoding, resampling, mel spectrograms and Griffin-Lim, beside openai-whisper, librosa, torchaudio, scipy"
   "tokenizer      encoding English, Devanagari and mixed text with Whisper's vocabulary, beside tiktoken and tokenizers"
+  "loader         FLAC files to batches of log-mel features by 0 to 4 workers, and from the cache, beside PyTorch's DataLoader"
   "checkpointing  time and memory of a step of 12 Transformer blocks that are recomputed, beside PyTorch's recomputation"
   "checkpointing_whisper  the same of Whisper tiny.en, layer by layer, beside the step that keeps everything"
 )
@@ -62,6 +63,20 @@ peers_of() { # peers_of NAME
         fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
         sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
       imports='tiktoken, tokenizers'
+      ;;
+    loader)
+      packages=(
+        openai-whisper==20250625 transformers==5.23.0 soundfile==0.14.0
+        numba==0.68.1 llvmlite==0.50.0 tiktoken==0.14.0 more-itertools==11.2.1 cffi==2.1.1 pycparser==3.12
+        requests==2.34.2 urllib3==2.8.0 charset-normalizer==3.5.2
+        huggingface-hub==2.4.0 tokenizers==0.23.3 safetensors==0.8.0 hf-xet==1.8.0 httpx2==2.16.2 httpcore2==2.16.2
+        h11==0.16.0 anyio==4.16.0 idna==3.20 certifi==2026.10.18 truststore==0.10.5 click==8.5.1 typer==0.29.2
+        shellingham==1.5.4 rich==15.0.0 pygments==2.21.0 markdown-it-py==4.3.0 mdurl==0.1.2 annotated-doc==0.0.7
+        regex==2026.11.15 tqdm==4.70.1 pyyaml==6.0.3 packaging==26.3
+        fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
+        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+      imports='soundfile, transformers, whisper'
+      takes_turns=1
       ;;
     checkpointing)
       packages=(

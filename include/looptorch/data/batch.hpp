@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/data/detail/aggregate.hpp>
+#include <looptorch/data/detail/copy_stream.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -118,13 +119,16 @@ template <BatchLike Batch>
   return there;
 }
 
-/// Moves the tensors of `batch` that are elsewhere to `device`; copies from pinned memory are asynchronous.
+/// Moves the tensors of `batch` that are elsewhere to `device`. Copies from pinned memory run on a stream of
+/// their own, beside what the device computes; its current stream waits for them alone, and the host does not
+/// wait.
 template <BatchLike Batch>
 void move_to(Batch& batch, at::Device device) {
+  detail::CopyStream copies(device);
   for_each_tensor(batch, [&](at::Tensor& tensor) {
-    if (tensor.defined() && tensor.device() != device)
-      tensor = tensor.to(device, /*non_blocking=*/tensor.is_pinned());
+    if (tensor.defined() && tensor.device() != device) tensor = copies.copy(tensor);
   });
+  copies.hand_over();
 }
 
 }  // namespace looptorch

@@ -16,6 +16,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -92,6 +93,10 @@ class CachedDataset {
 
   auto collate(std::span<Sample> samples) const requires CollatingDataset<Inner> {
     return dataset_.collate(samples);
+  }
+
+  std::filesystem::path path(std::int64_t index) const requires LocatedDataset<Inner> {
+    return dataset_.path(index);
   }
 
   /// Computes all samples that are not there yet, in parallel; no more once one does not fit. Processes that

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <tuple>
@@ -47,6 +48,7 @@ class ConcatParts {
   static constexpr bool kDatasets = (Dataset<std::remove_cvref_t<Sets>> && ...);
   static constexpr bool kSeeded = (SeededDataset<std::remove_cvref_t<Sets>> || ...);
   static constexpr bool kIdentified = (IdentifiedDataset<std::remove_cvref_t<Sets>> && ...);
+  static constexpr bool kLocated = (LocatedDataset<std::remove_cvref_t<Sets>> || ...);
   static constexpr bool same_samples() {
     if constexpr (kDatasets)
       return (std::is_same_v<sample_t<std::remove_cvref_t<Sets>>, sample_t<First>> && ...);
@@ -83,6 +85,7 @@ class ConcatParts<std::vector<Set>> {
   static constexpr bool kDatasets = Dataset<Set>;
   static constexpr bool kSeeded = SeededDataset<Set>;
   static constexpr bool kIdentified = IdentifiedDataset<Set>;
+  static constexpr bool kLocated = LocatedDataset<Set>;
   static constexpr bool same_samples() { return true; }
 
   explicit ConcatParts(std::vector<Set>&& sets) : sets_(std::move(sets)) {
@@ -143,6 +146,14 @@ class ConcatDataset {
     const auto place = ends_.find(index);
     return parts_.visit(place.part,
                         [&](const auto& set) -> std::string { return set.identity(place.index); });
+  }
+  /// Empty for a sample of a dataset that has none.
+  std::filesystem::path path(std::int64_t index) const requires(Parts::kLocated) {
+    const auto place = ends_.find(index);
+    return parts_.visit(place.part, [&](const auto& set) -> std::filesystem::path {
+      if constexpr (LocatedDataset<std::remove_cvref_t<decltype(set)>>) return set.path(place.index);
+      return {};
+    });
   }
 
  private:

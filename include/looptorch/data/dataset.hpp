@@ -5,16 +5,20 @@
 #pragma once
 
 #include <looptorch/data/detail/split_mix64.hpp>
+#include <looptorch/data/slot_memory.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace looptorch {
 
@@ -66,6 +70,12 @@ template <class T>
 concept IdentifiedDataset = Dataset<T> && requires(const T& dataset, std::int64_t index) {
   { dataset.identity(index) } -> std::convertible_to<std::string>;
 };
+
+/// A dataset that can say where sample `index` lies: `path(index)`, which errors name.
+template <class T>
+concept LocatedDataset = requires(const T& dataset, std::int64_t index) {
+  { dataset.path(index) } -> std::convertible_to<std::filesystem::path>;
+};
 // clang-format on
 
 /// Sample `index` of either kind of dataset.
@@ -82,17 +92,39 @@ template <Dataset T>
 using sample_t = std::remove_cvref_t<decltype(get_sample(std::declval<const T&>(), std::int64_t{},
                                                          std::declval<const SampleContext&>()))>;
 
+namespace detail {
+
+template <class Set, class Sample>
+concept CollatesItself = requires(const Set& set, std::span<Sample> samples) {
+  { set.collate(samples) } -> std::movable;
+};
+
+}  // namespace detail
+
 /// A dataset that says how its samples become a batch: `collate(std::span<Sample>) const`. It may move from
 /// the samples, and is called from several threads at once.
 template <class T>
-concept CollatingDataset = Dataset<T> && requires(const T& dataset, std::span<sample_t<T>> samples) {
-  { dataset.collate(samples) } -> std::movable;
-};
+concept CollatingDataset = Dataset<T> && detail::CollatesItself<T, sample_t<T>>;
 
-/// Stacks tensors of one shape along a new first dimension: `[...]` becomes `[B, ...]`.
+/// Stacks tensors of one shape along a new first dimension: `[...]` becomes `[B, ...]`. Where the loader
+/// pins, tensors of one type are stacked straight into its memory.
 struct StackTensors {
   at::Tensor operator()(std::span<at::Tensor> samples) const {
-    return at::stack(at::TensorList(samples.data(), samples.size()));
+    const at::TensorList list(samples.data(), samples.size());
+    if (!detail::slot_pins || !fit_a_slot(samples)) return at::stack(list);
+    std::vector<std::int64_t> sizes = samples.front().sizes().vec();
+    sizes.insert(sizes.begin(), std::ssize(samples));
+    at::Tensor batch = batch_empty(sizes, samples.front().options());
+    return at::stack_out(batch, list);
+  }
+
+ private:
+  static bool fit_a_slot(std::span<at::Tensor> samples) {
+    return std::ranges::all_of(samples, [&first = samples.front()](const at::Tensor& sample) {
+      return sample.is_cpu() && sample.layout() == at::kStrided && !sample.requires_grad() &&
+             !sample.is_quantized() && !sample.is_conj() && !sample.is_neg() &&
+             sample.scalar_type() == first.scalar_type() && sample.sizes() == first.sizes();
+    });
   }
 };
 
@@ -102,31 +134,35 @@ struct DefaultCollate {};
 namespace detail {
 
 /// A batch of `samples`, made as the dataset or the given callable says.
-template <class Set, class Collate>
-auto collate_samples(const Set& dataset, const Collate& collate, std::span<sample_t<Set>> samples) {
+template <class Set, class Collate, class Sample>
+auto collate_samples(const Set& dataset, const Collate& collate, std::span<Sample> samples) {
   if constexpr (!std::is_same_v<Collate, DefaultCollate>)
     return collate(samples);
-  else if constexpr (CollatingDataset<Set>)
+  else if constexpr (CollatesItself<Set, Sample>)
     return dataset.collate(samples);
   else
     return StackTensors{}(samples);
 }
+
+/// Samples of a dataset or stream can be made a batch.
+template <class Set, class Collate, class Sample>
+concept Collates = (std::is_same_v<Collate, DefaultCollate>
+                        ? CollatesItself<Set, Sample> || std::is_same_v<Sample, at::Tensor>
+                        : std::is_invocable_v<const Collate&, std::span<Sample>>);
+
+template <class Set, class Collate, class Sample>
+using collated_t = std::remove_cvref_t<decltype(collate_samples(
+    std::declval<const Set&>(), std::declval<const Collate&>(), std::span<Sample>{}))>;
 
 /// How a loader holds a dataset: an lvalue by reference, a temporary by value.
 template <class Set>
 using held_t = std::conditional_t<std::is_lvalue_reference_v<Set>, const std::remove_cvref_t<Set>&,
                                   std::remove_cv_t<Set>>;
 
-template <class Set, class Collate>
-concept Collatable = Dataset<Set> &&(std::is_same_v<Collate, DefaultCollate>
-                                         ? CollatingDataset<Set> || std::is_same_v<sample_t<Set>, at::Tensor>
-                                         : std::is_invocable_v<const Collate&, std::span<sample_t<Set>>>);
-
 }  // namespace detail
 
 /// What a loader over the dataset yields.
 template <Dataset Set, class Collate = DefaultCollate>
-using batch_t = decltype(detail::collate_samples(std::declval<const Set&>(), std::declval<const Collate&>(),
-                                                 std::span<sample_t<Set>>{}));
+using batch_t = detail::collated_t<Set, Collate, sample_t<Set>>;
 
 }  // namespace looptorch

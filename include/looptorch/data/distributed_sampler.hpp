@@ -3,11 +3,13 @@
 // world_size-th sample, or batch where the sampler decides batches. No communication.
 #pragma once
 
+#include <looptorch/data/detail/sampler_identity.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/error.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -68,6 +70,13 @@ class DistributedSampler {
 
   std::int64_t batch_count(std::int64_t size) const requires BatchSampler<Inner> {
     return share(inner_.batch_count(size));
+  }
+
+  /// Without the rank: all ranks stand at the same place.
+  std::string identity() const {
+    return detail::message("DistributedSampler, world_size ", options_.world_size, ", uneven ",
+                           options_.uneven == Uneven::drop ? "drop" : "repeat", " of ",
+                           detail::sampler_identity(inner_));
   }
 
  private:

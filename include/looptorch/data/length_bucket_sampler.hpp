@@ -4,6 +4,7 @@
 // about 0.1 s, once; an epoch's batches about 40 ms.
 #pragma once
 
+#include <looptorch/data/detail/sampler_identity.hpp>
 #include <looptorch/data/detail/split_mix64.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/error.hpp>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,6 +68,14 @@ class LengthBucketSampler {
   /// Throws UsageError if `size` is not the number of lengths.
   BatchPlan batches(std::int64_t epoch, std::int64_t size) const;
   std::int64_t batch_count(std::int64_t size) const;
+
+  std::string identity() const {
+    return detail::message("LengthBucketSampler, budget ", options_.budget, ", batch_size ",
+                           options_.batch_size, ", batches_per_bucket ", options_.batches_per_bucket,
+                           ", longest_first ", options_.longest_first, ", seed ", options_.seed, ", lengths ",
+                           detail::checksum_of(std::span<const std::int64_t>(layout_->sorted)), ' ',
+                           detail::checksum_of(std::span<const Bucket>(layout_->buckets)));
+  }
 
  private:
   struct Bucket {

@@ -6,6 +6,7 @@
 #include <looptorch/data/dataset.hpp>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <type_traits>
@@ -77,6 +78,10 @@ class MapDataset {
 
   auto collate(std::span<sample_t<Inner>> samples) const requires kCollates {
     return dataset_.collate(samples);
+  }
+
+  std::filesystem::path path(std::int64_t index) const requires LocatedDataset<Inner> {
+    return dataset_.path(index);
   }
 
  private:

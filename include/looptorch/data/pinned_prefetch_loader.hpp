@@ -6,10 +6,17 @@
 #pragma once
 
 #include <looptorch/data/dataset.hpp>
-#include <looptorch/data/detail/batch_source.hpp>
+#include <looptorch/data/detail/loader_log.hpp>
+#include <looptorch/data/detail/loader_source.hpp>
 #include <looptorch/data/detail/open_epoch.hpp>
+#include <looptorch/data/loader_error.hpp>
+#include <looptorch/data/loader_options.hpp>
+#include <looptorch/data/loader_position.hpp>
+#include <looptorch/data/loader_stats.hpp>
 #include <looptorch/data/sampler.hpp>
+#include <looptorch/data/stream_dataset.hpp>
 #include <looptorch/error.hpp>
+#include <looptorch/state/state_dict.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +28,7 @@
 
 namespace looptorch {
 
-/// A range of the batches of one epoch of a dataset; every `begin()` starts the next epoch.
+/// A range of the batches of one epoch of a dataset or stream; every `begin()` starts the next epoch.
 ///
 ///     PinnedPrefetchLoader loader(dataset, {.batch_size = 8, .workers = 4}, RandomSampler{.seed = 1});
 ///     for (auto& batch : loader) ...
@@ -30,29 +37,31 @@ namespace looptorch {
 /// temporary is moved in. One thread reads; the dataset and the collate are called from all workers at once,
 /// each of which gives LibTorch's operators one thread. Leaving the loop early, destroying the loader or
 /// beginning again ends an open epoch: its workers stop after the sample in hand. What a sample or a collate
-/// throws arrives as `LoaderError` in place of its batch and ends the epoch. `batch_size`, `workers` and
-/// `prefetch` out of range throw UsageError.
+/// throws arrives as `LoaderError` in place of its batch and ends the epoch; `skip(error.batch + 1)` goes on
+/// behind it, and `on_error = OnError::skip` leaves such samples out and keeps a list. Batches that have lost
+/// all their samples are passed over, but keep their number. `batch_size`, `workers` and `prefetch` out of
+/// range throw UsageError. A loader of a stream has no `size()`, and `begin_epoch` only if the stream can
+/// begin again.
 template <class Set = void, class Order = SequentialSampler, class Collate = DefaultCollate>
 class PinnedPrefetchLoader {
+  using Choice = detail::LoaderSource<Set, Order, Collate>;
   static_assert(
-      Dataset<std::remove_cvref_t<Set>>,
+      Choice::has_data,
       "looptorch: PinnedPrefetchLoader needs a dataset. Give the type `size() const` and `get(std::int64_t "
-      "index) const` returning a sample by value. See docs/errors.md#dataset");
+      "index) const` returning a sample by value, or, for a stream that is not const, `next()` returning "
+      "std::optional of a sample. See docs/errors.md#dataset");
   static_assert(
-      detail::AnySampler<Order>,
+      Choice::has_order,
       "looptorch: PinnedPrefetchLoader's third argument must be a sampler. Give the type "
-      "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>; a collate "
-      "callable comes fourth. See docs/errors.md#sampler");
+      "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>; a stream "
+      "takes a ShuffleBuffer, and a dataset does not; a collate callable comes fourth. See "
+      "docs/errors.md#sampler");
   static_assert(
-      !Dataset<std::remove_cvref_t<Set>> || detail::Collatable<std::remove_cvref_t<Set>, Collate>,
+      Choice::has_collate,
       "looptorch: PinnedPrefetchLoader cannot make a batch of these samples. Return at::Tensor from `get`, "
       "give the dataset `collate(std::span<Sample>) const`, or pass such a callable as the fourth "
       "argument. See docs/errors.md#collate");
-
-  static constexpr bool kAccepted =
-      detail::AnySampler<Order> && detail::Collatable<std::remove_cvref_t<Set>, Collate>;
-  using Source =
-      std::conditional_t<kAccepted, detail::BatchSource<Set, Order, Collate>, detail::RefusedBatchSource>;
+  using Source = typename Choice::type;
   using Epoch = detail::OpenEpoch<Source>;
 
  public:
@@ -72,7 +81,14 @@ class PinnedPrefetchLoader {
     Batch* operator->() const { return &epoch_->current(); }
 
     /// The dataset indices of the batch's samples, in its order; valid while the iterator stays where it is.
+    /// A stream's samples are numbered as they are read.
     std::span<const std::int64_t> indices() const { return epoch_->indices(); }
+
+    /// The batch's number in its epoch; one that was passed over leaves a gap.
+    std::int64_t number() const { return epoch_->number(); }
+
+    /// The epoch that the batch belongs to.
+    std::int64_t epoch() const { return epoch_->epoch(); }
 
     /// Waits for the next batch. Throws LoaderError in its place, and UsageError where the loader has begun
     /// another epoch.
@@ -103,29 +119,32 @@ class PinnedPrefetchLoader {
   PinnedPrefetchLoader& operator=(PinnedPrefetchLoader&&) = delete;
   ~PinnedPrefetchLoader() { end_open_epoch(); }
 
-  /// Batches in a whole epoch, whatever is skipped.
-  std::int64_t size() const { return source_->size(); }
+  /// Batches in a whole epoch, whatever is skipped or cannot be had.
+  std::int64_t size() const requires(Source::kSized) { return source_->size(); }
 
   /// The next `begin()` starts this epoch. Without it epochs follow each other from 0 on.
-  void begin_epoch(std::int64_t epoch) {
+  void begin_epoch(std::int64_t epoch) requires(Source::kRepeatable) {
     if (epoch < 0) throw UsageError(detail::message("PinnedPrefetchLoader: epoch ", epoch, " is negative"));
-    next_epoch_ = epoch;
+    next_.epoch = epoch;
+    log_->position = next_;
   }
 
-  /// The next `begin()` leaves out the first `batches` of its epoch, without touching their samples.
+  /// The next `begin()` leaves out the first `batches` of its epoch: of a dataset without touching their
+  /// samples; a stream is read past them.
   void skip(std::int64_t batches) {
-    if (batches < 0 || batches > size())
-      throw UsageError(
-          detail::message("PinnedPrefetchLoader: cannot skip ", batches, " of ", size(), " batches"));
-    skip_ = batches;
+    if (batches < 0 || (Source::kSized && batches > batches_in_epoch()))
+      throw UsageError(detail::message("PinnedPrefetchLoader: cannot skip ", batches, " of ",
+                                       Source::kSized ? detail::message(batches_in_epoch()) : "a stream's",
+                                       " batches"));
+    next_.batch = batches;
+    log_->position = next_;
   }
 
   /// Ends an open epoch, starts the next one and waits for its first batch.
   Iterator begin() {
     end_open_epoch();
-    auto epoch = std::make_shared<Epoch>(source_, next_epoch_, skip_);
-    ++next_epoch_;
-    skip_ = 0;
+    auto epoch = std::make_shared<Epoch>(source_, log_, next_);
+    next_ = {next_.epoch + 1, 0};
     open_ = epoch;
     epoch->advance();
     return Iterator(std::move(epoch));
@@ -133,15 +152,61 @@ class PinnedPrefetchLoader {
 
   std::default_sentinel_t end() const { return {}; }
 
+  /// Where the reader stands: behind the batches that it has done with. That is also where `begin_epoch` and
+  /// `skip` move to.
+  [[nodiscard]] LoaderPosition position() const { return log_->position; }
+
+  /// What decides which batches come: sizes, seed and sampler. Workers and prefetch are free to change.
+  [[nodiscard]] StateDict identity() const { return source_->identity(); }
+
+  /// The position, and the identity.
+  [[nodiscard]] StateDict state_dict() const {
+    StateDict state;
+    state.set("epoch", position().epoch);
+    state.set("batch", position().batch);
+    state.set("loader", identity());
+    return state;
+  }
+
+  /// Ends an open epoch; the next `begin()` goes on at the saved position. Throws StateError, and leaves
+  /// everything as it is, for the state of a loader with other batches: the message names both sides.
+  void load_state_dict(const StateDict& state) {
+    detail::require_same_loader(state.under("loader"), identity());
+    const LoaderPosition saved{state.get<std::int64_t>("epoch"), state.get<std::int64_t>("batch")};
+    if (saved.epoch < 0 || saved.batch < 0 || (Source::kSized && saved.batch > batches_in_epoch()))
+      throw StateError(detail::message("a loader's state stands at batch ", saved.batch, " of epoch ",
+                                       saved.epoch, ", which does not exist"));
+    end_open_epoch();
+    log_->position = next_ = saved;
+  }
+
+  /// What `on_error = OnError::skip` has left out.
+  [[nodiscard]] const SkippedSamples& skipped() const { return log_->skipped; }
+
+  /// How long batches were waited for, and what the workers did.
+  [[nodiscard]] const LoaderStats& stats() const { return log_->stats; }
+
+  /// The same for those who outlive the loader.
+  [[nodiscard]] std::shared_ptr<const LoaderStats> shared_stats() const { return {log_, &log_->stats}; }
+
+  [[nodiscard]] const LoaderOptions& options() const { return source_->options(); }
+
  private:
+  std::int64_t batches_in_epoch() const {
+    if constexpr (Source::kSized)
+      return source_->size();
+    else
+      return 0;
+  }
+
   void end_open_epoch() noexcept {
     if (const auto epoch = open_.lock()) epoch->cancel();
   }
 
   std::shared_ptr<const Source> source_;
+  std::shared_ptr<detail::LoaderLog> log_ = std::make_shared<detail::LoaderLog>();
   std::weak_ptr<Epoch> open_;
-  std::int64_t next_epoch_ = 0;
-  std::int64_t skip_ = 0;
+  LoaderPosition next_;
 };
 
 /// What all policy forms of PinnedPrefetchLoader have in common: only one of them may be listed.
@@ -163,8 +228,8 @@ class PinnedPrefetchLoader<void, Order, Collate> {
   /// temporary.
   template <class Set>
   auto make(Set&& dataset) const {
-    return PinnedPrefetchLoader<detail::held_t<Set>, Order, Collate>(std::forward<Set>(dataset), options_,
-                                                                     sampler_, collate_);
+    return PinnedPrefetchLoader<detail::loader_held_t<Set>, Order, Collate>(std::forward<Set>(dataset),
+                                                                            options_, sampler_, collate_);
   }
 
  private:
@@ -175,7 +240,7 @@ class PinnedPrefetchLoader<void, Order, Collate> {
 
 template <detail::NotLoaderOptions Set, class Order = SequentialSampler, class Collate = DefaultCollate>
 PinnedPrefetchLoader(Set&&, LoaderOptions = {}, Order = {}, Collate = {})
-    -> PinnedPrefetchLoader<detail::held_t<Set>, Order, Collate>;
+    -> PinnedPrefetchLoader<detail::loader_held_t<Set>, Order, Collate>;
 
 template <class Order = SequentialSampler, class Collate = DefaultCollate>
 PinnedPrefetchLoader(LoaderOptions = {}, Order = {}, Collate = {})

@@ -6,18 +6,22 @@
 #pragma once
 
 #include <looptorch/data/detail/split_mix64.hpp>
+#include <looptorch/error.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace looptorch {
 
 /// `order(epoch, size)`: the indices, each in [0, size), that this epoch visits. Optional `count(size)`: how
-/// many they are, when that is not `size`; it must not depend on the epoch.
+/// many they are, when that is not `size`; it must not depend on the epoch. Optional `identity()`: name and
+/// settings as a text, by which a saved position is recognised; without it the type's name and, of an
+/// aggregate, its numbers and strings serve.
 template <class T>
 concept Sampler = requires(const T& sampler, std::int64_t number) {
   { sampler.order(number, number) } -> std::same_as<std::vector<std::int64_t>>;
@@ -55,6 +59,8 @@ concept BatchSampler = requires(const T& sampler, std::int64_t number) {
 
 /// 0, 1, 2, ... in every epoch.
 struct SequentialSampler {
+  std::string identity() const { return "SequentialSampler"; }
+
   std::vector<std::int64_t> order(std::int64_t /*epoch*/, std::int64_t size) const {
     std::vector<std::int64_t> indices(static_cast<std::size_t>(size));
     std::iota(indices.begin(), indices.end(), std::int64_t{0});
@@ -66,6 +72,8 @@ struct SequentialSampler {
 /// platform.
 struct RandomSampler {
   std::uint64_t seed = 0;
+
+  std::string identity() const { return detail::message("RandomSampler, seed ", seed); }
 
   std::vector<std::int64_t> order(std::int64_t epoch, std::int64_t size) const {
     std::vector<std::int64_t> indices = SequentialSampler{}.order(epoch, size);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -45,6 +46,10 @@ class SubsetDataset {
 
   auto collate(std::span<sample_t<Inner>> samples) const requires CollatingDataset<Inner> {
     return dataset_.collate(samples);
+  }
+
+  std::filesystem::path path(std::int64_t index) const requires LocatedDataset<Inner> {
+    return dataset_.path(at(index));
   }
   std::string identity(std::int64_t index) const requires IdentifiedDataset<Inner> {
     return dataset_.identity(at(index));

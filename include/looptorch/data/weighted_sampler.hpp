@@ -4,6 +4,7 @@
 // replacement and 0.6 s without.
 #pragma once
 
+#include <looptorch/data/detail/sampler_identity.hpp>
 #include <looptorch/data/detail/split_mix64.hpp>
 #include <looptorch/error.hpp>
 
@@ -13,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,6 +42,12 @@ class WeightedSampler {
   std::vector<std::int64_t> order(std::int64_t epoch, std::int64_t size) const;
 
   std::int64_t count(std::int64_t /*size*/) const { return options_.draws; }
+
+  std::string identity() const {
+    return detail::message("WeightedSampler, draws ", options_.draws, ", replacement ", options_.replacement,
+                           ", seed ", options_.seed, ", weights ",
+                           detail::checksum_of(std::span<const std::uint64_t>(*weights_)));
+  }
 
  private:
   static std::vector<std::uint64_t> to_integers(const std::vector<double>& weights);

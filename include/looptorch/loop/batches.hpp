@@ -4,9 +4,12 @@
 #pragma once
 
 #include <looptorch/data/batch.hpp>
+#include <looptorch/data/loader_stats.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <ranges>
 #include <span>
@@ -65,6 +68,22 @@ auto indices_at(const Iterator& position) {
     return position.indices();
   else
     return std::span<const std::int64_t>();
+}
+
+/// A loader, whose iterators know their batch's number in the epoch: where samples cannot be had, batches may
+/// be missing.
+template <class Range>
+concept NumberedRange = SkippableRange<Range> && requires(std::ranges::iterator_t<Range> position) {
+  { position.number() } -> std::convertible_to<std::int64_t>;
+};
+
+/// What a loader measures; null for any other range.
+template <class Range>
+std::shared_ptr<const LoaderStats> stats_of([[maybe_unused]] const Range& range) {
+  if constexpr (requires { range.shared_stats(); })
+    return range.shared_stats();
+  else
+    return nullptr;
 }
 
 /// Calls `use(batch)` with a batch on `device`: the given one if it is there, else a copy that is moved

@@ -97,6 +97,9 @@ class Engine {
   /// alone.
   void count_batches(bool in_epoch) { in_epoch_ = in_epoch; }
 
+  /// The batch to come has this number in its epoch: those missing between it and the last are done with.
+  void stand_at(std::int64_t number) { passed_over_ = number - run_.progress().batch - in_window_; }
+
   /// The losses of an epoch are its own.
   void begin_epoch() {
     for_each_index<kUpdates>([&](auto i) {
@@ -332,7 +335,7 @@ class Engine {
     for_each_index<kUpdates>([&](auto i) { history_[i].commit(run_.updates_[i]); });
     Progress& progress = run_.progress_;
     ++progress.step;
-    if (in_epoch_) progress.batch += in_window_;
+    if (in_epoch_) progress.batch += in_window_ + std::exchange(passed_over_, 0);
     progress.samples += std::exchange(samples_, 0);
     last_window_ = std::exchange(in_window_, 0);
   }
@@ -356,6 +359,7 @@ class Engine {
   std::int64_t in_window_ = 0;
   std::int64_t last_window_ = 0;
   std::int64_t samples_ = 0;
+  std::int64_t passed_over_ = 0;  // batches of the epoch before the one to come that the range left out
 };
 
 }  // namespace looptorch::detail

@@ -3,6 +3,7 @@
 // that a policy is written once for every model.
 #pragma once
 
+#include <looptorch/data/loader_stats.hpp>
 #include <looptorch/loop/metric_board.hpp>
 #include <looptorch/loop/running_mean.hpp>
 
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -91,6 +93,9 @@ class Run {
   [[nodiscard]] torch::nn::Module& model() const { return *model_; }
   /// Where the model's first parameter is.
   [[nodiscard]] at::Device device() const { return device_; }
+  /// How long fit's loader is waited for; null where its range of batches is none.
+  [[nodiscard]] const LoaderStats* loading() const { return loading_.get(); }
+  void watch_loading(std::shared_ptr<const LoaderStats> stats) { loading_ = std::move(stats); }
   /// Ends the fit after the window under way; `reason` goes into FitResult.
   void stop(std::string reason) { stop_reason_ = std::move(reason); }
   [[nodiscard]] const std::optional<std::string>& stop_reason() const { return stop_reason_; }
@@ -115,6 +120,7 @@ class Run {
   at::Device device_ = at::kCPU;
   std::optional<std::string> stop_reason_;
   std::map<std::string, std::string> claims_;
+  std::shared_ptr<const LoaderStats> loading_;
 };
 
 }  // namespace looptorch

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT
-// Shows epoch, step, loss, learning rate, samples per second and the time left: one live line on a terminal,
-// plain lines in a pipe or a file, and a line for each epoch with the metrics that were published. Looks at
-// the loss, and so waits for the device, only when it writes.
+// Shows epoch, step, loss, learning rate, samples per second, the time left and, where a loader feeds fit,
+// the share of the time spent waiting for data: one live line on a terminal, plain lines in a pipe or a file,
+// and a line for each epoch with the metrics that were published. Looks at the loss, and so waits for the
+// device, only when it writes.
 #pragma once
 
+#include <looptorch/data/loader_stats.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/policies/detail/starving.hpp>
 #include <looptorch/report/terminal.hpp>
 
 #include <c10/util/Exception.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -18,11 +22,14 @@
 
 namespace looptorch {
 
-/// Writes to `out` at most every `live_seconds` on a terminal, every `line_seconds` elsewhere.
+/// Writes to `out` at most every `live_seconds` on a terminal, every `line_seconds` elsewhere. Says once a
+/// fit, with the remedies, that the data cannot keep up, when more than the share `starving` of the time has
+/// gone into waiting for it.
 struct ShowProgress {
   std::FILE* out = stderr;
   double live_seconds = 0.2;
   double line_seconds = 10.0;
+  double starving = 0.2;
 
   struct State {
     using Clock = std::chrono::steady_clock;
@@ -32,6 +39,8 @@ struct ShowProgress {
     Clock::time_point shown;
     std::int64_t begin_step = 0;
     std::int64_t begin_samples = 0;
+    LoaderStats loading_at_begin, loading_at_epoch, loading_at_line;
+    bool told_starving = false;
     std::vector<WeightedSum> before;  ///< Each update's loss totals when a line was last written.
   };
 
@@ -40,10 +49,14 @@ struct ShowProgress {
     state.begin = state.shown = State::Clock::now();
     state.begin_step = fit.run.progress().step;
     state.begin_samples = fit.run.progress().samples;
+    state.told_starving = false;
+    state.loading_at_begin = fit.run.loading() ? *fit.run.loading() : LoaderStats{};
+    state.loading_at_epoch = state.loading_at_line = state.loading_at_begin;
   }
 
   void on_epoch_begin(EpochContext& epoch, State& state) const {
     state.before.assign(epoch.run.updates().size(), {});
+    if (const LoaderStats* loading = epoch.run.loading()) state.loading_at_epoch = *loading;
   }
 
   void on_window_end(WindowContext& window, State& state) const {
@@ -53,12 +66,14 @@ struct ShowProgress {
     if (!first && since < (state.terminal ? live_seconds : line_seconds)) return;
     state.shown = now;
     write(state, line(window.run, state));
+    tell_if_starving(window.run, state);
   }
 
   void on_epoch_end(EpochContext& epoch, State& state) const {
     close_live_line(state);
-    std::fprintf(out, "%s\n", epoch_line(epoch.run).c_str());
+    std::fprintf(out, "%s\n", epoch_line(epoch.run, state).c_str());
     std::fflush(out);
+    tell_if_starving(epoch.run, state);
   }
 
   void on_fit_end(FitContext&, State& state) const {
@@ -82,13 +97,23 @@ struct ShowProgress {
     state.live_line_open = false;
   }
 
+  void tell_if_starving(const Run& run, State& state) const {
+    if (!run.loading() || state.told_starving) return;
+    const LoaderStats loading = run.loading()->since(state.loading_at_begin);
+    if (!detail::starves(loading, starving)) return;
+    state.told_starving = true;
+    close_live_line(state);
+    std::fprintf(out, "%s\n", detail::starving_text(loading).c_str());
+    std::fflush(out);
+  }
+
   static std::string line(const Run& run, State& state) {
     const Progress& progress = run.progress();
     std::string text =
         "epoch " + std::to_string(progress.epoch + 1) + "  step " + std::to_string(progress.step);
     if (progress.total_steps) text += "/" + std::to_string(*progress.total_steps);
     for (std::size_t i = 0; i < run.updates().size(); ++i) text += "  " + loss_since(run, i, state);
-    return text + learning_rate(run) + speed(progress, state);
+    return text + learning_rate(run) + speed(progress, state) + waiting(run, state.loading_at_line);
   }
 
   /// The mean loss of update i since the last line.
@@ -125,7 +150,19 @@ struct ShowProgress {
     return text;
   }
 
-  static std::string epoch_line(const Run& run) {
+  /// Since `before`, which becomes now.
+  static std::string waiting(const Run& run, LoaderStats& before) {
+    if (!run.loading()) return {};
+    const LoaderStats part = run.loading()->since(std::exchange(before, *run.loading()));
+    return "  data wait " + std::to_string(std::lround(100 * part.wait_share())) + " %";
+  }
+
+  static std::string left_out(const Run& run, const LoaderStats& before) {
+    const std::int64_t skipped = run.loading() ? run.loading()->skipped - before.skipped : 0;
+    return skipped > 0 ? "  samples left out " + std::to_string(skipped) : std::string();
+  }
+
+  static std::string epoch_line(const Run& run, State& state) {
     std::string text = "epoch " + std::to_string(run.progress().epoch) + " done  step " +
                        std::to_string(run.progress().step);
     for (std::size_t i = 0; i < run.updates().size(); ++i) {
@@ -136,7 +173,8 @@ struct ShowProgress {
     for (const auto& [name, value] : run.metrics().values())
       text += "  " + name + " " + detail::number_text(value);
     if (run.progress().skipped > 0) text += "  skipped " + std::to_string(run.progress().skipped);
-    return text;
+    text += left_out(run, state.loading_at_epoch);
+    return text + waiting(run, state.loading_at_epoch);
   }
 };
 

@@ -188,6 +188,41 @@ TEST_CASE("each worker announces itself once, before its first value") {
   CHECK(started.size() == 3);
 }
 
+TEST_CASE("what was taken, waited for and lay ready is counted, and each worker's time") {
+  const Watchdog watchdog("counts");
+  std::atomic<int> made = 0;
+  Prefetch values(0, 6, 2, 4, [&made](std::int64_t number, const Stop&) {
+    pause(10'000);
+    ++made;
+    return number;
+  });
+  CHECK(values.counts().busy_seconds.size() == 2);
+  CHECK(values.next() == 0);
+  CHECK(values.counts().waited_for == 1);
+  eventually([&made] { return made == 6; });
+  pause(20'000);
+  CHECK(drain(values) == numbers(1, 6));
+  const auto counts = values.counts();
+  CHECK(counts.taken == 6);
+  CHECK(counts.waited_for == 1);
+  CHECK(counts.queued == 5 + 4 + 3 + 2 + 1);
+  const double busy = counts.busy_seconds[0] + counts.busy_seconds[1];
+  CHECK(busy >= 0.06);
+  Prefetch none(0, 3, 0, 4, [](std::int64_t number, const Stop&) { return number; });
+  drain(none);
+  CHECK((none.counts().taken == 3 && none.counts().waited_for == 3 && none.counts().queued == 0));
+}
+
+TEST_CASE("values need not be assignable") {
+  struct Fixed {
+    const std::int64_t number;
+  };
+  const int workers = GENERATE(0, 2);
+  looptorch::detail::OrderedPrefetch<Fixed> values(
+      0, 5, workers, 1, [](std::int64_t number, const Stop&) { return Fixed{number}; });
+  for (std::int64_t i = 0; i < 5; ++i) CHECK(values.next()->number == i);
+}
+
 TEST_CASE("500 random schedules of slow, throwing and early-destroyed consumers and workers") {
   std::mt19937 random(20'240'501);
   const auto upto = [&random](int bound) {

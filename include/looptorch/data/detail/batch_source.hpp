@@ -1,52 +1,25 @@
 // SPDX-License-Identifier: MIT
-// Makes one batch: samples in the sampler's order, collated, pinned; every failure named. What the loader's
-// workers share; const, so that they need no lock.
+// The batches of a dataset: samples in the sampler's order. What the loader's workers share; const, so that
+// they need no lock.
 #pragma once
 
-#include <looptorch/data/batch.hpp>
 #include <looptorch/data/dataset.hpp>
+#include <looptorch/data/detail/batch_maker.hpp>
 #include <looptorch/data/detail/batch_plan.hpp>
-#include <looptorch/data/detail/what_of.hpp>
+#include <looptorch/data/detail/sampler_identity.hpp>
+#include <looptorch/data/loader_options.hpp>
 #include <looptorch/data/sampler.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/state/state_dict.hpp>
 
-#include <ATen/Context.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <exception>
+#include <memory>
 #include <span>
 #include <stop_token>
-#include <string>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
-namespace looptorch {
-
-/// Options of `PinnedPrefetchLoader`. The order of the fields is API; new ones come last.
-struct LoaderOptions {
-  std::int64_t batch_size = 1;
-  std::int64_t workers =
-      2;  ///< threads that decode and collate; 0: the consumer's own, with the same results
-  std::int64_t prefetch = 2;  ///< finished batches that may wait beyond the one that each worker makes
-  bool drop_last = false;     ///< leaves out a last batch that is smaller than batch_size
-  bool pin = true;            ///< page-locked batches where CUDA is available, for asynchronous copies
-  std::uint64_t seed = 0;     ///< of what samples draw: a SeededDataset's (seed, epoch, index)
-};
-
-/// What a dataset or a collate threw, with its place; the original exception is nested
-/// (`std::rethrow_if_nested`).
-struct LoaderError : Error {
-  LoaderError(const std::string& what, std::int64_t in_epoch, std::int64_t in_batch, std::int64_t at_sample)
-      : Error(what), epoch(in_epoch), batch(in_batch), sample(at_sample) {}
-  std::int64_t epoch;
-  std::int64_t batch;   ///< number of the batch in its epoch
-  std::int64_t sample;  ///< index in the dataset; -1 where a whole batch failed
-};
-
-namespace detail {
+namespace looptorch::detail {
 
 /// One epoch's visit of the dataset.
 struct EpochOrder {
@@ -54,26 +27,15 @@ struct EpochOrder {
   BatchPlan plan;
 };
 
-template <class T>
-concept NotLoaderOptions = !std::is_same_v<std::remove_cvref_t<T>, LoaderOptions>;
-
-/// Stands in after a failed check, so that its sentence is not followed by others; never defined.
-struct RefusedBatchSource {
-  using Batch = int;
-  template <class... Arguments>
-  explicit RefusedBatchSource(Arguments&&...);
-  const LoaderOptions& options() const;
-  std::int64_t size() const;
-  EpochOrder order(std::int64_t epoch) const;
-  std::span<const std::int64_t> indices_of(const EpochOrder& order, std::int64_t number) const;
-  Batch make(const EpochOrder& order, std::int64_t number, const std::stop_token& stop) const;
-};
-
 template <class Set, class Order, class Collate>
 class BatchSource {
  public:
-  using Sample = sample_t<Set>;
-  using Batch = std::remove_cvref_t<batch_t<std::remove_cvref_t<Set>, Collate>>;
+  using Sample = sample_t<std::remove_cvref_t<Set>>;
+  using Batch = batch_t<std::remove_cvref_t<Set>, Collate>;
+  using Visit = EpochOrder;
+  using Made = MadeBatch<Batch>;
+  static constexpr bool kSized = true;
+  static constexpr bool kRepeatable = true;
 
   BatchSource(Set&& dataset, const LoaderOptions& options, Order sampler, Collate collate)
       : dataset_(std::forward<Set>(dataset)),
@@ -81,8 +43,7 @@ class BatchSource {
         sampler_(std::move(sampler)),
         collate_(std::move(collate)) {
     check_cut<Order>(cut());
-    require(options_.workers >= 0, "workers", options_.workers, "0 (inline) or more");
-    require(options_.prefetch >= 0, "prefetch", options_.prefetch, "0 or more");
+    check_threads(options_);
   }
 
   const LoaderOptions& options() const { return options_; }
@@ -90,80 +51,52 @@ class BatchSource {
   /// Batches in an epoch.
   std::int64_t size() const { return planned_count(sampler_, dataset_size(), cut()); }
 
-  EpochOrder order(std::int64_t epoch) const {
-    return {epoch, plan_epoch(sampler_, epoch, dataset_size(), cut())};
+  /// An epoch whose first `skip` batches are left out.
+  std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t /*skip*/) const {
+    return std::make_unique<Visit>(Visit{epoch, plan_epoch(sampler_, epoch, dataset_size(), cut())});
   }
 
-  /// The samples of batch `number`.
-  std::span<const std::int64_t> indices_of(const EpochOrder& order, std::int64_t number) const {
-    return order.plan.batch(number);
+  std::int64_t end_of(const Visit& visit) const { return visit.plan.size(); }
+
+  /// Of the samples in batch `number`.
+  std::span<const std::int64_t> indices_of(const Visit& visit, std::int64_t number, const Made& made) const {
+    return made.as_planned ? visit.plan.batch(number) : std::span(made.indices);
   }
 
   /// Batch `number` of the epoch; LoaderError says which sample failed. Gives up between samples when asked
   /// to stop.
-  Batch make(const EpochOrder& order, std::int64_t number, const std::stop_token& stop) const {
+  Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const {
     const c10::NoGradGuard no_grad;
-    const std::span<const std::int64_t> indices = indices_of(order, number);
-    std::vector<Sample> samples;
-    samples.reserve(indices.size());
+    const std::span<const std::int64_t> indices = visit.plan.batch(number);
+    BatchMaker<Sample, Batch> maker(options_, visit.epoch, number);
+    maker.reserve(indices.size());
     for (const std::int64_t index : indices) {
-      if (stop.stop_requested()) throw UsageError("PinnedPrefetchLoader: this epoch was cancelled");
-      samples.push_back(get(order.epoch, number, index));
+      leave_if_stopped(stop);
+      maker.add(
+          index,
+          [&] { return get_sample(dataset_, index, sample_context(options_.seed, visit.epoch, index)); },
+          [&] { return path_of(dataset_, index); });
     }
-    return collate(order.epoch, number, indices, samples);
+    leave_if_stopped(stop);
+    return maker.finish(
+        [this](std::span<Sample> samples) { return collate_samples(dataset_, collate_, samples); });
+  }
+
+  /// What another loader must have in common for its batches to be the same.
+  StateDict identity() const {
+    StateDict identity;
+    identity.set("dataset", message(dataset_size(), " samples"));
+    identity.set("batch_size", options_.batch_size);
+    identity.set("drop_last", options_.drop_last);
+    identity.set("seed", options_.seed);
+    identity.set("sampler", sampler_identity(sampler_));
+    return identity;
   }
 
  private:
-  static void require(bool holds, const char* name, std::int64_t value, const char* expected) {
-    if (!holds)
-      throw UsageError(message("PinnedPrefetchLoader: ", name, " is ", value, "; it must be ", expected));
-  }
-
   std::int64_t dataset_size() const { return static_cast<std::int64_t>(dataset_.size()); }
 
   BatchCut cut() const { return {options_.batch_size, options_.drop_last}; }
-
-  Sample get(std::int64_t epoch, std::int64_t batch, std::int64_t index) const {
-    try {
-      return get_sample(dataset_, index, sample_context(options_.seed, epoch, index));
-    } catch (...) {
-      std::throw_with_nested(LoaderError(message("sample ", index, " (epoch ", epoch, ", batch ", batch,
-                                                 "): ", what_of(std::current_exception())),
-                                         epoch, batch, index));
-    }
-  }
-
-  Batch collate(std::int64_t epoch, std::int64_t batch, std::span<const std::int64_t> indices,
-                std::vector<Sample>& samples) const {
-    try {
-      Batch made = collate_samples(dataset_, collate_, std::span<Sample>(samples));
-      pin(made);
-      return made;
-    } catch (...) {
-      std::throw_with_nested(
-          LoaderError(message("batch ", batch, " of epoch ", epoch, " (samples ", list(indices),
-                              ") could not be collated: ", what_of(std::current_exception())),
-                      epoch, batch, -1));
-    }
-  }
-
-  void pin(Batch& batch) const {
-    if constexpr (BatchLike<Batch>) {
-      if (!options_.pin || !at::hasCUDA()) return;
-      for_each_tensor(batch, [](at::Tensor& tensor) {
-        if (tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided)
-          tensor = tensor.pin_memory();
-      });
-    }
-  }
-
-  static std::string list(std::span<const std::int64_t> indices) {
-    constexpr std::size_t kShown = 8;
-    std::string text;
-    for (std::size_t i = 0; i < std::min(indices.size(), kShown); ++i)
-      text += (i ? ", " : "") + std::to_string(indices[i]);
-    return indices.size() > kShown ? text + ", ..." : text;
-  }
 
   const Set dataset_;  // a reference where the loader was given an lvalue
   const LoaderOptions options_;
@@ -171,5 +104,22 @@ class BatchSource {
   const Collate collate_;
 };
 
-}  // namespace detail
-}  // namespace looptorch
+/// Stands in after a failed check, so that its sentence is not followed by others; never defined.
+struct RefusedBatchSource {
+  using Batch = int;
+  using Visit = EpochOrder;
+  using Made = MadeBatch<int>;
+  static constexpr bool kSized = true;
+  static constexpr bool kRepeatable = true;
+  template <class... Arguments>
+  explicit RefusedBatchSource(Arguments&&...);
+  const LoaderOptions& options() const;
+  std::int64_t size() const;
+  std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip) const;
+  std::int64_t end_of(const Visit& visit) const;
+  std::span<const std::int64_t> indices_of(const Visit& visit, std::int64_t number, const Made& made) const;
+  Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const;
+  StateDict identity() const;
+};
+
+}  // namespace looptorch::detail

@@ -3,17 +3,22 @@
 // iterators, so that leaving a loop stops the workers; the loader only knows how to cancel it.
 #pragma once
 
-#include <looptorch/data/detail/batch_source.hpp>
 #include <looptorch/data/detail/intra_op.hpp>
+#include <looptorch/data/detail/loader_log.hpp>
 #include <looptorch/data/detail/ordered_prefetch.hpp>
+#include <looptorch/data/loader_options.hpp>
 #include <looptorch/error.hpp>
 
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <stop_token>
 #include <utility>
+#include <vector>
 
 namespace looptorch::detail {
 
@@ -22,13 +27,19 @@ class OpenEpoch {
  public:
   using Batch = typename Source::Batch;
 
-  /// Begins after the first `skip` batches.
-  OpenEpoch(std::shared_ptr<const Source> source, std::int64_t epoch, std::int64_t skip)
-      : source_(std::move(source)), order_(source_->order(epoch)), number_(skip - 1) {
+  /// Begins at `begin`; the first `advance` waits for the batch there.
+  OpenEpoch(std::shared_ptr<const Source> source, std::shared_ptr<LoaderLog> log, LoaderPosition begin)
+      : source_(std::move(source)),
+        log_(std::move(log)),
+        begin_(begin),
+        before_(log_->stats),
+        visit_(source_->open(begin.epoch, begin.batch)),
+        number_(begin.batch - 1) {
     const LoaderOptions& options = source_->options();
     const SingleIntraOpThread restored;  // what the workers set would leak into later threads
+    log_->position = begin;
     prefetch_.emplace(
-        skip, source_->size(), options.workers, options.prefetch,
+        begin.batch, source_->end_of(*visit_), options.workers, options.prefetch,
         [this](std::int64_t number, const std::stop_token& stop) { return make(number, stop); },
         [] { use_one_intra_op_thread(); });
   }
@@ -36,13 +47,23 @@ class OpenEpoch {
   bool done() const { return !current_.has_value(); }
 
   Batch& current() {
-    if (done())
-      throw UsageError("PinnedPrefetchLoader: this iterator's epoch has ended, or another one was begun");
-    return *current_;
+    require_current();
+    return *current_->batch;
   }
 
   /// Of the samples in `current()`.
-  std::span<const std::int64_t> indices() const { return source_->indices_of(order_, number_); }
+  std::span<const std::int64_t> indices() {
+    require_current();
+    return source_->indices_of(*visit_, number_, *current_);
+  }
+
+  std::int64_t epoch() const { return begin_.epoch; }
+
+  /// Of `current()` in its epoch.
+  std::int64_t number() {
+    require_current();
+    return number_;
+  }
 
   /// Throws UsageError where another epoch was begun meanwhile: this one would end early, and nobody would
   /// notice.
@@ -50,12 +71,15 @@ class OpenEpoch {
     if (cancelled_)
       throw UsageError(
           "PinnedPrefetchLoader: another epoch was begun while this one was being read; give each reader, "
-          "such "
-          "as Validate beside fit, a loader of its own");
+          "such as Validate beside fit, a loader of its own");
+    if (ended_) return;
+    const auto asked = Clock::now();
+    if (!done()) log_->stats.use_seconds += seconds(asked - handed_out_);
     current_.reset();
-    current_ = prefetch_->next();
-    ++number_;
-    if (done()) prefetch_->cancel();
+    take();
+    handed_out_ = Clock::now();
+    log_->stats.wait_seconds += seconds(handed_out_ - asked);
+    if (done()) end();
   }
 
   void cancel() noexcept {
@@ -65,18 +89,91 @@ class OpenEpoch {
   }
 
  private:
-  Batch make(std::int64_t number, const std::stop_token& stop) const {
-    if (source_->options().workers > 0) return source_->make(order_, number, stop);
+  using Clock = std::chrono::steady_clock;
+  using Made = typename Source::Made;
+
+  static double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+  void require_current() const {
+    if (done())
+      throw UsageError("PinnedPrefetchLoader: this iterator's epoch has ended, or another one was begun");
+  }
+
+  /// The next batch that has samples; none at the end.
+  void take() {
+    while (!ended_) {
+      log_->position = {begin_.epoch, ++number_};
+      std::optional<Made> made = next();
+      ended_ = !made || made->end;
+      if (ended_) return;
+      remember(*made);
+      if (made->batch) {
+        current_.emplace(std::move(*made));
+        return;
+      }
+    }
+  }
+
+  std::optional<Made> next() {
+    try {
+      return prefetch_->next();
+    } catch (...) {
+      ended_ = true;
+      throw;
+    }
+  }
+
+  void remember(Made& made) {
+    if (made.batch) {
+      ++log_->stats.batches;
+      any_batch_ = true;
+    } else if (!first_skipped_ && !made.skipped.empty()) {
+      first_skipped_ = made.skipped.front();
+    }
+    log_->skipped.add(std::exchange(made.skipped, {}));
+    log_->stats.skipped = log_->skipped.count;
+    count(prefetch_->counts());
+  }
+
+  void count(const PrefetchCounts& counts) {
+    LoaderStats& stats = log_->stats;
+    stats.waited_for = before_.waited_for + counts.waited_for;
+    stats.queued = before_.queued + counts.queued;
+    stats.worker_seconds.resize(std::max(stats.worker_seconds.size(), counts.busy_seconds.size()));
+    for (std::size_t i = 0; i < counts.busy_seconds.size(); ++i)
+      stats.worker_seconds[i] =
+          (i < before_.worker_seconds.size() ? before_.worker_seconds[i] : 0) + counts.busy_seconds[i];
+  }
+
+  /// An epoch of which nothing could be had is no epoch.
+  void end() {
+    prefetch_->cancel();
+    log_->position = {begin_.epoch + 1, 0};
+    if (any_batch_ || !first_skipped_ || begin_.batch > 0) return;
+    throw LoaderError(message("every sample of epoch ", begin_.epoch, " failed; the first, sample ",
+                              first_skipped_->index, ": ", first_skipped_->message),
+                      begin_.epoch, -1, first_skipped_->index, first_skipped_->path);
+  }
+
+  Made make(std::int64_t number, const std::stop_token& stop) const {
+    if (source_->options().workers > 0) return source_->make(*visit_, number, stop);
     const SingleIntraOpThread as_in_a_worker;  // so that sums round in the same way
-    return source_->make(order_, number, stop);
+    return source_->make(*visit_, number, stop);
   }
 
   const std::shared_ptr<const Source> source_;
-  const EpochOrder order_;
+  const std::shared_ptr<LoaderLog> log_;
+  const LoaderPosition begin_;
+  const LoaderStats before_;
+  const std::unique_ptr<typename Source::Visit> visit_;
   std::int64_t number_;  // of the current batch
-  std::optional<Batch> current_;
+  std::optional<Made> current_;
+  bool ended_ = false;
   bool cancelled_ = false;
-  std::optional<OrderedPrefetch<Batch>> prefetch_;  // last: its workers use the members above
+  bool any_batch_ = false;
+  std::optional<SkippedSample> first_skipped_;
+  Clock::time_point handed_out_;
+  std::optional<OrderedPrefetch<Made>> prefetch_;  // last: its workers use the members above
 };
 
 }  // namespace looptorch::detail

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -18,6 +20,14 @@
 #include <vector>
 
 namespace looptorch::detail {
+
+/// What a sequence has cost and how full it was, up to the value taken last.
+struct PrefetchCounts {
+  std::int64_t taken = 0;
+  std::int64_t waited_for = 0;            ///< of them not ready when they were asked for
+  std::int64_t queued = 0;                ///< finished values that lay ready, summed over all askings
+  std::vector<double> busy_seconds = {};  ///< of each worker, in which it made values
+};
 
 /// Makes the values 0 .. count - 1, each once, and hands them out in this order whatever the number of
 /// workers.
@@ -45,6 +55,7 @@ class OrderedPrefetch {
       : make_(std::move(make)), on_start_(std::move(on_start)), claimed_(first), taken_(first), end_(count) {
     const auto threads = std::min(workers, std::max<std::int64_t>(count - first, 0));
     ring_.resize(static_cast<std::size_t>(threads + std::max<std::int64_t>(prefetch, 0)));
+    counts_.busy_seconds.resize(static_cast<std::size_t>(threads));
     start(threads);
   }
 
@@ -60,6 +71,12 @@ class OrderedPrefetch {
     return workers_.empty() ? make_inline() : take(lock);
   }
 
+  /// To be asked between two calls of `next`.
+  PrefetchCounts counts() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
   /// Stops the workers, waits for what each has in hand, and drops every value. Calling it again does
   /// nothing.
   void cancel() noexcept {
@@ -73,15 +90,30 @@ class OrderedPrefetch {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Slot {
     std::optional<Value> value{};
     std::exception_ptr error{};
     bool ready = false;
+
+    /// Into an empty one; values need not be assignable.
+    void fill(Slot&& made) noexcept {
+      if (made.value) value.emplace(std::move(*made.value));
+      error = std::move(made.error);
+      ready = true;
+    }
+
+    void clear() {
+      value.reset();
+      error = nullptr;
+      ready = false;
+    }
   };
 
   void start(std::int64_t threads) {
     try {
-      for (std::int64_t i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
+      for (std::int64_t i = 0; i < threads; ++i)
+        workers_.emplace_back([this, i] { work(static_cast<std::size_t>(i)); });
       std::unique_lock lock(mutex_);
       ready_.wait(lock, [this, threads] { return started_ == threads; });
     } catch (...) {  // the system has no more threads: those that run must not outlive this
@@ -90,15 +122,18 @@ class OrderedPrefetch {
     }
   }
 
-  void work() {
+  void work(std::size_t worker) {
     if (on_start_) on_start_();
     std::unique_lock lock(mutex_);
     ++started_;
     ready_.notify_one();
     while (const auto number = claim(lock)) {
       lock.unlock();
+      const auto begin = Clock::now();
       Slot made = make_slot(*number);
+      const std::chrono::duration<double> busy = Clock::now() - begin;
       lock.lock();
+      counts_.busy_seconds[worker] += busy.count();
       deliver(*number, std::move(made));
     }
   }
@@ -122,15 +157,21 @@ class OrderedPrefetch {
   void deliver(std::int64_t number, Slot&& made) {
     if (stop_.stop_requested()) return;
     if (made.error) close_at(number + 1);
-    slot_of(number) = std::move(made);
+    slot_of(number).fill(std::move(made));
+    ++waiting_;
     if (number == taken_) ready_.notify_one();
   }
 
   std::optional<Value> take(std::unique_lock<std::mutex>& lock) {
     Slot& slot = slot_of(taken_);
+    counts_.queued += waiting_;
+    counts_.waited_for += !slot.ready;
     ready_.wait(lock, [&slot] { return slot.ready; });
-    Slot taken = std::exchange(slot, Slot{});
+    Slot taken = std::move(slot);
+    slot.clear();
     ++taken_;
+    ++counts_.taken;
+    --waiting_;
     lock.unlock();
     room_.notify_one();
     if (taken.error) std::rethrow_exception(taken.error);
@@ -139,6 +180,8 @@ class OrderedPrefetch {
 
   std::optional<Value> make_inline() {
     const std::int64_t number = taken_++;
+    ++counts_.taken;
+    ++counts_.waited_for;
     try {
       return make_(number, stop_.get_token());
     } catch (...) {
@@ -159,7 +202,7 @@ class OrderedPrefetch {
 
   const Make make_;
   const OnStart on_start_;
-  std::mutex mutex_;  // guards everything below except workers_
+  mutable std::mutex mutex_;  // guards everything below except workers_
   std::condition_variable room_;
   std::condition_variable ready_;
   std::stop_source stop_;
@@ -167,6 +210,8 @@ class OrderedPrefetch {
   std::int64_t claimed_;  // the next number that a worker begins
   std::int64_t taken_;    // the next number that the consumer receives
   std::int64_t end_;
+  std::int64_t waiting_ = 0;  // finished values in the ring
+  PrefetchCounts counts_;
   std::vector<Slot> ring_;
   std::vector<std::jthread> workers_;
 };

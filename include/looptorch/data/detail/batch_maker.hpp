@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+// Makes one batch of samples as they come: left out or failed as the options say, collated, pinned; every
+// failure named. What datasets and streams have in common.
+#pragma once
+
+#include <looptorch/data/batch.hpp>
+#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/detail/what_of.hpp>
+#include <looptorch/data/loader_error.hpp>
+#include <looptorch/data/loader_options.hpp>
+#include <looptorch/data/slot_memory.hpp>
+#include <looptorch/error.hpp>
+
+#include <ATen/Context.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// What a worker hands over.
+template <class Batch>
+struct MadeBatch {
+  std::optional<Batch> batch = {};          ///< nothing where no sample is left
+  std::vector<std::int64_t> indices = {};   ///< of its samples, where they are not those planned
+  std::vector<SkippedSample> skipped = {};  ///< in the order in which it was found out
+  bool as_planned = true;
+  bool end = false;  ///< of a stream: neither this batch nor a later one
+};
+
+/// Thrown where a batch is not wanted any more; nobody sees it.
+inline void leave_if_stopped(const std::stop_token& stop) {
+  if (stop.stop_requested()) throw UsageError("PinnedPrefetchLoader: this epoch was cancelled");
+}
+
+/// The path that a dataset tells for a sample; never throws.
+template <class Set>
+std::string path_of(const Set& dataset, std::int64_t index) noexcept {
+  if constexpr (LocatedDataset<Set>) {
+    try {
+      return std::filesystem::path(dataset.path(index)).string();
+    } catch (...) {  // the sample's own error is the one to tell
+    }
+  }
+  return {};
+}
+
+/// True for what another try might not meet: it says nothing of the sample.
+inline bool is_out_of_memory(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+template <class Sample, class Batch>
+class BatchMaker {
+ public:
+  BatchMaker(const LoaderOptions& options, std::int64_t epoch, std::int64_t number)
+      : options_(options), epoch_(epoch), number_(number) {}
+
+  void reserve(std::size_t samples) {
+    samples_.reserve(samples);
+    indices_.reserve(samples);
+  }
+
+  /// Adds what `get` returns as the sample `index`; `path` tells where it lies, and is asked after a failure.
+  template <class Get, class Path>
+  void add(std::int64_t index, const Get& get, const Path& path) {
+    try {
+      samples_.push_back(get());
+      indices_.push_back(index);
+    } catch (...) {
+      const std::exception_ptr thrown = std::current_exception();
+      skips(thrown) ? skip(index, path(), what_of(thrown)) : throw_with(index, path(), what_of(thrown));
+    }
+  }
+
+  /// The batch; without one if there is no sample.
+  template <class Collate>
+  MadeBatch<Batch> finish(const Collate& collate) {
+    MadeBatch<Batch> made;
+    if (!samples_.empty())
+      if (std::optional<Batch> batch = collated(collate)) made.batch.emplace(std::move(*batch));
+    made.as_planned = skipped_.empty();
+    made.indices = std::move(indices_);
+    made.skipped = std::move(skipped_);
+    return made;
+  }
+
+ private:
+  bool skips(const std::exception_ptr& thrown) const {
+    return options_.on_error == OnError::skip && !is_out_of_memory(thrown);
+  }
+
+  void skip(std::int64_t index, std::string path, std::string what) {
+    skipped_.push_back({epoch_, number_, index, std::move(path), std::move(what)});
+  }
+
+  [[noreturn]] void throw_with(std::int64_t index, std::string path, const std::string& what) const {
+    const std::string place = path.empty() || what.find(path) != what.npos ? "" : path + ", ";
+    std::throw_with_nested(LoaderError(
+        message("sample ", index, " (", place, "epoch ", epoch_, ", batch ", number_, "): ", what), epoch_,
+        number_, index, std::move(path)));
+  }
+
+  template <class Collate>
+  std::optional<Batch> collated(const Collate& collate) {
+    try {
+      const SlotScope slot(pins());
+      Batch batch = collate(std::span<Sample>(samples_));
+      pin(batch);
+      return batch;
+    } catch (...) {
+      const std::exception_ptr thrown = std::current_exception();
+      const std::string what = message("batch ", number_, " of epoch ", epoch_, " (samples ", list(indices_),
+                                       ") could not be collated: ", what_of(thrown));
+      if (!skips(thrown)) std::throw_with_nested(LoaderError(what, epoch_, number_, -1));
+      for (const std::int64_t index : std::exchange(indices_, {})) skip(index, {}, what);
+      return std::nullopt;
+    }
+  }
+
+  bool pins() const { return options_.pin && at::hasCUDA(); }
+
+  void pin(Batch& batch) const {
+    if constexpr (BatchLike<Batch>) {
+      if (!pins()) return;
+      for_each_tensor(batch, [](at::Tensor& tensor) {
+        if (tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided)
+          tensor = tensor.pin_memory();  // itself where the collate used a slot
+      });
+    }
+  }
+
+  static std::string list(std::span<const std::int64_t> indices) {
+    constexpr std::size_t kShown = 8;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(indices.size(), kShown); ++i)
+      text += (i ? ", " : "") + std::to_string(indices[i]);
+    return indices.size() > kShown ? text + ", ..." : text;
+  }
+
+  const LoaderOptions& options_;
+  const std::int64_t epoch_;
+  const std::int64_t number_;
+  std::vector<Sample> samples_;
+  std::vector<std::int64_t> indices_;
+  std::vector<SkippedSample> skipped_;
+};
+
+}  // namespace looptorch::detail

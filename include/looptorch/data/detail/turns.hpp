@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// Threads that take turns in a given order: how workers read one stream without a thread of its own. Free of
+// torch.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// Lets the numbers first, first + 1, ... through one at a time, in this order. Each must come exactly once,
+/// from a thread that holds no other turn.
+class Turns {
+ public:
+  explicit Turns(std::int64_t first) : next_(first) {}
+
+  /// Held by the thread whose turn it is.
+  class Turn {
+   public:
+    explicit Turn(Turns& turns) : turns_(turns) {}
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() { turns_.pass(); }
+
+   private:
+    Turns& turns_;
+  };
+
+  /// Waits until all smaller numbers have had their turn.
+  [[nodiscard]] Turn wait_for(std::int64_t number) {
+    std::unique_lock lock(mutex_);
+    passed_.wait(lock, [this, number] { return next_ == number; });
+    return Turn(*this);
+  }
+
+ private:
+  void pass() {
+    {
+      const std::lock_guard lock(mutex_);
+      ++next_;
+    }
+    passed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable passed_;
+  std::int64_t next_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// The options of PinnedPrefetchLoader.
+#pragma once
+
+#include <looptorch/data/loader_error.hpp>
+#include <looptorch/error.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace looptorch {
+
+/// Options of `PinnedPrefetchLoader`. The order of the fields is API; new ones come last.
+struct LoaderOptions {
+  std::int64_t batch_size = 1;
+  std::int64_t workers =
+      2;  ///< threads that decode and collate; 0: the consumer's own, with the same results
+  std::int64_t prefetch = 2;         ///< finished batches that may wait beyond the one that each worker makes
+  bool drop_last = false;            ///< leaves out a last batch that is smaller than batch_size
+  bool pin = true;                   ///< page-locked batches where CUDA is available, for asynchronous copies
+  std::uint64_t seed = 0;            ///< of what samples draw: a SeededDataset's (seed, epoch, index)
+  OnError on_error = OnError::fail;  ///< what becomes of a sample that cannot be had
+};
+
+namespace detail {
+
+template <class T>
+concept NotLoaderOptions = !std::is_same_v<std::remove_cvref_t<T>, LoaderOptions>;
+
+inline void require_option(bool holds, const char* name, std::int64_t value, const char* expected) {
+  if (!holds)
+    throw UsageError(message("PinnedPrefetchLoader: ", name, " is ", value, "; it must be ", expected));
+}
+
+inline void check_threads(const LoaderOptions& options) {
+  require_option(options.workers >= 0, "workers", options.workers, "0 (inline) or more");
+  require_option(options.prefetch >= 0, "prefetch", options.prefetch, "0 or more");
+}
+
+}  // namespace detail
+}  // namespace looptorch

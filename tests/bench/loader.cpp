@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+// Clips a second from FLAC files to batches of Whisper's log-mel features, by PinnedPrefetchLoader. loader.py
+// gives the clips, asks by turns with its peers, and prints the rows.
+//
+//   loader FOLDER   FOLDER/long has clips of 30 s, FOLDER/short of 1 s; reads questions and answers each by a
+//                   line of JSON:
+//                     epoch WORKERS    an epoch of the long clips
+//                     cached WORKERS   the same from a CachedDataset in FOLDER/cache, which is built once
+//                     memory 0         bytes in memory while 100,000 samples of the short clips pass
+#include <looptorch/audio/decode.hpp>
+#include <looptorch/audio/log_mel.hpp>
+#include <looptorch/data/cached_dataset.hpp>
+#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/weighted_sampler.hpp>
+
+#include <ATen/ops/sum.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lt = looptorch;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Mels {
+  Mels(const fs::path& folder, std::int64_t seconds) : log_mel({.max_samples = 16000 * seconds}) {
+    for (const auto& entry : fs::directory_iterator(folder)) files.push_back(entry.path());
+    std::ranges::sort(files);
+  }
+
+  std::int64_t size() const { return std::ssize(files); }
+  at::Tensor get(std::int64_t index) const {
+    return log_mel(lt::audio::decode(path(index), {.sample_rate = 16000}).samples_T);
+  }
+  fs::path path(std::int64_t index) const { return files[static_cast<std::size_t>(index)]; }
+  std::string identity(std::int64_t index) const { return lt::file_identity(path(index)); }
+
+  std::vector<fs::path> files;
+  lt::audio::LogMel log_mel;
+};
+
+/// Reads an epoch, and prints its length, time and the first batch's sum.
+template <class Loader>
+void time_epoch(Loader& loader) {
+  std::int64_t clips = 0;
+  at::Tensor first;
+  const auto begin = std::chrono::steady_clock::now();
+  for (at::Tensor& batch : loader) {
+    clips += batch.size(0);
+    if (!first.defined()) first = batch;
+  }
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+  std::printf("{\"clips\": %lld, \"seconds\": %.6f, \"sum\": %.6f}\n", static_cast<long long>(clips),
+              time.count(), first.sum(at::kDouble).item<double>());
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t size = 0, pages = 0;
+  file >> size >> pages;
+  return pages * ::sysconf(_SC_PAGESIZE);
+}
+
+void measure_memory(const Mels& mels) {
+  constexpr std::int64_t kSamples = 100'000, kBatch = 8;
+  const lt::WeightedSampler sampler(std::vector<double>(mels.files.size(), 1), {.draws = kSamples});
+  lt::PinnedPrefetchLoader loader(mels, {.batch_size = kBatch, .workers = 2}, sampler);
+  std::int64_t early = 0, most = 0;
+  for (auto batch = loader.begin(); batch != loader.end(); ++batch) {
+    if (batch.number() == kSamples / kBatch / 10) early = resident_bytes();
+    if (batch.number() % 100 == 0) most = std::max(most, resident_bytes());
+  }
+  std::printf("{\"early\": %lld, \"most\": %lld}\n", static_cast<long long>(early),
+              static_cast<long long>(most));
+}
+
+void answer(const std::string& question, std::int64_t workers, const fs::path& folder) {
+  static const Mels mels(folder / "long", 30), short_mels(folder / "short", 1);
+  const lt::LoaderOptions options{.batch_size = 8, .workers = workers};
+  if (question == "epoch") {
+    lt::PinnedPrefetchLoader loader(mels, options);
+    time_epoch(loader);
+  } else if (question == "cached") {
+    static const lt::CachedDataset cached(mels, {.folder = folder / "cache", .settings = "log-mel 80, 30 s"});
+    lt::PinnedPrefetchLoader loader(cached, options);
+    if (cached.counts().read == 0) cached.build({.workers = 2});
+    time_epoch(loader);
+  } else if (question == "memory") {
+    measure_memory(short_mels);
+  } else {
+    throw std::invalid_argument("no such question: " + question);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 2) throw std::invalid_argument("usage: loader FOLDER");
+  std::string question;
+  for (std::int64_t workers = 0; std::cin >> question >> workers;) answer(question, workers, argv[1]);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return 1;
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+// Batches on their way to a GPU: pinned slots that are reused in time, copies beside the computation, and a
+// Whisper that need not wait for its data.
+#include "support/precompiled.hpp"
+
+#include <looptorch/audio/decode.hpp>
+#include <looptorch/audio/encode.hpp>
+#include <looptorch/audio/log_mel.hpp>
+#include <looptorch/data/on_device.hpp>
+#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support/cuda.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <whisper/model.hpp>
+
+#include <algorithm>
+#include <chrono>
+
+namespace lt = looptorch;
+
+namespace {
+
+c10::Stream current_stream() {
+  const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
+  return cuda.getStream(cuda.getDevice());
+}
+
+/// A mark in the current stream, that tells times.
+class Mark {
+ public:
+  Mark() { event_.record(current_stream()); }
+  double ms_to(const Mark& later) const {
+    later.event_.synchronize();
+    return event_.elapsedTime(later.event_);
+  }
+
+ private:
+  c10::Event event_{at::kCUDA, c10::EventFlag::BACKEND_DEFAULT};
+};
+
+/// Milliseconds that the device took for what `enqueue` gave it.
+template <class Enqueue>
+double device_ms(Enqueue&& enqueue) {
+  torch::cuda::synchronize();
+  const Mark begin;
+  enqueue();
+  return begin.ms_to(Mark());
+}
+
+/// Keeps the current stream busy.
+struct Work {
+  at::Tensor matrix = torch::ones({4096, 4096}, at::kCUDA);
+  void operator()(int products) const {
+    for (int i = 0; i < products; ++i) at::mm(matrix, matrix);
+  }
+};
+
+template <class Run>
+double seconds(Run&& run) {
+  torch::cuda::synchronize();
+  const auto begin = std::chrono::steady_clock::now();
+  run();
+  torch::cuda::synchronize();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Samples of 4 MB that cost next to nothing to make: sample i is full of i.
+struct Wide {
+  at::Tensor sample = torch::ones({1 << 20});
+  std::int64_t size() const { return 64; }
+  at::Tensor get(std::int64_t index) const { return sample * double(index); }
+};
+
+}  // namespace
+
+TEST_CASE("the default collate writes into pinned memory, and so do those that ask for it") {
+  if (!has_cuda()) return;
+  lt::PinnedPrefetchLoader stacked(Wide{}, {.batch_size = 2, .workers = 1});
+  CHECK(stacked.begin()->is_pinned());
+  bool pinned_inside = false;
+  const auto collate = [&](std::span<at::Tensor> samples) {
+    at::Tensor batch = lt::batch_empty({2, 1 << 20}, samples[0].options());
+    pinned_inside = batch.is_pinned();
+    return at::stack_out(batch, at::TensorList(samples.data(), samples.size()));
+  };
+  lt::PinnedPrefetchLoader own(Wide{}, {.batch_size = 2, .workers = 1}, {}, collate);
+  CHECK(own.begin()->is_pinned());
+  CHECK(pinned_inside);
+  lt::PinnedPrefetchLoader pageable(Wide{}, {.batch_size = 2, .workers = 1, .pin = false});
+  CHECK_FALSE(pageable.begin()->is_pinned());
+  CHECK_FALSE(lt::batch_empty({2}).is_pinned());
+}
+
+TEST_CASE("a batch is copied while the device computes") {
+  if (!has_cuda()) return;
+  const Work work;
+  const at::Tensor host = torch::ones({std::int64_t(1) << 28}).pin_memory();  // 1 GiB
+  const auto copy = [&] {
+    at::Tensor batch = host;
+    lt::move_to(batch, at::kCUDA);
+    return batch;
+  };
+  work(10), copy();  // warm
+  const double copying = device_ms(copy), product = device_ms([&] { work(20); }) / 20;
+  const int products = std::max(1, static_cast<int>(copying / product));
+  const double computing = device_ms([&] { work(products); });
+  const double both = device_ms([&] {
+    work(products);
+    copy();
+  });
+  CAPTURE(copying, computing, both);
+  CHECK(both < 0.75 * (copying + computing));
+}
+
+TEST_CASE(
+    "the compute stream waits for its batch, and slots and copies are reused only when they are done with") {
+  if (!has_cuda()) return;
+  const Work work;
+  lt::PinnedPrefetchLoader loader(Wide{}, {.batch_size = 2, .workers = 2, .prefetch = 1});
+  for (int epoch = 0; epoch < 5; ++epoch) {
+    std::vector<at::Tensor> sums, expected;
+    for (auto batch = loader.begin(); batch != loader.end(); ++batch) {
+      at::Tensor there = std::move(*batch);
+      work(4);  // the device is behind the host, which drops both tensors before they are read
+      lt::move_to(there, at::kCUDA);
+      work(4);
+      sums.push_back(there.sum(1, false, at::kDouble));
+      expected.push_back(
+          torch::tensor({double(batch.indices()[0]), double(batch.indices()[1])}, at::kDouble));
+    }
+    CHECK(torch::equal(at::stack(sums).cpu(), at::stack(expected) * double(1 << 20)));
+  }
+}
+
+TEST_CASE("a transform runs on the device, with the CPU's numbers") {
+  if (!has_cuda()) return;
+  const lt::audio::LogMel log_mel({.max_samples = 1600});
+  struct Sounds {
+    std::int64_t size() const { return 6; }
+    at::Tensor get(std::int64_t index) const {
+      return torch::sin(torch::arange(1600) * (0.01 * double(index + 1)));
+    }
+  };
+  lt::OnDevice on_gpu(lt::PinnedPrefetchLoader(Sounds{}, {.batch_size = 3}), at::kCUDA, log_mel);
+  lt::OnDevice on_cpu(lt::PinnedPrefetchLoader(Sounds{}, {.batch_size = 3}), at::kCPU, log_mel);
+  auto reference = on_cpu.begin();
+  for (const at::Tensor& mel : on_gpu) {
+    CHECK(mel.is_cuda());
+    CHECK(torch::allclose(mel.cpu(), *reference, 1e-4, 1e-4));
+    ++reference;
+  }
+}
+
+TEST_CASE("pinned batches reach the device faster than pageable ones") {
+  if (!has_cuda()) return;
+  const auto epoch_seconds = [](bool pin) {
+    lt::PinnedPrefetchLoader loader(Wide{}, {.batch_size = 16, .workers = 1, .prefetch = 4, .pin = pin});
+    std::vector<at::Tensor> host;
+    for (at::Tensor& batch : loader) host.push_back(std::move(batch));
+    const auto copy_all = [&host] {
+      for (at::Tensor batch : host) lt::move_to(batch, at::kCUDA);
+    };
+    copy_all();
+    return seconds(copy_all);
+  };
+  const double pinned = epoch_seconds(true), pageable = epoch_seconds(false);
+  WARN("64 samples of 4 MB: pinned " << 0.25 / pinned << " GiB/s, pageable " << 0.25 / pageable << " GiB/s");
+  CHECK(pinned < pageable);
+}
+
+TEST_CASE("Whisper tiny waits less than 5 % for clips that 4 workers decode") {
+  if (!has_cuda()) return;
+  if (std::thread::hardware_concurrency() < 4) {
+    WARN("skipped: fewer than 4 cores");
+    return;
+  }
+  struct Clip {
+    at::Tensor mel_MT, tokens_L;
+  };
+  struct ClipBatch {
+    at::Tensor mel_BMT, tokens_BL;
+  };
+  struct Clips {
+    std::filesystem::path file;
+    lt::audio::LogMel log_mel;
+    std::int64_t size() const { return 1280; }
+    Clip get(std::int64_t) const {
+      return {log_mel(lt::audio::decode(file, {.sample_rate = 16000}).samples_T),
+              torch::ones({64}, at::kLong)};
+    }
+    ClipBatch collate(std::span<Clip> clips) const {
+      ClipBatch batch{lt::batch_empty({std::ssize(clips), 80, 3000}),
+                      torch::ones({std::ssize(clips), 64}, at::kLong)};
+      for (std::size_t i = 0; i < clips.size(); ++i) batch.mel_BMT[std::int64_t(i)].copy_(clips[i].mel_MT);
+      return batch;
+    }
+  };
+  const lt::testing::TemporaryFolder folder;
+  const at::Tensor time = torch::arange(480000, torch::kFloat) / 16000;
+  lt::audio::encode(folder / "clip.flac", {torch::sin(time * 2000) * torch::sin(time) * 0.5, 16000});
+
+  whisper::Whisper model(whisper::WhisperConfig{});
+  model->to(at::kCUDA);
+  lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-5});
+  lt::Trainer trainer(model, optimizer, [](whisper::Whisper& model, const ClipBatch& batch) {
+    return torch::nn::functional::cross_entropy(model(batch.mel_BMT, batch.tokens_BL).flatten(0, 1),
+                                                batch.tokens_BL.flatten());
+  });
+  lt::PinnedPrefetchLoader loader(Clips{folder / "clip.flac", lt::audio::LogMel()},
+                                  {.batch_size = 16, .workers = 4});
+  trainer.fit(loader, {.max_steps = 10});  // kernels are loaded
+  const lt::LoaderStats before = loader.stats();
+  trainer.fit(loader, {.epochs = 2});
+  const lt::LoaderStats stats = loader.stats().since(before);
+  WARN("data wait " << 100 * stats.wait_share() << " %, queue " << stats.queue_depth());
+  CHECK(stats.wait_share() < 0.05);
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+// Streams of unknown length: read by one worker at a time, transformed by all of them.
+#include "support/precompiled.hpp"
+
+#include <looptorch/data/pinned_prefetch_loader.hpp>
+
+#include "support/watchdog.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <ranges>
+#include <set>
+
+using namespace looptorch;
+using test::Watchdog;
+
+namespace {
+
+using Values = std::vector<std::int64_t>;
+using Batches = std::vector<Values>;
+constexpr auto kKeep = [](std::span<std::int64_t> samples) { return Values(samples.begin(), samples.end()); };
+
+/// 0, 1, ... up to `count`, once.
+struct Once {
+  std::int64_t count = 10;
+  std::int64_t at = 0;
+  std::optional<std::int64_t> next() { return at < count ? std::optional(at++) : std::nullopt; }
+};
+
+/// Again in each epoch, from 100 times its number on; notices when two threads read at once.
+struct Again {
+  std::int64_t count = 10;
+  std::int64_t fails_at = -1;
+  std::int64_t at = 0, first = 0;
+  std::atomic<int>* reading = nullptr;
+  std::atomic<int>* read = nullptr;
+
+  void begin(std::int64_t epoch) {
+    at = 0;
+    first = 100 * epoch;
+  }
+  std::optional<std::int64_t> next() {
+    if (reading && ++*reading != 1) std::terminate();
+    if (read) ++*read;
+    if (at == 3) std::this_thread::sleep_for(std::chrono::microseconds(300));
+    const std::optional<std::int64_t> value =
+        at < count ? std::optional(first + at++) : std::optional<std::int64_t>();
+    if (reading) --*reading;
+    if (value == first + fails_at) throw std::runtime_error("the connection is gone");
+    return value;
+  }
+};
+
+/// Doubles in the workers, and draws there.
+struct Transforming : Again {
+  std::set<std::int64_t> broken = {};
+  std::pair<std::int64_t, std::uint64_t> transform(std::int64_t value, const SampleContext& context) const {
+    if (broken.count(value)) throw std::runtime_error("cut off");
+    if (value % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(500));
+    return {2 * value, context.seed};
+  }
+  std::vector<std::pair<std::int64_t, std::uint64_t>> collate(
+      std::span<std::pair<std::int64_t, std::uint64_t>> samples) const {
+    return {samples.begin(), samples.end()};
+  }
+};
+
+template <class Loader>
+Batches epoch_of(Loader& loader) {
+  Batches batches;
+  for (const Values& batch : loader) batches.push_back(batch);
+  return batches;
+}
+
+static_assert(StreamDataset<Once> && !StreamDataset<const Once> && !Dataset<Once>);
+static_assert(!RestartableStream<Once> && RestartableStream<Again>);
+using OnceLoader = decltype(PinnedPrefetchLoader(Once{}, {}, SequentialSampler{}, kKeep));
+using AgainLoader = decltype(PinnedPrefetchLoader(Again{}, {}, SequentialSampler{}, kKeep));
+static_assert(std::ranges::input_range<OnceLoader> && !std::ranges::sized_range<OnceLoader>);
+template <class Loader>
+concept CanBeginEpochs = requires(Loader& loader) {
+  loader.begin_epoch(1);
+};
+static_assert(!CanBeginEpochs<OnceLoader> && CanBeginEpochs<AgainLoader>);
+
+}  // namespace
+
+TEST_CASE("a stream comes in order whatever the number of workers, read by one at a time") {
+  const Watchdog watchdog("stream");
+  const std::int64_t workers = GENERATE(0, 1, 2, 7);
+  std::atomic<int> reading = 0;
+  PinnedPrefetchLoader loader(Again{.count = 8, .reading = &reading}, {.batch_size = 3, .workers = workers},
+                              {}, kKeep);
+  CHECK(epoch_of(loader) == Batches{{0, 1, 2}, {3, 4, 5}, {6, 7}});
+  CHECK(epoch_of(loader) == Batches{{100, 101, 102}, {103, 104, 105}, {106, 107}});
+  CHECK((loader.position() == LoaderPosition{2, 0}));
+  PinnedPrefetchLoader dropping(Again{.count = 8}, {.batch_size = 3, .workers = workers, .drop_last = true},
+                                {}, kKeep);
+  CHECK(epoch_of(dropping) == Batches{{0, 1, 2}, {3, 4, 5}});
+  PinnedPrefetchLoader empty(Again{.count = 0}, {.workers = workers}, {}, kKeep);
+  CHECK(empty.begin() == empty.end());
+}
+
+TEST_CASE("a stream is held by reference where it has a name, and read by the loader alone") {
+  Once stream;
+  PinnedPrefetchLoader loader(stream, {.batch_size = 4, .workers = 2}, {}, kKeep);
+  static_assert(
+      std::is_same_v<decltype(loader),
+                     PinnedPrefetchLoader<Once&, SequentialSampler, std::remove_const_t<decltype(kKeep)>>>);
+  CHECK(epoch_of(loader) == Batches{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}});
+  CHECK(stream.at == 10);
+}
+
+TEST_CASE("a stream that cannot begin again says so") {
+  PinnedPrefetchLoader loader(Once{}, {.batch_size = 4, .workers = 1}, {}, kKeep);
+  for ([[maybe_unused]] const Values& batch : loader) break;
+  CHECK_THROWS_WITH(loader.begin(),
+                    "PinnedPrefetchLoader: this stream was read once and cannot begin again; give it "
+                    "`begin(std::int64_t epoch)`");
+}
+
+TEST_CASE("workers transform a stream's samples, each with a seed of its own") {
+  const Watchdog watchdog("transformed stream");
+  const auto all = [](std::int64_t workers, std::int64_t batch_size) {
+    PinnedPrefetchLoader loader(Transforming{{.count = 20}},
+                                {.batch_size = batch_size, .workers = workers, .seed = 5});
+    loader.begin_epoch(1);
+    std::vector<std::pair<std::int64_t, std::uint64_t>> samples;
+    for (const auto& batch : loader) samples.insert(samples.end(), batch.begin(), batch.end());
+    return samples;
+  };
+  const auto expected = all(0, 1);
+  REQUIRE(expected.size() == 20);
+  for (std::int64_t i = 0; i < 20; ++i) {
+    CHECK(expected[i].first == 2 * (100 + i));
+    CHECK(expected[i].second == sample_context(5, 1, i).seed);
+  }
+  CHECK(all(1, 3) == expected);
+  CHECK(all(4, 3) == expected);
+}
+
+TEST_CASE("transforms run side by side") {
+  const Watchdog watchdog("parallel transforms");
+  struct Meeting : Again {
+    std::atomic<int>* inside;
+    std::int64_t transform(std::int64_t value) const {
+      ++*inside;
+      while (*inside < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // until three have met
+      return value;
+    }
+  };
+  std::atomic<int> inside = 0;
+  PinnedPrefetchLoader loader(Meeting{{.count = 3}, &inside}, {.workers = 3}, {}, kKeep);
+  CHECK(epoch_of(loader) == Batches{{0}, {1}, {2}});
+}
+
+TEST_CASE("a buffer shuffles a stream anew in each epoch, and holds no more than its size") {
+  const Watchdog watchdog("shuffled stream");
+  std::atomic<int> read = 0;
+  const auto epochs = [&read](std::int64_t workers, ShuffleBuffer buffer) {
+    PinnedPrefetchLoader loader(Again{.count = 50, .read = &read}, {.batch_size = 4, .workers = workers},
+                                buffer, kKeep);
+    return std::pair{epoch_of(loader), epoch_of(loader)};
+  };
+  const auto expected = epochs(0, {.size = 10, .seed = 3});
+  for (const std::int64_t workers : {1, 4}) CHECK(epochs(workers, {.size = 10, .seed = 3}) == expected);
+  CHECK(epochs(0, {.size = 10, .seed = 4}) != expected);
+  Values flat, second;
+  for (const Values& batch : expected.first) flat.insert(flat.end(), batch.begin(), batch.end());
+  for (const Values& batch : expected.second) second.insert(second.end(), batch.begin(), batch.end());
+  for (std::int64_t& value : second) value -= 100;
+  CHECK(flat != second);
+  for (std::size_t i = 0; i < flat.size(); ++i) CHECK(flat[i] < static_cast<std::int64_t>(i) + 10);
+  Values sorted = flat, all(50);
+  std::iota(all.begin(), all.end(), 0);
+  CHECK(sorted != all);
+  std::ranges::sort(sorted);
+  CHECK(sorted == all);
+  CHECK(epochs(0, {.size = 0}).first.front() == Values{0, 1, 2, 3});
+
+  read = 0;
+  PinnedPrefetchLoader first(Again{.count = 50, .read = &read}, {.batch_size = 4, .workers = 0},
+                             ShuffleBuffer{.size = 10}, kKeep);
+  auto batch = first.begin();
+  CHECK(read == 13);  // the buffer filled, then one for one
+  CHECK(std::ranges::equal(batch.indices(), *batch));
+  CHECK_THROWS_WITH(PinnedPrefetchLoader(Once{}, {}, ShuffleBuffer{.size = -1}, kKeep),
+                    "ShuffleBuffer: size is -1; it must be 0 or more");
+}
+
+TEST_CASE("a stream is read past what is skipped, and a position restored") {
+  const Watchdog watchdog("skipped stream");
+  const auto make = [](std::int64_t workers, std::int64_t size = 10) {
+    return PinnedPrefetchLoader(Again{.count = 50}, {.batch_size = 4, .workers = workers},
+                                ShuffleBuffer{.size = size, .seed = 3}, kKeep);
+  };
+  auto whole = make(0);
+  whole.begin_epoch(1);
+  const Batches expected = epoch_of(whole);
+  for (const std::int64_t workers : {0, 2, 3}) {
+    auto first = make(workers);
+    first.begin_epoch(1);
+    auto batch = first.begin();
+    for (std::int64_t done = 0; batch != first.end(); ++batch, ++done) {
+      CHECK(batch.number() == done);
+      auto second = make(2 - workers / 2);
+      second.load_state_dict(first.state_dict());
+      CHECK(epoch_of(second) == Batches(expected.begin() + done, expected.end()));
+    }
+  }
+  auto other = make(0, 20);
+  CHECK_THROWS_WITH(
+      other.load_state_dict(whole.state_dict()),
+      Catch::Contains("ShuffleBuffer, size 10, seed 3 there, ShuffleBuffer, size 20, seed 3 here"));
+  auto beyond = make(1);
+  beyond.skip(1000);
+  CHECK(beyond.begin() == beyond.end());
+  CHECK_THROWS_WITH(beyond.skip(-1), "PinnedPrefetchLoader: cannot skip -1 of a stream's batches");
+}
+
+TEST_CASE("a transform that fails is told or skipped by the sample's number; a stream that fails has ended") {
+  const Watchdog watchdog("failing stream");
+  const std::int64_t workers = GENERATE(0, 1, 3);
+  const Transforming broken{{.count = 7}, {2, 3, 5}};
+  PinnedPrefetchLoader failing(Transforming(broken), {.batch_size = 2, .workers = workers});
+  auto batch = failing.begin();
+  CHECK_THROWS_WITH(++batch, "sample 2 (epoch 0, batch 1): cut off");
+  CHECK(batch == failing.end());
+  PinnedPrefetchLoader skipping(Transforming(broken),
+                                {.batch_size = 2, .workers = workers, .on_error = OnError::skip});
+  Values sizes, firsts;
+  for (auto it = skipping.begin(); it != skipping.end(); ++it) {
+    sizes.push_back(std::ssize(*it));
+    firsts.push_back(it.indices().front());
+  }
+  CHECK(sizes == Values{2, 1, 1});
+  CHECK(firsts == Values{0, 4, 6});
+  CHECK(skipping.skipped().count == 3);
+  CHECK(skipping.skipped().first[2].index == 5);
+
+  const OnError on_error = GENERATE(OnError::fail, OnError::skip);
+  PinnedPrefetchLoader gone(Again{.count = 9, .fails_at = 5},
+                            {.batch_size = 2, .workers = workers, .on_error = on_error}, {}, kKeep);
+  Batches received;
+  try {
+    for (const Values& values : gone) received.push_back(values);
+    FAIL("no exception");
+  } catch (const LoaderError& error) {
+    CHECK(std::string(error.what()) == "the stream failed in batch 2 of epoch 0: the connection is gone");
+    CHECK((error.batch == 2 && error.sample == -1));
+  }
+  CHECK(received == Batches{{0, 1}, {2, 3}});
+}
+
+TEST_CASE("leaving a stream early waits for one sample") {
+  const Watchdog watchdog("left stream");
+  struct Endless {
+    std::int64_t at = 0;
+    std::optional<at::Tensor> next() {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return torch::tensor({at++});
+    }
+  };
+  const std::int64_t workers = GENERATE(0, 1, 4);
+  std::chrono::steady_clock::time_point left;
+  {
+    PinnedPrefetchLoader loader(Endless{}, {.batch_size = 10, .workers = workers});
+    for (const at::Tensor& batch : loader) {
+      CHECK(batch.sizes() == at::IntArrayRef{10, 1});
+      break;
+    }
+    PinnedPrefetchLoader other(Endless{}, {.batch_size = 10, .workers = workers});
+    auto batch = other.begin();
+    left = std::chrono::steady_clock::now();
+  }
+  CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - left).count() <
+        0.15);  // a batch: 0.2
+}
+
+TEST_CASE("the policy form loads streams too") {
+  const PinnedPrefetchLoader policy({.batch_size = 4, .workers = 1}, ShuffleBuffer{.size = 0}, kKeep);
+  Once stream;
+  auto loader = policy.make(stream);
+  CHECK(epoch_of(loader) == Batches{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}});
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+// What ShowProgress tells of the data, and what the Trainer hears of a loader; the rest of it is in
+// small_policies_test.cpp.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/toy.hpp"
+
+#include <chrono>
+#include <regex>
+#include <thread>
+
+namespace lt = looptorch;
+
+namespace {
+
+struct Rows {
+  std::int64_t count = 24;
+  int milliseconds = 0;
+  std::int64_t broken = -1;
+  std::int64_t size() const { return count; }
+  at::Tensor get(std::int64_t index) const {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    if (index / 2 == broken) throw std::runtime_error("cut off");
+    return torch::full({4}, 0.01 * double(index), torch::kDouble);
+  }
+};
+
+struct RowStream {
+  std::int64_t at = 0;
+  std::optional<at::Tensor> next() {
+    return at < 10 ? std::optional(torch::full({4}, 0.01 * double(at++), torch::kDouble)) : std::nullopt;
+  }
+};
+struct Again : RowStream {
+  void begin(std::int64_t) { at = 0; }
+};
+
+at::Tensor objective(toy::Net& net, const at::Tensor& batch) { return net(batch).pow(2).mean(); }
+
+/// What a temporary file holds after `write` had it as its stream.
+template <class Write>
+std::string written(Write&& write) {
+  std::FILE* file = std::tmpfile();
+  write(file);
+  std::string text(static_cast<std::size_t>(std::ftell(file)), ' ');
+  std::rewind(file);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  return text;
+}
+
+template <class Batches>
+std::string shown(Batches&& batches, lt::FitOptions options = {}, double starving = 0.2) {
+  return written([&](std::FILE* file) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.125);
+    lt::Trainer trainer(net, sgd, objective,
+                        lt::ShowProgress{.out = file, .line_seconds = 0, .starving = starving});
+    trainer.fit(std::forward<Batches>(batches), options);
+  });
+}
+
+std::ptrdiff_t count(const std::string& text, const std::string& pattern) {
+  const std::regex regex(pattern);
+  return std::distance(std::sregex_iterator(text.begin(), text.end(), regex), {});
+}
+
+}  // namespace
+
+TEST_CASE("ShowProgress tells how long a loader was waited for, and nothing where there is none") {
+  const Rows rows{.milliseconds = 1};
+  const std::string text =
+      shown(lt::PinnedPrefetchLoader(rows, {.batch_size = 4, .workers = 0}), {.epochs = 2});
+  INFO(text);
+  CHECK(count(text, "samples/s  ETA [0-9:]+  data wait [0-9]+ %\n") == 12);
+  CHECK(count(text, "epoch [12] done  step [0-9]+  loss [0-9.e-]+  data wait [0-9]+ %\n") == 2);
+  std::smatch wait;
+  REQUIRE(std::regex_search(text, wait, std::regex("epoch 2 done.*data wait ([0-9]+) %")));
+  CHECK(std::stoi(wait[1]) > 10);             // 4 ms a batch, where a step takes a part of one
+  CHECK(count(text, "cannot keep up") == 0);  // too short to tell
+
+  const std::string plain = shown(std::vector<at::Tensor>(3, torch::ones({2, 4}, torch::kDouble)));
+  CHECK(plain.find("data wait") == std::string::npos);
+}
+
+TEST_CASE("ShowProgress measures each fit's own loader, in mid-epoch too") {
+  const Rows rows{.milliseconds = 1};
+  const std::string text = written([&](std::FILE* file) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.125);
+    lt::Trainer trainer(net, sgd, objective, lt::ShowProgress{.out = file, .line_seconds = 0});
+    trainer.fit(lt::PinnedPrefetchLoader(rows, {.batch_size = 4, .workers = 3}), {.max_steps = 9});
+    trainer.fit(lt::PinnedPrefetchLoader(rows, {.batch_size = 4, .workers = 1}), {.epochs = 2});
+    trainer.fit(std::vector<at::Tensor>(3, torch::ones({2, 4}, torch::kDouble)), {.epochs = 3});
+  });
+  INFO(text);
+  CHECK(count(text, "data wait (100|[0-9]{1,2}) %\n") == 12 + 2);
+  CHECK(count(text, "data wait") == 12 + 2);
+}
+
+TEST_CASE("a run that starves says so once, with the remedies") {
+  const auto text = [](double starving) {
+    const Rows rows{.count = 50, .milliseconds = 30};
+    return shown(lt::PinnedPrefetchLoader(rows, {.workers = 1}), {.epochs = 1}, starving);
+  };
+  const std::string told = text(0.2);
+  INFO(told);
+  CHECK(count(told,
+              "\nthe data cannot keep up: [0-9]+ % of the time was spent waiting for it \\(workers: 1, busy "
+              "[0-9]+ %\\)\\. What helps: .*CachedDataset.*LengthBucketSampler.*docs/loader.md#waiting\n") ==
+        1);
+  CHECK(count(text(1.0), "cannot keep up") == 0);
+}
+
+TEST_CASE("the remedy for waiting depends on workers and cores") {
+  using looptorch::detail::starves;
+  using looptorch::detail::starving_text;
+  lt::LoaderStats loading{.batches = 20, .wait_seconds = 3, .use_seconds = 1, .worker_seconds = {4, 2}};
+  CHECK(
+      starving_text(loading, 8) ==
+      "the data cannot keep up: 75 % of the time was spent waiting for it (workers: 2, busy 75 %). What helps: more "
+      "workers, of which there are 2 for 8 cores; a CachedDataset, which computes features once; a "
+      "LengthBucketSampler, which loads and pads less. See docs/loader.md#waiting");
+  CHECK(starving_text(loading, 2).find("more workers") == std::string::npos);
+  CHECK(starves(loading, 0.7));
+  CHECK_FALSE(starves(loading, 0.75));
+  loading.worker_seconds = {};
+  CHECK(starving_text(loading, 2).find("What helps: load in the background, by workers = 1 or more; ") !=
+        std::string::npos);
+  CHECK_FALSE(starves({.batches = 19, .wait_seconds = 3}, 0.2));
+  CHECK_FALSE(starves({.batches = 90, .wait_seconds = 0.9}, 0.2));
+}
+
+TEST_CASE("samples that are left out are told, and a fit goes on at the right batch behind them") {
+  const Rows rows{.count = 12, .broken = 1};  // samples 2 and 3: batch 1
+  const lt::LoaderOptions options{.batch_size = 2, .workers = 1, .on_error = lt::OnError::skip};
+  CHECK(count(shown(lt::PinnedPrefetchLoader(rows, options), {.epochs = 2}),
+              "done .*  samples left out 2  data") == 2);
+
+  const auto net_after = [&](std::vector<std::int64_t> stops, std::vector<std::int64_t>* batches) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.125);
+    lt::Trainer trainer(net, sgd, objective, lt::Accumulate<2>{});
+    for (const std::int64_t stop : stops) {
+      trainer.fit(lt::PinnedPrefetchLoader(rows, options), {.epochs = 2, .max_steps = stop});
+      if (batches) batches->push_back(trainer.progress().batch);
+    }
+    return torch::nn::utils::parameters_to_vector(net->parameters());
+  };
+  std::vector<std::int64_t> batches;
+  const at::Tensor interrupted = net_after({1, 2, 3, 4, 6}, &batches);
+  CHECK(batches == std::vector<std::int64_t>{3, 5, 0, 3, 0});  // one more than were trained on
+  CHECK(torch::equal(interrupted, net_after({6}, nullptr)));
+}
+
+TEST_CASE("fit takes streams, by a loader and listed, and knows nothing of their length") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.125);
+  lt::Trainer trainer(net, sgd, objective, lt::PinnedPrefetchLoader({.batch_size = 4, .workers = 2}));
+  CHECK(trainer.fit(RowStream{}).steps == 3);
+  CHECK_FALSE(trainer.progress().total_steps);
+  CHECK_THROWS_WITH(trainer.fit(RowStream{}, {.epochs = 4}), Catch::Contains("single-pass range"));
+  Again again;
+  CHECK(trainer.fit(again, {.epochs = 3}).steps == 9);
+  lt::Trainer ranged(net, sgd, objective);
+  ranged.fit(lt::PinnedPrefetchLoader(again, {.batch_size = 4}), {.epochs = 2, .max_steps = 4});
+  CHECK((ranged.progress().epoch == 1 && ranged.progress().batch == 1));
+  CHECK(ranged.fit(lt::PinnedPrefetchLoader(again, {.batch_size = 4}), {.epochs = 2}).steps == 6);
+}
