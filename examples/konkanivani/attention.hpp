@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// Multi-head attention on at::scaled_dot_product_attention, alone and with distances between frames. Padding
+// is hidden by a mask that all layers share. Attention weights are not dropped out: with dropout the fused
+// kernels would have to hold them.
+//
+// Shapes: B batch, T queries, S keys and values, D width of the model, H heads, d = D/H, P = 2T - 1
+// distances.
+#pragma once
+
+#include <looptorch/memory/keep.hpp>
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+
+namespace konkanivani {
+
+/// Projected keys and values, each `[B, H, S, d]`; undefined until the first position was seen.
+struct KeyValues {
+  at::Tensor keys;
+  at::Tensor values;
+
+  /// Appends later positions.
+  void append(const KeyValues& next) {
+    keys = keys.defined() ? at::cat({keys, next.keys}, 2) : next.keys;
+    values = values.defined() ? at::cat({values, next.values}, 2) : next.values;
+  }
+
+  /// Takes the rows of the batch that `rows` (int64) lists, in its order.
+  void select(const at::Tensor& rows) {
+    keys = keys.index_select(0, rows);
+    values = values.index_select(0, rows);
+  }
+};
+
+/// Attention with biased projections. A mask is bool (true: may be seen) or a bias to the scores, and
+/// broadcasts to `[B, H, T, S]`; each query must see a key.
+class AttentionImpl : public torch::nn::Module {
+ public:
+  AttentionImpl(int64_t width, int64_t heads) : heads_(heads) {
+    q_proj = register_module("q_proj", torch::nn::Linear(width, width));
+    k_proj = register_module("k_proj", torch::nn::Linear(width, width));
+    v_proj = register_module("v_proj", torch::nn::Linear(width, width));
+    out_proj = register_module("out_proj", torch::nn::Linear(width, width));
+  }
+
+  /// Projects `source_BSD` to what queries attend to.
+  [[nodiscard]] KeyValues project(const at::Tensor& source_BSD) {
+    return {split_heads(k_proj(source_BSD)), split_heads(v_proj(source_BSD))};
+  }
+
+  /// Attends from `queries_BTD` to `source`; returns `[B, T, D]`.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& queries_BTD, const KeyValues& source,
+                                   const at::Tensor& mask) {
+    return attend(split_heads(q_proj(queries_BTD)), source, mask);
+  }
+
+ protected:
+  [[nodiscard]] at::Tensor split_heads(const at::Tensor& x_BTD) const {
+    return x_BTD.unflatten(-1, {heads_, x_BTD.size(-1) / heads_}).transpose(1, 2);
+  }
+
+  /// A block that is recomputed keeps the result, which takes long to make and little to hold.
+  [[nodiscard]] at::Tensor attend(const at::Tensor& queries_BHTd, const KeyValues& source,
+                                  const at::Tensor& mask) {
+    const auto attention = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const at::Tensor& m) {
+      return m.defined() ? at::scaled_dot_product_attention(q, k, v, m)
+                         : at::scaled_dot_product_attention(q, k, v);
+    };
+    const auto heads_BHTd = looptorch::keep(attention, queries_BHTd, source.keys, source.values, mask);
+    return out_proj(heads_BHTd.transpose(1, 2).flatten(2));
+  }
+
+  int64_t heads_;
+  torch::nn::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, out_proj{nullptr};
+};
+TORCH_MODULE(Attention);
+
+namespace detail {
+
+/// `[B, H, T, P]` by distance, from T - 1 down, to `[B, H, T, T]` by key: entry (i, j) is that of i - j (Dai
+/// et al. 2019).
+inline at::Tensor by_key(const at::Tensor& scores_BHTP) {
+  const auto length = scores_BHTP.size(2);
+  const auto padded = at::constant_pad_nd(scores_BHTP, {1, 0});
+  const auto shifted = padded.flatten(2).narrow(2, length, length * (2 * length - 1));
+  return shifted.unflatten(2, {length, 2 * length - 1}).narrow(3, 0, length);
+}
+
+}  // namespace detail
+
+/// Self-attention whose scores also depend on how far a key lies from the query (Transformer-XL's, as the
+/// Conformer has it). The scores by distance are held in full: `[B, H, T, T]`.
+class RelativeAttentionImpl : public AttentionImpl {
+ public:
+  RelativeAttentionImpl(int64_t width, int64_t heads) : AttentionImpl(width, heads) {
+    pos_proj =
+        register_module("pos_proj", torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false)));
+    content_bias = register_parameter("content_bias", at::zeros({heads, 1, width / heads}));
+    distance_bias = register_parameter("distance_bias", at::zeros({heads, 1, width / heads}));
+  }
+
+  /// `visible_B11T`: bool; `distances_PD`: the table of `distance_table`.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD, const at::Tensor& visible_B11T,
+                                   const at::Tensor& distances_PD) {
+    const auto queries_BHTd = split_heads(q_proj(x_BTD));
+    const auto table_HPd = split_heads(pos_proj(distances_PD).unsqueeze(0)).squeeze(0);
+    const auto by_distance =
+        at::matmul(queries_BHTd + distance_bias.to(queries_BHTd.scalar_type()), table_HPd.transpose(1, 2));
+    const auto scale = 1 / std::sqrt(static_cast<double>(queries_BHTd.size(3)));
+    const auto bias_BHTT =
+        (detail::by_key(by_distance) * scale)
+            .masked_fill(visible_B11T.logical_not(), -std::numeric_limits<double>::infinity());
+    return attend(queries_BHTd + content_bias.to(queries_BHTd.scalar_type()), project(x_BTD), bias_BHTT);
+  }
+
+ private:
+  torch::nn::Linear pos_proj{nullptr};
+  at::Tensor content_bias, distance_bias;
+};
+TORCH_MODULE(RelativeAttention);
+
+}  // namespace konkanivani

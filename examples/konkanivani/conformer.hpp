@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// The Conformer block (Gulati et al. 2020): half a feed-forward layer, self-attention, a convolution over
+// time, the other half of a feed-forward layer, and a norm. What a valid frame becomes does not depend on the
+// padding behind it.
+//
+// Shapes: B batch, T frames, D width, P = 2T - 1 distances.
+#pragma once
+
+#include "attention.hpp"
+#include "config.hpp"
+#include "masked_batch_norm.hpp"
+
+#include <torch/torch.h>
+
+namespace konkanivani {
+
+namespace detail {
+
+inline torch::nn::LayerNorm layer_norm(int64_t width) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
+}
+
+}  // namespace detail
+
+/// LayerNorm, linear, SiLU, linear.
+class FeedForwardImpl : public torch::nn::Module {
+ public:
+  explicit FeedForwardImpl(const ModelConfig& config) : dropout_(config.dropout) {
+    const auto width = config.d_model, inner = config.feed_forward * width;
+    norm = register_module("norm", detail::layer_norm(width));
+    up = register_module("up", torch::nn::Linear(width, inner));
+    down = register_module("down", torch::nn::Linear(inner, width));
+  }
+
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD) {
+    const auto inner = at::dropout(at::silu(up(norm(x_BTD))), dropout_, is_training());
+    return at::dropout(down(inner), dropout_, is_training());
+  }
+
+ private:
+  double dropout_;
+  torch::nn::LayerNorm norm{nullptr};
+  torch::nn::Linear up{nullptr}, down{nullptr};
+};
+TORCH_MODULE(FeedForward);
+
+/// LayerNorm, pointwise convolution with GLU, depthwise convolution, batch norm, SiLU, pointwise convolution.
+class ConvolutionModuleImpl : public torch::nn::Module {
+ public:
+  explicit ConvolutionModuleImpl(const ModelConfig& config) : dropout_(config.dropout) {
+    const auto width = config.d_model;
+    norm = register_module("norm", detail::layer_norm(width));
+    pointwise_in = register_module("pointwise_in", torch::nn::Linear(width, 2 * width));
+    depthwise = register_module(
+        "depthwise",
+        torch::nn::Conv1d(
+            torch::nn::Conv1dOptions(width, width, config.kernel).padding(config.kernel / 2).groups(width)));
+    batch_norm = register_module("batch_norm", MaskedBatchNorm(width));
+    pointwise_out = register_module("pointwise_out", torch::nn::Linear(width, width));
+  }
+
+  /// `valid_BT`: bool; padded frames are zero before the convolution, as beyond the ends of a clip.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD, const at::Tensor& valid_BT) {
+    const auto valid_B1T = valid_BT.unsqueeze(1);
+    const auto gated_BDT = at::glu(pointwise_in(norm(x_BTD)), -1).transpose(1, 2);
+    const auto mixed_BDT =
+        batch_norm(depthwise(gated_BDT.masked_fill(valid_B1T.logical_not(), 0)), valid_B1T);
+    return at::dropout(pointwise_out(at::silu(mixed_BDT).transpose(1, 2)), dropout_, is_training());
+  }
+
+ private:
+  double dropout_;
+  torch::nn::LayerNorm norm{nullptr};
+  torch::nn::Linear pointwise_in{nullptr}, pointwise_out{nullptr};
+  torch::nn::Conv1d depthwise{nullptr};
+  MaskedBatchNorm batch_norm{nullptr};
+};
+TORCH_MODULE(ConvolutionModule);
+
+class ConformerBlockImpl : public torch::nn::Module {
+ public:
+  explicit ConformerBlockImpl(const ModelConfig& config) : dropout_(config.dropout) {
+    first_half = register_module("first_half", FeedForward(config));
+    attention_norm = register_module("attention_norm", detail::layer_norm(config.d_model));
+    if (config.positions == Positions::relative)
+      relative_attention = register_module("attention", RelativeAttention(config.d_model, config.heads));
+    else
+      attention = register_module("attention", Attention(config.d_model, config.heads));
+    convolution = register_module("convolution", ConvolutionModule(config));
+    second_half = register_module("second_half", FeedForward(config));
+    norm = register_module("norm", detail::layer_norm(config.d_model));
+  }
+
+  /// `valid_BT`: bool, at least one true a row; `distances_PD`: of `distance_table`, undefined without
+  /// relative positions.
+  [[nodiscard]] at::Tensor forward(at::Tensor x_BTD, const at::Tensor& valid_BT,
+                                   const at::Tensor& distances_PD) {
+    x_BTD = x_BTD + 0.5 * first_half(x_BTD);
+    const auto attended_BTD = attend(attention_norm(x_BTD), valid_BT.unsqueeze(1).unsqueeze(1), distances_PD);
+    x_BTD = x_BTD + at::dropout(attended_BTD, dropout_, is_training());
+    x_BTD = x_BTD + convolution(x_BTD, valid_BT);
+    x_BTD = x_BTD + 0.5 * second_half(x_BTD);
+    return norm(x_BTD);
+  }
+
+ private:
+  [[nodiscard]] at::Tensor attend(const at::Tensor& x_BTD, const at::Tensor& visible_B11T,
+                                  const at::Tensor& distances_PD) {
+    return relative_attention ? relative_attention(x_BTD, visible_B11T, distances_PD)
+                              : attention(x_BTD, attention->project(x_BTD), visible_B11T);
+  }
+
+  double dropout_;
+  FeedForward first_half{nullptr}, second_half{nullptr};
+  Attention attention{nullptr};
+  RelativeAttention relative_attention{nullptr};
+  ConvolutionModule convolution{nullptr};
+  torch::nn::LayerNorm attention_norm{nullptr}, norm{nullptr};
+};
+TORCH_MODULE(ConformerBlock);
+
+}  // namespace konkanivani

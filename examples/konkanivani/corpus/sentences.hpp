@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+// Konkani sentences from patterns with slots, such as "हांव {place_to} वतां": 400 patterns and more, and words
+// for their slots, written for this project. The same seed gives the same sentences on every platform.
+#pragma once
+
+#include <looptorch/error.hpp>
+
+#include "patterns_market.hpp"
+#include "patterns_meeting.hpp"
+#include "patterns_time.hpp"
+#include "patterns_travel.hpp"
+#include "words.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace konkanivani {
+
+/// A grammar that cannot be used, or a kind of sentence that it does not have.
+struct GrammarError : looptorch::Error {
+  using Error::Error;
+};
+
+/// Draws from SplitMix64, whose sequence, unlike that of std's distributions, no standard library varies.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : state_(seed) {}
+
+  std::uint64_t roll() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+
+  /// A number from `low` to `high`, both included.
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(roll() % static_cast<std::uint64_t>(high - low + 1));
+  }
+
+  /// A number in [0, 1).
+  double share() { return static_cast<double>(roll() >> 11) * 0x1p-53; }
+
+  template <class T>
+  const T& pick(const std::vector<T>& from) {
+    return from[roll() % from.size()];
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Patterns, and the forms that may stand in their slots.
+class Grammar {
+ public:
+  /// `words`: a slot a line, "name: form | form"; `patterns`: one a line. Throws GrammarError for a line
+  /// without a colon, a slot without forms or given twice, one that is used and not given, one that holds
+  /// itself, and for no pattern.
+  Grammar(std::string_view words, const std::vector<std::string_view>& patterns);
+
+  /// The project's own.
+  [[nodiscard]] static Grammar konkani() {
+    return {kWords, {kMeetingPatterns, kMarketPatterns, kTimePatterns, kTravelPatterns}};
+  }
+
+  [[nodiscard]] const std::vector<std::string>& patterns() const { return patterns_; }
+  [[nodiscard]] const std::map<std::string, std::vector<std::string>, std::less<>>& slots() const {
+    return slots_;
+  }
+
+  /// A pattern with each slot filled.
+  [[nodiscard]] std::string sentence(Dice& dice) const { return fill(dice.pick(patterns_), dice); }
+
+ private:
+  [[nodiscard]] std::string fill(std::string_view pattern, Dice& dice) const;
+  void check(std::string_view pattern, std::vector<std::string_view> within) const;
+
+  std::map<std::string, std::vector<std::string>, std::less<>> slots_;
+  std::vector<std::string> patterns_;
+};
+
+[[nodiscard]] inline std::int64_t count_words(std::string_view text) {
+  return text.empty() ? 0 : 1 + std::count(text.begin(), text.end(), ' ');
+}
+
+/// An endless stream of sentences with `min_words` to `max_words` words.
+class Sentences {
+ public:
+  Sentences(const Grammar& grammar, std::uint64_t seed, std::int64_t min_words, std::int64_t max_words)
+      : grammar_(&grammar), dice_(seed), min_words_(min_words), max_words_(max_words) {}
+
+  /// Throws GrammarError if 10,000 sentences in a row are shorter or longer.
+  [[nodiscard]] std::string next() {
+    for (int i = 0; i < 10'000; ++i) {
+      auto text = grammar_->sentence(dice_);
+      if (const auto words = count_words(text); words >= min_words_ && words <= max_words_) return text;
+    }
+    throw GrammarError(looptorch::detail::message("the grammar has no sentences of ", min_words_, " to ",
+                                                  max_words_, " words, or hardly any"));
+  }
+
+ private:
+  const Grammar* grammar_;
+  Dice dice_;
+  std::int64_t min_words_, max_words_;
+};
+
+// ---- Implementation ----
+
+namespace detail {
+
+[[nodiscard]] inline std::string_view trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(" \n");
+  return first == std::string_view::npos ? std::string_view()
+                                         : text.substr(first, text.find_last_not_of(" \n") - first + 1);
+}
+
+/// The parts between separators, trimmed; empty ones are left out.
+[[nodiscard]] inline std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const auto end = std::min(text.find(separator), text.size());
+    if (const auto part = trimmed(text.substr(0, end)); !part.empty()) parts.push_back(part);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+/// Calls `literal(text)` and `slot(name)` in the order in which they stand in the pattern.
+template <class Literal, class Slot>
+void for_each_part(std::string_view pattern, Literal&& literal, Slot&& slot) {
+  while (!pattern.empty()) {
+    const auto open = std::min(pattern.find('{'), pattern.size());
+    literal(pattern.substr(0, open));
+    if (open == pattern.size()) return;
+    const auto close = pattern.find('}', open);
+    if (close == std::string_view::npos)
+      throw GrammarError(looptorch::detail::message("\"", pattern, "\": a slot is not closed"));
+    slot(pattern.substr(open + 1, close - open - 1));
+    pattern.remove_prefix(close + 1);
+  }
+}
+
+}  // namespace detail
+
+inline Grammar::Grammar(std::string_view words, const std::vector<std::string_view>& patterns) {
+  for (const auto line : detail::split(words, '\n')) {
+    const auto colon = line.find(':');
+    const auto name = std::string(line.substr(0, colon));
+    const auto forms = detail::split(colon == std::string_view::npos ? "" : line.substr(colon + 1), '|');
+    if (forms.empty())
+      throw GrammarError(looptorch::detail::message("\"", line, "\": expected \"slot: form | form\""));
+    if (!slots_.try_emplace(name, forms.begin(), forms.end()).second)
+      throw GrammarError(looptorch::detail::message("the slot {", name, "} is given twice"));
+  }
+  for (const auto part : patterns) {
+    for (const auto line : detail::split(part, '\n')) patterns_.emplace_back(line);
+  }
+  if (patterns_.empty()) throw GrammarError("the grammar has no pattern");
+  for (const auto& [name, forms] : slots_) {
+    for (const auto& form : forms) check(form, {name});
+  }
+  for (const auto& pattern : patterns_) check(pattern, {});
+}
+
+inline void Grammar::check(std::string_view pattern, std::vector<std::string_view> within) const {
+  const auto check_slot = [&](std::string_view name) {
+    const auto found = slots_.find(name);
+    if (found == slots_.end())
+      throw GrammarError(looptorch::detail::message("\"", pattern, "\": there is no slot {", name, "}"));
+    if (std::find(within.begin(), within.end(), name) != within.end())
+      throw GrammarError(looptorch::detail::message("the slot {", name, "} holds itself"));
+    auto deeper = within;
+    deeper.push_back(name);
+    for (const auto& form : found->second) check(form, deeper);
+  };
+  detail::for_each_part(
+      pattern, [](std::string_view) {}, check_slot);
+}
+
+inline std::string Grammar::fill(std::string_view pattern, Dice& dice) const {
+  std::string text;
+  detail::for_each_part(
+      pattern, [&](std::string_view literal) { text += literal; },
+      [&](std::string_view name) { text += fill(dice.pick(slots_.find(name)->second), dice); });
+  return text;
+}
+
+}  // namespace konkanivani

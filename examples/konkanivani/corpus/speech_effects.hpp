@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// What lies between a synthesiser and a microphone, drawn from a seed: the echoes of a small room, noise, and
+// loudness. The same on every platform. Cheap beside the synthesiser. Shape: T samples.
+#pragma once
+
+#include <looptorch/audio/augment.hpp>
+
+#include "sentences.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace konkanivani {
+
+/// How a clip is recorded.
+struct Recording {
+  bool room = false;
+  double snr_db = 0;       ///< of the noise; 0: none
+  double colour = 0;       ///< of the noise: 0 white, towards 1 darker
+  double peak = 0.5;       ///< of the samples
+  std::uint64_t seed = 0;  ///< of echoes and noise
+};
+
+/// A recording for a clip: half of them in a room, three quarters with noise 10 to 30 dB below the voice.
+[[nodiscard]] inline Recording draw_recording(Dice& dice) {
+  Recording recording;
+  recording.room = dice.between(0, 1) == 0;
+  if (dice.between(0, 3) != 0) recording.snr_db = static_cast<double>(dice.between(10, 30));
+  recording.colour = 0.3 * static_cast<double>(dice.between(0, 3));
+  recording.peak = 0.1 * static_cast<double>(dice.between(2, 9));
+  recording.seed = dice.roll();
+  return recording;
+}
+
+/// Eight echoes within 80 ms, weaker the later they come.
+[[nodiscard]] inline at::Tensor add_echoes(const at::Tensor& samples_T, std::int64_t sample_rate,
+                                           Dice& dice) {
+  auto mixed_T = samples_T.clone();
+  for (int i = 0; i < 8; ++i) {
+    const double seconds = 0.004 + 0.076 * dice.share(), gain = 0.5 * std::exp(-40 * seconds);
+    const auto delay = static_cast<std::int64_t>(seconds * static_cast<double>(sample_rate));
+    if (delay >= samples_T.size(0)) continue;
+    mixed_T.slice(0, delay).add_(samples_T.slice(0, 0, samples_T.size(0) - delay),
+                                 dice.share() < 0.5 ? gain : -gain);
+  }
+  return mixed_T;
+}
+
+/// Noise through a low-pass filter of one pole.
+[[nodiscard]] inline at::Tensor coloured_noise(std::int64_t count, double colour, Dice& dice) {
+  auto noise_T = at::empty({count}, at::kFloat);
+  auto* out = noise_T.mutable_data_ptr<float>();
+  double held = 0;
+  for (std::int64_t t = 0; t < count; ++t) {
+    held = colour * held + (1 - colour) * (2 * dice.share() - 1);
+    out[t] = static_cast<float>(held);
+  }
+  return noise_T;
+}
+
+/// `samples_T` (float32) as the recording has them.
+[[nodiscard]] inline at::Tensor record(at::Tensor samples_T, std::int64_t sample_rate,
+                                       const Recording& recording) {
+  Dice dice(recording.seed);
+  if (recording.room) samples_T = add_echoes(samples_T, sample_rate, dice);
+  if (recording.snr_db != 0)
+    samples_T = looptorch::audio::mix_at_snr(
+        samples_T, coloured_noise(samples_T.size(0), recording.colour, dice), recording.snr_db);
+  const double loudest = samples_T.abs().max().item<double>();
+  return loudest > 0 ? samples_T * (recording.peak / loudest) : samples_T;
+}
+
+}  // namespace konkanivani

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+// Log-mel frames to states: a front end, positions, Conformer blocks. Lengths travel with the frames, and a
+// clip's states are the same alone and padded in a batch. The blocks can be recomputed in backward: list
+// lt::Checkpointed<ConformerBlock>{} in the Trainer.
+//
+// Shapes: B batch, M mel bins, F mel frames, T encoder frames, D width.
+#pragma once
+
+#include <looptorch/policies/checkpointed.hpp>
+
+#include "conformer.hpp"
+#include "positions.hpp"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <type_traits>
+
+namespace konkanivani {
+
+/// The encoder's frames for a clip of `mel_frames`, a number or a tensor of them: a quarter with subsampling,
+/// rounded up.
+template <class Count>
+[[nodiscard]] Count encoder_frames(const Count& mel_frames, bool subsampling) {
+  const auto half = [](const Count& frames) {
+    if constexpr (std::is_integral_v<Count>)
+      return (frames + 1) / 2;
+    else
+      return (frames + 1).floor_divide(2);
+  };
+  return subsampling ? half(half(mel_frames)) : mel_frames;
+}
+
+namespace detail {
+
+inline at::Tensor silence_padding(const at::Tensor& x_BCFM, const at::Tensor& lengths_B) {
+  const auto valid_BF = valid_places(lengths_B, x_BCFM.size(2));
+  return x_BCFM.masked_fill(valid_BF.logical_not().unsqueeze(1).unsqueeze(3), 0);
+}
+
+}  // namespace detail
+
+/// Two convolutions over time and frequency, each of stride 2, then a linear layer: frames of 40 ms, which
+/// make all layers behind it four times as cheap and attention sixteen times.
+class SubsamplingImpl : public torch::nn::Module {
+ public:
+  explicit SubsamplingImpl(const ModelConfig& config) {
+    constexpr int64_t kChannels = 16;
+    first = register_module("first", convolution(1, kChannels));
+    second = register_module("second", convolution(kChannels, kChannels));
+    linear = register_module(
+        "linear", torch::nn::Linear(kChannels * encoder_frames(config.mel_bins, true), config.d_model));
+  }
+
+  /// `[B, F, M]` to `[B, T, D]`.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& mel_BFM, const at::Tensor& lengths_B) {
+    const auto half_B = (lengths_B + 1).floor_divide(2);
+    const auto mel_B1FM = detail::silence_padding(mel_BFM.unsqueeze(1), lengths_B);
+    const auto half_BCFM = detail::silence_padding(at::silu(first(mel_B1FM)), half_B);
+    return linear(at::silu(second(half_BCFM)).transpose(1, 2).flatten(2));
+  }
+
+ private:
+  static torch::nn::Conv2d convolution(int64_t in, int64_t out) {
+    return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).stride(2).padding(1));
+  }
+
+  torch::nn::Conv2d first{nullptr}, second{nullptr};
+  torch::nn::Linear linear{nullptr};
+};
+TORCH_MODULE(Subsampling);
+
+/// What the encoder makes of a batch: states `[B, T, D]`, and how many of each clip's are not padding.
+struct Encoded {
+  at::Tensor states_BTD;
+  at::Tensor lengths_B;
+
+  /// Keeps the rows of the batch that `rows` (int64) lists, in its order.
+  [[nodiscard]] Encoded select(const at::Tensor& rows) const {
+    return {states_BTD.index_select(0, rows), lengths_B.index_select(0, rows)};
+  }
+};
+
+class EncoderImpl : public torch::nn::Module {
+ public:
+  explicit EncoderImpl(const ModelConfig& config) : config_(config) {
+    if (config.subsampling)
+      subsampling = register_module("subsampling", Subsampling(config));
+    else
+      linear = register_module("linear", torch::nn::Linear(config.mel_bins, config.d_model));
+    blocks = register_module("blocks", torch::nn::ModuleList());
+    for (int64_t i = 0; i < config.encoder_layers; ++i)
+      blocks->push_back(looptorch::Checkpointed<ConformerBlock>(config));
+  }
+
+  /// `mel_BMF` and how many frames of each clip are not padding (int64, 1 to F, on the same device; what they
+  /// are is looked at on a CPU only).
+  [[nodiscard]] Encoded forward(const at::Tensor& mel_BMF, const at::Tensor& lengths_B) {
+    check(mel_BMF, lengths_B);
+    const auto mel_BFM = mel_BMF.transpose(1, 2);
+    auto x_BTD = subsampling ? subsampling(mel_BFM, lengths_B) : linear(mel_BFM);
+    const auto encoded_lengths_B = encoder_frames(lengths_B, config_.subsampling);
+    const auto valid_BT = valid_places(encoded_lengths_B, x_BTD.size(1));
+    x_BTD = x_BTD * std::sqrt(static_cast<double>(config_.d_model));
+    at::Tensor distances_PD;
+    if (config_.positions == Positions::relative)
+      distances_PD = distance_table(x_BTD.size(1), config_.d_model, x_BTD.options());
+    else
+      x_BTD = x_BTD + position_table(x_BTD.size(1), config_.d_model, x_BTD.options());
+    x_BTD = at::dropout(x_BTD, config_.dropout, is_training());
+    for (const auto& block : *blocks)
+      x_BTD = block->as<looptorch::Checkpointed<ConformerBlock>>()->forward(x_BTD, valid_BT, distances_PD);
+    return {x_BTD, encoded_lengths_B};
+  }
+
+ private:
+  void check(const at::Tensor& mel_BMF, const at::Tensor& lengths_B) const {
+    TORCH_CHECK(mel_BMF.dim() == 3 && mel_BMF.size(1) == config_.mel_bins,
+                "encoder: expected mel frames [B, ", config_.mel_bins, ", F], got ", mel_BMF.sizes());
+    TORCH_CHECK(lengths_B.sizes() == mel_BMF.sizes().slice(0, 1), "encoder: lengths of shape ",
+                lengths_B.sizes(), " for a batch of ", mel_BMF.size(0));
+    if (!lengths_B.device().is_cpu()) return;
+    TORCH_CHECK(lengths_B.min().item<int64_t>() >= 1 && lengths_B.max().item<int64_t>() <= mel_BMF.size(2),
+                "encoder: lengths must lie within 1 and the ", mel_BMF.size(2), " frames given");
+  }
+
+  ModelConfig config_;
+  Subsampling subsampling{nullptr};
+  torch::nn::Linear linear{nullptr};
+  torch::nn::ModuleList blocks{nullptr};
+};
+TORCH_MODULE(Encoder);
+
+}  // namespace konkanivani

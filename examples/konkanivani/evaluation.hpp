@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// How many characters and words of held-out speech a model gets wrong, and what it heard.
+#pragma once
+
+#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/metrics/character_error_rate.hpp>
+#include <looptorch/metrics/word_error_rate.hpp>
+
+#include "data.hpp"
+#include "recognizer.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace konkanivani {
+
+/// What was said and what was heard, clip by clip, both normalised, and the error rates over all: wrong
+/// characters (code points) by characters, wrong words by words.
+struct Transcripts {
+  std::vector<std::string> references, hypotheses;
+  double character_error_rate = 0, word_error_rate = 0;
+};
+
+/// Puts a module into eval mode while it lives.
+class EvalMode {
+ public:
+  explicit EvalMode(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {
+    module.eval();
+  }
+  EvalMode(const EvalMode&) = delete;
+  EvalMode& operator=(const EvalMode&) = delete;
+  ~EvalMode() { module_.train(was_training_); }
+
+ private:
+  torch::nn::Module& module_;
+  bool was_training_;
+};
+
+[[nodiscard]] inline Transcripts with_error_rates(std::vector<std::string> references,
+                                                  std::vector<std::string> hypotheses) {
+  looptorch::CharacterErrorRate characters;
+  looptorch::WordErrorRate words;
+  for (std::size_t i = 0; i < references.size(); ++i) {
+    characters.add(references[i], hypotheses[i]);
+    words.add(references[i], hypotheses[i]);
+  }
+  return {std::move(references), std::move(hypotheses), characters.rate(), words.rate()};
+}
+
+/// Transcribes a dataset, in eval mode.
+[[nodiscard]] inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech,
+                                                const looptorch::LoaderOptions& loading,
+                                                const DecodingOptions& decoding) {
+  const EvalMode eval_mode(*recognizer.model);
+  const auto device = recognizer.model->parameters().front().device();
+  std::vector<std::string> references, hypotheses;
+  looptorch::PinnedPrefetchLoader batches(speech, loading);
+  for (auto& batch : batches) {
+    const auto texts =
+        recognize(recognizer.model, batch.mel_BMF.to(device), batch.lengths_B.to(device), decoding);
+    for (const auto& best : texts) hypotheses.push_back(recognizer.vocabulary.decode(best.front().ids));
+    for (auto& text : batch.texts) references.push_back(std::move(text));
+  }
+  return with_error_rates(std::move(references), std::move(hypotheses));
+}
+
+/// Prints `count` clips from the whole range: what was said, and what was heard.
+inline void print_examples(std::ostream& out, const Transcripts& transcripts, std::size_t count) {
+  const auto size = transcripts.references.size();
+  for (std::size_t i = 0; i < std::min(count, size); ++i) {
+    const auto clip = i * size / std::min(count, size);
+    out << "    said   " << transcripts.references[clip] << "\n    heard  " << transcripts.hypotheses[clip]
+        << "\n";
+  }
+}
+
+}  // namespace konkanivani

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// Prints what is said in audio files, or in all audio files of folders: a line a file, or JSON with the n
+// best texts and their scores.
+#include <looptorch/state/json.hpp>
+
+#include "command_line.hpp"
+#include "data.hpp"
+#include "device.hpp"
+#include "recognizer.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace kv = konkanivani;
+
+struct Options {
+  std::vector<std::string> files;
+  fs::path model;
+  kv::DecodingOptions decoding{.method = "joint", .beam = {}};
+  std::int64_t beam = 8, n_best = 1;
+  bool json = false;
+  double max_seconds = 20;
+  std::string device = "auto";
+};
+
+/// Files as they are; of folders the audio files within, by name.
+std::vector<fs::path> audio_files(const std::vector<std::string>& names) {
+  static const std::set<std::string> kAudio{".wav", ".flac", ".mp3", ".ogg", ".opus"};
+  std::vector<fs::path> files;
+  for (const fs::path name : names) {
+    if (!fs::is_directory(name)) {
+      files.push_back(name);
+      continue;
+    }
+    const auto first = static_cast<std::ptrdiff_t>(files.size());
+    for (const auto& entry : fs::recursive_directory_iterator(name)) {
+      if (kAudio.count(entry.path().extension().string()) != 0) files.push_back(entry.path());
+    }
+    if (first == static_cast<std::ptrdiff_t>(files.size()))
+      throw kv::SpeechError(name.string() + ": holds no audio");
+    std::sort(files.begin() + first, files.end());
+  }
+  return files;
+}
+
+void print(const fs::path& file, const std::vector<kv::Hypothesis>& texts, const kv::Recognizer& recognizer,
+           const Options& options) {
+  if (!options.json) {
+    for (const auto& text : texts)
+      std::cout << file.string() << '\t' << recognizer.vocabulary.decode(text.ids) << "\n";
+  } else {
+    auto list = looptorch::Json::array();
+    for (const auto& text : texts) {
+      auto one = looptorch::Json::object();
+      one.set("text", recognizer.vocabulary.decode(text.ids)).set("score", text.score);
+      list.push_back(std::move(one));
+    }
+    auto line = looptorch::Json::object();
+    line.set("audio_filepath", file.string()).set("texts", std::move(list));
+    std::cout << line.dump() << "\n";
+  }
+  std::cout << std::flush;
+}
+
+void transcribe(Options options) {
+  kv::check_method(options.decoding.method);
+  options.decoding.beam.n_best = static_cast<std::size_t>(options.n_best);
+  options.decoding.beam.beam = static_cast<std::size_t>(std::max(options.beam, options.n_best));
+  const auto files = audio_files(options.files);
+  const auto device = kv::choose_device(options.device);
+  auto recognizer = kv::load_recognizer(options.model, device);
+  const kv::Listener listener(
+      {.mel_bins = recognizer.model->config().mel_bins, .max_seconds = options.max_seconds});
+  for (const auto& file : files) {
+    const auto mel_1MF = listener.frames(listener.samples({.audio_filepath = file, .text = {}})).unsqueeze(0);
+    const auto lengths_1 = at::full({1}, mel_1MF.size(2), at::kLong);
+    const auto texts =
+        kv::recognize(recognizer.model, mel_1MF.to(device), lengths_1.to(device), options.decoding);
+    print(file, texts.front(), recognizer, options);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  kv::CommandLine line("konkanivani_transcribe",
+                       "Prints what is said in each FILE; a folder stands for its audio files.");
+  line.positional("FILE", options.files, "WAV, FLAC, MP3, Ogg or Opus, any sample rate");
+  line.required("model", "DIR", options.model, "folder that konkanivani_train wrote");
+  line.option("decoding", "NAME", options.decoding.method, "greedy, ctc, attention or joint");
+  line.option("beam", "N", options.beam, "texts that go on", {.min = 1, .max = 1024});
+  line.option("n_best", "N", options.n_best, "texts of a file, the best first", {.min = 1, .max = 1024});
+  line.option("ctc_weight", "X", options.decoding.beam.ctc_weight, "of joint decoding", {.min = 0, .max = 1});
+  line.flag("json", options.json, true, "a JSON object a file, with scores");
+  line.option("max_seconds", "S", options.max_seconds, "longer files are refused", {.max = 60, .above = 0});
+  line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
+  return kv::run_main(argc, argv, line, [&] { transcribe(options); });
+}

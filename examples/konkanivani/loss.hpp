@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// What the model learns from: CTC over the encoder's frames and label-smoothed cross-entropy of the decoder,
+// each a sum over characters, so that micro-batches of unequal size add up. Lengths stay on the host, and
+// nothing waits for the device. Both losses are computed in fp32, whatever autocast made of the scores.
+//
+// Shapes: B batch, T encoder frames, L characters, V vocabulary.
+#pragma once
+
+#include <looptorch/loop/loss.hpp>
+
+#include "encoder.hpp"
+#include "vocabulary.hpp"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace konkanivani {
+
+/// Labels with this value count neither in the loss nor in its mean.
+inline constexpr std::int64_t kIgnored = -100;
+
+struct LossOptions {
+  double ctc_weight = 0.3;       ///< the decoder's is what remains to 1
+  double label_smoothing = 0.1;  ///< share of the decoder's probability that is spread over the vocabulary
+};
+
+/// The texts of a batch as both losses want them. CTC's hold neither start nor end.
+struct Targets {
+  at::Tensor characters_BL;           ///< CTC: characters, then kPad
+  at::Tensor inputs_BL;               ///< decoder: kStart, characters, then kPad
+  at::Tensor labels_BL;               ///< decoder: characters, kEnd, then kIgnored
+  at::Tensor input_lengths_B;         ///< decoder: characters + 1
+  std::vector<std::int64_t> lengths;  ///< characters
+  std::vector<std::int64_t>
+      ctc_lengths;  ///< frames that CTC needs: one a character, and one between equal ones
+};
+
+/// Throws UsageError for no text. A text may be empty.
+[[nodiscard]] inline Targets make_targets(std::span<const std::vector<std::int64_t>> texts) {
+  if (texts.empty()) throw looptorch::UsageError("make_targets: a batch needs a text");
+  std::size_t longest = 0;
+  for (const auto& text : texts) longest = std::max(longest, text.size());
+  const auto rows = static_cast<std::int64_t>(texts.size()), width = static_cast<std::int64_t>(longest);
+  Targets targets{.characters_BL = at::full({rows, width}, kPad, at::kLong),
+                  .inputs_BL = at::full({rows, width + 1}, kPad, at::kLong),
+                  .labels_BL = at::full({rows, width + 1}, kIgnored, at::kLong),
+                  .input_lengths_B = at::empty({rows}, at::kLong),
+                  .lengths = {},
+                  .ctc_lengths = {}};
+  targets.inputs_BL.select(1, 0).fill_(kStart);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto& text = texts[static_cast<std::size_t>(row)];
+    const auto ids = torch::tensor(text, at::kLong);
+    const auto count = ids.size(0);
+    targets.characters_BL[row].narrow(0, 0, count).copy_(ids);
+    targets.inputs_BL[row].narrow(0, 1, count).copy_(ids);
+    targets.labels_BL[row].narrow(0, 0, count).copy_(ids);
+    targets.labels_BL[row][count] = kEnd;
+    targets.input_lengths_B[row] = count + 1;
+    std::int64_t repeats = 0;
+    for (std::size_t i = 1; i < text.size(); ++i) repeats += text[i] == text[i - 1];
+    targets.lengths.push_back(count);
+    targets.ctc_lengths.push_back(count + repeats);
+  }
+  return targets;
+}
+
+/// Clips with fewer frames than CTC needs for their text: it learns nothing from them.
+[[nodiscard]] inline std::int64_t count_too_short(const Targets& targets,
+                                                  std::span<const std::int64_t> frames) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < frames.size(); ++i) count += frames[i] < targets.ctc_lengths[i];
+  return count;
+}
+
+namespace detail {
+
+/// fp32, or fp64 as it is.
+inline at::Tensor wide(const at::Tensor& scores) {
+  return scores.scalar_type() == at::kDouble ? scores : scores.to(at::kFloat);
+}
+
+}  // namespace detail
+
+/// The sum over the batch of -log p(text | clip) under CTC, given scores `[B, T, V]` and the `frames` of each
+/// clip. A clip that is too short for its text counts 0 instead of infinity, without a gradient.
+[[nodiscard]] inline at::Tensor ctc_loss_sum(const at::Tensor& scores_BTV, const Targets& targets,
+                                             at::IntArrayRef frames) {
+  const auto log_probs_TBV = at::log_softmax(detail::wide(scores_BTV), -1).transpose(0, 1);
+  return at::ctc_loss(log_probs_TBV, targets.characters_BL, frames, targets.lengths, kBlank,
+                      at::Reduction::Sum,
+                      /*zero_infinity=*/true);
+}
+
+/// The sum over characters and ends of the decoder's label-smoothed cross-entropy, given scores `[B, L, V]`.
+[[nodiscard]] inline at::Tensor decoder_loss_sum(const at::Tensor& scores_BLV, const Targets& targets,
+                                                 double label_smoothing) {
+  return at::cross_entropy_loss(detail::wide(scores_BLV).flatten(0, 1), targets.labels_BL.flatten(), {},
+                                at::Reduction::Sum, kIgnored, label_smoothing);
+}
+
+/// An objective's result for a model like KonkaniVani: both losses by their weights, as a sum over the
+/// batch's characters and ends. A head with weight 0 is not computed. Metrics, means over characters and
+/// ends: `ctc` and `attention`, as far as they are computed, and `too_short`, the share from which CTC learns
+/// nothing.
+template <class Model>
+[[nodiscard]] looptorch::Loss joint_loss(Model& model, const Encoded& encoded, at::IntArrayRef frames,
+                                         const Targets& targets, const LossOptions& options) {
+  double characters = 0, too_short = 0;
+  for (std::size_t i = 0; i < targets.lengths.size(); ++i) {
+    const auto count = static_cast<double>(targets.lengths[i] + 1);
+    characters += count;
+    if (frames[i] < targets.ctc_lengths[i]) too_short += count;
+  }
+  looptorch::Loss loss{.weight = characters};
+  const auto add = [&](const char* name, double weight, auto&& make) {
+    if (weight == 0) return;
+    const at::Tensor sum = make();
+    loss.metrics.push_back({name, sum.detach() / characters});
+    loss.sum = loss.sum.defined() ? loss.sum + sum * weight : sum * weight;
+  };
+  add("ctc", options.ctc_weight, [&] { return ctc_loss_sum(model->ctc_scores(encoded), targets, frames); });
+  add("attention", 1 - options.ctc_weight, [&] {
+    const auto scores_BLV = model->decoder_scores(targets.inputs_BL, targets.input_lengths_B, encoded);
+    return decoder_loss_sum(scores_BLV, targets, options.label_smoothing);
+  });
+  loss.metrics.push_back({"too_short", too_short / characters});
+  return loss;
+}
+
+}  // namespace konkanivani

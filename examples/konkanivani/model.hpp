@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// KonkaniVani: a Conformer encoder with two heads, CTC and an attention decoder. Saved as a folder of
+// config.json and model.safetensors.
+//
+// Shapes: B batch, M mel bins, F mel frames, T encoder frames, L characters, V vocabulary.
+#pragma once
+
+#include <looptorch/state/load_weights.hpp>
+#include <looptorch/state/save_weights.hpp>
+
+#include "config.hpp"
+#include "decoder.hpp"
+#include "encoder.hpp"
+
+#include <torch/torch.h>
+
+#include <filesystem>
+
+namespace konkanivani {
+
+class KonkaniVaniImpl : public torch::nn::Module {
+ public:
+  /// Throws ConfigError for sizes that make no model.
+  explicit KonkaniVaniImpl(const ModelConfig& config) : config_(config) {
+    check_config(config, "KonkaniVani");
+    encoder = register_module("encoder", Encoder(config));
+    ctc_head = register_module("ctc_head", torch::nn::Linear(config.d_model, config.vocabulary));
+    decoder = register_module("decoder", Decoder(config));
+  }
+
+  /// `lengths_B`: frames of each clip that are not padding.
+  [[nodiscard]] Encoded encode(const at::Tensor& mel_BMF, const at::Tensor& lengths_B) {
+    return encoder(mel_BMF, lengths_B);
+  }
+
+  /// Scores `[B, T, V]` of CTC.
+  [[nodiscard]] at::Tensor ctc_scores(const Encoded& encoded) { return ctc_head(encoded.states_BTD); }
+
+  /// Scores `[B, L, V]` of the character behind each of `characters_BL`; see Decoder.
+  [[nodiscard]] at::Tensor decoder_scores(const at::Tensor& characters_BL, const at::Tensor& lengths_B,
+                                          const Encoded& encoded) {
+    return decoder(characters_BL, lengths_B, encoded);
+  }
+
+  /// Scores `[B, V]` of the next character; see Decoder.
+  [[nodiscard]] at::Tensor extend(const at::Tensor& next_B, const Encoded& encoded, DecoderCache& cache) {
+    return decoder->extend(next_B, encoded, cache);
+  }
+
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+
+ private:
+  ModelConfig config_;
+  Encoder encoder{nullptr};
+  torch::nn::Linear ctc_head{nullptr};
+  Decoder decoder{nullptr};
+};
+TORCH_MODULE(KonkaniVani);
+
+/// Parameters of the model, all trained.
+[[nodiscard]] inline int64_t count_parameters(const torch::nn::Module& model) {
+  int64_t count = 0;
+  for (const auto& parameter : model.parameters()) count += parameter.numel();
+  return count;
+}
+
+/// Writes config.json and model.safetensors into `folder`, which must exist.
+inline void save_model(const KonkaniVani& model, const std::filesystem::path& folder) {
+  looptorch::save_weights(model, folder / "model.safetensors");
+  save_config(folder / "config.json", model->config());
+}
+
+/// The model that `folder` holds.
+[[nodiscard]] inline KonkaniVani load_model(const std::filesystem::path& folder) {
+  KonkaniVani model(load_config(folder / "config.json"));
+  looptorch::load_weights(model, folder / "model.safetensors");
+  return model;
+}
+
+/// Weights of `folder` into a model of the same size; another size is a ConfigError that names each
+/// difference, and then nothing was changed.
+inline void load_weights_of(const KonkaniVani& model, const std::filesystem::path& folder) {
+  require_same_model(load_config(folder / "config.json"), model->config(), folder.string());
+  looptorch::load_weights(model, folder / "model.safetensors");
+}
+
+}  // namespace konkanivani

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+// A model with its vocabulary: a folder of config.json, model.safetensors and vocabulary.json, and speech to
+// text by any of four decodings.
+//
+// Shapes: B batch, M mel bins, F mel frames.
+#pragma once
+
+#include <looptorch/error.hpp>
+
+#include "beam_search.hpp"
+#include "ctc_decoding.hpp"
+#include "model.hpp"
+#include "vocabulary.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace konkanivani {
+
+struct Recognizer {
+  KonkaniVani model;
+  Vocabulary vocabulary;
+};
+
+/// Writes the model into `folder`, which must exist.
+inline void save_recognizer(const Recognizer& recognizer, const std::filesystem::path& folder) {
+  save_vocabulary(folder / "vocabulary.json", recognizer.vocabulary);
+  save_model(recognizer.model, folder);
+}
+
+/// Throws VocabularyError if model and vocabulary are not of one size, and what reading the files throws.
+[[nodiscard]] inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Device device) {
+  Recognizer recognizer{load_model(folder), load_vocabulary(folder / "vocabulary.json")};
+  const auto size = recognizer.model->config().vocabulary;
+  if (size != recognizer.vocabulary.size())
+    throw VocabularyError(looptorch::detail::message(folder.string(), ": a vocabulary of ",
+                                                     recognizer.vocabulary.size(), " for a model of ", size));
+  recognizer.model->to(device);
+  recognizer.model->eval();
+  return recognizer;
+}
+
+/// `greedy`: CTC's best path. `ctc`: CTC's best text, by a beam over prefixes. `attention`: a beam over the
+/// decoder. `joint`: a beam over both.
+struct DecodingOptions {
+  std::string method = "greedy";
+  BeamOptions beam{};
+};
+
+/// Throws UsageError for a method that is not one of the four.
+inline void check_method(const std::string& method) {
+  for (const auto* known : {"greedy", "ctc", "attention", "joint"}) {
+    if (method == known) return;
+  }
+  throw looptorch::UsageError("decoding \"" + method + "\" is not greedy, ctc, attention or joint");
+}
+
+/// The texts of a batch as ids, the best `n_best` of each clip first; greedy decoding gives one, with score
+/// 0. `lengths_B`: frames of each clip that are not padding. Runs the model in the mode that it is in.
+[[nodiscard]] inline std::vector<std::vector<Hypothesis>> recognize(KonkaniVani& model,
+                                                                    const at::Tensor& mel_BMF,
+                                                                    const at::Tensor& lengths_B,
+                                                                    const DecodingOptions& options) {
+  check_method(options.method);
+  const torch::NoGradGuard no_grad;
+  const auto encoded = model->encode(mel_BMF, lengths_B);
+  auto beam = options.beam;
+  if (options.method == "attention") beam.ctc_weight = 0;
+  if (options.method == "attention" || options.method == "joint") return beam_search(model, encoded, beam);
+
+  const auto on_host_B = encoded.lengths_B.cpu();
+  const std::vector<std::int64_t> frames(on_host_B.const_data_ptr<std::int64_t>(),
+                                         on_host_B.const_data_ptr<std::int64_t>() + on_host_B.numel());
+  const auto log_probs_BTV = ctc_log_probs(model->ctc_scores(encoded));
+  if (options.method == "ctc") return decode_ctc_beam(log_probs_BTV, frames, beam.beam, beam.n_best);
+  std::vector<std::vector<Hypothesis>> texts;
+  for (auto& ids : decode_ctc_greedily(log_probs_BTV, frames)) texts.push_back({{.ids = std::move(ids)}});
+  return texts;
+}
+
+}  // namespace konkanivani

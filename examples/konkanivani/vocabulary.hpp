@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+// The characters that a model writes: those of the training texts, by code point or by grapheme cluster (what
+// a reader takes for one character; far more of them, in Devanagari some hundreds). Devanagari and Latin
+// script. Texts are normalised first: normal form C, lower case, no punctuation, single blanks, vowel signs
+// kept. Saved as JSON beside the model.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/metrics/grapheme_clusters.hpp>
+#include <looptorch/metrics/normalize.hpp>
+#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/json.hpp>
+
+#include "unicode_composition.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace konkanivani {
+
+/// No characters to learn from, or a file that holds no vocabulary.
+struct VocabularyError : looptorch::Error {
+  using Error::Error;
+};
+
+/// Ids that stand for no character. CTC's targets hold characters alone.
+inline constexpr std::int64_t kPad = 0, kBlank = 1, kStart = 2, kEnd = 3, kUnknown = 4, kFirstCharacter = 5;
+
+enum class Unit { code_point, grapheme };
+
+/// How texts are brought into one spelling before anything else looks at them: `compose`, then
+/// looptorch::normalize_text.
+[[nodiscard]] inline std::string normalize(std::string_view text) {
+  return looptorch::normalize_text(compose(text));
+}
+
+/// Characters that were met and are not in the vocabulary, with their number.
+class UnknownCharacters {
+ public:
+  void add(std::string_view character) { ++counts_[std::string(character)]; }
+  [[nodiscard]] bool empty() const { return counts_.empty(); }
+  [[nodiscard]] std::int64_t total() const;
+  [[nodiscard]] const std::map<std::string, std::int64_t>& counts() const { return counts_; }
+
+  /// "3 characters outside the vocabulary, read as unknown: ऋ (2), q (1)", the frequent ones first; empty if
+  /// there are none.
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  std::map<std::string, std::int64_t> counts_;
+};
+
+class Vocabulary {
+ public:
+  /// The characters of `texts`, in the order of their bytes: the same whatever the order of the texts. Throws
+  /// VocabularyError if there are none.
+  [[nodiscard]] static Vocabulary of(std::span<const std::string> texts, Unit unit);
+
+  /// Special ids included.
+  [[nodiscard]] std::int64_t size() const {
+    return kFirstCharacter + static_cast<std::int64_t>(characters_.size());
+  }
+  [[nodiscard]] Unit unit() const { return unit_; }
+  [[nodiscard]] const std::vector<std::string>& characters() const { return characters_; }
+
+  /// The ids of a text, which is normalised first. A character that is not there is kUnknown, and noted.
+  [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text, UnknownCharacters& unknown) const;
+
+  /// The text of ids; special ones leave no trace.
+  [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const;
+
+  [[nodiscard]] looptorch::Json to_json() const;
+  /// `where` is what errors call the JSON. Throws VocabularyError.
+  [[nodiscard]] static Vocabulary from_json(const looptorch::Json& json, std::string_view where);
+
+  friend bool operator==(const Vocabulary& a, const Vocabulary& b) {
+    return a.unit_ == b.unit_ && a.characters_ == b.characters_;
+  }
+
+ private:
+  Vocabulary(std::vector<std::string> characters, Unit unit)
+      : unit_(unit), characters_(std::move(characters)) {
+    for (const auto& character : characters_)
+      ids_.emplace(character, kFirstCharacter + static_cast<std::int64_t>(ids_.size()));
+  }
+
+  [[nodiscard]] static std::vector<std::string_view> cut(std::string_view text, Unit unit) {
+    return unit == Unit::code_point ? looptorch::code_points(text) : looptorch::grapheme_clusters(text);
+  }
+
+  Unit unit_;
+  std::vector<std::string> characters_;
+  std::map<std::string, std::int64_t, std::less<>> ids_;
+};
+
+inline void save_vocabulary(const std::filesystem::path& path, const Vocabulary& vocabulary) {
+  looptorch::write_file_atomically(path, vocabulary.to_json().dump(2) + "\n");
+}
+
+/// Throws FileError, or VocabularyError that names the file.
+[[nodiscard]] inline Vocabulary load_vocabulary(const std::filesystem::path& path) {
+  try {
+    return Vocabulary::from_json(looptorch::load_json(path), path.string());
+  } catch (const looptorch::JsonError& error) {
+    throw VocabularyError(error.what());
+  }
+}
+
+// ---- Implementation ----
+
+inline std::int64_t UnknownCharacters::total() const {
+  std::int64_t total = 0;
+  for (const auto& [character, count] : counts_) total += count;
+  return total;
+}
+
+inline std::string UnknownCharacters::describe() const {
+  if (empty()) return {};
+  std::vector<std::pair<std::string, std::int64_t>> sorted(counts_.begin(), counts_.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string list;
+  for (const auto& [character, count] : sorted)
+    list += looptorch::detail::message(list.empty() ? "" : ", ", character, " (", count, ")");
+  const auto all = total();
+  return looptorch::detail::message(all, all == 1 ? " character" : " characters",
+                                    " outside the vocabulary, read as unknown: ", list);
+}
+
+inline Vocabulary Vocabulary::of(std::span<const std::string> texts, Unit unit) {
+  std::set<std::string> characters;
+  for (const auto& text : texts) {
+    const auto plain = normalize(text);
+    for (const auto character : cut(plain, unit)) characters.emplace(character);
+  }
+  if (characters.empty())
+    throw VocabularyError(
+        looptorch::detail::message("the ", texts.size(), " training texts hold no characters"));
+  return {std::vector<std::string>(characters.begin(), characters.end()), unit};
+}
+
+inline std::vector<std::int64_t> Vocabulary::encode(std::string_view text, UnknownCharacters& unknown) const {
+  const auto plain = normalize(text);
+  std::vector<std::int64_t> ids;
+  for (const auto character : cut(plain, unit_)) {
+    const auto found = ids_.find(character);
+    if (found == ids_.end()) unknown.add(character);
+    ids.push_back(found == ids_.end() ? kUnknown : found->second);
+  }
+  return ids;
+}
+
+inline std::string Vocabulary::decode(std::span<const std::int64_t> ids) const {
+  std::string text;
+  for (const auto id : ids) {
+    if (id >= size())
+      throw VocabularyError(looptorch::detail::message("id ", id, " is outside the vocabulary of ", size()));
+    if (id >= kFirstCharacter) text += characters_[static_cast<std::size_t>(id - kFirstCharacter)];
+  }
+  return text;
+}
+
+inline looptorch::Json Vocabulary::to_json() const {
+  auto json = looptorch::Json::object();
+  json.set("unit", unit_ == Unit::code_point ? "code_point" : "grapheme");
+  json.set("first_id", kFirstCharacter).set("characters", looptorch::Json::array(characters_));
+  return json;
+}
+
+inline Vocabulary Vocabulary::from_json(const looptorch::Json& json, std::string_view where) {
+  const auto fail = [&](const auto&... what) {
+    throw VocabularyError(looptorch::detail::message(where, ": ", what...));
+  };
+  try {
+    const auto unit = json.at("unit").as_string();
+    if (unit != "code_point" && unit != "grapheme")
+      fail("unit is \"", unit, "\", neither \"code_point\" nor \"grapheme\"");
+    if (json.at("first_id").as_int() != kFirstCharacter)
+      fail("first_id is ", json.at("first_id").as_int(), ", not ", kFirstCharacter);
+    std::vector<std::string> characters;
+    std::set<std::string> seen;
+    for (const auto& character : json.at("characters").as_array()) {
+      characters.push_back(character.as_string());
+      if (characters.back().empty() || !seen.insert(characters.back()).second)
+        fail("character ", characters.size() - 1, " is ",
+             characters.back().empty() ? "empty" : "there twice");
+    }
+    if (characters.empty()) fail("has no characters");
+    return {std::move(characters), unit == "code_point" ? Unit::code_point : Unit::grapheme};
+  } catch (const looptorch::JsonError& error) {
+    throw VocabularyError(looptorch::detail::message(where, ": ", error.what()));
+  }
+}
+
+}  // namespace konkanivani

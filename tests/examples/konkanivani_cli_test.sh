@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# konkanivani_cli_test.sh PROGRAMS: what a user sees of the KonkaniVani example's programs.
+#
+# Bad input gives one line and exit code 2; a corpus is made, made again, and made whole again; two steps of training, an
+# evaluation and a transcription run from end to end. PROGRAMS is the folder of the built programs.
+set -euo pipefail
+
+programs=$(cd -- "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# refused TEXT PROGRAM [ARGUMENT...]: exit code 2 and exactly one line, which begins with the program and holds TEXT.
+refused() {
+  local text=$1 code=0 said
+  shift
+  said=$("$programs/$1" "${@:2}" 2>&1 >/dev/null) || code=$?
+  [ "$code" = 2 ] || fail "$* exited with $code instead of 2: $said"
+  [ "$(printf '%s' "$said" | grep -c '')" = 1 ] || fail "$* did not say one line: $said"
+  [[ $said == "$1: "*"$text"* ]] || fail "$* said \"$said\" without \"$text\""
+}
+
+# holds FILE TEXT
+holds() { grep -qF -- "$2" "$1" || fail "$1 does not hold \"$2\": $(cat "$1")"; }
+
+texts() { cat "$@" | grep -o '"text":"[^"]*"' | sort; }
+
+for program in konkanivani_evaluate konkanivani_transcribe konkanivani_train konkanivani_corpus; do
+  "$programs/$program" --help >help.txt || fail "$program --help"
+  holds help.txt "usage: $program"
+  refused "unknown option --wrong" "$program" --wrong
+done
+for flag in output seed train validation test min_words max_words clean jobs; do
+  holds help.txt "--$flag "
+done
+refused "--output is missing" konkanivani_corpus
+refused "--train: 0 is less than 1" konkanivani_corpus --output x --train 0
+refused "--min_words 5 is more than --max_words 4" konkanivani_corpus --output x --min_words 5 --max_words 4
+refused "no sentences of 40 to 50 words" konkanivani_corpus --output x --min_words 40 --max_words 50
+refused "ask for fewer clips" konkanivani_corpus --output x --min_words 2 --max_words 2 --train 1000000
+[ ! -e x ] || fail "a refused run left a folder"
+
+# Made; made again without speaking; made whole again after a clip was lost and another cut off.
+corpus=(--output corpus --train 6 --validation 2 --test 3 --min_words 2 --max_words 3)
+"$programs/konkanivani_corpus" "${corpus[@]}" >corpus.txt || fail "konkanivani_corpus"
+holds corpus.txt "11 clips, "
+[ "$(wc -l <corpus/train.jsonl) $(wc -l <corpus/validation.jsonl) $(wc -l <corpus/test.jsonl)" = "6 2 3" ] ||
+  fail "the manifests do not hold 6, 2 and 3 lines"
+[ "$(texts corpus/*.jsonl | uniq | wc -l)" = 11 ] || fail "a sentence occurs twice"
+for key in audio_filepath text duration speaker; do
+  [ "$(grep -c "\"$key\":" corpus/train.jsonl)" = 6 ] || fail "a line of the manifest has no $key"
+done
+cp -r corpus first
+clips=(corpus/audio/*.flac)
+files=(corpus/audio/*)
+[ "${#files[@]}" = 11 ] || fail "there are other files than 11 clips: ${files[*]}"
+rm "${clips[0]}"
+truncate -s 1000 "${clips[1]}"
+"$programs/konkanivani_corpus" "${corpus[@]}" --jobs 1 >corpus.txt || fail "konkanivani_corpus, again"
+diff -r first corpus || fail "a second run made another corpus"
+
+# Another seed, another corpus; a larger one keeps the sentences that are held out.
+"$programs/konkanivani_corpus" "${corpus[@]}" --output other --seed 2 >corpus.txt || fail "konkanivani_corpus --seed 2"
+cmp -s <(texts corpus/test.jsonl) <(texts other/test.jsonl) && fail "another seed made the same sentences"
+"$programs/konkanivani_corpus" "${corpus[@]}" --output larger --train 9 >corpus.txt || fail "a larger corpus"
+cmp <(texts corpus/test.jsonl) <(texts larger/test.jsonl) || fail "a larger corpus holds out other sentences"
+
+if PATH=$work/nowhere "$programs/konkanivani_corpus" --output other 2>errors.txt >/dev/null; then
+  fail "konkanivani_corpus did without espeak-ng"
+fi
+holds errors.txt "konkanivani_corpus: espeak-ng is not installed (Debian: apt-get install espeak-ng)"
+
+# Training: parameters told, a summary with its figures, a model that the other programs take.
+size=(--d_model 32 --encoder_layers 1 --decoder_layers 1 --batch_size 3 --learning_rate 0.01)
+"$programs/konkanivani_train" --data corpus --output model "${size[@]}" --epochs 1 --gradient_checkpointing \
+  --gradient_accumulation_steps 2 --mixed_precision >train.txt 2>errors.txt || fail "konkanivani_train: $(cat errors.txt)"
+grep -qE '^[0-9]+ parameters, [0-9]+ characters, 6 training clips' train.txt || fail "train said $(cat train.txt)"
+holds train.txt "    CER " # of the epoch
+for key in cer wer cer_untrained steps seconds peak_bytes; do
+  holds model/summary.json "\"$key\": "
+done
+holds errors.txt "outside the vocabulary, read as unknown" # six sentences do not have all characters
+for method in greedy ctc attention joint; do
+  "$programs/konkanivani_evaluate" --model model --manifest corpus/test.jsonl --decoding $method --summary $method.json \
+    >evaluate.txt 2>errors.txt || fail "konkanivani_evaluate --decoding $method: $(cat errors.txt)"
+  holds evaluate.txt " over 3 clips"
+  holds $method.json "\"decoding\": \"$method\""
+done
+clip=${clips[0]}
+"$programs/konkanivani_transcribe" --model model "$clip" >text.txt || fail "konkanivani_transcribe"
+[ "$(wc -l <text.txt)" = 1 ] || fail "transcribe said $(cat text.txt)"
+holds text.txt "$clip"$'\t'
+"$programs/konkanivani_transcribe" --model model --json --n_best 3 corpus/audio >text.txt || fail "transcribe a folder"
+[ "$(wc -l <text.txt)" = 11 ] || fail "transcribe did not say a line for each of 11 clips"
+[ "$(head -n1 text.txt | grep -o '"score":' | wc -l)" = 3 ] || fail "transcribe did not give the 3 best texts"
+
+mkdir broken
+head -n1 corpus/train.jsonl | sed 's/audio_filepath":"/&gone/' >broken/train.jsonl
+refused "broken/train.jsonl:1: " konkanivani_train --data broken --output x
+sed 's/"text":"[^"]*"/"text":"?!"/; s#audio/#../corpus/audio/#' corpus/train.jsonl >broken/train.jsonl
+refused "hold no characters" konkanivani_train --data broken --output x
+refused "d_model is 30; it must be even and a multiple of the 4 heads" konkanivani_train --data corpus --output x --d_model 30
+refused "--schedule: \"cosine\" is neither plateau nor linear" konkanivani_train --data corpus --output x --schedule cosine
+refused "is not greedy, ctc, attention or joint" konkanivani_transcribe --model model --decoding viterbi "$clip"
+refused "nowhere" konkanivani_transcribe --model nowhere "$clip"
+refused "gone.flac" konkanivani_transcribe --model model gone.flac
+cp -r model half
+echo '{}' >half/vocabulary.json
+refused "half/vocabulary.json: " konkanivani_evaluate --model half --manifest corpus/test.jsonl
+[ ! -e x ] || fail "a refused run left a folder"
+
+[ "$failures" = 0 ] || exit 1
+echo "all well"

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/audio/encode.hpp>
+#include <looptorch/data/length_bucket_sampler.hpp>
+#include <looptorch/data/pinned_prefetch_loader.hpp>
+
+#include "support.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <konkanivani/data.hpp>
+
+#include <set>
+
+using namespace konkanivani_test;
+using Catch::Contains;
+using konkanivani::SpeechDataset;
+using konkanivani::SpeechError;
+using looptorch::testing::TemporaryFolder;
+namespace lt = looptorch;
+
+namespace {
+
+/// A tone with a swell, so that its frames differ.
+at::Tensor tone(int64_t samples, double pitch = 0.1) {
+  const auto t = at::arange(samples, at::kFloat);
+  return 0.4 * (t * pitch).sin() * (0.6 + 0.4 * (t * 0.003).sin());
+}
+
+konkanivani::Vocabulary vocabulary() {
+  const std::vector<std::string> texts{"कखग घ"};
+  return konkanivani::Vocabulary::of(texts, konkanivani::Unit::code_point);
+}
+
+/// Files of these lengths, each with its text.
+struct Corpus {
+  explicit Corpus(const std::vector<std::pair<int64_t, std::string>>& clips) {
+    for (const auto& [samples, text] : clips) {
+      const auto file = folder / (std::to_string(utterances.size()) + ".wav");
+      lt::audio::encode(file, {tone(samples, 0.1 + 0.03 * static_cast<double>(utterances.size())), 16000});
+      utterances.push_back(
+          {.audio_filepath = file, .text = text, .duration = static_cast<double>(samples) / 16000});
+    }
+  }
+
+  [[nodiscard]] SpeechDataset dataset(konkanivani::SpeechOptions options = {}) {
+    return {utterances, vocabulary(), options, unknown};
+  }
+
+  TemporaryFolder folder;
+  std::vector<lt::Utterance> utterances;
+  konkanivani::UnknownCharacters unknown;
+};
+
+std::string why_refused(Corpus& corpus, konkanivani::SpeechOptions options = {}) {
+  try {
+    const auto dataset = corpus.dataset(options);
+    for (int64_t i = 0; i < dataset.size(); ++i) (void)dataset.get(i, {});
+  } catch (const SpeechError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEST_CASE("A clip is its log-mel frames, one for each 10 ms begun, and its ids") {
+  Corpus corpus({{16000, "कख, ग!"}, {15841, "घ"}, {15840, "घ"}});
+  const auto dataset = corpus.dataset();
+  CHECK(dataset.size() == 3);
+  const auto clip = dataset.get(0, {});
+  CHECK(clip.mel_MF.sizes() == at::IntArrayRef({80, 100}));
+  CHECK(clip.text == "कख ग");
+  CHECK(clip.ids == std::vector<int64_t>{6, 7, 5, 8});
+  CHECK(dataset.get(1, {}).mel_MF.size(1) == 100);
+  CHECK(dataset.get(2, {}).mel_MF.size(1) == 99);
+  const auto whole = lt::audio::LogMel({.max_samples = 16000})(
+      lt::audio::decode(corpus.utterances[0].audio_filepath).samples_T);
+  CHECK(largest_difference(clip.mel_MF.narrow(1, 0, 97), whole.narrow(1, 0, 97)) < 1e-5);
+  CHECK(dataset.lengths() == std::vector<int64_t>{100, 99, 99});
+}
+
+TEST_CASE("A batch is padded, and says how long each clip is, for the encoder too") {
+  Corpus corpus({{16000, "कखग"}, {6400, "घ"}});
+  for (const bool subsampling : {true, false}) {
+    const auto dataset = corpus.dataset({.subsampling = subsampling});
+    std::vector<konkanivani::Clip> clips{dataset.get(0, {}), dataset.get(1, {})};
+    const auto batch = dataset.collate(clips);
+    CHECK(batch.mel_BMF.sizes() == at::IntArrayRef({2, 80, 100}));
+    CHECK(at::equal(batch.lengths_B, ids({100, 40})));
+    CHECK(batch.frames == (subsampling ? std::vector<int64_t>{25, 10} : std::vector<int64_t>{100, 40}));
+    CHECK(batch.mel_BMF[1].narrow(1, 0, 40).equal(clips[1].mel_MF));
+    CHECK(batch.mel_BMF[1].narrow(1, 40, 60).eq(0).all().item<bool>());
+    CHECK(batch.targets.lengths == std::vector<int64_t>{3, 1});
+    CHECK(batch.texts == std::vector<std::string>{"कखग", "घ"});
+  }
+}
+
+// In the first project masks were applied before the logarithm.
+TEST_CASE("Masks hide log-mel frames: what is hidden holds the clip's mean, the rest stays") {
+  Corpus corpus({{32000, "क"}});
+  auto plain = corpus.dataset(), masked = corpus.dataset();
+  masked.augment({.speeds = {1.0}, .masks = {.max_frames = 70, .max_bins = 27, .max_time_share = 0.2}});
+  const auto mel = plain.get(0, {}).mel_MF;
+  std::set<int64_t> hidden_counts;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const auto got = masked.get(0, {.seed = seed}).mel_MF;
+    const auto differs = got.ne(mel);
+    hidden_counts.insert(differs.sum().item<int64_t>());
+    const auto hidden = got.masked_select(differs);
+    if (hidden.numel() > 0) CHECK((hidden - mel.mean()).abs().max().item<double>() < 1e-5);
+    CHECK(differs.all(0).sum().item<int64_t>() <= 40);  // a fifth of the frames
+    CHECK(differs.all(1).sum().item<int64_t>() <= 27);
+  }
+  CHECK(hidden_counts.size() > 6);
+}
+
+TEST_CASE("Training plays clips at other speeds; a seed fixes what it hears") {
+  Corpus corpus({{16000, "क"}});
+  auto dataset = corpus.dataset();
+  dataset.augment({});
+  std::set<int64_t> frames;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const auto once = dataset.get(0, {.seed = seed}), again = dataset.get(0, {.seed = seed});
+    CHECK(once.mel_MF.equal(again.mel_MF));
+    frames.insert(once.mel_MF.size(1));
+  }
+  CHECK(frames == std::set<int64_t>{91, 100, 112});
+}
+
+TEST_CASE("A part of a file is heard where the manifest says so, and other sample rates are resampled") {
+  Corpus corpus({{16000, "क"}});
+  corpus.utterances[0].start = 0.25;
+  corpus.utterances[0].end = 0.75;
+  CHECK(corpus.dataset().get(0, {}).mel_MF.size(1) == 50);
+  const auto file = corpus.folder / "slow.wav";
+  lt::audio::encode(file, {tone(8000), 8000});
+  corpus.utterances[0] = {.audio_filepath = file, .text = "क"};
+  CHECK(corpus.dataset().get(0, {}).mel_MF.size(1) == 100);
+}
+
+TEST_CASE("Characters outside the vocabulary are unknown, counted and listed") {
+  Corpus corpus({{16000, "कz"}, {16000, "z"}});
+  const auto dataset = corpus.dataset();
+  CHECK(dataset.get(0, {}).ids == std::vector<int64_t>{6, 4});
+  CHECK(corpus.unknown.describe() == "2 characters outside the vocabulary, read as unknown: z (2)");
+}
+
+TEST_CASE("What cannot be used is refused by its file") {
+  const auto name = [](const Corpus& corpus) { return corpus.utterances[0].audio_filepath.string(); };
+  Corpus empty({{16000, " ?! "}});
+  CHECK(why_refused(empty) == name(empty) + ": its text \" ?! \" has no characters");
+  Corpus long_one({{48000, "क"}});
+  CHECK(why_refused(long_one, {.max_seconds = 2}) == name(long_one) + ": lasts 3 s, longer than 2 s");
+  long_one.utterances[0].duration.reset();
+  CHECK(why_refused(long_one, {.max_seconds = 2}) == name(long_one) + ": lasts 3 s, longer than 2 s");
+  Corpus silent({{16000, "क"}});
+  lt::audio::encode(silent.utterances[0].audio_filepath, {at::zeros({16000}), 16000});
+  CHECK(why_refused(silent) == name(silent) + ": is silent");
+  Corpus missing({{16000, "क"}});
+  std::filesystem::remove(missing.utterances[0].audio_filepath);
+  CHECK_THROWS_WITH(missing.dataset().get(0, {}), Contains(name(missing)));
+}
+
+TEST_CASE("Clips too short for their text are counted before training") {
+  Corpus corpus({{3200, "कखगघ"}, {3200, "कखगघकख"}, {3200, "ककक"}});
+  CHECK(corpus.dataset().count_too_short() == 1);  // 5 encoder frames each; 4, 6 and 5 are needed
+  CHECK(corpus.dataset({.subsampling = false}).count_too_short() == 0);
+}
+
+TEST_CASE("Batches of similar lengths come from a loader, each clip once, whatever the workers") {
+  Corpus corpus({{16000, "क"}, {4000, "ख"}, {15000, "ग"}, {4200, "घ"}, {9000, "क"}, {8800, "ख"}});
+  auto dataset = corpus.dataset();
+  dataset.augment({});
+  const auto heard = [&](int64_t workers) {
+    std::vector<at::Tensor> mels;
+    lt::PinnedPrefetchLoader loader(dataset, {.batch_size = 1, .workers = workers},
+                                    lt::LengthBucketSampler(dataset.lengths(), {.batch_size = 2, .seed = 3}));
+    for (auto& batch : loader) mels.push_back(batch.mel_BMF.clone());
+    return mels;
+  };
+  const auto alone = heard(0), together = heard(3);
+  REQUIRE(alone.size() == 3);
+  REQUIRE(together.size() == 3);
+  for (size_t i = 0; i < 3; ++i) CHECK(alone[i].equal(together[i]));
+}

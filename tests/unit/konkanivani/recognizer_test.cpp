@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/audio/encode.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <konkanivani/evaluation.hpp>
+
+#include <sstream>
+
+using namespace konkanivani_test;
+using Catch::Contains;
+using konkanivani::Recognizer;
+using looptorch::testing::TemporaryFolder;
+namespace lt = looptorch;
+
+namespace {
+
+Recognizer tiny_recognizer(int64_t mel_bins = 6) {
+  const std::vector<std::string> texts{"कखग"};
+  auto vocabulary = konkanivani::Vocabulary::of(texts, konkanivani::Unit::code_point);
+  auto config = tiny_config(vocabulary.size());
+  config.mel_bins = mel_bins;
+  return {tiny_model(config), std::move(vocabulary)};
+}
+
+std::vector<std::vector<int64_t>> best_ids(const std::vector<std::vector<konkanivani::Hypothesis>>& texts) {
+  std::vector<std::vector<int64_t>> ids;
+  for (const auto& text : texts) ids.push_back(text.front().ids);
+  return ids;
+}
+
+/// Three clips: tones of different pitch and length, each with its text.
+struct Tones {
+  Tones() {
+    for (const auto& [text, seconds, pitch] :
+         {std::tuple{"क", 0.5, 0.1}, std::tuple{"खग", 0.8, 0.3}, std::tuple{"गक", 0.7, 0.02}}) {
+      const auto file = folder / (std::string(text) + ".wav");
+      const auto t = at::arange(static_cast<int64_t>(seconds * 16000), at::kFloat);
+      lt::audio::encode(file, {0.4 * (t * pitch).sin(), 16000});
+      utterances.push_back({.audio_filepath = file, .text = text, .duration = seconds});
+    }
+  }
+  [[nodiscard]] konkanivani::SpeechDataset dataset(const konkanivani::Vocabulary& vocabulary) {
+    return {utterances, vocabulary, {.mel_bins = 20}, unknown};
+  }
+
+  TemporaryFolder folder;
+  std::vector<lt::Utterance> utterances;
+  konkanivani::UnknownCharacters unknown;
+};
+
+}  // namespace
+
+TEST_CASE("A recognizer is saved with its vocabulary and hears the same when it is loaded") {
+  const TemporaryFolder folder;
+  auto recognizer = tiny_recognizer();
+  recognizer.model->eval();
+  konkanivani::save_recognizer(recognizer, folder.path());
+  auto loaded = konkanivani::load_recognizer(folder.path(), at::kCPU);
+  CHECK(loaded.vocabulary == recognizer.vocabulary);
+  CHECK_FALSE(loaded.model->is_training());
+  const auto mel_BMF = at::randn({2, 6, 40}), lengths_B = ids({40, 30});
+  for (const auto* method : {"greedy", "ctc", "attention", "joint"}) {
+    const konkanivani::DecodingOptions options{.method = method, .beam = {.max_length = 8}};
+    CHECK(best_ids(konkanivani::recognize(loaded.model, mel_BMF, lengths_B, options)) ==
+          best_ids(konkanivani::recognize(recognizer.model, mel_BMF, lengths_B, options)));
+  }
+}
+
+TEST_CASE("A vocabulary of another size than the model's is refused") {
+  const TemporaryFolder folder;
+  auto recognizer = tiny_recognizer();
+  konkanivani::save_recognizer(recognizer, folder.path());
+  const std::vector<std::string> texts{"कखगघ"};
+  konkanivani::save_vocabulary(folder / "vocabulary.json",
+                               konkanivani::Vocabulary::of(texts, konkanivani::Unit::code_point));
+  CHECK_THROWS_WITH(konkanivani::load_recognizer(folder.path(), at::kCPU),
+                    folder.path().string() + ": a vocabulary of 9 for a model of 8");
+}
+
+TEST_CASE("Each decoding is the one that its name says") {
+  const torch::NoGradGuard no_grad;
+  auto recognizer = tiny_recognizer();
+  recognizer.model->eval();
+  const auto mel_BMF = at::randn({2, 6, 40}) * 3, lengths_B = ids({40, 30});
+  const auto heard = [&](const std::string& method, konkanivani::BeamOptions beam = {}) {
+    return best_ids(
+        konkanivani::recognize(recognizer.model, mel_BMF, lengths_B, {.method = method, .beam = beam}));
+  };
+  const auto encoded = recognizer.model->encode(mel_BMF, lengths_B);
+  const auto log_probs = konkanivani::ctc_log_probs(recognizer.model->ctc_scores(encoded));
+  const std::vector<int64_t> frames{10, 8};
+  CHECK(heard("greedy") == konkanivani::decode_ctc_greedily(log_probs, frames));
+  CHECK(heard("ctc") == best_ids(konkanivani::decode_ctc_beam(log_probs, frames, 8)));
+  CHECK(heard("joint") == best_ids(konkanivani::beam_search(recognizer.model, encoded)));
+  CHECK(heard("attention") ==
+        best_ids(konkanivani::beam_search(recognizer.model, encoded, {.ctc_weight = 0})));
+  CHECK_THROWS_WITH(heard("viterbi"), "decoding \"viterbi\" is not greedy, ctc, attention or joint");
+}
+
+TEST_CASE("Error rates are wrong characters by characters and wrong words by words, over all clips") {
+  const auto result = konkanivani::with_error_rates({"कख ग", "घ"}, {"कख", "घघ"});
+  CHECK(result.character_error_rate == Approx(3.0 / 5));
+  CHECK(result.word_error_rate == Approx(2.0 / 3));
+  std::ostringstream out;
+  konkanivani::print_examples(out, result, 5);
+  CHECK(out.str() == "    said   कख ग\n    heard  कख\n    said   घ\n    heard  घघ\n");
+}
+
+TEST_CASE("Evaluating leaves the mode of the model as it was") {
+  Tones tones;
+  auto recognizer = tiny_recognizer(20);
+  const auto speech = tones.dataset(recognizer.vocabulary);
+  for (const bool training : {true, false}) {
+    recognizer.model->train(training);
+    const auto before =
+        lt::state_dict(recognizer.model).at("encoder.blocks.0.convolution.batch_norm.running_mean").clone();
+    const auto heard = konkanivani::transcribe_all(recognizer, speech, {.batch_size = 2}, {});
+    CHECK(recognizer.model->is_training() == training);
+    CHECK(heard.references == std::vector<std::string>{"क", "खग", "गक"});
+    CHECK(before.equal(
+        lt::state_dict(recognizer.model).at("encoder.blocks.0.convolution.batch_norm.running_mean")));
+  }
+}
+
+TEST_CASE("A model that learnt three tones writes their texts, by all four decodings") {
+  const OneThread one_thread;
+  Tones tones;
+  auto recognizer = tiny_recognizer(20);
+  const auto speech = tones.dataset(recognizer.vocabulary);
+  lt::FusedAdamW optimizer(recognizer.model->parameters(), {.lr = 1e-2});
+  lt::Trainer trainer(
+      recognizer.model, optimizer,
+      [](konkanivani::KonkaniVani& model, const konkanivani::Batch& batch) {
+        const auto encoded = model->encode(batch.mel_BMF, batch.lengths_B);
+        return konkanivani::joint_loss(model, encoded, batch.frames, batch.targets, {});
+      },
+      lt::ClipGradNorm{5.0});
+  trainer.fit(lt::PinnedPrefetchLoader(speech, {.batch_size = 3}), {.epochs = 120});
+  for (const auto* method : {"greedy", "ctc", "attention", "joint"}) {
+    INFO(method);
+    const auto heard =
+        konkanivani::transcribe_all(recognizer, speech, {.batch_size = 2}, {.method = method, .beam = {}});
+    CHECK(heard.hypotheses == heard.references);
+    CHECK(heard.character_error_rate == 0);
+  }
+}
