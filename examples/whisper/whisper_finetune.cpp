@@ -4,6 +4,7 @@
 #include <looptorch/data/pinned_prefetch_loader.hpp>
 #include <looptorch/state/atomic_file.hpp>
 #include <looptorch/state/json.hpp>
+#include <looptorch/state/snapshot_folder.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "command_line.hpp"
@@ -36,11 +37,27 @@ struct Options {
   std::string device = "auto", language = "en", normalizer = "auto";
   std::int64_t workers = 2, seed = 1;
   double max_audio_seconds = 0;
+  std::string resume;
+  std::int64_t snapshot_every = 0;
+
+  [[nodiscard]] fs::path snapshots() const { return output / "snapshots"; }
+  [[nodiscard]] bool takes_snapshots() const { return snapshot_every > 0 || !resume.empty(); }
 };
 
 struct Data {
   SpeechDataset train, validation, test;
 };
+
+/// The snapshot to go on from; empty to begin anew. `--resume auto` tells what it chose, and what it passed over.
+fs::path choose_snapshot(const Options& options) {
+  if (options.resume != "auto") return options.resume;
+  const auto newest = lt::find_newest_snapshot(options.snapshots());
+  for (const auto& [path, reason] : newest.passed_over) std::cerr << "passed over " << reason << '\n';
+  std::cerr << (newest.path.empty() ? "no snapshot to go on from: begins anew"
+                                    : "goes on from " + newest.path.string())
+            << std::endl;
+  return newest.path;
+}
 
 lt::FitResult train(whisper::Recognizer& recognizer, const Data& data, const Options& options) {
   auto& model = recognizer.model;
@@ -61,12 +78,15 @@ lt::FitResult train(whisper::Recognizer& recognizer, const Data& data, const Opt
                       lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = options.warmup_steps},
                       lt::Validate{lt::PinnedPrefetchLoader(data.validation, loading)},
+                      lt::When{options.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
+                                                                            .steps = options.snapshot_every}},
                       lt::ShowProgress{});
   // clang-format on
   const auto order = lt::RandomSampler{.seed = static_cast<std::uint64_t>(options.seed)};
   return trainer.fit(lt::PinnedPrefetchLoader(data.train, loading, order),
                      {.epochs = options.epochs,
-                      .max_steps = options.max_steps > 0 ? std::optional(options.max_steps) : std::nullopt});
+                      .max_steps = options.max_steps > 0 ? std::optional(options.max_steps) : std::nullopt,
+                      .resume = choose_snapshot(options)});
 }
 
 void check(const Options& options) {
@@ -140,6 +160,10 @@ void finetune(Options options) {
   std::cout << "training on " << data.train.size() << " clips of up to " << options.max_audio_seconds << " s"
             << std::endl;
   const auto result = train(recognizer, data, options);
+  if (result.status == lt::FitStatus::interrupted)
+    throw whisper::Interrupted(result.reason + ": stopped after " + std::to_string(result.steps) +
+                                   " steps; go on with --resume auto",
+                               result.reason.starts_with("SIGINT") ? 130 : 143);
   std::cout << "transcribing again" << std::endl;
   const auto after = whisper::transcribe_all(recognizer, data.test, options.workers, normalizer);
   whisper::save_pretrained(recognizer.model, options.model, options.output);
@@ -194,6 +218,10 @@ int main(int argc, char** argv) {
   line.option("seed", "N", options.seed, "order and choice of the training clips", {.min = 0});
   line.option("max-audio-seconds", "S", options.max_audio_seconds,
               "length that clips are padded to, at most 30; 0: that of the longest", {.min = 0, .max = 30});
+  line.option("snapshot-every", "STEPS", options.snapshot_every,
+              "writes the whole run to OUTPUT/snapshots so often, and when it is stopped; 0: never", {.min = 0});
+  line.option("resume", "auto|DIR", options.resume,
+              "goes on from a snapshot or the newest in a folder; auto: in OUTPUT/snapshots, if there is one");
   line.option("language", "CODE", options.language, "what is spoken; English-only models ignore it");
   line.option("normalizer", "NAME", options.normalizer,
               "of the word error rate: english (Whisper's), marks (keeps combining marks), none, or auto: "

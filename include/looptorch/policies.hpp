@@ -14,6 +14,7 @@
 //   PinnedPrefetchLoader  fit should take a dataset and load it by worker threads
 //   ScheduleLr            the learning rate should warm up, decay, or fall when a metric stands still
 //   ShowProgress          somebody watches
+//   SnapshotEvery         a run that ends early should go on later, bit for bit
 //   StopEarly             training should end when a metric no longer improves
 //   UnfreezeAt            parts of a pretrained model should be trained later than others
 //   Validate              held-out data should be measured during fit
@@ -31,6 +32,7 @@
 #include <looptorch/policies/on.hpp>
 #include <looptorch/policies/schedule_lr.hpp>
 #include <looptorch/policies/show_progress.hpp>
+#include <looptorch/policies/snapshot_every.hpp>
 #include <looptorch/policies/stop_early.hpp>
 #include <looptorch/policies/unfreeze_at.hpp>
 #include <looptorch/policies/validate.hpp>

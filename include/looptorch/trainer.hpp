@@ -10,6 +10,7 @@
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/parts.hpp>
+#include <looptorch/loop/resume.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
@@ -24,6 +25,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -43,7 +45,7 @@ namespace looptorch {
 template <class Model, class... Parts>
 class Trainer {
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +
-                 sizeof(detail::CheckConflicts<Parts...>)) > 0);
+                 (sizeof(detail::CheckConflicts<Parts...>) + sizeof(detail::CheckSnapshots<Parts...>))) > 0);
   static_assert((detail::is_update<Parts> || ...),
                 "looptorch: a Trainer needs an update: an optimizer with an objective. List "
                 "Update{optimizer, objective}. See docs/errors.md#no-update");
@@ -127,10 +129,10 @@ class Trainer {
   }
 
   /// Where the run stands: counters, losses, metrics and the states of policies, between windows. Model and
-  /// optimizers are saved by themselves.
+  /// optimizers are saved by themselves; `snapshot` has all.
   [[nodiscard]] StateDict state_dict() {
     require_no_window("state_dict()");
-    return engine_.state_dict();
+    return detail::copied(engine_.state_dict());
   }
   /// Goes on from where `state_dict` was taken. Throws StateError for a state of other policies, or one that
   /// lacks something.
@@ -138,6 +140,22 @@ class Trainer {
     require_no_window("load_state_dict()");
     engine_.load_state_dict(state);
     stepping_ = false;  // policies begin anew with what they have now
+  }
+
+  /// Everything that the run is, between windows, for write_snapshot: what SnapshotEvery writes. Tensors are
+  /// handles that go on changing.
+  [[nodiscard]] SnapshotContents snapshot() {
+    require_no_window("snapshot()");
+    return detail::snapshot_contents(engine_, loader_);
+  }
+  /// Goes on from what `snapshot` gave, random generators included, on other devices too. Throws
+  /// SnapshotMismatch, before anything is touched, for a snapshot that is not of this run, unless it may be
+  /// taken over in part.
+  ResumeReport restore(const SnapshotContents& contents, bool strict = true) {
+    require_no_window("restore()");
+    stepping_ = false;
+    const auto taken = detail::resume_from(engine_, contents, {}, strict, "the snapshot");
+    return {.step = contents.step, .differences = taken.differences()};
   }
 
   [[nodiscard]] Model& model() { return engine_.model(); }
@@ -167,6 +185,8 @@ class Trainer {
   using Stack = detail::stack_t<Parts...>;
   using Engine = detail::Engine<Model, Updates, Stack>;
   using LoaderPolicy = detail::loader_policy_t<Parts...>;
+  static constexpr bool kTakesSnapshots = detail::CheckSnapshots<Parts...>::listed;
+  using Resumed = std::conditional_t<kTakesSnapshots, detail::Resumed<Engine>, detail::NotResumed>;
 
   template <class Batch>
   using CheckBatch = detail::CheckBatch<Model, Batch, Updates>;
@@ -196,6 +216,7 @@ class Trainer {
   FitResult fit_range(Batches& batches, const FitOptions& options) {
     require_no_window("fit()");
     const detail::FitClock clock;
+    const auto resumed = resume(batches, options);
     const detail::FitPlan plan(options, progress(), detail::kRepeatable<Batches>, detail::known_size(batches),
                                engine_.window_length());
     stepping_ = false;
@@ -205,6 +226,8 @@ class Trainer {
     try {
       guarded([&] {
         run_fit_begin();
+        if (resumed) resumed->begin(run());
+        if (resumed && plan.at_last_batch(progress())) run_epoch(batches, plan);  // only its end is missing
         train(batches, plan);
         engine_.settle();
       });
@@ -214,7 +237,21 @@ class Trainer {
       throw;
     }
     end(plan.status(run()));
-    return detail::fit_result(run(), plan.status(run()), clock);
+    auto result = detail::fit_result(run(), plan.status(run()), clock);
+    if (resumed) result.resumed = resumed->report();
+    return result;
+  }
+
+  /// Takes over the snapshot that the options name; nothing without one.
+  template <class Batches>
+  std::optional<Resumed> resume([[maybe_unused]] Batches& batches, const FitOptions& options) {
+    if constexpr (kTakesSnapshots) {
+      loader_ = detail::range_identity(batches);
+      if (!options.resume.empty()) return Resumed(engine_, options, loader_);
+    } else {
+      detail::require_no_resume(options);
+    }
+    return std::nullopt;
   }
 
   template <class Data>
@@ -321,7 +358,7 @@ class Trainer {
     }
     const bool ended = engine_.template feed<Batch>(kept<Kept>(), batch);
     if (ended) end_window();
-    return {ended, progress().step, run().stop_reason().has_value()};
+    return {ended, progress().step, run().is_to_end()};
   }
 
   template <class Batch>
@@ -354,6 +391,7 @@ class Trainer {
 
   Engine engine_;
   bool stepping_ = false;
+  StateDict loader_;                           // what fit's range says of itself
   std::any kept_;                              // step()'s window, where several updates need its batches
   std::function<void(Trainer&)> finish_open_;  // ends that window, whose batch type only step() knew
 };

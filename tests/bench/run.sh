@@ -27,6 +27,7 @@ readonly benchmarks=(
   "loader         FLAC files to batches of log-mel features by 0 to 4 workers, and from the cache, beside PyTorch's DataLoader"
   "checkpointing  time and memory of a step of 12 Transformer blocks that are recomputed, beside PyTorch's recomputation"
   "checkpointing_whisper  the same of Whisper tiny.en, layer by layer, beside the step that keeps everything"
+  "snapshot       how long training stands still for a snapshot of 500 MB, and when it is on the disk, beside torch.save"
 )
 
 readonly bench=$root/tests/bench
@@ -83,6 +84,13 @@ peers_of() { # peers_of NAME
         fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
         sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
       imports=torch.utils.checkpoint
+      takes_turns=1
+      ;;
+    snapshot)
+      packages=(
+        fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
+        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+      imports=torch
       takes_turns=1
       ;;
     *) fail "peers_of does not name the Python packages of the peers of $1" ;;

@@ -37,7 +37,7 @@ for program in whisper_import whisper_corpus whisper_transcribe whisper_finetune
 done
 for flag in model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
   warmup-steps train-subset bf16 fp32 gradient-checkpointing device workers seed max-audio-seconds transcripts strict \
-  language normalizer; do
+  language normalizer snapshot-every resume; do
   holds help.txt "--$flag "
 done
 
@@ -122,6 +122,37 @@ cmp -s "$model/model.safetensors" out/model.safetensors && fail "the weights did
 "$programs/whisper_finetune" --model "$model" --output recomputed "${data[@]}" --test corpus/test.jsonl --batch-size 2 \
   --max-steps 2 --gradient-checkpointing >/dev/null 2>progress.txt || fail "--gradient-checkpointing: $(cat progress.txt)"
 cmp out/model.safetensors recomputed/model.safetensors || fail "--gradient-checkpointing trains other weights"
+
+# Stopped by a signal, killed, and gone on: the weights of a run that was left alone, bit for bit.
+long=("$programs/whisper_finetune" --model "$model" "${data[@]}" --test corpus/test.jsonl --batch-size 1 --epochs 4)
+"${long[@]}" --output alone >/dev/null 2>progress.txt || fail "whisper_finetune, left alone: $(cat progress.txt)"
+"${long[@]}" --output stopped --snapshot-every 3 --resume auto >/dev/null 2>progress.txt &
+process=$!
+until [ -d stopped/snapshots/step-00000003 ] || ! kill -0 $process; do sleep 0.1; done
+kill -TERM $process
+code=0
+wait $process || code=$?
+holds progress.txt "no snapshot to go on from: begins anew"
+if [ "$code" = 143 ]; then
+  holds progress.txt "whisper_finetune: SIGTERM was received: stopped after"
+else
+  [ "$code" = 0 ] || fail "SIGTERM: exit code $code: $(cat progress.txt)"
+fi
+for next in 6 9; do
+  "${long[@]}" --output stopped --snapshot-every 3 --resume auto >/dev/null 2>progress.txt &
+  process=$!
+  until compgen -G "stopped/snapshots/step-*$next*" >/dev/null || ! kill -0 $process; do sleep 0.1; done
+  kill -KILL $process || true
+  wait $process || true
+done
+newest=$(printf '%s\n' stopped/snapshots/step-???????? | tail -1)
+truncate -s 100 "$newest/state.json"
+"${long[@]}" --output stopped --snapshot-every 3 --resume auto >/dev/null 2>progress.txt ||
+  fail "--resume auto: $(cat progress.txt)"
+holds progress.txt "passed over $newest"
+holds progress.txt "goes on from stopped/snapshots/step-"
+cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
+refused "is not of this run" whisper_finetune "${long[@]:1}" --learning-rate 1e-3 --output stopped --resume stopped/snapshots
 
 # One long recording with a transcript: cut by its times, split, and what cannot be used told.
 mkdir talks

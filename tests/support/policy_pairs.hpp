@@ -44,6 +44,7 @@ inline constexpr std::tuple kCatalogue{
                                                                                      ""},
     Entry<lt::ScheduleLr>{"ScheduleLr", "schedule_lr"},
     Entry<lt::ShowProgress>{"ShowProgress", "show_progress"},
+    Entry<lt::SnapshotEvery>{"SnapshotEvery", "snapshot_every"},
     Entry<lt::StopEarly>{"StopEarly", "stop_early"},
     Entry<lt::UnfreezeAt>{"UnfreezeAt", "unfreeze_at"},
     Entry<lt::Validate<std::vector<at::Tensor>>>{"Validate", "validate"},

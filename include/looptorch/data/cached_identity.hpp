@@ -3,8 +3,8 @@
 // folder entry, or by contents, which costs reading it.
 #pragma once
 
-#include <looptorch/data/detail/checksum.hpp>
 #include <looptorch/error.hpp>
+#include <looptorch/state/detail/checksum.hpp>
 #include <looptorch/state/file.hpp>
 
 #include <sys/stat.h>

@@ -4,14 +4,11 @@
 #pragma once
 
 #include <looptorch/error.hpp>
+#include <looptorch/state/detail/value_text.hpp>
 #include <looptorch/state/state_dict.hpp>
-
-#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <string>
-#include <type_traits>
-#include <variant>
 
 namespace looptorch {
 
@@ -25,20 +22,6 @@ struct LoaderPosition {
 };
 
 namespace detail {
-
-inline std::string value_text(const StateDict::Value& value) {
-  return std::visit(
-      [](const auto& held) -> std::string {
-        using Held = std::remove_cvref_t<decltype(held)>;
-        if constexpr (std::is_same_v<Held, at::Tensor>)
-          return "a tensor";
-        else if constexpr (std::is_same_v<Held, bool>)
-          return held ? "true" : "false";
-        else
-          return message(held);
-      },
-      value);
-}
 
 inline std::string value_text(const StateDict& state, const std::string& key) {
   return state.contains(key) ? value_text(state.values().at(key)) : "not told";

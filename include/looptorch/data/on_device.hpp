@@ -6,12 +6,12 @@
 
 #include <looptorch/data/batch.hpp>
 #include <looptorch/data/dataset.hpp>
-#include <looptorch/data/detail/what_of.hpp>
 #include <looptorch/data/loader_error.hpp>
 #include <looptorch/data/loader_options.hpp>
 #include <looptorch/data/loader_position.hpp>
 #include <looptorch/data/loader_stats.hpp>
 #include <looptorch/error.hpp>
+#include <looptorch/state/detail/what_of.hpp>
 #include <looptorch/state/state_dict.hpp>
 
 #include <c10/core/Device.h>

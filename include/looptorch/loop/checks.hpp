@@ -7,6 +7,7 @@
 #include <looptorch/loop/batches.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/parts.hpp>
+#include <looptorch/optim/detail/optimizer_state.hpp>
 
 #include <ranges>
 #include <tuple>
@@ -115,6 +116,30 @@ struct CheckPolicy {
 };
 template <class Optimizer, class Objective>
 struct CheckPolicy<Update<Optimizer, Objective>> {};
+
+/// A policy that writes snapshots of the whole run.
+template <class P>
+constexpr bool takes_snapshots() {
+  if constexpr (requires { bool(P::takes_snapshots); })
+    return P::takes_snapshots;
+  else
+    return false;
+}
+
+template <class Part>
+inline constexpr bool is_saved = true;
+template <class Optimizer, class Objective>
+inline constexpr bool is_saved<Update<Optimizer, Objective>> = SavedOptimizer<Optimizer>;
+
+/// The check of optimizers against policies that have to save them.
+template <class... Parts>
+struct CheckSnapshots {
+  static constexpr bool listed = (takes_snapshots<unwrapped_t<Parts>>() || ...);
+  static_assert(!listed || (is_saved<Parts> && ...),
+                "looptorch: a snapshot cannot hold what this optimizer keeps. Hold it by its own type, or give "
+                "it `state_dict(StateDict&) const` and `load_state_dict(const StateDict&)`. See "
+                "docs/errors.md#snapshot-optimizer");
+};
 
 /// Names two policies of one family in the compiler's note.
 template <class A, class B>

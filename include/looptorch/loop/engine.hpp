@@ -38,6 +38,7 @@ class Engine {
   /// The kept batches of a window: none where micro-batches stream.
   template <class Batch>
   using Kept = std::conditional_t<kStreams, NoState, std::vector<Batch>>;
+  using Staged = StagedRun<std::array<WindowWeight, kUpdates>>;
 
   Engine(Model model, Updates updates, Stack stack)
       : model_(std::move(model)),
@@ -83,6 +84,18 @@ class Engine {
     std::vector<at::Tensor> all = model_->parameters();
     if (!all.empty()) run_.device_ = all.front().device();
     return all;
+  }
+
+  /// What each update trains, and what it has to leave alone.
+  void look_at_parameters() {
+    std::vector<at::Tensor> all = look_again();
+    for_each_index<kUpdates>([&](auto i) {
+      auto& trained = run_.updates_[i].parameters = all_parameters(*std::get<i>(updates_).optimizer);
+      listed_[i] = listed_parameters(*std::get<i>(updates_).optimizer);
+      remember_rates(run_.updates_[i]);
+      all.insert(all.end(), trained.begin(), trained.end());
+    });
+    for_each_index<kUpdates>([&](auto i) { outside_[i] = without(all, run_.updates_[i].parameters); });
   }
 
   [[nodiscard]] at::Device device() const { return run_.device(); }
@@ -171,20 +184,39 @@ class Engine {
     in_window_ = samples_ = 0;
   }
 
-  /// Counters, losses, metrics and the policies' states, settled.
+  /// Counters, losses, metrics and the policies' states, settled; some tensors are handles that go on
+  /// changing.
   [[nodiscard]] StateDict state_dict() {
     settle();
-    return save_run(run_, weights_, stack_);
+    StateDict out = save_run(run_, weights_), policies;
+    save_policies(stack_, policies);
+    out.set("policies", policies);
+    return out;
   }
 
-  /// The inverse. Throws StateError, before anything is touched, for a state of another number of updates or
-  /// parameter groups or of other policies.
-  void load_state_dict(const StateDict& in) {
-    settle();
-    require_same_updates(in, run_);
-    load_run(in, run_, run_.progress_, weights_, stack_);
+  /// What `take` is to make of the run: nothing changes yet. Throws StateError for a state that lacks
+  /// something.
+  [[nodiscard]] Staged stage(const StateDict& in) const { return stage_run(in, run_, weights_); }
+  void take(Staged staged) {
+    run_.progress_ = std::move(staged.progress);
+    run_.metrics_ = std::move(staged.metrics);
+    run_.updates_ = std::move(staged.updates);
+    weights_ = std::move(staged.weights);
     last_skipped_step_ = -1;
     for_each_index<kUpdates>([&](auto i) { history_[i].restart(run_.updates_[i]); });
+  }
+
+  /// The inverse of `state_dict`. Throws StateError, before anything is touched, for a state of another number
+  /// of updates or parameter groups or of other policies.
+  void load_state_dict(const StateDict& in) {
+    settle();
+    look_again();
+    require_same_updates(in, run_);
+    Staged staged = stage(in);
+    const StagedPolicies policies = stage_policies(stack_, in.under("policies"));
+    require_all(policies);
+    for (const Commit& commit : policies.commits) commit();
+    take(std::move(staged));
   }
 
   /// The objective's result on a batch, inside the policies' forward scopes.
@@ -225,18 +257,6 @@ class Engine {
         may |= slot.enabled();
     });
     return may;
-  }
-
-  /// What each update trains, and what it has to leave alone.
-  void look_at_parameters() {
-    std::vector<at::Tensor> all = look_again();
-    for_each_index<kUpdates>([&](auto i) {
-      auto& trained = run_.updates_[i].parameters = all_parameters(*std::get<i>(updates_).optimizer);
-      listed_[i] = listed_parameters(*std::get<i>(updates_).optimizer);
-      remember_rates(run_.updates_[i]);
-      all.insert(all.end(), trained.begin(), trained.end());
-    });
-    for_each_index<kUpdates>([&](auto i) { outside_[i] = without(all, run_.updates_[i].parameters); });
   }
 
   /// True when a group, or a parameter in one, has joined an optimizer.

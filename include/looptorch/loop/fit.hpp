@@ -3,23 +3,32 @@
 #pragma once
 
 #include <looptorch/error.hpp>
+#include <looptorch/loop/resume_report.hpp>
 #include <looptorch/loop/run.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace looptorch {
 
-/// How long a fit goes on. Both are totals over the whole run, earlier fits included; what is reached first
-/// ends it. With neither given, fit goes through the data once more.
+/// How long a fit goes on, and from where. Both numbers are totals over the whole run, earlier fits included;
+/// what is reached first ends it. With neither given, fit goes through the data once more.
 struct FitOptions {
   std::optional<std::int64_t> epochs = {};
   std::optional<std::int64_t> max_steps = {};
+  /// A snapshot, or a folder of them: the newest sound one; empty: goes on with what the Trainer has. The
+  /// Trainer has to list SnapshotEvery.
+  std::filesystem::path resume = {};
+  /// A snapshot that is not of this run is refused; false: what fits is taken over, and FitResult says what
+  /// does not.
+  bool strict = true;
 };
+
 
 /// How a fit went.
 struct FitResult {
@@ -30,7 +39,8 @@ struct FitResult {
   std::vector<double> losses = {};  ///< The same for each update.
   std::int64_t epochs = 0;          ///< Epochs finished in the run so far.
   double seconds = 0.0;             ///< Wall time of this fit.
-  std::string reason = {};          ///< Why a policy stopped the fit; else empty.
+  std::optional<ResumeReport> resumed = {};  ///< Where it began, with `FitOptions::resume`.
+  std::string reason = {};          ///< Why the fit was stopped or interrupted; else empty.
 };
 
 /// What one call of `Trainer::step` did.
@@ -78,6 +88,7 @@ class FitPlan {
 
   /// Tells the policies, through `progress`, what is known of the length.
   void announce(Progress& progress) const {
+    progress.batches_per_epoch = batches_;
     progress.steps_per_epoch.reset();
     progress.total_steps = max_steps_;
     if (!batches_) return;
@@ -95,10 +106,11 @@ class FitPlan {
   }
 
   [[nodiscard]] bool ended(const Run& run) const {
-    return run.stop_reason() || at_max_steps(run) || at_epochs(run);
+    return run.is_to_end() || at_max_steps(run) || at_epochs(run);
   }
 
   [[nodiscard]] FitStatus status(const Run& run) const {
+    if (run.interruption()) return FitStatus::interrupted;
     if (run.stop_reason()) return FitStatus::stopped;
     return at_epochs(run) ? FitStatus::completed : FitStatus::max_steps;
   }
@@ -120,6 +132,19 @@ class FitPlan {
   std::int64_t window_length_ = 1;
 };
 
+/// Stands for a resumed fit of a Trainer that takes no snapshots: there is none.
+struct NotResumed {
+  void begin(Run&) const {}
+  [[nodiscard]] ResumeReport report() const { return {}; }
+};
+
+/// For such a Trainer.
+inline void require_no_resume(const FitOptions& options) {
+  if (!options.resume.empty())
+    throw UsageError(message("fit is to go on from ", options.resume.string(),
+                             ", but the Trainer takes no snapshots: list a SnapshotEvery"));
+}
+
 /// Reads the losses back from the device.
 inline FitResult fit_result(const Run& run, FitStatus status, const FitClock& clock) {
   const Progress& progress = run.progress();
@@ -127,7 +152,7 @@ inline FitResult fit_result(const Run& run, FitStatus status, const FitClock& cl
                    .steps = progress.step,
                    .skipped = progress.skipped,
                    .epochs = progress.epoch,
-                   .reason = run.stop_reason().value_or("")};
+                   .reason = run.interruption().value_or(run.stop_reason().value_or(""))};
   for (const UpdateView& view : run.updates()) result.losses.push_back(view.loss.mean());
   result.loss = result.losses.front();
   result.seconds = clock.seconds();

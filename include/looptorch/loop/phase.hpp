@@ -15,7 +15,8 @@ enum class Phase {
   update,    ///< the optimizer moves the parameters
   schedule,  ///< whether and how training goes on
   average,   ///< averages of the new parameters
-  observe,   ///< reports, caches, snapshots: nothing that training depends on
+  observe,   ///< reports, caches: nothing that training depends on
+  snapshot,  ///< all that the others have become is written down
 };
 
 /// A phase as a type, for `On`.

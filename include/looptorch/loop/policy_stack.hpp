@@ -5,14 +5,10 @@
 
 #include <looptorch/loop/hooks.hpp>
 #include <looptorch/loop/rules.hpp>
-#include <looptorch/state/state_dict.hpp>
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -149,33 +145,6 @@ class PolicyStack {
     return loss;
   }
 
-  /// The states of the policies that save one, each with the policy's name.
-  void save(StateDict& out) {
-    std::int64_t size = 0;
-    each_saving([&](auto& slot, const std::string& name) {
-      StateDict entry, state;
-      state_dict_hook::call(slot.policy, slot.state, state);
-      entry.set("name", name);
-      entry.set("state", state);
-      out.set(std::to_string(size++), entry);
-    });
-    out.set("size", size);
-  }
-
-  /// Throws StateError if `in` is of other policies, before any is touched; it names those that are only
-  /// there or only here.
-  void load(const StateDict& in) {
-    std::map<std::string, StateDict> states;
-    for (std::int64_t i = in.get<std::int64_t>("size"); i-- > 0;) {
-      const StateDict entry = in.under(std::to_string(i));
-      states[entry.get<std::string>("name")] = entry.under("state");
-    }
-    require_same(states);
-    each_saving([&](auto& slot, const std::string& name) {
-      load_state_dict_hook::call(slot.policy, slot.state, std::as_const(states.at(name)));
-    });
-  }
-
   template <class P>
   static constexpr bool lists() {
     return (std::is_same_v<unwrapped_t<Listed>, P> || ...);
@@ -215,35 +184,6 @@ class PolicyStack {
 
  private:
   static constexpr auto kOrder = running_order<unwrapped_t<Listed>...>();
-
-  /// Calls `visit(slot, name)` for policies that have a state to save; those of one type are numbered.
-  template <class Visit>
-  void each_saving(Visit&& visit) {
-    std::map<std::string, int> seen;
-    each([&](auto& slot) {
-      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
-      if constexpr (state_dict_hook::valid<P>()) {
-        std::string name(type_name<P>());
-        if (const int number = ++seen[name]; number > 1) name += " #" + std::to_string(number);
-        visit(slot, name);
-      }
-    });
-  }
-
-  void require_same(const std::map<std::string, StateDict>& states) {
-    std::string only_here, only_there;
-    std::set<std::string> here;
-    each_saving([&](auto&, const std::string& name) {
-      here.insert(name);
-      if (!states.count(name)) only_here += " " + name;
-    });
-    for (const auto& [name, state] : states)
-      if (!here.count(name)) only_there += " " + name;
-    if (only_here.empty() && only_there.empty()) return;
-    throw StateError(message("the state is of other policies than the Trainer lists. Only in the state:",
-                             only_there.empty() ? " none" : only_there,
-                             "; only in the Trainer:", only_here.empty() ? " none" : only_here));
-  }
 
   template <class Visit, std::size_t... I>
   void each_from(Visit& visit, std::index_sequence<I...>) {

@@ -33,6 +33,7 @@ enum class FitStatus {
   completed,  ///< all epochs, or the data of a single-pass range, are through
   max_steps,  ///< `max_steps` is reached
   stopped,    ///< a policy asked for the end; the reason says why
+  interrupted,  ///< the end came from outside, as by a signal; a resumed fit goes on
   failed,     ///< an exception is on its way to the caller (seen by `on_fit_end` only)
 };
 
@@ -44,6 +45,8 @@ enum class FitStatus {
       return "max_steps";
     case FitStatus::stopped:
       return "stopped";
+    case FitStatus::interrupted:
+      return "interrupted";
     case FitStatus::failed:
       return "failed";
   }
@@ -59,7 +62,8 @@ struct Progress {
   std::int64_t skipped = 0;
   std::int64_t batch = 0;    ///< micro-batches of fit's epoch under way that belong to finished windows
   std::int64_t samples = 0;  ///< samples seen, by the first dimension of each batch's first tensor
-  std::optional<std::int64_t> steps_per_epoch = {};  ///< known for sized ranges
+  std::optional<std::int64_t> batches_per_epoch = {};  ///< micro-batches; known for sized ranges
+  std::optional<std::int64_t> steps_per_epoch = {};    ///< the same in windows
   std::optional<std::int64_t> total_steps =
       {};  ///< known from `max_steps`, or from `epochs` of a sized range
 };
@@ -74,6 +78,8 @@ struct UpdateView {
   /// By parameter group: the rate that schedules take their share of, which is the one that the group had
   /// when the Trainer first saw it.
   std::vector<double> full_rates = {};
+  /// By parameter group: the rate that the program gave it, which nobody changes.
+  std::vector<double> given_rates = {};
   std::int64_t applied = 0;  ///< windows in which it moved the parameters
   std::int64_t skipped = 0;  ///< windows in which it was due, and was vetoed or had no weight
 };
@@ -98,7 +104,12 @@ class Run {
   void watch_loading(std::shared_ptr<const LoaderStats> stats) { loading_ = std::move(stats); }
   /// Ends the fit after the window under way; `reason` goes into FitResult.
   void stop(std::string reason) { stop_reason_ = std::move(reason); }
+  /// The same for an end that has nothing to do with training, such as a time limit: the fit is
+  /// `interrupted`, and one that is resumed goes on, where a stopped one has ended.
+  void interrupt(std::string reason) { interruption_ = std::move(reason); }
   [[nodiscard]] const std::optional<std::string>& stop_reason() const { return stop_reason_; }
+  /// What `interrupt` said.
+  [[nodiscard]] const std::optional<std::string>& interruption() const { return interruption_; }
   /// Says that `owner` sets `what` in this fit. Throws UsageError if somebody else does.
   void claim(const std::string& what, const std::string& owner) {
     const auto [place, mine] = claims_.emplace(what, owner);
@@ -106,8 +117,13 @@ class Run {
       throw UsageError(
           detail::message(what, " is set by ", place->second, " and by ", owner, "; keep one of them"));
   }
-  /// Takes back what `stop` said; a new fit begins with it.
-  void forget_stop() { stop_reason_.reset(); }
+  /// True once either was called.
+  [[nodiscard]] bool is_to_end() const { return stop_reason_ || interruption_; }
+  /// Takes back what `stop` and `interrupt` said; a new fit begins with it.
+  void forget_stop() {
+    stop_reason_.reset();
+    interruption_.reset();
+  }
 
  private:
   template <class, class, class>
@@ -119,6 +135,7 @@ class Run {
   MetricBoard metrics_;
   at::Device device_ = at::kCPU;
   std::optional<std::string> stop_reason_;
+  std::optional<std::string> interruption_;
   std::map<std::string, std::string> claims_;
   std::shared_ptr<const LoaderStats> loading_;
 };

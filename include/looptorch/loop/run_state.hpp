@@ -3,13 +3,15 @@
 // optimizers are not in it.
 #pragma once
 
+#include <looptorch/loop/policy_states.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/state/state_dict.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
+#include <vector>
 
 namespace looptorch::detail {
 
@@ -86,16 +88,22 @@ inline void require_same_updates(const StateDict& in, const Run& run) {
   }
 }
 
-/// `weights` has each update's window weight, `stack` the policies.
-template <class Weights, class Stack>
-[[nodiscard]] StateDict save_run(Run& run, const Weights& weights, Stack& stack) {
-  StateDict out, progress, metrics, policies;
+/// Throws StateError that names the policies which are only there or only here, and what one of them says
+/// against its state.
+inline void require_all(const StagedPolicies& staged) {
+  if (const auto others = describe_others(staged.only_saved, staged.only_here, "the state"); !others.empty())
+    throw StateError("the state is of other policies than the Trainer lists: " + others);
+  if (!staged.refused.empty()) throw StateError(staged.refused.front());
+}
+
+/// `weights` has each update's window weight.
+template <class Weights>
+[[nodiscard]] StateDict save_run(const Run& run, const Weights& weights) {
+  StateDict out, progress, metrics;
   save(run.progress(), progress);
   run.metrics().save(metrics);
-  stack.save(policies);
   out.set("progress", progress);
   out.set("metrics", metrics);
-  out.set("policies", policies);
   out.set("updates", run.updates().size());
   for (std::size_t i = 0; i < run.updates().size(); ++i) {
     StateDict update, weight;
@@ -107,17 +115,28 @@ template <class Weights, class Stack>
   return out;
 }
 
-/// Throws StateError, before anything is touched, for a state of other policies.
-template <class Weights, class Stack>
-void load_run(const StateDict& in, Run& run, Progress& progress, Weights& weights, Stack& stack) {
-  stack.load(in.under("policies"));
-  load(in.under("progress"), progress);
-  run.metrics().load(in.under("metrics"));
-  for (std::size_t i = 0; i < run.updates().size(); ++i) {
+/// What a run's counters and means are to become.
+template <class Weights>
+struct StagedRun {
+  Progress progress;
+  MetricBoard metrics;
+  std::vector<UpdateView> updates;
+  Weights weights;
+};
+
+/// Updates that the state lacks stay as they are. Throws StateError for a state that lacks something else.
+template <class Weights>
+[[nodiscard]] StagedRun<Weights> stage_run(const StateDict& in, const Run& run, const Weights& weights) {
+  StagedRun<Weights> staged{run.progress(), run.metrics(), run.updates(), weights};
+  load(in.under("progress"), staged.progress);
+  staged.metrics.load(in.under("metrics"));
+  const auto saved = static_cast<std::size_t>(in.get<std::int64_t>("updates"));
+  for (std::size_t i = 0; i < std::min(saved, staged.updates.size()); ++i) {
     const StateDict update = in.under("update." + std::to_string(i));
-    load(update, run.updates()[i]);
-    weights[i].load(update.under("window"));
+    load(update, staged.updates[i]);
+    staged.weights[i].load(update.under("window"), run.device());
   }
+  return staged;
 }
 
 }  // namespace looptorch::detail

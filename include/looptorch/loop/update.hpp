@@ -111,6 +111,8 @@ inline void remember_rates(UpdateView& view) {
   const auto& groups = view.optimizer->param_groups();
   for (std::size_t i = view.full_rates.size(); i < groups.size(); ++i)
     view.full_rates.push_back(rate_of(groups[i]));
+  for (std::size_t i = view.given_rates.size(); i < groups.size(); ++i)
+    view.given_rates.push_back(rate_of(groups[i]));
 }
 
 }  // namespace detail

@@ -62,9 +62,11 @@ class WindowWeight {
     out.set("unit", unit_);
     if (unread_unit_.defined()) out.set("unread_unit", unread_unit_.clone());
   }
-  void load(const StateDict& in) {
+  void load(const StateDict& in, at::Device device) {
     unit_ = in.get<double>("unit");
-    unread_unit_ = in.contains("unread_unit") ? in.get<at::Tensor>("unread_unit").clone() : at::Tensor();
+    unread_unit_ = at::Tensor();
+    if (in.contains("unread_unit"))
+      unread_unit_ = in.get<at::Tensor>("unread_unit").to(device, /*non_blocking=*/false, /*copy=*/true);
   }
 
   /// Begins the next window; the unit stays.

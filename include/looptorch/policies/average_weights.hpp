@@ -62,10 +62,12 @@ struct BasicAverageWeights {
   void on_fit_begin(FitContext& fit, State& state) const {
     check_options();
     check_update(fit.run);
+    state.forget_buffers();
     state.follow(model_of(fit.run));
   }
 
   void before_update(UpdateContext& context, State& state) const {
+    state.forget_buffers();  // of windows before: what they had to tell is told
     if (is_averaged(context.view()) && state.count(context.index()) > 0) admit(context, state);
   }
 
@@ -77,6 +79,10 @@ struct BasicAverageWeights {
     if (average_buffers && context.index() == first_averaged(context.run))
       state.admit_buffers(context.index(), model_of(context.run));
     state.begin(context.index());
+  }
+
+  void on_window_end(WindowContext& window, State& state) const {
+    if (average_buffers) state.keep_buffers(model_of(window.run));
   }
 
   detail::AveragesInPlace evaluation_scope(const EvaluationContext& context, State& state) const {

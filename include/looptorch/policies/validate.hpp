@@ -87,6 +87,7 @@ class Validate {
 
   template <class Trainer>
   void evaluate(Trainer& trainer, Run& run, State& state) const {
+    if constexpr (detail::EpochRange<Held>) batches_->begin_epoch(0);  // the same order each time
     if constexpr (std::is_same_v<Measure, OwnObjective>)
       state.last = trainer.evaluate(*batches_);
     else

@@ -84,4 +84,17 @@ class StateDict {
   std::map<std::string, Value> values_;
 };
 
+namespace detail {
+
+/// The same with tensors of its own.
+[[nodiscard]] inline StateDict copied(const StateDict& state) {
+  StateDict copy;
+  for (const auto& [key, value] : state.values()) {
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    copy.set(key, tensor ? StateDict::Value(tensor->detach().clone()) : value);
+  }
+  return copy;
+}
+
+}  // namespace detail
 }  // namespace looptorch

@@ -39,7 +39,8 @@ struct TensorIdentity {
 
 /// A tensor without memory is the same as itself only.
 [[nodiscard]] inline TensorIdentity identity_of(const at::Tensor& tensor) {
-  const bool has_memory = tensor.has_storage() && !tensor.is_meta() && tensor.numel() > 0;
+  const bool has_memory = tensor.defined() && tensor.has_storage() && !tensor.is_meta() && tensor.numel() > 0;
+  if (!tensor.defined()) return {nullptr, at::kCPU, at::ScalarType::Undefined, false, false, {}, {}};
   if (!has_memory) {
     return {tensor.unsafeGetTensorImpl(), tensor.device().type(), tensor.scalar_type(), false, false, {}, {}};
   }

@@ -5,11 +5,11 @@
 
 #include <looptorch/data/batch.hpp>
 #include <looptorch/data/dataset.hpp>
-#include <looptorch/data/detail/what_of.hpp>
 #include <looptorch/data/loader_error.hpp>
 #include <looptorch/data/loader_options.hpp>
 #include <looptorch/data/slot_memory.hpp>
 #include <looptorch/error.hpp>
+#include <looptorch/state/detail/what_of.hpp>
 
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>

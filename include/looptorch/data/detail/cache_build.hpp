@@ -6,8 +6,8 @@
 #include <looptorch/data/cached_options.hpp>
 #include <looptorch/data/detail/intra_op.hpp>
 #include <looptorch/data/detail/split_mix64.hpp>
-#include <looptorch/data/detail/what_of.hpp>
 #include <looptorch/error.hpp>
+#include <looptorch/state/detail/what_of.hpp>
 
 #include <unistd.h>
 

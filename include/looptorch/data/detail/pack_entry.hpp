@@ -2,7 +2,7 @@
 // What a sample pack holds: keys, and where each sample lies in the data file.
 #pragma once
 
-#include <looptorch/data/detail/checksum.hpp>
+#include <looptorch/state/detail/checksum.hpp>
 
 #include <cstddef>
 #include <cstdint>

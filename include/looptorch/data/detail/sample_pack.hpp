@@ -5,9 +5,9 @@
 // processes and threads read and append at once: appending takes a lock on the index.
 #pragma once
 
-#include <looptorch/data/detail/checksum.hpp>
 #include <looptorch/data/detail/pack_entry.hpp>
 #include <looptorch/error.hpp>
+#include <looptorch/state/detail/checksum.hpp>
 #include <looptorch/state/file.hpp>
 
 #include <fcntl.h>

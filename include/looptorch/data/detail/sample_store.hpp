@@ -4,9 +4,9 @@
 
 #include <looptorch/data/cached_options.hpp>
 #include <looptorch/data/detail/cache_folder.hpp>
-#include <looptorch/data/detail/checksum.hpp>
 #include <looptorch/data/detail/sample_codec.hpp>
 #include <looptorch/data/detail/sample_pack.hpp>
+#include <looptorch/state/detail/checksum.hpp>
 
 #include <atomic>
 #include <cstddef>

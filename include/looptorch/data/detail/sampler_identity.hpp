@@ -3,8 +3,8 @@
 #pragma once
 
 #include <looptorch/data/detail/aggregate.hpp>
-#include <looptorch/data/detail/checksum.hpp>
 #include <looptorch/error.hpp>
+#include <looptorch/state/detail/checksum.hpp>
 
 #include <c10/util/Type.h>
 

@@ -3,6 +3,8 @@
 // augmentation draw from. A few nanoseconds a number.
 #pragma once
 
+#include <looptorch/state/detail/mix64.hpp>
+
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -24,13 +26,9 @@ class SplitMix64 {
     return value % bound;
   }
 
-  static std::uint64_t mix(std::uint64_t value) {
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
-    value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
-    return value ^ (value >> 31);
-  }
+  static std::uint64_t mix(std::uint64_t value) { return mix64(value); }
 
-  static constexpr std::uint64_t kGamma = 0x9e3779b97f4a7c15U;
+  static constexpr std::uint64_t kGamma = kGoldenGamma;
 
  private:
   std::uint64_t state_;

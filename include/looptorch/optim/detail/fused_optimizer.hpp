@@ -100,6 +100,12 @@ class FusedOptimizer : public torch::optim::Optimizer {
                                          : StateDict{};
   }
 
+  /// Throws what `load_state_of` would throw, and changes nothing.
+  void check_state_of(const at::Tensor& parameter, const StateDict& state) const {
+    const Place place = place_of(parameter);
+    check_slots<Rule>(options_of(param_groups_[place.group]), parameter, state);
+  }
+
   /// Takes over what `state_of` gave, on another device or in another dtype too. Throws StateError, and
   /// leaves all as it was, where the names or shapes are not this optimizer's.
   void load_state_of(const at::Tensor& parameter, const StateDict& state) {
@@ -108,6 +114,15 @@ class FusedOptimizer : public torch::optim::Optimizer {
     const Place place = place_of(parameter);
     const Group& group = param_groups_[place.group];
     load_slots<Rule>(options_of(group), group.params(), place.index, state, moments_[place.group]);
+  }
+
+  /// The options of one of this optimizer's groups. Throws UsageError for another optimizer's.
+  [[nodiscard]] static const Options& options_of(const Group& group) {
+    const auto* options = dynamic_cast<const FusedGroupOptions<Options>*>(&group.options());
+    if (!options)
+      throw UsageError(message("a parameter group of ", Rule::kName,
+                               " has another optimizer's options: make it by ", Rule::kName, "::group"));
+    return options->values;
   }
 
   /// torch::save would pass over what is kept here, in silence: throws UsageError. Use `state_of`.
@@ -149,14 +164,6 @@ class FusedOptimizer : public torch::optim::Optimizer {
   static std::unique_ptr<torch::optim::OptimizerOptions> make_options(const Options& options) {
     Rule::check(options);
     return std::make_unique<FusedGroupOptions<Options>>(options);
-  }
-
-  static const Options& options_of(const Group& group) {
-    const auto* options = dynamic_cast<const FusedGroupOptions<Options>*>(&group.options());
-    if (!options)
-      throw UsageError(message("a parameter group of ", Rule::kName,
-                               " has another optimizer's options: make it by ", Rule::kName, "::group"));
-    return options->values;
   }
 
   [[noreturn]] static void refuse_archive() {

@@ -96,15 +96,30 @@ void check_keys(const StateDict& state) {
   }
 }
 
+/// Whether a state has this slot, or lacks it wrongly.
+template <class Options, class Slot>
+[[nodiscard]] bool is_loaded(const Slot& slot, const Options& options, const StateDict& state) {
+  return state.contains(slot.key) || (!state.empty() && slot.kept(options));
+}
+
+/// Throws StateError for a state whose names or shapes are not this optimizer's.
+template <class Rule>
+void check_slots(const typename Rule::Options& options, const at::Tensor& parameter, const StateDict& state) {
+  check_keys<Rule>(state);
+  for (const auto& slot : Rule::kSlots) {
+    if (!is_loaded(slot, options, state)) continue;
+    const at::Tensor& saved = state.get<at::Tensor>(slot.key);
+    if (slot.counter ? saved.dim() != 0 : saved.sizes() != parameter.sizes())
+      throw StateError(message(Rule::kName, " cannot take over '", slot.key, "' of shape ", saved.sizes(),
+                               " for a parameter of shape ", parameter.sizes()));
+  }
+}
+
 /// A copy like the parameter or, of a count, on its device.
-template <class Rule, class Slot>
+template <class Slot>
 [[nodiscard]] at::Tensor loaded_slot(const Slot& slot, const at::Tensor& parameter, const StateDict& state) {
-  const at::Tensor& saved = state.get<at::Tensor>(slot.key);
   const at::Tensor result = slot.counter ? zero_count(parameter.device()) : at::empty_like(parameter);
-  if (saved.sizes() != result.sizes())
-    throw StateError(message(Rule::kName, " cannot take over '", slot.key, "' of shape ", saved.sizes(),
-                             " for a parameter of shape ", parameter.sizes()));
-  return result.copy_(saved);
+  return result.copy_(state.get<at::Tensor>(slot.key));
 }
 
 /// Counts that were shared when they were saved are again: reads two numbers.
@@ -119,12 +134,11 @@ inline at::Tensor shared_with_neighbour(at::Tensor count, const std::vector<at::
 template <class Rule>
 void load_slots(const typename Rule::Options& options, const std::vector<at::Tensor>& parameters,
                 std::size_t index, const StateDict& state, typename Rule::Moments& moments) {
-  check_keys<Rule>(state);
+  check_slots<Rule>(options, parameters[index], state);
   std::array<at::Tensor, Rule::kSlots.size()> loaded;
   for (std::size_t i = 0; i < loaded.size(); ++i)
-    if (const auto& slot = Rule::kSlots[i];
-        state.contains(slot.key) || (!state.empty() && slot.kept(options)))
-      loaded[i] = loaded_slot<Rule>(slot, parameters[index], state);
+    if (const auto& slot = Rule::kSlots[i]; is_loaded(slot, options, state))
+      loaded[i] = loaded_slot(slot, parameters[index], state);
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     const auto& slot = Rule::kSlots[i];
     auto& list = moments.*slot.list;

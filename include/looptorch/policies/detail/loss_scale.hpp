@@ -85,6 +85,7 @@ struct LossScaleState {
     if (in.empty()) return;
     scale = in.get<at::Tensor>("scale").clone();
     growth_tracker = in.get<at::Tensor>("growth_tracker").clone();
+    read_.start(scale);
   }
 
  private:

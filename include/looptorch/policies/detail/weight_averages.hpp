@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -112,6 +113,16 @@ class WeightAverages {
       if (buffer.is_floating_point() || buffer.is_complex()) add(grown(update), name, buffer);
   }
 
+  /// Keeps the model's buffers as a window leaves them: an update of it that counts only after the next
+  /// forward pass averages these.
+  template <class Module>
+  void keep_buffers(const Module& model) {
+    kept_.clear();
+    for (const auto& [name, buffer] : weights_by_name(model, /*buffers=*/true))
+      if (buffer.is_floating_point() || buffer.is_complex()) kept_.emplace(key(buffer), copy_of(buffer));
+  }
+  void forget_buffers() { kept_.clear(); }
+
   /// Says that this update does not average `weight`, whoever else does.
   void pass_over(std::size_t update, const at::Tensor& weight) { grown(update).seen.insert(key(weight)); }
 
@@ -119,7 +130,12 @@ class WeightAverages {
   void move(std::size_t update, double share) {
     at::NoGradGuard no_gradients;
     Group& group = grown(update);
-    if (!group.averages.empty()) at::_foreach_lerp_(group.averages, group.weights, share);
+    if (!group.averages.empty()) {
+      if (kept_.empty())
+        at::_foreach_lerp_(group.averages, group.weights, share);
+      else
+        at::_foreach_lerp_(group.averages, as_left(group.weights), share);
+    }
     ++group.count;
   }
 
@@ -143,13 +159,13 @@ class WeightAverages {
     in_place_ = false;
   }
 
+  /// By handle, as `named`.
   void save(StateDict& dict) const {
     dict.set("updates", updates_.size());
     for (std::size_t g = 0; g < updates_.size(); ++g) {
       dict.set(message("updates.", g, ".count"), updates_[g].count);
       for (std::size_t i = 0; i < updates_[g].names.size(); ++i)
-        dict.set(message("updates.", g, ".averages.", updates_[g].names[i]),
-                 copy_of(updates_[g].averages[i]));
+        dict.set(message("updates.", g, ".averages.", updates_[g].names[i]), updates_[g].averages[i]);
     }
   }
 
@@ -202,11 +218,22 @@ class WeightAverages {
     if (!averaged_.insert(key(weight)).second) return;
     group.names.push_back(name);
     group.weights.push_back(weight);
-    group.averages.push_back(copy_of(weight));
+    group.averages.push_back(copy_of(as_left(weight)));
+  }
+
+  /// A weight, or a buffer as its window left it.
+  [[nodiscard]] const at::Tensor& as_left(const at::Tensor& weight) const {
+    const auto found = kept_.find(key(weight));
+    return found == kept_.end() ? weight : found->second;
+  }
+  [[nodiscard]] std::vector<at::Tensor> as_left(std::vector<at::Tensor> weights) const {
+    for (at::Tensor& weight : weights) weight = as_left(std::as_const(weight));
+    return weights;
   }
 
   std::vector<Group> updates_;
   std::unordered_set<const void*> averaged_;
+  std::unordered_map<const void*, at::Tensor> kept_;  // buffers, while an update may still count
   bool in_place_ = false;
 };
 

@@ -3,7 +3,7 @@
 // one core; the same on every little-endian platform.
 #pragma once
 
-#include <looptorch/data/detail/split_mix64.hpp>
+#include <looptorch/state/detail/mix64.hpp>
 
 #include <array>
 #include <bit>
@@ -16,19 +16,19 @@ namespace looptorch::detail {
 /// Of pieces of memory in turn; where one ends and the next begins is part of it.
 class Checksum {
  public:
-  explicit Checksum(std::uint64_t seed = 0) : state_(SplitMix64::mix(seed + SplitMix64::kGamma)) {}
+  explicit Checksum(std::uint64_t seed = 0) : state_(mix64(seed + kGoldenGamma)) {}
 
   void add(const void* data, std::size_t size) {
     const auto* bytes = static_cast<const std::byte*>(data);
     Lanes lanes{};
-    for (std::size_t i = 0; i < kLanes; ++i) lanes[i] = state_ + i * SplitMix64::kGamma;
+    for (std::size_t i = 0; i < kLanes; ++i) lanes[i] = state_ + i * kGoldenGamma;
     std::size_t done = 0;
     for (; done + kBlock <= size; done += kBlock) take(lanes, bytes + done);
     std::array<std::byte, kBlock> rest{};
     if (size > done) std::memcpy(rest.data(), bytes + done, size - done);
     take(lanes, rest.data());
-    state_ = SplitMix64::mix(state_ ^ size);
-    for (const std::uint64_t lane : lanes) state_ = SplitMix64::mix(state_ * 3 + lane);
+    state_ = mix64(state_ ^ size);
+    for (const std::uint64_t lane : lanes) state_ = mix64(state_ * 3 + lane);
   }
 
   std::uint64_t value() const { return state_; }

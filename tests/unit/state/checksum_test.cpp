@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/detail/checksum.hpp>
 #include <looptorch/data/detail/split_mix64.hpp>
+#include <looptorch/state/detail/checksum.hpp>
 
 #include <algorithm>
 #include <set>

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// The states of the process's default random generators: the CPU's, and that of every CUDA device that the
+// process uses. Generators that a program makes for itself are its own.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/state/state_dict.hpp>
+
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include <cstddef>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// The CPU, and the CUDA devices on which this process has done something; asking begins nothing there.
+inline std::vector<at::Device> devices_with_generators() {
+  std::vector<at::Device> devices{at::Device(at::kCPU)};
+  const auto& cuda = at::detail::getCUDAHooks();
+  if (!cuda.hasCUDA()) return devices;
+  for (int i = 0; i < cuda.getNumGPUs(); ++i)
+    if (const auto index = static_cast<at::DeviceIndex>(i); cuda.hasPrimaryContext(index))
+      devices.emplace_back(at::kCUDA, index);
+  return devices;
+}
+
+/// Generator states by their devices' names: "cpu", "cuda:0".
+class RandomStates {
+ public:
+  [[nodiscard]] static RandomStates now() {
+    RandomStates states;
+    for (const at::Device device : devices_with_generators()) {
+      at::Generator generator = at::globalContext().defaultGenerator(device);
+      const std::lock_guard lock(generator.mutex());
+      states.states_.emplace_back(device.str(), generator.get_state());
+    }
+    return states;
+  }
+
+  void save(StateDict& out) const {
+    for (const auto& [device, state] : states_) out.set(device, state);
+  }
+  [[nodiscard]] static RandomStates loaded(const StateDict& in) {
+    RandomStates states;
+    for (const auto& [device, value] : in.values())
+      states.states_.emplace_back(device, in.get<at::Tensor>(device));
+    return states;
+  }
+
+  /// A sentence for each state that no generator here can take; those are left out by `apply` then.
+  std::vector<std::string> drop_unfit() {
+    std::vector<std::string> sentences;
+    std::erase_if(states_, [&](const auto& item) {
+      std::string why = find_misfit(item.first, item.second);
+      if (why.empty()) return false;
+      sentences.push_back(std::move(why));
+      return true;
+    });
+    return sentences;
+  }
+
+  void apply() const {
+    for (const auto& [device, state] : states_) {
+      at::Generator generator = at::globalContext().defaultGenerator(at::Device(device));
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(state);
+    }
+  }
+
+ private:
+  static std::string find_misfit(const std::string& device, const at::Tensor& state) {
+    if (!is_here(device)) return message("random numbers: drawn on ", device, ", which is not here");
+    at::Generator generator = at::globalContext().defaultGenerator(at::Device(device));
+    const std::lock_guard lock(generator.mutex());
+    const at::Tensor own = generator.get_state();
+    if (state.scalar_type() == own.scalar_type() && state.sizes() == own.sizes()) return {};
+    return message("random numbers: the state of ", device, "'s generator is ", state.sizes(), " ",
+                   state.scalar_type(), " in the snapshot, ", own.sizes(), " ", own.scalar_type(), " here");
+  }
+
+  static bool is_here(const std::string& device) {
+    if (device == "cpu") return true;
+    const auto& cuda = at::detail::getCUDAHooks();
+    for (int i = 0; cuda.hasCUDA() && i < cuda.getNumGPUs(); ++i)
+      if (device == message("cuda:", i)) return true;
+    return false;
+  }
+
+  std::vector<std::pair<std::string, at::Tensor>> states_;
+};
+
+}  // namespace looptorch::detail

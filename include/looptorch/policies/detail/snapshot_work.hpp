@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// What SnapshotEvery has under way during a fit: the writer, what it prunes, and the watch for signals.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/loop/signals.hpp>
+#include <looptorch/state/snapshot_folder.hpp>
+#include <looptorch/state/snapshot_writer.hpp>
+
+#include <c10/util/Exception.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace looptorch::detail {
+
+class SnapshotWork {
+ public:
+  /// `keep` newest ones stay in the folder; 0: all.
+  SnapshotWork(std::filesystem::path folder, std::int64_t keep, bool watch_signals)
+      : keep_(static_cast<std::size_t>(keep)),
+        writer_(std::move(folder), {.on_written = [this](const auto&) { prune(); }}) {
+    if (watch_signals) watch_.emplace();
+  }
+  SnapshotWork(const SnapshotWork&) = delete;
+  SnapshotWork& operator=(const SnapshotWork&) = delete;
+
+  /// Begins to write, when the snapshot before is on the disk. `best` is the step of one that is to stay.
+  /// Throws what went wrong with either.
+  void begin(const SnapshotContents& contents, std::int64_t best) {
+    wait();
+    spared_ = {best};
+    (void)writer_.begin(contents);
+  }
+  void look() {
+    if (writer_.poll()) tell();
+  }
+  void wait() {
+    if (writer_.wait()) tell();
+  }
+
+  /// The signal that came, if any.
+  [[nodiscard]] int signal() const { return watch_ ? SignalWatch::received() : 0; }
+  int end_watch() { return watch_ ? watch_->close() : 0; }
+
+ private:
+  /// On the writing thread.
+  void prune() {
+    if (keep_ == 0) return;
+    try {
+      prune_snapshots(writer_.folder(), keep_, spared_);
+    } catch (const Error& error) {  // the snapshot is written: this must not count as its failure
+      prune_error_ = error.what();
+    }
+  }
+
+  void tell() {
+    if (const std::string error = std::exchange(prune_error_, {}); !error.empty())
+      TORCH_WARN("looptorch: an old snapshot stays: ", error);
+  }
+
+  std::size_t keep_;
+  std::set<std::int64_t> spared_;
+  std::string prune_error_;
+  std::optional<SignalWatch> watch_;
+  SnapshotWriter writer_;  // last, so that it has ended before the rest goes
+};
+
+/// Makes the folder, and removes what killed processes left there. Throws SnapshotError where that cannot be
+/// done, and UsageError for sound snapshots of later steps than `step`: those are another run's.
+inline void prepare_snapshot_folder(const std::filesystem::path& folder, std::int64_t step) {
+  as_snapshot_errors([&] { make_folders(folder); });
+  sweep_unfinished(folder);
+  for (const ListedSnapshot& snapshot : list_snapshots(folder))
+    if (snapshot.step > step && is_sound(snapshot.path))
+      throw UsageError(message("SnapshotEvery is to write into ", folder.string(), " from step ", step,
+                               " on, and there is ", snapshot.path.filename().string(),
+                               " already: go on from it (fit's `resume`), or choose another folder"));
+}
+
+[[nodiscard]] inline bool has_snapshot(const std::filesystem::path& folder, std::int64_t step) {
+  for (const ListedSnapshot& snapshot : list_snapshots(folder))
+    if (snapshot.step == step) return true;
+  return false;
+}
+
+}  // namespace looptorch::detail

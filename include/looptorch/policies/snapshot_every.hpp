@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+// Writes the whole run to disk every so often, so that a fit can go on from there bit for bit, whatever ends
+// it. Training stands still for a copy of the state in host memory; a thread of its own writes. Use it in
+// every run that you would not like to start again.
+//
+//   Trainer trainer(net, optimizer, objective, SnapshotEvery{.folder = "runs/a", .steps = 500});
+//   trainer.fit(loader, {.epochs = 3, .resume = folder_or_snapshot});
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/loop/best_so_far.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/detail/metric_reader.hpp>
+#include <looptorch/policies/detail/snapshot_work.hpp>
+#include <looptorch/state/state_dict.hpp>
+
+#include <c10/util/Exception.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace looptorch {
+
+/// What a fit does when a snapshot cannot be written. Those that were there stay as they are either way.
+enum class OnSnapshotError {
+  stop,     ///< throws the error at the next step
+  warn,     ///< warns, goes on, and tries again when the next one is due
+};
+
+/// Writes a snapshot, `folder/step-NNNNNNNN`, whenever one of the conditions holds, at the end of a window or
+/// an epoch; and one at the fit's end, unless it fails. What is due as an epoch's last window ends waits for
+/// the epoch's end, evaluation included. One at a time: training waits for one that is still being written.
+///
+/// SIGTERM and SIGINT end the fit after the window under way, with a snapshot and FitStatus::interrupted; a
+/// second one acts at once. Whoever handled them before does so again after the fit.
+struct SnapshotEvery {
+  std::filesystem::path folder = {};
+  std::int64_t steps = 0;           ///< 0: not by steps.
+  double minutes = 0;               ///< 0: not by time.
+  std::int64_t epochs = 0;          ///< 0: not by epochs.
+  std::int64_t keep = 3;            ///< Newest snapshots that stay; 0: all.
+  std::string best = {};            ///< A metric: whenever it is better than ever, that snapshot is written
+                                    ///< and stays until a better one is. Empty: none.
+  Better better = Better::lower;
+  OnSnapshotError on_error = OnSnapshotError::stop;
+  bool on_signals = true;           ///< false: signals are left alone.
+
+  static constexpr Phase phase = Phase::snapshot;
+  static constexpr bool takes_trainer = true;
+  static constexpr bool takes_snapshots = true;
+
+  struct State {
+    std::int64_t at_step = -1;       ///< Of the last snapshot that was begun; -1 before the first.
+    BestSoFar best;                  ///< Of the metric, with the step of its snapshot.
+    std::int64_t failures = 0;       ///< Snapshots that could not be written, with OnSnapshotError::warn.
+    std::string last_error;          ///< Of the last of them.
+
+    BestSoFar best_before;           // while its snapshot is being written
+    detail::MetricReader reader;
+    bool due = false;
+    std::chrono::steady_clock::time_point began;
+    std::unique_ptr<detail::SnapshotWork> work;
+  };
+
+  /// Throws UsageError for options out of range and a folder with later snapshots of another run;
+  /// SnapshotError for a folder that cannot be used.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    check();
+    const std::int64_t step = fit.run.progress().step;
+    detail::prepare_snapshot_folder(folder, step);
+    if (state.at_step < 0 && step > 0 && detail::has_snapshot(folder, step)) state.at_step = step;
+    state.reader.begin_fit(fit.run, best);
+    state.due = false;
+    state.began = std::chrono::steady_clock::now();
+    state.work.reset();
+    state.work = std::make_unique<detail::SnapshotWork>(folder, keep, on_signals);
+  }
+
+  /// Throws UsageError if nobody publishes the metric.
+  void on_epoch_begin(EpochContext& epoch, State& state) const {
+    if (!best.empty()) state.reader.begin_epoch(epoch.run, best, "SnapshotEvery");
+  }
+
+  /// Throws SnapshotError.
+  template <class Trainer>
+  void with_trainer(Trainer& trainer, WindowContext& window, State& state) const {
+    const Progress& progress = window.run.progress();
+    look_around(window.run, state);
+    state.due |= steps > 0 && progress.step % steps == 0;
+    const bool ends_epoch = progress.batches_per_epoch && progress.batch >= *progress.batches_per_epoch;
+    if (state.due && !ends_epoch) write(trainer, window.run, state);
+  }
+  template <class Trainer>
+  void with_trainer(Trainer& trainer, EpochContext& epoch, State& state) const {
+    look_around(epoch.run, state);
+    state.due |= epochs > 0 && epoch.run.progress().epoch % epochs == 0;
+    if (state.due) write(trainer, epoch.run, state);
+  }
+  /// As a fit ends.
+  template <class Trainer>
+  void with_trainer(Trainer& trainer, FitContext& fit, State& state) const {
+    if (!state.work) return;
+    const struct AtExit {
+      State& state;
+      ~AtExit() { state.work.reset(); }
+    } at_exit{state};
+    if (fit.status != FitStatus::failed) {
+      if (fit.run.progress().step > 0) write(trainer, fit.run, state);
+      attempt(state, [&] { state.work->wait(); });
+    }
+    if (const int signal = state.work->end_watch()) interrupt(fit.run, signal);
+  }
+
+  void state_dict(StateDict& out, State& state) const {
+    StateDict best_state;
+    state.best.save(best_state);
+    out.set("best", best_state);
+    state.reader.save(out);
+  }
+  void load_state_dict(const StateDict& in, State& state) const {
+    state.best.load(in.under("best"));
+    state.reader.load(in);
+  }
+
+ private:
+  void check() const {
+    if (folder.empty()) throw UsageError("SnapshotEvery needs a folder");
+    if (!(minutes >= 0.0 && std::isfinite(minutes)))
+      throw UsageError(detail::message("SnapshotEvery's minutes must be at least 0, got ", minutes));
+    const auto require = [](const char* name, std::int64_t value) {
+      if (value < 0)
+        throw UsageError(detail::message("SnapshotEvery's ", name, " must be at least 0, got ", value));
+    };
+    require("steps", steps);
+    require("epochs", epochs);
+    require("keep", keep);
+  }
+
+  static void interrupt(Run& run, int signal) {
+    run.interrupt(detail::signal_name(signal) + " was received");
+  }
+
+  /// Errors of the writer, signals, time and metric.
+  void look_around(Run& run, State& state) const {
+    attempt(state, [&] { state.work->look(); });
+    if (const int signal = state.work->signal()) interrupt(run, signal);
+    const bool improved = is_best(run, state);  // whatever else is due: a publication is looked at once
+    state.due |= improved || run.interruption() || time_is_up(state);
+  }
+
+  [[nodiscard]] bool time_is_up(const State& state) const {
+    if (minutes <= 0) return false;
+    return std::chrono::steady_clock::now() - state.began >= std::chrono::duration<double, std::ratio<60>>(minutes);
+  }
+
+  [[nodiscard]] bool is_best(const Run& run, State& state) const {
+    if (best.empty()) return false;
+    const auto value = state.reader.next(run, best);
+    if (!value) return false;
+    const BestSoFar before = state.best;
+    if (!state.best.offer(*value, run.progress().step, better)) return false;
+    state.best_before = before;
+    return true;
+  }
+
+  template <class Trainer>
+  void write(Trainer& trainer, const Run& run, State& state) const {
+    state.due = false;
+    const std::int64_t step = run.progress().step;
+    if (step == state.at_step) return;
+    state.began = std::chrono::steady_clock::now();
+    attempt(state, [&] { state.work->wait(); });
+    state.at_step = step;
+    attempt(state, [&] { state.work->begin(trainer.snapshot(), state.best.step()); });
+  }
+
+  /// Does what may have to tell that the last snapshot failed.
+  template <class Work>
+  void attempt(State& state, Work&& work) const {
+    try {
+      work();
+      return;
+    } catch (const Error& error) {
+      if (state.best.step() == state.at_step) state.best = state.best_before;
+      state.at_step = -1;
+      if (on_error == OnSnapshotError::stop) throw;
+      ++state.failures;
+      state.last_error = error.what();
+    }
+    TORCH_WARN("looptorch: training goes on without a snapshot: ", state.last_error);
+  }
+};
+
+}  // namespace looptorch

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// What the folders and files of snapshots are called.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace looptorch::detail {
+
+inline constexpr std::string_view kManifestFile = "manifest.json", kStateFile = "state.json",
+                                  kModelFile = "model.safetensors",
+                                  kAveragedFile = "model.averaged.safetensors",
+                                  kOptimizerFile = "optimizer.safetensors",
+                                  kStateTensorsFile = "state.safetensors";
+
+/// All that a snapshot may have beside its manifest.
+inline constexpr std::array kSnapshotFiles{kModelFile, kAveragedFile, kOptimizerFile, kStateTensorsFile,
+                                           kStateFile};
+
+[[nodiscard]] inline bool is_snapshot_file(std::string_view name) {
+  return name == kManifestFile ||
+         std::find(kSnapshotFiles.begin(), kSnapshotFiles.end(), name) != kSnapshotFiles.end();
+}
+
+/// What a folder is being written or deleted under: `step-00000120.partial-PID-N`.
+inline constexpr std::string_view kPartial = "partial", kDeleted = "deleted";
+
+/// "step-00000120"; steps beyond 99,999,999 take more digits.
+[[nodiscard]] inline std::string snapshot_name(std::int64_t step) {
+  char text[32];
+  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
+  return text;
+}
+
+/// The step of a snapshot's name; nothing for any other name.
+[[nodiscard]] inline std::optional<std::int64_t> step_of(std::string_view name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const auto digits = name.substr(kPrefix.size());
+  if (std::from_chars(digits.data(), digits.data() + digits.size(), step).ec != std::errc{})
+    return std::nullopt;
+  return step >= 0 && snapshot_name(step) == name ? std::optional(step) : std::nullopt;
+}
+
+/// True for what a writer or a deletion leaves behind when it is killed.
+[[nodiscard]] inline bool is_unfinished_name(std::string_view name) {
+  const auto dot = name.find('.');
+  if (dot == std::string_view::npos || !step_of(name.substr(0, dot))) return false;
+  const auto rest = name.substr(dot + 1);
+  const auto dash = rest.find('-');
+  const auto kind = rest.substr(0, dash), numbers = rest.substr(std::min(dash, rest.size()));
+  return (kind == kPartial || kind == kDeleted) && !numbers.empty() &&
+         numbers.find_first_not_of("0123456789-") == std::string_view::npos;
+}
+
+}  // namespace looptorch::detail

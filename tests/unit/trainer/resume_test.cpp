@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// A run that is cut at any step and goes on in new objects ends with the bits of one that was not: weights,
+// buffers, moments, averages, random numbers, counters, means, and the losses on the way.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/temporary_folder.hpp"
+#include "support/whole_run.hpp"
+
+#include <string>
+#include <vector>
+
+namespace lt = looptorch;
+using looptorch::testing::TemporaryFolder;
+using whole_run::Ending;
+
+namespace {
+
+lt::SnapshotEvery into(const TemporaryFolder& folder, std::int64_t steps = 0) {
+  return {.folder = folder.path(), .steps = steps, .keep = 0, .best = "held_out.loss", .on_signals = false};
+}
+
+const Ending& uncut() {
+  static const Ending ending = [] {
+    TemporaryFolder folder;
+    return whole_run::run({.snapshots = into(folder)});
+  }();
+  return ending;
+}
+
+/// The end and the last lines are those of the run that was not cut.
+void check_end(const Ending& end, std::int64_t from) {
+  CHECK(whole_run::difference(uncut().contents, end.contents) == "");
+  CHECK(end.lines == std::vector<std::string>(uncut().lines.begin() + from, uncut().lines.end()));
+  CHECK(end.result.status == uncut().result.status);
+  CHECK(end.result.resumed->step == from);
+}
+
+}  // namespace
+
+TEST_CASE("the run has what it is to show: overflows, a falling rate, averages, all windows") {
+  const auto& state = uncut().contents.state;
+  CHECK(uncut().result.skipped > 0);
+  CHECK(uncut().contents.step == whole_run::kSteps);
+  CHECK(uncut().lines.size() == whole_run::kSteps);
+  CHECK(state.get<std::int64_t>("run.update.0.applied") < whole_run::kSteps);
+  CHECK(uncut().contents.averaged.size() == uncut().contents.model.size());
+  CHECK_FALSE(looptorch::testing::bits_equal(uncut().contents.averaged.at("norm.running_var"),
+                                             uncut().contents.model.at("norm.running_var")));
+  const auto rate = uncut().contents.optimizer.get<double>("0.group.0.lr");
+  CHECK(rate < 0.05);
+  CHECK(rate > 0);
+}
+
+TEST_CASE("a fit that ended after any number of steps goes on in new objects") {
+  for (std::int64_t cut = 1; cut < whole_run::kSteps; ++cut) {
+    TemporaryFolder folder;
+    INFO("cut at " << cut);
+    const auto first = whole_run::run({.snapshots = into(folder), .max_steps = cut});
+    CHECK(first.contents.step == cut);
+    check_end(whole_run::run({.snapshots = into(folder), .resume = folder.path()}), cut);
+  }
+}
+
+TEST_CASE("every snapshot that a run wrote on its way goes on to the same end, and writing them changes nothing") {
+  TemporaryFolder folder;
+  const auto all = whole_run::run({.snapshots = into(folder, 1)});
+  CHECK(whole_run::difference(uncut().contents, all.contents) == "");
+  CHECK(all.lines == uncut().lines);
+  const auto written = lt::list_snapshots(folder.path());
+  REQUIRE(written.size() == whole_run::kSteps);
+  for (const auto& snapshot : written) {
+    TemporaryFolder other;
+    INFO(snapshot.path.filename().string());
+    check_end(whole_run::run({.snapshots = into(other), .resume = snapshot.path}), snapshot.step);
+  }
+}
+
+TEST_CASE("a run that is resumed twice, and the same snapshot resumed again, end the same") {
+  TemporaryFolder folder;
+  (void)whole_run::run({.snapshots = into(folder), .max_steps = 4});
+  const auto second = whole_run::run({.snapshots = into(folder), .max_steps = 11, .resume = folder.path()});
+  CHECK(second.result.resumed->snapshot == folder / "step-00000004");
+  for (const char* slash : {"", "/"}) {
+    TemporaryFolder other;
+    check_end(whole_run::run({.snapshots = into(other), .resume = (folder / "step-00000011").string() + slash}), 11);
+  }
+  check_end(whole_run::run({.snapshots = into(folder), .resume = folder.path()}), 11);
+}
+
+TEST_CASE("a run that had ended ends at once when it is resumed, and its epoch's end is made up for") {
+  TemporaryFolder folder;
+  (void)whole_run::run({.snapshots = into(folder, 1), .max_steps = 10});
+  const auto again = whole_run::run({.snapshots = into(folder), .max_steps = 10, .resume = folder.path()});
+  CHECK(again.lines.empty());
+  CHECK(again.result.status == lt::FitStatus::max_steps);
+  CHECK(again.result.epochs == 2);
+}
+
+TEST_CASE("a run that a policy had stopped stays stopped when it is resumed") {
+  TemporaryFolder folder, other;
+  const auto stopped = whole_run::run({.snapshots = into(folder, 1), .patience = 1});
+  REQUIRE(stopped.result.status == lt::FitStatus::stopped);
+  const auto again = whole_run::run({.snapshots = into(other), .resume = folder.path(), .patience = 1});
+  CHECK(again.result.status == lt::FitStatus::stopped);
+  CHECK(again.result.reason == stopped.result.reason);
+  CHECK(again.contents.step == stopped.contents.step);
+  CHECK(again.result.epochs == stopped.result.epochs);
+  CHECK(again.lines.empty());
+}
+
+TEST_CASE("modules that a run had set to eval are so again") {
+  TemporaryFolder folder;
+  whole_run::Process first({.snapshots = into(folder), .max_steps = 2});
+  first.net->norm->eval();
+  (void)first.run();
+  whole_run::Process second({.snapshots = into(folder), .max_steps = 3, .resume = folder.path()});
+  (void)second.run();
+  CHECK_FALSE(second.net->norm->is_training());
+  CHECK(second.net->is_training());
+}
