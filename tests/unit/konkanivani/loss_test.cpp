@@ -23,12 +23,12 @@ const std::vector<int64_t> kFrames{6, 4, 5, 2};
 
 at::Tensor recorded(const std::string& name) { return reference::tensors("konkanivani_loss").at(name); }
 
-at::Tensor ctc_scores() { return (2 * reference::wave({4, 6, 9}, 0.1)).requires_grad_(); }
-at::Tensor decoder_scores() { return (2 * reference::wave({4, 4, 9}, 0.2)).requires_grad_(); }
+at::Tensor fixed_ctc_scores() { return (2 * reference::wave({4, 6, 9}, 0.1)).requires_grad_(); }
+at::Tensor fixed_decoder_scores() { return (2 * reference::wave({4, 4, 9}, 0.2)).requires_grad_(); }
 
 /// Gives recorded scores in place of a model's; counts how often each head is asked.
 struct FixedScores {
-  at::Tensor ctc = ::ctc_scores(), decoder = ::decoder_scores();
+  at::Tensor ctc = fixed_ctc_scores(), decoder = fixed_decoder_scores();
   int ctc_calls = 0, decoder_calls = 0;
 
   FixedScores* operator->() { return this; }
@@ -100,7 +100,7 @@ TEST_CASE("Values and gradients are those of PyTorch") {
 }
 
 TEST_CASE("CTC is the sum over all alignments") {
-  const auto scores = ctc_scores();
+  const auto scores = fixed_ctc_scores();
   const auto by_clip = recorded("ctc_by_clip");
   for (int64_t clip : {1, 2}) {
     const auto& text = kTexts[static_cast<size_t>(clip)];
@@ -114,7 +114,7 @@ TEST_CASE("A clip too short for its text counts 0, is counted, and has no gradie
   const auto targets = konkanivani::make_targets(kTexts);
   CHECK(konkanivani::count_too_short(targets, kFrames) == 1);
   CHECK(konkanivani::count_too_short(targets, std::vector<int64_t>{2, 3, 1, 3}) == 2);
-  auto scores = ctc_scores();
+  auto scores = fixed_ctc_scores();
   const auto loss = konkanivani::ctc_loss_sum(scores, targets, kFrames);
   CHECK(std::isfinite(loss.item<double>()));
   loss.backward();
@@ -133,8 +133,8 @@ TEST_CASE("Frames behind a clip's length and labels behind its end have no gradi
 
 TEST_CASE("Under autocast both losses are computed in fp32") {
   const auto targets = konkanivani::make_targets(kTexts);
-  const auto ctc = ctc_scores().detach().to(at::kBFloat16),
-             decoder = decoder_scores().detach().to(at::kBFloat16);
+  const auto ctc = fixed_ctc_scores().detach().to(at::kBFloat16),
+             decoder = fixed_decoder_scores().detach().to(at::kBFloat16);
   const auto expected_ctc = konkanivani::ctc_loss_sum(ctc.to(at::kFloat), targets, kFrames);
   const auto expected_decoder = konkanivani::decoder_loss_sum(decoder.to(at::kFloat), targets, 0.1);
   at::autocast::set_autocast_enabled(at::kCPU, true);
