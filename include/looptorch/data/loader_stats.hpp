@@ -12,13 +12,14 @@ namespace looptorch {
 
 /// Sums since the loader was made, up to the batch handed out last; `since` gives those of a part.
 struct LoaderStats {
-  std::int64_t batches = 0;                 ///< handed out
-  std::int64_t waited_for = 0;              ///< of them not ready when they were asked for
-  double wait_seconds = 0;                  ///< in which the reader waited for them
-  double use_seconds = 0;                   ///< between a batch and asking for the next one
-  std::int64_t skipped = 0;                 ///< samples that were left out, see OnError
-  std::int64_t queued = 0;                  ///< finished batches that lay ready, summed over all askings
-  std::vector<double> worker_seconds = {};  ///< in which each worker made batches
+  std::int64_t batches = 0;     ///< handed out
+  std::int64_t waited_for = 0;  ///< of them not ready when they were asked for
+  double wait_seconds = 0;      ///< in which the reader waited for them
+  double use_seconds = 0;       ///< between a batch and asking for the next one
+  std::int64_t skipped = 0;     ///< samples that were left out, see OnError
+  std::int64_t queued = 0;      ///< finished batches that lay ready, summed over all askings
+  std::vector<double> worker_seconds =
+      {};  ///< in which each worker made batches, without waiting for a stream
 
   /// The part of the reader's time in which it waited, in [0, 1].
   [[nodiscard]] double wait_share() const {

@@ -93,6 +93,29 @@ class OnDevice {
  public:
   using Batch = typename decltype(detail::transformed_batch<Transform, Given>())::type;
 
+ private:
+  /// What is done with each batch; shared with the iterators.
+  struct Work {
+    at::Device device;
+    Transform transform;
+    std::uint64_t seed;
+
+    Batch operator()(const typename Inner::Iterator& at) const {
+      const c10::NoGradGuard no_grad;
+      const BatchContext context{seed, at.epoch(), at.indices()};
+      try {
+        move_to(*at, device);
+        return detail::transform_batch(transform, std::move(*at), context);
+      } catch (...) {
+        std::throw_with_nested(LoaderError(
+            detail::message("batch ", at.number(), " of epoch ", at.epoch(),
+                            " could not be transformed: ", detail::what_of(std::current_exception())),
+            at.epoch(), at.number(), -1));
+      }
+    }
+  };
+
+ public:
   /// Single-pass, as the loader's.
   class Iterator {
    public:
@@ -126,23 +149,25 @@ class OnDevice {
 
    private:
     friend OnDevice;
-    Iterator(typename Inner::Iterator inner, const OnDevice& on) : inner_(std::move(inner)), on_(&on) {
+    Iterator(typename Inner::Iterator inner, std::shared_ptr<const Work> work)
+        : inner_(std::move(inner)), work_(std::move(work)) {
       make();
     }
 
     void make() {
-      if (inner_ != std::default_sentinel) batch_->emplace(on_->transformed(inner_));
+      if (inner_ != std::default_sentinel) batch_->emplace((*work_)(inner_));
     }
 
     typename Inner::Iterator inner_;
     std::shared_ptr<std::optional<Batch>> batch_ = std::make_shared<std::optional<Batch>>();
-    const OnDevice* on_ = nullptr;
+    std::shared_ptr<const Work> work_;  // an OnDevice may be moved, and end before its iterators
   };
 
   OnDevice(std::type_identity_t<Loader>&& loader, at::Device device, Transform transform)
-      : loader_(std::forward<Loader>(loader)), device_(device), transform_(std::move(transform)) {}
+      : loader_(std::forward<Loader>(loader)),
+        work_(std::make_shared<const Work>(Work{device, std::move(transform), loader_.options().seed})) {}
 
-  Iterator begin() { return Iterator(loader_.begin(), *this); }
+  Iterator begin() { return Iterator(loader_.begin(), work_); }
   std::default_sentinel_t end() const { return {}; }
 
   // clang-format off: version 14 lays out no requires-clauses
@@ -162,23 +187,8 @@ class OnDevice {
   [[nodiscard]] const LoaderOptions& options() const { return loader_.options(); }
 
  private:
-  Batch transformed(const typename Inner::Iterator& at) const {
-    const c10::NoGradGuard no_grad;
-    const BatchContext context{loader_.options().seed, at.epoch(), at.indices()};
-    try {
-      move_to(*at, device_);
-      return detail::transform_batch(transform_, std::move(*at), context);
-    } catch (...) {
-      std::throw_with_nested(LoaderError(
-          detail::message("batch ", at.number(), " of epoch ", at.epoch(),
-                          " could not be transformed: ", detail::what_of(std::current_exception())),
-          at.epoch(), at.number(), -1));
-    }
-  }
-
   Loader loader_;  // a reference where an lvalue was given
-  at::Device device_;
-  Transform transform_;
+  std::shared_ptr<const Work> work_;
 };
 
 template <class Loader, class Transform>

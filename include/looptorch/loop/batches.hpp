@@ -51,7 +51,8 @@ template <class Range>
 auto begin_at(Range& range, std::int64_t epoch, std::int64_t skip) {
   if constexpr (EpochRange<Range>) range.begin_epoch(epoch);
   if constexpr (SkippableRange<Range>) {
-    if (skip > 0) range.skip(std::min(skip, known_size(range).value_or(skip)));
+    range.skip(  // 0 too: what the range was told before is not fit's place
+        std::min(skip, known_size(range).value_or(skip)));
     return std::ranges::begin(range);
   } else {
     auto position = std::ranges::begin(range);

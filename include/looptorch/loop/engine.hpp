@@ -132,7 +132,8 @@ class Engine {
   template <class Batch, class Given, class Indices = std::span<const std::int64_t>>
   bool feed(Kept<Batch>& kept, Given&& batch, const Indices& indices = {}) {
     if (in_window_ == 0) begin_window();
-    origin_.add(indices);
+    origin_.add(in_epoch_ ? run_.progress().batch + passed_over_ + in_window_ : WindowOrigin::kUnknown,
+                indices);
     samples_ += batch_size(std::as_const(batch));
     if constexpr (!kStreams)
       keep(kept, std::forward<Given>(batch));
@@ -181,7 +182,7 @@ class Engine {
       scratch_[i].clear();
       weights_[i].next_window();
     });
-    in_window_ = samples_ = 0;
+    in_window_ = samples_ = passed_over_ = 0;
   }
 
   /// Counters, losses, metrics and the policies' states, settled; some tensors are handles that go on
@@ -206,8 +207,8 @@ class Engine {
     for_each_index<kUpdates>([&](auto i) { history_[i].restart(run_.updates_[i]); });
   }
 
-  /// The inverse of `state_dict`. Throws StateError, before anything is touched, for a state of another number
-  /// of updates or parameter groups or of other policies.
+  /// The inverse of `state_dict`. Throws StateError, before anything is touched, for a state of another
+  /// number of updates or parameter groups or of other policies.
   void load_state_dict(const StateDict& in) {
     settle();
     look_again();
@@ -271,7 +272,7 @@ class Engine {
     if (parameters_joined()) look_at_parameters();
     decide_who_is_due();
     const Progress& progress = run_.progress();
-    origin_.begin(progress.step, progress.epoch, in_epoch_ ? progress.batch : WindowOrigin::kUnknown);
+    origin_.begin(progress.step, progress.epoch);
   }
 
   void decide_who_is_due() {

@@ -51,17 +51,19 @@ class WindowOrigin {
  public:
   static constexpr std::int64_t kUnknown = -1;
 
-  void begin(std::int64_t step, std::int64_t epoch, std::int64_t batch) {
-    step_ = step, epoch_ = epoch, first_batch_ = batch;
+  void begin(std::int64_t step, std::int64_t epoch) {
+    step_ = step, epoch_ = epoch;
+    batches_.clear();
     samples_.clear();
     ends_.clear();
   }
 
   [[nodiscard]] std::int64_t step() const { return step_; }
 
-  /// The next micro-batch, of these samples; none where nobody knows them.
+  /// The next micro-batch: its number in the epoch, and its samples; none where nobody knows them.
   template <class Indices>
-  void add(const Indices& indices) {
+  void add(std::int64_t batch, const Indices& indices) {
+    batches_.push_back(batch);
     samples_.insert(samples_.end(), std::begin(indices), std::end(indices));
     ends_.push_back(samples_.size());
   }
@@ -80,9 +82,9 @@ class WindowOrigin {
  private:
   [[nodiscard]] NonFiniteLoss error(const std::string& update, std::int64_t offset, std::int64_t count,
                                     std::vector<std::int64_t> samples) const {
-    const bool known = first_batch_ != kUnknown;
-    const std::int64_t first = known ? first_batch_ + offset : kUnknown;
-    const std::int64_t last = known ? first + count - 1 : kUnknown;
+    const std::int64_t first = batches_[static_cast<std::size_t>(offset)];
+    const std::int64_t last = batches_[static_cast<std::size_t>(offset + count - 1)];
+    const bool known = first != kUnknown;
     std::string text = message("the loss of ", update, " is NaN or infinite in step ", step_);
     if (known)
       text += message(", batch ", first, count > 1 ? message(" to ", last) : "", " of epoch ", epoch_);
@@ -101,7 +103,7 @@ class WindowOrigin {
 
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
-  std::int64_t first_batch_ = 0;
+  std::vector<std::int64_t> batches_;
   std::vector<std::int64_t> samples_;
   std::vector<std::size_t> ends_;  // of each micro-batch in samples_
 };

@@ -14,6 +14,8 @@
 #include "support/temporary_folder.hpp"
 #include "support/watchdog.hpp"
 
+#include <ATen/autocast_mode.h>
+
 #include <atomic>
 #include <chrono>
 #include <ctime>
@@ -136,9 +138,10 @@ TEST_CASE("a batch that cannot be collated is left out whole") {
                               {.batch_size = 3, .workers = workers, .on_error = OnError::skip}, {}, no_fives);
   CHECK(epoch_of(loader) == Batches{{0, 1, 2}, {6, 7, 8}, {9, 10, 11}});
   CHECK(told(loader.skipped()) ==
-        std::vector<std::string>{"0 1 4 clips/4.flac cut off",
-                                 "0 1 3  batch 1 of epoch 0 (samples 3, 5) could not be collated: ragged",
-                                 "0 1 5  batch 1 of epoch 0 (samples 3, 5) could not be collated: ragged"});
+        std::vector<std::string>{
+            "0 1 4 clips/4.flac cut off",
+            "0 1 3 clips/3.flac batch 1 of epoch 0 (samples 3, 5) could not be collated: ragged",
+            "0 1 5 clips/5.flac batch 1 of epoch 0 (samples 3, 5) could not be collated: ragged"});
 }
 
 TEST_CASE("an epoch of which nothing can be had is an error, and an empty one is not") {
@@ -168,6 +171,19 @@ TEST_CASE("running out of memory is never skipped") {
     loader.skip(bad);
     CHECK_THROWS_AS(loader.begin(), LoaderError);
   }
+  CHECK(loader.skipped().count == 0);
+}
+
+TEST_CASE("memory that LibTorch's CPU allocator cannot get is never skipped") {
+  struct Hungry : Files {
+    std::int64_t get(std::int64_t index) const {
+      if (index == 1) torch::empty({std::int64_t(1) << 60}, at::kByte);
+      return index;
+    }
+  };
+  PinnedPrefetchLoader loader(Hungry{}, {.workers = 1, .on_error = OnError::skip}, {}, kKeep);
+  auto batch = loader.begin();
+  CHECK_THROWS_AS(++batch, LoaderError);
   CHECK(loader.skipped().count == 0);
 }
 
@@ -279,6 +295,32 @@ TEST_CASE("a position survives leaving the loop, and the end of an epoch is the 
   CHECK_THROWS_AS(++open, UsageError);
   CHECK(epoch_of(loader) == Batches{{5, 6, 7, 8, 9}, {10, 11}});
   CHECK((loader.position() == LoaderPosition{1, 0}));
+}
+
+TEST_CASE("an epoch that was ended twice still says so, and moves nothing") {
+  PinnedPrefetchLoader loader(Files{}, {.workers = 1}, {}, kKeep);
+  auto open = loader.begin();
+  ++open;
+  loader.load_state_dict(loader.state_dict());  // ends it
+  const auto fresh = loader.begin();            // and so does this
+  CHECK_THROWS_AS(++open, UsageError);
+  CHECK((loader.position() == LoaderPosition{0, 1}));
+}
+
+TEST_CASE(
+    "the reader's autocast and inference mode do not reach the samples, whatever the number of workers") {
+  struct Products {
+    std::int64_t size() const { return 1; }
+    at::Tensor get(std::int64_t) const { return torch::mm(torch::ones({4, 4}), torch::ones({4, 4})); }
+  };
+  const std::int64_t workers = GENERATE(0, 1);
+  PinnedPrefetchLoader loader(Products{}, {.workers = workers});
+  const c10::InferenceMode inference;
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const at::Tensor batch = *loader.begin();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  CHECK(batch.scalar_type() == at::kFloat);
+  CHECK_FALSE(batch.is_inference());
 }
 
 TEST_CASE("a state of other batches is refused, with both sides, and nothing is changed") {

@@ -116,6 +116,16 @@ TEST_CASE("a transform that fails is told by its batch, once, and the next batch
   CHECK(batch->size(0) == 1);
 }
 
+TEST_CASE("it may be moved while an epoch is open") {
+  const auto twice = [](const at::Tensor& batch) { return batch * 2; };
+  std::optional first(OnDevice(sounds(1), at::kCPU, twice));
+  auto batch = first->begin();
+  const auto second = std::move(*first);
+  first.reset();
+  ++batch;
+  CHECK(batch.number() == 1);
+}
+
 TEST_CASE("transforms see no gradients, and fit takes their batches") {
   torch::nn::Linear net(600, 1);
   torch::optim::SGD sgd(net->parameters(), 1e-3);

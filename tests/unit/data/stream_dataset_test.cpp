@@ -253,6 +253,28 @@ TEST_CASE("a transform that fails is told or skipped by the sample's number; a s
   CHECK(received == Batches{{0, 1}, {2, 3}});
 }
 
+TEST_CASE("a stream's beginning is waited for, its turns are no work, and far is not long") {
+  const Watchdog watchdog("slow stream");
+  struct Slow {
+    int at = 0;
+    void begin(std::int64_t) {
+      at = 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    std::optional<std::int64_t> next() {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return at < 20 ? std::optional<std::int64_t>(at++) : std::nullopt;
+    }
+  };
+  PinnedPrefetchLoader loader(Slow{}, {.workers = 4}, {}, kKeep);
+  epoch_of(loader);
+  CHECK(loader.stats().wait_seconds >= 0.05 + 20 * 0.005);
+  const auto& seconds = loader.stats().worker_seconds;
+  CHECK(std::accumulate(seconds.begin(), seconds.end(), 0.0) < 2 * loader.stats().wait_seconds);
+  loader.skip(std::int64_t(1) << 60);
+  CHECK(loader.begin() == loader.end());
+}
+
 TEST_CASE("leaving a stream early waits for one sample") {
   const Watchdog watchdog("left stream");
   struct Endless {

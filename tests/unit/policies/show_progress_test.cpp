@@ -124,6 +124,9 @@ TEST_CASE("the remedy for waiting depends on workers and cores") {
       "workers, of which there are 2 for 8 cores; a CachedDataset, which computes features once; a "
       "LengthBucketSampler, which loads and pads less. See docs/loader.md#waiting");
   CHECK(starving_text(loading, 2).find("more workers") == std::string::npos);
+  loading.worker_seconds = {1, 1};  // at a stream that others read
+  CHECK(starving_text(loading, 8).find("more workers") == std::string::npos);
+  loading.worker_seconds = {4, 2};
   CHECK(starves(loading, 0.7));
   CHECK_FALSE(starves(loading, 0.75));
   loading.worker_seconds = {};
@@ -153,6 +156,31 @@ TEST_CASE("samples that are left out are told, and a fit goes on at the right ba
   const at::Tensor interrupted = net_after({1, 2, 3, 4, 6}, &batches);
   CHECK(batches == std::vector<std::int64_t>{3, 5, 0, 3, 0});  // one more than were trained on
   CHECK(torch::equal(interrupted, net_after({6}, nullptr)));
+}
+
+TEST_CASE("a loss that is NaN behind a batch that was left out is told by its batch's number") {
+  struct Bad : Rows {
+    at::Tensor get(std::int64_t index) const {
+      return index == 10 ? torch::full({4}, NAN, torch::kDouble) : Rows::get(index);
+    }
+  };
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.125);
+  lt::Trainer trainer(net, sgd, objective, lt::Accumulate<2>{});
+  const lt::LoaderOptions options{.batch_size = 2, .workers = 1, .on_error = lt::OnError::skip};
+  for (const std::int64_t broken : {3, 4}) {  // windows (0, 1), (2, 4), (5, ... and (0, 1), (2, 3), (5, ...
+    lt::PinnedPrefetchLoader loader(Bad{{.count = 24, .broken = broken}}, options);
+    try {
+      trainer.fit(loader, {.epochs = 1});
+      FAIL("no exception");
+    } catch (const lt::NonFiniteLoss& error) {
+      CHECK((error.first_batch == 5 && error.last_batch == 5));
+    }
+    trainer.load_state_dict(lt::Trainer(net, sgd, objective, lt::Accumulate<2>{}).state_dict());
+  }
+  lt::PinnedPrefetchLoader moved(Rows{.count = 8}, {.batch_size = 2});
+  moved.skip(3);  // fit's own place counts
+  CHECK(trainer.fit(moved, {.epochs = 1}).steps == 2);
 }
 
 TEST_CASE("fit takes streams, by a loader and listed, and knows nothing of their length") {

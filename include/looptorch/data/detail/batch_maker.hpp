@@ -25,6 +25,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,10 @@ inline bool is_out_of_memory(const std::exception_ptr& thrown) {
     return true;
   } catch (const c10::OutOfMemoryError&) {
     return true;
+  } catch (const c10::Error& error) {  // neither the CPU's allocator nor the one of pinned memory has a type
+    const std::string_view what = error.what_without_backtrace();
+    return what.find("DefaultCPUAllocator: can't allocate memory") != what.npos ||
+           what.find("CUDA error: out of memory") != what.npos;
   } catch (...) {
     return false;
   }
@@ -93,12 +98,12 @@ class BatchMaker {
     }
   }
 
-  /// The batch; without one if there is no sample.
-  template <class Collate>
-  MadeBatch<Batch> finish(const Collate& collate) {
+  /// The batch; without one if there is no sample. `path` is asked for those of a batch that is left out.
+  template <class Collate, class Path>
+  MadeBatch<Batch> finish(const Collate& collate, const Path& path) {
     MadeBatch<Batch> made;
     if (!samples_.empty())
-      if (std::optional<Batch> batch = collated(collate)) made.batch.emplace(std::move(*batch));
+      if (std::optional<Batch> batch = collated(collate, path)) made.batch.emplace(std::move(*batch));
     made.as_planned = skipped_.empty();
     made.indices = std::move(indices_);
     made.skipped = std::move(skipped_);
@@ -121,8 +126,8 @@ class BatchMaker {
         number_, index, std::move(path)));
   }
 
-  template <class Collate>
-  std::optional<Batch> collated(const Collate& collate) {
+  template <class Collate, class Path>
+  std::optional<Batch> collated(const Collate& collate, const Path& path) {
     try {
       const SlotScope slot(pins());
       Batch batch = collate(std::span<Sample>(samples_));
@@ -133,7 +138,7 @@ class BatchMaker {
       const std::string what = message("batch ", number_, " of epoch ", epoch_, " (samples ", list(indices_),
                                        ") could not be collated: ", what_of(thrown));
       if (!skips(thrown)) std::throw_with_nested(LoaderError(what, epoch_, number_, -1));
-      for (const std::int64_t index : std::exchange(indices_, {})) skip(index, {}, what);
+      for (const std::int64_t index : std::exchange(indices_, {})) skip(index, path(index), what);
       return std::nullopt;
     }
   }

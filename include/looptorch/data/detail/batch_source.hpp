@@ -79,7 +79,8 @@ class BatchSource {
     }
     leave_if_stopped(stop);
     return maker.finish(
-        [this](std::span<Sample> samples) { return collate_samples(dataset_, collate_, samples); });
+        [this](std::span<Sample> samples) { return collate_samples(dataset_, collate_, samples); },
+        [this](std::int64_t index) { return path_of(dataset_, index); });
   }
 
   /// What another loader must have in common for its batches to be the same.

@@ -9,6 +9,9 @@
 #include <looptorch/data/loader_options.hpp>
 #include <looptorch/error.hpp>
 
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -73,7 +76,7 @@ class OpenEpoch {
           "PinnedPrefetchLoader: another epoch was begun while this one was being read; give each reader, "
           "such as Validate beside fit, a loader of its own");
     if (ended_) return;
-    const auto asked = Clock::now();
+    const auto asked = opened_ ? *std::exchange(opened_, std::nullopt) : Clock::now();
     if (!done()) log_->stats.use_seconds += seconds(asked - handed_out_);
     current_.reset();
     take();
@@ -83,7 +86,7 @@ class OpenEpoch {
   }
 
   void cancel() noexcept {
-    cancelled_ = !done();
+    cancelled_ |= !done();  // also when called again
     prefetch_->cancel();
     current_.reset();
   }
@@ -158,6 +161,8 @@ class OpenEpoch {
   Made make(std::int64_t number, const std::stop_token& stop) const {
     if (source_->options().workers > 0) return source_->make(*visit_, number, stop);
     const SingleIntraOpThread as_in_a_worker;  // so that sums round in the same way
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // of the reader's
+    const c10::InferenceMode normal(false);
     return source_->make(*visit_, number, stop);
   }
 
@@ -165,6 +170,7 @@ class OpenEpoch {
   const std::shared_ptr<LoaderLog> log_;
   const LoaderPosition begin_;
   const LoaderStats before_;
+  std::optional<Clock::time_point> opened_ = Clock::now();  // until the first batch: waiting begins here
   const std::unique_ptr<typename Source::Visit> visit_;
   std::int64_t number_;  // of the current batch
   std::optional<Made> current_;

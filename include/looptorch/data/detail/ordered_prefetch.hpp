@@ -4,6 +4,8 @@
 // polling. At most `workers + prefetch` values exist inside at any time, being made or waiting.
 #pragma once
 
+#include <looptorch/data/detail/turns.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -129,9 +131,10 @@ class OrderedPrefetch {
     ready_.notify_one();
     while (const auto number = claim(lock)) {
       lock.unlock();
+      turn_wait = {};
       const auto begin = Clock::now();
       Slot made = make_slot(*number);
-      const std::chrono::duration<double> busy = Clock::now() - begin;
+      const std::chrono::duration<double> busy = Clock::now() - begin - turn_wait;
       lock.lock();
       counts_.busy_seconds[worker] += busy.count();
       deliver(*number, std::move(made));

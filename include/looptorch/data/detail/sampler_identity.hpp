@@ -28,8 +28,10 @@ concept DescribedSampler = requires(const T& sampler) {
 template <class Field>
 std::string field_text(const Field& field) {
   if constexpr (std::is_enum_v<Field>)
-    return message(static_cast<std::underlying_type_t<Field>>(field));
-  else if constexpr (std::is_arithmetic_v<Field> || std::is_convertible_v<const Field&, std::string_view>)
+    return message(+static_cast<std::underlying_type_t<Field>>(field));  // + : a char is a number here
+  else if constexpr (std::is_arithmetic_v<Field>)
+    return message(+field);
+  else if constexpr (std::is_convertible_v<const Field&, std::string_view>)
     return message(field);
   else
     return "?";

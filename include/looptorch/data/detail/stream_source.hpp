@@ -102,9 +102,11 @@ class StreamSource {
           [] { return std::string(); });
     }
     leave_if_stopped(stop);
-    return maker.finish([this](std::span<Sample> samples) {
-      return collate_samples(std::as_const(stream_.value), collate_, samples);
-    });
+    return maker.finish(
+        [this](std::span<Sample> samples) {
+          return collate_samples(std::as_const(stream_.value), collate_, samples);
+        },
+        [](std::int64_t) { return std::string(); });
   }
 
   StateDict identity() const {
@@ -137,7 +139,7 @@ class StreamSource {
   Read take_turn(Visit& visit, std::int64_t number, const std::stop_token& stop) const {
     const Turns::Turn turn = visit.turns.wait_for(number);
     try {
-      for (; visit.to_skip > 0; --visit.to_skip) read_batch(visit, stop);
+      for (; visit.to_skip > 0 && !visit.ended; --visit.to_skip) read_batch(visit, stop);
       return read_batch(visit, stop);
     } catch (...) {
       visit.ended = true;

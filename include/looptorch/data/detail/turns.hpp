@@ -3,12 +3,16 @@
 // torch.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <utility>
 
 namespace looptorch::detail {
+
+/// What this thread has waited for its turns; who measures its work sets it to zero.
+inline thread_local std::chrono::steady_clock::duration turn_wait{};
 
 /// Lets the numbers first, first + 1, ... through one at a time, in this order. Each must come exactly once,
 /// from a thread that holds no other turn.
@@ -30,8 +34,10 @@ class Turns {
 
   /// Waits until all smaller numbers have had their turn.
   [[nodiscard]] Turn wait_for(std::int64_t number) {
+    const auto begin = std::chrono::steady_clock::now();
     std::unique_lock lock(mutex_);
     passed_.wait(lock, [this, number] { return next_ == number; });
+    turn_wait += std::chrono::steady_clock::now() - begin;
     return Turn(*this);
   }
 

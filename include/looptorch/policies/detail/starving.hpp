@@ -28,9 +28,10 @@ inline double busy_share(const LoaderStats& loading) {
   return seconds > 0 ? std::accumulate(busy.begin(), busy.end(), 0.0) / seconds : 0;
 }
 
-/// More workers help as long as there are cores for them.
-inline std::string worker_advice(std::size_t workers, std::size_t cores) {
+/// More workers help as long as there are cores for them, and those that there are do not wait themselves.
+inline std::string worker_advice(std::size_t workers, std::size_t cores, double busy) {
   if (workers == 0) return "load in the background, by workers = 1 or more; ";
+  if (busy < 0.5) return "";  // they wait for each other, at a stream's `next`
   return cores > workers ? message("more workers, of which there are ", workers, " for ", cores, " cores; ")
                          : "";
 }
@@ -44,7 +45,7 @@ inline std::string starving_text(const LoaderStats& loading,
       workers == 0 ? "" : message(" (workers: ", workers, ", busy ", percent(busy_share(loading)), " %)");
   return message(
       "the data cannot keep up: ", percent(loading.wait_share()), " % of the time was spent waiting for it",
-      busy, ". What helps: ", worker_advice(workers, cores),
+      busy, ". What helps: ", worker_advice(workers, cores, busy_share(loading)),
       "a CachedDataset, which computes features once; a LengthBucketSampler, which loads and pads less. "
       "See docs/loader.md#waiting");
 }
