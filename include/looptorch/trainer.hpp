@@ -220,6 +220,7 @@ class Trainer {
     const detail::FitPlan plan(options, progress(), detail::kRepeatable<Batches>, detail::known_size(batches),
                                engine_.window_length());
     stepping_ = false;
+    from_start_ = resumed.has_value();
     engine_.count_batches(true);
     begin(plan);
     run().watch_loading(detail::stats_of(batches));
@@ -298,7 +299,8 @@ class Trainer {
     using Batch = detail::range_batch_t<Batches>;
     typename Engine::template Kept<Batch> kept;
     if (progress().batch == 0) begin_epoch();
-    auto position = detail::begin_at(batches, progress().epoch, progress().batch);
+    auto position = detail::begin_at(batches, progress().epoch, progress().batch,
+                                     std::exchange(from_start_, false));
     const auto last = std::ranges::end(batches);
     for (; position != last; ++position) {
       if constexpr (detail::NumberedRange<Batches>) engine_.stand_at(position.number());
@@ -391,6 +393,7 @@ class Trainer {
 
   Engine engine_;
   bool stepping_ = false;
+  bool from_start_ = false;                    // a resumed fit's range stands before the epoch's first batch
   StateDict loader_;                           // what fit's range says of itself
   std::any kept_;                              // step()'s window, where several updates need its batches
   std::function<void(Trainer&)> finish_open_;  // ends that window, whose batch type only step() knew

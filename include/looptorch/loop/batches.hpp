@@ -46,9 +46,10 @@ std::optional<std::int64_t> known_size(Range& range) {
     return std::nullopt;
 }
 
-/// An iterator to the batch with index `skip` of epoch `epoch`, or the end if there are fewer.
+/// An iterator to the batch with index `skip` of epoch `epoch`, or the end if there are fewer. A single-pass
+/// range stands there already, unless another process had begun the epoch: `from_start`.
 template <class Range>
-auto begin_at(Range& range, std::int64_t epoch, std::int64_t skip) {
+auto begin_at(Range& range, std::int64_t epoch, std::int64_t skip, bool from_start = false) {
   if constexpr (EpochRange<Range>) range.begin_epoch(epoch);
   if constexpr (SkippableRange<Range>) {
     range.skip(  // 0 too: what the range was told before is not fit's place
@@ -56,7 +57,7 @@ auto begin_at(Range& range, std::int64_t epoch, std::int64_t skip) {
     return std::ranges::begin(range);
   } else {
     auto position = std::ranges::begin(range);
-    if constexpr (kRepeatable<Range>)
+    if (kRepeatable<Range> || from_start)
       for (; skip > 0 && position != std::ranges::end(range); --skip) ++position;
     return position;
   }

@@ -10,6 +10,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/util/Exception.h>
 
 #include <cstddef>
 #include <mutex>
@@ -79,9 +80,21 @@ class RandomStates {
     at::Generator generator = at::globalContext().defaultGenerator(at::Device(device));
     const std::lock_guard lock(generator.mutex());
     const at::Tensor own = generator.get_state();
-    if (state.scalar_type() == own.scalar_type() && state.sizes() == own.sizes()) return {};
+    if (state.scalar_type() == own.scalar_type() && state.sizes() == own.sizes())
+      return refusal(generator, state);
     return message("random numbers: the state of ", device, "'s generator is ", state.sizes(), " ",
                    state.scalar_type(), " in the snapshot, ", own.sizes(), " ", own.scalar_type(), " here");
+  }
+
+  /// Generators look into a state when they take it: a copy is asked first.
+  static std::string refusal(const at::Generator& generator, const at::Tensor& state) {
+    try {
+      generator.clone().set_state(state);
+      return {};
+    } catch (const c10::Error& error) {
+      return message("random numbers: ", generator.device(),
+                     "'s generator cannot take its state: ", error.what_without_backtrace());
+    }
   }
 
   static bool is_here(const std::string& device) {

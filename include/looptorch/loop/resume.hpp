@@ -19,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -33,7 +34,10 @@ struct FoundSnapshot {
   SnapshotContents contents;
 };
 
-[[nodiscard]] inline bool is_snapshot_name(const std::filesystem::path& path) {
+/// By its name, or, as a copy that is called `best`, by its manifest.
+[[nodiscard]] inline bool is_snapshot(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path / kManifestFile, ignored)) return true;
   return step_of((path.has_filename() ? path : path.parent_path()).filename().string()).has_value();
 }
 
@@ -49,7 +53,7 @@ struct FoundSnapshot {
 [[nodiscard]] inline FoundSnapshot find_snapshot(const std::filesystem::path& path) {
   FoundSnapshot found;
   std::vector<ListedSnapshot> listed;
-  if (is_snapshot_name(path))
+  if (is_snapshot(path))
     listed.push_back({0, path.has_filename() ? path : path.parent_path()});
   else
     listed = list_snapshots(path);
@@ -60,7 +64,7 @@ struct FoundSnapshot {
       found.report.step = found.contents.step;
       return found;
     } catch (const SnapshotError& error) {
-      if (is_snapshot_name(path)) throw;
+      if (is_snapshot(path)) throw;
       found.report.passed_over.emplace_back(error.what());
     }
   }
@@ -119,10 +123,25 @@ class Resumption {
     const LoadReport report = compare_state(own, contents_.model);
     if (const std::string faults = describe_faults(report); !faults.empty())
       differences_.push_back("the model" + faults);
+    compare_types(own);
     for (const std::string& name : report.loaded)
       if (const auto given = contents_.model.find(name); given != contents_.model.end())
         fitting_.emplace(name, given->second);
     fit_averages(own);
+  }
+
+  /// Weights of another type can be taken over, but not bit for bit.
+  void compare_types(const TensorMap& own) {
+    std::size_t others = 0;
+    std::string example;
+    for (const auto& [name, tensor] : own)
+      if (const auto given = contents_.model.find(name);
+          given != contents_.model.end() && given->second.defined() &&
+          given->second.scalar_type() != tensor.scalar_type() && others++ == 0)
+        example = message(name, " is ", tensor.scalar_type(), " here, ", given->second.scalar_type(),
+                          " in the snapshot");
+    if (others > 0)
+      differences_.push_back(message(others, " tensors of the model have another type: ", example));
   }
 
   /// Averages of weights that this model does not have stay out.
@@ -252,6 +271,10 @@ class Resumed {
  private:
   Resumed(Engine& engine, const FitOptions& options, const StateDict& loader, FoundSnapshot found)
       : report_(std::move(found.report)) {
+    engine.stack().each([&](auto& slot) {
+      if constexpr (requires { slot.policy.before_resume(report_.step); })
+        if (slot.enabled()) slot.policy.before_resume(report_.step);
+    });
     const auto taken = resume_from(engine, found.contents, loader, options.strict, report_.snapshot.string());
     random_ = taken.random();
     stopped_ = taken.stopped();

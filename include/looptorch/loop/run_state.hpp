@@ -29,6 +29,9 @@ inline void load(const StateDict& in, Progress& progress) {
   progress.skipped = in.get<std::int64_t>("skipped");
   progress.batch = in.get<std::int64_t>("batch");
   progress.samples = in.get<std::int64_t>("samples");
+  for (const std::int64_t number :
+       {progress.epoch, progress.step, progress.skipped, progress.batch, progress.samples})
+    if (number < 0) throw StateError(message("a run's counters begin at 0, one of the state is ", number));
 }
 
 inline void save(const RunningMeans& means, StateDict& out) {

@@ -52,14 +52,13 @@ class SignalState {
  private:
   static_assert(std::atomic<int>::is_always_lock_free);
 
-  /// Async-signal-safe. The second signal's default action follows when the handler returns.
+  /// Async-signal-safe. What the second signal would have done without a watch follows when the handler
+  /// returns; `previous_` does not change while handlers are in place.
   void receive(int signal) {
     const int error = errno;
     if (int none = 0; !received_.compare_exchange_strong(none, signal)) {
-      struct sigaction action {};
-      action.sa_handler = SIG_DFL;
-      ::sigemptyset(&action.sa_mask);
-      ::sigaction(signal, &action, nullptr);
+      for (std::size_t i = 0; i < kSignals.size(); ++i)
+        if (kSignals[i] == signal) ::sigaction(signal, &previous_[i], nullptr);
       ::raise(signal);
     }
     errno = error;

@@ -29,8 +29,8 @@ namespace looptorch {
 
 /// What a fit does when a snapshot cannot be written. Those that were there stay as they are either way.
 enum class OnSnapshotError {
-  stop,     ///< throws the error at the next step
-  warn,     ///< warns, goes on, and tries again when the next one is due
+  stop,  ///< throws the error at the next step
+  warn,  ///< warns, goes on, and tries again when the next one is due
 };
 
 /// Writes a snapshot, `folder/step-NNNNNNNN`, whenever one of the conditions holds, at the end of a window or
@@ -41,27 +41,27 @@ enum class OnSnapshotError {
 /// second one acts at once. Whoever handled them before does so again after the fit.
 struct SnapshotEvery {
   std::filesystem::path folder = {};
-  std::int64_t steps = 0;           ///< 0: not by steps.
-  double minutes = 0;               ///< 0: not by time.
-  std::int64_t epochs = 0;          ///< 0: not by epochs.
-  std::int64_t keep = 3;            ///< Newest snapshots that stay; 0: all.
-  std::string best = {};            ///< A metric: whenever it is better than ever, that snapshot is written
-                                    ///< and stays until a better one is. Empty: none.
+  std::int64_t steps = 0;   ///< 0: not by steps.
+  double minutes = 0;       ///< 0: not by time.
+  std::int64_t epochs = 0;  ///< 0: not by epochs.
+  std::int64_t keep = 3;    ///< Newest snapshots that stay; 0: all.
+  std::string best = {};    ///< A metric: whenever it is better than ever, that snapshot is written
+                            ///< and stays until a better one is. Empty: none.
   Better better = Better::lower;
   OnSnapshotError on_error = OnSnapshotError::stop;
-  bool on_signals = true;           ///< false: signals are left alone.
+  bool on_signals = true;  ///< false: signals are left alone.
 
   static constexpr Phase phase = Phase::snapshot;
   static constexpr bool takes_trainer = true;
   static constexpr bool takes_snapshots = true;
 
   struct State {
-    std::int64_t at_step = -1;       ///< Of the last snapshot that was begun; -1 before the first.
-    BestSoFar best;                  ///< Of the metric, with the step of its snapshot.
-    std::int64_t failures = 0;       ///< Snapshots that could not be written, with OnSnapshotError::warn.
-    std::string last_error;          ///< Of the last of them.
+    std::int64_t at_step = -1;  ///< Of the last snapshot that was begun; -1 before the first.
+    BestSoFar best;             ///< Of the metric, with the step of its snapshot.
+    std::int64_t failures = 0;  ///< Snapshots that could not be written, with OnSnapshotError::warn.
+    std::string last_error;     ///< Of the last of them.
 
-    BestSoFar best_before;           // while its snapshot is being written
+    BestSoFar best_before;  // while its snapshot is being written
     detail::MetricReader reader;
     bool due = false;
     std::chrono::steady_clock::time_point began;
@@ -81,6 +81,10 @@ struct SnapshotEvery {
     state.work.reset();
     state.work = std::make_unique<detail::SnapshotWork>(folder, keep, on_signals);
   }
+
+  /// Before a fit goes on from a snapshot of this step, and before anything of it is taken over. Throws
+  /// UsageError for a folder with later snapshots.
+  void before_resume(std::int64_t step) const { detail::require_no_later_snapshots(folder, step); }
 
   /// Throws UsageError if nobody publishes the metric.
   void on_epoch_begin(EpochContext& epoch, State& state) const {
@@ -156,17 +160,18 @@ struct SnapshotEvery {
 
   [[nodiscard]] bool time_is_up(const State& state) const {
     if (minutes <= 0) return false;
-    return std::chrono::steady_clock::now() - state.began >= std::chrono::duration<double, std::ratio<60>>(minutes);
+    return std::chrono::steady_clock::now() - state.began >=
+           std::chrono::duration<double, std::ratio<60>>(minutes);
   }
 
   [[nodiscard]] bool is_best(const Run& run, State& state) const {
     if (best.empty()) return false;
     const auto value = state.reader.next(run, best);
     if (!value) return false;
-    const BestSoFar before = state.best;
-    if (!state.best.offer(*value, run.progress().step, better)) return false;
-    state.best_before = before;
-    return true;
+    if (BestSoFar trial = state.best; !trial.offer(*value, run.progress().step, better)) return false;
+    attempt(state, [&] { state.work->wait(); });  // as its snapshot will: a best one that failed is none
+    state.best_before = state.best;
+    return state.best.offer(*value, run.progress().step, better);
   }
 
   template <class Trainer>
@@ -176,8 +181,9 @@ struct SnapshotEvery {
     if (step == state.at_step) return;
     state.began = std::chrono::steady_clock::now();
     attempt(state, [&] { state.work->wait(); });
+    const auto contents = trainer.snapshot();  // what this throws is the run's, not the disk's
     state.at_step = step;
-    attempt(state, [&] { state.work->begin(trainer.snapshot(), state.best.step()); });
+    attempt(state, [&] { state.work->begin(contents, state.best.step()); });
   }
 
   /// Does what may have to tell that the last snapshot failed.

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -65,9 +66,12 @@ std::vector<std::filesystem::path> sweep_unfinished(const std::filesystem::path&
 void remove_snapshot(const std::filesystem::path& snapshot);
 
 /// Removes all but the `keep` newest snapshots and those of the steps in `spared`; returns what was removed.
-/// One whose manifest or sizes are wrong neither counts nor is removed. Throws SnapshotError.
-std::vector<std::filesystem::path> prune_snapshots(const std::filesystem::path& folder, std::size_t keep,
-                                                   const std::set<std::int64_t>& spared = {});
+/// One whose manifest or sizes are wrong neither counts nor is removed, and so is one of a later step than
+/// `newest`: a run that goes on from before a damaged snapshot says here where it stands, since only reading
+/// all of it would tell that it is damaged. Throws SnapshotError.
+std::vector<std::filesystem::path> prune_snapshots(
+    const std::filesystem::path& folder, std::size_t keep, const std::set<std::int64_t>& spared = {},
+    std::int64_t newest = std::numeric_limits<std::int64_t>::max());
 
 namespace detail {
 
@@ -159,12 +163,14 @@ inline void remove_snapshot(const std::filesystem::path& snapshot) {
 
 inline std::vector<std::filesystem::path> prune_snapshots(const std::filesystem::path& folder,
                                                           std::size_t keep,
-                                                          const std::set<std::int64_t>& spared) {
+                                                          const std::set<std::int64_t>& spared,
+                                                          std::int64_t newest) {
   std::vector<std::filesystem::path> removed;
   std::size_t kept = 0;
   const auto listed = list_snapshots(folder);
   for (auto snapshot = listed.rbegin(); snapshot != listed.rend(); ++snapshot) {
-    if (!detail::looks_whole(snapshot->path) || kept++ < keep || spared.count(snapshot->step) > 0) continue;
+    if (snapshot->step > newest || !detail::looks_whole(snapshot->path)) continue;
+    if (kept++ < keep || spared.count(snapshot->step) > 0) continue;
     remove_snapshot(snapshot->path);
     removed.push_back(snapshot->path);
   }

@@ -7,6 +7,8 @@
 #include "support/toy.hpp"
 
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -168,6 +170,21 @@ TEST_CASE(
   CHECK(warnings.texts.size() == 2);
 }
 
+TEST_CASE(
+    "SnapshotEvery: a later snapshot with a flipped bit is not kept in place of those that are written") {
+  TemporaryFolder folder;
+  Toy({.folder = folder.path(), .steps = 4, .keep = 0}).fit();
+  const auto model = folder / "step-00000012" / "model.safetensors";
+  std::fstream file(model, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end).put('\0');  // no double of these weights ends so
+  file.close();
+  lt::remove_snapshot(folder / "step-00000008");
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  Toy({.folder = folder.path(), .keep = 1}).fit({.max_steps = 10, .resume = folder.path()});
+  CHECK(lt::find_newest_snapshot(folder.path()).path.filename() == "step-00000010");
+}
+
 TEST_CASE("SnapshotEvery: what a killed process left is swept, other files stay") {
   TemporaryFolder folder;
   fs::create_directory(folder / "step-00000003.partial-1-0");
@@ -217,7 +234,7 @@ TEST_CASE("SnapshotEvery: a snapshot that cannot be written stops the fit, or is
                Contains("training goes on without a snapshot: ") && Contains(into.string()));
   }
   SECTION("a best one that failed is not the best") {
-    Toy run({.folder = into, .keep = 1, .best = "score", .on_error = lt::OnSnapshotError::warn},
+    Toy run({.folder = into, .steps = 4, .keep = 1, .best = "score", .on_error = lt::OnSnapshotError::warn},
             [&](lt::WindowContext& window) {
               gone(2, 7, into / "step-00000001")(window);
               const auto step = window.run.progress().step;
@@ -268,6 +285,29 @@ TEST_CASE(
     ::signal(signal, others);
     CHECK(run.fit().status == lt::FitStatus::completed);  // goes on, and the signal is forgotten
   }
+}
+
+TEST_CASE("SnapshotEvery: a second signal acts at once, as it would have without a fit") {
+  static int mine = 0;
+  mine = 0;
+  TemporaryFolder folder, other;
+  const Hook twice = [](lt::WindowContext& window) {
+    if (window.run.progress().step == 2) ::raise(SIGTERM), ::raise(SIGINT);
+  };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGINT, SIG_DFL);
+    at::set_num_threads(1);
+    Toy({.folder = folder.path()}, twice).fit();
+    std::_Exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGINT));
+  const auto others = ::signal(SIGINT, [](int) { ++mine; });
+  CHECK(Toy({.folder = other.path()}, twice).fit().status == lt::FitStatus::interrupted);
+  CHECK(mine == 1);
+  ::signal(SIGINT, others);
 }
 
 TEST_CASE("SnapshotEvery: signals are left alone where that is asked for, and where they are ignored") {

@@ -180,6 +180,13 @@ TEST_CASE("snapshot folder: pruning keeps the newest and those spared") {
   CHECK(prune_snapshots(folder / "none", 1).empty());
 }
 
+TEST_CASE("snapshot folder: those of later steps than the run's neither count nor are pruned") {
+  const TemporaryFolder folder;
+  write_steps(folder.path(), {1, 2, 3, 9});
+  CHECK(prune_snapshots(folder.path(), 1, {1}, 3) == std::vector<fs::path>{folder / "step-00000002"});
+  CHECK(steps_in(folder.path()) == Steps{1, 3, 9});
+}
+
 TEST_CASE("snapshot folder: a snapshot that is not whole neither counts nor is pruned") {
   const TemporaryFolder folder;
   write_steps(folder.path(), {1, 2, 3, 4, 5, 6});

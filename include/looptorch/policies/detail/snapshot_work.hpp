@@ -35,6 +35,7 @@ class SnapshotWork {
   void begin(const SnapshotContents& contents, std::int64_t best) {
     wait();
     spared_ = {best};
+    step_ = contents.step;
     (void)writer_.begin(contents);
   }
   void look() {
@@ -53,7 +54,7 @@ class SnapshotWork {
   void prune() {
     if (keep_ == 0) return;
     try {
-      prune_snapshots(writer_.folder(), keep_, spared_);
+      prune_snapshots(writer_.folder(), keep_, spared_, step_);
     } catch (const Error& error) {  // the snapshot is written: this must not count as its failure
       prune_error_ = error.what();
     }
@@ -66,21 +67,27 @@ class SnapshotWork {
 
   std::size_t keep_;
   std::set<std::int64_t> spared_;
+  std::int64_t step_ = 0;  // of the snapshot that is written: later ones in the folder are damaged
   std::string prune_error_;
   std::optional<SignalWatch> watch_;
   SnapshotWriter writer_;  // last, so that it has ended before the rest goes
 };
 
-/// Makes the folder, and removes what killed processes left there. Throws SnapshotError where that cannot be
-/// done, and UsageError for sound snapshots of later steps than `step`: those are another run's.
-inline void prepare_snapshot_folder(const std::filesystem::path& folder, std::int64_t step) {
-  as_snapshot_errors([&] { make_folders(folder); });
-  sweep_unfinished(folder);
+/// Throws UsageError for sound snapshots of later steps than `step`: those are another run's.
+inline void require_no_later_snapshots(const std::filesystem::path& folder, std::int64_t step) {
   for (const ListedSnapshot& snapshot : list_snapshots(folder))
     if (snapshot.step > step && is_sound(snapshot.path))
       throw UsageError(message("SnapshotEvery is to write into ", folder.string(), " from step ", step,
                                " on, and there is ", snapshot.path.filename().string(),
                                " already: go on from it (fit's `resume`), or choose another folder"));
+}
+
+/// Makes the folder, and removes what killed processes left there. Throws SnapshotError where that cannot be
+/// done, and UsageError for sound snapshots of later steps than `step`.
+inline void prepare_snapshot_folder(const std::filesystem::path& folder, std::int64_t step) {
+  as_snapshot_errors([&] { make_folders(folder); });
+  sweep_unfinished(folder);
+  require_no_later_snapshots(folder, step);
 }
 
 [[nodiscard]] inline bool has_snapshot(const std::filesystem::path& folder, std::int64_t step) {

@@ -81,13 +81,14 @@ class WeightAverages {
   template <class Module>
   void follow(const Module& model) {
     if (updates_.empty()) return;
+    at::NoGradGuard no_gradients;
     const auto weights = weights_by_name(model);
     averaged_.clear();
     for (Group& group : updates_) {
       group.seen.clear();
       for (std::size_t i = 0; i < group.names.size(); ++i) {
         group.weights[i] = counterpart(weights, group.names[i], group.averages[i]);
-        group.averages[i] = group.averages[i].to(group.weights[i].device(), group.weights[i].scalar_type());
+        follow(group.weights[i], group.averages[i]);
         averaged_.insert(key(group.weights[i]));
       }
     }
@@ -171,7 +172,10 @@ class WeightAverages {
 
   /// The averages wait for `follow`.
   void load(const StateDict& dict) {
-    std::vector<Group> loaded(static_cast<std::size_t>(dict.get<std::int64_t>("updates")));
+    const auto updates = dict.get<std::int64_t>("updates");
+    if (updates < 0 || static_cast<std::size_t>(updates) > dict.values().size())  // each has a count
+      throw StateError(message("averages of ", updates, " updates cannot be"));
+    std::vector<Group> loaded(static_cast<std::size_t>(updates));
     for (std::size_t g = 0; g < loaded.size(); ++g) {
       loaded[g].count = dict.get<std::int64_t>(message("updates.", g, ".count"));
       const StateDict averages = dict.under(message("updates.", g, ".averages"));
@@ -196,6 +200,14 @@ class WeightAverages {
   };
 
   static const void* key(const at::Tensor& weight) { return weight.unsafeGetTensorImpl(); }
+
+  /// Device, type and layout: kernels that meet another layout round differently, and views of the weight do
+  /// not go along when the two trade places.
+  static void follow(const at::Tensor& weight, at::Tensor& average) {
+    average = average.to(weight.device(), weight.scalar_type());
+    if (average.strides() != weight.strides() && weight.is_non_overlapping_and_dense())
+      average = at::empty_like(weight).copy_(average);
+  }
 
   static at::Tensor counterpart(const std::map<std::string, at::Tensor>& weights, const std::string& name,
                                 const at::Tensor& average) {
