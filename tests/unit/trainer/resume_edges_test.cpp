@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+// What a resumed fit takes for its data, for its snapshot and for an error, where each could be mistaken.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/snapshots.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/toy.hpp"
+
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fs = std::filesystem;
+namespace lt = looptorch;
+using Catch::Contains;
+using looptorch::testing::TemporaryFolder;
+
+namespace {
+
+/// A toy net with snapshots in a folder, and averages where asked for.
+struct Job {
+  explicit Job(const fs::path& folder, bool average = false, std::int64_t steps = 0)
+      : trainer(net, optimizer, toy::objective, lt::When{average, lt::AverageWeights{}},
+                lt::SnapshotEvery{.folder = folder, .steps = steps, .keep = 0, .on_signals = false}) {}
+
+  toy::Net net = toy::net();
+  lt::FusedSGD optimizer{net->parameters(), {.lr = 0.1}};
+  lt::Trainer<toy::Net, lt::Update<lt::FusedSGD, decltype(&toy::objective)>, lt::When<lt::AverageWeights>,
+              lt::SnapshotEvery>
+      trainer;
+};
+
+/// Samples that follow from their index.
+struct Samples {
+  std::int64_t count;
+  [[nodiscard]] std::int64_t size() const { return count; }
+  [[nodiscard]] toy::Batch get(std::int64_t index) const {
+    return {torch::full({4}, 0.1 * static_cast<double>(index), torch::kDouble), torch::tensor(index % 3)};
+  }
+  [[nodiscard]] toy::Batch collate(std::span<toy::Batch> samples) const {
+    std::vector<at::Tensor> features, labels;
+    for (const toy::Batch& sample : samples)
+      features.push_back(sample.features), labels.push_back(sample.labels);
+    return {torch::stack(features), torch::stack(labels)};
+  }
+};
+
+/// A range that can be gone through once, and remembers which batches it gave.
+struct Stream {
+  struct Iterator {
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = toy::Batch;
+    using difference_type = std::ptrdiff_t;
+    Stream* stream;
+    const toy::Batch& operator*() const {
+      stream->given.push_back(stream->next);
+      return stream->batches[stream->next];
+    }
+    Iterator& operator++() { return ++stream->next, *this; }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const Iterator& it, std::default_sentinel_t) {
+      return it.stream->next >= it.stream->batches.size();
+    }
+  };
+  Iterator begin() { return {this}; }
+  static std::default_sentinel_t end() { return {}; }
+
+  std::vector<toy::Batch> batches = toy::batches(8);
+  std::size_t next = 0;
+  std::vector<std::size_t> given = {};
+};
+
+/// Fails where a run is written down, and the disk has no part in it.
+struct FailsToSave {
+  struct State {};
+  void state_dict(lt::StateDict&, State&) const { throw lt::NonFiniteLoss("no number", 0, 0, 0, 0, {}); }
+  void load_state_dict(const lt::StateDict&, State&) const {}
+};
+
+}  // namespace
+
+TEST_CASE("a loader over other data, in other batches or another order is refused") {
+  TemporaryFolder folder, other;
+  const auto fit = [&](std::int64_t samples, std::int64_t batch_size, std::uint64_t seed,
+                       lt::FitOptions how) {
+    Job job(how.resume.empty() ? folder.path() : other.path());
+    job.trainer.fit(lt::PinnedPrefetchLoader(Samples{samples}, {.batch_size = batch_size},
+                                             lt::RandomSampler{.seed = seed}),
+                    how);
+  };
+  fit(50, 4, 1, {.max_steps = 5});
+  const lt::FitOptions resumed{.max_steps = 6, .resume = folder / "step-00000005"};
+  CHECK_THROWS_WITH(fit(49, 4, 1, resumed), Contains("49") && Contains("50"));
+  CHECK_THROWS_WITH(fit(50, 4, 2, resumed), Contains("seed"));
+  CHECK_THROWS_WITH(fit(26, 2, 1, resumed), Contains("batch_size is 2 here, 4 in the snapshot"));
+  CHECK_NOTHROW(fit(50, 4, 1, resumed));
+}
+
+TEST_CASE("a single-pass range that is given to a resumed fit begins with what the first fit had seen") {
+  TemporaryFolder folder;
+  Stream first, rest;
+  Job(folder.path()).trainer.fit(first, {.max_steps = 3});
+  Job job(folder.path());
+  job.trainer.fit(rest, {.max_steps = 5, .resume = folder.path()});
+  CHECK(rest.given == std::vector<std::size_t>{3, 4});
+  job.trainer.fit(rest, {.max_steps = 7});  // it stands where it is: nothing is passed over twice
+  CHECK(rest.given == std::vector<std::size_t>{3, 4, 5, 6});
+}
+
+TEST_CASE("a copy of a snapshot under another name is one") {
+  TemporaryFolder folder, other;
+  Job(folder.path()).trainer.fit(toy::batches(4), {.max_steps = 3});
+  fs::copy(folder / "step-00000003", other / "best");
+  Job job(other / "new");
+  const auto result = job.trainer.fit(toy::batches(4), {.max_steps = 4, .resume = other / "best"});
+  CHECK(result.resumed->step == 3);
+}
+
+TEST_CASE("a folder with later snapshots is refused before the model is touched") {
+  TemporaryFolder folder;
+  Job(folder.path(), false, 2).trainer.fit(toy::batches(4), {.max_steps = 4});
+  Job job(folder.path());
+  const auto before = job.net->first->weight.detach().clone();
+  CHECK_THROWS_AS(job.trainer.fit(toy::batches(4), {.max_steps = 6, .resume = folder / "step-00000002"}),
+                  lt::UsageError);
+  CHECK(before.equal(job.net->first->weight));
+}
+
+TEST_CASE("weights of another type are a difference") {
+  TemporaryFolder folder, other;
+  Job(folder.path()).trainer.fit(toy::batches(4), {.max_steps = 2});
+  Job job(other.path());
+  job.net->to(torch::kFloat);
+  CHECK_THROWS_WITH(job.trainer.fit(toy::batches(4), {.max_steps = 4, .resume = folder.path()}),
+                    Contains("float here, double in the snapshot"));
+}
+
+TEST_CASE("states that somebody made up are refused with nothing touched") {
+  TemporaryFolder folder, other;
+  Job(folder.path(), true).trainer.fit(toy::batches(4), {.max_steps = 2});
+  const auto sound = lt::read_snapshot(folder / "step-00000002");
+  const auto averages = [&](std::int64_t updates) {
+    return [=](lt::SnapshotContents& contents) {
+      for (const auto& [key, value] : sound.state.values())
+        if (key.ends_with("state.updates")) contents.state.set(key, updates);
+    };
+  };
+  const std::vector<std::function<void(lt::SnapshotContents&)>> changes{
+      [](auto& it) {
+        it.state.set("random.cpu", torch::full_like(it.state.template get<at::Tensor>("random.cpu"), 255));
+      },
+      [](auto& it) { it.state.set("random.cpu", at::Tensor()); },
+      [](auto& it) { it.state.set("run.progress.batch", std::int64_t{-3}); },
+      averages(-1),
+      averages(std::int64_t{1} << 50),
+  };
+  for (const auto& change : changes) {
+    INFO("change " << &change - changes.data());
+    auto contents = sound;
+    change(contents);
+    Job job(other.path(), true);
+    const auto before = job.net->first->weight.detach().clone();
+    CHECK_THROWS_AS(job.trainer.restore(contents), lt::Error);
+    CHECK(before.equal(job.net->first->weight));
+  }
+}
+
+TEST_CASE("averages come back in the layout of the weights, so that an evaluation has the same bits") {
+  TemporaryFolder folder;
+  torch::manual_seed(1);
+  std::vector<at::Tensor> data;
+  for (int i = 0; i < 4; ++i) data.push_back(torch::randn({2, 8, 9, 9}));
+  const auto evaluation = [&](lt::FitOptions how) {
+    torch::manual_seed(0);
+    torch::nn::Conv2d net(torch::nn::Conv2dOptions(8, 8, 3));
+    net->weight.set_data(net->weight.detach().contiguous(at::MemoryFormat::ChannelsLast));
+    lt::FusedAdamW optimizer(net->parameters(), {.lr = 0.1});
+    lt::Trainer trainer(
+        net, optimizer, [](torch::nn::Conv2d& net, const at::Tensor& x) { return net(x).pow(2).mean(); },
+        lt::AverageWeights{}, lt::SnapshotEvery{.folder = folder.path()});
+    trainer.fit(data, how);
+    return trainer.evaluate(data).loss;
+  };
+  const double uncut = evaluation({.max_steps = 2});
+  CHECK(uncut == evaluation({.max_steps = 2, .resume = folder.path()}));
+}
+
+TEST_CASE("OnSnapshotError::warn leaves the run's own errors alone") {
+  TemporaryFolder folder;
+  auto net = toy::net();
+  lt::FusedSGD optimizer(net->parameters(), {.lr = 0.1});
+  lt::Trainer trainer(
+      net, optimizer, toy::objective, FailsToSave{},
+      lt::SnapshotEvery{.folder = folder.path(), .steps = 2, .on_error = lt::OnSnapshotError::warn});
+  CHECK_THROWS_AS(trainer.fit(toy::batches(4), {.epochs = 1}), lt::NonFiniteLoss);
+}
