@@ -240,6 +240,7 @@ class Trainer {
     end(plan.status(run()));
     auto result = detail::fit_result(run(), plan.status(run()), clock);
     if (resumed) result.resumed = resumed->report();
+    if constexpr (requires { batches.skipped().first; }) result.skipped_samples = batches.skipped();
     return result;
   }
 
@@ -299,8 +300,8 @@ class Trainer {
     using Batch = detail::range_batch_t<Batches>;
     typename Engine::template Kept<Batch> kept;
     if (progress().batch == 0) begin_epoch();
-    auto position = detail::begin_at(batches, progress().epoch, progress().batch,
-                                     std::exchange(from_start_, false));
+    auto position =
+        detail::begin_at(batches, progress().epoch, progress().batch, std::exchange(from_start_, false));
     const auto last = std::ranges::end(batches);
     for (; position != last; ++position) {
       if constexpr (detail::NumberedRange<Batches>) engine_.stand_at(position.number());

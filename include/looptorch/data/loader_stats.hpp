@@ -13,7 +13,8 @@ namespace looptorch {
 /// Sums since the loader was made, up to the batch handed out last; `since` gives those of a part.
 struct LoaderStats {
   std::int64_t batches = 0;     ///< handed out
-  std::int64_t waited_for = 0;  ///< of them not ready when they were asked for
+  std::int64_t asked = 0;       ///< times that a batch was asked for, those that were passed over too
+  std::int64_t waited_for = 0;  ///< times that it was not ready
   double wait_seconds = 0;      ///< in which the reader waited for them
   double use_seconds = 0;       ///< between a batch and asking for the next one
   std::int64_t skipped = 0;     ///< samples that were left out, see OnError
@@ -29,13 +30,14 @@ struct LoaderStats {
 
   /// Finished batches that lay ready when one was asked for, on average.
   [[nodiscard]] double queue_depth() const {
-    return batches > 0 ? static_cast<double>(queued) / static_cast<double>(batches) : 0;
+    return asked > 0 ? static_cast<double>(queued) / static_cast<double>(asked) : 0;
   }
 
   /// What has been added to `earlier`, a former copy of these.
   [[nodiscard]] LoaderStats since(const LoaderStats& earlier) const {
     LoaderStats part = *this;
     part.batches -= earlier.batches;
+    part.asked -= earlier.asked;
     part.waited_for -= earlier.waited_for;
     part.wait_seconds -= earlier.wait_seconds;
     part.use_seconds -= earlier.use_seconds;

@@ -2,6 +2,7 @@
 // How long a fit goes on, and what it reports.
 #pragma once
 
+#include <looptorch/data/loader_error.hpp>
 #include <looptorch/error.hpp>
 #include <looptorch/loop/resume_report.hpp>
 #include <looptorch/loop/run.hpp>
@@ -29,18 +30,18 @@ struct FitOptions {
   bool strict = true;
 };
 
-
 /// How a fit went.
 struct FitResult {
   FitStatus status = FitStatus::completed;
   std::int64_t steps = 0;    ///< Windows in the run so far, skipped ones included.
   std::int64_t skipped = 0;  ///< Windows of the run in which an update was vetoed or had no weight.
   double loss = 0.0;  ///< The first update's mean over the last epoch worked on; NaN if nothing had weight.
-  std::vector<double> losses = {};  ///< The same for each update.
-  std::int64_t epochs = 0;          ///< Epochs finished in the run so far.
-  double seconds = 0.0;             ///< Wall time of this fit.
+  std::vector<double> losses = {};           ///< The same for each update.
+  std::int64_t epochs = 0;                   ///< Epochs finished in the run so far.
+  double seconds = 0.0;                      ///< Wall time of this fit.
   std::optional<ResumeReport> resumed = {};  ///< Where it began, with `FitOptions::resume`.
-  std::string reason = {};          ///< Why the fit was stopped or interrupted; else empty.
+  std::string reason = {};                   ///< Why the fit was stopped or interrupted; else empty.
+  SkippedSamples skipped_samples = {};       ///< What its loader has left out since it was made; see OnError.
 };
 
 /// What one call of `Trainer::step` did.

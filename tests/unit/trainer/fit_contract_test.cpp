@@ -309,6 +309,25 @@ TEST_CASE("with PinnedPrefetchLoader listed, fit takes a dataset and does as wit
   CHECK(toy::distance(by_range, by_policy) == 0.0);
 }
 
+TEST_CASE("fit tells which samples its loader left out, where nobody holds the loader") {
+  struct Damaged {
+    std::int64_t size() const { return 10; }
+    at::Tensor get(std::int64_t index) const {
+      if (index % 4 == 3) throw std::runtime_error("damaged");
+      return torch::full({4}, static_cast<double>(index), torch::kDouble);
+    }
+  };
+  auto net = toy::net();
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  lt::Trainer trainer(
+      net, optimizer, [](toy::Net& net, const at::Tensor& batch) { return net(batch).mean(); },
+      lt::PinnedPrefetchLoader({.batch_size = 2, .on_error = lt::OnError::skip}));
+  const lt::FitResult result = trainer.fit(Damaged{}, {.epochs = 2});
+  CHECK(result.skipped_samples.count == 4);
+  CHECK(result.skipped_samples.first.at(1).index == 7);
+  CHECK(result.skipped_samples.first.at(2).epoch == 1);
+}
+
 TEST_CASE("an empty range, and numbers that cannot be, are refused") {
   auto net = toy::net();
   auto optimizer = sgd(net);

@@ -140,6 +140,7 @@ class OpenEpoch {
 
   void count(const PrefetchCounts& counts) {
     LoaderStats& stats = log_->stats;
+    stats.asked = before_.asked + counts.taken;
     stats.waited_for = before_.waited_for + counts.waited_for;
     stats.queued = before_.queued + counts.queued;
     stats.worker_seconds.resize(std::max(stats.worker_seconds.size(), counts.busy_seconds.size()));
