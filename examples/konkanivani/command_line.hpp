@@ -39,6 +39,12 @@ struct CommandLineError : looptorch::Error {
   using Error::Error;
 };
 
+/// A signal ended the program's work before its time; the exit code is the one that shells give for it.
+struct Interrupted : looptorch::Error {
+  Interrupted(const std::string& what, int code) : Error(what), exit_code(code) {}
+  int exit_code;
+};
+
 /// What a number may be, both ends included. `above` excludes: `{.above = 0}` for a learning rate.
 struct NumberRange {
   double min = -std::numeric_limits<double>::infinity();
@@ -249,7 +255,7 @@ inline void CommandLine::take_positional(int argc, char* const* argv) {
 }
 
 /// Parses, runs `body`, and returns main's exit code: 0; 2 after an error of the user's or of the data's, 1
-/// after any other. Errors are one line on stderr, "program: what"; `--help` goes to stdout.
+/// after any other, and that of Interrupted. Errors are one line on stderr, "program: what"; `--help` goes to stdout.
 template <class Body>
 [[nodiscard]] int run_main(int argc, char* const* argv, CommandLine& line, Body&& body) {
   const auto report = [&](const std::string& what, int code) {
@@ -262,6 +268,8 @@ template <class Body>
     return 0;
   } catch (const CommandLineError& error) {
     return report(detail::first_line(error.what()) + " (see --help)", 2);
+  } catch (const Interrupted& interrupted) {
+    return report(interrupted.what(), interrupted.exit_code);
   } catch (const looptorch::Error& error) {
     return report(error.what(), 2);
   } catch (const c10::Error& error) {

@@ -105,7 +105,8 @@ constexpr Text table() {
   for (std::size_t i = 0; i < kSize; ++i) text.add("---|");
   text.add("\n");
   lt::detail::for_each_index<kSize>([&](auto i) { add_row<i>(text, std::make_index_sequence<kSize>{}); });
-  lt::detail::for_each_index<kSize * kSize>([&](auto k) { add_reason<k / kSize, k % kSize>(text); });
+  lt::detail::for_each_index<kSize>(
+      [&](auto i) { lt::detail::for_each_index<kSize>([&](auto j) { add_reason<i, j>(text); }); });
   return text;
 }
 
