@@ -50,10 +50,14 @@ constexpr bool holds() {
   return true;
 }
 
-template <std::size_t... K>
-constexpr bool all_hold(std::index_sequence<K...>) {
-  return (holds<K / kSize, K % kSize>() && ...);
+template <std::size_t I, std::size_t... J>
+constexpr bool row_holds(std::index_sequence<J...>) {
+  return (holds<I, J>() && ...);
 }
-static_assert(all_hold(std::make_index_sequence<kSize * kSize>{}));
+template <std::size_t... I>
+constexpr bool all_hold(std::index_sequence<I...> all) {
+  return (row_holds<I>(all) && ...);
+}
+static_assert(all_hold(std::make_index_sequence<kSize>{}));
 
 }  // namespace
