@@ -108,17 +108,22 @@ template <class Stack>
   return staged;
 }
 
+/// "a, b".
+[[nodiscard]] inline std::string joined(const std::vector<std::string>& texts, const char* separator) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : separator) + text;
+  return all;
+}
+
 /// "Only in the state: A; only in the Trainer: none"; empty where both are the same.
 [[nodiscard]] inline std::string describe_others(const std::vector<std::string>& only_saved,
                                                  const std::vector<std::string>& only_here,
                                                  const char* saved) {
   if (only_saved.empty() && only_here.empty()) return {};
-  const auto joined = [](const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-    return text.empty() ? "none" : text;
+  const auto listed = [](const std::vector<std::string>& names) {
+    return names.empty() ? "none" : joined(names, ", ");
   };
-  return message("only in ", saved, ": ", joined(only_saved), "; only in the Trainer: ", joined(only_here));
+  return message("only in ", saved, ": ", listed(only_saved), "; only in the Trainer: ", listed(only_here));
 }
 
 }  // namespace looptorch::detail

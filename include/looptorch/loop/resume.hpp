@@ -41,19 +41,13 @@ struct FoundSnapshot {
   return step_of((path.has_filename() ? path : path.parent_path()).filename().string()).has_value();
 }
 
-/// "a; b".
-[[nodiscard]] inline std::string joined(const std::vector<std::string>& sentences) {
-  std::string text;
-  for (const std::string& each : sentences) text += (text.empty() ? "" : "; ") + each;
-  return text;
-}
-
 /// Reads a snapshot, or the newest sound one in a folder of them. Throws SnapshotError that says what was
 /// found instead.
 [[nodiscard]] inline FoundSnapshot find_snapshot(const std::filesystem::path& path) {
   FoundSnapshot found;
   std::vector<ListedSnapshot> listed;
-  if (is_snapshot(path))
+  const bool named = is_snapshot(path);
+  if (named)
     listed.push_back({0, path.has_filename() ? path : path.parent_path()});
   else
     listed = list_snapshots(path);
@@ -64,7 +58,7 @@ struct FoundSnapshot {
       found.report.step = found.contents.step;
       return found;
     } catch (const SnapshotError& error) {
-      if (is_snapshot(path)) throw;
+      if (named) throw;
       found.report.passed_over.emplace_back(error.what());
     }
   }
@@ -232,13 +226,6 @@ class Resumption {
   std::vector<std::string> differences_;
 };
 
-/// "; a; b".
-inline std::string joined_differences(const std::vector<std::string>& differences) {
-  std::string text;
-  for (const std::string& each : differences) text += (text.empty() ? "" : "; ") + each;
-  return text;
-}
-
 /// Takes contents over, all or nothing if `strict`. Throws SnapshotMismatch, and StateError for contents that
 /// lack something; `called` is what messages call the snapshot.
 template <class Engine>
@@ -249,7 +236,7 @@ template <class Engine>
   engine.prepare();
   Resumption<Engine> resumption(engine, contents, loader);
   if (const auto& differences = resumption.differences(); strict && !differences.empty())
-    throw SnapshotMismatch(message(called, " is not of this run: ", joined(differences)), differences);
+    throw SnapshotMismatch(message(called, " is not of this run: ", joined(differences, "; ")), differences);
   resumption.apply();
   return resumption;
 }
@@ -282,7 +269,7 @@ class Resumed {
     for (const std::string& why : report_.passed_over) TORCH_WARN("looptorch: passed over ", why);
     if (!report_.differences.empty())
       TORCH_WARN("looptorch: ", report_.snapshot.string(),
-                 " was taken over in part: ", joined(report_.differences));
+                 " was taken over in part: ", joined(report_.differences, "; "));
   }
 
   ResumeReport report_;
