@@ -76,7 +76,7 @@ std::int64_t resident_bytes() {
 void measure_memory(const Mels& mels) {
   constexpr std::int64_t kSamples = 100'000, kBatch = 8;
   const lt::WeightedSampler sampler(std::vector<double>(mels.files.size(), 1), {.draws = kSamples});
-  lt::PinnedPrefetchLoader loader(mels, {.batch_size = kBatch, .workers = 2}, sampler);
+  lt::PinnedPrefetchLoader loader(mels, {.batch_size = kBatch, .workers = 2, .starving = 1}, sampler);
   std::int64_t early = 0, most = 0;
   for (auto batch = loader.begin(); batch != loader.end(); ++batch) {
     if (batch.number() == kSamples / kBatch / 10) early = resident_bytes();
@@ -88,7 +88,7 @@ void measure_memory(const Mels& mels) {
 
 void answer(const std::string& question, std::int64_t workers, const fs::path& folder) {
   static const Mels mels(folder / "long", 30), short_mels(folder / "short", 1);
-  const lt::LoaderOptions options{.batch_size = 8, .workers = workers};
+  const lt::LoaderOptions options{.batch_size = 8, .workers = workers, .starving = 1};
   if (question == "epoch") {
     lt::PinnedPrefetchLoader loader(mels, options);
     time_epoch(loader);

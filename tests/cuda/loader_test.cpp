@@ -82,6 +82,7 @@ TEST_CASE("the default collate writes into pinned memory, and so do those that a
   if (!has_cuda()) return;
   lt::PinnedPrefetchLoader stacked(Wide{}, {.batch_size = 2, .workers = 1});
   CHECK(stacked.begin()->is_pinned());
+  CHECK(stacked.stats().slots == 0);  // of its own
   bool pinned_inside = false;
   const auto collate = [&](std::span<at::Tensor> samples) {
     at::Tensor batch = lt::batch_empty({2, 1 << 20}, samples[0].options());
@@ -93,6 +94,7 @@ TEST_CASE("the default collate writes into pinned memory, and so do those that a
   CHECK(pinned_inside);
   lt::PinnedPrefetchLoader pageable(Wide{}, {.batch_size = 2, .workers = 1, .pin = false});
   CHECK_FALSE(pageable.begin()->is_pinned());
+  CHECK(pageable.stats().slots > 0);
   CHECK_FALSE(lt::batch_empty({2}).is_pinned());
 }
 
@@ -121,7 +123,8 @@ TEST_CASE(
     "the compute stream waits for its batch, and slots and copies are reused only when they are done with") {
   if (!has_cuda()) return;
   const Work work;
-  lt::PinnedPrefetchLoader loader(Wide{}, {.batch_size = 2, .workers = 2, .prefetch = 1});
+  const bool pin = GENERATE(true, false);
+  lt::PinnedPrefetchLoader loader(Wide{}, {.batch_size = 2, .workers = 2, .prefetch = 1, .pin = pin});
   for (int epoch = 0; epoch < 5; ++epoch) {
     std::vector<at::Tensor> sums, expected;
     for (auto batch = loader.begin(); batch != loader.end(); ++batch) {

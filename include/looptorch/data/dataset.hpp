@@ -106,15 +106,15 @@ concept CollatesItself = requires(const Set& set, std::span<Sample> samples) {
 template <class T>
 concept CollatingDataset = Dataset<T> && detail::CollatesItself<T, sample_t<T>>;
 
-/// Stacks tensors of one shape along a new first dimension: `[...]` becomes `[B, ...]`. Where the loader
-/// pins, tensors of one type are stacked straight into its memory.
+/// Stacks tensors of one shape along a new first dimension: `[...]` becomes `[B, ...]`. In a loader, tensors
+/// of one type are stacked straight into its slot.
 struct StackTensors {
   at::Tensor operator()(std::span<at::Tensor> samples) const {
     const at::TensorList list(samples.data(), samples.size());
-    if (!detail::slot_pins || !fit_a_slot(samples)) return at::stack(list);
+    if (!detail::open_slot.pool || !fit_a_slot(samples)) return at::stack(list);
     std::vector<std::int64_t> sizes = samples.front().sizes().vec();
     sizes.insert(sizes.begin(), std::ssize(samples));
-    at::Tensor batch = batch_empty(sizes, samples.front().options());
+    at::Tensor batch = batch_empty(sizes, samples.front().options().pinned_memory(false));
     return at::stack_out(batch, list);
   }
 

@@ -20,6 +20,7 @@ struct LoaderOptions {
   bool pin = true;                   ///< page-locked batches where CUDA is available, for asynchronous copies
   std::uint64_t seed = 0;            ///< of what samples draw: a SeededDataset's (seed, epoch, index)
   OnError on_error = OnError::fail;  ///< what becomes of a sample that cannot be had
+  double starving = 0.2;  ///< share of waiting above which the loader says so once, on stderr; 1: never
 };
 
 namespace detail {
@@ -32,9 +33,12 @@ inline void require_option(bool holds, const char* name, std::int64_t value, con
     throw UsageError(message("PinnedPrefetchLoader: ", name, " is ", value, "; it must be ", expected));
 }
 
-inline void check_threads(const LoaderOptions& options) {
+inline void check_options(const LoaderOptions& options) {
   require_option(options.workers >= 0, "workers", options.workers, "0 (inline) or more");
   require_option(options.prefetch >= 0, "prefetch", options.prefetch, "0 or more");
+  if (!(options.starving >= 0 && options.starving <= 1))
+    throw UsageError(
+        message("PinnedPrefetchLoader: starving is ", options.starving, "; it must be between 0 and 1"));
 }
 
 }  // namespace detail

@@ -20,7 +20,13 @@ struct LoaderStats {
   std::int64_t skipped = 0;     ///< samples that were left out, see OnError
   std::int64_t queued = 0;      ///< finished batches that lay ready, summed over all askings
   std::vector<double> worker_seconds =
-      {};  ///< in which each worker made batches, without waiting for a stream
+      {};                             ///< in which each worker made batches, without waiting for a stream
+  std::int64_t slots = 0;             ///< that the loader has now: memory of so many batches; 0 where it pins
+  std::int64_t slot_bytes = 0;        ///< of these
+  std::int64_t slot_allocations = 0;  ///< tensors for which a slot was made, or had to grow
+  std::int64_t slot_reuses = 0;       ///< tensors that were collated into memory which was there
+  /// The loader need not say that the data cannot keep up: it has, or somebody who shows these does.
+  mutable bool told_starving = false;
 
   /// The part of the reader's time in which it waited, in [0, 1].
   [[nodiscard]] double wait_share() const {
@@ -43,6 +49,8 @@ struct LoaderStats {
     part.use_seconds -= earlier.use_seconds;
     part.skipped -= earlier.skipped;
     part.queued -= earlier.queued;
+    part.slot_allocations -= earlier.slot_allocations;
+    part.slot_reuses -= earlier.slot_reuses;
     for (std::size_t i = 0; i < std::min(earlier.worker_seconds.size(), part.worker_seconds.size()); ++i)
       part.worker_seconds[i] -= earlier.worker_seconds[i];
     return part;

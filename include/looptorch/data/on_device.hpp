@@ -75,8 +75,9 @@ auto transformed_batch() {
 
 /// A loader's batches on `device`, each through `transform(batch)` or `transform(batch, const BatchContext&)`
 /// there, without gradients. A loader given as an lvalue is held by reference and must outlive this. What the
-/// transform throws arrives as LoaderError in place of its batch; `++` goes on behind it. As a range it does
-/// all that the loader does.
+/// transform throws arrives as LoaderError in place of its batch, the first one's from `begin()`; `++` goes
+/// on behind it, and so does `skip(error.batch + 1)` in its epoch, as for what the loader throws. As a range
+/// it does all that the loader does.
 ///
 ///     OnDevice mels(loader, device, audio::LogMel());   // the loader yields samples [B, T]
 template <class Loader, class Transform>

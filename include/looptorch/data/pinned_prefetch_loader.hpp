@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Batches made ahead of time by worker threads, in page-locked memory where CUDA is available: use it
-// whenever a sample costs more than a copy. Holds at most `workers + prefetch` batches beside the one in the
-// consumer's hands; threads that have nothing to do sleep. Batches, order and errors are the same whatever
-// the number of workers.
+// Batches made ahead of time by worker threads, in memory that is used again, page-locked where CUDA is
+// available: use it whenever a sample costs more than a copy. Holds at most `workers + prefetch` batches
+// beside those in the consumer's hands; threads that have nothing to do sleep. Batches, order and errors are
+// the same whatever the number of workers.
 #pragma once
 
 #include <looptorch/data/dataset.hpp>
@@ -36,12 +36,13 @@ namespace looptorch {
 /// A dataset given as an lvalue is held by reference and must outlive the loader and its iterators; a
 /// temporary is moved in. One thread reads; the dataset and the collate are called from all workers at once,
 /// each of which gives LibTorch's operators one thread. Leaving the loop early, destroying the loader or
-/// beginning again ends an open epoch: its workers stop after the sample in hand. What a sample or a collate
-/// throws arrives as `LoaderError` in place of its batch and ends the epoch; `skip(error.batch + 1)` goes on
-/// behind it, and `on_error = OnError::skip` leaves such samples out and keeps a list. Batches that have lost
-/// all their samples are passed over, but keep their number. `batch_size`, `workers` and `prefetch` out of
-/// range throw UsageError. A loader of a stream has no `size()`, and `begin_epoch` only if the stream can
-/// begin again.
+/// beginning again ends an open epoch: its workers stop after the sample in hand, and its reader is told as
+/// it goes on. What a sample or a collate throws arrives as `LoaderError` in place of its batch and ends the
+/// epoch; `skip(error.batch + 1)` goes on behind it, and `on_error = OnError::skip` leaves such samples out
+/// and keeps a list. Batches that have lost all their samples are passed over, but keep their number. A
+/// reader that waits for more than the share `starving` of its time is told so once, on stderr or by
+/// ShowProgress. Options out of range throw UsageError. A loader of a stream has no `size()`, and
+/// `begin_epoch` only if the stream can begin again.
 template <class Set = void, class Order = SequentialSampler, class Collate = DefaultCollate>
 class PinnedPrefetchLoader {
   using Choice = detail::LoaderSource<Set, Order, Collate>;
@@ -76,7 +77,7 @@ class PinnedPrefetchLoader {
 
     Iterator() = default;
 
-    /// Throws UsageError at the end, and where the loader has begun another epoch.
+    /// Throws UsageError at the end.
     Batch& operator*() const { return epoch_->current(); }
     Batch* operator->() const { return &epoch_->current(); }
 
@@ -91,7 +92,7 @@ class PinnedPrefetchLoader {
     std::int64_t epoch() const { return epoch_->epoch(); }
 
     /// Waits for the next batch. Throws LoaderError in its place, and UsageError where the loader has begun
-    /// another epoch.
+    /// another epoch or is gone; until then the batch in hand stays.
     Iterator& operator++() {
       epoch_->advance();
       return *this;

@@ -5,9 +5,9 @@
 // device, only when it writes.
 #pragma once
 
+#include <looptorch/data/detail/starving.hpp>
 #include <looptorch/data/loader_stats.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/policies/detail/starving.hpp>
 #include <looptorch/report/terminal.hpp>
 
 #include <c10/util/Exception.h>
@@ -51,6 +51,7 @@ struct ShowProgress {
     state.begin_samples = fit.run.progress().samples;
     state.told_starving = false;
     state.loading_at_begin = fit.run.loading() ? *fit.run.loading() : LoaderStats{};
+    if (fit.run.loading()) fit.run.loading()->told_starving = true;  // by this, among its own lines
     state.loading_at_epoch = state.loading_at_line = state.loading_at_begin;
   }
 
@@ -76,7 +77,9 @@ struct ShowProgress {
     tell_if_starving(epoch.run, state);
   }
 
-  void on_fit_end(FitContext&, State& state) const {
+  void on_fit_end(FitContext& fit, State& state) const {
+    if (fit.run.loading())
+      fit.run.loading()->told_starving = state.told_starving || state.loading_at_begin.told_starving;
     if (std::exchange(state.live_line_open, false)) std::fputc('\n', out);
     std::fflush(out);
   }

@@ -11,8 +11,10 @@
 #include <looptorch/data/subset_dataset.hpp>
 #include <looptorch/data/weighted_sampler.hpp>
 
+#include "support/captured_stderr.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/watchdog.hpp"
+#include "unit/data/values.hpp"
 
 #include <ATen/autocast_mode.h>
 
@@ -20,16 +22,14 @@
 #include <chrono>
 #include <ctime>
 #include <new>
+#include <regex>
 #include <set>
 
 using namespace looptorch;
 using test::Watchdog;
+using namespace values;
 
 namespace {
-
-using Values = std::vector<std::int64_t>;
-using Batches = std::vector<Values>;
-constexpr auto kKeep = [](std::span<std::int64_t> samples) { return Values(samples.begin(), samples.end()); };
 
 /// Sample i is i, but for those that are broken; knows their files.
 struct Files {
@@ -291,10 +291,29 @@ TEST_CASE("a position survives leaving the loop, and the end of an epoch is the 
   CHECK((loader.position() == LoaderPosition{2, 0}));
   auto open = loader.begin();
   loader.load_state_dict(state);
-  CHECK(open == loader.end());  // an open epoch has ended
-  CHECK_THROWS_AS(++open, UsageError);
+  CHECK_THROWS_AS(++open, UsageError);  // an open epoch has ended
+  CHECK(open == loader.end());
   CHECK(epoch_of(loader) == Batches{{5, 6, 7, 8, 9}, {10, 11}});
   CHECK((loader.position() == LoaderPosition{1, 0}));
+}
+
+TEST_CASE("a begin() within the loop leaves the batch in hand, and the loop is told as it goes on") {
+  const Watchdog watchdog("nested begin");
+  const std::int64_t workers = GENERATE(0, 1, 3);
+  PinnedPrefetchLoader loader(Files{}, {.batch_size = 5, .workers = workers}, {}, kKeep);
+  Batches outer, inner;
+  const auto loop = [&] {
+    for (const Values& batch : loader) {
+      inner = epoch_of(loader);
+      for ([[maybe_unused]] const Values& first : loader) break;
+      outer.push_back(batch);
+    }
+  };
+  CHECK_THROWS_WITH(loop(), Catch::Contains("give each reader, such as Validate beside fit"));
+  CHECK(outer == Batches{{0, 1, 2, 3, 4}});
+  CHECK(inner == Batches{{0, 1, 2, 3, 4}, {5, 6, 7, 8, 9}, {10, 11}});
+  CHECK((loader.position() == LoaderPosition{2, 0}));  // of the epoch that was begun last
+  CHECK(epoch_of(loader).size() == 3);
 }
 
 TEST_CASE("an epoch that was ended twice still says so, and moves nothing") {
@@ -465,6 +484,26 @@ TEST_CASE("measurements add up over epochs, and a part of them can be told") {
   CHECK(LoaderStats{}.wait_share() == 0);
 }
 
+TEST_CASE("a loop that starves is told so once on stderr, unless told otherwise") {
+  const auto told = [](LoaderOptions options, int epochs) {
+    const testing::CapturedStderr captured;
+    PinnedPrefetchLoader loader(Slow{.count = 22, .milliseconds = 50}, options, {}, kKeep);
+    for (int epoch = 0; epoch < epochs; ++epoch)
+      for ([[maybe_unused]] const Values& batch : loader) {
+      }
+    CHECK(loader.stats().told_starving == !captured.text().empty());
+    return captured.text();
+  };
+  const std::string line = told({.workers = 1}, 2);
+  INFO(line);
+  CHECK(std::regex_match(
+      line, std::regex("looptorch: a loader of 22 samples: the data cannot keep up: [0-9]+ % of the time was "
+                       "spent waiting for it \\(workers: 1, busy [0-9]+ %\\)\\. What helps: "
+                       ".*CachedDataset.*LengthBucketSampler.*docs/loader.md#waiting\n")));
+  CHECK(told({.workers = 1, .starving = 1}, 1).empty());
+  CHECK(told({.batch_size = 2, .workers = 1}, 1).empty());  // too few batches to tell
+}
+
 // --- how little it holds and does ---
 
 TEST_CASE("batches in memory never exceed workers + prefetch and those that the consumer keeps") {
@@ -527,7 +566,7 @@ TEST_CASE("destruction in mid-epoch waits for one sample, not for a batch") {
   loader.reset();
   CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() <
         0.25);  // a batch: 0.5
-  CHECK(batch == std::default_sentinel);
+  CHECK_THROWS_AS(++batch, UsageError);
 }
 
 TEST_CASE("a batch need not be assignable, but movable without exceptions") {

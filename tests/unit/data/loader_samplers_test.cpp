@@ -9,11 +9,13 @@
 #include <looptorch/data/weighted_sampler.hpp>
 
 #include "support/watchdog.hpp"
+#include "unit/data/values.hpp"
 
 #include <algorithm>
 
 using namespace looptorch;
 using test::Watchdog;
+using namespace values;
 
 namespace {
 
@@ -23,12 +25,9 @@ struct Numbers {
   std::int64_t get(std::int64_t index) const { return index; }
 };
 
-using Values = std::vector<std::int64_t>;
-constexpr auto kKeep = [](std::span<std::int64_t> samples) { return Values(samples.begin(), samples.end()); };
-
 template <class Loader>
-std::vector<Values> epoch_of(Loader& loader) {
-  std::vector<Values> batches;
+Batches epoch_of(Loader& loader) {
+  Batches batches;
   for (auto batch = loader.begin(); batch != loader.end(); ++batch) {
     CHECK(std::ranges::equal(batch.indices(), *batch));
     batches.push_back(*batch);
@@ -36,8 +35,8 @@ std::vector<Values> epoch_of(Loader& loader) {
   return batches;
 }
 
-std::vector<Values> batches_of(const BatchPlan& plan) {
-  std::vector<Values> batches;
+Batches batches_of(const BatchPlan& plan) {
+  Batches batches;
   for (std::int64_t i = 0; i < plan.size(); ++i)
     batches.emplace_back(plan.batch(i).begin(), plan.batch(i).end());
   return batches;

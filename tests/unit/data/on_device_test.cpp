@@ -116,6 +116,59 @@ TEST_CASE("a transform that fails is told by its batch, once, and the next batch
   CHECK(batch->size(0) == 1);
 }
 
+TEST_CASE(
+    "a transform that fails at the first batch is told by begin(), once, and the loader goes on behind") {
+  const Watchdog watchdog("first transform");
+  int calls = 0;
+  const auto loader = [&](std::int64_t workers) {
+    return OnDevice(sounds(workers), at::kCPU, [&calls](const at::Tensor& batch) {
+      if (calls++ == 0) throw std::out_of_range("no room");
+      return batch;
+    });
+  };
+  const std::int64_t workers = GENERATE(0, 2);
+  auto picky = loader(workers);
+  picky.begin_epoch(3);
+  std::vector<std::int64_t> numbers;
+  try {
+    for (auto batch = picky.begin(); batch != picky.end(); ++batch) numbers.push_back(batch.number());
+    FAIL("no exception");
+  } catch (const LoaderError& error) {
+    CHECK(std::string(error.what()) == "batch 0 of epoch 3 could not be transformed: no room");
+    CHECK((error.epoch == 3 && error.batch == 0 && error.sample == -1));
+    CHECK_THROWS_AS(std::rethrow_if_nested(error), std::out_of_range);
+    CHECK((picky.position() == LoaderPosition{3, 0}));  // the batch is not done with
+    CHECK(calls == 1);
+    picky.begin_epoch(error.epoch);
+    picky.skip(error.batch + 1);
+  }
+  for (auto batch = picky.begin(); batch != picky.end(); ++batch) numbers.push_back(batch.number());
+  CHECK(numbers == std::vector<std::int64_t>{1, 2});
+
+  calls = 0;
+  torch::nn::Linear net(600, 1);
+  torch::optim::SGD sgd(net->parameters(), 1e-3);
+  Trainer trainer(net, sgd,
+                  [](torch::nn::Linear& net, const at::Tensor& batch) { return net(batch).pow(2).mean(); });
+  auto fitted = loader(workers);
+  CHECK_THROWS_WITH(trainer.fit(fitted, {.epochs = 1}),
+                    "batch 0 of epoch 0 could not be transformed: no room");
+  CHECK(trainer.fit(fitted, {.epochs = 1}).steps == 3);  // nothing was done: fit begins there again
+}
+
+TEST_CASE("a begin() within the loop leaves the transformed batch in hand") {
+  OnDevice same(sounds(1), at::kCPU, [](const at::Tensor& batch) { return batch; });
+  auto outer = same.begin();
+  const at::Tensor before = outer->clone();
+  for ([[maybe_unused]] const at::Tensor& inner : same) {
+  }
+  CHECK(torch::equal(*outer, before));
+  CHECK(outer.number() == 0);
+  CHECK_THROWS_WITH(++outer, Catch::Contains("a loader of its own"));
+  CHECK_THROWS_AS(*outer, UsageError);
+  CHECK(outer == same.end());
+}
+
 TEST_CASE("it may be moved while an epoch is open") {
   const auto twice = [](const at::Tensor& batch) { return batch * 2; };
   std::optional first(OnDevice(sounds(1), at::kCPU, twice));

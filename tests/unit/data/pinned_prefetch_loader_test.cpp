@@ -10,6 +10,7 @@
 #include <ranges>
 
 using namespace looptorch;
+using Catch::Matchers::Contains;
 using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 using test::Watchdog;
@@ -237,6 +238,8 @@ TEST_CASE("wrong options are refused with their value") {
                     "PinnedPrefetchLoader: workers is -1; it must be 0 (inline) or more");
   CHECK_THROWS_WITH((PinnedPrefetchLoader(dataset, {.prefetch = -2})),
                     "PinnedPrefetchLoader: prefetch is -2; it must be 0 or more");
+  CHECK_THROWS_WITH((PinnedPrefetchLoader(dataset, {.starving = 20})),
+                    "PinnedPrefetchLoader: starving is 20; it must be between 0 and 1");
 }
 
 TEST_CASE("a sampler may visit a part of the data, but must keep to what it announced and to the data") {
@@ -305,10 +308,11 @@ TEST_CASE("leaving the loop, destroying the loader and beginning again end an op
 
     auto first = loader.begin();
     auto second = loader.begin();
-    CHECK(first == loader.end());  // cancelled
-    CHECK_THROWS_WITH(*first, EndsWith("has ended, or another one was begun"));
-    CHECK((*second)[0].item<std::int64_t>() == 0);
+    CHECK((*first)[99].item<std::int64_t>() == 99);               // what its reader has in hand stays
     CHECK_THROWS_WITH(++first, EndsWith("a loader of its own"));  // its reader would miss the rest in silence
+    CHECK_THROWS_WITH(*first, EndsWith("this iterator's epoch has ended"));
+    CHECK(first == loader.end());
+    CHECK_THROWS_AS(++first, UsageError);
     CHECK((*second)[0].item<std::int64_t>() == 0);
   }
   std::optional<PinnedPrefetchLoader<Slow>> loader;
@@ -316,7 +320,9 @@ TEST_CASE("leaving the loop, destroying the loader and beginning again end an op
   auto orphan = loader->begin();
   loader.reset();
   CHECK(quiet());
-  CHECK(orphan == std::default_sentinel);  // outlives the loader without harm
+  CHECK((*orphan)[99].item<std::int64_t>() == 99);  // outlives the loader without harm
+  CHECK_THROWS_WITH(++orphan, Contains("is gone"));
+  CHECK(orphan == std::default_sentinel);
 }
 
 TEST_CASE("a loader may be moved while an epoch is open") {
@@ -326,7 +332,7 @@ TEST_CASE("a loader may be moved while an epoch is open") {
   PinnedPrefetchLoader moved(std::move(loader));
   CHECK((*++batch)[0][0].item<std::int64_t>() == 4);
   CHECK(epoch_of(moved).size() == 3);
-  CHECK(batch == moved.end());
+  CHECK_THROWS_AS(++batch, UsageError);
 }
 
 TEST_CASE("workers use one intra-op thread each and leave everybody else's number alone") {

@@ -5,6 +5,7 @@
 #include <looptorch/data/pinned_prefetch_loader.hpp>
 
 #include "support/watchdog.hpp"
+#include "unit/data/values.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -14,12 +15,9 @@
 
 using namespace looptorch;
 using test::Watchdog;
+using namespace values;
 
 namespace {
-
-using Values = std::vector<std::int64_t>;
-using Batches = std::vector<Values>;
-constexpr auto kKeep = [](std::span<std::int64_t> samples) { return Values(samples.begin(), samples.end()); };
 
 /// 0, 1, ... up to `count`, once.
 struct Once {

@@ -5,6 +5,7 @@
 
 #include <looptorch/trainer.hpp>
 
+#include "support/captured_stderr.hpp"
 #include "support/toy.hpp"
 
 #include <chrono>
@@ -101,8 +102,9 @@ TEST_CASE("ShowProgress measures each fit's own loader, in mid-epoch too") {
 }
 
 TEST_CASE("a run that starves says so once, with the remedies") {
-  const auto text = [](double starving) {
-    const Rows rows{.count = 50, .milliseconds = 30};
+  const Rows rows{.count = 25, .milliseconds = 60};
+  const lt::testing::CapturedStderr captured;  // ShowProgress speaks for the loader
+  const auto text = [&rows](double starving) {
     return shown(lt::PinnedPrefetchLoader(rows, {.workers = 1}), {.epochs = 1}, starving);
   };
   const std::string told = text(0.2);
@@ -112,6 +114,41 @@ TEST_CASE("a run that starves says so once, with the remedies") {
               "[0-9]+ %\\)\\. What helps: .*CachedDataset.*LengthBucketSampler.*docs/loader.md#waiting\n") ==
         1);
   CHECK(count(text(1.0), "cannot keep up") == 0);
+  CHECK(captured.text() == "");
+}
+
+TEST_CASE("a run without ShowProgress that starves is told so once, on stderr") {
+  const lt::testing::CapturedStderr captured;
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.125);
+  lt::Trainer trainer(net, sgd, objective);
+  const Rows rows{.count = 25, .milliseconds = 60};
+  lt::PinnedPrefetchLoader loader(rows, {.workers = 1});
+  trainer.fit(loader, {.epochs = 1});
+  CHECK(count(captured.text(), "looptorch: a loader of 25 samples: the data cannot keep up: ") == 1);
+  trainer.fit(loader, {.epochs = 2});
+  CHECK(count(captured.text(), "cannot keep up") == 1);
+}
+
+TEST_CASE("ShowProgress gives back to the loader what it has not said") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.125);
+  lt::PinnedPrefetchLoader loader(Rows{.count = 4}, {.batch_size = 4, .workers = 0});
+  const auto while_fitting = [&](lt::LoaderStats before) {
+    bool told = false;
+    loader.stats().told_starving = before.told_starving;
+    std::FILE* file = std::tmpfile();
+    lt::Trainer trainer(
+        net, sgd, objective, lt::ShowProgress{.out = file},
+        lt::On{lt::kUpdate, [&](lt::UpdateContext&) { told = loader.stats().told_starving; }});
+    trainer.fit(loader, {.epochs = 1});
+    std::fclose(file);
+    return told;
+  };
+  for (const bool before : {false, true}) {
+    CHECK(while_fitting({.told_starving = before}));
+    CHECK(loader.stats().told_starving == before);
+  }
 }
 
 TEST_CASE("the remedy for waiting depends on workers and cores") {

@@ -78,8 +78,8 @@ inline bool is_out_of_memory(const std::exception_ptr& thrown) {
 template <class Sample, class Batch>
 class BatchMaker {
  public:
-  BatchMaker(const LoaderOptions& options, std::int64_t epoch, std::int64_t number)
-      : options_(options), epoch_(epoch), number_(number) {}
+  BatchMaker(const LoaderOptions& options, SlotPool& slots, std::int64_t epoch, std::int64_t number)
+      : options_(options), slots_(slots), epoch_(epoch), number_(number) {}
 
   void reserve(std::size_t samples) {
     samples_.reserve(samples);
@@ -129,7 +129,7 @@ class BatchMaker {
   template <class Collate, class Path>
   std::optional<Batch> collated(const Collate& collate, const Path& path) {
     try {
-      const SlotScope slot(pins());
+      const SlotScope slot(slots_, pins());
       Batch batch = collate(std::span<Sample>(samples_));
       pin(batch);
       return batch;
@@ -164,6 +164,7 @@ class BatchMaker {
   }
 
   const LoaderOptions& options_;
+  SlotPool& slots_;
   const std::int64_t epoch_;
   const std::int64_t number_;
   std::vector<Sample> samples_;

@@ -9,6 +9,7 @@
 #include <looptorch/data/detail/sampler_identity.hpp>
 #include <looptorch/data/loader_options.hpp>
 #include <looptorch/data/sampler.hpp>
+#include <looptorch/data/slot_memory.hpp>
 #include <looptorch/state/state_dict.hpp>
 
 #include <c10/core/GradMode.h>
@@ -43,10 +44,13 @@ class BatchSource {
         sampler_(std::move(sampler)),
         collate_(std::move(collate)) {
     check_cut<Order>(cut());
-    check_threads(options_);
+    check_options(options_);
   }
 
   const LoaderOptions& options() const { return options_; }
+
+  /// What batches are collated into.
+  SlotPool& slots() const { return *slots_; }
 
   /// Batches in an epoch.
   std::int64_t size() const { return planned_count(sampler_, dataset_size(), cut()); }
@@ -68,7 +72,7 @@ class BatchSource {
   Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const {
     const c10::NoGradGuard no_grad;
     const std::span<const std::int64_t> indices = visit.plan.batch(number);
-    BatchMaker<Sample, Batch> maker(options_, visit.epoch, number);
+    BatchMaker<Sample, Batch> maker(options_, *slots_, visit.epoch, number);
     maker.reserve(indices.size());
     for (const std::int64_t index : indices) {
       leave_if_stopped(stop);
@@ -103,6 +107,7 @@ class BatchSource {
   const LoaderOptions options_;
   const Order sampler_;
   const Collate collate_;
+  const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
 };
 
 /// Stands in after a failed check, so that its sentence is not followed by others; never defined.
@@ -115,6 +120,7 @@ struct RefusedBatchSource {
   template <class... Arguments>
   explicit RefusedBatchSource(Arguments&&...);
   const LoaderOptions& options() const;
+  SlotPool& slots() const;
   std::int64_t size() const;
   std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip) const;
   std::int64_t end_of(const Visit& visit) const;

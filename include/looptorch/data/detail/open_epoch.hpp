@@ -6,8 +6,11 @@
 #include <looptorch/data/detail/intra_op.hpp>
 #include <looptorch/data/detail/loader_log.hpp>
 #include <looptorch/data/detail/ordered_prefetch.hpp>
+#include <looptorch/data/detail/slot_pool.hpp>
+#include <looptorch/data/detail/starving.hpp>
 #include <looptorch/data/loader_options.hpp>
 #include <looptorch/error.hpp>
+#include <looptorch/report/terminal.hpp>
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -16,10 +19,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -41,6 +46,7 @@ class OpenEpoch {
     const LoaderOptions& options = source_->options();
     const SingleIntraOpThread restored;  // what the workers set would leak into later threads
     log_->position = begin;
+    source_->slots().trim();
     prefetch_.emplace(
         begin.batch, source_->end_of(*visit_), options.workers, options.prefetch,
         [this](std::int64_t number, const std::stop_token& stop) { return make(number, stop); },
@@ -71,10 +77,7 @@ class OpenEpoch {
   /// Throws UsageError where another epoch was begun meanwhile: this one would end early, and nobody would
   /// notice.
   void advance() {
-    if (cancelled_)
-      throw UsageError(
-          "PinnedPrefetchLoader: another epoch was begun while this one was being read; give each reader, "
-          "such as Validate beside fit, a loader of its own");
+    if (cancelled_) throw_cancelled();
     if (ended_) return;
     const auto asked = opened_ ? *std::exchange(opened_, std::nullopt) : Clock::now();
     if (!done()) log_->stats.use_seconds += seconds(asked - handed_out_);
@@ -82,13 +85,14 @@ class OpenEpoch {
     take();
     handed_out_ = Clock::now();
     log_->stats.wait_seconds += seconds(handed_out_ - asked);
+    tell_if_starving();
     if (done()) end();
   }
 
+  /// The batch in the reader's hands stays there until `advance`, which throws.
   void cancel() noexcept {
     cancelled_ |= !done();  // also when called again
     prefetch_->cancel();
-    current_.reset();
   }
 
  private:
@@ -98,8 +102,14 @@ class OpenEpoch {
   static double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
   void require_current() const {
-    if (done())
-      throw UsageError("PinnedPrefetchLoader: this iterator's epoch has ended, or another one was begun");
+    if (done()) throw UsageError("PinnedPrefetchLoader: this iterator's epoch has ended");
+  }
+
+  [[noreturn]] void throw_cancelled() {
+    current_.reset();
+    throw UsageError(
+        "PinnedPrefetchLoader: this epoch was ended while it was being read: the loader has begun another "
+        "one, or is gone; give each reader, such as Validate beside fit, a loader of its own");
   }
 
   /// The next batch that has samples; none at the end.
@@ -147,6 +157,25 @@ class OpenEpoch {
     for (std::size_t i = 0; i < counts.busy_seconds.size(); ++i)
       stats.worker_seconds[i] =
           (i < before_.worker_seconds.size() ? before_.worker_seconds[i] : 0) + counts.busy_seconds[i];
+    count(source_->slots().counts());
+  }
+
+  void count(const SlotCounts& counts) {
+    LoaderStats& stats = log_->stats;
+    stats.slots = counts.slots;
+    stats.slot_bytes = counts.bytes;
+    stats.slot_allocations = counts.allocations;
+    stats.slot_reuses = counts.reuses;
+  }
+
+  /// Once, and not where somebody else does; over what a live line shows.
+  void tell_if_starving() const {
+    const LoaderStats& stats = log_->stats;
+    if (stats.told_starving || !starves(stats, source_->options().starving)) return;
+    stats.told_starving = true;
+    const auto data = source_->identity().template get<std::string>("dataset");
+    std::fprintf(stderr, "%slooptorch: a loader of %s: %s\n", is_terminal(stderr) ? "\r\033[K" : "",
+                 data.c_str(), starving_text(stats).c_str());
   }
 
   /// An epoch of which nothing could be had is no epoch.

@@ -7,6 +7,7 @@
 #include <looptorch/data/detail/turns.hpp>
 #include <looptorch/data/loader_options.hpp>
 #include <looptorch/data/sampler.hpp>
+#include <looptorch/data/slot_memory.hpp>
 #include <looptorch/data/stream_dataset.hpp>
 #include <looptorch/error.hpp>
 #include <looptorch/state/state_dict.hpp>
@@ -64,12 +65,15 @@ class StreamSource {
   StreamSource(Set&& stream, const LoaderOptions& options, Order order, Collate collate)
       : stream_{std::forward<Set>(stream)}, options_(options), order_(order), collate_(std::move(collate)) {
     require_option(options_.batch_size >= 1, "batch_size", options_.batch_size, "at least 1");
-    check_threads(options_);
+    check_options(options_);
     if (shuffle().size < 0)
       throw UsageError(message("ShuffleBuffer: size is ", shuffle().size, "; it must be 0 or more"));
   }
 
   const LoaderOptions& options() const { return options_; }
+
+  /// What batches are collated into.
+  SlotPool& slots() const { return *slots_; }
 
   /// An epoch whose first `skip` batches are read past. Throws UsageError where the stream was read before
   /// and cannot begin again.
@@ -91,7 +95,7 @@ class StreamSource {
     const c10::NoGradGuard no_grad;
     std::vector<Numbered<read_t<Stream>>> read = take_turn(visit, number, stop);
     if (is_no_batch(read.size())) return {.end = true};
-    BatchMaker<Sample, Batch> maker(options_, visit.epoch, number);
+    BatchMaker<Sample, Batch> maker(options_, *slots_, visit.epoch, number);
     maker.reserve(read.size());
     for (auto& sample : read) {
       leave_if_stopped(stop);
@@ -169,6 +173,7 @@ class StreamSource {
   const LoaderOptions options_;
   const Order order_;
   const Collate collate_;
+  const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
   mutable std::atomic<bool> began_ = false;
 };
 

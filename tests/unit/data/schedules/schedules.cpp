@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Random schedules of the loader's core, which includes no torch, for the sanitizers: workers and consumers
-// that are slow, throw, stop reading, cancel or leave; indexed data and streams whose readers take turns. A
-// watchdog ends a schedule that hangs.
+// that are slow, throw, stop reading, cancel, keep what they read or leave; indexed data and streams whose
+// readers take turns; values that live in reused slots. A watchdog ends a schedule that hangs.
 //
 //   schedules COUNT [SEED]      what went wrong, if anything did, can be run again by its seed: schedules 1
 //   SEED
 #include <looptorch/data/detail/ordered_prefetch.hpp>
+#include <looptorch/data/detail/slot_pool.hpp>
 #include <looptorch/data/detail/turns.hpp>
 
 #include "support/watchdog.hpp"
@@ -14,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +26,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -42,6 +45,7 @@ struct Schedule {
     streams = upto(3) == 0;
     ends_at = streams && upto(2) ? upto(kMost) : never;
     reading_time = upto(3) ? 0 : upto(100);
+    keeps = upto(4);
     for (int& time : work) time = upto(4) ? 0 : upto(200);
     for (int& time : turn) time = upto(6) ? 0 : upto(60);
   }
@@ -50,7 +54,7 @@ struct Schedule {
   static constexpr int never = 1'000;
 
   std::mt19937_64 random;
-  int count, first, workers, prefetch, throws_at, leaves_at, ends_at, reading_time;
+  int count, first, workers, prefetch, throws_at, leaves_at, ends_at, reading_time, keeps;
   bool cancels, streams;
   std::array<int, kMost> work{}, turn{};
 };
@@ -65,20 +69,37 @@ void require(bool holds, const char* what, std::uint64_t seed) {
   std::abort();
 }
 
-/// On the heap, so that a use after its end is seen; counts those alive.
+using looptorch::detail::SlotPool;
+
+SlotPool::Memory allocate(std::size_t bytes) { return std::make_unique<std::byte[]>(bytes); }
+
+/// As many numbers as it takes, all the same, in a slot; counts those alive.
 struct Value {
-  Value(std::int64_t of, std::atomic<int>& live) : number(std::make_unique<std::int64_t>(of)), live_(&live) {
+  Value(std::int64_t of, SlotPool& slots, std::atomic<int>& live)
+      : number_(slots.take(0, bytes(of))), live_(&live) {
+    std::fill_n(static_cast<std::int64_t*>(number_->data()), count(of), of);
     ++live;
   }
   Value(Value&& other) noexcept
-      : number(std::move(other.number)), live_(std::exchange(other.live_, nullptr)) {}
+      : number_(std::move(other.number_)), live_(std::exchange(other.live_, nullptr)) {}
   Value& operator=(Value&&) = delete;
   ~Value() {
     if (live_) --*live_;
   }
-  std::unique_ptr<std::int64_t> number;
+
+  /// False where somebody else has written into its slot.
+  bool is(std::int64_t number) const {
+    const auto* const first = static_cast<const std::int64_t*>(number_->data());
+    return std::all_of(first, first + count(number), [number](std::int64_t at) { return at == number; });
+  }
 
  private:
+  static std::int64_t count(std::int64_t number) { return 1 + number * 7 % 11; }
+  static std::size_t bytes(std::int64_t number) {
+    return static_cast<std::size_t>(count(number)) * sizeof(std::int64_t);
+  }
+
+  SlotPool::Lease number_;
   std::atomic<int>* live_;
 };
 /// Without a value where a stream has ended.
@@ -91,6 +112,11 @@ class Run {
 
   void operator()() {
     const bool threw = consume();
+    require(slots_->counts().slots <= most_values() + plan_.keeps, "there are too many slots", seed_);
+    slots_->trim();
+    slots_.reset();  // those that are kept outlive it
+    check_kept();
+    kept_.clear();
     const int end = std::max(std::min({plan_.count, plan_.throws_at, plan_.ends_at}), plan_.first);
     require(received_ == std::min(end, std::max(plan_.leaves_at, plan_.first)), "values are missing", seed_);
     const bool must_throw =
@@ -109,10 +135,11 @@ class Run {
     received_ = plan_.first;
     try {
       while (received_ < plan_.leaves_at) {
-        const std::optional<Made> made = values.next();
+        std::optional<Made> made = values.next();
         if (!made || !*made) break;
-        require(*(*made)->number == received_, "values are out of order", seed_);
-        require(live_ <= std::max(plan_.workers, 0) + plan_.prefetch + 1, "too many values are alive", seed_);
+        require((*made)->is(received_), "values are out of order, or share a slot", seed_);
+        require(live_ <= most_values() + plan_.keeps, "too many values are alive", seed_);
+        if (plan_.keeps) keep(received_, std::move(**made));
         ++received_;
         pause(plan_.reading_time);
       }
@@ -128,6 +155,19 @@ class Run {
     return false;
   }
 
+  /// Inside, and in the consumer's hands.
+  int most_values() const { return plan_.workers + plan_.prefetch + 1; }
+
+  void keep(std::int64_t number, Value&& value) {
+    if (static_cast<int>(kept_.size()) == plan_.keeps) check_kept(), kept_.clear();
+    kept_.emplace_back(number, std::move(value));
+  }
+
+  void check_kept() const {
+    for (const auto& [number, value] : kept_)
+      require(value.is(number), "a value that is kept was written over", seed_);
+  }
+
   Made make(std::int64_t number, const std::stop_token& stop) {
     ++inside_;
     const std::unique_ptr<std::atomic<int>, void (*)(std::atomic<int>*)> leave(
@@ -138,7 +178,7 @@ class Run {
     pause(plan_.work[place]);
     if (stop.stop_requested()) throw std::logic_error("nobody sees this");
     if (number == plan_.throws_at) throw std::runtime_error("planned");
-    return Value(number, live_);
+    return Value(number, *slots_, live_);
   }
 
   /// Reads the stream, which knows no locks; false at its end.
@@ -157,6 +197,8 @@ class Run {
   looptorch::detail::Turns turns_;
   std::int64_t in_stream_;
   int received_ = 0;
+  std::shared_ptr<SlotPool> slots_ = std::make_shared<SlotPool>(&allocate);
+  std::vector<std::pair<std::int64_t, Value>> kept_;
 };
 
 }  // namespace
