@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "disk_shim.hpp"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -44,6 +46,11 @@ std::string path_of(int descriptor) {
   return size > 0 ? std::string(path, static_cast<std::size_t>(size)) : std::string();
 }
 
+/// What a path stands for that is relative to an open folder.
+std::string path_in(int folder, const char* path) {
+  return folder == AT_FDCWD || path[0] == '/' ? std::string(path) : path_of(folder) + "/" + path;
+}
+
 bool same_file(int a, int b) {
   struct stat of_a {};
   struct stat of_b {};
@@ -79,6 +86,7 @@ bool strikes(const std::string& call) {
   {
     const std::lock_guard lock(state().mutex);
     const auto& fault = state().fault;
+    if (call.find(fault.of) == std::string::npos) return false;
     const int number = static_cast<int>(state().calls.size());
     state().calls.push_back(call);
     const bool is_over = (fault.kind == DiskFault::crash || fault.kind == DiskFault::power_failure) &&
@@ -113,7 +121,7 @@ int open_at(int folder, const char* path, int flags, mode_t mode) {
       target.ends_with(state().fault.full_file)) {
     target = "/dev/full", flags = O_RDWR | O_CLOEXEC;
   }
-  const auto name = std::string(flags & O_CREAT ? "create " : "open ") + path;
+  const auto name = (flags & O_CREAT ? "create " : "open ") + path_in(folder, path);
   return guarded(name, [&] { return system_call(SYS_openat, folder, target.c_str(), flags, mode); });
 }
 
@@ -124,9 +132,10 @@ std::size_t allowance(std::size_t size) {
       std::min<std::uint64_t>({size, fault.longest_write, fault.full_after - state().written}));
 }
 
-void write_half_of_last(int descriptor, const void* data, std::size_t size) {
+void write_half_of_last(const std::string& call, int descriptor, const void* data, std::size_t size) {
   const std::lock_guard lock(state().mutex);
   const auto& fault = state().fault;
+  if (call.find(fault.of) == std::string::npos) return;
   const bool is_last = fault.kind == DiskFault::crash || fault.kind == DiskFault::power_failure ||
                        fault.kind == DiskFault::kill;
   if (!is_last || static_cast<int>(state().calls.size()) != fault.at) return;
@@ -135,8 +144,9 @@ void write_half_of_last(int descriptor, const void* data, std::size_t size) {
 }
 
 ssize_t armed_write(int descriptor, const void* data, std::size_t size) {
-  write_half_of_last(descriptor, data, size);
-  if (strikes("write " + path_of(descriptor))) return -1;
+  const auto call = "write " + path_of(descriptor);
+  write_half_of_last(call, descriptor, data, size);
+  if (strikes(call)) return -1;
   const std::lock_guard lock(state().mutex);
   const auto allowed = allowance(size);
   if (allowed == 0 && size > 0) return errno = ENOSPC, -1;
@@ -234,12 +244,12 @@ int unlink(const char* path) noexcept {
 }
 
 int unlinkat(int folder, const char* path, int flags) noexcept {
-  return guarded(std::string("unlinkat ") + path,
+  return guarded("unlinkat " + path_in(folder, path),
                  [&] { return system_call(SYS_unlinkat, folder, path, flags); });
 }
 
 int flock(int descriptor, int operation) noexcept {
-  return guarded("flock", [&] {
+  return guarded(armed ? "flock " + path_of(descriptor) : std::string(), [&] {
     if (armed && state().fault.no_locks) return errno = ENOLCK, -1;
     return system_call(SYS_flock, descriptor, operation);
   });
@@ -254,6 +264,14 @@ int statvfs(const char* path, struct statvfs* disk) noexcept {
     if (armed && state().fault.knows_no_size) disk->f_blocks = disk->f_bavail = disk->f_frsize = 0;
     return result;
   });
+}
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*begin)(void*),
+                   void* argument) noexcept {
+  if (armed && state().fault.no_threads) return EAGAIN;
+  static const auto create =
+      reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+  return create(thread, attributes, begin, argument);
 }
 
 }  // extern "C"

@@ -2,7 +2,7 @@
 // A disk that fails: a program that links disk_shim.cpp has its own open, write, fsync, rename, ... in place
 // of the C library's. They do the same until a fault is armed; then the n-th call fails or is the last, as in
 // a crash or a power failure, or the disk is full. For calls out of this program, looptorch's headers among
-// them, not those that other libraries make.
+// them, not those that other libraries make, unless the shim is preloaded (preloaded_shim.cpp).
 #pragma once
 
 #include <cstddef>
@@ -26,6 +26,8 @@ struct DiskFault {
   };
   Kind kind = fail;
   int at = -1;
+  /// Only calls with this text in their names, as `FaultyDisk::calls` has them, are counted; empty: all.
+  std::string of{};
   int error = 5;  // EIO
   std::function<void()> action{};
 
@@ -41,6 +43,8 @@ struct DiskFault {
   bool promises_space = false;
   /// statvfs reports what file systems do that do not know their size.
   bool knows_no_size = false;
+  /// No thread begins: pthread_create returns EAGAIN.
+  bool no_threads = false;
   /// A new file whose path ends so is /dev/full.
   std::string full_file{};
 };

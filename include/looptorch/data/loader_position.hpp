@@ -4,11 +4,10 @@
 #pragma once
 
 #include <looptorch/error.hpp>
-#include <looptorch/state/detail/value_text.hpp>
+#include <looptorch/state/detail/state_comparison.hpp>
 #include <looptorch/state/state_dict.hpp>
 
 #include <cstdint>
-#include <string>
 
 namespace looptorch {
 
@@ -23,30 +22,12 @@ struct LoaderPosition {
 
 namespace detail {
 
-inline std::string value_text(const StateDict& state, const std::string& key) {
-  return state.contains(key) ? value_text(state.values().at(key)) : "not told";
-}
-
-/// Each setting in which the identities of two loaders differ, with both values; empty if none does.
-inline std::string loader_difference(const StateDict& saved, const StateDict& mine) {
-  std::string text;
-  const auto compare = [&](const std::string& key) {
-    const std::string there = value_text(saved, key), here = value_text(mine, key);
-    if (there != here)
-      text += (text.empty() ? "" : "; ") + message(key, " is ", there, " there, ", here, " here");
-  };
-  for (const auto& [key, value] : mine.values()) compare(key);
-  for (const auto& [key, value] : saved.values())
-    if (!mine.contains(key)) compare(key);
-  return text;
-}
-
 /// Throws StateError unless batches of the loader with the identity `saved` are those of the one with `mine`.
 inline void require_same_loader(const StateDict& saved, const StateDict& mine) {
-  const std::string difference = loader_difference(saved, mine);
-  if (!difference.empty())
-    throw StateError(message(
-        "this state is of a loader whose batches are others, and cannot be gone on from: ", difference));
+  if (const auto differences = compare_values(mine, saved, "", "the state"); !differences.empty())
+    throw StateError(
+        message("this state is of a loader whose batches are others, and cannot be gone on from: ",
+                joined(differences, "; ")));
 }
 
 }  // namespace detail

@@ -3,7 +3,9 @@
 // and afterwards each module in its own mode again.
 #pragma once
 
+#include <looptorch/error.hpp>
 #include <looptorch/loop/running_mean.hpp>
+#include <looptorch/state/state_dict.hpp>
 
 #include <cstdint>
 #include <map>
@@ -23,6 +25,28 @@ struct Evaluation {
 };
 
 namespace detail {
+
+inline void save(const Evaluation& evaluation, StateDict& out) {
+  out.set("loss", evaluation.loss);
+  out.set("weight", evaluation.weight);
+  out.set("batches", evaluation.batches);
+  std::int64_t number = 0;
+  for (const auto& [name, value] : evaluation.metrics) {
+    out.set(message("metric.", number, ".name"), name);
+    out.set(message("metric.", number++, ".value"), value);
+  }
+  out.set("metrics", number);
+}
+
+[[nodiscard]] inline Evaluation load_evaluation(const StateDict& in) {
+  Evaluation evaluation{
+      in.get<double>("loss"), {}, in.get<double>("weight"), in.get<std::int64_t>("batches")};
+  for (std::int64_t number = in.get<std::int64_t>("metrics"); number-- > 0;) {
+    const StateDict metric = in.under(message("metric.", number));
+    evaluation.metrics[metric.get<std::string>("name")] = metric.get<double>("value");
+  }
+  return evaluation;
+}
 
 /// What an evaluation's callable may return: a loss, a 0-dim tensor or a number.
 template <class T>

@@ -10,12 +10,11 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/optim/detail/optimizer_state.hpp>
-#include <looptorch/state/detail/value_text.hpp>
+#include <looptorch/state/detail/state_comparison.hpp>
 #include <looptorch/state/safetensors_layout.hpp>
 #include <looptorch/state/state_dict.hpp>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/equal.h>
 
 #include <cmath>
 #include <cstddef>
@@ -23,10 +22,8 @@
 #include <map>
 #include <set>
 #include <string>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
@@ -61,35 +58,6 @@ class ParameterNames {
   std::unordered_map<const void*, std::string> names_;
   TensorMap outside_;
 };
-
-inline bool same_value(const StateDict::Value& a, const StateDict::Value& b) {
-  if (a.index() != b.index()) return false;
-  return std::visit(
-      [&]<class T>(const T& it) {
-        const T& other = std::get<T>(b);
-        if constexpr (std::is_same_v<T, at::Tensor>)
-          return it.sizes() == other.sizes() && it.scalar_type() == other.scalar_type() &&
-                 at::equal(it.cpu(), other.cpu());
-        else
-          return it == other;
-      },
-      a);
-}
-
-/// A sentence for each key whose values differ, or that only one side has.
-inline void compare_values(const StateDict& here, const StateDict& saved, const std::string& of,
-                           std::vector<std::string>& differences) {
-  const auto text = [](const StateDict& in, const std::string& key) {
-    return in.contains(key) ? value_text(in.values().at(key)) : "nothing";
-  };
-  std::set<std::string> keys;
-  for (const auto& item : here.values()) keys.insert(item.first);
-  for (const auto& item : saved.values()) keys.insert(item.first);
-  for (const std::string& key : keys)
-    if (!here.contains(key) || !saved.contains(key) || !same_value(here.values().at(key), saved.values().at(key)))
-      differences.push_back(
-          message(of, key, " is ", text(here, key), " here, ", text(saved, key), " in the snapshot"));
-}
 
 inline void put_names(StateDict& out, const std::string& key, const std::vector<std::string>& names) {
   out.set(key + ".size", names.size());
@@ -175,13 +143,41 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
     if (const double given = saved.get<double>("given_lr"); !same_rate(given, view.given_rates[i]))
       differ("the learning rate of group ", i, " is ", view.given_rates[i], " here, ", given,
              " in the snapshot");
-    compare_values(group_options<Optimizer>(groups[i]), saved.under("options"),
-                   message(of, "in group ", i, " "), staged.differences);
+    for (std::string& difference : compare_values(group_options<Optimizer>(groups[i]), saved.under("options"),
+                                                  message(of, "in group ", i, " "), "the snapshot"))
+      staged.differences.push_back(std::move(difference));
   }
   if (staged.keeps_rates) return;
   for (std::size_t i = 0; i < groups.size(); ++i)
     if (const double rate = in.get<double>(message("group.", i, ".lr")); !std::isnan(rate))
       staged.commits.push_back([&groups, i, rate] { groups[i].options().set_lr(rate); });
+}
+
+/// The names of all parameters in an optimizer's saved groups.
+[[nodiscard]] inline std::set<std::string> saved_parameters(const StateDict& in) {
+  std::set<std::string> names;
+  for (std::int64_t i = 0; i < in.get<std::int64_t>("groups"); ++i)
+    for (std::string& name : names_under(in, message("group.", i, ".parameters")))
+      names.insert(std::move(name));
+  return names;
+}
+
+/// The part of `key` that is one of `names`, before a dot; empty if there is none.
+[[nodiscard]] inline std::string owner_of(const std::string& key, const std::set<std::string>& names) {
+  for (std::size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1))
+    if (names.count(key.substr(0, dot))) return key.substr(0, dot);
+  return {};
+}
+
+/// Whose state is saved beside that of the parameters in the saved groups: nobody's, in what was not written
+/// by `save_optimizer`.
+[[nodiscard]] inline std::set<std::string> strangers_in(const StateDict& in) {
+  const std::set<std::string> names = saved_parameters(in);
+  const StateDict states = in.under("state");
+  std::set<std::string> strangers;
+  for (const auto& item : states.values())
+    if (owner_of(item.first, names).empty()) strangers.insert(item.first.substr(0, item.first.rfind('.')));
+  return strangers;
 }
 
 /// Throws StateError for a state that lacks something.
@@ -201,15 +197,19 @@ template <class Optimizer>
     staged.commits.insert(staged.commits.begin(),
                           [&optimizer, whole = in.under("whole")] { optimizer.load_state_dict(whole); });
   } else {
-    for (const at::Tensor& parameter : view.parameters) {
-      try {
-        staged.commits.push_back(
-            stage_parameter_state(optimizer, parameter, in.under("state." + names.of(parameter))));
-      } catch (const StateError& error) {
-        staged.differences.push_back(
-            message("the optimizer of ", view.name, ": ", names.of(parameter), ": ", error.what()));
+    for (const auto& group : optimizer.param_groups())
+      for (const at::Tensor& parameter : group.params()) {
+        try {
+          staged.commits.push_back(
+              stage_parameter_state(optimizer, group, parameter, in.under("state." + names.of(parameter))));
+        } catch (const StateError& error) {
+          staged.differences.push_back(
+              message("the optimizer of ", view.name, ": ", names.of(parameter), ": ", error.what()));
+        }
       }
-    }
+    for (const std::string& stranger : strangers_in(in))
+      staged.differences.push_back(message("the optimizer of ", view.name, ": the snapshot has the state of ",
+                                           stranger, ", which is in no parameter group, here or there"));
   }
   return staged;
 }

@@ -6,6 +6,7 @@
 #include <looptorch/error.hpp>
 #include <looptorch/loop/policy_stack.hpp>
 #include <looptorch/state/commit.hpp>
+#include <looptorch/state/detail/state_comparison.hpp>
 #include <looptorch/state/state_dict.hpp>
 
 #include <cstdint>
@@ -106,13 +107,6 @@ template <class Stack>
   });
   for (const auto& [name, state] : states) staged.only_saved.push_back(name);
   return staged;
-}
-
-/// "a, b".
-[[nodiscard]] inline std::string joined(const std::vector<std::string>& texts, const char* separator) {
-  std::string all;
-  for (const std::string& text : texts) all += (all.empty() ? "" : separator) + text;
-  return all;
 }
 
 /// "Only in the state: A; only in the Trainer: none"; empty where both are the same.

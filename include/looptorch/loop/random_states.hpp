@@ -4,16 +4,15 @@
 #pragma once
 
 #include <looptorch/error.hpp>
+#include <looptorch/state/detail/generator_state.hpp>
 #include <looptorch/state/state_dict.hpp>
 
-#include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/util/Exception.h>
 
 #include <cstddef>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,11 +35,8 @@ class RandomStates {
  public:
   [[nodiscard]] static RandomStates now() {
     RandomStates states;
-    for (const at::Device device : devices_with_generators()) {
-      at::Generator generator = at::globalContext().defaultGenerator(device);
-      const std::lock_guard lock(generator.mutex());
-      states.states_.emplace_back(device.str(), generator.get_state());
-    }
+    for (const at::Device device : devices_with_generators())
+      states.states_.emplace_back(device.str(), state_of(default_generator(device)));
     return states;
   }
 
@@ -67,19 +63,14 @@ class RandomStates {
   }
 
   void apply() const {
-    for (const auto& [device, state] : states_) {
-      at::Generator generator = at::globalContext().defaultGenerator(at::Device(device));
-      const std::lock_guard lock(generator.mutex());
-      generator.set_state(state);
-    }
+    for (const auto& [device, state] : states_) set_state(default_generator(at::Device(device)), state);
   }
 
  private:
   static std::string find_misfit(const std::string& device, const at::Tensor& state) {
     if (!is_here(device)) return message("random numbers: drawn on ", device, ", which is not here");
-    at::Generator generator = at::globalContext().defaultGenerator(at::Device(device));
-    const std::lock_guard lock(generator.mutex());
-    const at::Tensor own = generator.get_state();
+    const at::Generator& generator = default_generator(at::Device(device));
+    const at::Tensor own = state_of(generator);
     if (state.scalar_type() == own.scalar_type() && state.sizes() == own.sizes())
       return refusal(generator, state);
     return message("random numbers: the state of ", device, "'s generator is ", state.sizes(), " ",

@@ -5,9 +5,10 @@
 
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/resume_report.hpp>
+#include <looptorch/loop/resume_source.hpp>
 #include <looptorch/loop/snapshot_contents.hpp>
 #include <looptorch/state/load_report.hpp>
-#include <looptorch/state/snapshot_folder.hpp>
+#include <looptorch/state/snapshot_error.hpp>
 
 #include <c10/util/Exception.h>
 
@@ -19,7 +20,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -27,45 +27,6 @@
 namespace looptorch {
 
 namespace detail {
-
-/// A snapshot's contents and where they were found.
-struct FoundSnapshot {
-  ResumeReport report;
-  SnapshotContents contents;
-};
-
-/// By its name, or, as a copy that is called `best`, by its manifest.
-[[nodiscard]] inline bool is_snapshot(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path / kManifestFile, ignored)) return true;
-  return step_of((path.has_filename() ? path : path.parent_path()).filename().string()).has_value();
-}
-
-/// Reads a snapshot, or the newest sound one in a folder of them. Throws SnapshotError that says what was
-/// found instead.
-[[nodiscard]] inline FoundSnapshot find_snapshot(const std::filesystem::path& path) {
-  FoundSnapshot found;
-  std::vector<ListedSnapshot> listed;
-  const bool named = is_snapshot(path);
-  if (named)
-    listed.push_back({0, path.has_filename() ? path : path.parent_path()});
-  else
-    listed = list_snapshots(path);
-  for (auto snapshot = listed.rbegin(); snapshot != listed.rend(); ++snapshot) {
-    try {
-      found.contents = read_snapshot(snapshot->path);
-      found.report.snapshot = snapshot->path;
-      found.report.step = found.contents.step;
-      return found;
-    } catch (const SnapshotError& error) {
-      if (named) throw;
-      found.report.passed_over.emplace_back(error.what());
-    }
-  }
-  std::string text = path.string() + ": there is no snapshot to go on from";
-  for (const std::string& why : found.report.passed_over) text += "; " + why;
-  throw SnapshotError(text);
-}
 
 /// The comparison of a snapshot with a run, and what is to be done to take it over.
 template <class Engine>
@@ -78,6 +39,8 @@ class Resumption {
         contents_(contents),
         state_(contents.state),
         staged_(engine.stage(state_.under("run"))) {
+    compare_steps();
+    compare_parts();
     compare_model();
     compare_policies();
     compare_optimizers();
@@ -110,6 +73,21 @@ class Resumption {
  private:
   void add(std::vector<std::string> sentences) {
     differences_.insert(differences_.end(), sentences.begin(), sentences.end());
+  }
+
+  /// Such contents say two things of themselves: there is no part of them to take over.
+  void compare_steps() const {
+    if (staged_.progress.step != contents_.step)
+      throw SnapshotError(message("a snapshot of step ", contents_.step, " holds the state of a run at step ",
+                                  staged_.progress.step));
+  }
+
+  void compare_parts() {
+    static const std::set<std::string> kParts{"run",    "listed", "averaged",      "modes",
+                                              "random", "loader", "micro_batches", "stopped"};
+    for (const std::string& part : parts_of(state_))
+      if (!kParts.count(part))
+        differences_.push_back(message("the snapshot's state holds '", part, "', and no run has that"));
   }
 
   void compare_model() {
@@ -185,6 +163,22 @@ class Resumption {
       add(std::move(staged.differences));
     });
     stage_outside(names.outside(), saved);
+    for (const std::string& part : parts_of(saved))
+      if (part != "size" && part != "outside" && !is_below(part, size))
+        differences_.push_back(message("the snapshot's optimizers hold '", part, "', and there are ", size,
+                                       " of them, numbered from 0"));
+  }
+
+  /// What stands before the first dot of keys.
+  static std::set<std::string> parts_of(const StateDict& in) {
+    std::set<std::string> parts;
+    for (const auto& item : in.values()) parts.insert(item.first.substr(0, item.first.find('.')));
+    return parts;
+  }
+  static bool is_below(const std::string& part, std::int64_t size) {
+    for (std::int64_t i = 0; i < size; ++i)
+      if (part == std::to_string(i)) return true;
+    return false;
   }
 
   /// Parameters that updates train and the model does not contain.
@@ -212,7 +206,7 @@ class Resumption {
       differences_.push_back(
           message(engine_.window_length(), " micro-batches a window here, ", saved, " in the snapshot"));
     if (const StateDict saved = state_.under("loader"); !saved.empty() && !loader.empty())
-      compare_values(loader, saved, "the loader's ", differences_);
+      add(compare_values(loader, saved, "the loader's ", "the snapshot"));
     if (differences_.size() > before) staged_.progress.batch = 0;
   }
 

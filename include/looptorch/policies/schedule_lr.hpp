@@ -92,15 +92,15 @@ struct ScheduleLr {
   void on_fit_end(FitContext& fit, State& state) const { look_at_metric(fit.run, state); }
 
   void state_dict(StateDict& out, State& state) const {
-    if (!std::holds_alternative<PlateauDecay>(decay)) return;
     out.set("of", describe());
-    state.plateau.save(out);
+    out.set("share", state.ratio);
+    if (std::holds_alternative<PlateauDecay>(decay)) state.plateau.save(out);
   }
   /// Throws StateError for the state of another of several.
   void load_state_dict(const StateDict& in, State& state) const {
-    if (!std::holds_alternative<PlateauDecay>(decay)) return;
     detail::require_state_of(describe(), in);
-    state.plateau.load(in);
+    state.ratio = in.get<double>("share");
+    if (std::holds_alternative<PlateauDecay>(decay)) state.plateau.load(in);
   }
 
  private:

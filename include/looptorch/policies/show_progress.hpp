@@ -45,6 +45,8 @@ struct ShowProgress {
   };
 
   void on_fit_begin(FitContext& fit, State& state) const {
+    state.before.clear();  // a fit that goes on within an epoch shows what it adds to it
+    for (const UpdateView& view : fit.run.updates()) state.before.push_back(view.loss.totals());
     state.terminal = detail::is_terminal(out);
     state.begin = state.shown = State::Clock::now();
     state.begin_step = fit.run.progress().step;

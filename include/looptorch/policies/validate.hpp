@@ -8,6 +8,8 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/detail/metric_reader.hpp>
+#include <looptorch/state/state_dict.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -72,6 +74,21 @@ class Validate {
     if (options_.every == 0) evaluate(trainer, epoch.run, state);
   }
 
+  void state_dict(StateDict& out, State& state) const {
+    out.set("of", describe());
+    out.set("at_step", state.at_step);
+    if (!state.last) return;
+    StateDict last;
+    detail::save(*state.last, last);
+    out.set("last", last);
+  }
+  /// Throws StateError for the state of another of several.
+  void load_state_dict(const StateDict& in, State& state) const {
+    detail::require_state_of(describe(), in);
+    state.at_step = in.get<std::int64_t>("at_step");
+    if (const StateDict last = in.under("last"); !last.empty()) state.last = detail::load_evaluation(last);
+  }
+
  private:
   using Held = std::remove_reference_t<Batches>;
   static_assert(detail::kRepeatable<Held>,
@@ -84,6 +101,8 @@ class Validate {
     else
       return std::make_shared<Held>(std::move(batches));
   }
+
+  [[nodiscard]] std::string describe() const { return "a Validate named " + options_.name; }
 
   template <class Trainer>
   void evaluate(Trainer& trainer, Run& run, State& state) const {

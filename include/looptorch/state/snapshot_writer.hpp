@@ -38,8 +38,9 @@ struct SnapshotWriterOptions {
   std::function<void(const std::string&)> on_lost_error{};
 };
 
-/// Writes one snapshot at a time in the background. An error of writing, SnapshotError as a rule, is thrown
-/// by the next call of `begin`, `poll` or `wait`, once; the snapshots before are untouched. For one thread.
+/// Writes one snapshot at a time in the background. An error of writing, SnapshotError whatever its cause, is
+/// thrown by the next call of `begin`, `poll` or `wait`, once; the snapshots before are untouched. For one
+/// thread.
 class SnapshotWriter {
  public:
   explicit SnapshotWriter(std::filesystem::path folder, SnapshotWriterOptions options = {})
@@ -68,6 +69,11 @@ class SnapshotWriter {
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
  private:
+  /// Does a part of what a snapshot takes. What the system, the standard library or LibTorch throws there
+  /// becomes a SnapshotError that names `path`.
+  template <class Work>
+  static auto typed(const std::filesystem::path& path, Work&& work) -> decltype(work());
+
   void report(const std::string& error) const;
 
   std::filesystem::path folder_;
@@ -89,23 +95,42 @@ double time_ms(Work work) {
 
 }  // namespace detail
 
+template <class Work>
+auto SnapshotWriter::typed(const std::filesystem::path& path, Work&& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const Error&) {
+    throw;
+  } catch (...) {
+    throw SnapshotError(detail::message(
+        path.string(), ": cannot write a snapshot: ", detail::what_of(std::current_exception())));
+  }
+}
+
 inline void SnapshotWriter::prepare(const SnapshotContents& contents) {
   (void)wait();
-  (void)detail::make_image(folder_, contents);
-  preparing_ = std::async(std::launch::async, [this, contents] { staging_.reserve(contents); });
+  typed(folder_, [&] {
+    (void)detail::make_image(folder_, contents);
+    preparing_ = std::async(std::launch::async,
+                            [this, contents] { typed(folder_, [&] { staging_.reserve(contents); }); });
+  });
 }
 
 inline SnapshotPause SnapshotWriter::begin(const SnapshotContents& contents) {
   SnapshotPause pause;
   pause.waited_ms = detail::time_ms([&] { pause.finished = wait(); });
-  (void)detail::make_image(folder_, contents);
-  SnapshotContents staged;
-  pause.copied_ms = detail::time_ms([&] { staged = staging_.copy(contents); });
-  writing_ = std::async(std::launch::async, [this, staged = std::move(staged)] {
-    staging_.wait_for_devices();
-    auto path = write_snapshot(folder_, staged);
-    if (options_.on_written) options_.on_written(path);
-    return path;
+  typed(folder_, [&] {
+    const auto target = detail::make_image(folder_, contents).path();
+    SnapshotContents staged;
+    pause.copied_ms = detail::time_ms([&] { staged = staging_.copy(contents); });
+    writing_ = std::async(std::launch::async, [this, target, staged = std::move(staged)] {
+      typed(target, [&] {
+        staging_.wait_for_devices();
+        (void)write_snapshot(folder_, staged);
+      });
+      if (options_.on_written) options_.on_written(target);
+      return target;
+    });
   });
   return pause;
 }

@@ -374,10 +374,12 @@ TEST_CASE("a plateau goes on from its state, and other schedules have none") {
     CHECK(after.plateau.waited == whole.plateau.waited);
     CHECK(after.plateau.cooldown_left == whole.plateau.cooldown_left);
   }
-  lt::StateDict nothing;
-  lt::ScheduleLr{}.state_dict(nothing, first);
-  CHECK(nothing.empty());
-  CHECK_THROWS_AS(schedule.load_state_dict(nothing, second), lt::StateError);
+  lt::StateDict linear;
+  first.ratio = 0.25;
+  lt::ScheduleLr{}.state_dict(linear, first);
+  lt::ScheduleLr{}.load_state_dict(linear, second);
+  CHECK(second.ratio == 0.25);
+  CHECK_THROWS_AS(schedule.load_state_dict(linear, second), lt::StateError);
   lt::StateDict of_another;
   lt::ScheduleLr{.decay = lt::PlateauDecay{}, .groups = {1}}.state_dict(of_another, first);
   CHECK_THROWS_WITH(schedule.load_state_dict(of_another, second), Catch::Contains("groups {1}, not of"));

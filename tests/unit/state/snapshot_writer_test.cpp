@@ -180,6 +180,18 @@ TEST_CASE("snapshot writer: contents that cannot be kept are refused at begin") 
   CHECK(folder.entries() == 0);
 }
 
+TEST_CASE("snapshot writer: what LibTorch throws at a copy is typed, names the folder, and is over then") {
+  const TemporaryFolder folder;
+  SnapshotWriter writer(folder.path());
+  auto contents = small_contents(1);
+  contents.model["nowhere"] = torch::empty({2}, torch::kMeta);
+  CHECK_THROWS_AS(writer.begin(contents), SnapshotError);
+  CHECK_THROWS_WITH(writer.begin(contents), Contains(folder.path().string()) && Contains("eta"));
+  CHECK(folder.entries() == 0);
+  writer.begin(small_contents(2));
+  CHECK(writer.wait() == folder / "step-00000002");
+}
+
 TEST_CASE("snapshot writer: on_written prunes, and what it throws surfaces") {
   const TemporaryFolder folder;
   bool fails = false;

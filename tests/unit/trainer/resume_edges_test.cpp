@@ -8,10 +8,13 @@
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
 
+#include <cstdio>
 #include <filesystem>
+#include <forward_list>
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +22,7 @@
 namespace fs = std::filesystem;
 namespace lt = looptorch;
 using Catch::Contains;
+using looptorch::testing::bits_equal;
 using looptorch::testing::TemporaryFolder;
 
 namespace {
@@ -110,6 +114,28 @@ TEST_CASE("a single-pass range that is given to a resumed fit begins with what t
   CHECK(rest.given == std::vector<std::size_t>{3, 4});
 }
 
+TEST_CASE("a range of unknown size goes on from each of its batches, an epoch's edge included") {
+  const auto batches = toy::batches(4);
+  const std::forward_list<toy::Batch> unsized(batches.begin(), batches.end());
+  static_assert(!std::ranges::sized_range<decltype(unsized)>);
+  TemporaryFolder folder;
+  const lt::FitOptions whole{.epochs = 3};
+  Job uncut(folder.path(), true, 1);
+  CHECK(uncut.trainer.fit(unsized, whole).steps == 12);
+  const auto end = uncut.trainer.snapshot();
+  for (const auto& snapshot : lt::list_snapshots(folder.path())) {
+    INFO("from step " << snapshot.step);
+    TemporaryFolder other;
+    Job job(other.path(), true);
+    lt::FitOptions how = whole;
+    how.resume = snapshot.path;
+    const auto result = job.trainer.fit(unsized, how);
+    CHECK(result.steps == 12);
+    CHECK(result.epochs == 3);
+    CHECK(bits_equal(job.trainer.snapshot(), end));
+  }
+}
+
 TEST_CASE("a copy of a snapshot under another name is one") {
   TemporaryFolder folder, other;
   Job(folder.path()).trainer.fit(toy::batches(4), {.max_steps = 3});
@@ -154,6 +180,7 @@ TEST_CASE("states that somebody made up are refused with nothing touched") {
       },
       [](auto& it) { it.state.set("random.cpu", at::Tensor()); },
       [](auto& it) { it.state.set("run.progress.batch", std::int64_t{-3}); },
+      [](auto& it) { it.state.set("surplus", torch::ones({2})); },
       averages(-1),
       averages(std::int64_t{1} << 50),
   };
@@ -166,6 +193,101 @@ TEST_CASE("states that somebody made up are refused with nothing touched") {
     CHECK_THROWS_AS(job.trainer.restore(contents), lt::Error);
     CHECK(before.equal(job.net->first->weight));
   }
+}
+
+TEST_CASE(
+    "tensors that the model lacks or has more, and random numbers of a device that is not here, are named") {
+  TemporaryFolder folder, other;
+  Job(folder.path()).trainer.fit(toy::batches(4), {.max_steps = 2});
+  auto contents = lt::read_snapshot(folder / "step-00000002");
+  contents.model["third.bias"] = contents.model.extract("second.bias").mapped();
+  contents.state.set("random.cuda:7", torch::zeros({16}, torch::kByte));
+  Job job(other.path());
+  CHECK_THROWS_WITH(job.trainer.restore(contents),
+                    Contains("1 missing: second.bias") && Contains("1 surplus: third.bias") &&
+                        Contains("random numbers: drawn on cuda:7, which is not here"));
+  CHECK(job.trainer.progress().step == 0);
+  CHECK(job.trainer.restore(contents, false).differences.size() == 2);
+  CHECK(job.trainer.progress().step == 2);
+}
+
+TEST_CASE("a snapshot whose state is of another step than it says is refused, with both named") {
+  TemporaryFolder folder, made, other;
+  Job(folder.path(), true).trainer.fit(toy::batches(4), {.max_steps = 2});
+  auto contents = lt::read_snapshot(folder / "step-00000002");
+  contents.step = 7;
+  lt::write_snapshot(made.path(), contents);
+  Job job(other.path(), true);
+  const auto before = job.net->first->weight.detach().clone();
+  const auto why = Contains("a snapshot of step 7 holds the state of a run at step 2");
+  CHECK_THROWS_WITH(job.trainer.fit(toy::batches(4), {.max_steps = 9, .resume = made.path()}), why);
+  CHECK_THROWS_WITH(job.trainer.restore(contents, false), why);
+  CHECK_THROWS_AS(job.trainer.restore(contents), lt::SnapshotError);
+  CHECK(before.equal(job.net->first->weight));
+  CHECK(job.trainer.progress().step == 0);
+}
+
+TEST_CASE("what policies only show comes back: the last evaluation, the rate, the means of the epoch") {
+  const auto batches = toy::batches(8);
+  TemporaryFolder folder, other;
+  const auto data = toy::batches(2);
+  std::vector<lt::WeightedSum> totals;
+  struct Shown {
+    lt::Evaluation last;
+    std::int64_t at_step;
+    double ratio;
+  };
+  // Each run's trainer is asked what it shows before it goes on, and prints its lines into `file`.
+  const auto run = [&](const fs::path& into, std::FILE* file, const std::string& name,
+                       const fs::path& resume) {
+    toy::Net net = toy::net();
+    lt::FusedSGD optimizer(net->parameters(), {.lr = 0.1});
+    const auto note = [&](lt::WindowContext& window) {
+      totals.push_back(window.run.updates()[0].loss.totals());
+    };
+    lt::Trainer trainer(
+        net, optimizer, toy::objective, lt::ScheduleLr{.decay = lt::ConstantLr{}, .warmup_steps = 8},
+        lt::Validate{data, {.every = 2, .name = name}}, lt::ShowProgress{.out = file, .line_seconds = 1e9},
+        lt::On{lt::kObserve, note}, lt::SnapshotEvery{.folder = into, .on_signals = false});
+    using Validated = lt::Validate<const std::vector<toy::Batch>&>;
+    const auto shown = [&]() -> Shown {
+      const auto& validate = trainer.template policy<Validated>();
+      return {*validate.last, validate.at_step, trainer.template policy<lt::ScheduleLr>().ratio};
+    };
+    if (resume.empty()) {
+      trainer.fit(batches, {.max_steps = 3});
+      return shown();
+    }
+    trainer.restore(lt::read_snapshot(resume));
+    const Shown before = shown();
+    trainer.fit(batches, {.max_steps = 4, .resume = resume});
+    return before;
+  };
+  std::FILE* file = std::tmpfile();
+  const Shown first = run(folder.path(), file, "validation", {});
+  CHECK(first.at_step == 2);
+  CHECK(first.ratio != 1.0);
+  std::rewind(file);
+  const Shown resumed = run(other.path(), file, "validation", folder / "step-00000003");
+  CHECK(resumed.last.loss == first.last.loss);
+  CHECK(resumed.last.metrics == first.last.metrics);
+  CHECK(resumed.last.weight == first.last.weight);
+  CHECK(resumed.last.batches == 2);
+  CHECK(resumed.at_step == first.at_step);
+  CHECK(resumed.ratio == first.ratio);
+
+  std::string text(4096, '\0');
+  std::rewind(file);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  REQUIRE(totals.size() == 4);
+  const lt::WeightedSum window{totals[3].sum - totals[2].sum, totals[3].weight - totals[2].weight};
+  CHECK_THAT(text, Contains("step 4/4  loss " + lt::detail::number_text(window.mean()) + "  "));
+  std::fclose(file);
+
+  TemporaryFolder third;
+  CHECK_THROWS_WITH(
+      run(third.path(), stderr, "test", folder / "step-00000003"),
+      Contains("this is the state of a Validate named validation, not of a Validate named test"));
 }
 
 TEST_CASE("averages come back in the layout of the weights, so that an evaluation has the same bits") {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -203,6 +204,77 @@ TEST_CASE("contents that lack something are refused before anything is touched")
   CHECK(job.trainer.progress().step == 0);
 }
 
+TEST_CASE("moments of nobody, and of what the optimizer does not keep, are refused by name") {
+  Saved saved;
+  const auto sound = lt::read_snapshot(saved.path());
+  const auto check = [&](const std::string& key, const std::string& why) {
+    TemporaryFolder made, other;
+    auto contents = sound;
+    contents.optimizer.set(key, torch::zeros({6}, torch::kDouble));
+    lt::write_snapshot(made.path(), contents);
+    Job job(other.path(), {});
+    const auto first = job.net->first->weight.detach().clone();
+    CHECK_THROWS_AS(job.trainer.restore(contents), lt::SnapshotMismatch);
+    CHECK_THROWS_WITH(job.fit({.max_steps = 10, .resume = made.path()}), Contains(why));
+    CHECK(bits_equal(job.net->first->weight.detach(), first));
+    CHECK(job.trainer.restore(contents, false).differences.size() == 1);
+  };
+  check("0.state.nobody.exp_avg",
+        "the optimizer of update: the snapshot has the state of nobody, which is in no parameter group");
+  check("0.state.first.bias.nobody.exp_avg", "first.bias: FusedAdamW keeps nothing named 'nobody.exp_avg'");
+  check("0.state.first.bias.sum", "first.bias: FusedAdamW keeps nothing named 'sum'");
+  check("1.state.first.bias.exp_avg", "the snapshot's optimizers hold '1', and there are 1 of them");
+  check("nobody.exp_avg", "the snapshot's optimizers hold 'nobody'");
+  check("outside.0", "0 parameters outside the model here, 1 in the snapshot");
+}
+
+TEST_CASE("LibTorch's optimizers take nothing that lacks what they keep, or has more") {
+  namespace o = torch::optim;
+  const auto parameter = torch::ones({2}, torch::requires_grad());
+  const auto moment = torch::ones({2});
+  const auto why = [&](auto&& optimizer, const lt::StateDict& in) -> std::string {
+    try {
+      (void)lt::detail::stage_parameter_state(optimizer, optimizer.param_groups()[0], parameter, in);
+      return "none";
+    } catch (const lt::StateError& error) {
+      return error.what();
+    }
+  };
+  const auto state = [&](std::initializer_list<const char*> moments, std::int64_t step = 3) {
+    lt::StateDict in;
+    in.set("step", step);
+    for (const char* name : moments) in.set(name, moment);
+    return in;
+  };
+  const auto lacks = [](const std::string& name) {
+    return "the optimizer keeps '" + name + "' for it, and the snapshot has none";
+  };
+  o::Adam adam({parameter}, o::AdamOptions()), amsgrad({parameter}, o::AdamOptions().amsgrad(true));
+  CHECK(why(adam, {}) == "none");
+  CHECK(why(adam, state({"exp_avg", "exp_avg_sq"})) == "none");
+  CHECK(why(adam, state({})) == lacks("exp_avg"));
+  CHECK(why(adam, state({"exp_avg"})) == lacks("exp_avg_sq"));
+  CHECK(why(amsgrad, state({"exp_avg", "exp_avg_sq"})) == lacks("max_exp_avg_sq"));
+  CHECK(why(adam, state({"exp_avg", "exp_avg_sq", "sum"})) ==
+        "the snapshot has 'sum' for it, which the optimizer does not keep");
+  CHECK(why(adam, state({"exp_avg", "exp_avg_sq"}, -1)) == "'step' counts from 0, and is -1");
+  auto undefined = state({"exp_avg", "exp_avg_sq"});
+  undefined.set("exp_avg", at::Tensor());
+  CHECK(why(adam, undefined) == "'exp_avg' is an undefined tensor");
+  lt::StateDict stepless;
+  for (const char* name : {"exp_avg", "exp_avg_sq"}) stepless.set(name, moment);
+  CHECK(why(adam, stepless) == lacks("step"));
+  CHECK(why(o::AdamW({parameter}, o::AdamWOptions()), state({"exp_avg_sq"})) == lacks("exp_avg"));
+  o::RMSprop plain({parameter}, o::RMSpropOptions()),
+      centered({parameter}, o::RMSpropOptions().centered(true)),
+      momentum({parameter}, o::RMSpropOptions().momentum(0.5));
+  CHECK(why(plain, state({"square_avg"})) == "none");
+  CHECK(why(plain, state({})) == lacks("square_avg"));
+  CHECK(why(centered, state({"square_avg"})) == lacks("grad_avg"));
+  CHECK(why(momentum, state({"square_avg"})) == lacks("momentum_buffer"));
+  CHECK(why(o::Adagrad({parameter}, o::AdagradOptions()), state({})) == lacks("sum"));
+}
+
 // ---- Every optimizer, one update each ----
 
 namespace {
@@ -282,6 +354,18 @@ TEST_CASE(
   data_seed();
   (void)Players(two.path()).run({.max_steps = 3});
   torch::manual_seed(99);
+  {
+    TemporaryFolder made, other;
+    auto contents = lt::read_snapshot(two / "step-00000003");
+    lt::StateDict lacking;
+    for (const auto& [key, value] : contents.optimizer.values())
+      if (key != "1.state.part1.bias.exp_avg") lacking.set(key, value);
+    contents.optimizer = lacking;
+    lt::write_snapshot(made.path(), contents);
+    CHECK_THROWS_WITH(
+        Players(other.path()).run({.max_steps = 8, .resume = made.path()}),
+        Contains("the optimizer of update 2: part1.bias: the optimizer keeps 'exp_avg' for it"));
+  }
   const auto resumed = Players(two.path()).run({.max_steps = 8, .resume = two.path()});
   CHECK(bits_equal(uncut, resumed));
   for (const char* key :

@@ -5,8 +5,9 @@
 // that is noticed at the next tensor that is recorded.
 #pragma once
 
+#include <looptorch/state/detail/generator_state.hpp>
+
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
@@ -44,7 +45,7 @@ class RandomState {
   explicit RandomState(const DeviceSet& devices) {
     for (const at::Device& device : devices) {
       if (!device.is_cpu() && !device.is_cuda()) continue;
-      const at::Generator& generator = at::globalContext().defaultGenerator(device);
+      const at::Generator& generator = default_generator(device);
       states_.push_back({generator, state_of(generator)});
     }
   }
@@ -58,7 +59,7 @@ class RandomState {
   /// Puts the generators to these states.
   void apply() const {
     for (const auto& [generator, state] : states_)
-      if (state.defined()) set(generator, state);
+      if (state.defined()) set_state(generator, state);
   }
 
   /// Where the generators are now.
@@ -89,14 +90,6 @@ class RandomState {
   /// Beside an accelerator the CPU's generator is not checked: there it is mostly the input pipeline's.
   [[nodiscard]] bool is_checked(std::size_t i) const { return i > 0 || states_.size() == 1; }
 
-  static at::Tensor state_of(at::Generator generator) {
-    const std::lock_guard lock(generator.mutex());
-    return generator.get_state();
-  }
-  static void set(at::Generator generator, const at::Tensor& state) {
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(state);
-  }
   static std::uint64_t position_of(at::Generator generator) {
     const std::lock_guard lock(generator.mutex());
     if (!generator.device().is_cpu()) return generator.get_offset();

@@ -17,7 +17,9 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -121,17 +123,47 @@ void put(StateDict& out, const char* name, const Pair& pair) {
   out.set(std::string(name) + ".1", std::get<1>(pair));
 }
 
+/// Whether an optimizer of these options keeps `name` for each parameter that has a state.
+template <class Options>
+[[nodiscard]] bool keeps([[maybe_unused]] const Options& options, std::string_view name) {
+  if constexpr (requires { options.amsgrad(); })
+    if (name == "max_exp_avg_sq") return options.amsgrad();
+  if constexpr (requires { options.momentum(); })
+    if (name == "momentum_buffer") return options.momentum() != 0;
+  if constexpr (requires { options.centered(); })
+    if (name == "grad_avg") return options.centered();
+  return true;
+}
+
 /// A copy like the parameter; undefined where the state has none.
 inline void take(const StateDict& in, const char* name, const at::Tensor& parameter, at::Tensor& tensor) {
   if (!in.contains(name)) return;
   const at::Tensor& saved = in.get<at::Tensor>(name);
+  if (!saved.defined()) throw StateError(message("'", name, "' is an undefined tensor"));
   if (saved.sizes() != parameter.sizes())
     throw StateError(message("'", name, "' has the shape ", saved.sizes(), " for a parameter of shape ",
                              parameter.sizes()));
   tensor = at::empty_like(parameter).copy_(saved);
 }
 inline void take(const StateDict& in, const char* name, const at::Tensor&, std::int64_t& number) {
+  if (!in.contains(name)) return;
   number = in.get<std::int64_t>(name);
+  if (number < 0) throw StateError(message("'", name, "' counts from 0, and is ", number));
+}
+
+/// What a param state keeps, from `in`. Throws StateError for what is missing, surplus or of another shape.
+template <class State, class Options>
+void take_all(const StateDict& in, const Options& options, const at::Tensor& parameter, State& state) {
+  std::set<std::string> surplus;
+  for (const auto& item : in.values()) surplus.insert(item.first);
+  each_kept(state, [&](const char* name, auto& value) {
+    if (surplus.erase(name) == 0 && keeps(options, name))
+      throw StateError(message("the optimizer keeps '", name, "' for it, and the snapshot has none"));
+    take(in, name, parameter, value);
+  });
+  if (!surplus.empty())
+    throw StateError(
+        message("the snapshot has '", *surplus.begin(), "' for it, which the optimizer does not keep"));
 }
 
 // ---- What snapshots call ----
@@ -154,21 +186,24 @@ template <class Optimizer>
   }
 }
 
-/// Makes ready to load what `parameter_state` gave. Throws StateError where it does not fit, as far as that
-/// can be told beforehand.
+/// Makes ready to load what `parameter_state` gave for a parameter of `group`. Throws StateError where it
+/// does not fit, as far as that can be told beforehand.
 template <class Optimizer>
-[[nodiscard]] Commit stage_parameter_state(Optimizer& optimizer, const at::Tensor& parameter, StateDict in) {
+[[nodiscard]] Commit stage_parameter_state(Optimizer& optimizer,
+                                           [[maybe_unused]] const torch::optim::OptimizerParamGroup& group,
+                                           const at::Tensor& parameter, StateDict in) {
   if constexpr (SavesParameters<Optimizer>) {
     if constexpr (requires { optimizer.check_state_of(parameter, in); })
       optimizer.check_state_of(parameter, in);
     return [&optimizer, parameter, in = std::move(in)] { optimizer.load_state_of(parameter, in); };
   } else {
-    using State = typename libtorch_classes_t<Optimizer>::State;
+    using Classes = libtorch_classes_t<Optimizer>;
+    using State = typename Classes::State;
     at::NoGradGuard no_gradients;
     std::shared_ptr<State> state;
     if (!in.empty()) {
       state = std::make_shared<State>();
-      each_kept(*state, [&](const char* name, auto& value) { take(in, name, parameter, value); });
+      take_all(in, static_cast<const typename Classes::Options&>(group.options()), parameter, *state);
     }
     return [&optimizer, parameter, state] {
       auto* key = parameter.unsafeGetTensorImpl();

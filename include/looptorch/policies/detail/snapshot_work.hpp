@@ -4,6 +4,7 @@
 
 #include <looptorch/error.hpp>
 #include <looptorch/loop/signals.hpp>
+#include <looptorch/state/detail/what_of.hpp>
 #include <looptorch/state/snapshot_folder.hpp>
 #include <looptorch/state/snapshot_writer.hpp>
 
@@ -11,9 +12,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -34,7 +35,7 @@ class SnapshotWork {
   /// Throws what went wrong with either.
   void begin(const SnapshotContents& contents, std::int64_t best) {
     wait();
-    spared_ = {best};
+    best_ = best;
     step_ = contents.step;
     (void)writer_.begin(contents);
   }
@@ -54,9 +55,9 @@ class SnapshotWork {
   void prune() {
     if (keep_ == 0) return;
     try {
-      prune_snapshots(writer_.folder(), keep_, spared_, step_);
-    } catch (const Error& error) {  // the snapshot is written: this must not count as its failure
-      prune_error_ = error.what();
+      prune_snapshots(writer_.folder(), keep_, {best_}, step_);
+    } catch (...) {  // the snapshot is written: this must not count as its failure
+      prune_error_ = what_of(std::current_exception());
     }
   }
 
@@ -66,7 +67,7 @@ class SnapshotWork {
   }
 
   std::size_t keep_;
-  std::set<std::int64_t> spared_;
+  std::int64_t best_ = -1;  // the step of a snapshot that is to stay
   std::int64_t step_ = 0;  // of the snapshot that is written: later ones in the folder are damaged
   std::string prune_error_;
   std::optional<SignalWatch> watch_;

@@ -24,7 +24,10 @@ namespace looptorch::detail {
 class PartialFolder {
  public:
   /// `target`: what it is to be called; its folder must be there. Throws FileError.
-  explicit PartialFolder(std::filesystem::path target) : target_(std::move(target)), manifest_(open()) {}
+  explicit PartialFolder(std::filesystem::path target)
+      : PartialFolder(std::move(target), OutputFile(FileDescriptor(-1), {})) {  // what throws here is undone
+    manifest_ = open();
+  }
   PartialFolder(const PartialFolder&) = delete;
   PartialFolder& operator=(const PartialFolder&) = delete;
   ~PartialFolder() {
@@ -44,6 +47,9 @@ class PartialFolder {
   void publish(std::string_view manifest, IsSound is_sound);
 
  private:
+  PartialFolder(std::filesystem::path target, OutputFile manifest)
+      : target_(std::move(target)), manifest_(std::move(manifest)) {}
+
   OutputFile open();
   bool lock(const FileDescriptor& manifest) const;
   template <class IsSound>
