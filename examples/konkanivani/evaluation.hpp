@@ -5,15 +5,20 @@
 #include <looptorch/data/pinned_prefetch_loader.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
+#include <looptorch/state/atomic_file.hpp>
 
 #include "data.hpp"
 #include "recognizer.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <ostream>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -77,6 +82,22 @@ inline void print_examples(std::ostream& out, const Transcripts& transcripts, st
     out << "    said   " << transcripts.references[clip] << "\n    heard  " << transcripts.hypotheses[clip]
         << "\n";
   }
+}
+
+/// Adds a line to the CSV file `path`: step, seconds, character and word error rate. Lines of this step and
+/// later ones, which a run that went on from an earlier snapshot makes again, go.
+inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, double seconds,
+                         const Transcripts& heard) {
+  std::string kept = "step,seconds,cer,wer\n";
+  std::ifstream earlier(path);
+  for (std::string line; std::getline(earlier, line);) {
+    std::int64_t at = 0;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), at);
+    if (error == std::errc() && at < step) kept += line + "\n";
+  }
+  kept += looptorch::detail::message(step, ',', seconds, ',', heard.character_error_rate, ',',
+                                     heard.word_error_rate, '\n');
+  looptorch::write_file_atomically(path, kept);
 }
 
 }  // namespace konkanivani

@@ -9,15 +9,20 @@
 #include <looptorch/trainer.hpp>
 
 #include "command_line.hpp"
+#include "corpus_layout.hpp"
 #include "data.hpp"
 #include "device.hpp"
 #include "evaluation.hpp"
+#include "resume.hpp"
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -27,7 +32,7 @@ namespace lt = looptorch;
 using kv::Batch, kv::KonkaniVani;
 
 struct Options {
-  fs::path data, output;
+  fs::path data, output, cache;
   std::int64_t d_model = 256, encoder_layers = 12, decoder_layers = 6;
   bool subsampling = true;
   std::string positions = "sinusoidal", characters = "code_point";
@@ -36,17 +41,30 @@ struct Options {
   std::int64_t warmup_steps = 0;
   std::string schedule = "plateau";
   double ctc_weight = 0.3, dropout = 0.1;
-  bool spec_augment = true, mixed_precision = false, gradient_checkpointing = false;
+  bool speed_perturbation = true, spec_augment = true;
+  bool mixed_precision = false, gradient_checkpointing = false;
+  std::int64_t shortest_first_epochs = 0;
   std::string device = "auto";
   std::int64_t workers = 2, seed = 1;
   double max_seconds = 20;
+  std::string resume;
+  std::int64_t snapshot_every = 0;
+
+  [[nodiscard]] fs::path snapshots() const { return output / "snapshots"; }
 };
 
 struct Data {
   kv::SpeechDataset train, validation, test;
 };
 
-lt::FitResult train(kv::Recognizer& recognizer, const Data& data, const Options& options) {
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Trains from `snapshot`, or anew where that is empty, and leaves the best weights in the model.
+lt::FitResult train(kv::Recognizer& recognizer, const Data& data, const Options& options,
+                    const fs::path& snapshot) {
+  const auto begin = std::chrono::steady_clock::now();
   auto& model = recognizer.model;
   lt::FusedAdamW optimizer(model->parameters(), {.lr = options.learning_rate, .weight_decay = 1e-6});
   const kv::LossOptions weights{.ctc_weight = options.ctc_weight};
@@ -54,9 +72,13 @@ lt::FitResult train(kv::Recognizer& recognizer, const Data& data, const Options&
     const auto encoded = model->encode(batch.mel_BMF, batch.lengths_B);
     return kv::joint_loss(model, encoded, batch.frames, batch.targets, weights);
   };
+  const auto seed = static_cast<std::uint64_t>(options.seed);
   const lt::LoaderOptions loading{.batch_size = options.batch_size, .workers = options.workers};
-  const auto report = [&](lt::EpochContext&) {
-    const auto heard = kv::transcribe_all(recognizer, data.validation, loading, {});
+  const auto listen = [&] { return kv::transcribe_all(recognizer, data.validation, loading, {}); };
+  const auto report = [&](lt::EpochContext& epoch) {
+    const auto heard = listen();
+    epoch.run.metrics().publish("validation.cer", heard.character_error_rate);
+    kv::add_to_curve(options.output / "curve.csv", epoch.run.progress().step, seconds_since(begin), heard);
     std::cout << "    CER " << heard.character_error_rate << ", WER " << heard.word_error_rate << "\n";
     kv::print_examples(std::cout, heard, 3);
     std::cout << std::flush;
@@ -76,14 +98,23 @@ lt::FitResult train(kv::Recognizer& recognizer, const Data& data, const Options&
                       lt::Validate{lt::PinnedPrefetchLoader(data.validation, loading)},
                       lt::CacheFlushEvery<50>{},
                       lt::ShowProgress{},
-                      lt::On{lt::kObserve, report});
+                      lt::On{lt::kObserve, report},
+                      lt::SnapshotEvery{.folder = options.snapshots(), .steps = options.snapshot_every,
+                                        .best = "validation.cer"});
   // clang-format on
-  const lt::LengthBucketSampler batches(
-      data.train.lengths(),
-      {.batch_size = options.batch_size, .seed = static_cast<std::uint64_t>(options.seed)});
-  return trainer.fit(lt::PinnedPrefetchLoader(data.train, {.workers = options.workers}, batches),
-                     {.epochs = options.epochs,
-                      .max_steps = options.max_steps > 0 ? std::optional(options.max_steps) : std::nullopt});
+  const lt::LengthBucketSampler batches(data.train.lengths(),
+                                        {.batch_size = options.batch_size,
+                                         .seed = seed,
+                                         .shortest_first_epochs = options.shortest_first_epochs});
+  const auto result =
+      trainer.fit(lt::PinnedPrefetchLoader(data.train, {.workers = options.workers, .seed = seed}, batches),
+                  {.epochs = options.epochs,
+                   .max_steps = options.max_steps > 0 ? std::optional(options.max_steps) : std::nullopt,
+                   .resume = snapshot});
+  kv::check_interrupted(result);
+  kv::load_best(model, trainer.policy<lt::SnapshotEvery>().best, listen().character_error_rate,
+                std::array{options.snapshots(), kv::folder_of(snapshot)}, std::cerr);
+  return result;
 }
 
 void check(const Options& options) {
@@ -115,20 +146,21 @@ kv::ModelConfig config_of(const Options& options, std::int64_t vocabulary) {
           .positions = options.positions == "relative" ? kv::Positions::relative : kv::Positions::sinusoidal};
 }
 
-Data load_data(const std::vector<lt::Utterance>& train, const kv::Vocabulary& vocabulary,
-               const Options& options) {
-  const kv::SpeechOptions speech{.max_seconds = options.max_seconds, .subsampling = options.subsampling};
+Data load_data(lt::ManifestSplit corpus, const kv::Vocabulary& vocabulary, const Options& options) {
+  const kv::SpeechOptions speech{
+      .max_seconds = options.max_seconds, .subsampling = options.subsampling, .cache = options.cache};
   kv::UnknownCharacters unknown;
   const auto dataset = [&](std::vector<lt::Utterance> utterances) {
     return kv::SpeechDataset(std::move(utterances), vocabulary, speech, unknown);
   };
-  Data data{dataset(train), dataset(lt::load_manifest(options.data / "validation.jsonl")),
-            dataset(lt::load_manifest(options.data / "test.jsonl"))};
+  Data data{dataset(std::move(corpus.train)), dataset(std::move(corpus.validation)),
+            dataset(std::move(corpus.test))};
   if (!unknown.empty()) std::cerr << unknown.describe() << std::endl;
   if (const auto count = data.train.count_too_short(); count > 0)
     std::cerr << count << " training clips are too short for their text; CTC learns nothing from them"
               << std::endl;
   kv::AugmentOptions augment;
+  if (!options.speed_perturbation) augment.speeds = {1.0};
   if (!options.spec_augment) augment.masks.time_masks = augment.masks.mel_masks = 0;
   data.train.augment(augment);
   return data;
@@ -139,44 +171,49 @@ void run(const Options& options) {
   check(options);
   torch::manual_seed(static_cast<std::uint64_t>(options.seed));
   const auto device = kv::choose_device(options.device);
-  const auto utterances = lt::load_manifest(options.data / "train.jsonl");
-  auto vocabulary = vocabulary_of(utterances, options);
+  auto corpus = kv::load_corpus(options.data);
+  auto vocabulary = vocabulary_of(corpus.train, options);
   const auto config = config_of(options, vocabulary.size());
   kv::check_config(config, "konkanivani_train");
-  const auto data = load_data(utterances, vocabulary, options);
+  const auto snapshot = kv::choose_snapshot(options.resume, options.snapshots(), std::cerr);
+  if (!snapshot.empty()) kv::require_same_run(config, vocabulary, snapshot);
+  const auto data = load_data(std::move(corpus), vocabulary, options);
   kv::Recognizer recognizer{KonkaniVani(config), std::move(vocabulary)};
   recognizer.model->to(device);
-  fs::create_directories(options.output);
+  kv::save_identity(config, recognizer.vocabulary, options.snapshots());
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
 
   std::cout << kv::count_parameters(*recognizer.model) << " parameters, " << recognizer.vocabulary.size()
             << " characters, " << data.train.size() << " training clips" << std::endl;
   const lt::LoaderOptions loading{.batch_size = options.batch_size, .workers = options.workers};
   const auto untrained = kv::transcribe_all(recognizer, data.test, loading, {});
-  const auto result = train(recognizer, data, options);
+  const auto result = train(recognizer, data, options, snapshot);
   const auto heard = kv::transcribe_all(recognizer, data.test, loading, {});
   kv::save_recognizer(recognizer, options.output);
 
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  const auto elapsed = seconds_since(begin);
   auto summary = lt::Json::object();
   summary.set("cer", heard.character_error_rate).set("wer", heard.word_error_rate);
   summary.set("cer_untrained", untrained.character_error_rate).set("steps", result.steps);
-  summary.set("seconds", elapsed.count()).set("peak_bytes", kv::peak_bytes(device));
+  summary.set("seconds", elapsed).set("peak_bytes", kv::peak_bytes(device));
   lt::write_file_atomically(options.output / "summary.json", summary.dump(2) + "\n");
   kv::print_examples(std::cout, heard, 5);
   std::cout << "test CER " << heard.character_error_rate << " (untrained " << untrained.character_error_rate
-            << "), WER " << heard.word_error_rate << " after " << result.steps << " steps and "
-            << elapsed.count() << " s; the model is in " << options.output.string() << std::endl;
+            << "), WER " << heard.word_error_rate << " after " << result.steps << " steps and " << elapsed
+            << " s; the model is in " << options.output.string() << std::endl;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  kv::CommandLine line("konkanivani_train",
-                       "Trains a Konkani speech recogniser from scratch.\nThe data folder holds train.jsonl, "
-                       "validation.jsonl and test.jsonl (audio_filepath, text, duration, speaker a line).");
-  line.required("data", "DIR", options.data, "folder of the manifests");
+  kv::CommandLine line(
+      "konkanivani_train",
+      "Trains a Konkani speech recogniser from scratch and keeps the weights of the epoch with the "
+      "lowest character error\nrate on the validation clips: model.safetensors.\nThe data folder holds train.jsonl, "
+      "validation.jsonl and test.jsonl (audio_filepath, text, duration, speaker a line),\nor a "
+      "corpus of Common Voice or OpenSLR as it was published; see the README.");
+  line.required("data", "DIR", options.data, "the corpus; see above");
   line.required("output", "DIR", options.output, "folder for the model and summary.json");
   line.option("d_model", "N", options.d_model, "width", {.min = 2, .max = 16384});
   line.option("encoder_layers", "N", options.encoder_layers, "Conformer blocks", {.min = 1, .max = 1024});
@@ -189,6 +226,8 @@ int main(int argc, char** argv) {
   line.option("gradient_accumulation_steps", "N", options.gradient_accumulation_steps, "batches in one step",
               {.min = 1, .max = 65536});
   line.option("epochs", "N", options.epochs, "passes over the training clips", {.min = 1});
+  line.option("shortest_first_epochs", "N", options.shortest_first_epochs,
+              "first epochs that go from the shortest clips to the longest", {.min = 0});
   line.option("max_steps", "N", options.max_steps, "ends earlier, after so many steps; 0: does not",
               {.min = 0});
   line.option("learning_rate", "X", options.learning_rate, "of AdamW, after the warm-up", {.above = 0});
@@ -198,12 +237,22 @@ int main(int argc, char** argv) {
   line.option("ctc_weight", "X", options.ctc_weight, "of the loss; the decoder's is what remains",
               {.min = 0, .max = 1});
   line.option("dropout", "X", options.dropout, "share of activations", {.min = 0, .max = 0.9});
+  line.flag("no_speed_perturbation", options.speed_perturbation, false, "plays no clip slower or faster");
   line.flag("no_spec_augment", options.spec_augment, false, "hides no frames and no mel bins");
   line.flag("mixed_precision", options.mixed_precision, true, "fp16 on a GPU, bf16 on a CPU");
   line.flag("gradient_checkpointing", options.gradient_checkpointing, true,
             "blocks run a second time in backward: less memory, same result, more time");
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
   line.option("workers", "N", options.workers, "threads that read audio", {.min = 0, .max = 1024});
+  line.option("cache", "DIR", options.cache,
+              "keeps decoded audio there, as log-mel frames at each speed, for later epochs and runs");
+  line.option("snapshot_every", "STEPS", options.snapshot_every,
+              "writes the whole run to OUTPUT/snapshots so often; the best epoch's and the last state are "
+              "written in any case",
+              {.min = 0});
+  line.option(
+      "resume", "auto|DIR", options.resume,
+      "goes on from a snapshot or the newest in a folder; auto: in OUTPUT/snapshots, if there is one");
   line.option("seed", "N", options.seed, "weights, order and augmentation", {.min = 0});
   line.option("max_seconds", "S", options.max_seconds, "longer clips are refused", {.max = 60, .above = 0});
   return kv::run_main(argc, argv, line, [&] { run(options); });

@@ -27,6 +27,7 @@ readonly benchmarks=(
   "loader         FLAC files to batches of log-mel features by 0 to 4 workers, and from the cache, beside PyTorch's DataLoader"
   "checkpointing  time and memory of a step of 12 Transformer blocks that are recomputed, beside PyTorch's recomputation"
   "checkpointing_whisper  the same of Whisper tiny.en, layer by layer, beside the step that keeps everything"
+  "konkanivani_memory  peak memory of a training step of KonkaniVani's three sizes: recomputed, bf16, accumulated"
   "snapshot       how long training stands still for a snapshot of 500 MB, and when it is on the disk, beside torch.save"
 )
 

@@ -2,7 +2,8 @@
 # konkanivani_cli_test.sh PROGRAMS: what a user sees of the KonkaniVani example's programs.
 #
 # Bad input gives one line and exit code 2; a corpus is made, made again, and made whole again; two steps of training, an
-# evaluation and a transcription run from end to end. PROGRAMS is the folder of the built programs.
+# evaluation and a transcription run from end to end; a training run is stopped, killed, and ends as if it had been left
+# alone. PROGRAMS is the folder of the built programs.
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)
@@ -100,8 +101,69 @@ holds text.txt "$clip"$'\t'
 [ "$(wc -l <text.txt)" = 11 ] || fail "transcribe did not say a line for each of 11 clips"
 [ "$(head -n1 text.txt | grep -o '"score":' | wc -l)" = 3 ] || fail "transcribe did not give the 3 best texts"
 
+# Stopped by a signal, killed, and gone on, with features from a cache: the weights of a run that was left alone and computed
+# them anew, bit for bit.
+long=("$programs/konkanivani_train" --data corpus "${size[@]}" --batch_size 1 --epochs 6)
+"${long[@]}" --output alone >/dev/null 2>errors.txt || fail "konkanivani_train, left alone: $(cat errors.txt)"
+stopped=("${long[@]}" --output stopped --snapshot_every 2 --resume auto --cache cache)
+"${stopped[@]}" >/dev/null 2>errors.txt &
+process=$!
+until [ -d stopped/snapshots/step-00000002 ] || ! kill -0 $process; do sleep 0.02; done
+kill -TERM $process
+code=0
+wait $process || code=$?
+holds errors.txt "no snapshot to go on from: begins anew"
+if [ "$code" = 143 ]; then
+  holds errors.txt "konkanivani_train: SIGTERM was received: stopped after"
+  [ ! -e stopped/model.safetensors ] || fail "a run that was stopped left a model"
+else
+  [ "$code" = 0 ] || fail "SIGTERM: exit code $code: $(cat errors.txt)"
+fi
+"${stopped[@]}" >/dev/null 2>errors.txt &
+process=$!
+until compgen -G "stopped/snapshots/step-*[12]4" >/dev/null || ! kill -0 $process; do sleep 0.02; done
+kill -KILL $process || true
+wait $process || true
+newest=$(printf '%s\n' stopped/snapshots/step-???????? | tail -1)
+truncate -s 100 "$newest/state.json"
+"${stopped[@]}" >/dev/null 2>errors.txt || fail "--resume auto: $(cat errors.txt)"
+holds errors.txt "passed over $newest"
+holds errors.txt "goes on from stopped/snapshots/step-"
+cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
+compgen -G "cache/*.data" >/dev/null || fail "--cache kept nothing"
+
+# What a run cannot go on from, or would overwrite.
+resume=(konkanivani_train --data corpus "${size[@]}" --output x --resume)
+refused "alone/snapshots holds a run: go on with --resume auto" konkanivani_train "${long[@]:1}" --output alone
+refused "holds another model than the one asked for: d_model 32 instead of 48, encoder_layers 1 instead of 2" \
+  "${resume[@]}" alone/snapshots --d_model 48 --encoder_layers 2
+refused "characters are code points in one run and graphemes in the other" "${resume[@]}" alone/snapshots --characters grapheme
+"$programs/konkanivani_train" "${long[@]:1}" --output other_rate --learning_rate 1e-3 --resume alone/snapshots \
+  >/dev/null 2>errors.txt && fail "a run goes on at another learning rate"
+holds errors.txt " is not of this run: "
+refused ".pt is a file; a run goes on from a folder" "${resume[@]}" checkpoints/checkpoint_epoch_15.pt
+refused "--resume: corpus holds no snapshot to go on from" "${resume[@]}" corpus
+mkdir more
+sed 's#"text":"#&q#; s#audio/#../corpus/audio/#' corpus/train.jsonl >more/train.jsonl
+for split in validation test; do sed 's#audio/#../corpus/audio/#' corpus/$split.jsonl >more/$split.jsonl; done
+refused 'only there: none; only in these texts: "q"' "${resume[@]}" alone/snapshots --data more
+[ ! -e x ] || fail "a refused run left a folder"
+
+# A corpus as OpenSLR publishes it: transcripts beside audio, and no splits.
+mkdir -p slr/wavs
+cp corpus/audio/*.flac slr/wavs
+sed 's#.*audio/\([^."]*\)[^"]*".*"text":"\([^"]*\)".*#\1\t\2#' corpus/*.jsonl >slr/line_index.tsv
+"$programs/konkanivani_train" --data slr --output slr_model "${size[@]}" --epochs 1 >train.txt 2>errors.txt ||
+  fail "--data with OpenSLR's layout: $(cat errors.txt)"
+holds train.txt ", 9 training clips"
+echo "gone	देव" >>slr/line_index.tsv
+refused "line_index.tsv:12: there is no audio file called gone" konkanivani_train --data slr --output x
+mkdir nothing
+refused "nothing: holds no corpus; looked for train.jsonl, train.tsv (Common Voice)" konkanivani_train --data nothing --output x
+
 mkdir broken
 head -n1 corpus/train.jsonl | sed 's/audio_filepath":"/&gone/' >broken/train.jsonl
+cp more/validation.jsonl more/test.jsonl broken
 refused "broken/train.jsonl:1: " konkanivani_train --data broken --output x
 sed 's/"text":"[^"]*"/"text":"?!"/; s#audio/#../corpus/audio/#' corpus/train.jsonl >broken/train.jsonl
 refused "hold no characters" konkanivani_train --data broken --output x

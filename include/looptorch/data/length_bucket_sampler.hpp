@@ -38,6 +38,9 @@ struct LengthBucketOptions {
   bool longest_first = false;  ///< each epoch begins with a full batch that holds the longest sample
   TooLong too_long = TooLong::fail;
   std::uint64_t seed = 0;
+  /// So many epochs at the beginning go from the shortest batch to the longest, which lets a recogniser of
+  /// speech find its feet (SortaGrad, Amodei et al. 2016).
+  std::int64_t shortest_first_epochs = 0;
 };
 
 /// A sample that no batch within the budget can hold.
@@ -72,7 +75,8 @@ class LengthBucketSampler {
   std::string identity() const {
     return detail::message("LengthBucketSampler, budget ", options_.budget, ", batch_size ",
                            options_.batch_size, ", batches_per_bucket ", options_.batches_per_bucket,
-                           ", longest_first ", options_.longest_first, ", seed ", options_.seed, ", lengths ",
+                           ", longest_first ", options_.longest_first, ", shortest_first_epochs ",
+                           options_.shortest_first_epochs, ", seed ", options_.seed, ", lengths ",
                            detail::checksum_of(std::span<const std::int64_t>(layout_->sorted)), ' ',
                            detail::checksum_of(std::span<const Bucket>(layout_->buckets)));
   }
@@ -120,6 +124,10 @@ inline void LengthBucketSampler::check_options() const {
   require(options_.budget >= 0, "budget", options_.budget, "0 (none) or more");
   require(options_.batch_size >= 0, "batch_size", options_.batch_size, "0 (any) or more");
   require(options_.batches_per_bucket > 0, "batches_per_bucket", options_.batches_per_bucket, "at least 1");
+  require(options_.shortest_first_epochs >= 0, "shortest_first_epochs", options_.shortest_first_epochs,
+          "0 or more");
+  if (options_.longest_first && options_.shortest_first_epochs > 0)
+    throw UsageError("LengthBucketSampler: longest_first and shortest_first_epochs exclude each other");
   if (options_.budget == 0 && options_.batch_size == 0)
     throw UsageError("LengthBucketSampler: give a budget, a batch_size, or both");
 }
@@ -186,7 +194,10 @@ inline BatchPlan LengthBucketSampler::batches(std::int64_t epoch, std::int64_t s
   if (options_.longest_first && size > 0)
     std::swap(samples.front(), *std::ranges::find(samples, layout_->sorted.front()));
   std::vector<Range> ranges = cut();
-  detail::shuffle(std::span(ranges).subspan(options_.longest_first && size > 0 ? 1 : 0), random);
+  if (epoch < options_.shortest_first_epochs)
+    std::ranges::reverse(ranges);
+  else
+    detail::shuffle(std::span(ranges).subspan(options_.longest_first && size > 0 ? 1 : 0), random);
   BatchPlan plan;
   plan.indices.reserve(samples.size());
   for (const auto& [begin, end] : ranges) plan.add(std::span(samples).subspan(begin, end - begin));

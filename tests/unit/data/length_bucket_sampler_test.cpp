@@ -138,6 +138,31 @@ TEST_CASE("longest first: the first batch is the largest that any epoch has") {
   if (count > 5) CHECK(first < 20);
 }
 
+TEST_CASE("shortest first: so many epochs go from the shortest batch to the longest, the others do not") {
+  const Indices lengths = speech_lengths(3'000);
+  const LengthBucketSampler sampler(lengths, {.batch_size = 16, .shortest_first_epochs = 2});
+  const LengthBucketSampler shuffled(lengths, {.batch_size = 16});
+  const auto rising = [&](std::int64_t epoch) {
+    const BatchPlan plan = sampler.batches(epoch, 3'000);
+    Indices longest;
+    for (std::int64_t i = 0; i < plan.size(); ++i) longest.push_back(longest_of(plan.batch(i), lengths));
+    // Within a bucket batches are drawn from similar lengths; from one to the next lengths only rise.
+    for (std::size_t i = 8; i < longest.size(); ++i)
+      if (longest[i] < longest[i - 8]) return false;
+    return true;
+  };
+  CHECK(rising(0));
+  CHECK(rising(1));
+  CHECK_FALSE(rising(2));
+  for (const std::int64_t epoch : {0, 1, 2}) {
+    const BatchPlan plan = sampler.batches(epoch, 3'000), other = shuffled.batches(epoch, 3'000);
+    CHECK(compositions(plan) == compositions(other));
+    CHECK((plan.indices == other.indices) == (epoch >= 2));
+    CHECK(plan.size() == sampler.batch_count(3'000));
+  }
+  CHECK(sampler.identity() != shuffled.identity());
+}
+
 TEST_CASE("a sample longer than the budget is an error that names it, or a batch of its own") {
   try {
     LengthBucketSampler({5, 101, 7}, {.budget = 100});
@@ -166,6 +191,11 @@ TEST_CASE("lengths of zero share a batch, and options out of range are refused")
                     "LengthBucketSampler: batch_size is -1; it must be 0 (any) or more");
   CHECK_THROWS_WITH(LengthBucketSampler({1}, {.budget = 1, .batches_per_bucket = 0}),
                     "LengthBucketSampler: batches_per_bucket is 0; it must be at least 1");
+  CHECK_THROWS_WITH(LengthBucketSampler({1}, {.budget = 1, .shortest_first_epochs = -1}),
+                    "LengthBucketSampler: shortest_first_epochs is -1; it must be 0 or more");
+  CHECK_THROWS_WITH(
+      LengthBucketSampler({1}, {.budget = 1, .longest_first = true, .shortest_first_epochs = 1}),
+      "LengthBucketSampler: longest_first and shortest_first_epochs exclude each other");
   CHECK_THROWS_WITH(LengthBucketSampler({1, -4}, {.budget = 1}),
                     "LengthBucketSampler: the length of sample 1 is -4");
   CHECK_THROWS_WITH(LengthBucketSampler({1, 4}, {.budget = 4}).batches(0, 3),

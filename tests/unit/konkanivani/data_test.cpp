@@ -10,6 +10,8 @@
 
 #include <konkanivani/data.hpp>
 
+#include <algorithm>
+#include <filesystem>
 #include <set>
 
 using namespace konkanivani_test;
@@ -80,17 +82,17 @@ TEST_CASE("A clip is its log-mel frames, one for each 10 ms begun, and its ids")
   CHECK(dataset.lengths() == std::vector<int64_t>{100, 99, 99});
 }
 
-TEST_CASE("A batch is padded, and says how long each clip is, for the encoder too") {
+TEST_CASE("A batch is padded to a multiple of 32, and says how long each clip is, for the encoder too") {
   Corpus corpus({{16000, "कखग"}, {6400, "घ"}});
   for (const bool subsampling : {true, false}) {
     const auto dataset = corpus.dataset({.subsampling = subsampling});
     std::vector<konkanivani::Clip> clips{dataset.get(0, {}), dataset.get(1, {})};
     const auto batch = dataset.collate(clips);
-    CHECK(batch.mel_BMF.sizes() == at::IntArrayRef({2, 80, 100}));
+    CHECK(batch.mel_BMF.sizes() == at::IntArrayRef({2, 80, 128}));
     CHECK(at::equal(batch.lengths_B, ids({100, 40})));
     CHECK(batch.frames == (subsampling ? std::vector<int64_t>{25, 10} : std::vector<int64_t>{100, 40}));
     CHECK(batch.mel_BMF[1].narrow(1, 0, 40).equal(clips[1].mel_MF));
-    CHECK(batch.mel_BMF[1].narrow(1, 40, 60).eq(0).all().item<bool>());
+    CHECK(batch.mel_BMF[1].narrow(1, 40, 88).eq(0).all().item<bool>());
     CHECK(batch.targets.lengths == std::vector<int64_t>{3, 1});
     CHECK(batch.texts == std::vector<std::string>{"कखग", "घ"});
   }
@@ -126,6 +128,42 @@ TEST_CASE("Training plays clips at other speeds; a seed fixes what it hears") {
     frames.insert(once.mel_MF.size(1));
   }
   CHECK(frames == std::set<int64_t>{91, 100, 112});
+}
+
+TEST_CASE("A cache changes nothing that training hears, and is read instead of the files") {
+  const OneThread one_thread;  // as in a loader's worker
+  const TemporaryFolder kept;
+  Corpus corpus({{16000, "क"}, {12000, "ख"}});
+  corpus.utterances.push_back(corpus.utterances[0]);  // a part of the same file
+  corpus.utterances.back().start = 0.25;
+  corpus.utterances.back().end = 0.75;
+  const auto hear = [&](const konkanivani::SpeechOptions& options) {
+    auto dataset = corpus.dataset(options);
+    dataset.augment({});
+    std::vector<at::Tensor> mels;
+    for (int64_t clip = 0; clip < 3; ++clip)
+      for (uint64_t seed = 0; seed < 6; ++seed) mels.push_back(dataset.get(clip, {.seed = seed}).mel_MF);
+    return mels;
+  };
+  const auto equal = [](const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const at::Tensor& x, const at::Tensor& y) { return x.equal(y); });
+  };
+  const konkanivani::SpeechOptions caching{.cache = kept.path()};
+  const auto plain = hear({});
+  CHECK(equal(hear(caching), plain));  // fills it
+  CHECK(equal(hear(caching), plain));
+
+  // Silence under the old name, size and time: only who opens the file finds out.
+  for (const auto& utterance : corpus.utterances) {
+    const auto time = std::filesystem::last_write_time(utterance.audio_filepath);
+    const auto samples = lt::audio::decode(utterance.audio_filepath).samples_T.size(0);
+    lt::audio::encode(utterance.audio_filepath, {at::zeros({samples}), 16000});
+    std::filesystem::last_write_time(utterance.audio_filepath, time);
+  }
+  CHECK_THROWS_WITH(hear({}), Contains("is silent"));
+  CHECK(equal(hear(caching), plain));
+  CHECK_THROWS_WITH(hear({.mel_bins = 40, .cache = kept.path()}), Contains("is silent"));  // other settings
 }
 
 TEST_CASE("A part of a file is heard where the manifest says so, and other sample rates are resampled") {
@@ -166,6 +204,8 @@ TEST_CASE("Clips too short for their text are counted before training") {
   Corpus corpus({{3200, "कखगघ"}, {3200, "कखगघकख"}, {3200, "ककक"}});
   CHECK(corpus.dataset().count_too_short() == 1);  // 5 encoder frames each; 4, 6 and 5 are needed
   CHECK(corpus.dataset({.subsampling = false}).count_too_short() == 0);
+  for (auto& utterance : corpus.utterances) utterance.duration.reset();
+  CHECK(corpus.dataset().count_too_short() == 0);  // nothing is known
 }
 
 TEST_CASE("Batches of similar lengths come from a loader, each clip once, whatever the workers") {

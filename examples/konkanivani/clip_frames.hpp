@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// From audio files to log-mel frames, at one speed or several, computed each time or kept in a folder. All of
+// it is a function of the file: what training draws (which speed, which masks) is drawn above, anew in each
+// epoch, so that a cache changes nothing but the time.
+//
+// Shapes: M mel bins, F mel frames of 10 ms, T samples.
+#pragma once
+
+#include <looptorch/audio/augment.hpp>
+#include <looptorch/audio/decode.hpp>
+#include <looptorch/audio/log_mel.hpp>
+#include <looptorch/data/cached_dataset.hpp>
+#include <looptorch/data/utterance.hpp>
+#include <looptorch/error.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace konkanivani {
+
+/// Speech that this model cannot learn from or listen to; names the file.
+struct SpeechError : looptorch::Error {
+  using Error::Error;
+};
+
+struct SpeechOptions {
+  std::int64_t mel_bins = 80;
+  double max_seconds = 20;  ///< longer clips are refused
+  bool subsampling = true;  ///< the model's
+  std::filesystem::path cache =
+      {};  ///< folder that keeps log-mel frames for later epochs and runs; empty: none
+};
+
+/// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, F]`, F = samples / 160, rounded up. Safe
+/// to call from several threads.
+class Listener {
+ public:
+  explicit Listener(const SpeechOptions& options)
+      : max_seconds_(options.max_seconds),
+        log_mel_({.mel_bins = options.mel_bins,
+                  .max_samples = std::llround(options.max_seconds * kSlowest * kRate)}) {}
+
+  /// The samples `[T]` of what a line of a manifest names. Throws SpeechError for a clip that is silent or
+  /// longer than `max_seconds`, and what looptorch::audio::decode throws.
+  [[nodiscard]] at::Tensor samples(const looptorch::Utterance& utterance) const {
+    looptorch::audio::DecodeOptions decoding{.sample_rate = kRate, .start = utterance.start.value_or(0)};
+    if (utterance.end) decoding.end = *utterance.end;
+    const auto samples_T = looptorch::audio::decode(utterance.audio_filepath, decoding).samples_T;
+    const auto seconds = static_cast<double>(samples_T.size(0)) / kRate;
+    if (seconds > max_seconds_)
+      throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": lasts ", seconds,
+                                                   " s, longer than ", max_seconds_, " s"));
+    if (samples_T.abs().max().item<float>() < kSilence)
+      throw SpeechError(utterance.audio_filepath.string() + ": is silent");
+    return samples_T;
+  }
+
+  [[nodiscard]] at::Tensor frames(const at::Tensor& samples_T) const {
+    const auto count = (samples_T.size(0) + kHop - 1) / kHop;
+    return log_mel_(samples_T).narrow(1, 0, std::min(count, log_mel_.frames())).clone();
+  }
+
+  static constexpr std::int64_t kRate = looptorch::audio::LogMel::kSampleRate, kHop = 160;
+
+ private:
+  static constexpr float kSilence = 1e-4F;  // peak; 3 units of 16-bit audio
+  static constexpr double kSlowest = 1.25;  // room for a clip that is played more slowly
+
+  double max_seconds_;
+  looptorch::audio::LogMel log_mel_;
+};
+
+/// A dataset of the frames `[M, F]` of clips, each at several speeds (1.1 is faster, shorter and higher):
+/// entry `clip * speeds + speed`.
+class ClipFrames {
+ public:
+  /// Throws UsageError for no speed, and for one outside [0.1, 10].
+  ClipFrames(std::vector<looptorch::Utterance> utterances, const SpeechOptions& options,
+             const std::vector<double>& speeds)
+      : utterances_(std::move(utterances)), listener_(options), speeds_(speeds) {
+    if (speeds.empty()) throw looptorch::UsageError("ClipFrames: no speed to play clips at");
+    for (const double speed : speeds) players_.emplace_back(std::vector{speed});
+  }
+
+  [[nodiscard]] std::int64_t size() const {
+    return static_cast<std::int64_t>(utterances_.size() * speeds_.size());
+  }
+
+  /// Throws what Listener throws.
+  [[nodiscard]] at::Tensor get(std::int64_t entry) const {
+    constexpr std::uint64_t kSeed = 0;  // a player has one speed
+    return listener_.frames(players_[speed(entry)](listener_.samples(utterances_[clip(entry)]), kSeed));
+  }
+
+  /// Throws FileError.
+  [[nodiscard]] std::string identity(std::int64_t entry) const {
+    const auto& utterance = utterances_[clip(entry)];
+    const auto microseconds = [](double seconds) { return std::llround(1e6 * seconds); };
+    return looptorch::detail::message(looptorch::file_identity(utterance.audio_filepath), '|',
+                                      microseconds(utterance.start.value_or(0)), '|',
+                                      utterance.end ? microseconds(*utterance.end) : -1, '|',
+                                      std::llround(100 * speeds_[speed(entry)]));
+  }
+
+  [[nodiscard]] std::filesystem::path path(std::int64_t entry) const {
+    return utterances_[clip(entry)].audio_filepath;
+  }
+
+ private:
+  [[nodiscard]] std::size_t clip(std::int64_t entry) const {
+    return static_cast<std::size_t>(entry) / speeds_.size();
+  }
+  [[nodiscard]] std::size_t speed(std::int64_t entry) const {
+    return static_cast<std::size_t>(entry) % speeds_.size();
+  }
+
+  std::vector<looptorch::Utterance> utterances_;
+  Listener listener_;
+  std::vector<double> speeds_;
+  std::vector<looptorch::audio::SpeedPerturbation> players_;  // of each speed
+};
+
+/// `get(entry)`.
+using FramesSource = std::function<at::Tensor(std::int64_t)>;
+
+/// Computes frames each time, or where `options.cache` names a folder, once and for all: about 32 kB a second
+/// of audio and speed. Throws what CachedDataset throws.
+[[nodiscard]] inline FramesSource frames_source(ClipFrames frames, const SpeechOptions& options) {
+  const auto share = [](auto dataset) -> FramesSource {
+    return [dataset = std::move(dataset)](std::int64_t entry) { return dataset->get(entry); };
+  };
+  if (options.cache.empty()) return share(std::make_shared<const ClipFrames>(std::move(frames)));
+  const looptorch::CacheOptions caching{
+      .folder = options.cache,
+      .settings = looptorch::detail::message("log-mel ", options.mel_bins, ", clips of up to ",
+                                             options.max_seconds, " s")};
+  return share(std::make_shared<const looptorch::CachedDataset<ClipFrames>>(std::move(frames), caching));
+}
+
+}  // namespace konkanivani

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+// Reads a corpus as it was published: manifests of this project's own form, Common Voice's tables, or the
+// transcripts of OpenSLR's corpora, which have splits as folders or none. A corpus without splits is parted
+// by sentence, 80/10/10, the same on every machine.
+#pragma once
+
+#include <looptorch/data/manifest.hpp>
+#include <looptorch/data/manifest_split.hpp>
+#include <looptorch/error.hpp>
+#include <looptorch/state/file.hpp>
+#include <looptorch/state/utf8.hpp>
+
+#include "vocabulary.hpp"
+
+#include <sndfile.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace konkanivani {
+
+/// The utterances of the corpus in `folder`, in the first of these forms that is there:
+///   1. `train.jsonl`, `validation.jsonl`, `test.jsonl`;
+///   2. Common Voice: `train.tsv`, `dev.tsv`, `test.tsv`, audio in `clips`;
+///   3. folders `train`, `dev` (or `validation`) and `test`, each with transcripts and audio somewhere below;
+///   4. transcripts and audio somewhere below, parted by `split_by_sentence`.
+/// Transcripts (3 and 4) are files called `line_index*.tsv`, `utt_spk_text.tsv`, `transcripts.txt`,
+/// `transcription.txt` or `*.trans.txt` of lines "ID<tab>TEXT", "ID<tab>SPEAKER<tab>TEXT" or "ID TEXT"; a
+/// clip is the audio file whose name is its ID. Clips without a duration get that of their file's header.
+/// Throws ManifestError, with file and line where there is one, and FileError.
+[[nodiscard]] looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder);
+
+/// A tenth of the different sentences to validation, a tenth to test, at least one each; all clips of a
+/// sentence to one part. Depends on the sentences, as `normalize` spells them, and on nothing else. Throws
+/// ManifestError for less than three sentences; `where` is what it calls the corpus.
+[[nodiscard]] looptorch::ManifestSplit split_by_sentence(std::vector<looptorch::Utterance> utterances,
+                                                         const std::filesystem::path& where);
+
+// ---- Implementation ----
+
+namespace detail {
+
+namespace fs = std::filesystem;
+
+inline constexpr std::array<std::string_view, 5> kAudioEndings{".wav", ".flac", ".mp3", ".ogg", ".opus"};
+
+[[nodiscard]] inline bool is_audio(const fs::path& file) {
+  return std::find(kAudioEndings.begin(), kAudioEndings.end(), file.extension().string()) !=
+         kAudioEndings.end();
+}
+
+[[nodiscard]] inline bool is_transcript(const fs::path& file) {
+  const auto name = file.filename().string();
+  return (name.starts_with("line_index") && name.ends_with(".tsv")) || name == "utt_spk_text.tsv" ||
+         name == "transcripts.txt" || name == "transcription.txt" || name.ends_with(".trans.txt");
+}
+
+/// What lies below a folder: transcripts in the order of their paths, and audio by the name without its
+/// ending. Of several files of one name none can be meant.
+struct Found {
+  std::vector<fs::path> transcripts;
+  std::map<std::string, fs::path> audio;
+  std::set<std::string> ambiguous;
+};
+
+[[nodiscard]] inline Found look_below(const fs::path& folder) {
+  Found found;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const auto& file = entry.path();
+    if (is_transcript(file)) found.transcripts.push_back(file);
+    if (is_audio(file) && !found.audio.emplace(file.stem().string(), file).second)
+      found.ambiguous.insert(file.stem().string());
+  }
+  std::sort(found.transcripts.begin(), found.transcripts.end());
+  return found;
+}
+
+[[nodiscard]] inline std::string trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return std::string(text.substr(first, text.find_last_not_of(" \t\r") + 1 - first));
+}
+
+/// Id, speaker if there is one, text: parted by tabs, or by the first blank.
+[[nodiscard]] inline looptorch::Utterance parse_line(std::string_view line) {
+  const char separator = line.find('\t') == std::string_view::npos ? ' ' : '\t';
+  const auto behind_id = line.find(separator);
+  if (behind_id == std::string_view::npos) throw looptorch::ManifestError("has an id and no text");
+  const auto before_text = separator == ' ' ? behind_id : line.rfind('\t');
+  looptorch::Utterance utterance{.audio_filepath = trimmed(line.substr(0, behind_id)),
+                                 .text = trimmed(line.substr(before_text + 1))};
+  if (before_text > behind_id)
+    utterance.speaker = trimmed(line.substr(behind_id + 1, before_text - behind_id - 1));
+  if (utterance.text.empty()) throw looptorch::ManifestError("has an empty text");
+  if (looptorch::find_invalid_utf8(line) != std::string_view::npos)
+    throw looptorch::ManifestError("is not UTF-8");
+  return utterance;
+}
+
+[[nodiscard]] inline fs::path audio_of(const fs::path& id, const Found& found, const fs::path& folder) {
+  const auto name = is_audio(id) ? id.stem().string() : id.filename().string();
+  if (found.ambiguous.count(name) != 0)
+    throw looptorch::ManifestError("there are several audio files called " + name + " below " +
+                                   folder.string());
+  if (const auto file = found.audio.find(name); file != found.audio.end()) return file->second;
+  throw looptorch::ManifestError("there is no audio file called " + name +
+                                 " (.wav, .flac, .mp3, .ogg, .opus) below " + folder.string());
+}
+
+/// The clips of all transcripts below a folder; empty if there is none.
+[[nodiscard]] inline std::vector<looptorch::Utterance> read_transcripts(const fs::path& folder) {
+  const auto found = look_below(folder);
+  std::vector<looptorch::Utterance> utterances;
+  for (const auto& transcript : found.transcripts) {
+    const auto contents = looptorch::read_file(transcript, std::uint64_t{1} << 32);
+    std::string_view rest = contents;
+    for (std::size_t number = 1; !rest.empty(); ++number) {
+      const auto line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+      if (trimmed(line).empty()) continue;
+      try {
+        utterances.push_back(parse_line(line));
+        utterances.back().audio_filepath = audio_of(utterances.back().audio_filepath, found, folder);
+      } catch (const looptorch::ManifestError& error) {
+        throw looptorch::ManifestError(
+            looptorch::detail::message(transcript.string(), ":", number, ": ", error.what()));
+      }
+    }
+  }
+  return utterances;
+}
+
+/// By the header of the file; one that cannot be read or does not say is found when it is decoded.
+inline void add_duration(looptorch::Utterance& utterance) {
+  if (utterance.duration || utterance.start || utterance.end) return;
+  SF_INFO info{};
+  const std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> file(
+      sf_open(utterance.audio_filepath.c_str(), SFM_READ, &info), sf_close);
+  if (file && info.frames > 0 && info.frames < SF_COUNT_MAX)
+    utterance.duration = static_cast<double>(info.frames) / info.samplerate;
+}
+
+[[nodiscard]] inline std::vector<looptorch::Utterance> with_durations(
+    std::vector<looptorch::Utterance> utterances) {
+  for (auto& utterance : utterances) add_duration(utterance);
+  return utterances;
+}
+
+/// The first of the names that the folder has; the first of all if it has none.
+[[nodiscard]] inline fs::path first_of(const fs::path& folder, std::initializer_list<const char*> names) {
+  for (const auto* name : names) {
+    if (fs::exists(folder / name)) return folder / name;
+  }
+  return folder / *names.begin();
+}
+
+/// FNV-1a: the same on every machine.
+[[nodiscard]] inline std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3;
+  return hash;
+}
+
+/// The clips of one of the folders `train`, `dev`, `test`.
+[[nodiscard]] inline std::vector<looptorch::Utterance> read_part(const fs::path& folder) {
+  if (!fs::is_directory(folder)) throw looptorch::ManifestError("there is no folder " + folder.string());
+  auto utterances = read_transcripts(folder);
+  if (utterances.empty()) throw looptorch::ManifestError(folder.string() + ": holds no transcripts");
+  return utterances;
+}
+
+}  // namespace detail
+
+inline looptorch::ManifestSplit split_by_sentence(std::vector<looptorch::Utterance> utterances,
+                                                  const std::filesystem::path& where) {
+  std::set<std::pair<std::uint64_t, std::string>> sentences;  // in an order that no corpus has
+  const auto key = [](const looptorch::Utterance& utterance) {
+    auto text = normalize(utterance.text);
+    return std::pair{detail::hash_of(text), std::move(text)};
+  };
+  for (const auto& utterance : utterances) sentences.insert(key(utterance));
+  if (sentences.size() < 3)
+    throw looptorch::ManifestError(looptorch::detail::message(
+        where.string(), ": has ", sentences.size(), " different sentences; 3 are the least to split"));
+
+  const auto part = std::max<std::size_t>(1, sentences.size() / 10);
+  const auto end_of_test = *std::next(sentences.begin(), static_cast<std::ptrdiff_t>(part)),
+             end_of_validation = *std::next(sentences.begin(), static_cast<std::ptrdiff_t>(2 * part));
+  looptorch::ManifestSplit split;
+  for (auto& utterance : utterances) {
+    const auto place = key(utterance);
+    auto& to = place < end_of_test ? split.test : place < end_of_validation ? split.validation : split.train;
+    to.push_back(std::move(utterance));
+  }
+  return split;
+}
+
+inline looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder) {
+  const auto load = [&](const char* name) {
+    return detail::with_durations(looptorch::load_manifest(folder / name));
+  };
+  if (std::filesystem::exists(folder / "train.jsonl"))
+    return {load("train.jsonl"), load("validation.jsonl"), load("test.jsonl")};
+  if (std::filesystem::exists(folder / "train.tsv"))
+    return {load("train.tsv"), load("dev.tsv"), load("test.tsv")};
+  if (!std::filesystem::is_directory(folder))
+    throw looptorch::ManifestError(folder.string() + ": is not a folder");
+  const auto read = [&](std::initializer_list<const char*> names) {
+    return detail::with_durations(detail::read_part(detail::first_of(folder, names)));
+  };
+  if (std::filesystem::is_directory(folder / "train"))
+    return {read({"train"}), read({"dev", "validation"}), read({"test"})};
+  if (auto utterances = detail::read_transcripts(folder); !utterances.empty())
+    return split_by_sentence(detail::with_durations(std::move(utterances)), folder);
+  throw looptorch::ManifestError(
+      folder.string() +
+      ": holds no corpus; looked for train.jsonl, train.tsv (Common Voice), a folder train, and below it for "
+      "line_index*.tsv, utt_spk_text.tsv, transcripts.txt, transcription.txt and *.trans.txt (OpenSLR)");
+}
+
+}  // namespace konkanivani

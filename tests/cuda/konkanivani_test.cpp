@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// The first project waited for the GPU in every micro-batch. (CTC is left out: LibTorch's own kernel copies
+// lengths to the device and waits for that.)
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/cuda.hpp"
+
+#if __has_include(<cuda_runtime_api.h>)
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <konkanivani/data.hpp>
+#include <konkanivani/model.hpp>
+
+namespace lt = looptorch;
+
+TEST_CASE("KonkaniVani's micro-batches wait for nothing on the device") {
+  if (!has_cuda()) return;
+  konkanivani::KonkaniVani model(
+      konkanivani::ModelConfig{.vocabulary = 20, .d_model = 64, .encoder_layers = 2, .decoder_layers = 2});
+  model->to(at::kCUDA);
+  auto targets = konkanivani::make_targets(std::vector<std::vector<int64_t>>{{5, 6, 7}, {8, 9}});
+  for (auto* tensor :
+       {&targets.characters_BL, &targets.inputs_BL, &targets.labels_BL, &targets.input_lengths_B})
+    *tensor = tensor->to(at::kCUDA);
+  const konkanivani::Batch batch{.mel_BMF = at::randn({2, 80, 200}).to(at::kCUDA),
+                                 .lengths_B = torch::tensor({200, 120}, at::kLong).to(at::kCUDA),
+                                 .frames = {50, 30},
+                                 .targets = targets,
+                                 .texts = {}};
+  lt::FusedAdamW optimizer(model->parameters());
+  lt::Trainer trainer(
+      model, optimizer,
+      [](konkanivani::KonkaniVani& net, const konkanivani::Batch& clips) {
+        const auto encoded = net->encode(clips.mel_BMF, clips.lengths_B);
+        return konkanivani::joint_loss(net, encoded, clips.frames, clips.targets, {.ctc_weight = 0});
+      },
+      lt::Accumulate<2>{}, lt::Autocast<lt::fp16>{}, lt::Checkpointed<konkanivani::ConformerBlock>{},
+      lt::ClipGradNorm{5.0}, lt::ScheduleLr{.decay = lt::ConstantLr{}, .warmup_steps = 3});
+  auto& debug = c10::cuda::warning_state();
+  for (int i = 0; i < 4; ++i) trainer.step(batch);  // allocators and handles are there afterwards
+  debug.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+  for (int i = 0; i < 8; ++i) CHECK_NOTHROW(trainer.step(batch));
+  CHECK_THROWS(trainer.updates()[0].loss.mean());  // so that a wait would have shown
+  debug.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
+}
+#endif
