@@ -10,6 +10,7 @@
 #include <looptorch/state/file.hpp>
 #include <looptorch/state/utf8.hpp>
 
+#include "trimmed.hpp"
 #include "vocabulary.hpp"
 
 #include <sndfile.h>
@@ -87,20 +88,14 @@ struct Found {
   return found;
 }
 
-[[nodiscard]] inline std::string trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return std::string(text.substr(first, text.find_last_not_of(" \t\r") + 1 - first));
-}
-
 /// Id, speaker if there is one, text: parted by tabs, or by the first blank.
 [[nodiscard]] inline looptorch::Utterance parse_line(std::string_view line) {
   const char separator = line.find('\t') == std::string_view::npos ? ' ' : '\t';
   const auto behind_id = line.find(separator);
   if (behind_id == std::string_view::npos) throw looptorch::ManifestError("has an id and no text");
   const auto before_text = separator == ' ' ? behind_id : line.rfind('\t');
-  looptorch::Utterance utterance{.audio_filepath = trimmed(line.substr(0, behind_id)),
-                                 .text = trimmed(line.substr(before_text + 1))};
+  looptorch::Utterance utterance{.audio_filepath = std::string(trimmed(line.substr(0, behind_id))),
+                                 .text = std::string(trimmed(line.substr(before_text + 1)))};
   if (before_text > behind_id)
     utterance.speaker = trimmed(line.substr(behind_id + 1, before_text - behind_id - 1));
   if (utterance.text.empty()) throw looptorch::ManifestError("has an empty text");

@@ -57,6 +57,12 @@ struct Data {
   kv::SpeechDataset train, validation, test;
 };
 
+/// Greedy: quick enough for each epoch. A model whose CTC head is not trained is heard by its decoder.
+kv::DecodingOptions decoding_of(const Options& options) {
+  if (options.ctc_weight > 0) return {.method = "greedy", .beam = {}};
+  return {.method = "attention", .beam = {.beam = 1}};
+}
+
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -74,7 +80,9 @@ lt::FitResult train(kv::Recognizer& recognizer, const Data& data, const Options&
   };
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const lt::LoaderOptions loading{.batch_size = options.batch_size, .workers = options.workers};
-  const auto listen = [&] { return kv::transcribe_all(recognizer, data.validation, loading, {}); };
+  const auto listen = [&] {
+    return kv::transcribe_all(recognizer, data.validation, loading, decoding_of(options));
+  };
   const auto report = [&](lt::EpochContext& epoch) {
     const auto heard = listen();
     epoch.run.metrics().publish("validation.cer", heard.character_error_rate);
@@ -186,9 +194,9 @@ void run(const Options& options) {
   std::cout << kv::count_parameters(*recognizer.model) << " parameters, " << recognizer.vocabulary.size()
             << " characters, " << data.train.size() << " training clips" << std::endl;
   const lt::LoaderOptions loading{.batch_size = options.batch_size, .workers = options.workers};
-  const auto untrained = kv::transcribe_all(recognizer, data.test, loading, {});
+  const auto untrained = kv::transcribe_all(recognizer, data.test, loading, decoding_of(options));
   const auto result = train(recognizer, data, options, snapshot);
-  const auto heard = kv::transcribe_all(recognizer, data.test, loading, {});
+  const auto heard = kv::transcribe_all(recognizer, data.test, loading, decoding_of(options));
   kv::save_recognizer(recognizer, options.output);
 
   const auto elapsed = seconds_since(begin);

@@ -80,7 +80,7 @@ echo "==> Training"
 echo "==> Measuring by joint decoding"
 "$programs/konkanivani_evaluate" --model "$output/model" --manifest "$output/corpus/test.jsonl" --device cpu \
   --decoding joint --summary "$output/evaluation.json"
-mv "$output/model/curve.csv" "$output/curve.csv"
+cp "$output/model/curve.csv" "$output/curve.csv"
 
 trained=$output/model/summary.json evaluated=$output/evaluation.json
 cat >"$output/summary.json.partial" <<EOF

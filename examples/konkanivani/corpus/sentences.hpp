@@ -5,6 +5,7 @@
 
 #include <looptorch/error.hpp>
 
+#include "../trimmed.hpp"
 #include "patterns_market.hpp"
 #include "patterns_meeting.hpp"
 #include "patterns_time.hpp"
@@ -113,12 +114,6 @@ class Sentences {
 // ---- Implementation ----
 
 namespace detail {
-
-[[nodiscard]] inline std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \n");
-  return first == std::string_view::npos ? std::string_view()
-                                         : text.substr(first, text.find_last_not_of(" \n") - first + 1);
-}
 
 /// The parts between separators, trimmed; empty ones are left out.
 [[nodiscard]] inline std::vector<std::string_view> split(std::string_view text, char separator) {
