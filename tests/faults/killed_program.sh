@@ -14,7 +14,7 @@ shim=$(realpath "$1")
 shift
 kills=${LOOPTORCH_KILLS:-6}
 [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # thousands of small files
-work=$(mktemp -d)
+work=$(realpath "$(mktemp -d)") # as /proc names the files that the shim sees written
 trap 'rm -rf "$work"' EXIT
 RANDOM=20261121
 export OMP_NUM_THREADS=1 # so small a model that threads only wait for each other

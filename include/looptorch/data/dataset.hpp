@@ -122,8 +122,9 @@ struct StackTensors {
   static bool fit_a_slot(std::span<at::Tensor> samples) {
     return std::ranges::all_of(samples, [&first = samples.front()](const at::Tensor& sample) {
       return sample.is_cpu() && sample.layout() == at::kStrided && !sample.requires_grad() &&
-             !sample.is_quantized() && !sample.is_conj() && !sample.is_neg() &&
-             sample.scalar_type() == first.scalar_type() && sample.sizes() == first.sizes();
+             !sample.is_quantized() && sample.suggest_memory_format() == at::MemoryFormat::Contiguous &&
+             !sample.is_conj() && !sample.is_neg() && sample.scalar_type() == first.scalar_type() &&
+             sample.sizes() == first.sizes();
     });
   }
 };

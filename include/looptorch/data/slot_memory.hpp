@@ -6,6 +6,7 @@
 
 #include <looptorch/data/detail/slot_pool.hpp>
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -73,7 +74,13 @@ class SlotAllocator final : public c10::Allocator {
 /// True where `options` ask for no more than plain memory.
 inline bool is_plain(const at::TensorOptions& options) {
   return options.device().is_cpu() && options.layout() == at::kStrided && !options.pinned_memory() &&
-         !options.requires_grad();
+         !options.requires_grad() && !c10::isQIntType(c10::typeMetaToScalarType(options.dtype()));
+}
+
+/// True where `at::empty` fills what it gives with NaN, which used memory does not have.
+inline bool fills_empty() {
+  const at::Context& context = at::globalContext();
+  return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
 }
 
 }  // namespace detail
@@ -82,7 +89,8 @@ inline bool is_plain(const at::TensorOptions& options) {
 /// `at::empty` with one copy or one allocation less. Outside a collate it is `at::empty` itself.
 inline at::Tensor batch_empty(at::IntArrayRef sizes, const at::TensorOptions& options = {}) {
   if (detail::open_slot.pins) return at::empty(sizes, options.device(at::kCPU).pinned_memory(true));
-  if (!detail::open_slot.pool || !detail::is_plain(options)) return at::empty(sizes, options);
+  if (!detail::open_slot.pool || !detail::is_plain(options) || detail::fills_empty())
+    return at::empty(sizes, options);
   return at::Tensor(at::detail::empty_generic(
       sizes, &detail::SlotAllocator::get(), c10::DispatchKeySet(c10::DispatchKey::CPU),
       c10::typeMetaToScalarType(options.dtype()), options.memory_format_opt()));

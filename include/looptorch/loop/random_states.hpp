@@ -80,7 +80,7 @@ class RandomStates {
   /// Generators look into a state when they take it: a copy is asked first.
   static std::string refusal(const at::Generator& generator, const at::Tensor& state) {
     try {
-      generator.clone().set_state(state);
+      copy_of(generator).set_state(state);
       return {};
     } catch (const c10::Error& error) {
       return message("random numbers: ", generator.device(),

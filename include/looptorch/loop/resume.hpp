@@ -13,6 +13,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -175,10 +176,11 @@ class Resumption {
     for (const auto& item : in.values()) parts.insert(item.first.substr(0, item.first.find('.')));
     return parts;
   }
+  /// Whether it is one of 0 .. size - 1, whatever size a file claims.
   static bool is_below(const std::string& part, std::int64_t size) {
-    for (std::int64_t i = 0; i < size; ++i)
-      if (part == std::to_string(i)) return true;
-    return false;
+    std::int64_t number = -1;
+    std::from_chars(part.data(), part.data() + part.size(), number);
+    return number >= 0 && number < size && part == std::to_string(number);
   }
 
   /// Parameters that updates train and the model does not contain.

@@ -175,6 +175,7 @@ TEST_CASE("batch_empty is at::empty, in the open slot's memory where there is on
     same({0, 4}, at::kBool);
     same({2, 3, 4, 5}, at::TensorOptions(at::kHalf).memory_format(at::MemoryFormat::ChannelsLast));
     same({7}, at::TensorOptions(at::kMeta));
+    same({2}, at::kQInt8);
     for (const Sizes& sizes : {Sizes{-1}, Sizes{1L << 40, 1L << 40}}) {
       CHECK(message(sizes, {}, batch_empty) != "no error");
       CHECK(message(sizes, {}, batch_empty) == message(sizes, {}, at_empty));
@@ -192,6 +193,20 @@ TEST_CASE("batch_empty is at::empty, in the open slot's memory where there is on
   }
   CHECK(pool->counts().allocations == 4);  // those that hold something on the CPU
   CHECK(pool->counts().slots == 1);
+}
+
+TEST_CASE("where at::empty fills memory, so that what depends on it is noticed, so does batch_empty") {
+  const auto pool = looptorch::detail::make_slot_pool();
+  {
+    const looptorch::detail::SlotScope scope(*pool, false);
+    batch_empty({4}).fill_(7);
+  }
+  at::globalContext().setDeterministicAlgorithms(true, true);
+  {
+    const looptorch::detail::SlotScope scope(*pool, false);
+    CHECK(batch_empty({4}).isnan().all().item<bool>());
+  }
+  at::globalContext().setDeterministicAlgorithms(false, false);
 }
 
 TEST_CASE("a tensor in a slot may be resized, and its slot is free then") {

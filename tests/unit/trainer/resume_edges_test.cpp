@@ -181,6 +181,10 @@ TEST_CASE("states that somebody made up are refused with nothing touched") {
       [](auto& it) { it.state.set("random.cpu", at::Tensor()); },
       [](auto& it) { it.state.set("run.progress.batch", std::int64_t{-3}); },
       [](auto& it) { it.state.set("surplus", torch::ones({2})); },
+      [](auto& it) {  // a size that nobody can count up to
+        it.optimizer.set("size", std::int64_t{1} << 60);
+        it.optimizer.set("nobody", std::int64_t{1});
+      },
       averages(-1),
       averages(std::int64_t{1} << 50),
   };

@@ -21,6 +21,11 @@ namespace looptorch::detail {
   return generator.get_state();
 }
 
+[[nodiscard]] inline at::Generator copy_of(at::Generator generator) {
+  const std::lock_guard lock(generator.mutex());
+  return generator.clone();
+}
+
 /// Throws c10::Error for a state that is not of such a generator.
 inline void set_state(at::Generator generator, const at::Tensor& state) {
   const std::lock_guard lock(generator.mutex());
