@@ -28,6 +28,7 @@ readonly benchmarks=(
   "checkpointing  time and memory of a step of 12 Transformer blocks that are recomputed, beside PyTorch's recomputation"
   "checkpointing_whisper  the same of Whisper tiny.en, layer by layer, beside the step that keeps everything"
   "konkanivani_memory  peak memory of a training step of KonkaniVani's three sizes: recomputed, bf16, accumulated"
+  "gan_memory     bytes that a device holds of 1,802 spectrograms batch by batch, beside all of them at once"
   "snapshot       how long training stands still for a snapshot of 500 MB, and when it is on the disk, beside torch.save"
 )
 

@@ -165,12 +165,18 @@ TEST_CASE("Darker noise has less of the high frequencies") {
   CHECK(rise(dark) < 0.3);
 }
 
-// Each example's folder works alone when it is copied out, so that both hold these headers.
-TEST_CASE("What both examples need is the same in both") {
+// Each example's folder works alone when it is copied out, so that all hold these headers.
+TEST_CASE("What all examples need is the same in all") {
+  const std::vector<std::pair<std::string, std::string>> examples{{"konkanivani", "konkanivani"},
+                                                                  {"spectrogram_gan_vit", "spectrogram_gan"}};
   for (const std::string name : {"process.hpp", "command_line.hpp", "device.hpp"}) {
-    auto theirs = contents("whisper/" + name);
-    REQUIRE_FALSE(theirs.empty());
-    theirs = std::regex_replace(theirs, std::regex("whisper"), "konkanivani");
-    CHECK(contents("konkanivani/" + name) == theirs);
+    const auto original = contents("whisper/" + name);
+    REQUIRE_FALSE(original.empty());
+    for (const auto& [folder, name_space] : examples) {
+      INFO(folder << "/" << name);
+      const bool is_same =
+          contents(folder + "/" + name) == std::regex_replace(original, std::regex("whisper"), name_space);
+      CHECK(is_same);
+    }
   }
 }

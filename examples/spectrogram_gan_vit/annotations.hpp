@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT
+// Songs and what people felt: the tables of DEAM (Aljanaki, Yang, Soleymani 2017) as they are published, one
+// song a line, each beside its audio file. Two columns of our own are optional: `split` and `origin`. A few
+// microseconds a line.
+#pragma once
+
+#include <looptorch/data/manifest_rows.hpp>
+#include <looptorch/error.hpp>
+#include <looptorch/state/file.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace spectrogram_gan {
+
+/// Annotations that cannot be used; the message begins with the file, and the line where there is one.
+struct AnnotationError : looptorch::Error {
+  using Error::Error;
+};
+
+/// What a song is for.
+enum class Split { train, validation, test };
+
+/// Who made a song: a generator's are for training alone.
+enum class Origin { recorded, generated };
+
+struct Song {
+  std::int64_t id = 0;
+  std::filesystem::path audio = {};
+  double valence = 0, arousal = 0;  ///< in [-1, 1]: DEAM's scale of 1 to 9, less 5, by 4
+  Origin origin = Origin::recorded;
+  std::optional<Split> split = {};  ///< if the table says so
+};
+
+/// The songs of a table, or of all `.csv` in a folder, by name: DEAM has two. A song's audio is the file in
+/// `audio_folder` that its id names: `2.mp3`, `.wav`, `.flac`, `.ogg` or `.opus`.
+///
+/// Needed are the columns `song_id`, `valence_mean` and `arousal_mean`, with or without DEAM's blanks around
+/// their names. `split` (`train`, `validation`, `test`) and `origin` (`recorded`, `generated`) may be there;
+/// other columns are passed over. Throws AnnotationError, which names the first wrong line and counts the
+/// others: not a row of the header's columns, an id that is no whole number or was given before, a label that
+/// is no number from 1 to 9, no audio file, a generated song that is not for training, a recorded one without
+/// a split among others with one. Throws looptorch::FileError for a table that cannot be read.
+[[nodiscard]] std::vector<Song> load_annotations(const std::filesystem::path& place,
+                                                 const std::filesystem::path& audio_folder);
+
+// ---- Implementation ----
+
+namespace detail {
+
+[[nodiscard]] inline std::string trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const auto first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return std::string(text.substr(first, text.find_last_not_of(kBlanks) - first + 1));
+}
+
+/// The one of `names` that a field says; `what` is the column.
+template <class Enum, std::size_t N>
+[[nodiscard]] Enum one_of(const std::array<std::string_view, N>& names, std::string_view what,
+                          const std::string& field) {
+  const auto found = std::find(names.begin(), names.end(), field);
+  if (found != names.end()) return static_cast<Enum>(found - names.begin());
+  std::string known;
+  for (const auto name : names) known += (known.empty() ? "" : ", ") + std::string(name);
+  throw AnnotationError(looptorch::detail::message(what, " is \"", field, "\"; it must be one of ", known));
+}
+
+template <class Number>
+[[nodiscard]] std::optional<Number> parse_number(const std::string& field) {
+  Number value{};
+  const auto* end = field.data() + field.size();
+  const auto [stop, code] = std::from_chars(field.data(), end, value);
+  if (code != std::errc{} || stop != end) return std::nullopt;
+  return value;
+}
+
+/// Which column is which.
+class AnnotationHeader {
+ public:
+  explicit AnnotationHeader(const std::vector<std::string>& names) : width_(names.size()) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto name = trimmed(names[i]);
+      if (!columns_.emplace(name, i).second && kKnown.end() != std::find(kKnown.begin(), kKnown.end(), name))
+        throw AnnotationError("the header has two columns \"" + name + "\"");
+    }
+    for (const auto needed : {kKnown[0], kKnown[1], kKnown[2]}) {
+      if (columns_.find(needed) == columns_.end())
+        throw AnnotationError(looptorch::detail::message("the header has no column \"", needed, "\""));
+    }
+  }
+
+  [[nodiscard]] std::size_t width() const { return width_; }
+
+  /// A row's field, without blanks; empty for a column that is not there.
+  [[nodiscard]] std::string field(const std::vector<std::string>& row, std::string_view column) const {
+    const auto found = columns_.find(column);
+    return found == columns_.end() ? std::string() : trimmed(row[found->second]);
+  }
+
+ private:
+  static constexpr std::array<std::string_view, 5> kKnown{"song_id", "valence_mean", "arousal_mean", "split",
+                                                          "origin"};
+  std::map<std::string, std::size_t, std::less<>> columns_;
+  std::size_t width_;
+};
+
+class AnnotationReader {
+ public:
+  explicit AnnotationReader(std::filesystem::path audio_folder) : audio_folder_(std::move(audio_folder)) {}
+
+  void read(const std::filesystem::path& table) {
+    const auto contents = looptorch::read_file(table, kMaxBytes);
+    std::string_view text = contents;
+    if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+    looptorch::detail::TableRows rows(text, ',');
+    if (!rows.has_next()) throw AnnotationError(table.string() + ": is empty");
+    const auto header = read_header(table, rows);
+    while (rows.has_next()) {
+      const auto line = looptorch::detail::message(table.string(), ":", rows.line());
+      try {
+        take(header, rows, line);
+      } catch (const looptorch::Error& error) {
+        if (faults_++ == 0) first_fault_ = line + ": " + error.what();
+      }
+    }
+  }
+
+  /// Throws what was wrong.
+  [[nodiscard]] std::vector<Song> songs(const std::filesystem::path& place) && {
+    if (songs_.empty() && faults_ == 0) throw AnnotationError(place.string() + ": holds no songs");
+    if (faults_ > 1)
+      first_fault_ += looptorch::detail::message(" (and ", faults_ - 1, " more ",
+                                                 faults_ == 2 ? "line is wrong)" : "lines are wrong)");
+    if (faults_ > 0) throw AnnotationError(first_fault_);
+    return std::move(songs_);
+  }
+
+ private:
+  static constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 28;
+
+  static AnnotationHeader read_header(const std::filesystem::path& table,
+                                      looptorch::detail::TableRows& rows) try {
+    return AnnotationHeader(rows.next());
+  } catch (const looptorch::Error& error) {
+    throw AnnotationError(looptorch::detail::message(table.string(), ":1: ", error.what()));
+  }
+
+  void take(const AnnotationHeader& header, looptorch::detail::TableRows& rows, const std::string& line) {
+    const auto row = rows.next();
+    if (row.size() != header.width())
+      rows.refuse(looptorch::detail::message("has ", row.size(), " fields, the header ", header.width()));
+    auto song = song_of(header, row);
+    const auto [before, is_new] = lines_.emplace(song.id, line);
+    if (!is_new)
+      throw AnnotationError(
+          looptorch::detail::message("song_id ", song.id, " was given before, in ", before->second));
+    song.audio = find_audio(song.id);
+    songs_.push_back(std::move(song));
+  }
+
+  Song song_of(const AnnotationHeader& header, const std::vector<std::string>& row) {
+    Song song;
+    const auto id_field = header.field(row, "song_id");
+    const auto id = parse_number<std::int64_t>(id_field);
+    if (!id || *id < 0) throw AnnotationError("song_id \"" + id_field + "\" is no whole number");
+    song.id = *id;
+    song.valence = label(header, row, "valence_mean");
+    song.arousal = label(header, row, "arousal_mean");
+    if (const auto origin = header.field(row, "origin"); !origin.empty())
+      song.origin =
+          one_of<Origin>(std::array<std::string_view, 2>{"recorded", "generated"}, "origin", origin);
+    if (const auto split = header.field(row, "split"); !split.empty())
+      song.split =
+          one_of<Split>(std::array<std::string_view, 3>{"train", "validation", "test"}, "split", split);
+    check_split(song);
+    return song;
+  }
+
+  void check_split(const Song& song) {
+    if (song.origin == Origin::generated) {
+      if (song.split.value_or(Split::train) != Split::train)
+        throw AnnotationError("a generated song is for training alone");
+      return;
+    }
+    if (!has_splits_) has_splits_ = song.split.has_value();
+    if (*has_splits_ != song.split.has_value())
+      throw AnnotationError(song.split ? "has a split, recorded songs before it have none"
+                                       : "has no split, recorded songs before it have one");
+  }
+
+  /// From DEAM's scale of 1 to 9.
+  static double label(const AnnotationHeader& header, const std::vector<std::string>& row,
+                      const char* column) {
+    const auto field = header.field(row, column);
+    const auto value = parse_number<double>(field);
+    if (!value || !(1 <= *value && *value <= 9))
+      throw AnnotationError(
+          looptorch::detail::message(column, " is \"", field, "\"; it must be a number from 1 to 9"));
+    return (*value - 5) / 4;
+  }
+
+  [[nodiscard]] std::filesystem::path find_audio(std::int64_t id) const {
+    for (const auto* extension : {".mp3", ".wav", ".flac", ".ogg", ".opus"}) {
+      auto file = audio_folder_ / (std::to_string(id) + extension);
+      std::error_code error;
+      if (std::filesystem::is_regular_file(file, error)) return file;
+    }
+    throw AnnotationError(looptorch::detail::message(
+        "there is no audio file ", id, ".mp3, .wav, .flac, .ogg or .opus in ", audio_folder_.string()));
+  }
+
+  std::filesystem::path audio_folder_;
+  std::vector<Song> songs_;
+  std::map<std::int64_t, std::string> lines_;  ///< where each id was given
+  std::optional<bool> has_splits_;
+  std::string first_fault_;
+  std::size_t faults_ = 0;
+};
+
+/// The table, or those in a folder, by name.
+[[nodiscard]] inline std::vector<std::filesystem::path> tables_at(const std::filesystem::path& place) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(place, error)) return {place};
+  std::vector<std::filesystem::path> tables;
+  for (const auto& entry : std::filesystem::directory_iterator(place, error)) {
+    if (entry.path().extension() == ".csv") tables.push_back(entry.path());
+  }
+  if (error) throw AnnotationError(place.string() + ": " + error.message());
+  if (tables.empty()) throw AnnotationError(place.string() + ": holds no .csv");
+  std::sort(tables.begin(), tables.end());
+  return tables;
+}
+
+}  // namespace detail
+
+inline std::vector<Song> load_annotations(const std::filesystem::path& place,
+                                          const std::filesystem::path& audio_folder) {
+  detail::AnnotationReader reader(audio_folder);
+  for (const auto& table : detail::tables_at(place)) reader.read(table);
+  return std::move(reader).songs(place);
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// What keeps the two players near each other: the discriminator waits while it wins, and looks through noise
+// that grows thinner.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/loop/context.hpp>
+
+#include "model.hpp"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace spectrogram_gan {
+
+[[nodiscard]] inline GanImpl& gan_of(const looptorch::Run& run) { return *run.model().as<GanImpl>(); }
+
+/// For `UpdateOptions::when` of the discriminator: false while it wins, which is when it has been right about
+/// more than this share of real and generated spectrograms. Reads two numbers from the device a step.
+struct UnlessWinning {
+  double accuracy = 0.9;  ///< 1: it never waits
+
+  bool operator()(const looptorch::Run& run) const {
+    if (accuracy >= 1) return true;
+    const auto& gan = gan_of(run);
+    return (gan.accepted.item<double>() + 1 - gan.fooled.item<double>()) / 2 <= accuracy;
+  }
+};
+
+/// A policy: lets the instance noise fall from its `deviation` to 0 over the run, linearly by steps; where
+/// nobody knows how long the run is it stays.
+struct AnnealInstanceNoise {
+  double deviation = 0;
+
+  static constexpr looptorch::Phase phase = looptorch::Phase::observe;
+
+  /// Throws UsageError for a deviation below 0.
+  void on_fit_begin(looptorch::FitContext& fit) const {
+    if (!(deviation >= 0))
+      throw looptorch::UsageError(
+          looptorch::detail::message("AnnealInstanceNoise: a deviation of ", deviation, ", below 0"));
+    set(fit.run);
+  }
+  void on_window_end(looptorch::WindowContext& window) const { set(window.run); }
+
+ private:
+  void set(const looptorch::Run& run) const {
+    const auto& progress = run.progress();
+    const auto total = progress.total_steps.value_or(0);
+    const double done = total > 0 ? static_cast<double>(progress.step) / static_cast<double>(total) : 0;
+    const torch::NoGradGuard no_grad;
+    gan_of(run).instance_noise.fill_(deviation * std::max(1 - done, 0.0));
+  }
+};
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// Which clips a corpus has: their ids, splits, labels and seeds. A clip depends on the corpus' seed and its
+// own id alone, and an id's split on the id: a corpus that is asked for anew with more clips keeps the ones
+// it has, in the splits they were in.
+#pragma once
+
+#include <looptorch/data/detail/split_mix64.hpp>
+#include <looptorch/error.hpp>
+
+#include "../annotations.hpp"
+#include "dice.hpp"
+#include "render.hpp"
+#include "traits.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spectrogram_gan {
+
+/// A piece that is planned; its sound is `perform(traits, seconds, seed)`.
+struct CorpusClip {
+  std::int64_t id = 0;
+  Split split = Split::train;
+  double valence_mean = 5, arousal_mean = 5;  ///< on DEAM's scale of 1 to 9, in tenths
+  Traits traits;
+  std::uint64_t seed = 0;
+};
+
+/// The `index`-th clip of a split. Labels are spread evenly over the whole square.
+[[nodiscard]] inline CorpusClip plan_clip(std::uint64_t corpus_seed, Split split, std::int64_t index) {
+  CorpusClip clip;
+  clip.split = split;
+  clip.id = 3 * index + static_cast<std::int64_t>(split) + 1;
+  clip.seed = looptorch::detail::derive_seed(corpus_seed, static_cast<std::uint64_t>(clip.id));
+  Dice dice(~clip.seed);
+  clip.valence_mean = 1 + 0.1 * static_cast<double>(dice.below(81));
+  clip.arousal_mean = 1 + 0.1 * static_cast<double>(dice.below(81));
+  clip.traits = draw_traits({(clip.valence_mean - 5) / 4, (clip.arousal_mean - 5) / 4}, dice);
+  return clip;
+}
+
+/// So many clips of each split, training first.
+[[nodiscard]] inline std::vector<CorpusClip> plan_corpus(std::uint64_t corpus_seed,
+                                                         const std::array<std::int64_t, 3>& counts) {
+  std::vector<CorpusClip> clips;
+  for (const auto split : {Split::train, Split::validation, Split::test}) {
+    for (std::int64_t i = 0; i < counts[static_cast<std::size_t>(split)]; ++i)
+      clips.push_back(plan_clip(corpus_seed, split, i));
+  }
+  return clips;
+}
+
+/// A table in DEAM's form, blanks in the header included, with the split, and what the clip was made by.
+[[nodiscard]] inline std::string annotations_of(const std::vector<CorpusClip>& clips) {
+  std::string text = "song_id, valence_mean, arousal_mean, split, tempo, mode\n";
+  for (const auto& clip : clips) {
+    std::array<char, 128> line{};
+    std::snprintf(line.data(), line.size(), "%lld,%.1f,%.1f,%s,%.0f,%s\n", static_cast<long long>(clip.id),
+                  clip.valence_mean, clip.arousal_mean,
+                  std::array{"train", "validation", "test"}[static_cast<std::size_t>(clip.split)],
+                  clip.traits.tempo, kModeNames[static_cast<std::size_t>(clip.traits.mode)].data());
+    text += line.data();
+  }
+  return text;
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// What the corpus is drawn from: the same numbers from the same seed with every compiler and standard
+// library.
+#pragma once
+
+#include <looptorch/data/detail/split_mix64.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace spectrogram_gan {
+
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : random_(seed) {}
+
+  /// A number in [0, 1).
+  double share() { return static_cast<double>(random_.next() >> 11) * 0x1p-53; }
+
+  /// A number in [low, high).
+  double between(double low, double high) { return low + (high - low) * share(); }
+
+  /// A whole number below `bound`.
+  std::size_t below(std::size_t bound) { return random_.below(bound); }
+
+  bool chance(double probability) { return share() < probability; }
+
+  /// A number of mean 0 and deviation 1, at most 3.5: the sum of four even ones.
+  double bell() {
+    double sum = -2;
+    for (int i = 0; i < 4; ++i) sum += share();
+    return sum * std::sqrt(3.0);
+  }
+
+  template <class T, std::size_t N>
+  const T& pick(const std::array<T, N>& from) {
+    return from[below(N)];
+  }
+
+ private:
+  looptorch::detail::SplitMix64 random_;
+};
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// A score to sound: all voices and drums in one channel, in a room, at the level that the traits name. A clip
+// of 30 s takes about 30 ms.
+#pragma once
+
+#include "dice.hpp"
+#include "instruments.hpp"
+#include "score.hpp"
+#include "traits.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace spectrogram_gan {
+
+namespace detail {
+
+/// A delay that feeds back into itself.
+class Comb {
+ public:
+  Comb(double seconds, float feedback)
+      : line_(static_cast<std::size_t>(seconds * kSynthRate)), feedback_(feedback) {}
+
+  float operator()(float sample) {
+    float& cell = line_[at_];
+    at_ = at_ + 1 == line_.size() ? 0 : at_ + 1;
+    held_ += 0.6F * (cell - held_);  // walls swallow the high end
+    const float out = cell;
+    cell = sample + feedback_ * held_;
+    return out;
+  }
+
+ private:
+  std::vector<float> line_;
+  std::size_t at_ = 0;
+  float held_ = 0, feedback_;
+};
+
+/// Adds the echoes of a room: `share` of the mixture.
+inline void add_room(std::span<float> samples, double share) {
+  std::array combs{Comb(0.0297, 0.72F), Comb(0.0371, 0.70F), Comb(0.0411, 0.68F), Comb(0.0437, 0.66F)};
+  const auto wet = static_cast<float>(share);
+  for (float& sample : samples) {
+    float echoes = 0;
+    for (auto& comb : combs) echoes += comb(sample);
+    sample += wet * (0.5F * echoes - sample);
+  }
+}
+
+/// To a root mean square of `decibels` below full scale; what would come near full scale is bent below it.
+inline void set_level(std::span<float> samples, double decibels) {
+  double power = 0;
+  for (const float sample : samples) power += static_cast<double>(sample) * sample;
+  power /= static_cast<double>(std::max<std::size_t>(samples.size(), 1));
+  if (power == 0) return;
+  const auto gain = static_cast<float>(std::pow(10, decibels / 20) / std::sqrt(power));
+  for (float& sample : samples) {
+    const float wanted = gain * sample, square = wanted * wanted;
+    sample = wanted / std::sqrt(std::sqrt(1 + square * square));
+  }
+}
+
+/// A clip begins and ends without a click.
+inline void fade(std::span<float> samples) {
+  const auto count = std::min(samples.size() / 2, static_cast<std::size_t>(0.01 * kSynthRate));
+  for (std::size_t i = 0; i < count; ++i) {
+    const float part = static_cast<float>(i) / static_cast<float>(count);
+    samples[i] *= part;
+    samples[samples.size() - 1 - i] *= part;
+  }
+}
+
+class Mixer {
+ public:
+  Mixer(const Traits& traits, std::size_t samples, Dice& dice)
+      : traits_(traits),
+        samples_(samples),
+        instruments_{Instrument(traits.lead, traits), Instrument(traits.accompaniment, traits),
+                     Instrument(Timbre::piano, traits)},
+        drums_(traits, dice) {}
+
+  /// Twice, out of tune, where the music is rough.
+  void play(const Note& note) {
+    static constexpr std::array kGains{0.30, 0.14, 0.26};  // of each part
+    const auto out = from(note.start);
+    const auto part = static_cast<std::size_t>(note.part);
+    const double gain = kGains[part] * note.velocity;
+    instruments_[part].play(note.pitch, note.length, gain, out);
+    if (note.part != Part::bass && traits_.roughness > 0.05)
+      instruments_[part].play(note.pitch + 0.15 + 0.35 * traits_.roughness, note.length,
+                              gain * traits_.roughness, out);
+  }
+
+  void play(const Hit& hit) {
+    drums_.play(static_cast<std::size_t>(hit.drum), 0.5 * hit.velocity, from(hit.start));
+  }
+
+  [[nodiscard]] std::vector<float> finish() {
+    add_room(samples_, traits_.room);
+    fade(samples_);
+    set_level(samples_, traits_.level);
+    return std::move(samples_);
+  }
+
+ private:
+  std::span<float> from(double seconds) {
+    const auto first = static_cast<std::size_t>(seconds * kSynthRate);
+    return std::span(samples_).subspan(std::min(first, samples_.size()));
+  }
+
+  const Traits& traits_;
+  std::vector<float> samples_;
+  std::array<Instrument, 3> instruments_;  ///< of each part
+  DrumKit drums_;
+};
+
+}  // namespace detail
+
+/// Music of `seconds` at 22.05 kHz, within (-1, 1), that sounds as the traits say. The same seed gives the
+/// same piece.
+[[nodiscard]] inline std::vector<float> perform(const Traits& traits, double seconds, std::uint64_t seed) {
+  Dice dice(seed);
+  const auto score = Composer(traits, dice).compose(seconds);
+  detail::Mixer mixer(traits, static_cast<std::size_t>(std::llround(seconds * kSynthRate)), dice);
+  for (const auto& note : score.notes) mixer.play(note);
+  for (const auto& hit : score.hits) mixer.play(hit);
+  return mixer.finish();
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// Songs as labelled spectrograms for a loader. They stay in host memory, on disk where a cache is put above:
+// only batches travel.
+//
+// Shapes: B batch, M mel bins, F frames.
+#pragma once
+
+#include <looptorch/data/cached_identity.hpp>
+#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/slot_memory.hpp>
+#include <looptorch/error.hpp>
+
+#include "annotations.hpp"
+#include "spectrogram.hpp"
+#include "splits.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace spectrogram_gan {
+
+struct Clip {
+  std::int64_t song_id = 0;
+  at::Tensor spectrogram_1MF;
+  double valence = 0, arousal = 0;
+  DecibelScale scale;
+  double seconds = 0;  ///< of sound, before padding
+};
+
+struct Batch {
+  at::Tensor spectrograms_B1MF;
+  at::Tensor conditions_B2;  ///< valence and arousal, in [-1, 1]
+};
+
+/// Clips that were padded, each listed once however often it is drawn. Safe to use from several threads.
+class ShortClips {
+ public:
+  explicit ShortClips(double wanted_seconds) : wanted_seconds_(wanted_seconds) {}
+
+  /// Lists the clip if it is short.
+  void note(std::int64_t song_id, double seconds) {
+    if (seconds >= wanted_seconds_) return;
+    const std::lock_guard lock(mutex_);
+    seconds_.emplace(song_id, seconds);
+  }
+
+  [[nodiscard]] std::size_t count() const {
+    const std::lock_guard lock(mutex_);
+    return seconds_.size();
+  }
+
+  /// Their number and the first `at_most` of them by song id; empty if there are none.
+  [[nodiscard]] std::string describe(std::size_t at_most = 5) const {
+    const std::lock_guard lock(mutex_);
+    if (seconds_.empty()) return {};
+    auto text =
+        looptorch::detail::message(seconds_.size(), seconds_.size() == 1 ? " clip is" : " clips are",
+                                   " shorter than ", wanted_seconds_, " s, padded with silence: song");
+    std::size_t listed = 0;
+    for (const auto& [song_id, seconds] : seconds_) {
+      if (listed == at_most) return text + " ...";
+      text += looptorch::detail::message(listed++ == 0 ? " " : ", ", song_id, " (",
+                                         std::floor(100 * seconds) / 100, " s)");
+    }
+    return text;
+  }
+
+ private:
+  double wanted_seconds_;
+  mutable std::mutex mutex_;
+  std::map<std::int64_t, double> seconds_;
+};
+
+/// Songs as spectrograms, read when they are asked for. Draws nothing, so that a looptorch::CachedDataset may
+/// be put above it:
+///
+///     SpectrogramDataset songs(splits.train, {.mel_bins = 96});
+///     looptorch::CachedDataset cached(songs, {.folder = "cache", .settings = songs.settings()});
+class SpectrogramDataset {
+ public:
+  explicit SpectrogramDataset(std::vector<Song> songs, SpectrogramOptions options = {})
+      : songs_(std::move(songs)),
+        reader_(options),
+        short_clips_(std::make_shared<ShortClips>(options.seconds)) {}
+  explicit SpectrogramDataset(const HeldOutSongs& held_out, SpectrogramOptions options = {})
+      : SpectrogramDataset(held_out.songs(), options) {}
+
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(songs_.size()); }
+
+  /// Throws what ClipReader throws.
+  [[nodiscard]] Clip get(std::int64_t index) const {
+    const auto& song = at(index);
+    auto [spectrogram_1MF, scale, seconds] = reader_(song.audio);
+    return {.song_id = song.id,
+            .spectrogram_1MF = std::move(spectrogram_1MF),
+            .valence = song.valence,
+            .arousal = song.arousal,
+            .scale = scale,
+            .seconds = seconds};
+  }
+
+  [[nodiscard]] Batch collate(std::span<Clip> clips) const {
+    const auto rows = static_cast<std::int64_t>(clips.size());
+    const auto& options = reader_.options();
+    Batch batch{.spectrograms_B1MF = looptorch::batch_empty({rows, 1, options.mel_bins, options.frames()}),
+                .conditions_B2 = looptorch::batch_empty({rows, 2})};
+    auto* conditions = batch.conditions_B2.mutable_data_ptr<float>();
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto& clip = clips[static_cast<std::size_t>(row)];
+      batch.spectrograms_B1MF[row].copy_(clip.spectrogram_1MF);
+      conditions[2 * row] = static_cast<float>(clip.valence);
+      conditions[2 * row + 1] = static_cast<float>(clip.arousal);
+      short_clips_->note(clip.song_id, clip.seconds);
+    }
+    return batch;
+  }
+
+  /// Where a song lies: errors name it.
+  [[nodiscard]] std::filesystem::path path(std::int64_t index) const { return at(index).audio; }
+
+  /// For a cache: the file as it is, and the labels.
+  [[nodiscard]] std::string identity(std::int64_t index) const {
+    const auto& song = at(index);
+    return looptorch::detail::message(looptorch::file_identity(song.audio), '|', song.id, '|',
+                                      std::bit_cast<std::uint64_t>(song.valence), '|',
+                                      std::bit_cast<std::uint64_t>(song.arousal));
+  }
+
+  /// For a cache: all else that a clip depends on.
+  [[nodiscard]] std::string settings() const {
+    const auto& options = reader_.options();
+    return looptorch::detail::message("spectrogram_gan 1, ", options.mel_bins, " mel bins, ",
+                                      options.samples(), " samples");
+  }
+
+  [[nodiscard]] const std::vector<Song>& songs() const { return songs_; }
+  [[nodiscard]] const SpectrogramOptions& options() const { return reader_.options(); }
+
+  /// Those that batches have held so far.
+  [[nodiscard]] std::shared_ptr<const ShortClips> short_clips() const { return short_clips_; }
+
+ private:
+  [[nodiscard]] const Song& at(std::int64_t index) const { return songs_[static_cast<std::size_t>(index)]; }
+
+  std::vector<Song> songs_;
+  ClipReader reader_;
+  std::shared_ptr<ShortClips> short_clips_;
+};
+
+/// The scale to hear what a generator draws by: the mean over (at most `at_most`) clips, spread over the
+/// dataset. Throws what the dataset throws.
+template <class Dataset>
+[[nodiscard]] DecibelScale mean_scale(const Dataset& clips, std::int64_t at_most = 64) {
+  DecibelScale sum{0, 0};
+  const auto count = std::min(clips.size(), at_most);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto scale = clips.get(i * clips.size() / count).scale;
+    sum.mean += scale.mean / static_cast<double>(count);
+    sum.deviation += scale.deviation / static_cast<double>(count);
+  }
+  return sum;
+}
+
+}  // namespace spectrogram_gan

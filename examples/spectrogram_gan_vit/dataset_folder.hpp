@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// Where a dataset's audio and tables lie: as emotion_corpus writes them, or as DEAM's archives unpack.
+#pragma once
+
+#include <looptorch/error.hpp>
+
+#include "annotations.hpp"
+
+#include <array>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+namespace spectrogram_gan {
+
+/// The songs of a dataset's folder. Its audio is in the first that there is of `audio`, `MEMD_audio` and
+/// `DEAM_audio/MEMD_audio`; its tables are in `song_level` of DEAM's annotations, where these were unpacked,
+/// else in the folder itself. Throws AnnotationError if there is no such folder of audio, and what
+/// load_annotations throws.
+[[nodiscard]] inline std::vector<Song> load_songs(const std::filesystem::path& folder) {
+  static constexpr std::array kAudio{"audio", "MEMD_audio", "DEAM_audio/MEMD_audio"};
+  static constexpr std::array kTables{
+      "annotations/annotations averaged per song/song_level",
+      "DEAM_Annotations/annotations/annotations averaged per song/song_level"};
+  const auto first_of = [&](const auto& names) {
+    std::error_code error;
+    for (const auto* name : names)
+      if (std::filesystem::is_directory(folder / name, error)) return folder / name;
+    return std::filesystem::path();
+  };
+  const auto audio = first_of(kAudio), tables = first_of(kTables);
+  if (audio.empty())
+    throw AnnotationError(folder.string() + ": holds no folder audio, MEMD_audio or DEAM_audio/MEMD_audio");
+  return load_annotations(tables.empty() ? folder : tables, audio);
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// Tells real spectrograms of an emotion from generated ones: four convolutions of stride 2, then a judgement
+// of what they saw together with the emotion. Weights have spectral norm 1, but
+// for those that embed an emotion or name one.
+//
+// Shapes: B batch, M mel bins, F frames, C channels.
+#pragma once
+
+#include <looptorch/error.hpp>
+
+#include "condition_embedding.hpp"
+#include "config.hpp"
+#include "spectral_norm.hpp"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace spectrogram_gan {
+
+/// What a discriminator says of spectrograms: whether they are real, and their valence and arousal.
+struct Judgement {
+  at::Tensor logits_B, emotions_B2;
+};
+
+class DiscriminatorImpl : public torch::nn::Module {
+ public:
+  explicit DiscriminatorImpl(const GanConfig& config) : config_(config) {
+    const auto channels = config.channels;
+    std::int64_t rows = config.n_mels;
+    for (std::int64_t from = 1, to = channels / 8; to <= channels; from = to, to *= 2, rows /= 2)
+      convolutions->push_back(SpectralConv2d(torch::nn::Conv2dOptions(from, to, 4).stride(2).padding(1)));
+    register_module("convolutions", convolutions);
+    condition = register_module("condition", ConditionEmbedding(channels));
+    hidden = register_module("hidden", SpectralLinear(channels * rows + channels, channels));
+    output = register_module("output", SpectralLinear(channels, 1));
+    emotion = register_module("emotion", torch::nn::Linear(channels * rows, 2));
+  }
+
+  /// `[B, 1, M, F]` and `[B, 2]` to logits `[B]`: above 0 for what it takes for real. Throws UsageError for
+  /// other shapes.
+  at::Tensor forward(const at::Tensor& spectrograms_B1MF, const at::Tensor& conditions_B2) {
+    return judge(spectrograms_B1MF, conditions_B2).logits_B;
+  }
+
+  /// The same, and the emotion that it hears in the spectrograms alone.
+  Judgement judge(const at::Tensor& spectrograms_B1MF, const at::Tensor& conditions_B2) {
+    check(spectrograms_B1MF, conditions_B2);
+    at::Tensor x = spectrograms_B1MF;
+    for (const auto& convolution : *convolutions)
+      x = at::leaky_relu(convolution->as<SpectralConv2d>()->forward(x), 0.2);
+    // What happens matters, and at which pitch, but not when: time is averaged, the mel axis stays.
+    const auto heard = x.mean(3).flatten(1), wanted = condition(conditions_B2);
+    const auto h = at::leaky_relu(hidden(at::cat({heard, wanted}, 1)), 0.2);
+    // Beside the concatenation a projection (Miyato and Koyama, 2018): what was heard, measured along the
+    // emotion.
+    const auto match = (h * wanted).sum(1) / std::sqrt(static_cast<double>(h.size(1)));
+    const auto type = output->weight.scalar_type();
+    return {(output(h).squeeze(1) + match).to(type), emotion(heard).to(type)};
+  }
+
+  torch::nn::ModuleList convolutions;
+  ConditionEmbedding condition{nullptr};
+  SpectralLinear hidden{nullptr}, output{nullptr};
+  torch::nn::Linear emotion{nullptr};
+
+ private:
+  void check(const at::Tensor& spectrograms, const at::Tensor& conditions_B2) const {
+    if (spectrograms.dim() == 4 && spectrograms.size(1) == 1 && spectrograms.size(2) == config_.n_mels &&
+        spectrograms.size(3) == config_.frames &&
+        conditions_B2.sizes() == at::IntArrayRef({spectrograms.size(0), 2}))
+      return;
+    throw looptorch::UsageError(looptorch::detail::message(
+        "Discriminator: expected spectrograms [B, 1, ", config_.n_mels, ", ", config_.frames,
+        "] and conditions [B, 2], got ", spectrograms.sizes(), " and ", conditions_B2.sizes()));
+  }
+
+  GanConfig config_;
+};
+TORCH_MODULE(Discriminator);
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// Does a generator make new spectrograms, and different ones? By distances between pictures that are averaged
+// over small patches, so that noise counts little.
+//
+// Shapes: N clips, M mel bins, F frames, K patches.
+#pragma once
+
+#include <looptorch/error.hpp>
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace spectrogram_gan {
+
+/// `[N, 1, M, F]` to `[N, K]`: 16 x 64 patches, or as many as there are cells.
+[[nodiscard]] inline at::Tensor patches_of(const at::Tensor& spectrograms_N1MF) {
+  const auto rows = std::min<std::int64_t>(16, spectrograms_N1MF.size(2)),
+             columns = std::min<std::int64_t>(64, spectrograms_N1MF.size(3));
+  return at::adaptive_avg_pool2d(spectrograms_N1MF.detach().to(at::kCPU, at::kFloat), {rows, columns})
+      .flatten(1);
+}
+
+/// From each of `patches_NK` to the nearest of `others`, `[N]`: the root of the mean square over patches.
+[[nodiscard]] inline at::Tensor nearest_distances(const at::Tensor& patches_NK, const at::Tensor& others) {
+  const auto scale = std::sqrt(static_cast<double>(patches_NK.size(1)));
+  return at::amin(at::cdist(patches_NK, others), 1) / scale;
+}
+
+/// The mean distance between two different clips. Throws UsageError for fewer than 2.
+[[nodiscard]] inline double mean_distance(const at::Tensor& patches_NK) {
+  const auto count = static_cast<double>(patches_NK.size(0));
+  if (count < 2) throw looptorch::UsageError("mean_distance: one clip alone has no distance");
+  const auto scale = std::sqrt(static_cast<double>(patches_NK.size(1)));
+  return at::cdist(patches_NK, patches_NK).sum().item<double>() / (count * (count - 1) * scale);
+}
+
+struct Diversity {
+  double generated_to_train = 0;  ///< median distance of a generated clip to the nearest training clip
+  double held_out_to_train = 0;   ///< the same of a held-out clip
+  double copies =
+      0;  ///< share of generated clips nearer to a training clip than half the nearest held-out one
+  double spread = 0;  ///< mean distance between generated clips, as a share of that between held-out ones
+};
+
+/// All of patches.
+[[nodiscard]] inline Diversity diversity_of(const at::Tensor& generated, const at::Tensor& held_out,
+                                            const at::Tensor& train) {
+  const auto of_generated = nearest_distances(generated, train),
+             of_held_out = nearest_distances(held_out, train);
+  const auto limit = of_held_out.min() / 2;
+  return {.generated_to_train = of_generated.median().item<double>(),
+          .held_out_to_train = of_held_out.median().item<double>(),
+          .copies = (of_generated < limit).to(at::kDouble).mean().item<double>(),
+          .spread = mean_distance(generated) / mean_distance(held_out)};
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+// Makes a corpus for music emotion offline, in DEAM's layout: short pieces, composed and played by rules
+// whose tempo, mode, register, loudness, brightness and roughness follow valence and arousal as the
+// literature says (README.md). A model that is trained on it alone knows these rules, not music.
+#include <looptorch/audio/decode.hpp>
+#include <looptorch/audio/encode.hpp>
+#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/file.hpp>
+#include <looptorch/state/json.hpp>
+
+#include "command_line.hpp"
+#include "corpus/catalogue.hpp"
+
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace sg = spectrogram_gan;
+using looptorch::Json;
+using looptorch::detail::message;
+
+constexpr auto kRate = static_cast<std::int64_t>(sg::kSynthRate);
+
+struct Options {
+  fs::path output;
+  std::int64_t seed = 1;
+  std::int64_t train = 1500, validation = 150, test = 150;
+  double seconds = 30;
+  std::string extension = ".flac";
+  std::int64_t jobs = 2;
+
+  [[nodiscard]] fs::path file(const sg::CorpusClip& clip) const {
+    return output / "audio" / (std::to_string(clip.id) + extension);
+  }
+};
+
+/// What decides how clips sound; a folder holds clips of one kind.
+Json settings_of(const Options& options) {
+  constexpr std::int64_t kVersion = 1;  // of the rules in corpus/
+  return Json::object()
+      .set("emotion_corpus", kVersion)
+      .set("seed", options.seed)
+      .set("seconds", options.seconds)
+      .set("format", options.extension);
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw looptorch::UsageError(folder.string() + ": " + error.message());
+}
+
+/// Marks the folder as a corpus, or finds it begun by a run like this one.
+void claim(const Options& options) {
+  const auto settings_file = options.output / "corpus.json";
+  const auto wanted = settings_of(options).dump(2) + "\n";
+  if (fs::exists(settings_file)) {
+    if (looptorch::read_file(settings_file) == wanted) return;
+    throw looptorch::UsageError(settings_file.string() +
+                                ": the folder holds a corpus of another seed, length or format");
+  }
+  if (fs::exists(options.output / "audio") || fs::exists(options.output / "annotations.csv"))
+    throw looptorch::UsageError(options.output.string() + ": holds a dataset that this program has not made");
+  make_folder(options.output);
+  looptorch::write_file_atomically(settings_file, wanted);
+}
+
+/// Whether the clip is there, whole.
+bool is_done(const fs::path& file, std::int64_t samples) {
+  if (!fs::exists(file)) return false;
+  try {
+    const auto audio = looptorch::audio::decode(file);
+    return audio.sample_rate == kRate && audio.samples_T.size(0) == samples;
+  } catch (const looptorch::Error&) {
+    return false;
+  }
+}
+
+/// Writes the clip's file unless it is there; a file gets its name only when it is complete.
+void write_clip(const sg::CorpusClip& clip, const Options& options) {
+  const auto file = options.file(clip);
+  if (is_done(file, std::llround(options.seconds * sg::kSynthRate))) return;
+  auto samples = sg::perform(clip.traits, options.seconds, clip.seed);
+  looptorch::audio::encode(
+      file, {at::from_blob(samples.data(), {static_cast<std::int64_t>(samples.size())}), kRate});
+}
+
+/// Writes all clips with `jobs` workers; the first error ends the work and is thrown.
+void write_clips(const std::vector<sg::CorpusClip>& clips, const Options& options) {
+  std::atomic<std::size_t> next{0}, done{0};
+  std::exception_ptr error;
+  std::mutex mutex;
+  const auto work = [&] {
+    for (std::size_t i = 0; (i = next++) < clips.size();) {
+      try {
+        write_clip(clips[i], options);
+      } catch (...) {
+        next = clips.size();
+        const std::lock_guard lock(mutex);
+        error = std::current_exception();
+      }
+      if (++done % 500 != 0) continue;
+      const std::lock_guard lock(mutex);
+      std::cout << "  " << done << " of " << clips.size() << " clips" << std::endl;
+    }
+  };
+  {
+    std::vector<std::jthread> workers;
+    for (std::int64_t i = 0; i < options.jobs; ++i) workers.emplace_back(work);
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void make_corpus(const Options& options) {
+  const auto clips = sg::plan_corpus(static_cast<std::uint64_t>(options.seed),
+                                     {options.train, options.validation, options.test});
+  claim(options);
+  make_folder(options.output / "audio");
+  std::cout << "playing " << clips.size() << " pieces of " << options.seconds << " s into "
+            << options.output.string() << std::endl;
+  write_clips(clips, options);
+  const auto table = options.output / "annotations.csv";
+  looptorch::write_file_atomically(table, sg::annotations_of(clips));
+  std::cout << clips.size() << " clips in " << (options.output / "audio").string() << ", labels in "
+            << table.string() << std::endl;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  sg::CommandLine line(
+      "emotion_corpus",
+      "Makes a corpus of synthetic music with labels of valence and arousal.\nA run that was "
+      "cut off is simply started again; with more clips it adds to those that are there.");
+  line.required("output", "DIR", options.output, "folder of the corpus");
+  line.option("seed", "N", options.seed, "other numbers give other music", {.min = 0});
+  line.option("train", "N", options.train, "training clips", {.min = 1, .max = 1'000'000});
+  line.option("validation", "N", options.validation, "validation clips", {.min = 1, .max = 1'000'000});
+  line.option("test", "N", options.test, "test clips", {.min = 1, .max = 1'000'000});
+  line.option("seconds", "S", options.seconds, "length of a clip", {.min = 1, .max = 3600});
+  line.flag("wav", options.extension, ".wav", "WAV files instead of FLAC: larger, and quicker to read");
+  line.option("jobs", "N", options.jobs, "clips that are made at a time", {.min = 1, .max = 256});
+  return sg::run_main(argc, argv, line, [&] { make_corpus(options); });
+}

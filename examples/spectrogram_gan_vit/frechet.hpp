@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// The Frechet distance between two sets of features, each taken for a normal distribution (Heusel et al.,
+// 2017), in double precision.
+//
+// Shapes: N clips, D features.
+#pragma once
+
+#include <looptorch/error.hpp>
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+namespace spectrogram_gan {
+
+/// Mean `[D]` and covariance `[D, D]` (over N - 1), float64 on the CPU.
+struct FeatureStatistics {
+  at::Tensor mean_D, covariance_DD;
+};
+
+/// Of features `[N, D]`. Throws UsageError for another shape, fewer than 2 clips, and what is not finite.
+[[nodiscard]] inline FeatureStatistics statistics_of(const at::Tensor& features_ND) {
+  if (features_ND.dim() != 2 || features_ND.size(0) < 2 || features_ND.size(1) < 1)
+    throw looptorch::UsageError(looptorch::detail::message(
+        "statistics_of: expected features [N, D] of at least 2 clips, got ", features_ND.sizes()));
+  const auto values = features_ND.detach().to(at::kCPU, at::kDouble);
+  if (!values.isfinite().all().item<bool>())
+    throw looptorch::UsageError("statistics_of: some features are NaN or infinite");
+  const auto mean_D = values.mean(0), centred = values - mean_D;
+  return {mean_D, at::matmul(centred.t(), centred) / static_cast<double>(values.size(0) - 1)};
+}
+
+namespace detail {
+
+/// The root of a positive semi-definite matrix; eigenvalues that rounding made negative count as 0.
+inline at::Tensor matrix_root(const at::Tensor& matrix) {
+  const auto [values, vectors] = at::linalg_eigh(matrix);
+  return at::matmul(vectors * values.clamp_min(0).sqrt(), vectors.t());
+}
+
+}  // namespace detail
+
+/// |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^1/2), at least 0. The product's root has the trace
+/// of the root of C1^1/2 C2 C1^1/2, which is symmetric, so that no complex number appears where covariances
+/// are singular. Throws UsageError for features of another number.
+[[nodiscard]] inline double frechet_distance(const FeatureStatistics& a, const FeatureStatistics& b) {
+  if (a.mean_D.sizes() != b.mean_D.sizes())
+    throw looptorch::UsageError(looptorch::detail::message("frechet_distance: ", a.mean_D.size(0),
+                                                           " features and ", b.mean_D.size(0)));
+  const auto root = detail::matrix_root(a.covariance_DD);
+  const auto product = at::matmul(at::matmul(root, b.covariance_DD), root);
+  const auto shared = at::linalg_eigvalsh((product + product.t()) / 2).clamp_min(0).sqrt().sum();
+  const auto distance =
+      (a.mean_D - b.mean_D).square().sum() + a.covariance_DD.trace() + b.covariance_DD.trace() - 2 * shared;
+  return std::max(distance.item<double>(), 0.0);
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// Draws labelled spectrograms from a trained generator: tensors to learn from, pictures to look at, sound to
+// listen to.
+#include <looptorch/audio/encode.hpp>
+#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/safetensors.hpp>
+
+#include "command_line.hpp"
+#include "device.hpp"
+#include "loudness.hpp"
+#include "model.hpp"
+#include "pictures.hpp"
+#include "png.hpp"
+#include "sampling.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace lt = looptorch;
+namespace sg = spectrogram_gan;
+
+struct Options {
+  fs::path model, output;
+  std::int64_t count = 16, pictures = 16, sounds = 4, batch_size = 16, seed = 1;
+  std::string valence = "drawn", arousal = "drawn", device = "auto";
+};
+
+/// Clips in one file: 170 MB at 128 mel bins.
+constexpr std::int64_t kClipsInFile = 256;
+
+/// "drawn" or a number from -1 to 1. Throws CommandLineError.
+std::optional<double> wanted(const char* flag, const std::string& text) {
+  if (text == "drawn") return std::nullopt;
+  double value = 0;
+  try {
+    sg::detail::parse_value(text, {.min = -1, .max = 1}, value);
+  } catch (const sg::CommandLineError& error) {
+    throw sg::CommandLineError(lt::detail::message("--", flag, ": ", error.what()));
+  }
+  return value;
+}
+
+std::string numbered(const char* name, std::int64_t number, const char* extension) {
+  auto digits = std::to_string(number);
+  return name + std::string(5 - std::min<std::size_t>(digits.size(), 5), '0') + digits + extension;
+}
+
+/// Samples that share a file.
+struct Samples {
+  at::Tensor spectrograms_B1MF, conditions_B2;
+};
+
+Samples draw_file(sg::Generator& generator, const Options& options, std::int64_t first,
+                  const sg::WantedConditions& wanted) {
+  const auto seed = static_cast<std::uint64_t>(options.seed);
+  const auto conditions_B2 =
+      sg::draw_conditions(seed, first, std::min(kClipsInFile, options.count - first), wanted);
+  std::vector<at::Tensor> parts;
+  for (std::int64_t i = 0; i < conditions_B2.size(0); i += options.batch_size)
+    parts.push_back(
+        sg::draw_samples(generator, seed, first + i, conditions_B2.slice(0, i, i + options.batch_size)));
+  return {at::cat(parts), conditions_B2};
+}
+
+void write_files(const Samples& samples, const sg::DecibelScale& scale, const Options& options,
+                 std::int64_t first) {
+  lt::save_safetensors(options.output / numbered("spectrograms-", first / kClipsInFile, ".safetensors"),
+                       {{"spectrograms", samples.spectrograms_B1MF}, {"conditions", samples.conditions_B2}},
+                       {{"origin", "generated"}});
+  for (std::int64_t i = first; i < first + samples.conditions_B2.size(0); ++i) {
+    const auto spectrogram_MF = samples.spectrograms_B1MF[i - first][0];
+    if (i < options.pictures)
+      sg::write_png(options.output / numbered("sample-", i, ".png"), sg::picture_of(spectrogram_MF));
+    if (i < options.sounds)
+      lt::audio::encode(options.output / numbered("sample-", i, ".wav"),
+                        {sg::sound_of(spectrogram_MF, scale, static_cast<std::uint64_t>(options.seed)),
+                         sg::SpectrogramOptions::kRate});
+  }
+}
+
+void sample(const Options& options) {
+  const sg::WantedConditions conditions{wanted("valence", options.valence),
+                                        wanted("arousal", options.arousal)};
+  const auto device = sg::choose_device(options.device);
+  auto generator = sg::load_generator(options.model);
+  generator->to(device);
+  const auto scale = sg::load_loudness(options.model / "loudness.json");
+  fs::create_directories(options.output);
+  std::string labels = "sample,valence,arousal\n";
+  for (std::int64_t first = 0; first < options.count; first += kClipsInFile) {
+    const auto samples = draw_file(generator, options, first, conditions);
+    write_files(samples, scale, options, first);
+    for (std::int64_t i = 0; i < samples.conditions_B2.size(0); ++i)
+      labels += lt::detail::message(first + i, ',', samples.conditions_B2[i][0].item<float>(), ',',
+                                    samples.conditions_B2[i][1].item<float>(), '\n');
+  }
+  lt::write_file_atomically(options.output / "labels.csv", labels);
+  std::cout << options.count << " spectrograms, " << std::min(options.pictures, options.count)
+            << " pictures and " << std::min(options.sounds, options.count) << " sounds in "
+            << options.output.string() << std::endl;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  sg::CommandLine line("gan_sample", "Draws labelled spectrograms from a generator that gan_train made.");
+  line.required("model", "DIR", options.model, "folder that gan_train wrote");
+  line.required("output", "DIR", options.output,
+                "folder for spectrograms-*.safetensors, labels.csv, sample-*.png and sample-*.wav");
+  line.option("count", "N", options.count, "spectrograms", {.min = 1, .max = 1e6});
+  line.option("valence", "X", options.valence, "from -1 to 1, or drawn for each");
+  line.option("arousal", "X", options.arousal, "from -1 to 1, or drawn for each");
+  line.option("pictures", "N", options.pictures, "of the first so many a PNG", {.min = 0});
+  line.option("sounds", "N", options.sounds, "of the first so many a WAV, by Griffin-Lim", {.min = 0});
+  line.option("batch_size", "N", options.batch_size, "spectrograms made at once", {.min = 1, .max = 65536});
+  line.option("seed", "N", options.seed, "noise and drawn emotions", {.min = 0});
+  line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
+  return sg::run_main(argc, argv, line, [&] { sample(options); });
+}

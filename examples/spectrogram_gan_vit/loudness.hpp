@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// The decibels behind z-scored spectrograms, kept beside a model: its pictures have lost them, and without
+// them nobody can hear what it draws.
+#pragma once
+
+#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/json.hpp>
+
+#include "config.hpp"
+#include "spectrogram.hpp"
+
+#include <cmath>
+#include <filesystem>
+
+namespace spectrogram_gan {
+
+inline void save_loudness(const std::filesystem::path& file, const DecibelScale& scale) {
+  auto json = looptorch::Json::object();
+  json.set("mean_db", scale.mean).set("deviation_db", scale.deviation);
+  looptorch::write_file_atomically(file, json.dump(2) + "\n");
+}
+
+/// Throws FileError, and ConfigError, which names the file, for anything but a mean and a deviation above 0.
+[[nodiscard]] inline DecibelScale load_loudness(const std::filesystem::path& file) {
+  DecibelScale scale;
+  try {
+    const auto json = looptorch::load_json(file);
+    scale = {.mean = json.at("mean_db").as_number(), .deviation = json.at("deviation_db").as_number()};
+  } catch (const looptorch::JsonError& error) {
+    throw ConfigError(looptorch::detail::message(file.string(), ": ", error.what()));
+  }
+  if (!std::isfinite(scale.mean) || !(std::isfinite(scale.deviation) && scale.deviation > 0))
+    throw ConfigError(looptorch::detail::message(file.string(), ": a mean of ", scale.mean,
+                                                 " dB and a deviation of ", scale.deviation, " dB"));
+  return scale;
+}
+
+}  // namespace spectrogram_gan

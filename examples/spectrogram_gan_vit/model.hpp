@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// The two players as one model, saved as a folder of config.json, generator.safetensors and
+// discriminator.safetensors.
+//
+// Shapes: B batch, Z latent numbers, M mel bins, F frames.
+#pragma once
+
+#include <looptorch/state/load_weights.hpp>
+#include <looptorch/state/save_weights.hpp>
+
+#include "config.hpp"
+#include "discriminator.hpp"
+#include "generator.hpp"
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <filesystem>
+
+namespace spectrogram_gan {
+
+/// Beside the players it holds, as buffers, so that snapshots have them too, what their game has come to:
+/// `accepted` and `fooled`, the shares of real and of generated spectrograms that the discriminator took for
+/// real lately, and `instance_noise`, the deviation of the noise that it looks through.
+class GanImpl : public torch::nn::Module {
+ public:
+  /// Throws ConfigError for sizes that make no model.
+  explicit GanImpl(const GanConfig& config) : config_(config) {
+    check_config(config, "Gan");
+    generator = register_module("generator", Generator(config));
+    discriminator = register_module("discriminator", Discriminator(config));
+    accepted = register_buffer("accepted", at::full({}, 0.5));
+    fooled = register_buffer("fooled", at::full({}, 0.5));
+    instance_noise = register_buffer("instance_noise", at::zeros({}));
+  }
+
+  /// Noise `[count, Z]` like the generator's weights.
+  [[nodiscard]] at::Tensor draw_latents(std::int64_t count) const {
+    return at::randn({count, config_.latent}, generator->seed->weight.options().requires_grad(false));
+  }
+
+  /// A spectrogram `[B, 1, M, F]` for each condition `[B, 2]`, from fresh noise.
+  [[nodiscard]] at::Tensor generate(const at::Tensor& conditions_B2) {
+    return generator(draw_latents(conditions_B2.size(0)), conditions_B2);
+  }
+
+  /// Takes the discriminator's logits into `accepted` or `fooled`: about the last ten calls count.
+  static void observe(at::Tensor& share, const at::Tensor& logits_B) {
+    const torch::NoGradGuard no_grad;
+    share.lerp_((logits_B > 0).to(share.scalar_type()).mean(), 0.1);
+  }
+
+  [[nodiscard]] const GanConfig& config() const { return config_; }
+
+  Generator generator{nullptr};
+  Discriminator discriminator{nullptr};
+  at::Tensor accepted, fooled, instance_noise;
+
+ private:
+  GanConfig config_;
+};
+TORCH_MODULE(Gan);
+
+[[nodiscard]] inline std::int64_t count_parameters(const torch::nn::Module& model) {
+  std::int64_t count = 0;
+  for (const auto& parameter : model.parameters()) count += parameter.numel();
+  return count;
+}
+
+/// Writes config.json and both players into `folder`, which must exist.
+inline void save_model(const Gan& gan, const std::filesystem::path& folder) {
+  looptorch::save_weights(gan->discriminator, folder / "discriminator.safetensors");
+  looptorch::save_weights(gan->generator, folder / "generator.safetensors");
+  save_config(folder / "config.json", gan->config());
+}
+
+/// The generator that `folder` holds, in eval mode.
+[[nodiscard]] inline Generator load_generator(const std::filesystem::path& folder) {
+  Generator generator(load_config(folder / "config.json"));
+  looptorch::load_weights(generator, folder / "generator.safetensors");
+  generator->eval();
+  return generator;
+}
+
+/// Weights of `folder` into a model of the same size; another size is a ConfigError that names each
+/// difference, and then nothing was changed.
+inline void load_weights_of(const Gan& gan, const std::filesystem::path& folder) {
+  require_same_model(load_config(folder / "config.json"), gan->config(), folder.string());
+  looptorch::load_weights(gan->generator, folder / "generator.safetensors");
+  looptorch::load_weights(gan->discriminator, folder / "discriminator.safetensors");
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// The players' objectives, as the Trainer calls them: `objective(gan, batch)`, where a batch has
+// `spectrograms_B1MF` and `conditions_B2`. While one player learns the Trainer keeps the other's parameters
+// from receiving gradients, so nothing of one is left in the other.
+#pragma once
+
+#include <looptorch/loop/loss.hpp>
+
+#include "losses.hpp"
+#include "model.hpp"
+
+#include <torch/torch.h>
+
+namespace spectrogram_gan {
+
+/// What the discriminator gets to see: real and generated alike, through noise or as it is (Sønderby et al.,
+/// 2017).
+[[nodiscard]] inline at::Tensor through_noise(const Gan& gan, bool is_noisy, const at::Tensor& spectrograms) {
+  return is_noisy ? spectrograms + gan->instance_noise * at::randn_like(spectrograms) : spectrograms;
+}
+
+/// The order of the fields is API.
+struct GameOptions {
+  AdversarialLoss loss = AdversarialLoss::hinge;
+  double r1 = 0;                ///< gamma of the gradient penalty; 0: none
+  bool instance_noise = false;  ///< the discriminator looks through noise of the deviation in the model
+  /// Of the loss for what the discriminator has to reject: how much of it is about real spectrograms with
+  /// another emotion than theirs, the rest about generated ones (Reed et al., 2016). It makes the emotion
+  /// matter, for one more forward pass; 0: none.
+  double mismatched = 0;
+  /// Of the mean squared error of the emotion that the discriminator hears (Odena et al., 2017): it learns it
+  /// from real spectrograms, and the generator is to make it heard; 0: none.
+  double auxiliary = 0;
+};
+
+/// To tell real from generated. Fresh noise each time; the generator only serves.
+struct DiscriminatorObjective {
+  GameOptions options;
+
+  template <class Batch>
+  looptorch::Loss operator()(Gan& gan, const Batch& batch) const {
+    const auto judge = [&](const at::Tensor& seen) { return gan->discriminator(seen, batch.conditions_B2); };
+    const auto fake = through_noise(gan, options.instance_noise, served(gan, batch.conditions_B2));
+    const auto real = through_noise(gan, options.instance_noise, batch.spectrograms_B1MF);
+    const auto [real_B, heard_B2] = gan->discriminator->judge(real, batch.conditions_B2);
+    const auto fake_B = judge(fake);
+    gan->observe(gan->accepted, real_B);
+    auto value = discriminator_loss(options.loss, real_B, fake_B);
+    if (options.mismatched > 0) {
+      const auto other_B2 = at::rand_like(batch.conditions_B2) * 2 - 1;
+      const auto wrong = discriminator_loss(options.loss, real_B, gan->discriminator(real, other_B2));
+      value = at::lerp(value, wrong, options.mismatched);
+    }
+    if (options.auxiliary > 0)
+      value = value + options.auxiliary * at::mse_loss(heard_B2, batch.conditions_B2);
+    if (options.r1 > 0) value = value + options.r1 / 2 * gradient_penalty(judge, real);
+    return {.value = value,
+            .weight = real.size(0),
+            .metrics = {{"real", real_B.detach().mean()}, {"fake", fake_B.detach().mean()}}};
+  }
+
+ private:
+  static at::Tensor served(Gan& gan, const at::Tensor& conditions_B2) {
+    const torch::NoGradGuard no_grad;
+    return gan->generate(conditions_B2);
+  }
+};
+
+/// To be taken for real, under the batch's conditions.
+struct GeneratorObjective {
+  GameOptions options;
+
+  template <class Batch>
+  looptorch::Loss operator()(Gan& gan, const Batch& batch) const {
+    const auto fake = through_noise(gan, options.instance_noise, gan->generate(batch.conditions_B2));
+    const auto [fake_B, heard_B2] = gan->discriminator->judge(fake, batch.conditions_B2);
+    gan->observe(gan->fooled, fake_B);
+    auto value = generator_loss(options.loss, fake_B);
+    if (options.auxiliary > 0)
+      value = value + options.auxiliary * at::mse_loss(heard_B2, batch.conditions_B2);
+    return {.value = value, .weight = fake.size(0)};
+  }
+};
+
+}  // namespace spectrogram_gan

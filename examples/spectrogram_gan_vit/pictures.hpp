@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// What a spectrogram looks like: time to the right, pitch upwards, quiet dark and loud bright.
+//
+// Shapes: M mel bins, F frames.
+#pragma once
+
+#include <looptorch/error.hpp>
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+
+namespace spectrogram_gan {
+
+/// z-scores `[M, F]` from -2.5 (black) to 2.5 (pale yellow) as pixels, uint8 `[M x zoom, F, 3]`; what is not
+/// finite is green.
+[[nodiscard]] inline at::Tensor picture_of(const at::Tensor& spectrogram_MF, std::int64_t zoom = 2) {
+  if (spectrogram_MF.dim() != 2 || zoom < 1)
+    throw looptorch::UsageError(looptorch::detail::message("picture_of: expected a spectrogram [M, F], got ",
+                                                           spectrogram_MF.sizes(), " and a zoom of ", zoom));
+  static const auto colours =
+      at::tensor({0, 0, 4, 81, 18, 124, 183, 55, 121, 252, 137, 97, 252, 253, 191}, at::kFloat).view({5, 3});
+  constexpr double kReach = 2.5;
+  const auto values = spectrogram_MF.detach().to(at::kCPU, at::kFloat).flip(0);
+  const auto place = ((values / kReach + 1) * 2).nan_to_num(0, 0, 0).clamp(0, 4);
+  const auto below = place.floor().clamp_max(3);
+  const auto lower = below.to(at::kLong);
+  auto pixels = at::lerp(colours.index({lower}), colours.index({lower + 1}), (place - below).unsqueeze(2));
+  pixels.index_put_({values.isfinite().logical_not()}, at::tensor({0, 255, 0}, at::kFloat));
+  return pixels.round().to(at::kByte).repeat_interleave(zoom, 0);
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// Pictures to PNG files (RFC 2083), uncompressed: zlib blocks that are stored as they are, so that no library
+// is needed. Three bytes a pixel.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/state/atomic_file.hpp>
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace spectrogram_gan {
+
+/// The bytes of a PNG file that shows `pixels`: uint8 `[rows, columns, 3]`, red, green, blue, the top row
+/// first. Throws UsageError for another type or shape.
+[[nodiscard]] std::string png_of(const at::Tensor& pixels);
+
+/// Writes it in one step; throws FileError too.
+inline void write_png(const std::filesystem::path& file, const at::Tensor& pixels) {
+  looptorch::write_file_atomically(file, png_of(pixels));
+}
+
+namespace detail {
+
+/// The cyclic redundancy check of PNG's chunks.
+inline std::uint32_t crc32(std::string_view bytes) {
+  static const auto table = [] {
+    std::array<std::uint32_t, 256> remainders{};
+    for (std::uint32_t i = 0; i < 256; ++i) {
+      auto value = i;
+      for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value % 2 == 1 ? 0xEDB88320U : 0U);
+      remainders[i] = value;
+    }
+    return remainders;
+  }();
+  std::uint32_t crc = ~0U;
+  for (const char byte : bytes) crc = table[(crc ^ static_cast<unsigned char>(byte)) & 0xFF] ^ (crc >> 8);
+  return ~crc;
+}
+
+/// The checksum of zlib streams.
+inline std::uint32_t adler32(std::string_view bytes) {
+  constexpr std::uint32_t kPrime = 65521;
+  std::uint32_t sum = 1, sum_of_sums = 0;
+  for (const char byte : bytes) {
+    sum = (sum + static_cast<unsigned char>(byte)) % kPrime;
+    sum_of_sums = (sum_of_sums + sum) % kPrime;
+  }
+  return sum_of_sums << 16 | sum;
+}
+
+inline std::string big_endian(std::uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
+}
+
+/// A zlib stream of stored blocks.
+inline std::string zlib_stored(std::string_view bytes) {
+  constexpr std::size_t kLongest = 65535;
+  std::string stream = "\x78\x01";
+  for (std::size_t begin = 0;; begin += kLongest) {
+    const auto block = bytes.substr(begin, kLongest);
+    const bool is_last = begin + block.size() == bytes.size();
+    const auto length = static_cast<std::uint16_t>(block.size());
+    stream += is_last ? '\x01' : '\x00';
+    for (const std::uint16_t number : {length, static_cast<std::uint16_t>(~length)}) {
+      stream += static_cast<char>(number & 0xFF);
+      stream += static_cast<char>(number >> 8);
+    }
+    stream += block;
+    if (is_last) return stream + big_endian(adler32(bytes));
+  }
+}
+
+inline std::string png_chunk(std::string_view type, std::string_view data) {
+  const auto body = std::string(type).append(data);
+  return big_endian(static_cast<std::uint32_t>(data.size())) + body + big_endian(crc32(body));
+}
+
+}  // namespace detail
+
+inline std::string png_of(const at::Tensor& pixels) {
+  if (pixels.scalar_type() != at::kByte || pixels.dim() != 3 || pixels.size(2) != 3 || pixels.numel() == 0)
+    throw looptorch::UsageError(looptorch::detail::message("png_of: expected bytes [rows, columns, 3], got ",
+                                                           pixels.toString(), " ", pixels.sizes()));
+  const auto rows = pixels.size(0), width = 3 * pixels.size(1);
+  // Each row begins with its filter, 0: none.
+  const auto filtered = at::constant_pad_nd(pixels.cpu().reshape({rows, width}), {1, 0}).contiguous();
+  const std::string_view bytes(reinterpret_cast<const char*>(filtered.const_data_ptr<std::uint8_t>()),
+                               static_cast<std::size_t>(filtered.numel()));
+  using namespace std::string_view_literals;
+  const auto size = detail::big_endian(static_cast<std::uint32_t>(pixels.size(1))) +
+                    detail::big_endian(static_cast<std::uint32_t>(rows));
+  return std::string("\x89PNG\r\n\x1A\n"sv)
+      .append(detail::png_chunk("IHDR", size + std::string("\x08\x02\x00\x00\x00"sv)))  // 8 bits, RGB
+      .append(detail::png_chunk("IDAT", detail::zlib_stored(bytes)))
+      .append(detail::png_chunk("IEND", {}));
+}
+
+}  // namespace spectrogram_gan

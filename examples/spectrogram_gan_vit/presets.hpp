@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// Settings by the memory of the graphics card, as the project that this example follows gives them.
+#pragma once
+
+#include <looptorch/error.hpp>
+
+#include <array>
+#include <cstdint>
+
+namespace spectrogram_gan {
+
+struct GpuPreset {
+  std::int64_t gigabytes;
+  std::int64_t batch_size;
+  std::int64_t n_mels;
+  std::int64_t synthetic;  ///< spectrograms to generate for later training
+};
+
+inline constexpr std::array kGpuPresets{
+    GpuPreset{.gigabytes = 8, .batch_size = 12, .n_mels = 96, .synthetic = 1500},
+    GpuPreset{.gigabytes = 12, .batch_size = 16, .n_mels = 128, .synthetic = 2000},
+    GpuPreset{.gigabytes = 16, .batch_size = 24, .n_mels = 128, .synthetic = 3000},
+    GpuPreset{.gigabytes = 24, .batch_size = 48, .n_mels = 128, .synthetic = 5000},
+};
+
+/// What holds where nobody names a card.
+inline constexpr const GpuPreset& kDefaultPreset = kGpuPresets[2];
+
+/// Throws UsageError for a size that is not in the table.
+[[nodiscard]] inline const GpuPreset& gpu_preset(std::int64_t gigabytes) {
+  for (const auto& preset : kGpuPresets)
+    if (preset.gigabytes == gigabytes) return preset;
+  throw looptorch::UsageError(looptorch::detail::message(
+      "--gpu-memory: there are settings for 8, 12, 16 and 24 GB, not for ", gigabytes));
+}
+
+}  // namespace spectrogram_gan

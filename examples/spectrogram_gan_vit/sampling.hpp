@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// Spectrograms from a trained generator, and sound from them.
+//
+// Shapes: B batch, Z latent numbers, M mel bins, F frames, T samples.
+#pragma once
+
+#include <looptorch/audio/griffin_lim.hpp>
+#include <looptorch/audio/mel_inverse.hpp>
+#include <looptorch/data/detail/split_mix64.hpp>
+
+#include "generator.hpp"
+#include "spectrogram.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace spectrogram_gan {
+
+namespace detail {
+
+/// Rows `first` and following of a table without end, each from a generator of its own.
+template <class Draw>
+[[nodiscard]] at::Tensor draw_rows(std::uint64_t seed, std::int64_t first, std::int64_t count,
+                                   std::int64_t width, const Draw& draw) {
+  std::vector<at::Tensor> rows;
+  for (auto i = first; i < first + count; ++i)
+    rows.push_back(draw(at::IntArrayRef(width),
+                        std::optional<at::Generator>(at::make_generator<at::CPUGeneratorImpl>(
+                            looptorch::detail::derive_seed(seed, static_cast<std::uint64_t>(i)))),
+                        at::TensorOptions(at::kFloat)));
+  return at::stack(rows);
+}
+
+}  // namespace detail
+
+/// What samples are to express; what is not given is drawn from [-1, 1] for each.
+struct WantedConditions {
+  std::optional<double> valence, arousal;
+};
+
+/// The emotions `[count, 2]` of samples `first` and following of a seed.
+[[nodiscard]] inline at::Tensor draw_conditions(std::uint64_t seed, std::int64_t first, std::int64_t count,
+                                                const WantedConditions& wanted = {}) {
+  constexpr std::uint64_t kConditions = 1;  // a chain beside that of the noise
+  auto conditions_B2 = detail::draw_rows(looptorch::detail::derive_seed(seed, kConditions), first, count, 2,
+                                         [](auto... like) { return at::rand(like...) * 2 - 1; });
+  if (wanted.valence) conditions_B2.select(1, 0).fill_(*wanted.valence);
+  if (wanted.arousal) conditions_B2.select(1, 1).fill_(*wanted.arousal);
+  return conditions_B2;
+}
+
+/// Spectrograms `[B, 1, M, F]` on the CPU, z-scored, that are to express `conditions_B2`: samples `first` and
+/// following of a seed, in eval mode. Each is the same however many are made at once, as far as convolutions
+/// are.
+[[nodiscard]] inline at::Tensor draw_samples(Generator& generator, std::uint64_t seed, std::int64_t first,
+                                             const at::Tensor& conditions_B2) {
+  const torch::NoGradGuard no_grad;
+  generator->eval();
+  const auto device = generator->seed->weight.device();
+  const auto z_BZ = detail::draw_rows(seed, first, conditions_B2.size(0), generator->config().latent,
+                                      [](auto... like) { return at::randn(like...); });
+  return generator(z_BZ.to(device), conditions_B2.to(device)).cpu();
+}
+
+/// Sound at 22.05 kHz `[T]` that has a z-scored spectrogram `[M, F]`, nearly; its loudest sample is 0.9. Two
+/// seconds of work for 30 s of sound on a slow core.
+[[nodiscard]] inline at::Tensor sound_of(const at::Tensor& spectrogram_MF, const DecibelScale& scale,
+                                         std::uint64_t seed) {
+  constexpr double kLoudest = 60, kQuietest = -160;  // dB: a generator may draw what no float can hold
+  const auto decibels_MF = scale.to_decibels(spectrogram_MF).clamp(kQuietest, kLoudest);
+  const looptorch::audio::MelInverse to_magnitude(mel_options({.mel_bins = spectrogram_MF.size(0)}));
+  const looptorch::audio::GriffinLim to_sound({.window = 2048, .hop = SpectrogramOptions::kHop});
+  const auto samples_T = to_sound(to_magnitude(decibels_MF), seed);
+  return samples_T * (0.9 / samples_T.abs().max().clamp_min(1e-6));
+}
+
+}  // namespace spectrogram_gan

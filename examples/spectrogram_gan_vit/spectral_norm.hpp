@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// Spectral normalisation (Miyato et al., 2018): a weight divided by its largest singular value, so that a
+// discriminator cannot become arbitrarily steep. The value is followed by power iteration, one round a
+// forward pass in training; costs two products of the weight with a vector.
+//
+// Shapes: O outputs, I inputs; the weight as a matrix is [O, I x everything else].
+#pragma once
+
+#include <looptorch/error.hpp>
+
+#include "without_autocast.hpp"
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+namespace spectrogram_gan {
+
+/// The order of the fields is API.
+struct SpectralNormOptions {
+  std::int64_t power_iterations = 1;  ///< a forward pass in training
+  std::int64_t dim = 0;               ///< of the outputs: 0, but 1 in a transposed convolution
+  double eps = 1e-12;                 ///< the least norm that a vector is divided by
+};
+
+/// `forward(weight)` is the weight with spectral norm 1, nearly: the numbers of
+/// `torch.nn.utils.parametrizations.spectral_norm`. Buffers `u` and `v` are the singular vectors so far; they
+/// move in training mode only. Several passes may be differentiated together. Runs in the weight's own type,
+/// under autocast too.
+class SpectralNormImpl : public torch::nn::Module {
+ public:
+  /// Begins with random vectors and 15 rounds. Throws UsageError for fewer than 1 iteration and a dimension
+  /// that the weight lacks. A weight of one dimension is divided by its norm, and has no buffers.
+  explicit SpectralNormImpl(const at::Tensor& weight, SpectralNormOptions options = {}) : options_(options) {
+    if (options.power_iterations < 1)
+      throw looptorch::UsageError(looptorch::detail::message("SpectralNorm: ", options.power_iterations,
+                                                             " power iterations; needed is at least 1"));
+    if (options.dim < 0 || options.dim >= weight.dim())
+      throw looptorch::UsageError(looptorch::detail::message("SpectralNorm: dimension ", options.dim,
+                                                             " of a weight of shape ", weight.sizes()));
+    if (weight.dim() == 1) return;
+    const torch::NoGradGuard no_grad;
+    const auto matrix = as_matrix(weight);
+    u = register_buffer("u", unit(at::empty({matrix.size(0)}, matrix.options()).normal_()));
+    v = register_buffer("v", unit(at::empty({matrix.size(1)}, matrix.options()).normal_()));
+    iterate(matrix, kFirstIterations);
+  }
+
+  [[nodiscard]] at::Tensor forward(const at::Tensor& weight) {
+    const WithoutAutocast full_precision(weight.device().type());
+    if (weight.dim() == 1) return unit(weight);
+    const auto matrix = as_matrix(weight);
+    if (is_training()) iterate(matrix.detach(), options_.power_iterations);
+    // Copies: the next pass moves the buffers before this one is differentiated.
+    return weight / at::dot(u.clone(), at::mv(matrix, v.clone()));
+  }
+
+  at::Tensor u, v;
+
+ private:
+  static constexpr std::int64_t kFirstIterations = 15;
+
+  [[nodiscard]] at::Tensor unit(const at::Tensor& vector) const {
+    return vector / vector.norm().clamp_min(options_.eps);
+  }
+
+  [[nodiscard]] at::Tensor as_matrix(const at::Tensor& weight) const {
+    return (options_.dim == 0 ? weight : weight.movedim(options_.dim, 0)).flatten(1);
+  }
+
+  void iterate(const at::Tensor& matrix, std::int64_t rounds) {
+    const torch::NoGradGuard no_grad;
+    for (std::int64_t i = 0; i < rounds; ++i) {
+      u.copy_(unit(at::mv(matrix, v)));
+      v.copy_(unit(at::mv(matrix.t(), u)));
+    }
+  }
+
+  SpectralNormOptions options_;
+};
+TORCH_MODULE(SpectralNorm);
+
+/// A convolution whose weight has spectral norm 1.
+class SpectralConv2dImpl : public torch::nn::Conv2dImpl {
+ public:
+  explicit SpectralConv2dImpl(const torch::nn::Conv2dOptions& options)
+      : Conv2dImpl(options), norm(register_module("norm", SpectralNorm(weight))) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    return at::conv2d(x, norm(weight), bias, options.stride(),
+                      std::get<torch::ExpandingArray<2>>(options.padding()), options.dilation(),
+                      options.groups());
+  }
+
+  SpectralNorm norm;
+};
+TORCH_MODULE(SpectralConv2d);
+
+/// A linear layer whose weight has spectral norm 1.
+class SpectralLinearImpl : public torch::nn::LinearImpl {
+ public:
+  SpectralLinearImpl(std::int64_t inputs, std::int64_t outputs)
+      : LinearImpl(inputs, outputs), norm(register_module("norm", SpectralNorm(weight))) {}
+
+  at::Tensor forward(const at::Tensor& x) { return at::linear(x, norm(weight), bias); }
+
+  SpectralNorm norm;
+};
+TORCH_MODULE(SpectralLinear);
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// Songs parted into those to learn from, to choose by and to report on. A song's part depends on its id and
+// the seed alone: it stays where it is when others come or go, and no generated song is ever held out.
+#pragma once
+
+#include <looptorch/data/detail/split_mix64.hpp>
+#include <looptorch/data/manifest_split.hpp>
+#include <looptorch/error.hpp>
+
+#include "annotations.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace spectrogram_gan {
+
+/// Songs to choose or report by. Holds no generated song: who has one of these need not ask.
+class HeldOutSongs {
+ public:
+  HeldOutSongs() = default;
+
+  /// Throws looptorch::UsageError, which names the song, for one that was generated.
+  explicit HeldOutSongs(std::vector<Song> songs) : songs_(std::move(songs)) {
+    for (const auto& song : songs_) {
+      if (song.origin == Origin::generated)
+        throw looptorch::UsageError(looptorch::detail::message(song.audio.string(), ": song ", song.id,
+                                                               " was generated; it cannot be held out"));
+    }
+  }
+
+  [[nodiscard]] const std::vector<Song>& songs() const { return songs_; }
+
+ private:
+  std::vector<Song> songs_;
+};
+
+struct SongSplits {
+  std::vector<Song> train;  ///< generated songs among them
+  HeldOutSongs validation, test;
+};
+
+/// Each song into one part: what its table says, else training for generated songs and a draw by id and seed
+/// for recorded ones. Throws AnnotationError if a part stays without recorded songs, looptorch::UsageError
+/// for shares that are negative or together more than 1.
+[[nodiscard]] inline SongSplits split_songs(std::vector<Song> songs, std::uint64_t seed = 42,
+                                            looptorch::SplitShares shares = {}) {
+  const double both = shares.train + shares.validation;
+  if (!(shares.train >= 0 && shares.validation >= 0 && both <= 1 + 1e-9))
+    throw looptorch::UsageError(
+        looptorch::detail::message("split_songs: the shares ", shares.train, " and ", shares.validation,
+                                   " must not be negative, nor more than 1 together"));
+  const auto drawn = [&](const Song& song) {
+    const auto number = looptorch::detail::derive_seed(seed, static_cast<std::uint64_t>(song.id));
+    const double draw = static_cast<double>(number >> 11) * 0x1p-53;
+    return draw < shares.train ? Split::train : draw < both ? Split::validation : Split::test;
+  };
+  std::array<std::vector<Song>, 3> parts;
+  std::array<std::size_t, 3> recorded{};
+  for (auto& song : songs) {
+    const bool is_generated = song.origin == Origin::generated;
+    const auto split =
+        static_cast<std::size_t>(is_generated ? Split::train : song.split.value_or(drawn(song)));
+    recorded[split] += is_generated ? 0 : 1;
+    parts[split].push_back(std::move(song));
+  }
+  for (const std::size_t split : {0, 1, 2}) {
+    if (recorded[split] == 0)
+      throw AnnotationError(
+          looptorch::detail::message("of ", songs.size(), " songs none is for ",
+                                     std::array{"training", "validation", "testing"}[split]));
+  }
+  return {std::move(parts[0]), HeldOutSongs(std::move(parts[1])), HeldOutSongs(std::move(parts[2]))};
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# spectrogram_gan_cli_test.sh PROGRAMS: what a user sees of the spectrogram GAN's programs, from a corpus to measures.
+#
+# Bad input gives one line and exit code 2; a few steps of training are killed and gone on with to the same bits; samples
+# are labelled, looked at and listened to. PROGRAMS is the folder of the built programs.
+set -euo pipefail
+
+programs=$(cd -- "$1" && pwd)
+example=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../../examples/spectrogram_gan_vit" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# refused TEXT PROGRAM [ARGUMENT...]: exit code 2 and exactly one line, which begins with the program and holds TEXT.
+refused() {
+  local text=$1 code=0 said
+  shift
+  said=$("$programs/$1" "${@:2}" 2>&1 >/dev/null) || code=$?
+  [ "$code" = 2 ] || fail "$* exited with $code instead of 2: $said"
+  [ "$(printf '%s' "$said" | grep -c '')" = 1 ] || fail "$* did not say one line: $said"
+  [[ $said == "$1: "*"$text"* ]] || fail "$* said \"$said\" without \"$text\""
+}
+
+# holds FILE TEXT
+holds() { grep -qF -- "$2" "$1" || fail "$1 does not hold \"$2\": $(cat "$1")"; }
+
+for program in gan_train gan_sample gan_measure; do
+  "$programs/$program" --help >help.txt || fail "$program --help"
+  holds help.txt "usage: $program"
+  refused "unknown option --wrong" "$program" --wrong
+done
+"$programs/gan_train" --help >help.txt
+for flag in data output gpu-memory small n_mels channels batch_size gradient_accumulation_steps epochs max_steps \
+  generator_rate discriminator_rate loss r1 instance_noise mismatched auxiliary winning average mixed_precision device workers seed \
+  cache snapshot_every resume; do
+  holds help.txt "--$flag "
+done
+
+"$programs/emotion_corpus" --output corpus --train 6 --validation 2 --test 3 >corpus.txt || fail "emotion_corpus"
+
+# Bad input.
+train=(gan_train --data corpus --cache cache --small --channels 8 --batch_size 2 --workers 1)
+refused "--output is missing" gan_train --data corpus
+refused "--data is missing" gan_train --output x
+refused "--loss: \"wgan\" is neither hinge nor bce" "${train[@]}" --output x --loss wgan
+refused "settings for 8, 12, 16 and 24 GB, not for 10" gan_train --data corpus --output x --gpu-memory 10
+refused "n_mels is 8, outside 16..1024" "${train[@]}" --output x --n_mels 8
+refused "channels is 12; it must be a multiple of 8" gan_train --data corpus --output x --channels 12
+refused "--device: there is no cuda:99" "${train[@]}" --output x --device cuda:99
+refused "nowhere" gan_train --data nowhere --output x
+for label in nan 11; do
+  mkdir -p "bad-$label"
+  cp -r corpus/audio "bad-$label/audio"
+  awk -F, -v OFS=, -v label="$label" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i ~ /arousal_mean/) column = i }
+    NR == 3 { $column = label } { print }' corpus/annotations.csv >"bad-$label/annotations.csv"
+  refused "annotations.csv:3" gan_train --data "bad-$label" --output x
+done
+clips=(corpus/audio/*)
+mkdir cut
+cp -r corpus/audio corpus/annotations.csv cut
+for clip in cut/audio/*; do truncate -s 20000 "$clip"; done
+refused "cut/audio/" gan_train --data cut --output x --small --channels 8 --workers 1
+
+# A run, and the same run that is stopped by a signal and killed in between: the same weights, bit for bit. Instance noise,
+# R1 and averages have states of their own.
+long=("${train[@]}" --epochs 3 --gradient_accumulation_steps 2 --r1 1 --instance_noise 0.2)
+"$programs/${long[0]}" "${long[@]:1}" --output alone >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
+holds train.txt "6 training clips"
+holds train.txt "6 steps, in "
+for key in steps discriminator_steps loss_discriminator loss_generator seconds peak_bytes parameters_generator \
+  parameters_discriminator; do
+  holds alone/summary.json "\"$key\":"
+done
+for file in config.json generator.safetensors discriminator.safetensors loudness.json; do
+  [ -s "alone/$file" ] || fail "no alone/$file"
+done
+[ ! -e alone/snapshots ] || fail "snapshots were written without being asked for"
+"$programs/${long[0]}" "${long[@]:1}" --output stopped --snapshot_every 2 --resume auto >/dev/null 2>progress.txt &
+process=$!
+until compgen -G "stopped/snapshots/step-*2" >/dev/null || ! kill -0 $process 2>/dev/null; do sleep 0.05; done
+kill -KILL $process 2>/dev/null || true
+wait $process || true
+holds progress.txt "no snapshot to go on from: begins anew"
+[ ! -e stopped/summary.json ] || fail "the run ended before it was killed"
+"$programs/${long[0]}" "${long[@]:1}" --output stopped --snapshot_every 2 --resume auto >/dev/null 2>progress.txt ||
+  fail "--resume auto: $(cat progress.txt)"
+holds progress.txt "goes on from stopped/snapshots/step-"
+for player in generator discriminator; do
+  cmp "alone/$player.safetensors" "stopped/$player.safetensors" || fail "a killed run ends with another $player"
+done
+refused "stopped: holds another model than the one asked for: n_mels 64 instead of 32" \
+  "${long[@]}" --n_mels 32 --output stopped --resume auto
+
+# Both losses, mixed precision, and settings by the card's memory, which flags overrule; clips that are too short are told.
+"$programs/emotion_corpus" --output short --train 2 --validation 1 --test 1 --seconds 12 >corpus.txt || fail "a short corpus"
+"$programs/gan_train" --data short --output preset --gpu-memory 8 --channels 8 --batch_size 2 --max_steps 1 --loss bce \
+  --mixed_precision --gradient_accumulation_steps 1 >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
+holds train.txt "for 8 GB: batches of 12, 96 mel bins; then gan_sample --count 1500"
+holds preset/config.json '"n_mels": 96'
+holds preset/summary.json '"steps": 1'
+holds progress.txt "2 clips are shorter than 30 s, padded with silence: song "
+
+# A loss that is not finite names the player.
+diverge=("${train[@]}" --output diverged --winning 1 --epochs 1)
+refused "the loss of generator is NaN or infinite in step 0" "${diverge[@]}" --discriminator_rate 1e30
+code=0 # in step 1, when progress has been told
+"$programs/${diverge[0]}" "${diverge[@]:1}" --gradient_accumulation_steps 1 --generator_rate 1e30 >/dev/null 2>progress.txt ||
+  code=$?
+[ "$code" = 2 ] || fail "a discriminator that diverged: exit code $code"
+holds progress.txt "gan_train: the loss of discriminator is NaN or infinite in step 1"
+[ ! -e diverged/summary.json ] || fail "a run that diverged left a summary"
+
+# Samples.
+sample=(gan_sample --model alone --count 5 --batch_size 2)
+refused "nowhere/config.json" gan_sample --model nowhere --output y
+refused "--valence: 1.5 is more than 1" "${sample[@]}" --output y --valence 1.5
+refused "--arousal: \"loud\" is not a number" "${sample[@]}" --output y --arousal loud
+cp -r alone wrong
+sed -i 's/"n_mels": 64/"n_mels": 65536/' wrong/config.json
+refused "wrong/config.json: n_mels is 65536, outside" gan_sample --model wrong --output y
+sed -i 's/"n_mels": 65536/"n_mels": 64/; s/"channels": 8/"channels": 16/' wrong/config.json
+refused "wrong/generator.safetensors" gan_sample --model wrong --output y
+[ ! -e y ] || fail "a refused run left a folder"
+"$programs/${sample[0]}" "${sample[@]:1}" --output samples --valence -0.5 --pictures 3 --sounds 1 >sample.txt ||
+  fail "gan_sample"
+holds sample.txt "5 spectrograms, 3 pictures and 1 sounds in samples"
+[ "$(wc -l <samples/labels.csv)" = 6 ] || fail "labels.csv: $(cat samples/labels.csv)"
+[ "$(grep -c ',-0.5,' samples/labels.csv)" = 5 ] || fail "the valence is not the one asked for: $(cat samples/labels.csv)"
+pictures=(samples/*.png)
+[ "${#pictures[@]}" = 3 ] || fail "pictures: ${pictures[*]}"
+[ "$(head -c 8 samples/sample-00000.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail "not a PNG file"
+[ "$(head -c 4 samples/sample-00000.wav)" = RIFF ] || fail "not a WAV file"
+[ "$(stat -c %s samples/sample-00000.wav)" -gt 1300000 ] || fail "the sound is shorter than 30 s"
+head -c 400 samples/spectrograms-00000.safetensors >header.txt
+for text in '"spectrograms"' '"conditions"' '[5,1,64,1292]' '"origin":"generated"'; do holds header.txt "$text"; done
+"$programs/${sample[0]}" "${sample[@]:1}" --output again --valence -0.5 --pictures 0 --sounds 0 >/dev/null
+cmp samples/spectrograms-00000.safetensors again/spectrograms-00000.safetensors || fail "the same seed drew other samples"
+[ "$(find again -type f | wc -l)" = 2 ] || fail "there are files that were not asked for: $(ls again)"
+
+# Measures.
+refused "no MODEL given" gan_measure --data corpus --output z
+"$programs/gan_measure" --data corpus --cache cache --output measures --epochs 1 alone stopped >measures.txt 2>progress.txt ||
+  fail "gan_measure: $(cat progress.txt)"
+for key in frechet_first frechet_last frechet_noise frechet_shuffled frechet_real condition_ccc_valence \
+  condition_ccc_arousal real_ccc_valence real_ccc_arousal copies spread seconds; do
+  holds measures/summary.json "\"$key\":"
+done
+[ "$(grep -c ': Frechet ' measures.txt)" = 2 ] || fail "not a line a model: $(cat measures.txt)"
+refused "draws 96 mel bins, and alone 64" gan_measure --data corpus --output z alone preset
+
+# All of it in one command, on next to nothing.
+LOOPTORCH_PROGRAMS=$programs "$example/run.sh" --short whole >run.txt 2>&1 || fail "run.sh: $(cat run.txt)"
+for key in frechet_first frechet_last frechet_noise condition_ccc_arousal condition_ccc_valence seconds; do
+  holds whole/summary.json "\"$key\":"
+done
+[ -s whole/samples/sample-00000.png ] || fail "run.sh drew no pictures"
+if "$example/run.sh" --shorter >run.txt 2>&1; then fail "run.sh took --shorter"; fi
+holds run.txt "error: there is no option --shorter"
+
+[ "$failures" = 0 ] || exit 1
+echo "all well"

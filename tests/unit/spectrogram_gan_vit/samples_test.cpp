@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+// What comes out of a trained generator: samples, pictures, sound; and the settings it was trained with.
+#include "support/precompiled.hpp"
+
+#include <looptorch/audio/mel_spectrogram.hpp>
+
+#include "support.hpp"
+#include "support/reference.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <spectrogram_gan_vit/loudness.hpp>
+#include <spectrogram_gan_vit/pictures.hpp>
+#include <spectrogram_gan_vit/png.hpp>
+#include <spectrogram_gan_vit/presets.hpp>
+#include <spectrogram_gan_vit/sampling.hpp>
+
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+using namespace spectrogram_gan_test;
+using Catch::Contains;
+using looptorch::testing::TemporaryFolder;
+using reference::difference;
+namespace lt = looptorch;
+
+namespace {
+
+const at::Tensor& recorded(const std::string& name) {
+  return reference::tensors("spectrogram_gan_png").at(name);
+}
+
+std::string recorded_bytes(const std::string& name) {
+  const auto bytes = recorded(name).contiguous();
+  return {reinterpret_cast<const char*>(bytes.const_data_ptr<uint8_t>()),
+          static_cast<std::size_t>(bytes.numel())};
+}
+
+/// As the script makes it.
+at::Tensor pixels(int64_t rows, int64_t columns) {
+  return ((at::arange(rows * columns * 3) * 37 + 11) % 256).to(at::kByte).view({rows, columns, 3});
+}
+
+gan::Generator tiny_generator() {
+  auto model = tiny_gan();
+  model->to(at::kFloat);
+  return model->generator;
+}
+
+std::vector<int64_t> colour(const at::Tensor& picture, int64_t row, int64_t column) {
+  const auto pixel = picture[row][column].to(at::kLong);
+  return {pixel[0].item<int64_t>(), pixel[1].item<int64_t>(), pixel[2].item<int64_t>()};
+}
+
+}  // namespace
+
+TEST_CASE("A PNG file is what Python's zlib makes of the pixels, byte for byte") {
+  CHECK(gan::png_of(pixels(3, 5)) == recorded_bytes("small"));
+  const auto large = gan::png_of(pixels(150, 299));  // three stored blocks
+  CHECK(static_cast<int64_t>(large.size()) == recorded("large.size").item<int64_t>());
+  CHECK(large.substr(0, 50) + large.substr(large.size() - 50) == recorded_bytes("large"));
+  CHECK(gan::detail::crc32(large) == recorded("large.crc32").item<int64_t>());
+  CHECK(gan::png_of(pixels(5, 3).transpose(0, 1)) == gan::png_of(pixels(5, 3).transpose(0, 1).contiguous()));
+
+  const TemporaryFolder folder;
+  gan::write_png(folder / "a.png", pixels(3, 5));
+  std::ostringstream content;
+  content << std::ifstream(folder / "a.png", std::ios::binary).rdbuf();
+  CHECK(content.str() == recorded_bytes("small"));
+}
+
+TEST_CASE("Pixels of another type or shape are refused") {
+  CHECK_THROWS_WITH(gan::png_of(at::zeros({2, 2, 3})), Contains("expected bytes [rows, columns, 3], got"));
+  CHECK_THROWS_WITH(gan::png_of(at::zeros({2, 2}, at::kByte)), Contains("[2, 2]"));
+  CHECK_THROWS_WITH(gan::png_of(at::zeros({0, 2, 3}, at::kByte)), Contains("[0, 2, 3]"));
+}
+
+TEST_CASE("A picture has low pitches below, quiet dark, loud bright, and shows what is not finite") {
+  auto spectrogram_MF = at::zeros({2, 3});
+  spectrogram_MF[0][0] = -9;   // lowest pitch, first frame: far below the range
+  spectrogram_MF[1][2] = 2.5;  // highest pitch, last frame
+  spectrogram_MF[1][0] = std::numeric_limits<float>::quiet_NaN();
+  spectrogram_MF[0][2] = std::numeric_limits<float>::infinity();
+  const auto picture = gan::picture_of(spectrogram_MF, 2);
+  CHECK(picture.sizes() == at::IntArrayRef({4, 3, 3}));
+  CHECK(picture.scalar_type() == at::kByte);
+  using Colour = std::vector<int64_t>;
+  for (const int64_t row : {2, 3}) CHECK(colour(picture, row, 0) == Colour{0, 0, 4});
+  for (const int64_t row : {0, 1}) CHECK(colour(picture, row, 2) == Colour{252, 253, 191});
+  CHECK(colour(picture, 0, 0) == Colour{0, 255, 0});
+  CHECK(colour(picture, 3, 2) == Colour{0, 255, 0});
+  CHECK(colour(picture, 0, 1) == Colour{183, 55, 121});  // 0 is in the middle
+  const auto ramp = gan::picture_of(at::linspace(-2.5, 2.5, 101).view({1, 101}), 1).to(at::kLong).sum(2);
+  CHECK((ramp.narrow(1, 1, 100) >= ramp.narrow(1, 0, 100)).all().item<bool>());
+  CHECK_THROWS_WITH(gan::picture_of(at::zeros({3})), Contains("got [3] and a zoom of 2"));
+}
+
+TEST_CASE("A sample depends on the seed and its number, not on how many are made at once") {
+  auto generator = tiny_generator();
+  generator->train();
+  const auto conditions_B2 = gan::draw_conditions(4, 0, 5);
+  const auto all = gan::draw_samples(generator, 4, 0, conditions_B2);
+  CHECK_FALSE(generator->is_training());
+  CHECK(all.sizes() == at::IntArrayRef({5, 1, 16, 40}));
+  CHECK_FALSE(all.requires_grad());
+  CHECK(gan::draw_conditions(4, 3, 2).equal(conditions_B2.narrow(0, 3, 2)));
+  const auto some = gan::draw_samples(generator, 4, 3, conditions_B2.narrow(0, 3, 2));
+  CHECK(difference(some, all.narrow(0, 3, 2)) < 1e-5);
+  CHECK(difference(all[0], all[1]) > 1e-3);
+  CHECK(difference(gan::draw_samples(generator, 5, 0, conditions_B2), all) > 1e-3);
+}
+
+TEST_CASE("Conditions are those asked for, and drawn where none is") {
+  const auto half_B2 = gan::draw_conditions(1, 0, 64, {.valence = 0.25, .arousal = {}});
+  CHECK((half_B2.select(1, 0) == 0.25).all().item<bool>());
+  const auto drawn_B = half_B2.select(1, 1);
+  CHECK(drawn_B.equal(gan::draw_conditions(1, 0, 64).select(1, 1)));
+  CHECK(drawn_B.abs().max().item<double>() <= 1);
+  CHECK(std::abs(drawn_B.mean().item<double>()) < 0.25);
+  CHECK(drawn_B.std().item<double>() == Approx(1 / std::sqrt(3.0)).epsilon(0.2));
+  CHECK(gan::draw_conditions(1, 0, 2, {.valence = -1, .arousal = 1})
+            .equal(at::tensor({-1.0F, 1.0F, -1.0F, 1.0F}).view({2, 2})));
+  CHECK_FALSE(gan::draw_conditions(2, 0, 64).equal(gan::draw_conditions(1, 0, 64)));
+}
+
+TEST_CASE("A spectrogram becomes sound that has this spectrogram") {
+  const auto time_T = at::arange(22050 * 2) / 22050.0;
+  const auto samples_T = (0.4 * at::sin(time_T * 2764.6) + 0.2 * at::sin(time_T * 6911.5)).to(at::kFloat);
+  const lt::audio::MelSpectrogram mel(gan::mel_options({.mel_bins = 64}));
+  const auto decibels_MF = mel(samples_T);
+  const gan::DecibelScale scale{.mean = decibels_MF.mean().item<double>(),
+                                .deviation = decibels_MF.std().item<double>()};
+  const auto z_MF = (decibels_MF - scale.mean) / scale.deviation;
+  const auto sound_T = gan::sound_of(z_MF, scale, 1);
+  CHECK(sound_T.abs().max().item<double>() == Approx(0.9));
+  CHECK(std::abs(sound_T.size(0) - samples_T.size(0)) < 512);
+  const auto heard_MF = mel(sound_T);
+  // The two tones are the loudest bins again, in the middle of the clip.
+  const auto loudest = [](const at::Tensor& of_MF) {
+    return std::get<1>(of_MF.select(1, of_MF.size(1) / 2).topk(1)).item<int64_t>();
+  };
+  CHECK(loudest(heard_MF) == loudest(decibels_MF));
+  const auto extreme = gan::sound_of(at::full({64, 40}, 1e6), scale, 1);
+  CHECK(extreme.isfinite().all().item<bool>());
+}
+
+TEST_CASE("The loudness behind the z-scores is kept with the model, and a wrong file refused by name") {
+  const TemporaryFolder folder;
+  const auto file = folder / "loudness.json";
+  gan::save_loudness(file, {.mean = -31.5, .deviation = 12.25});
+  const auto scale = gan::load_loudness(file);
+  CHECK(scale.mean == -31.5);
+  CHECK(scale.deviation == 12.25);
+  for (const auto* text : {"{\"mean_db\": -30}", "{\"mean_db\": -30, \"deviation_db\": 0}",
+                           "{\"mean_db\": \"loud\", \"deviation_db\": 1}"}) {
+    lt::write_file_atomically(file, text);
+    CHECK_THROWS_AS(gan::load_loudness(file), gan::ConfigError);
+    CHECK_THROWS_WITH(gan::load_loudness(file), Contains(file.string()));
+  }
+  CHECK_THROWS_AS(gan::load_loudness(folder / "none.json"), lt::FileError);
+}
+
+TEST_CASE("Settings by the card's memory are those of the first project's table") {
+  const auto row = [](int64_t gigabytes) {
+    const auto& preset = gan::gpu_preset(gigabytes);
+    return std::vector<int64_t>{preset.batch_size, preset.n_mels, preset.synthetic};
+  };
+  CHECK(row(8) == std::vector<int64_t>{12, 96, 1500});
+  CHECK(row(12) == std::vector<int64_t>{16, 128, 2000});
+  CHECK(row(16) == std::vector<int64_t>{24, 128, 3000});
+  CHECK(row(24) == std::vector<int64_t>{48, 128, 5000});
+  CHECK(gan::kDefaultPreset.gigabytes == 16);
+  CHECK_THROWS_WITH(gan::gpu_preset(10),
+                    "--gpu-memory: there are settings for 8, 12, 16 and 24 GB, not for 10");
+}
