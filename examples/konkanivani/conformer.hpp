@@ -10,7 +10,11 @@
 #include "config.hpp"
 #include "masked_batch_norm.hpp"
 
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/torch.h>
+
+#include <optional>
 
 namespace konkanivani {
 
@@ -70,10 +74,14 @@ class ConvolutionModuleImpl : public torch::nn::Module {
  private:
   /// The depthwise convolution as one in two dimensions over channels that lie last in memory, as they do
   /// here: a third of the time of Conv1d's own forward and backward on a CPU, and no copies. Returns
-  /// `[B, D, T]`.
+  /// `[B, D, T]`. On a CPU in full precision, under autocast too: LibTorch 2.11's oneDNN never ends making
+  /// its bf16 kernel for some widths, 32 and 144 among them.
   [[nodiscard]] at::Tensor convolve(const at::Tensor& x_BTD) const {
+    std::optional<c10::impl::ExcludeDispatchKeyGuard> full_precision;
+    if (x_BTD.is_cpu()) full_precision.emplace(c10::autocast_dispatch_keyset);
+    const auto wide_BTD = x_BTD.is_cpu() ? x_BTD.to(depthwise->weight.scalar_type()) : x_BTD;
     const auto width = x_BTD.size(2), padding = depthwise->weight.size(2) / 2;
-    return at::conv2d(x_BTD.transpose(1, 2).unsqueeze(2), depthwise->weight.unsqueeze(2), depthwise->bias,
+    return at::conv2d(wide_BTD.transpose(1, 2).unsqueeze(2), depthwise->weight.unsqueeze(2), depthwise->bias,
                       /*stride=*/1, at::IntArrayRef{0, padding}, /*dilation=*/1, /*groups=*/width)
         .squeeze(2);
   }
