@@ -59,7 +59,7 @@ training=(--d_model 128 --encoder_layers 6 --decoder_layers 3 --batch_size 16 --
   --dropout 0 --no_spec_augment --no_speed_perturbation)
 if [ -n "$quick" ]; then
   corpus=(--seed 1 --train 600 --validation 20 --test 100 --min_words 2 --max_words 3 --clean)
-  training=(--d_model 96 --encoder_layers 2 --decoder_layers 1 --batch_size 16 --epochs 8
+  training=(--d_model 96 --encoder_layers 2 --decoder_layers 1 --batch_size 16 --epochs 12
     --learning_rate 3e-3 --warmup_steps 50 --schedule linear --ctc_weight 0.7
     --dropout 0 --no_spec_augment --no_speed_perturbation)
 fi
