@@ -54,7 +54,7 @@ fi
 # Dropout, masks and other speeds help a model that sees its clips again and again; in this time it
 # sees each a few times.
 corpus=(--seed 1 --train 12000 --validation 100 --test 200)
-training=(--d_model 128 --encoder_layers 6 --decoder_layers 3 --batch_size 16 --epochs 5 --shortest_first_epochs 1
+training=(--d_model 128 --encoder_layers 6 --decoder_layers 3 --batch_size 16 --epochs 4 --shortest_first_epochs 1
   --learning_rate 2e-3 --warmup_steps 150 --schedule linear --ctc_weight 0.7
   --dropout 0 --no_spec_augment --no_speed_perturbation)
 if [ -n "$quick" ]; then
