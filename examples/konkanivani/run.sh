@@ -2,7 +2,7 @@
 # run.sh [--quick] [--programs DIR] OUTPUT: a Konkani speech recogniser from nothing in one command.
 #
 # Makes a corpus of synthetic speech, trains the minimal size on the CPU, and measures it on sentences that training
-# never saw: about 20 minutes on two cores. OUTPUT then holds
+# never saw. Meant to take 20 minutes on two cores; OUTPUT then holds
 #
 #   summary.json   cer, wer (both of joint decoding), cer_untrained, clips, steps, seconds (of all three, since the last start)
 #   curve.csv      step, seconds, cer, wer on the validation sentences after each epoch

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh [--short] [OUTPUT]: corpus, training, samples and measures in one command, within 10 minutes on 2 cores.
+# run.sh [--short] [OUTPUT]: corpus, training, samples and measures in one command.
 #
 # Installs what is missing, builds the programs, makes a corpus of synthetic music, trains a small conditional GAN on it,
 # draws samples, and measures them against clips that were held out. The result lies in OUTPUT (default: spectrogram-gan):
