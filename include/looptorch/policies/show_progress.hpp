@@ -127,7 +127,12 @@ struct ShowProgress {
     const WeightedSum now = run.updates()[i].loss.totals();
     const WeightedSum since{now.sum - state.before[i].sum, now.weight - state.before[i].weight};
     state.before[i] = now;
-    return loss_label(run, i) + detail::number_text(since.mean());
+    return loss_label(run, i) + mean_text(since);
+  }
+
+  /// An update that was not due has no loss to tell.
+  static std::string mean_text(const WeightedSum& total) {
+    return total.weight > 0 ? detail::number_text(total.mean()) : "-";
   }
 
   static std::string loss_label(const Run& run, std::size_t i) {
@@ -171,9 +176,9 @@ struct ShowProgress {
     std::string text = "epoch " + std::to_string(run.progress().epoch) + " done  step " +
                        std::to_string(run.progress().step);
     for (std::size_t i = 0; i < run.updates().size(); ++i) {
-      text += "  " + loss_label(run, i) + detail::number_text(run.updates()[i].loss.mean());
+      text += "  " + loss_label(run, i) + mean_text(run.updates()[i].loss.totals());
       for (const auto& [name, mean] : run.updates()[i].metrics)
-        text += "  " + name + " " + detail::number_text(mean.mean());
+        text += "  " + name + " " + mean_text(mean.totals());
     }
     for (const auto& [name, value] : run.metrics().values())
       text += "  " + name + " " + detail::number_text(value);

@@ -101,6 +101,21 @@ TEST_CASE("ShowProgress measures each fit's own loader, in mid-epoch too") {
   CHECK(count(text, "data wait") == 12 + 2);
 }
 
+TEST_CASE("ShowProgress tells no loss of an update that was not due") {
+  const std::string text = written([&](std::FILE* file) {
+    auto net = toy::net();
+    torch::optim::SGD often(net->parameters(), 0.125), seldom(net->parameters(), 0.125);
+    lt::Trainer trainer(
+        net, lt::Update{often, objective, {.name = "often"}},
+        lt::Update{seldom, objective, {.name = "seldom", .when = [](const lt::Run&) { return false; }}},
+        lt::ShowProgress{.out = file, .line_seconds = 0});
+    trainer.fit(std::vector<at::Tensor>(2, torch::ones({2, 4}, torch::kDouble)), {.epochs = 1});
+  });
+  INFO(text);
+  CHECK(count(text, "  often [0-9.e-]+  seldom -  ") == 2);
+  CHECK(count(text, "epoch 1 done  step 2  often [0-9.e-]+  seldom -\n") == 1);
+}
+
 TEST_CASE("a run that starves says so once, with the remedies") {
   const Rows rows{.count = 25, .milliseconds = 60};
   const lt::testing::CapturedStderr captured;  // ShowProgress speaks for the loader
