@@ -3,11 +3,11 @@
 // ranges. `run_main` turns every error into one line on stderr and exit code 2, so that a program's main is
 // its table.
 //
-//   spectrogram_gan::CommandLine line("spectrogram_gan_transcribe", "Prints what is said in each FILE.");
-//   line.required("model", "DIR", options.model, "Hugging Face folder of the model");
-//   line.option("batch-size", "N", options.batch_size, "clips at once", {.min = 1, .max = 1024});
+//   spectrogram_gan::CommandLine line("loudness", "Prints how loud each FILE is.");
+//   line.required("output", "FILE", options.output, "table to write");
+//   line.option("window", "N", options.window, "samples at once", {.min = 1, .max = 65536});
 //   line.positional("FILE", options.files, "audio files");
-//   return spectrogram_gan::run_main(argc, argv, line, [&] { transcribe(options); });
+//   return spectrogram_gan::run_main(argc, argv, line, [&] { measure(options); });
 #pragma once
 
 #include <looptorch/error.hpp>
@@ -41,7 +41,10 @@ struct CommandLineError : looptorch::Error {
 
 /// A signal ended the program's work before its time; the exit code is the one that shells give for it.
 struct Interrupted : looptorch::Error {
-  Interrupted(const std::string& what, int code) : Error(what), exit_code(code) {}
+  /// `reason` begins with the signal's name, as FitResult's does.
+  Interrupted(const std::string& reason, std::int64_t steps)
+      : Error(reason + ": stopped after " + std::to_string(steps) + " steps; go on with --resume auto"),
+        exit_code(reason.starts_with("SIGINT") ? 130 : 143) {}
   int exit_code;
 };
 
@@ -255,7 +258,8 @@ inline void CommandLine::take_positional(int argc, char* const* argv) {
 }
 
 /// Parses, runs `body`, and returns main's exit code: 0; 2 after an error of the user's or of the data's, 1
-/// after any other, and that of Interrupted. Errors are one line on stderr, "program: what"; `--help` goes to stdout.
+/// after any other, and that of Interrupted. Errors are one line on stderr, "program: what"; `--help` goes to
+/// stdout.
 template <class Body>
 [[nodiscard]] int run_main(int argc, char* const* argv, CommandLine& line, Body&& body) {
   const auto report = [&](const std::string& what, int code) {
@@ -274,6 +278,8 @@ template <class Body>
     return report(error.what(), 2);
   } catch (const c10::Error& error) {
     return report(error.what_without_backtrace(), 2);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(error.what(), 2);
   } catch (const std::exception& error) {
     return report(error.what(), 1);
   }

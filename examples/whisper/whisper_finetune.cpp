@@ -3,8 +3,8 @@
 // a whole looptorch run: loader, objective, optimizer, policies, `fit`.
 #include <looptorch/data/pinned_prefetch_loader.hpp>
 #include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/choose_snapshot.hpp>
 #include <looptorch/state/json.hpp>
-#include <looptorch/state/snapshot_folder.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "command_line.hpp"
@@ -48,18 +48,8 @@ struct Data {
   SpeechDataset train, validation, test;
 };
 
-/// The snapshot to go on from; empty to begin anew. `--resume auto` tells what it chose, and what it passed over.
-fs::path choose_snapshot(const Options& options) {
-  if (options.resume != "auto") return options.resume;
-  const auto newest = lt::find_newest_snapshot(options.snapshots());
-  for (const auto& [path, reason] : newest.passed_over) std::cerr << "passed over " << reason << '\n';
-  std::cerr << (newest.path.empty() ? "no snapshot to go on from: begins anew"
-                                    : "goes on from " + newest.path.string())
-            << std::endl;
-  return newest.path;
-}
-
-lt::FitResult train(whisper::Recognizer& recognizer, const Data& data, const Options& options) {
+lt::FitResult train(whisper::Recognizer& recognizer, const Data& data, const Options& options,
+                    const fs::path& snapshot) {
   auto& model = recognizer.model;
   lt::FusedAdamW optimizer(model->parameters(), {.lr = options.learning_rate, .weight_decay = 0.0});
   auto objective = [](Whisper& model, const Batch& batch) {
@@ -70,23 +60,22 @@ lt::FitResult train(whisper::Recognizer& recognizer, const Data& data, const Opt
   const lt::LoaderOptions loading{.batch_size = options.batch_size, .workers = options.workers};
 
   // clang-format off: one policy a line
-  lt::Trainer trainer(model, optimizer, objective,
-                      lt::Accumulate<>{options.gradient_accumulation},
-                      lt::When{options.bf16, lt::Autocast<lt::bf16>{}},
-                      lt::When{options.gradient_checkpointing, lt::Checkpointed<whisper::EncoderLayer>{}},
-                      lt::When{options.gradient_checkpointing, lt::Checkpointed<whisper::DecoderLayer>{}},
-                      lt::ClipGradNorm{1.0},
-                      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = options.warmup_steps},
-                      lt::Validate{lt::PinnedPrefetchLoader(data.validation, loading)},
-                      lt::When{options.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
-                                                                            .steps = options.snapshot_every}},
-                      lt::ShowProgress{});
+  lt::Trainer trainer(
+      model, optimizer, objective, lt::Accumulate<>{options.gradient_accumulation},
+      lt::When{options.bf16, lt::Autocast<lt::bf16>{}},
+      lt::When{options.gradient_checkpointing, lt::Checkpointed<whisper::EncoderLayer>{}},
+      lt::When{options.gradient_checkpointing, lt::Checkpointed<whisper::DecoderLayer>{}},
+      lt::ClipGradNorm{1.0}, lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = options.warmup_steps},
+      lt::Validate{lt::PinnedPrefetchLoader(data.validation, loading)},
+      lt::When{options.takes_snapshots(),
+               lt::SnapshotEvery{.folder = options.snapshots(), .steps = options.snapshot_every}},
+      lt::ShowProgress{});
   // clang-format on
   const auto order = lt::RandomSampler{.seed = static_cast<std::uint64_t>(options.seed)};
   return trainer.fit(lt::PinnedPrefetchLoader(data.train, loading, order),
                      {.epochs = options.epochs,
                       .max_steps = options.max_steps > 0 ? std::optional(options.max_steps) : std::nullopt,
-                      .resume = choose_snapshot(options)});
+                      .resume = snapshot});
 }
 
 void check(const Options& options) {
@@ -150,22 +139,21 @@ void finetune(Options options) {
   check(options);
   const auto normalizer = whisper::choose_normalizer(options.normalizer, options.language);
   const auto device = whisper::choose_device(options.device);
+  const auto newest = lt::choose_snapshot(options.resume, options.snapshots());
+  if (!options.resume.empty()) std::cerr << newest.describe() << std::flush;
   auto recognizer = whisper::load_recognizer(options.model, device, options.language);
   const auto data = load_data(recognizer, options);
   fs::create_directories(options.output);
-  fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
 
   std::cout << "transcribing " << data.test.size() << " clips" << std::endl;
   const auto before = whisper::transcribe_all(recognizer, data.test, options.workers, normalizer);
   std::cout << "training on " << data.train.size() << " clips of up to " << options.max_audio_seconds << " s"
             << std::endl;
-  const auto result = train(recognizer, data, options);
-  if (result.status == lt::FitStatus::interrupted)
-    throw whisper::Interrupted(result.reason + ": stopped after " + std::to_string(result.steps) +
-                                   " steps; go on with --resume auto",
-                               result.reason.starts_with("SIGINT") ? 130 : 143);
+  const auto result = train(recognizer, data, options, newest.path);
+  if (result.status == lt::FitStatus::interrupted) throw whisper::Interrupted(result.reason, result.steps);
   std::cout << "transcribing again" << std::endl;
   const auto after = whisper::transcribe_all(recognizer, data.test, options.workers, normalizer);
+  fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   whisper::save_pretrained(recognizer.model, options.model, options.output);
 
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
@@ -219,9 +207,11 @@ int main(int argc, char** argv) {
   line.option("max-audio-seconds", "S", options.max_audio_seconds,
               "length that clips are padded to, at most 30; 0: that of the longest", {.min = 0, .max = 30});
   line.option("snapshot-every", "STEPS", options.snapshot_every,
-              "writes the whole run to OUTPUT/snapshots so often, and when it is stopped; 0: never", {.min = 0});
-  line.option("resume", "auto|DIR", options.resume,
-              "goes on from a snapshot or the newest in a folder; auto: in OUTPUT/snapshots, if there is one");
+              "writes the whole run to OUTPUT/snapshots so often, and when it is stopped; 0: never",
+              {.min = 0});
+  line.option(
+      "resume", "auto|DIR", options.resume,
+      "goes on from a snapshot or the newest in a folder; auto: in OUTPUT/snapshots, if there is one");
   line.option("language", "CODE", options.language, "what is spoken; English-only models ignore it");
   line.option("normalizer", "NAME", options.normalizer,
               "of the word error rate: english (Whisper's), marks (keeps combining marks), none, or auto: "

@@ -129,7 +129,7 @@ long=("$programs/whisper_finetune" --model "$model" "${data[@]}" --test corpus/t
 "${long[@]}" --output stopped --snapshot-every 3 --resume auto >/dev/null 2>progress.txt &
 process=$!
 until [ -d stopped/snapshots/step-00000003 ] || ! kill -0 $process; do sleep 0.1; done
-kill -TERM $process
+kill -TERM $process || true
 code=0
 wait $process || code=$?
 holds progress.txt "no snapshot to go on from: begins anew"
@@ -152,7 +152,11 @@ truncate -s 100 "$newest/state.json"
 holds progress.txt "passed over $newest"
 holds progress.txt "goes on from stopped/snapshots/step-"
 cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
-refused "is not of this run" whisper_finetune "${long[@]:1}" --learning-rate 1e-3 --output stopped --resume stopped/snapshots
+refused "stopped/snapshots holds a run: go on with --resume auto" whisper_finetune "${long[@]:1}" --output stopped
+code=0
+"${long[@]}" --learning-rate 1e-3 --output stopped --resume stopped/snapshots >/dev/null 2>progress.txt || code=$?
+[ "$code" = 2 ] || fail "another learning rate: exit code $code"
+holds progress.txt " is not of this run: "
 
 # One long recording with a transcript: cut by its times, split, and what cannot be used told.
 mkdir talks

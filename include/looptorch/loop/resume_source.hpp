@@ -3,11 +3,11 @@
 #pragma once
 
 #include <looptorch/loop/resume_report.hpp>
+#include <looptorch/state/detail/snapshot_names.hpp>
 #include <looptorch/state/snapshot_folder.hpp>
 
 #include <filesystem>
 #include <string>
-#include <system_error>
 #include <vector>
 
 namespace looptorch::detail {
@@ -17,13 +17,6 @@ struct FoundSnapshot {
   ResumeReport report;
   SnapshotContents contents;
 };
-
-/// By its name, or, as a copy that is called `best`, by its manifest.
-[[nodiscard]] inline bool is_snapshot(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (std::filesystem::exists(path / kManifestFile, ignored)) return true;
-  return step_of((path.has_filename() ? path : path.parent_path()).filename().string()).has_value();
-}
 
 /// Reads a snapshot, or the newest sound one in a folder of them. Throws SnapshotError that says what was
 /// found instead.

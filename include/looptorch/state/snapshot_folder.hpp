@@ -46,6 +46,11 @@ struct NewestSnapshot {
   std::filesystem::path path;
   /// Newer ones, the newest first.
   std::vector<PassedOver> passed_over;
+
+  /// For a log, a line each: what was passed over and why, and what a run goes on from.
+  [[nodiscard]] std::string describe() const;
+  /// Why others were passed over, to end an error with: "; REASON" for each.
+  [[nodiscard]] std::string reasons() const;
 };
 
 /// By step, the oldest first; none where the folder does not exist. Throws SnapshotError if it cannot be
@@ -114,6 +119,19 @@ inline bool sweep(const std::filesystem::path& path) {
 }
 
 }  // namespace detail
+
+inline std::string NewestSnapshot::describe() const {
+  std::string text;
+  for (const auto& [snapshot, reason] : passed_over) text += "passed over " + reason + "\n";
+  return text +
+         (path.empty() ? "no snapshot to go on from: begins anew\n" : "goes on from " + path.string() + "\n");
+}
+
+inline std::string NewestSnapshot::reasons() const {
+  std::string text;
+  for (const auto& [snapshot, reason] : passed_over) text += "; " + reason;
+  return text;
+}
 
 inline std::vector<ListedSnapshot> list_snapshots(const std::filesystem::path& folder) {
   std::vector<ListedSnapshot> found;

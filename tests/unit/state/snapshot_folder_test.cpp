@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
+#include <looptorch/state/choose_snapshot.hpp>
 #include <looptorch/state/detail/partial_folder.hpp>
 #include <looptorch/state/snapshot_folder.hpp>
 
@@ -19,12 +20,14 @@
 
 namespace fs = std::filesystem;
 using Catch::Contains;
+using looptorch::choose_snapshot;
 using looptorch::find_newest_snapshot;
 using looptorch::list_snapshots;
 using looptorch::prune_snapshots;
 using looptorch::remove_snapshot;
 using looptorch::SnapshotError;
 using looptorch::sweep_unfinished;
+using looptorch::UsageError;
 using looptorch::write_file_atomically;
 using looptorch::write_snapshot;
 using looptorch::testing::small_contents;
@@ -92,6 +95,47 @@ TEST_CASE(
              Contains("step-00000010/manifest.json: cannot open: No such file"));
   CHECK(newest.passed_over[2].path == folder / "step-00000003");
   CHECK_THAT(newest.passed_over[2].reason, Contains("model.safetensors: has 20 bytes, the manifest says "));
+}
+
+TEST_CASE("snapshot folder: a run goes on from the snapshot that is meant, or says why it cannot") {
+  const TemporaryFolder folder;
+  const auto own = folder / "own", other = folder / "other", fresh = folder / "fresh";
+  const auto refused = [&](const std::string& resume, const std::string& why) {
+    CHECK_THROWS_WITH(choose_snapshot(resume, own), Contains(why));
+  };
+  CHECK(choose_snapshot("", own).path.empty());
+  CHECK(choose_snapshot("auto", own).path.empty());
+  CHECK(choose_snapshot("auto", own).describe() == "no snapshot to go on from: begins anew\n");
+  CHECK_THROWS_AS(choose_snapshot(own.string(), own), SnapshotError);
+  refused(own.string(), "own: holds no snapshot to go on from");
+  refused("checkpoint_epoch_15.pt", "checkpoint_epoch_15.pt: is no snapshot, which is a folder");
+  write_file_atomically(folder / "a file", "");
+  refused((folder / "a file").string(), "a file: is no snapshot, which is a folder");
+
+  write_steps(own, {4, 8});
+  write_steps(other, {3});
+  CHECK_THROWS_AS(choose_snapshot("", own), UsageError);
+  refused("", own.string() + " holds a run: go on with --resume auto, or choose another folder");
+  const auto newest = own / "step-00000008", before = own / "step-00000004";
+  CHECK(choose_snapshot("auto", own).path == newest);
+  CHECK(choose_snapshot("auto", own).describe() == "goes on from " + newest.string() + "\n");
+  CHECK(choose_snapshot(before.string(), own).path == before);
+  CHECK_THROWS_AS(choose_snapshot((own / "step-00000009").string(), own), SnapshotError);
+  refused((own / "step-00000009").string(), "step-00000009");
+  CHECK(choose_snapshot(other.string(), fresh).path == other / "step-00000003");
+  CHECK_THROWS_AS(choose_snapshot(other.string(), own), UsageError);
+  refused(other.string(), own.string() + " holds another run than ");
+  fs::copy(other / "step-00000003", folder / "best", fs::copy_options::recursive);
+  CHECK(choose_snapshot((folder / "best").string(), fresh).path == folder / "best");
+
+  fs::remove(newest / "state.json");
+  CHECK_THROWS_AS(choose_snapshot(newest.string(), own), SnapshotError);
+  CHECK(choose_snapshot("auto", own).path == before);
+  CHECK_THAT(choose_snapshot("auto", own).describe(),
+             Contains("passed over " + newest.string()) && Contains("goes on from " + before.string()));
+  fs::remove(other / "step-00000003/state.json");
+  refused(other.string(), "other: holds no snapshot to go on from; ");
+  refused(other.string(), "step-00000003");
 }
 
 TEST_CASE("snapshot folder: what a dead process left is swept, whatever state it was in") {

@@ -7,9 +7,11 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace looptorch::detail {
 
@@ -47,6 +49,13 @@ inline constexpr std::string_view kPartial = "partial", kDeleted = "deleted";
   if (std::from_chars(digits.data(), digits.data() + digits.size(), step).ec != std::errc{})
     return std::nullopt;
   return step >= 0 && snapshot_name(step) == name ? std::optional(step) : std::nullopt;
+}
+
+/// By its name, or, as a copy that is called `best`, by its manifest.
+[[nodiscard]] inline bool is_snapshot(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path / kManifestFile, ignored)) return true;
+  return step_of((path.has_filename() ? path : path.parent_path()).filename().string()).has_value();
 }
 
 /// True for what a writer or a deletion leaves behind when it is killed.
