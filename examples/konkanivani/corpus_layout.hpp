@@ -139,12 +139,14 @@ struct Found {
 
 /// By the header of the file; one that cannot be read or does not say is found when it is decoded.
 inline void add_duration(looptorch::Utterance& utterance) {
-  if (utterance.duration || utterance.start || utterance.end) return;
+  if (utterance.duration) return;
   SF_INFO info{};
   const std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> file(
       sf_open(utterance.audio_filepath.c_str(), SFM_READ, &info), sf_close);
-  if (file && info.frames > 0 && info.frames < SF_COUNT_MAX)
-    utterance.duration = static_cast<double>(info.frames) / info.samplerate;
+  if (!file || info.frames <= 0 || info.frames == SF_COUNT_MAX) return;
+  const double length = static_cast<double>(info.frames) / info.samplerate,
+               begin = utterance.start.value_or(0), end = std::min(utterance.end.value_or(length), length);
+  if (end > begin) utterance.duration = end - begin;
 }
 
 [[nodiscard]] inline std::vector<looptorch::Utterance> with_durations(

@@ -5,6 +5,7 @@
 #include <looptorch/data/length_bucket_sampler.hpp>
 #include <looptorch/data/pinned_prefetch_loader.hpp>
 #include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/choose_snapshot.hpp>
 #include <looptorch/state/json.hpp>
 #include <looptorch/trainer.hpp>
 
@@ -119,7 +120,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const Data& data, const Options&
                   {.epochs = options.epochs,
                    .max_steps = options.max_steps > 0 ? std::optional(options.max_steps) : std::nullopt,
                    .resume = snapshot});
-  kv::check_interrupted(result);
+  if (result.status == lt::FitStatus::interrupted) throw kv::Interrupted(result.reason, result.steps);
   kv::load_best(model, trainer.policy<lt::SnapshotEvery>().best, listen().character_error_rate,
                 std::array{options.snapshots(), kv::folder_of(snapshot)}, std::cerr);
   return result;
@@ -183,20 +184,21 @@ void run(const Options& options) {
   auto vocabulary = vocabulary_of(corpus.train, options);
   const auto config = config_of(options, vocabulary.size());
   kv::check_config(config, "konkanivani_train");
-  const auto snapshot = kv::choose_snapshot(options.resume, options.snapshots(), std::cerr);
-  if (!snapshot.empty()) kv::require_same_run(config, vocabulary, snapshot);
+  const auto newest = lt::choose_snapshot(options.resume, options.snapshots());
+  if (!newest.path.empty()) kv::require_same_run(config, vocabulary, newest.path);
+  if (!options.resume.empty()) std::cerr << newest.describe() << std::flush;
   const auto data = load_data(std::move(corpus), vocabulary, options);
   kv::Recognizer recognizer{KonkaniVani(config), std::move(vocabulary)};
   recognizer.model->to(device);
   kv::save_identity(config, recognizer.vocabulary, options.snapshots());
-  fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
 
   std::cout << kv::count_parameters(*recognizer.model) << " parameters, " << recognizer.vocabulary.size()
             << " characters, " << data.train.size() << " training clips" << std::endl;
   const lt::LoaderOptions loading{.batch_size = options.batch_size, .workers = options.workers};
   const auto untrained = kv::transcribe_all(recognizer, data.test, loading, decoding_of(options));
-  const auto result = train(recognizer, data, options, snapshot);
+  const auto result = train(recognizer, data, options, newest.path);
   const auto heard = kv::transcribe_all(recognizer, data.test, loading, decoding_of(options));
+  fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   kv::save_recognizer(recognizer, options.output);
 
   const auto elapsed = seconds_since(begin);

@@ -71,6 +71,8 @@ void print(const fs::path& file, const std::vector<kv::Hypothesis>& texts, const
 
 void transcribe(Options options) {
   kv::check_method(options.decoding.method);
+  if (options.decoding.method == "greedy" && options.n_best > 1)
+    throw kv::CommandLineError("--n_best: greedy decoding gives one text");
   options.decoding.beam.n_best = static_cast<std::size_t>(options.n_best);
   options.decoding.beam.beam = static_cast<std::size_t>(std::max(options.beam, options.n_best));
   const auto files = audio_files(options.files);

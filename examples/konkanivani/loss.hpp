@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What the model learns from: CTC over the encoder's frames and label-smoothed cross-entropy of the decoder,
 // each a sum over characters, so that micro-batches of unequal size add up. Lengths stay on the host, and
-// nothing waits for the device. Both losses are computed in fp32, whatever autocast made of the scores.
+// nothing waits for the device but LibTorch's CTC itself, which copies them to a GPU. Both losses are
+// computed in fp32, whatever autocast made of the scores.
 //
 // Shapes: B batch, T encoder frames, L characters, V vocabulary.
 #pragma once

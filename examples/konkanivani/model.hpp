@@ -77,11 +77,4 @@ inline void save_model(const KonkaniVani& model, const std::filesystem::path& fo
   return model;
 }
 
-/// Weights of `folder` into a model of the same size; another size is a ConfigError that names each
-/// difference, and then nothing was changed.
-inline void load_weights_of(const KonkaniVani& model, const std::filesystem::path& folder) {
-  require_same_model(load_config(folder / "config.json"), model->config(), folder.string());
-  looptorch::load_weights(model, folder / "model.safetensors");
-}
-
 }  // namespace konkanivani

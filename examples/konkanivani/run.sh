@@ -40,7 +40,6 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$output" ] || refuse "no output folder"
 { mkdir -p "$output" && [ -w "$output" ]; } 2>/dev/null || refuse "cannot write to $output"
-rm -f "$output/summary.json" # what lies there in the end is this run's
 
 if [ -z "$programs" ]; then
   [ -e "$folder/../../packaging/build.sh" ] || refuse "this folder was copied out: build it, and name its programs"
@@ -53,8 +52,8 @@ fi
 
 # Dropout, masks and other speeds help a model that sees its clips again and again; in this time it
 # sees each a few times.
-corpus=(--seed 1 --train 12000 --validation 100 --test 200)
-training=(--d_model 128 --encoder_layers 6 --decoder_layers 3 --batch_size 16 --epochs 4 --shortest_first_epochs 1
+corpus=(--seed 1 --train 10000 --validation 100 --test 200)
+training=(--d_model 128 --encoder_layers 6 --decoder_layers 3 --batch_size 16 --epochs 3 --shortest_first_epochs 1
   --learning_rate 2e-3 --warmup_steps 150 --schedule linear --ctc_weight 0.7
   --dropout 0 --no_spec_augment --no_speed_perturbation)
 if [ -n "$quick" ]; then
@@ -71,6 +70,7 @@ value() { # value FILE KEY: a number of a JSON file with a line a key
   sed -n "s/^ *\"$2\": *\([-0-9.e+]*\),\{0,1\}\$/\1/p" "$1"
 }
 
+rm -f "$output/summary.json" # what lies there in the end is this run's
 start=$SECONDS
 export OMP_WAIT_POLICY=passive # threads that wait leave the core to those that read clips
 echo "==> Making the corpus"

@@ -11,9 +11,42 @@
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <konkanivani/data.hpp>
-#include <konkanivani/model.hpp>
+#include <konkanivani/recognizer.hpp>
+
+#include <string>
+#include <vector>
 
 namespace lt = looptorch;
+
+TEST_CASE("KonkaniVani's losses, gradients and best scores on a GPU are those on a CPU") {
+  if (!has_cuda()) return;
+  torch::manual_seed(3);
+  konkanivani::KonkaniVani model(
+      konkanivani::ModelConfig{.vocabulary = 20, .d_model = 64, .encoder_layers = 2, .decoder_layers = 2});
+  model->eval();
+  const auto mel_BMF = at::randn({2, 80, 200}), lengths_B = torch::tensor({200, 120}, at::kLong);
+  const std::vector<int64_t> frames{50, 30};
+  const auto numbers = [&](at::Device device) {
+    model->zero_grad();
+    model->to(device);
+    auto targets = konkanivani::make_targets(std::vector<std::vector<int64_t>>{{5, 6, 7}, {8, 9}});
+    for (auto* tensor :
+         {&targets.characters_BL, &targets.inputs_BL, &targets.labels_BL, &targets.input_lengths_B})
+      *tensor = tensor->to(device);
+    const auto mel = mel_BMF.to(device), lengths = lengths_B.to(device);
+    const auto loss = konkanivani::joint_loss(model, model->encode(mel, lengths), frames, targets, {});
+    loss.sum.backward();
+    std::vector<double> all{loss.sum.item<double>()};
+    for (const auto& parameter : model->parameters()) all.push_back(parameter.grad().norm().item<double>());
+    for (const std::string method : {"ctc", "attention", "joint"})
+      for (const auto& texts : konkanivani::recognize(model, mel, lengths, {.method = method, .beam = {}}))
+        all.push_back(texts.front().score);
+    return all;
+  };
+  const auto host = numbers(at::kCPU), device = numbers(at::kCUDA);
+  REQUIRE(host.size() == device.size());
+  for (size_t i = 0; i < host.size(); ++i) CHECK(device[i] == Approx(host[i]).epsilon(0.02).margin(1e-3));
+}
 
 TEST_CASE("KonkaniVani's micro-batches wait for nothing on the device") {
   if (!has_cuda()) return;

@@ -109,7 +109,7 @@ stopped=("${long[@]}" --output stopped --snapshot_every 2 --resume auto --cache 
 "${stopped[@]}" >/dev/null 2>errors.txt &
 process=$!
 until [ -d stopped/snapshots/step-00000002 ] || ! kill -0 $process; do sleep 0.02; done
-kill -TERM $process
+kill -TERM $process || true
 code=0
 wait $process || code=$?
 holds errors.txt "no snapshot to go on from: begins anew"
@@ -132,17 +132,33 @@ holds errors.txt "goes on from stopped/snapshots/step-"
 cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
 compgen -G "cache/*.data" >/dev/null || fail "--cache kept nothing"
 
+# The model is that of the epoch with the lowest validation CER; the flags of a run are those of its model.
+"$programs/konkanivani_evaluate" --model alone --manifest corpus/validation.jsonl --decoding greedy --batch_size 1 \
+  --summary best.json >/dev/null || fail "konkanivani_evaluate on the validation clips"
+awk -F, -v cer="$(sed -n 's/^ *"cer": *\([-0-9.e+]*\),\{0,1\}$/\1/p' best.json)" \
+  'NR == 2 || $3 < best { best = $3 } END { d = best - cer; exit !(NR == 7 && d * d < 1e-8) }' alone/curve.csv ||
+  fail "the model is not that of the best epoch: $(cat alone/curve.csv best.json)"
+"$programs/konkanivani_train" --data corpus --output flags "${size[@]}" --positions relative --no_subsampling --max_steps 1 \
+  --shortest_first_epochs 1 --no_spec_augment --no_speed_perturbation >train.txt 2>errors.txt || fail "flags: $(cat errors.txt)"
+holds flags/config.json '"positions": "relative"'
+holds flags/config.json '"subsampling": false'
+holds flags/summary.json '"steps": 1'
+holds train.txt "    said   " # three examples of each epoch, five of the test clips
+
 # What a run cannot go on from, or would overwrite.
 resume=(konkanivani_train --data corpus "${size[@]}" --output x --resume)
 refused "alone/snapshots holds a run: go on with --resume auto" konkanivani_train "${long[@]:1}" --output alone
+"${long[@]}" --output alone --learning_rate 1e-3 --resume auto >/dev/null 2>&1 && fail "it goes on at another learning rate"
+[ -s alone/summary.json ] || fail "a refused run removed the summary of the one that it was to go on from"
 refused "holds another model than the one asked for: d_model 32 instead of 48, encoder_layers 1 instead of 2" \
   "${resume[@]}" alone/snapshots --d_model 48 --encoder_layers 2
 refused "characters are code points in one run and graphemes in the other" "${resume[@]}" alone/snapshots --characters grapheme
 "$programs/konkanivani_train" "${long[@]:1}" --output other_rate --learning_rate 1e-3 --resume alone/snapshots \
   >/dev/null 2>errors.txt && fail "a run goes on at another learning rate"
 holds errors.txt " is not of this run: "
-refused ".pt is a file; a run goes on from a folder" "${resume[@]}" checkpoints/checkpoint_epoch_15.pt
-refused "--resume: corpus holds no snapshot to go on from" "${resume[@]}" corpus
+refused ".pt: is no snapshot, which is a folder" "${resume[@]}" checkpoints/checkpoint_epoch_15.pt
+refused "corpus: holds no snapshot to go on from" "${resume[@]}" corpus
+refused "alone/snapshots/step-00000099" "${resume[@]}" alone/snapshots/step-00000099
 mkdir more
 sed 's#"text":"#&q#; s#audio/#../corpus/audio/#' corpus/train.jsonl >more/train.jsonl
 for split in validation test; do sed 's#audio/#../corpus/audio/#' corpus/$split.jsonl >more/$split.jsonl; done
@@ -161,6 +177,9 @@ refused "line_index.tsv:12: there is no audio file called gone" konkanivani_trai
 mkdir nothing
 refused "nothing: holds no corpus; looked for train.jsonl, train.tsv (Common Voice)" konkanivani_train --data nothing --output x
 
+touch file
+refused "file/" konkanivani_train --data corpus --output file
+refused "file/" konkanivani_corpus --output file --train 1 --validation 1 --test 1
 mkdir broken
 head -n1 corpus/train.jsonl | sed 's/audio_filepath":"/&gone/' >broken/train.jsonl
 cp more/validation.jsonl more/test.jsonl broken
@@ -170,6 +189,7 @@ refused "hold no characters" konkanivani_train --data broken --output x
 refused "d_model is 30; it must be even and a multiple of the 4 heads" konkanivani_train --data corpus --output x --d_model 30
 refused "--schedule: \"cosine\" is neither plateau nor linear" konkanivani_train --data corpus --output x --schedule cosine
 refused "is not greedy, ctc, attention or joint" konkanivani_transcribe --model model --decoding viterbi "$clip"
+refused "--n_best: greedy decoding gives one text" konkanivani_transcribe --model model --decoding greedy --n_best 2 "$clip"
 refused "nowhere" konkanivani_transcribe --model nowhere "$clip"
 refused "gone.flac" konkanivani_transcribe --model model gone.flac
 cp -r model half

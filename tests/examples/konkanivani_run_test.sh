@@ -27,9 +27,12 @@ refused "no output folder"
 refused "there is no option --wrong" --wrong
 refused "one output folder at most" "$work/a" "$work/b"
 refused "--programs needs a folder" "$work/a" --programs
-refused "holds no konkanivani_train" --programs "$work" "$work/a"
-
 out=$work/out
+mkdir "$out"
+echo kept >"$out/summary.json"
+refused "holds no konkanivani_train" --programs "$work" "$out"
+[ "$(cat "$out/summary.json")" = kept ] || fail "a refused run.sh took the summary away"
+
 "$run" --quick --programs "$programs" "$out" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
 summary=$out/summary.json
 cat "$summary"

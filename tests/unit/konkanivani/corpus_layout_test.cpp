@@ -58,6 +58,14 @@ TEST_CASE("Manifests of this project's own form") {
   CHECK(texts_of(split.validation) == Texts{"validation"});
   CHECK(texts_of(split.test) == Texts{"test"});
   CHECK(split.train[0].duration == 0.5);  // the manifest has none: the file's header
+  corpus.text("train.jsonl", R"({"audio_filepath": "a.wav", "text": "a", "start": 0.125, "end": 0.25}
+{"audio_filepath": "a.wav", "text": "b", "start": 0.125}
+{"audio_filepath": "a.wav", "text": "c", "end": 9}
+)");
+  const auto parts = corpus.load().train;
+  CHECK(parts[0].duration == 0.125);
+  CHECK(parts[1].duration == 0.375);
+  CHECK(parts[2].duration == 0.5);
   fs::remove(corpus.folder / "test.jsonl");
   CHECK_THROWS_WITH(corpus.load(), Contains("test.jsonl"));
 }
