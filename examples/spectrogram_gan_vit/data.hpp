@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -84,6 +85,18 @@ class ShortClips {
   std::map<std::int64_t, double> seconds_;
 };
 
+/// Tells of short clips on stderr as a program's work ends, well or not.
+struct TellShortClips {
+  std::shared_ptr<ShortClips> clips;
+
+  explicit TellShortClips(std::shared_ptr<ShortClips> noted) : clips(std::move(noted)) {}
+  TellShortClips(const TellShortClips&) = delete;
+  TellShortClips& operator=(const TellShortClips&) = delete;
+  ~TellShortClips() {
+    if (const auto text = clips->describe(); !text.empty()) std::cerr << text << std::endl;
+  }
+};
+
 /// Songs as spectrograms, read when they are asked for. Draws nothing, so that a looptorch::CachedDataset may
 /// be put above it:
 ///
@@ -91,12 +104,15 @@ class ShortClips {
 ///     looptorch::CachedDataset cached(songs, {.folder = "cache", .settings = songs.settings()});
 class SpectrogramDataset {
  public:
-  explicit SpectrogramDataset(std::vector<Song> songs, SpectrogramOptions options = {})
+  /// Short clips are noted in `short_clips`, which several datasets may share, or in a list of its own.
+  explicit SpectrogramDataset(std::vector<Song> songs, SpectrogramOptions options = {},
+                              std::shared_ptr<ShortClips> short_clips = nullptr)
       : songs_(std::move(songs)),
         reader_(options),
-        short_clips_(std::make_shared<ShortClips>(options.seconds)) {}
-  explicit SpectrogramDataset(const HeldOutSongs& held_out, SpectrogramOptions options = {})
-      : SpectrogramDataset(held_out.songs(), options) {}
+        short_clips_(short_clips ? std::move(short_clips) : std::make_shared<ShortClips>(options.seconds)) {}
+  explicit SpectrogramDataset(const HeldOutSongs& held_out, SpectrogramOptions options = {},
+                              std::shared_ptr<ShortClips> short_clips = nullptr)
+      : SpectrogramDataset(held_out.songs(), options, std::move(short_clips)) {}
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(songs_.size()); }
 
@@ -150,7 +166,7 @@ class SpectrogramDataset {
   [[nodiscard]] const SpectrogramOptions& options() const { return reader_.options(); }
 
   /// Those that batches have held so far.
-  [[nodiscard]] std::shared_ptr<const ShortClips> short_clips() const { return short_clips_; }
+  [[nodiscard]] const std::shared_ptr<ShortClips>& short_clips() const { return short_clips_; }
 
  private:
   [[nodiscard]] const Song& at(std::int64_t index) const { return songs_[static_cast<std::size_t>(index)]; }

@@ -33,9 +33,9 @@ class DiscriminatorImpl : public torch::nn::Module {
       convolutions->push_back(SpectralConv2d(torch::nn::Conv2dOptions(from, to, 4).stride(2).padding(1)));
     register_module("convolutions", convolutions);
     condition = register_module("condition", ConditionEmbedding(channels));
-    hidden = register_module("hidden", SpectralLinear(channels * rows + channels, channels));
+    hidden = register_module("hidden", SpectralLinear(2 * channels * rows + channels, channels));
     output = register_module("output", SpectralLinear(channels, 1));
-    emotion = register_module("emotion", torch::nn::Linear(channels * rows, 2));
+    emotion = register_module("emotion", torch::nn::Linear(2 * channels * rows, 2));
   }
 
   /// `[B, 1, M, F]` and `[B, 2]` to logits `[B]`: above 0 for what it takes for real. Throws UsageError for
@@ -50,14 +50,19 @@ class DiscriminatorImpl : public torch::nn::Module {
     at::Tensor x = spectrograms_B1MF;
     for (const auto& convolution : *convolutions)
       x = at::leaky_relu(convolution->as<SpectralConv2d>()->forward(x), 0.2);
-    // What happens matters, and at which pitch, but not when: time is averaged, the mel axis stays.
-    const auto heard = x.mean(3).flatten(1), wanted = condition(conditions_B2);
+    // What happens matters, how much it varies, and at which pitch, but not when: of time mean and deviation
+    // are left, the mel axis stays.
+    const auto [variance, mean] = at::var_mean(x, at::IntArrayRef{3}, /*unbiased=*/false);
+    const auto heard = at::cat({mean.flatten(1), (variance + 1e-5).sqrt().flatten(1)}, 1);
+    const auto wanted = condition(conditions_B2);
     const auto h = at::leaky_relu(hidden(at::cat({heard, wanted}, 1)), 0.2);
     // Beside the concatenation a projection (Miyato and Koyama, 2018): what was heard, measured along the
     // emotion.
     const auto match = (h * wanted).sum(1) / std::sqrt(static_cast<double>(h.size(1)));
     const auto type = output->weight.scalar_type();
-    return {(output(h).squeeze(1) + match).to(type), emotion(heard).to(type)};
+    // Convolutions of norm 1 leave little of what they heard: the emotion is read from its pattern.
+    return {(output(h).squeeze(1) + match).to(type),
+            emotion(at::layer_norm(heard, {heard.size(1)})).to(type)};
   }
 
   torch::nn::ModuleList convolutions;

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -94,15 +95,23 @@ at::Tensor gather_patches(const Clips& clips, const Options& options) {
   return at::cat(patches);
 }
 
-Data load_data(const Options& options, std::int64_t n_mels) {
+Data load_data(const Options& options, std::int64_t n_mels, const std::shared_ptr<sg::ShortClips>& padded) {
   const auto splits = sg::split_songs(sg::load_songs(options.data));
   const auto cached = [&](const auto& songs) {
-    sg::SpectrogramDataset dataset(songs, {.mel_bins = n_mels});
+    sg::SpectrogramDataset dataset(songs, {.mel_bins = n_mels}, padded);
     const lt::CacheOptions cache{.folder = options.cache.empty() ? options.output / "cache" : options.cache,
                                  .settings = dataset.settings()};
     return Clips(std::move(dataset), cache);
   };
   return {cached(splits.train), cached(splits.validation), cached(splits.test)};
+}
+
+/// Throws UsageError for too few clips to measure by, before anything is trained.
+void check_counts(const Data& data, const Options& options) {
+  if (options.count == 1 || data.validation.size() < 2 || data.test.size() < 2)
+    throw lt::UsageError(lt::detail::message("distances need at least 2 clips each: there are ",
+                                             data.validation.size(), " for validation and ", data.test.size(),
+                                             " for testing, and --count is ", options.count));
 }
 
 Judges train_judges(const Clips& train, std::int64_t n_mels, at::Device device, const Options& options) {
@@ -212,7 +221,9 @@ void run(const Options& options) {
   auto generators = load_generators(options, device);
   const auto n_mels = generators.front()->config().n_mels;
   fs::create_directories(options.output);
-  const auto data = load_data(options, n_mels);
+  const sg::TellShortClips tell(std::make_shared<sg::ShortClips>(sg::SpectrogramOptions{}.seconds));
+  const auto data = load_data(options, n_mels, tell.clips);
+  check_counts(data, options);
   auto judges = train_judges(data.train, n_mels, device, options);
   Reference reference{
       gather(data.test, options), gather(data.validation, options), gather_patches(data.train, options), {}};

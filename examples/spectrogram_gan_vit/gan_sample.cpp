@@ -86,6 +86,19 @@ void write_files(const Samples& samples, const sg::DecibelScale& scale, const Op
   }
 }
 
+/// Removes what an earlier call wrote, which may have been of another model and longer.
+void clear(const fs::path& folder) {
+  fs::remove(folder / "labels.csv");
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const auto name = entry.path().stem().string(), extension = entry.path().extension().string();
+    if ((name.starts_with("spectrograms-") && extension == ".safetensors") ||
+        (name.starts_with("sample-") && (extension == ".png" || extension == ".wav")))
+      old.push_back(entry.path());
+  }
+  for (const auto& file : old) fs::remove(file);
+}
+
 void sample(const Options& options) {
   const sg::WantedConditions conditions{wanted("valence", options.valence),
                                         wanted("arousal", options.arousal)};
@@ -94,6 +107,7 @@ void sample(const Options& options) {
   generator->to(device);
   const auto scale = sg::load_loudness(options.model / "loudness.json");
   fs::create_directories(options.output);
+  clear(options.output);
   std::string labels = "sample,valence,arousal\n";
   for (std::int64_t first = 0; first < options.count; first += kClipsInFile) {
     const auto samples = draw_file(generator, options, first, conditions);

@@ -4,8 +4,8 @@
 #include <looptorch/data/cached_dataset.hpp>
 #include <looptorch/data/pinned_prefetch_loader.hpp>
 #include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/choose_snapshot.hpp>
 #include <looptorch/state/json.hpp>
-#include <looptorch/state/snapshot_folder.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "balance.hpp"
@@ -54,19 +54,7 @@ struct Outcome {
   std::int64_t discriminator_steps;
 };
 
-/// The snapshot to go on from; empty to begin anew. `--resume auto` tells what it chose, and what it passed
-/// over.
-fs::path choose_snapshot(const Options& options) {
-  if (options.resume != "auto") return options.resume;
-  const auto newest = lt::find_newest_snapshot(options.snapshots());
-  for (const auto& [path, reason] : newest.passed_over) std::cerr << "passed over " << reason << '\n';
-  std::cerr << (newest.path.empty() ? "no snapshot to go on from: begins anew"
-                                    : "goes on from " + newest.path.string())
-            << std::endl;
-  return newest.path;
-}
-
-Outcome train(Gan& gan, const Clips& clips, const Options& options) {
+Outcome train(Gan& gan, const Clips& clips, const Options& options, const fs::path& snapshot) {
   constexpr std::array kBetas{0.5, 0.999};
   lt::FusedAdam of_generator(gan->generator->parameters(), {.lr = options.generator_rate, .betas = kBetas});
   lt::FusedAdam of_discriminator(gan->discriminator->parameters(),
@@ -99,16 +87,15 @@ Outcome train(Gan& gan, const Clips& clips, const Options& options) {
   auto result = trainer.fit(
       loader, {.epochs = options.epochs,
                .max_steps = options.max_steps > 0 ? std::optional(options.max_steps) : std::nullopt,
-               .resume = choose_snapshot(options)});
-  if (result.status == lt::FitStatus::interrupted)
-    throw sg::Interrupted(result.reason + ": stopped after " + std::to_string(result.steps) +
-                              " steps; go on with --resume auto",
-                          result.reason.starts_with("SIGINT") ? 130 : 143);
+               .resume = snapshot});
+  if (result.status == lt::FitStatus::interrupted) throw sg::Interrupted(result.reason, result.steps);
   trainer.policy<lt::AverageWeights>().copy_to(*gan);
   return {std::move(result), trainer.updates()[0].applied};
 }
 
 sg::GanConfig config_of(Options& options) {
+  if (options.is_small && options.gpu_memory > 0)
+    throw sg::CommandLineError("--small and --gpu-memory each say the sizes: choose one");
   const auto& preset = options.gpu_memory > 0 ? sg::gpu_preset(options.gpu_memory) : sg::kDefaultPreset;
   if (options.gpu_memory > 0)
     std::cout << "for " << preset.gigabytes << " GB: batches of " << preset.batch_size << ", "
@@ -121,14 +108,17 @@ sg::GanConfig config_of(Options& options) {
   return config;
 }
 
-/// A run that goes on must be of the model that the folder was begun with; a new one takes the folder over.
-void claim_output(const sg::GanConfig& config, const Options& options) {
-  const auto file = options.output / "config.json";
-  if (!options.resume.empty() && fs::exists(file))
-    sg::require_same_model(sg::load_config(file), config, options.output.string());
+/// A run must be of the model that its folder was begun with, and of that of the snapshot it goes on from:
+/// weights do not tell one `n_mels` from another.
+void claim_output(const sg::GanConfig& config, const Options& options, const fs::path& snapshot) {
+  const auto require_same = [&](const fs::path& folder) {
+    if (fs::exists(folder / "config.json"))
+      sg::require_same_model(sg::load_config(folder / "config.json"), config, folder.string());
+  };
+  require_same(options.output);
+  if (!snapshot.empty()) require_same((snapshot / "../..").lexically_normal());
   fs::create_directories(options.output);
-  fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
-  sg::save_config(file, config);
+  sg::save_config(options.output / "config.json", config);
 }
 
 void write_summary(const Outcome& outcome, const Gan& gan, const Options& options, double seconds,
@@ -150,18 +140,20 @@ void run(Options options) {
   const auto config = config_of(options);
   const auto splits = sg::split_songs(sg::load_songs(options.data));
   const sg::SpectrogramDataset songs(splits.train, {.mel_bins = config.n_mels});
-  claim_output(config, options);
+  const auto newest = lt::choose_snapshot(options.resume, options.snapshots());
+  claim_output(config, options, newest.path);
+  if (!options.resume.empty()) std::cerr << newest.describe() << std::flush;
   const Clips clips(songs, {.folder = options.cache.empty() ? options.output / "cache" : options.cache,
                             .settings = songs.settings()});
+  const sg::TellShortClips tell(songs.short_clips());
   Gan gan(config);
   gan->to(device);
   std::cout << sg::count_parameters(*gan->generator) << " parameters of the generator, "
             << sg::count_parameters(*gan->discriminator) << " of the discriminator, " << clips.size()
             << " training clips" << std::endl;
 
-  const auto outcome = train(gan, clips, options);
-  if (const auto padded = songs.short_clips()->describe(); !padded.empty())
-    std::cerr << padded << std::endl;
+  const auto outcome = train(gan, clips, options, newest.path);
+  fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   sg::save_loudness(options.output / "loudness.json", sg::mean_scale(clips));
   sg::save_model(gan, options.output);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;

@@ -27,6 +27,7 @@ class UpsamplingBlockImpl : public torch::nn::Module {
         "convolution",
         torch::nn::ConvTranspose2d(
             torch::nn::ConvTranspose2dOptions(channels, half, 4).stride(2).padding(1).bias(false)));
+    begin_smooth(convolution->weight);
     norm = register_module("norm", torch::nn::GroupNorm(half % 8 == 0 ? half / 8 : 1, half));
     attention = register_module("attention", ChannelAttention(half));
   }
@@ -36,6 +37,17 @@ class UpsamplingBlockImpl : public torch::nn::Module {
   torch::nn::ConvTranspose2d convolution{nullptr};
   torch::nn::GroupNorm norm{nullptr};
   ChannelAttention attention{nullptr};
+
+ private:
+  /// Random weights give each of the four pixels that one becomes another weight, which is the chequered
+  /// pattern of young generators. These begin as a mixture of channels that is interpolated bilinearly, and
+  /// a little noise.
+  static void begin_smooth(at::Tensor& weight_IO44) {
+    const torch::NoGradGuard no_grad;
+    const auto slope = at::tensor({0.25, 0.75, 0.75, 0.25}, weight_IO44.options().requires_grad(false));
+    const auto mixture_IO11 = weight_IO44.narrow(2, 0, 1).narrow(3, 0, 1).clone() * 4;
+    weight_IO44.mul_(0.25).add_(mixture_IO11 * at::outer(slope, slope));
+  }
 };
 TORCH_MODULE(UpsamplingBlock);
 

@@ -6,8 +6,7 @@
 
 #include <looptorch/error.hpp>
 
-#include "without_autocast.hpp"
-
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <string>
@@ -43,7 +42,7 @@ enum class AdversarialLoss { hinge, bce };
 /// where 16 bits would lose small gradients.
 template <class Score>
 [[nodiscard]] at::Tensor gradient_penalty(Score&& score, const at::Tensor& real) {
-  const WithoutAutocast full_precision(real.device().type());
+  const c10::impl::ExcludeDispatchKeyGuard full_precision(c10::autocast_dispatch_keyset);
   const auto input = real.detach().requires_grad_();
   const auto gradient =
       torch::autograd::grad({score(input).sum()}, {input}, /*grad_outputs=*/{}, /*retain_graph=*/true,

@@ -82,12 +82,4 @@ inline void save_model(const Gan& gan, const std::filesystem::path& folder) {
   return generator;
 }
 
-/// Weights of `folder` into a model of the same size; another size is a ConfigError that names each
-/// difference, and then nothing was changed.
-inline void load_weights_of(const Gan& gan, const std::filesystem::path& folder) {
-  require_same_model(load_config(folder / "config.json"), gan->config(), folder.string());
-  looptorch::load_weights(gan->generator, folder / "generator.safetensors");
-  looptorch::load_weights(gan->discriminator, folder / "discriminator.safetensors");
-}
-
 }  // namespace spectrogram_gan

@@ -51,12 +51,14 @@ struct DiscriminatorObjective {
       const auto wrong = discriminator_loss(options.loss, real_B, gan->discriminator(real, other_B2));
       value = at::lerp(value, wrong, options.mismatched);
     }
-    if (options.auxiliary > 0)
-      value = value + options.auxiliary * at::mse_loss(heard_B2, batch.conditions_B2);
+    const auto misheard = at::mse_loss(heard_B2, batch.conditions_B2);
+    if (options.auxiliary > 0) value = value + options.auxiliary * misheard;
     if (options.r1 > 0) value = value + options.r1 / 2 * gradient_penalty(judge, real);
     return {.value = value,
             .weight = real.size(0),
-            .metrics = {{"real", real_B.detach().mean()}, {"fake", fake_B.detach().mean()}}};
+            .metrics = {{"real", real_B.detach().mean()},
+                        {"fake", fake_B.detach().mean()},
+                        {"emotion_error_real", misheard.detach()}}};
   }
 
  private:
@@ -75,10 +77,11 @@ struct GeneratorObjective {
     const auto fake = through_noise(gan, options.instance_noise, gan->generate(batch.conditions_B2));
     const auto [fake_B, heard_B2] = gan->discriminator->judge(fake, batch.conditions_B2);
     gan->observe(gan->fooled, fake_B);
+    const auto misheard = at::mse_loss(heard_B2, batch.conditions_B2);
     auto value = generator_loss(options.loss, fake_B);
-    if (options.auxiliary > 0)
-      value = value + options.auxiliary * at::mse_loss(heard_B2, batch.conditions_B2);
-    return {.value = value, .weight = fake.size(0)};
+    if (options.auxiliary > 0) value = value + options.auxiliary * misheard;
+    return {
+        .value = value, .weight = fake.size(0), .metrics = {{"emotion_error_generated", misheard.detach()}}};
   }
 };
 

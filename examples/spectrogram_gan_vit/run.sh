@@ -1,65 +1,86 @@
 #!/usr/bin/env bash
-# run.sh [--short] [OUTPUT]: corpus, training, samples and measures in one command.
+# run.sh [--quick] [--programs DIR] OUTPUT: a generator of music's spectrograms from nothing in one command.
 #
-# Installs what is missing, builds the programs, makes a corpus of synthetic music, trains a small conditional GAN on it,
-# draws samples, and measures them against clips that were held out. The result lies in OUTPUT (default: spectrogram-gan):
+# Makes a corpus of synthetic music, trains a small conditional GAN on it, draws samples, and measures them against clips
+# that were held out. Meant to take 10 minutes on two cores; OUTPUT then holds
 #
-#   summary.json   frechet_first, frechet_last, frechet_noise, condition_ccc_arousal, condition_ccc_valence, seconds, ...
+#   summary.json   frechet_first, frechet_last, frechet_noise, condition_ccc_arousal, condition_ccc_valence,
+#                  seconds (of all of it, since the last start), ...
 #   model/         the trained model; model_first/: after a few steps
-#   samples/       spectrograms with labels, pictures, sound
-#   corpus/        the clips and their labels
+#   samples/       spectrograms with labels, pictures, sound; measures/: pictures of real clips and of their likes
+#   corpus/        the clips and their labels; cache/: their spectrograms
 #
-# --short does everything once, on next to nothing: for tests. Builds in ${LOOPTORCH_BUILD:-build}; LOOPTORCH_PROGRAMS
-# names a folder of built programs instead.
+# A run that was cut off anywhere is simply started again. --quick: a minute of the same, worse. --programs: the
+# folder of the example's programs; without it they are set up and built first, in ${LOOPTORCH_BUILD:-build}.
 set -euo pipefail
 
-# shellcheck source-path=SCRIPTDIR source=../../packaging/build.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/../../packaging/build.sh"
-
-corpus=(--train 480 --validation 80 --test 80)
-model=(--small --batch_size 8 --gradient_accumulation_steps 1)
-rates=(--generator_rate 1e-3 --discriminator_rate 2e-3 --auxiliary 3 --average 0.98)
-first_steps=10 steps=400 judge_epochs=8
+folder=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+usage="usage: run.sh [--quick] [--programs DIR] OUTPUT"
+quick='' programs='' output=''
+refuse() {
+  printf 'error: %s; %s\n' "$1" "$usage" >&2
+  exit 2
+}
 while [ $# -gt 0 ]; do
   case $1 in
-    --help) show_help "${BASH_SOURCE[0]}" ;;
-    --short)
-      corpus=(--train 6 --validation 2 --test 3)
-      model=(--small --channels 8 --batch_size 2 --gradient_accumulation_steps 1)
-      first_steps=1 steps=3 judge_epochs=1
+    --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit ;;
+    --quick) quick=1 ;;
+    --programs)
+      [ -n "${2-}" ] || refuse "--programs needs a folder"
+      programs=$2
+      shift
       ;;
-    -*) fail "there is no option $1; usage: run.sh [--short] [OUTPUT]" ;;
-    *) [ -z "${output-}" ] && output=$1 || fail "one output folder at most; usage: run.sh [--short] [OUTPUT]" ;;
+    -*) refuse "there is no option $1" ;;
+    *)
+      [ -z "$output" ] || refuse "one output folder at most"
+      output=$1
+      ;;
   esac
   shift
 done
-output=${output:-spectrogram-gan}
-{ mkdir -p "$output" && [ -w "$output" ]; } 2>/dev/null || fail "cannot write to $output; name another folder"
-rm -f "$output/summary.json" # what lies there in the end is this run's
+[ -n "$output" ] || refuse "no output folder"
+{ mkdir -p "$output" && [ -w "$output" ]; } 2>/dev/null || refuse "cannot write to $output"
 
-programs=${LOOPTORCH_PROGRAMS-}
 if [ -z "$programs" ]; then
+  [ -e "$folder/../../packaging/build.sh" ] || refuse "this folder was copied out: build it, and name its programs"
+  # shellcheck source-path=SCRIPTDIR source=../../packaging/build.sh
+  source "$folder/../../packaging/build.sh"
   looptorch_build emotion_corpus gan_train gan_sample gan_measure
-  programs=$build/examples/spectrogram_gan_vit
+  programs=${build:?}/examples/spectrogram_gan_vit
 fi
-began=$SECONDS
+[ -x "$programs/gan_train" ] || refuse "$programs holds no gan_train"
+
+corpus=(--seed 1 --train 480 --validation 80 --test 80)
+training=(--small --batch_size 8 --gradient_accumulation_steps 1 --epochs 1000
+  --generator_rate 1e-3 --discriminator_rate 2e-3 --auxiliary 3 --average 0.99)
+first_steps=10 steps=1200 judge_epochs=8
+if [ -n "$quick" ]; then
+  corpus=(--seed 1 --train 96 --validation 24 --test 24)
+  training+=(--average 0.9)
+  first_steps=2 steps=80
+fi
+if grep -qw avx512_bf16 /proc/cpuinfo 2>/dev/null; then # where it is not emulated
+  training+=(--mixed_precision)
+fi
+
+rm -f "$output/summary.json" # what lies there in the end is this run's
+start=$SECONDS
+export OMP_WAIT_POLICY=passive # threads that wait leave the core to those that read clips
 data=(--data "$output/corpus" --cache "$output/cache")
-
-say "Making the corpus"
-"$programs/emotion_corpus" --output "$output/corpus" --seed 1 "${corpus[@]}"
-
-say "Training for $first_steps steps, to compare with"
-"$programs/gan_train" "${data[@]}" "${model[@]}" "${rates[@]}" --output "$output/model_first" --max_steps $first_steps
-
-say "Training for $steps steps"
-"$programs/gan_train" "${data[@]}" "${model[@]}" "${rates[@]}" --output "$output/model" --epochs 1000 --max_steps $steps
-
-say "Drawing samples"
+train() { # train FOLDER STEPS
+  "$programs/gan_train" "${data[@]}" "${training[@]}" --device cpu --output "$output/$1" --max_steps "$2" \
+    --snapshot_every 100 --resume auto
+}
+echo "==> Making the corpus"
+"$programs/emotion_corpus" --output "$output/corpus" "${corpus[@]}"
+echo "==> Training for $first_steps steps, to compare with"
+train model_first $first_steps
+echo "==> Training for $steps steps"
+train model $steps
+echo "==> Drawing samples"
 "$programs/gan_sample" --model "$output/model" --output "$output/samples" --count 16 --pictures 16 --sounds 4
-
-say "Measuring"
+echo "==> Measuring"
 "$programs/gan_measure" "${data[@]}" --output "$output/measures" --epochs $judge_epochs "$output/model_first" "$output/model"
-sed "s/\"seconds\": [0-9.e+-]*/\"seconds\": $((SECONDS - began))/" "$output/measures/summary.json" >"$output/summary.json.partial"
+sed "s/\"seconds\": [0-9.e+-]*/\"seconds\": $((SECONDS - start))/" "$output/measures/summary.json" >"$output/summary.json.partial"
 mv "$output/summary.json.partial" "$output/summary.json"
-
-say "Done: the figures are in $output/summary.json, pictures and sound in $output/samples"
+echo "==> Done: the figures are in $output/summary.json, pictures and sound in $output/samples"

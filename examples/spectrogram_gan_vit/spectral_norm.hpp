@@ -8,8 +8,7 @@
 
 #include <looptorch/error.hpp>
 
-#include "without_autocast.hpp"
-
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -49,7 +48,7 @@ class SpectralNormImpl : public torch::nn::Module {
   }
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& weight) {
-    const WithoutAutocast full_precision(weight.device().type());
+    const c10::impl::ExcludeDispatchKeyGuard full_precision(c10::autocast_dispatch_keyset);
     if (weight.dim() == 1) return unit(weight);
     const auto matrix = as_matrix(weight);
     if (is_training()) iterate(matrix.detach(), options_.power_iterations);

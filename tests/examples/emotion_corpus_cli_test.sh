@@ -92,8 +92,8 @@ done
 many=(--train 150 --validation 1 --test 1)
 "$programs/emotion_corpus" --output killed --seconds 2 "${many[@]}" >/dev/null &
 pid=$!
-until [ "$(find killed/audio -name '*.flac' 2>/dev/null | wc -l)" -ge 10 ]; do sleep 0.02; done
-kill -9 $pid
+until [ "$(find killed/audio -name '*.flac' 2>/dev/null | wc -l)" -ge 10 ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
+kill -9 $pid || fail "the run ended before it was killed"
 wait $pid 2>/dev/null || true
 [ ! -e killed/annotations.csv ] || fail "the corpus was made before it could be killed"
 make killed "${many[@]}"

@@ -6,7 +6,6 @@
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)
-example=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../../examples/spectrogram_gan_vit" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -51,6 +50,7 @@ refused "--data is missing" gan_train --output x
 refused "--loss: \"wgan\" is neither hinge nor bce" "${train[@]}" --output x --loss wgan
 refused "settings for 8, 12, 16 and 24 GB, not for 10" gan_train --data corpus --output x --gpu-memory 10
 refused "n_mels is 8, outside 16..1024" "${train[@]}" --output x --n_mels 8
+refused "--small and --gpu-memory each say the sizes: choose one" "${train[@]}" --output x --gpu-memory 8
 refused "channels is 12; it must be a multiple of 8" gan_train --data corpus --output x --channels 12
 refused "--device: there is no cuda:99" "${train[@]}" --output x --device cuda:99
 refused "nowhere" gan_train --data nowhere --output x
@@ -61,13 +61,12 @@ for label in nan 11; do
     NR == 3 { $column = label } { print }' corpus/annotations.csv >"bad-$label/annotations.csv"
   refused "annotations.csv:3" gan_train --data "bad-$label" --output x
 done
-clips=(corpus/audio/*)
 mkdir cut
 cp -r corpus/audio corpus/annotations.csv cut
 for clip in cut/audio/*; do truncate -s 20000 "$clip"; done
 refused "cut/audio/" gan_train --data cut --output x --small --channels 8 --workers 1
 
-# A run, and the same run that is stopped by a signal and killed in between: the same weights, bit for bit. Instance noise,
+# A run, and the same run that is killed in between: the same weights, bit for bit. Instance noise,
 # R1 and averages have states of their own.
 long=("${train[@]}" --epochs 3 --gradient_accumulation_steps 2 --r1 1 --instance_noise 0.2)
 "$programs/${long[0]}" "${long[@]:1}" --output alone >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
@@ -94,11 +93,21 @@ holds progress.txt "goes on from stopped/snapshots/step-"
 for player in generator discriminator; do
   cmp "alone/$player.safetensors" "stopped/$player.safetensors" || fail "a killed run ends with another $player"
 done
+# What is saved of the generator is its average: without averaging it is another, beside the same discriminator.
+"$programs/${long[0]}" "${long[@]:1}" --output latest --average 0 >/dev/null 2>progress.txt || fail "--average 0: $(cat progress.txt)"
+cmp alone/discriminator.safetensors latest/discriminator.safetensors || fail "averages reach the discriminator"
+! cmp -s alone/generator.safetensors latest/generator.safetensors || fail "the averages were not saved"
+refused "stopped/snapshots holds a run: go on with --resume auto" "${long[@]}" --output stopped
+refused "corpus: holds no snapshot to go on from" "${long[@]}" --output stopped --resume corpus
 refused "stopped: holds another model than the one asked for: n_mels 64 instead of 32" \
   "${long[@]}" --n_mels 32 --output stopped --resume auto
+refused "alone: holds another model than the one asked for: n_mels 64 instead of 32" "${long[@]}" --n_mels 32 --output alone
+refused "holds another model than the one asked for: n_mels 64 instead of 70" \
+  "${long[@]}" --n_mels 70 --output x/other --resume stopped/snapshots
+[ -e alone/summary.json ] && [ ! -e x/other ] || fail "a refused run touched a folder"
 
 # Both losses, mixed precision, and settings by the card's memory, which flags overrule; clips that are too short are told.
-"$programs/emotion_corpus" --output short --train 2 --validation 1 --test 1 --seconds 12 >corpus.txt || fail "a short corpus"
+"$programs/emotion_corpus" --output short --train 2 --validation 2 --test 2 --seconds 12 >corpus.txt || fail "a short corpus"
 "$programs/gan_train" --data short --output preset --gpu-memory 8 --channels 8 --batch_size 2 --max_steps 1 --loss bce \
   --mixed_precision --gradient_accumulation_steps 1 >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
 holds train.txt "for 8 GB: batches of 12, 96 mel bins; then gan_sample --count 1500"
@@ -142,9 +151,19 @@ for text in '"spectrograms"' '"conditions"' '[5,1,64,1292]' '"origin":"generated
 "$programs/${sample[0]}" "${sample[@]:1}" --output again --valence -0.5 --pictures 0 --sounds 0 >/dev/null
 cmp samples/spectrograms-00000.safetensors again/spectrograms-00000.safetensors || fail "the same seed drew other samples"
 [ "$(find again -type f | wc -l)" = 2 ] || fail "there are files that were not asked for: $(ls again)"
+cp samples/sample-00000.png again && cp samples/spectrograms-00000.safetensors again/spectrograms-00001.safetensors
+"$programs/${sample[0]}" "${sample[@]:1}" --output again --valence -0.5 --pictures 0 --sounds 0 >/dev/null
+[ "$(find again -type f | wc -l)" = 2 ] || fail "files of an earlier call were left: $(ls again)"
 
 # Measures.
 refused "no MODEL given" gan_measure --data corpus --output z
+"$programs/emotion_corpus" --output few --train 1 --validation 1 --test 1 --seconds 2 >/dev/null || fail "a corpus of few"
+refused "distances need at least 2 clips each: there are 1 for validation and 1 for testing" \
+  gan_measure --data few --output z alone
+"$programs/gan_measure" --data short --output short_measures --epochs 1 preset >/dev/null 2>progress.txt ||
+  fail "gan_measure: $(cat progress.txt)"
+holds progress.txt "6 clips are shorter than 30 s, padded with silence: song "
+refused "and --count is 1" gan_measure --data corpus --cache cache --output z --count 1 alone
 "$programs/gan_measure" --data corpus --cache cache --output measures --epochs 1 alone stopped >measures.txt 2>progress.txt ||
   fail "gan_measure: $(cat progress.txt)"
 for key in frechet_first frechet_last frechet_noise frechet_shuffled frechet_real condition_ccc_valence \
@@ -153,15 +172,6 @@ for key in frechet_first frechet_last frechet_noise frechet_shuffled frechet_rea
 done
 [ "$(grep -c ': Frechet ' measures.txt)" = 2 ] || fail "not a line a model: $(cat measures.txt)"
 refused "draws 96 mel bins, and alone 64" gan_measure --data corpus --output z alone preset
-
-# All of it in one command, on next to nothing.
-LOOPTORCH_PROGRAMS=$programs "$example/run.sh" --short whole >run.txt 2>&1 || fail "run.sh: $(cat run.txt)"
-for key in frechet_first frechet_last frechet_noise condition_ccc_arousal condition_ccc_valence seconds; do
-  holds whole/summary.json "\"$key\":"
-done
-[ -s whole/samples/sample-00000.png ] || fail "run.sh drew no pictures"
-if "$example/run.sh" --shorter >run.txt 2>&1; then fail "run.sh took --shorter"; fi
-holds run.txt "error: there is no option --shorter"
 
 [ "$failures" = 0 ] || exit 1
 echo "all well"

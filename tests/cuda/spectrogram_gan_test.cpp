@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// The spectrogram GAN on a GPU: the CPU's numbers, and a game in fp16 that stays finite.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/cuda.hpp"
+
+#include <spectrogram_gan_vit/balance.hpp>
+#include <spectrogram_gan_vit/objectives.hpp>
+
+#include <cmath>
+#include <vector>
+
+namespace gan = spectrogram_gan;
+namespace lt = looptorch;
+
+namespace {
+
+struct Clips {
+  at::Tensor spectrograms_B1MF, conditions_B2;
+};
+
+gan::Gan model_on(at::Device device) {
+  torch::manual_seed(3);
+  gan::Gan model(
+      gan::GanConfig{.n_mels = 32, .frames = 96, .channels = 16, .seed_rows = 4, .seed_columns = 6});
+  model->to(device);
+  return model;
+}
+
+Clips clips_on(at::Device device) {
+  torch::manual_seed(5);
+  const auto spectrograms = at::randn({4, 1, 32, 96}), conditions = at::rand({4, 2}) * 2 - 1;
+  return {spectrograms.to(device), conditions.to(device)};
+}
+
+}  // namespace
+
+TEST_CASE(
+    "What the players of a spectrogram GAN say on a GPU is what they say on a CPU, gradients included") {
+  if (!has_cuda()) return;
+  const auto numbers = [](at::Device device) {
+    auto model = model_on(device);
+    const auto clips = clips_on(device);
+    torch::manual_seed(9);
+    const auto made = model->generator(at::randn({4, 100}).to(device), clips.conditions_B2);
+    const auto real = model->discriminator->judge(clips.spectrograms_B1MF, clips.conditions_B2);
+    const auto judge = [&](const at::Tensor& seen) {
+      return model->discriminator(seen, clips.conditions_B2);
+    };
+    const auto loss = gan::discriminator_loss(gan::AdversarialLoss::hinge, real.logits_B, judge(made)) +
+                      gan::gradient_penalty(judge, clips.spectrograms_B1MF) +
+                      at::mse_loss(real.emotions_B2, clips.conditions_B2);
+    loss.backward();
+    std::vector<double> all{loss.item<double>(), made.mean().item<double>(), made.std().item<double>()};
+    for (const auto& parameter : model->parameters())
+      if (parameter.grad().defined()) all.push_back(parameter.grad().norm().item<double>());
+    return all;
+  };
+  const auto host = numbers(at::kCPU), device = numbers(at::kCUDA);
+  REQUIRE(host.size() == device.size());
+  for (std::size_t i = 0; i < host.size(); ++i)
+    CHECK(device[i] == Approx(host[i]).epsilon(0.02).margin(1e-3));
+}
+
+TEST_CASE("A spectrogram GAN plays in fp16 on a GPU, with accumulation, R1 and instance noise") {
+  if (!has_cuda()) return;
+  auto model = model_on(at::kCUDA);
+  lt::FusedAdam of_generator(model->generator->parameters(), {.lr = 1e-3});
+  lt::FusedAdam of_discriminator(model->discriminator->parameters(), {.lr = 1e-3});
+  const gan::GameOptions game{.r1 = 1, .instance_noise = true, .mismatched = 0.5, .auxiliary = 1};
+  lt::Trainer trainer(model,
+                      lt::Update{of_discriminator,
+                                 gan::DiscriminatorObjective{game},
+                                 {.name = "discriminator", .when = gan::UnlessWinning{}}},
+                      lt::Update{of_generator, gan::GeneratorObjective{game}, {.name = "generator"}},
+                      lt::Accumulate<2>{}, lt::Autocast<lt::fp16>{}, lt::ClipGradNorm{1.0},
+                      gan::AnnealInstanceNoise{0.2}, lt::CacheFlushEvery<10>{});
+  const auto result = trainer.fit(std::vector<Clips>(8, clips_on(at::kCPU)), {.epochs = 5});
+  CHECK(result.steps == 20);
+  CHECK(trainer.updates()[1].applied > 10);  // the first may overflow while the scale is found
+  for (const auto loss : result.losses) CHECK(std::isfinite(loss));
+  for (const auto& parameter : model->parameters()) CHECK(parameter.isfinite().all().item<bool>());
+}
