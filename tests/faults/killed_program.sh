@@ -61,7 +61,7 @@ go_on_to_the_end() {
     cmp "$weights" "$output/${weights##*/}" || fail "$1: other weights"
   done
   diff <(epochs "$alone") <(epochs "$output") || fail "$1: the epochs are others"
-  [ -z "$(find "$output/snapshots" -mindepth 1 -maxdepth 1 ! -name 'step-????????')" ] || fail "$1: something is left over"
+  [ -z "$(find "$output/snapshots" -mindepth 1 -maxdepth 1 -name 'step-*' ! -name 'step-????????')" ] || fail "$1: something is left over"
   rm -rf "$output" "$output.log"
 }
 
