@@ -5,7 +5,7 @@
 # never saw. Meant to take 20 minutes on two cores; OUTPUT then holds
 #
 #   summary.json   cer, wer (both of joint decoding), cer_untrained, clips, steps, seconds (of all three, since the last start)
-#   curve.csv      step, seconds, cer, wer on the validation sentences after each epoch
+#   curve.csv      step, seconds (since the last start), cer, wer on the validation sentences after each epoch
 #   model/         the recogniser: config.json, vocabulary.json, model.safetensors
 #   corpus/        the clips and their manifests; cache/: their log-mel frames
 #

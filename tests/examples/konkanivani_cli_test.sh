@@ -40,6 +40,11 @@ done
 for flag in output seed train validation test min_words max_words clean jobs; do
   holds help.txt "--$flag "
 done
+"$programs/konkanivani_train" --help >help.txt
+for flag in data output d_model encoder_layers decoder_layers batch_size gradient_accumulation_steps mixed_precision device resume \
+  epochs max_steps seed workers cache snapshot_every gradient_checkpointing no_subsampling positions ctc_weight; do
+  holds help.txt "--$flag "
+done
 refused "--output is missing" konkanivani_corpus
 refused "--train: 0 is less than 1" konkanivani_corpus --output x --train 0
 refused "--min_words 5 is more than --max_words 4" konkanivani_corpus --output x --min_words 5 --max_words 4

@@ -44,6 +44,7 @@ holds "$cer < 0.7 && $cer < 0.75 * $untrained" || fail "CER $cer after training,
 holds "$(value "$summary" clips) >= 100" || fail "measured on few clips"
 [ "$(sed -n '/"text"/p' "$out"/corpus/{train,validation,test}.jsonl | grep -o '"text":"[^"]*"' | sort | uniq -d | wc -l)" = 0 ] ||
   fail "a sentence is in two splits"
+[ "$(grep -o '"speaker":"[^"]*"' "$out/corpus/train.jsonl" | sort -u | wc -l)" -ge 10 ] || fail "few voices speak"
 [ "$(head -1 "$out/curve.csv")" = step,seconds,cer,wer ] || fail "curve.csv begins otherwise"
 [ "$(wc -l <"$out/curve.csv")" -gt 3 ] || fail "curve.csv has few lines"
 for file in config.json vocabulary.json model.safetensors; do

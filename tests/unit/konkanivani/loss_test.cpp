@@ -10,6 +10,8 @@
 
 #include <cmath>
 #include <map>
+#include <string>
+#include <vector>
 
 using namespace konkanivani_test;
 using konkanivani::kIgnored;
@@ -77,6 +79,12 @@ TEST_CASE("CTC never sees start or end, whatever a text holds") {
   const auto targets = konkanivani::make_targets(kTexts);
   for (const auto special : {konkanivani::kStart, konkanivani::kEnd, konkanivani::kBlank})
     CHECK_FALSE(targets.characters_BL.eq(special).any().item<bool>());
+
+  const std::vector<std::string> texts{"<sos> a <eos>", "<blank>\x02\x03"};
+  const auto vocabulary = konkanivani::Vocabulary::of(texts, konkanivani::Unit::code_point);
+  konkanivani::UnknownCharacters unknown;
+  for (const auto& text : texts)
+    for (const auto id : vocabulary.encode(text, unknown)) CHECK(id >= konkanivani::kUnknown);
 }
 
 TEST_CASE("Values and gradients are those of PyTorch") {

@@ -140,6 +140,17 @@ TEST_CASE("command line: errors are one line on stderr and an exit code") {
   const auto torch_error = outcome_of([] { TORCH_CHECK(false, "first\nsecond"); });
   CHECK((torch_error.code == 2 && torch_error.err == "program: first\n"));
 
+  const auto no_folder = outcome_of([] { std::filesystem::create_directories("/dev/null/x"); });
+  CHECK((no_folder.code == 2 && no_folder.err.find("/dev/null/x") != std::string::npos));
+
+  const auto stopped_by = [&](const char* reason) {
+    return outcome_of([reason] { throw whisper::Interrupted(reason, 7); });
+  };
+  const auto stopped = stopped_by("SIGINT was received");
+  CHECK(stopped.code == 130);
+  CHECK(stopped.err == "program: SIGINT was received: stopped after 7 steps; go on with --resume auto\n");
+  CHECK(stopped_by("SIGTERM was received").code == 143);
+
   const auto other = outcome_of([] { throw std::runtime_error("surprise"); });
   CHECK((other.code == 1 && other.err == "program: surprise\n"));
 }
