@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # ablation.sh PROGRAMS OUTPUT: what each part of the recipe does, on a small model and short clean sentences.
 #
-# Trains the same small model from the same seed several times, each time with one thing changed, and prints a Markdown
-# table of error rates on sentences that training never saw. PROGRAMS is the folder of the example's built programs.
-# It takes some half an hour on two cores. A run that was cut off goes on where it was.
+# Trains the same small model several times, each time with one thing changed, from three seeds, since runs this short end
+# where luck has it; prints a Markdown table of error rates on sentences that training never saw. PROGRAMS is the folder of
+# the example's built programs. It takes an hour on two cores. A run that was cut off goes on where it was.
 set -euo pipefail
 
 if [ $# != 2 ] || [ ! -x "$1/konkanivani_train" ]; then
@@ -21,22 +21,30 @@ value() { # value FILE KEY: a number of a JSON file with a line a key
   sed -n "s/^ *\"$2\": *\([-0-9.e+]*\),\{0,1\}\$/\1/p" "$1"
 }
 
-row() { # row NAME DECODING [FLAG...]
-  local name=$1 decoding=$2 folder
-  folder=$output/$(tr -cs 'a-zA-Z0-9.\n' _ <<<"$name")
-  shift 2
-  [ -e "$folder/summary.json" ] ||
-    "$programs/konkanivani_train" --data "$output/corpus" --output "$folder" --device cpu --workers 1 --seed 1 \
+train() { # train SEED FOLDER [FLAG...]
+  [ -e "$2/summary.json" ] ||
+    "$programs/konkanivani_train" --data "$output/corpus" --output "$2" --device cpu --workers 1 --seed "$1" \
       --cache "$output/cache" --resume auto --d_model 96 --encoder_layers 2 --decoder_layers 1 --batch_size 16 \
-      --epochs 20 --learning_rate 3e-3 --warmup_steps 50 --schedule linear --dropout 0 "$@" >"$folder.log" 2>&1
-  "$programs/konkanivani_evaluate" --model "$folder" --manifest "$output/corpus/test.jsonl" --device cpu \
-    --decoding "$decoding" --examples 0 --summary "$folder/evaluation.json" >&2
-  printf '| %s | %s | %.3f | %.3f |\n' "$name" "$decoding" "$(value "$folder/evaluation.json" cer)" \
-    "$(value "$folder/evaluation.json" wer)"
+      --epochs 20 --learning_rate 3e-3 --warmup_steps 50 --schedule linear --dropout 0 "${@:3}" >"$2.log" 2>&1
 }
 
-echo '| change | decoding | CER | WER |'
-echo '| --- | --- | ---: | ---: |'
+row() { # row NAME DECODING [FLAG...]
+  local name=$1 decoding=$2 cer=() wer=() seed folder
+  for seed in 1 2 3; do
+    folder=$output/$(tr -cs 'a-zA-Z0-9.\n' _ <<<"$name")-$seed
+    train "$seed" "$folder" "${@:3}"
+    "$programs/konkanivani_evaluate" --model "$folder" --manifest "$output/corpus/test.jsonl" --device cpu \
+      --decoding "$decoding" --examples 0 --summary "$folder/evaluation.json" >&2
+    cer+=("$(value "$folder/evaluation.json" cer)")
+    wer+=("$(value "$folder/evaluation.json" wer)")
+  done
+  mapfile -t cer < <(printf '%s\n' "${cer[@]}" | sort -g)
+  mapfile -t wer < <(printf '%s\n' "${wer[@]}" | sort -g)
+  printf '| %s | %s | %.3f | %.3f | %.3f | %.3f |\n' "$name" "$decoding" "${cer[@]}" "${wer[1]}"
+}
+
+echo '| change | decoding | CER, best of 3 | median | worst | WER, median |'
+echo '| --- | --- | ---: | ---: | ---: | ---: |'
 plain=(--no_spec_augment --no_speed_perturbation)
 row 'none: CTC weight 0.3, every clip as it is' joint "${plain[@]}"
 row 'SpecAugment' joint --no_speed_perturbation
