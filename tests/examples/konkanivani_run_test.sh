@@ -6,33 +6,14 @@
 # be what its opening comment says; and started again it trains no further. PROGRAMS is the folder of the programs.
 set -euo pipefail
 
-run=$1 programs=$2
+run=$1 programs=$2 program=konkanivani_train
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failures=0
-fail() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
-value() { sed -n "s/^ *\"$2\": *\([-0-9.e+]*\),\{0,1\}\$/\1/p" "$1"; }
-holds() { awk "BEGIN { exit !($1) }"; } # holds CONDITION, of numbers
+# shellcheck source-path=SCRIPTDIR source=run_support.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/run_support.sh"
 
-refused() { # refused TEXT ARGUMENT...
-  local text=$1 code=0 said
-  shift
-  said=$("$run" "$@" 2>&1) || code=$?
-  [[ $code == 2 && $said == *"$text"* ]] || fail "run.sh $* exited with $code and said \"$said\""
-}
-refused "no output folder"
-refused "there is no option --wrong" --wrong
-refused "one output folder at most" "$work/a" "$work/b"
-refused "--programs needs a folder" "$work/a" --programs
 out=$work/out
-mkdir "$out"
-echo kept >"$out/summary.json"
-refused "holds no konkanivani_train" --programs "$work" "$out"
-[ "$(cat "$out/summary.json")" = kept ] || fail "a refused run.sh took the summary away"
-
+check_refusals "$out"
 "$run" --quick --programs "$programs" "$out" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
 summary=$out/summary.json
 cat "$summary"

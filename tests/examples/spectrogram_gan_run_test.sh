@@ -7,44 +7,28 @@
 # the folder of the programs.
 set -euo pipefail
 
-run=$1 programs=$2 size=("${@:3}")
+run=$1 programs=$2 program=gan_train size=("${@:3}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failures=0
-fail() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
-summary=$work/out/summary.json
-value() { sed -n "s/^ *\"$1\": *\([-0-9.e+]*\),\{0,1\}\$/\1/p" "$summary"; }
-holds() { awk "BEGIN { exit !($1) }" || fail "it is not so that $1"; } # holds CONDITION, of numbers
+# shellcheck source-path=SCRIPTDIR source=run_support.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/run_support.sh"
 
-refused() { # refused TEXT ARGUMENT...
-  local text=$1 code=0 said
-  shift
-  said=$("$run" "$@" 2>&1) || code=$?
-  [[ $code == 2 && $said == *"$text"* ]] || fail "run.sh $* exited with $code and said \"$said\""
-}
-refused "no output folder"
-refused "there is no option --wrong" --wrong
-refused "one output folder at most" "$work/a" "$work/b"
-refused "--programs needs a folder" "$work/a" --programs
-mkdir "$work/out"
-echo kept >"$summary"
-refused "holds no gan_train" --programs "$work" "$work/out"
-[ "$(cat "$summary")" = kept ] || fail "a refused run.sh took the summary away"
+check_refusals "$work/out"
+summary=$work/out/summary.json
+figure() { value "$summary" "$1"; }
+expect() { holds "$1" || fail "it is not so that $1"; }
 
 make() { "$run" "${size[@]}" --programs "$programs" "$work/out" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }; }
 make
 cat "$summary"
 for key in frechet_first frechet_last frechet_noise condition_ccc_arousal condition_ccc_valence seconds; do
-  [ -n "$(value $key)" ] || fail "summary.json has no $key"
+  [ -n "$(figure $key)" ] || fail "summary.json has no $key"
 done
-for worse in first noise shuffled; do holds "$(value frechet_last) < $(value frechet_$worse)"; done
-holds "$(value copies) < 0.05"
+for worse in first noise shuffled; do expect "$(figure frechet_last) < $(figure frechet_$worse)"; done
+expect "$(figure copies) < 0.05"
 if [ ${#size[@]} = 0 ]; then
-  holds "$(value condition_ccc_arousal) > 0.8 && $(value condition_ccc_valence) > 0.5"
-  holds "$(value frechet_last) < 0.3 * $(value frechet_first) && $(value spread) > 0.4"
+  expect "$(figure condition_ccc_arousal) > 0.8 && $(figure condition_ccc_valence) > 0.5"
+  expect "$(figure frechet_last) < 0.3 * $(figure frechet_first) && $(figure spread) > 0.4"
 fi
 for file in model/generator.safetensors samples/labels.csv samples/sample-00000.png samples/sample-00000.wav \
   measures/real-0.png measures/generated-0.png; do

@@ -1,0 +1,30 @@
+# shellcheck shell=bash
+# Sourced by tests of an example's run.sh, with `run` the script, `program` one that it needs, and `work` a folder to
+# work in: what such tests say and ask, and how every run.sh refuses what it cannot do.
+
+failures=0
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+value() { sed -n "s/^ *\"$2\": *\([-0-9.e+]*\),\{0,1\}\$/\1/p" "$1"; } # value FILE KEY
+holds() { awk "BEGIN { exit !($1) }"; }                                # holds CONDITION, of numbers
+
+refused() { # refused TEXT ARGUMENT...
+  local text=$1 code=0 said
+  shift
+  said=$("${run:?}" "$@" 2>&1) || code=$?
+  [[ $code == 2 && $said == *"$text"* ]] || fail "run.sh $* exited with $code and said \"$said\""
+}
+
+# Wrong arguments, and a folder without programs, which must leave OUTPUT's summary alone.
+check_refusals() { # check_refusals OUTPUT
+  refused "no output folder"
+  refused "there is no option --wrong" --wrong
+  refused "one output folder at most" "${work:?}/a" "$work/b"
+  refused "--programs needs a folder" "$work/a" --programs
+  mkdir "$1"
+  echo kept >"$1/summary.json"
+  refused "holds no ${program:?}" --programs "$work" "$1"
+  [ "$(cat "$1/summary.json")" = kept ] || fail "a refused run.sh took the summary away"
+}
