@@ -59,17 +59,19 @@ lt::FitResult train(whisper::Recognizer& recognizer, const Data& data, const Opt
   };
   const lt::LoaderOptions loading{.batch_size = options.batch_size, .workers = options.workers};
 
-  // clang-format off: one policy a line
-  lt::Trainer trainer(
-      model, optimizer, objective, lt::Accumulate<>{options.gradient_accumulation},
-      lt::When{options.bf16, lt::Autocast<lt::bf16>{}},
-      lt::When{options.gradient_checkpointing, lt::Checkpointed<whisper::EncoderLayer>{}},
-      lt::When{options.gradient_checkpointing, lt::Checkpointed<whisper::DecoderLayer>{}},
-      lt::ClipGradNorm{1.0}, lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = options.warmup_steps},
-      lt::Validate{lt::PinnedPrefetchLoader(data.validation, loading)},
-      lt::When{options.takes_snapshots(),
-               lt::SnapshotEvery{.folder = options.snapshots(), .steps = options.snapshot_every}},
-      lt::ShowProgress{});
+  // One policy a line.
+  // clang-format off
+  lt::Trainer trainer(model, optimizer, objective,
+                      lt::Accumulate<>{options.gradient_accumulation},
+                      lt::When{options.bf16, lt::Autocast<lt::bf16>{}},
+                      lt::When{options.gradient_checkpointing, lt::Checkpointed<whisper::EncoderLayer>{}},
+                      lt::When{options.gradient_checkpointing, lt::Checkpointed<whisper::DecoderLayer>{}},
+                      lt::ClipGradNorm{1.0},
+                      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = options.warmup_steps},
+                      lt::Validate{lt::PinnedPrefetchLoader(data.validation, loading)},
+                      lt::When{options.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
+                                                                            .steps = options.snapshot_every}},
+                      lt::ShowProgress{});
   // clang-format on
   const auto order = lt::RandomSampler{.seed = static_cast<std::uint64_t>(options.seed)};
   return trainer.fit(lt::PinnedPrefetchLoader(data.train, loading, order),
