@@ -66,21 +66,23 @@ Outcome train(Gan& gan, const Clips& clips, const Options& options, const fs::pa
                              .auxiliary = options.auxiliary};
   const bool on_gpu = gan->fooled.is_cuda();
 
-  // clang-format off: one part a line
-  lt::Trainer trainer(
-      gan,
-      lt::Update{of_discriminator,
-                 sg::DiscriminatorObjective{game},
-                 {.name = "discriminator", .when = sg::UnlessWinning{options.accuracy}}},
-      lt::Update{of_generator, sg::GeneratorObjective{game}, {.name = "generator"}},
-      lt::Accumulate<>{options.gradient_accumulation_steps},
-      lt::When{options.mixed_precision && on_gpu, lt::Autocast<lt::fp16>{}},
-      lt::When{options.mixed_precision && !on_gpu, lt::Autocast<lt::bf16>{}}, lt::ClipGradNorm{1.0},
-      lt::AverageWeights{.rule = lt::Ema{.decay = options.average, .warmup = true}, .update = "generator"},
-      sg::AnnealInstanceNoise{options.instance_noise}, lt::CacheFlushEvery<10>{.at_epoch_end = true},
-      lt::When{options.takes_snapshots(),
-               lt::SnapshotEvery{.folder = options.snapshots(), .steps = options.snapshot_every}},
-      lt::ShowProgress{});
+  // One part a line.
+  // clang-format off
+  lt::Trainer trainer(gan,
+                      lt::Update{of_discriminator, sg::DiscriminatorObjective{game},
+                                 {.name = "discriminator", .when = sg::UnlessWinning{options.accuracy}}},
+                      lt::Update{of_generator, sg::GeneratorObjective{game}, {.name = "generator"}},
+                      lt::Accumulate<>{options.gradient_accumulation_steps},
+                      lt::When{options.mixed_precision && on_gpu, lt::Autocast<lt::fp16>{}},
+                      lt::When{options.mixed_precision && !on_gpu, lt::Autocast<lt::bf16>{}},
+                      lt::ClipGradNorm{1.0},
+                      lt::AverageWeights{.rule = lt::Ema{.decay = options.average, .warmup = true},
+                                         .update = "generator"},
+                      sg::AnnealInstanceNoise{options.instance_noise},
+                      lt::CacheFlushEvery<10>{.at_epoch_end = true},
+                      lt::When{options.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
+                                                                            .steps = options.snapshot_every}},
+                      lt::ShowProgress{});
   // clang-format on
   lt::PinnedPrefetchLoader loader(clips, {.batch_size = options.batch_size, .workers = options.workers},
                                   lt::RandomSampler{.seed = static_cast<std::uint64_t>(options.seed)});
