@@ -12,8 +12,7 @@
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/error.hpp>
 
-#include "decoding.hpp"
-#include "tokenizer.hpp"
+#include "training_text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -45,8 +44,8 @@ inline std::optional<double> clip_seconds(const looptorch::Utterance& utterance)
   return utterance.end ? *utterance.end - utterance.start.value_or(0) : utterance.duration;
 }
 
-/// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, T]`, T = 100 x max_seconds. Safe to call from
-/// several threads.
+/// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, T]`, T = 100 x max_seconds. Safe to call
+/// from several threads.
 class Listener {
  public:
   /// Throws UsageError for a length that gives no frame.
@@ -141,7 +140,11 @@ class SpeechDataset {
     for (const auto& utterance : utterances_) {
       if (const auto seconds = clip_seconds(utterance))
         listener_.check_length(utterance.audio_filepath, *seconds);
-      tokens_.push_back(training_tokens(utterance, tokenizer, decoding));
+      try {
+        tokens_.push_back(training_tokens(tokenizer, decoding, utterance.text));
+      } catch (const looptorch::Error& error) {
+        throw SpeechError(utterance.audio_filepath.string() + ": " + error.what());
+      }
     }
   }
 
@@ -160,19 +163,6 @@ class SpeechDataset {
   }
 
  private:
-  static std::vector<std::int64_t> training_tokens(const looptorch::Utterance& utterance,
-                                                   const Tokenizer& tokenizer,
-                                                   const DecodingOptions& decoding) {
-    auto tokens = decoding.prompt;
-    const auto text = tokenizer.encode(" " + utterance.text);
-    tokens.insert(tokens.end(), text.begin(), text.end());
-    tokens.push_back(decoding.end_of_text);
-    if (static_cast<std::int64_t>(tokens.size()) <= decoding.max_length) return tokens;
-    throw SpeechError(looptorch::detail::message(
-        utterance.audio_filepath.string(), ": its text has ", tokens.size(),
-        " tokens with prompt and end, more than the model's ", decoding.max_length, " positions"));
-  }
-
   std::vector<looptorch::Utterance> utterances_;
   std::vector<std::vector<std::int64_t>> tokens_;
   Listener listener_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Greedy decoding with a key-value cache: the token ids of transformers' `generate(do_sample=False)`. Rows of
 // a batch that reached the end of text leave it, so that a batch costs the sum of its rows' lengths.
+// Whisper may repeat itself without end on speech that it does not know; such a row can be ended early.
 #pragma once
 
 #include "model.hpp"
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,14 +23,33 @@ struct DecodingOptions {
   std::vector<int64_t> begin_suppress;  ///< Never produced right after the prompt.
   int64_t end_of_text = 0;
   int64_t max_length = 448;  ///< Tokens of prompt and text together.
+  bool ends_loops = false;   ///< Ends a text that repeats itself, see loop_begin; transformers does not.
 };
+
+inline constexpr std::size_t kLoopCopies = 5;   ///< As many equal pieces in a row are no speech,
+inline constexpr std::size_t kLoopTokens = 24;  ///< if they have so many tokens together.
+
+/// The length of `ids` up to the end of the first piece where they end in a loop: kLoopCopies or more copies
+/// of one piece, which have kLoopTokens or more tokens together. "Zero zero zero" and "ha ha ha ha ha ha" are
+/// none. Costs a fifth of the ids' number at most for each piece that partly repeats, mostly a comparison.
+inline std::optional<std::size_t> loop_begin(const std::vector<int64_t>& ids) {
+  for (std::size_t piece = 1; piece * kLoopCopies <= ids.size(); ++piece) {
+    const auto copies = std::max(kLoopCopies, (kLoopTokens + piece - 1) / piece);
+    if (piece * copies > ids.size()) continue;
+    const auto first = ids.end() - static_cast<std::ptrdiff_t>(piece * copies);
+    if (std::equal(first + static_cast<std::ptrdiff_t>(piece), ids.end(), first))
+      return ids.size() - piece * (copies - 1);
+  }
+  return std::nullopt;
+}
 
 namespace detail {
 
 /// The texts of a batch while they grow: takes one token a live row and says which rows go on.
 class GrowingTexts {
  public:
-  GrowingTexts(int64_t rows, int64_t end_of_text) : end_of_text_(end_of_text), texts_(rows), live_(rows) {
+  GrowingTexts(int64_t rows, const DecodingOptions& options)
+      : end_of_text_(options.end_of_text), ends_loops_(options.ends_loops), texts_(rows), live_(rows) {
     std::iota(live_.begin(), live_.end(), size_t{0});
   }
 
@@ -41,6 +62,7 @@ class GrowingTexts {
     for (int64_t i = 0; i < next.size(0); ++i) {
       if (next[i] == end_of_text_) continue;
       texts_[live_[i]].push_back(next[i]);
+      if (ended_loop(texts_[live_[i]])) continue;
       live_[going.size()] = live_[i];
       going.push_back(i);
     }
@@ -52,7 +74,14 @@ class GrowingTexts {
   [[nodiscard]] std::vector<std::vector<int64_t>> take() && { return std::move(texts_); }
 
  private:
+  bool ended_loop(std::vector<int64_t>& text) const {
+    const auto length = ends_loops_ ? loop_begin(text) : std::nullopt;
+    if (length) text.resize(*length);
+    return length.has_value();
+  }
+
   int64_t end_of_text_;
+  bool ends_loops_;
   std::vector<std::vector<int64_t>> texts_;
   std::vector<size_t> live_;  // live_[i]: the text that row i of the shrinking batch continues
 };
@@ -77,7 +106,7 @@ inline std::vector<std::vector<int64_t>> decode_greedily(Whisper& model, const a
   const auto prompt_length = static_cast<int64_t>(options.prompt.size());
   const auto room = std::min(options.max_length, model->config().max_target_positions) - prompt_length;
 
-  detail::GrowingTexts texts(mel_BMT.size(0), options.end_of_text);
+  detail::GrowingTexts texts(mel_BMT.size(0), options);
   DecoderCache cache;
   auto& decoder = model->decoder();
   const auto states_BSD = model->encoder()(mel_BMT);

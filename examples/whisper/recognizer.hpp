@@ -4,6 +4,8 @@
 // Shapes: B batch, M mel bins, T mel frames.
 #pragma once
 
+#include <looptorch/state/utf8.hpp>
+
 #include "decoding.hpp"
 #include "generation.hpp"
 #include "pretrained.hpp"
@@ -13,10 +15,29 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace whisper {
+
+namespace detail {
+
+/// UTF-8 without the beginning of a character that `bytes` end in.
+inline std::string_view whole_characters(std::string_view bytes) {
+  constexpr std::size_t kLongestPart = 3;
+  for (std::size_t part = 1; part <= std::min(kLongestPart, bytes.size()); ++part) {
+    const auto begin = bytes.size() - part;
+    const auto step = looptorch::utf8_step(bytes, begin);
+    const bool is_part = !step.valid && step.size == part &&
+                         static_cast<unsigned char>(bytes[begin]) >= 0xC2 &&
+                         static_cast<unsigned char>(bytes[begin]) <= 0xF4;
+    if (is_part) return bytes.substr(0, begin);
+  }
+  return bytes;
+}
+
+}  // namespace detail
 
 /// Model, tokenizer and decoding settings of one folder.
 struct Recognizer {
@@ -24,31 +45,24 @@ struct Recognizer {
   Tokenizer tokenizer;
   DecodingOptions decoding;
 
-  /// What is said in each row of `mel_BMT`, by greedy decoding in eval mode. A text has at most some 17
-  /// tokens for each second of audio, twice what fast speech has: a model that repeats itself without end, as
-  /// Whisper does on speech that it does not know, is cut short.
+  /// What is said in each row of `mel_BMT`, by greedy decoding in eval mode. A text ends where the model ends
+  /// it, where the model's positions do, or where it repeats itself (loop_begin); never inside a character,
+  /// of which a token may be a part.
   [[nodiscard]] std::vector<std::string> transcribe(const at::Tensor& mel_BMT) {
     const bool was_training = model->is_training();
     model->eval();
     std::vector<std::string> texts;
     const auto device = model->parameters().front().device();
-    for (const auto& ids : decode_greedily(model, mel_BMT.to(device), limited(mel_BMT.size(2))))
+    for (const auto& ids : decode_greedily(model, mel_BMT.to(device), decoding))
       texts.push_back(text_of(ids));
     model->train(was_training);
     return texts;
   }
 
- private:
-  [[nodiscard]] DecodingOptions limited(std::int64_t frames) const {
-    constexpr std::int64_t kFramesPerToken = 6;  // 100 frames are a second
-    auto options = decoding;
-    const auto prompt = static_cast<std::int64_t>(options.prompt.size());
-    options.max_length = std::min(options.max_length, prompt + frames / kFramesPerToken + 1);
-    return options;
-  }
-
+  /// Text of decoded ids, without the blank before its first word and without a character that was cut.
   [[nodiscard]] std::string text_of(const std::vector<std::int64_t>& ids) const {
-    const auto text = tokenizer.decode(ids);
+    const auto bytes = tokenizer.bytes_of(ids);
+    const auto text = looptorch::replace_invalid_utf8(detail::whole_characters(bytes));
     const auto begin = text.find_first_not_of(' ');
     return begin == std::string::npos ? std::string() : text.substr(begin);
   }
@@ -61,6 +75,7 @@ inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Devic
   auto model = load_pretrained(folder);
   model->to(device);
   auto decoding = load_decoding_options(folder, model->config(), language);
+  decoding.ends_loops = true;
   return {std::move(model), load_tokenizer(folder / "tokenizer.json"), std::move(decoding)};
 }
 

@@ -46,6 +46,9 @@ class Tokenizer {
   /// ids without a token are left out, as are special tokens if `skip_special`.
   [[nodiscard]] std::string decode(const std::vector<std::int64_t>& ids, bool skip_special = true) const;
 
+  /// As above before what is not UTF-8 becomes U+FFFD: tokens may hold parts of a character.
+  [[nodiscard]] std::string bytes_of(const std::vector<std::int64_t>& ids, bool skip_special = true) const;
+
   /// Id of a token as the file spells it, "<|endoftext|>" for example.
   [[nodiscard]] std::optional<std::int64_t> token_id(std::string_view token) const;
 
@@ -210,13 +213,17 @@ inline void Tokenizer::merge_piece(std::string_view piece, std::vector<std::int6
   merges_.apply(ids, begin);
 }
 
-inline std::string Tokenizer::decode(const std::vector<std::int64_t>& ids, bool skip_special) const {
+inline std::string Tokenizer::bytes_of(const std::vector<std::int64_t>& ids, bool skip_special) const {
   std::string bytes;
   for (const auto id : ids) {
     if (id < 0 || id >= size() || (skip_special && special_.contains(id))) continue;
     bytes += bytes_[static_cast<std::size_t>(id)];
   }
-  return looptorch::replace_invalid_utf8(bytes);
+  return bytes;
+}
+
+inline std::string Tokenizer::decode(const std::vector<std::int64_t>& ids, bool skip_special) const {
+  return looptorch::replace_invalid_utf8(bytes_of(ids, skip_special));
 }
 
 }  // namespace whisper

@@ -7,6 +7,7 @@
 #include <whisper/generation.hpp>
 
 #include <algorithm>
+#include <optional>
 
 using namespace whisper_test;
 
@@ -92,6 +93,49 @@ TEST_CASE("Decoding needs a prompt and stops at the model's positions") {
   CHECK_THROWS_WITH(whisper::decode_greedily(model, mel, options), Catch::Contains("prompt is empty"));
   options.prompt = {1, 2};
   CHECK(whisper::decode_greedily(model, mel, options)[0].size() == 10);
+}
+
+TEST_CASE("A loop is five copies or more, of twenty-four tokens or more together") {
+  const auto repeated = [](std::vector<int64_t> before, const std::vector<int64_t>& piece, int copies) {
+    for (int i = 0; i < copies; ++i) before.insert(before.end(), piece.begin(), piece.end());
+    return before;
+  };
+  CHECK_FALSE(whisper::loop_begin({}));
+  CHECK_FALSE(whisper::loop_begin(repeated({1, 2}, {9}, 23)));
+  CHECK(whisper::loop_begin(repeated({1, 2}, {9}, 24)) == 3);
+  CHECK_FALSE(whisper::loop_begin(repeated({1, 2}, {8, 9}, 11)));
+  CHECK(whisper::loop_begin(repeated({1, 2}, {8, 9}, 12)) == 4);
+  CHECK_FALSE(whisper::loop_begin(repeated({1}, {3, 4, 5, 6, 7, 8, 9}, 4)));
+  CHECK(whisper::loop_begin(repeated({1}, {3, 4, 5, 6, 7, 8, 9}, 5)) == 8);
+  auto ended = repeated({1}, {3, 4, 5, 6, 7, 8, 9}, 5);
+  ended.push_back(1);
+  CHECK_FALSE(whisper::loop_begin(ended));
+}
+
+TEST_CASE("A text that repeats itself ends after its first piece, and the others of its batch go on") {
+  auto config = tiny_model()->config();
+  config.max_target_positions = 100;
+  torch::manual_seed(7);
+  whisper::Whisper model(config);
+  const auto mel = at::randn({6, 6, 24}) * 3;
+  whisper::DecodingOptions options{
+      .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 100};
+  const auto endless = whisper::decode_greedily(model, mel, options);
+  options.ends_loops = true;
+  const auto texts = whisper::decode_greedily(model, mel, options);
+  size_t loops = 0;
+  for (size_t row = 0; row < texts.size(); ++row) {
+    CHECK(endless[row].size() == 99);
+    std::optional<size_t> kept;
+    for (size_t length = 1; length <= 99 && !kept; ++length)
+      kept = whisper::loop_begin(
+          {endless[row].begin(), endless[row].begin() + static_cast<std::ptrdiff_t>(length)});
+    loops += kept.has_value();
+    CHECK(texts[row] ==
+          std::vector<int64_t>(endless[row].begin(),
+                               endless[row].begin() + static_cast<std::ptrdiff_t>(kept.value_or(99))));
+  }
+  CHECK(loops > 0);
 }
 
 TEST_CASE("The prompt follows from generation_config.json") {

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// Training targets against tests/parity/whisper_scripts.py: a sentence a script by Whisper's multilingual
+// vocabulary. A target that begins with a token which decoding never begins with cannot be heard again.
+#include "support/precompiled.hpp"
+
+#include <looptorch/optim/fused_adamw.hpp>
+#include <looptorch/state/json.hpp>
+
+#include <whisper/recognizer.hpp>
+#include <whisper/training_text.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+using looptorch::Json;
+using whisper::DecodingOptions, whisper::Tokenizer;
+
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+
+Ids to_ids(const Json& json) {
+  Ids ids;
+  for (const auto& id : json.as_array()) ids.push_back(id.as_int());
+  return ids;
+}
+
+const Json& recorded() {
+  static const auto json = looptorch::load_json(std::filesystem::path(LOOPTORCH_SOURCE_DIR) /
+                                                "tests/parity/data/whisper_scripts.json");
+  return json;
+}
+
+const Tokenizer& multilingual() {
+  static const Tokenizer tokenizer(recorded()["tokenizer"]);
+  return tokenizer;
+}
+
+DecodingOptions decoding(const std::string& language) {
+  const auto id = [](const std::string& token) { return multilingual().token_id(token).value(); };
+  return {.prompt = {id("<|startoftranscript|>"), id("<|" + language + "|>"), id("<|transcribe|>"),
+                     id("<|notimestamps|>")},
+          .suppress = {},
+          .begin_suppress = to_ids(recorded()["begin_suppress_tokens"]),
+          .end_of_text = id("<|endoftext|>"),
+          .ends_loops = true};
+}
+
+/// Its own ids are few, the vocabulary is Whisper's.
+whisper::Whisper small_model() {
+  torch::manual_seed(1);
+  whisper::Whisper model(whisper::WhisperConfig{.vocab_size = 51865,
+                                                .d_model = 32,
+                                                .encoder_layers = 1,
+                                                .decoder_layers = 1,
+                                                .encoder_attention_heads = 2,
+                                                .decoder_attention_heads = 2,
+                                                .encoder_ffn_dim = 64,
+                                                .decoder_ffn_dim = 64,
+                                                .num_mel_bins = 8,
+                                                .max_source_positions = 10,
+                                                .max_target_positions = 64});
+  return model;
+}
+
+/// What a model says to one clip when it has learnt that `text` is said there.
+std::string learnt(const std::string& language, const std::string& text) {
+  const auto options = decoding(language);
+  const auto tokens = torch::tensor(whisper::training_tokens(multilingual(), options, text)).unsqueeze(0);
+  const auto length = tokens.size(1) - 1;
+  whisper::Recognizer recognizer{small_model(), multilingual(), options};
+  const auto mel_BMT = at::randn({1, 8, 20});
+  looptorch::FusedAdamW optimizer(recognizer.model->parameters(), {.lr = 3e-2, .weight_decay = 0.0});
+  for (int step = 0; step < 60; ++step) {
+    optimizer.zero_grad();
+    whisper::token_mean_loss(recognizer.model(mel_BMT, tokens.narrow(1, 0, length)),
+                             tokens.narrow(1, 1, length))
+        .backward();
+    optimizer.step();
+  }
+  return recognizer.transcribe(mel_BMT).front();
+}
+
+}  // namespace
+
+TEST_CASE("No script's target begins with a token that decoding suppresses there") {
+  const auto begin_suppress = to_ids(recorded()["begin_suppress_tokens"]);
+  std::set<std::string> without_blank;
+  for (const auto& entry : recorded()["sentences"].as_array()) {
+    const auto& language = entry["language"].as_string();
+    CAPTURE(language, entry["text"].as_string());
+    const auto options = decoding(language);
+    const auto tokens = whisper::training_tokens(multilingual(), options, entry["text"].as_string());
+    REQUIRE(tokens.size() > options.prompt.size() + 1);
+    const Ids target(tokens.begin() + static_cast<std::ptrdiff_t>(options.prompt.size()), tokens.end() - 1);
+    const bool is_suppressed =
+        std::find(begin_suppress.begin(), begin_suppress.end(), target.front()) != begin_suppress.end();
+    CHECK_FALSE(is_suppressed);
+    const bool blank_is_alone = to_ids(entry["after_blank"]).front() == begin_suppress.front();
+    if (blank_is_alone) without_blank.insert(language);
+    CHECK(target == to_ids(entry[blank_is_alone ? "plain" : "after_blank"]));
+  }
+  CHECK(without_blank == std::set<std::string>{"bn", "bo", "gu", "ja", "lo", "ml", "pa", "te", "th", "zh"});
+}
+
+TEST_CASE("White space before a text is no token of its target") {
+  const auto& tokenizer = multilingual();
+  CHECK(whisper::transcript_tokens(tokenizer, " \t\n the weather") == tokenizer.encode(" the weather"));
+  const std::string thai = recorded()["sentences"].as_array()[17]["text"].as_string();
+  CHECK(whisper::transcript_tokens(tokenizer, "  " + thai) == tokenizer.encode(thai));
+  CHECK(whisper::transcript_tokens(tokenizer, " ").empty());
+  CHECK_THROWS_WITH(whisper::training_tokens(tokenizer, decoding("th"), " \n"), "its text is blank");
+}
+
+TEST_CASE("What was learnt in a script without a merged blank is heard again") {
+  for (const auto& entry : recorded()["sentences"].as_array()) {
+    const auto& language = entry["language"].as_string();
+    if (language != "ml" && language != "ja" && language != "en") continue;
+    CAPTURE(language);
+    CHECK(learnt(language, entry["text"].as_string()) == entry["text"].as_string());
+  }
+}
+
+TEST_CASE("A transcript never ends inside a character") {
+  const whisper::Recognizer recognizer{small_model(), multilingual(), decoding("ml")};
+  for (const auto& entry : recorded()["sentences"].as_array()) {
+    const auto& text = entry["text"].as_string();
+    auto ids = whisper::transcript_tokens(multilingual(), text);
+    for (; !ids.empty(); ids.pop_back()) {
+      const auto said = recognizer.text_of(ids);
+      CAPTURE(text, said);
+      CHECK(text.starts_with(said));
+      CHECK(said.size() + 3 >= multilingual().bytes_of(ids).size() - 1);
+    }
+  }
+  CHECK(recognizer.text_of(multilingual().encode("a\xEF\xBF\xBD")) ==
+        "a\xEF\xBF\xBD");  // U+FFFD that was said
+}
