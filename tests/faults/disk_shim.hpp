@@ -35,6 +35,8 @@ struct DiskFault {
   std::uint64_t full_after = std::numeric_limits<std::uint64_t>::max();
   /// No write takes more at once.
   std::size_t longest_write = std::numeric_limits<std::size_t>::max();
+  /// Writes take nothing and report no error, as some file systems do when they are full.
+  bool writes_nothing = false;
   /// Folders cannot be exchanged: renameat2 returns EINVAL.
   bool no_exchange = false;
   /// Locks cannot be had: flock returns ENOLCK.

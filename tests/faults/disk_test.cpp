@@ -312,6 +312,13 @@ TEST_CASE("faulty disk: writes that take a few bytes at a time add up") {
   CHECK(is_newest(folder.path(), {small_contents(1)}));
 }
 
+TEST_CASE(
+    "faulty disk: a write that takes nothing and reports no error is an error, not a loop without end") {
+  const TemporaryFolder folder;
+  const FaultyDisk disk({.writes_nothing = true});
+  CHECK_THROWS_WITH(write_snapshot(folder.path(), small_contents(1)), Contains("cannot write"));
+}
+
 TEST_CASE("faulty disk: a signal in the middle of a write, a sync or a lock does no harm") {
   const TemporaryFolder folder;
   const auto contents = small_contents(1);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <looptorch/error.hpp>
+#include <looptorch/loop/best_few.hpp>
 #include <looptorch/loop/best_so_far.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
@@ -19,6 +20,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -45,11 +47,13 @@ struct SnapshotEvery {
   double minutes = 0;       ///< 0: not by time.
   std::int64_t epochs = 0;  ///< 0: not by epochs.
   std::int64_t keep = 3;    ///< Newest snapshots that stay; 0: all.
-  std::string best = {};    ///< A metric: whenever it is better than ever, that snapshot is written
-                            ///< and stays until a better one is. Empty: none.
+  std::string best = {};    ///< A metric: whenever it is among the `keep_best` best, that snapshot is
+                            ///< written and stays until it no longer is. Empty: none.
   Better better = Better::lower;
   OnSnapshotError on_error = OnSnapshotError::stop;
-  bool on_signals = true;  ///< false: signals are left alone.
+  bool on_signals = true;       ///< false: signals are left alone.
+  std::int64_t keep_best = 1;   ///< So many of the best snapshots stay.
+  std::int64_t keep_every = 0;  ///< Snapshots whose step is a multiple of it stay; 0: none for that.
 
   static constexpr Phase phase = Phase::snapshot;
   static constexpr bool takes_trainer = true;
@@ -57,29 +61,30 @@ struct SnapshotEvery {
 
   struct State {
     std::int64_t at_step = -1;  ///< Of the last snapshot that was begun; -1 before the first.
-    BestSoFar best;             ///< Of the metric, with the step of its snapshot.
+    BestFew best;               ///< Of the metric, with the steps of their snapshots.
     std::int64_t failures = 0;  ///< Snapshots that could not be written, with OnSnapshotError::warn.
     std::string last_error;     ///< Of the last of them.
 
-    BestSoFar best_before;  // while its snapshot is being written
+    BestFew best_before;  // while its snapshot is being written
     detail::MetricReader reader;
     bool due = false;
     std::chrono::steady_clock::time_point began;
     std::unique_ptr<detail::SnapshotWork> work;
   };
 
-  /// Throws UsageError for options out of range and a folder with later snapshots of another run;
-  /// SnapshotError for a folder that cannot be used.
+  /// Throws UsageError for options out of range, a folder that another run is writing into, and one with
+  /// later snapshots of another run; SnapshotError for a folder that cannot be used.
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
     const std::int64_t step = fit.run.progress().step;
-    detail::prepare_snapshot_folder(folder, step);
+    state.work.reset();  // of a loop by `step`, which has no end: its folder is locked
+    auto lock = detail::prepare_snapshot_folder(folder, step);
     if (state.at_step < 0 && step > 0 && detail::has_snapshot(folder, step)) state.at_step = step;
     state.reader.begin_fit(fit.run, best);
     state.due = false;
     state.began = std::chrono::steady_clock::now();
-    state.work.reset();
-    state.work = std::make_unique<detail::SnapshotWork>(folder, keep, on_signals);
+    const detail::SnapshotsToKeep kept{static_cast<std::size_t>(keep), keep_every};
+    state.work = std::make_unique<detail::SnapshotWork>(folder, std::move(lock), kept, on_signals);
   }
 
   /// Before a fit goes on from a snapshot of this step, and before anything of it is taken over. Throws
@@ -144,6 +149,9 @@ struct SnapshotEvery {
     require("steps", steps);
     require("epochs", epochs);
     require("keep", keep);
+    require("keep_every", keep_every);
+    if (keep_best < 1)
+      throw UsageError(detail::message("SnapshotEvery's keep_best must be at least 1, got ", keep_best));
   }
 
   static void interrupt(Run& run, int signal) {
@@ -168,10 +176,13 @@ struct SnapshotEvery {
     if (best.empty()) return false;
     const auto value = state.reader.next(run, best);
     if (!value) return false;
-    if (BestSoFar trial = state.best; !trial.offer(*value, run.progress().step, better)) return false;
+    const auto offer = [&](BestFew& to) {
+      return to.offer(*value, run.progress().step, better, static_cast<std::size_t>(keep_best));
+    };
+    if (BestFew trial = state.best; !offer(trial)) return false;
     attempt(state, [&] { state.work->wait(); });  // as its snapshot will: a best one that failed is none
     state.best_before = state.best;
-    return state.best.offer(*value, run.progress().step, better);
+    return offer(state.best);
   }
 
   template <class Trainer>
@@ -183,7 +194,7 @@ struct SnapshotEvery {
     attempt(state, [&] { state.work->wait(); });
     const auto contents = trainer.snapshot();  // what this throws is the run's, not the disk's
     state.at_step = step;
-    attempt(state, [&] { state.work->begin(contents, state.best.step()); });
+    attempt(state, [&] { state.work->begin(contents, state.best.steps()); });
   }
 
   /// Does what may have to tell that the last snapshot failed.
@@ -193,7 +204,7 @@ struct SnapshotEvery {
       work();
       return;
     } catch (const Error& error) {
-      if (state.best.step() == state.at_step) state.best = state.best_before;
+      if (state.best.steps().count(state.at_step) > 0) state.best = state.best_before;
       state.at_step = -1;
       if (on_error == OnSnapshotError::stop) throw;
       ++state.failures;

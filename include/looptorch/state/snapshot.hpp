@@ -38,12 +38,22 @@ void verify_snapshot(const std::filesystem::path& snapshot);
 
 namespace detail {
 
-/// Throws what write_snapshot throws for contents that a snapshot cannot hold.
-[[nodiscard]] inline SnapshotImage make_image(const std::filesystem::path& folder,
-                                              const SnapshotContents& contents) {
+/// The folder that such a snapshot is to be. Throws what write_snapshot throws for tensors and names that no
+/// snapshot can hold.
+[[nodiscard]] inline std::filesystem::path snapshot_path(const std::filesystem::path& folder,
+                                                         const SnapshotContents& contents) {
   if (contents.step < 0)
     throw UsageError(message("a snapshot of step ", contents.step, ": steps begin at 0"));
-  return as_snapshot_errors([&] { return SnapshotImage(folder / snapshot_name(contents.step), contents); });
+  auto path = folder / snapshot_name(contents.step);
+  as_snapshot_errors([&] { check_contents(path, contents); });
+  return path;
+}
+
+/// Throws the same, and SnapshotError for files that would be too long to be read.
+[[nodiscard]] inline SnapshotImage make_image(const std::filesystem::path& folder,
+                                              const SnapshotContents& contents) {
+  auto path = snapshot_path(folder, contents);
+  return as_snapshot_errors([&] { return SnapshotImage(std::move(path), contents); });
 }
 
 /// File systems that do not know their size are believed to have room.

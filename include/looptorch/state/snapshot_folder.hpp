@@ -95,8 +95,9 @@ namespace detail {
                                        const std::filesystem::path& path) {
   struct stat open {};
   struct stat named {};
-  return ::flock(manifest.get(), LOCK_EX | LOCK_NB) == 0 && ::fstat(folder.get(), &open) == 0 &&
-         ::lstat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino && open.st_dev == named.st_dev;
+  const auto lock = [&] { return ::flock(manifest.get(), LOCK_EX | LOCK_NB); };
+  return retried(lock) == 0 && ::fstat(folder.get(), &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         open.st_ino == named.st_ino && open.st_dev == named.st_dev;
 }
 
 inline bool sweep(const std::filesystem::path& path) {

@@ -52,12 +52,14 @@ class SnapshotWriter {
 
   /// Makes room in memory for such contents, in the background: else the first snapshot takes that time,
   /// which is several times that of the copy. Waits for what is being written; an error surfaces as those of
-  /// writing do, at the next `begin` or `wait`.
+  /// writing do, at the next `begin` or `wait`. Throws SnapshotError for tensors and names that a snapshot
+  /// cannot hold.
   void prepare(const SnapshotContents& contents);
 
   /// Copies the contents, which may then change, and begins to write them. Waits first for the snapshot
   /// before; if that failed, its error is thrown and nothing is begun. Throws SnapshotError as well for
-  /// contents that a snapshot cannot hold, and where there is no memory for the copy.
+  /// tensors and names that a snapshot cannot hold, and where there is no memory for the copy; files that
+  /// would be too long to be read are an error of writing. UsageError for a step below 0.
   SnapshotPause begin(const SnapshotContents& contents);
 
   /// The snapshot that has been written since the last `poll` or `wait`, if any; does not wait.
@@ -110,7 +112,7 @@ auto SnapshotWriter::typed(const std::filesystem::path& path, Work&& work) -> de
 inline void SnapshotWriter::prepare(const SnapshotContents& contents) {
   (void)wait();
   typed(folder_, [&] {
-    (void)detail::make_image(folder_, contents);
+    (void)detail::snapshot_path(folder_, contents);
     preparing_ = std::async(std::launch::async,
                             [this, contents] { typed(folder_, [&] { staging_.reserve(contents); }); });
   });
@@ -120,7 +122,7 @@ inline SnapshotPause SnapshotWriter::begin(const SnapshotContents& contents) {
   SnapshotPause pause;
   pause.waited_ms = detail::time_ms([&] { pause.finished = wait(); });
   typed(folder_, [&] {
-    const auto target = detail::make_image(folder_, contents).path();
+    const auto target = detail::snapshot_path(folder_, contents);
     SnapshotContents staged;
     pause.copied_ms = detail::time_ms([&] { staged = staging_.copy(contents); });
     writing_ = std::async(std::launch::async, [this, target, staged = std::move(staged)] {

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <functional>
 #include <future>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -117,6 +118,54 @@ TEST_CASE("SnapshotEvery: the newest stay, and the best") {
   CHECK(steps_in(lowest.path()) == Steps{4, 16});
 }
 
+TEST_CASE("SnapshotEvery: the best few stay, in resumed runs too, and every Nth") {
+  TemporaryFolder folder;
+  const std::vector<double> score{5, 3, 4, 2, 6, 7, NAN, 8, 9, 3, 1, 5};
+  const Hook publish = [&](lt::WindowContext& window) {
+    const auto step = static_cast<std::size_t>(window.run.progress().step);
+    window.run.metrics().publish("score", step <= score.size() ? score[step - 1] : 2.5);
+  };
+  const lt::SnapshotEvery how{.folder = folder.path(), .keep = 1, .best = "score", .keep_best = 3};
+  {
+    Toy first(how, publish);
+    first.fit({.max_steps = 6});
+    CHECK(steps_in(folder.path()) == Steps{2, 3, 4, 6});
+  }
+  Toy resumed(how, publish);
+  resumed.fit({.epochs = 3, .resume = folder.path()});
+  CHECK(steps_in(folder.path()) == Steps{2, 4, 11, 12});
+  CHECK(resumed.trainer.policy<lt::SnapshotEvery>().best.value() == 1.0);
+  CHECK(resumed.trainer.policy<lt::SnapshotEvery>().best.steps() == std::set<std::int64_t>{2, 4, 11});
+
+  TemporaryFolder every;
+  Toy({.folder = every.path(), .steps = 1, .keep = 2, .keep_every = 4}).fit();
+  CHECK(steps_in(every.path()) == Steps{4, 8, 11, 12});
+}
+
+TEST_CASE("SnapshotEvery: a folder that another run writes into is refused, until that one ends") {
+  TemporaryFolder folder;
+  const lt::SnapshotEvery how{.folder = folder.path(), .keep = 0};
+  const Hook also = [&](lt::WindowContext&) {
+    CHECK_THROWS_AS(Toy(how).fit(), lt::UsageError);
+    CHECK_THROWS_WITH(Toy(how).fit(), Contains(folder.path().string() + ": another run writes"));
+  };
+  Toy(how, also).fit({.max_steps = 1});
+  CHECK(steps_in(folder.path()) == Steps{1});
+  CHECK_NOTHROW(Toy(how).fit({.epochs = 3, .resume = folder.path()}));
+
+  const pid_t child = ::fork();  // another process's lock counts, and goes when it is killed
+  if (child == 0) {
+    const looptorch::detail::FolderLock lock(folder.path());
+    fs::create_directory(folder / "locked");
+    for (;;) ::pause();
+  }
+  await(folder / "locked");
+  CHECK_THROWS_WITH(Toy(how).fit({.epochs = 4, .resume = folder.path()}), Contains("another run writes"));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  CHECK_NOTHROW(Toy(how).fit({.epochs = 4, .resume = folder.path()}));
+}
+
 TEST_CASE("SnapshotEvery: a metric that nobody publishes is told in the second epoch") {
   TemporaryFolder folder;
   CHECK_THROWS_WITH(Toy({.folder = folder.path(), .best = "score"}).fit(),
@@ -148,6 +197,8 @@ TEST_CASE("SnapshotEvery: options that cannot be are refused") {
   refused({.folder = folder.path(), .minutes = NAN}, "minutes must be at least 0, got nan");
   refused({.folder = folder.path(), .epochs = -3}, "epochs must be at least 0, got -3");
   refused({.folder = folder.path(), .keep = -4}, "keep must be at least 0, got -4");
+  refused({.folder = folder.path(), .keep_best = 0}, "keep_best must be at least 1, got 0");
+  refused({.folder = folder.path(), .keep_every = -5}, "keep_every must be at least 0, got -5");
 }
 
 TEST_CASE(

@@ -180,6 +180,40 @@ TEST_CASE("snapshot writer: contents that cannot be kept are refused at begin") 
   CHECK(folder.entries() == 0);
 }
 
+TEST_CASE(
+    "snapshot writer: files are put together in the background: one that is too long is an error of writing") {
+  const TemporaryFolder folder;
+  SnapshotWriter writer(folder.path());
+  auto contents = small_contents(1);
+  contents.state.set("text", std::string((std::size_t{1} << 26) + 1, 'x'));
+  CHECK_NOTHROW(writer.begin(contents));
+  CHECK_THROWS_WITH(writer.wait(), Contains("state.json") && Contains("more than the 67108864 allowed"));
+  CHECK(folder.entries() == 0);
+}
+
+TEST_CASE("snapshot writer: a name that is not UTF-8 is refused at begin, with its file") {
+  const TemporaryFolder folder;
+  SnapshotWriter writer(folder.path());
+  auto contents = small_contents(1);
+  contents.state.set("bad\xff", 1);
+  CHECK_THROWS_WITH(writer.begin(contents),
+                    Contains("state.json: the name \"bad") && Contains("is not UTF-8"));
+  contents = small_contents(1);
+  contents.optimizer.set("bad\xff", torch::zeros({1}));
+  CHECK_THROWS_WITH(writer.begin(contents), Contains("optimizer.safetensors: the name \"bad"));
+}
+
+TEST_CASE("snapshot writer: where no memory can be pinned, a block is pageable") {
+  looptorch::detail::StagingMemory memory;
+  memory.reserve_pinned(std::size_t{1} << 16);
+  CHECK(memory.is_pinned() == at::globalContext().hasCUDA());
+  REQUIRE(memory.data() != nullptr);
+  memory.data()[(1 << 16) - 1] = 'x';
+  const auto* before = memory.data();
+  memory.reserve_pinned(1 << 10);
+  CHECK(memory.data() == before);
+}
+
 TEST_CASE("snapshot writer: what LibTorch throws at a copy is typed, names the folder, and is over then") {
   const TemporaryFolder folder;
   SnapshotWriter writer(folder.path());

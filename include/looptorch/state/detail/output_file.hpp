@@ -53,6 +53,7 @@ class OutputFile {
       const auto put = ::write(file_.get(), bytes, size);
       if (put < 0 && errno == EINTR) continue;
       if (put < 0) throw_file_error(named_, "cannot write", errno);
+      if (put == 0) throw_file_error(named_, "cannot write", EIO);  // or this would go on for ever
       bytes += put;
       size -= static_cast<std::size_t>(put);
     }

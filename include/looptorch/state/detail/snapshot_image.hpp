@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
@@ -59,9 +60,39 @@ struct FileImage {
   return image;
 }
 
+/// Throws SafetensorsError and SnapshotError, which name the file and the tensor or key, for what no snapshot
+/// can hold. Takes a fraction of the time in which an image is made, so the training thread may call it.
+inline void check_contents(const std::filesystem::path& folder, const SnapshotContents& contents) {
+  const auto check_name = [&](std::string_view file, const std::string& name) {
+    try {
+      check_key(name);
+    } catch (const JsonError& error) {
+      throw SnapshotError(message((folder / file).string(), ": ", error.what()));
+    }
+  };
+  const auto check_tensor = [&](std::string_view file, const std::string& name, const at::Tensor& tensor) {
+    check_name(file, name);
+    (void)describe_tensor(folder / file, name, tensor);
+  };
+  const auto check_state = [&](std::string_view tensors_file, const StateDict& state) {
+    for (const auto& [key, value] : state.values()) {
+      const auto* tensor = std::get_if<at::Tensor>(&value);
+      if (tensor && tensor->defined()) {
+        check_tensor(tensors_file, key, *tensor);
+      } else {
+        check_name(kStateFile, key);
+      }
+    }
+  };
+  for (const auto& [name, tensor] : contents.model) check_tensor(kModelFile, name, tensor);
+  for (const auto& [name, tensor] : contents.averaged) check_tensor(kAveragedFile, name, tensor);
+  check_state(kOptimizerFile, contents.optimizer);
+  check_state(kStateTensorsFile, contents.state);
+}
+
 class SnapshotImage {
  public:
-  /// `path`: the folder that it is to be.
+  /// `path`: the folder that it is to be; `contents`: what check_contents has passed.
   SnapshotImage(std::filesystem::path path, const SnapshotContents& contents);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
@@ -101,13 +132,7 @@ inline SnapshotImage::SnapshotImage(std::filesystem::path path, const SnapshotCo
 }
 
 inline void SnapshotImage::add_tensors(std::string_view file, TensorMap tensors, TiedNames tied) {
-  const auto path = path_ / file;
-  try {
-    for (const auto& [name, tensor] : tensors) check_key(name);
-    files_.push_back(image_of_tensors(path, std::move(tensors), std::move(tied)));
-  } catch (const JsonError& error) {
-    throw SnapshotError(message(path.string(), ": ", error.what()));
-  }
+  files_.push_back(image_of_tensors(path_ / file, std::move(tensors), std::move(tied)));
 }
 
 inline void SnapshotImage::add_state(const SnapshotContents& contents) {

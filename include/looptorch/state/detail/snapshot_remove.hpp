@@ -37,12 +37,13 @@ namespace looptorch::detail {
   if (!stream) return std::nullopt;
   (void)copy.release();  // the stream's now
   std::vector<std::string> names;
-  errno = 0;
-  while (const dirent* entry = ::readdir(stream.get())) {
+  for (;;) {
+    errno = 0;  // readdir returns null at the end, too
+    const dirent* entry = ::readdir(stream.get());
+    if (!entry) return errno == 0 ? std::optional(std::move(names)) : std::nullopt;
     const std::string_view name = entry->d_name;
     if (name != "." && name != "..") names.emplace_back(name);
   }
-  return errno == 0 ? std::optional(std::move(names)) : std::nullopt;
 }
 
 [[nodiscard]] inline bool is_regular_in(const FileDescriptor& folder, const std::string& name) {

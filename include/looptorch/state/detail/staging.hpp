@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Host memory that tensors are copied to so that they can be written while training goes on. It is kept from
 // one snapshot to the next: after the first there are no page faults. Costs a second copy of all tensors.
+//
+// Tensors of devices go into pinned blocks of at most 1 GiB, since LibTorch rounds each up to a power of two;
+// CPU tensors, and single tensors beyond 1 GiB, go into one pageable block.
 #pragma once
 
+#include <looptorch/state/detail/block_plan.hpp>
 #include <looptorch/state/detail/staging_memory.hpp>
 #include <looptorch/state/detail/state_json.hpp>
 #include <looptorch/state/detail/stream_copy.hpp>
@@ -10,6 +14,7 @@
 #include <looptorch/state/tied_tensors.hpp>
 
 #include <ATen/Parallel.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -20,7 +25,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <variant>
@@ -31,12 +38,18 @@ namespace looptorch::detail {
 /// A copy of tensors in host memory.
 class Staging {
  public:
+  Staging() = default;
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  /// Gives pinned memory back to the system, which LibTorch would keep.
+  ~Staging();
+
   /// Makes room for such contents, which `copy` then finds.
   void reserve(const SnapshotContents& contents);
 
   /// The same contents, of contiguous CPU tensors in this memory, which the next `copy` overwrites. Tensors
   /// of devices are still on their way until `wait_for_devices`. Throws c10::Error for layouts without
-  /// values.
+  /// values; no copy is under way then.
   SnapshotContents copy(const SnapshotContents& contents);
 
   /// Any thread may wait, once.
@@ -49,11 +62,20 @@ class Staging {
     std::size_t bytes;
   };
 
-  /// Where each tensor goes; one place for the names of one tensor.
+  /// Where a tensor goes: the pageable block, or one of the pinned ones.
+  struct Place {
+    bool pinned;
+    BlockPlan::Place at;
+  };
+
+  /// The places of all tensors; one for the names of one tensor.
   struct Places {
-    std::map<TensorIdentity, std::size_t> offsets;
-    std::size_t bytes = 0;
-    bool on_devices = false;
+    std::vector<Place> distinct;
+    std::vector<std::size_t> of;  // the index in `distinct`, by the order of visits
+    std::size_t pageable_bytes = 0;
+    BlockPlan pinned{std::size_t{1} << 30};
+
+    Place add(const at::Tensor& tensor);
   };
 
   template <class Visit>
@@ -62,16 +84,19 @@ class Staging {
   static void replace_tensors(SnapshotContents& contents, Replace replace);
   static Places find_places(const SnapshotContents& contents);
   static std::size_t bytes_of(const at::Tensor& tensor);
-  at::Tensor place(const at::Tensor& tensor, std::size_t offset) const;
+  void reserve(const Places& places);
+  at::Tensor memory_for(const at::Tensor& tensor, const Place& place) const;
   void enqueue(const at::Tensor& to, const at::Tensor& from, std::vector<Piece>& pieces);
   static void copy_pieces(const std::vector<Piece>& pieces);
   void record_devices();
 
-  StagingMemory memory_;
+  StagingMemory pageable_;
+  std::deque<StagingMemory> pinned_;  // which a block cannot be moved out of
   std::set<at::Device, bool (*)(at::Device, at::Device)> devices_{[](at::Device a, at::Device b) {
     return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
   }};
   std::vector<c10::Event> arrived_;
+  std::optional<at::DeviceType> device_type_;  // whose allocator pinned memory is from
 };
 
 template <class Visit>
@@ -80,10 +105,13 @@ void Staging::visit_tensors(const SnapshotContents& contents, Visit visit) {
     for (const auto& [name, tensor] : *tensors) visit(tensor);
   }
   for (const auto* state : {&contents.optimizer, &contents.state}) {
-    for (const auto& [key, tensor] : tensors_of(*state)) visit(tensor);
+    for (const auto& [key, value] : state->values()) {
+      if (const auto* tensor = std::get_if<at::Tensor>(&value); tensor && tensor->defined()) visit(*tensor);
+    }
   }
 }
 
+/// In the order of visit_tensors.
 template <class Replace>
 void Staging::replace_tensors(SnapshotContents& contents, Replace replace) {
   for (auto* tensors : {&contents.model, &contents.averaged}) {
@@ -100,45 +128,68 @@ inline std::size_t Staging::bytes_of(const at::Tensor& tensor) {
   return (tensor.nbytes() + kLine - 1) / kLine * kLine;
 }
 
-inline at::Tensor Staging::place(const at::Tensor& tensor, std::size_t offset) const {
+inline at::Tensor Staging::memory_for(const at::Tensor& tensor, const Place& place) const {
   const auto options = tensor.options().device(at::kCPU).requires_grad(false).memory_format(std::nullopt);
   if (tensor.numel() == 0) return at::empty(tensor.sizes(), options);
-  return at::from_blob(memory_.data() + offset, tensor.sizes(), options);
+  const auto& memory = place.pinned ? pinned_[place.at.block] : pageable_;
+  return at::from_blob(memory.data() + place.at.offset, tensor.sizes(), options);
+}
+
+inline Staging::Place Staging::Places::add(const at::Tensor& tensor) {
+  const std::size_t bytes = bytes_of(tensor);
+  if (!tensor.is_cpu() && pinned.fits(bytes)) return {true, pinned.add(bytes)};
+  return {false, {0, std::exchange(pageable_bytes, pageable_bytes + bytes)}};
 }
 
 inline Staging::Places Staging::find_places(const SnapshotContents& contents) {
   Places places;
+  std::map<TensorIdentity, std::size_t> known;
   visit_tensors(contents, [&](const at::Tensor& tensor) {
-    if (places.offsets.emplace(identity_of(tensor), places.bytes).second) places.bytes += bytes_of(tensor);
-    places.on_devices |= !tensor.is_cpu();
+    const auto [found, is_new] = known.try_emplace(identity_of(tensor), places.distinct.size());
+    if (is_new) places.distinct.push_back(places.add(tensor));
+    places.of.push_back(found->second);
   });
   return places;
 }
 
+inline void Staging::reserve(const Places& places) {
+  pageable_.reserve(places.pageable_bytes);
+  const auto& sizes = places.pinned.sizes();
+  while (pinned_.size() < sizes.size()) pinned_.emplace_back();
+  for (std::size_t i = 0; i < sizes.size(); ++i) pinned_[i].reserve_pinned(sizes[i]);
+}
+
 inline void Staging::reserve(const SnapshotContents& contents) {
-  const auto places = find_places(contents);
-  memory_.reserve(places.bytes, places.on_devices);
-  memory_.touch();
+  reserve(find_places(contents));
+  pageable_.touch();
+  for (const auto& block : pinned_) block.touch();
 }
 
 inline SnapshotContents Staging::copy(const SnapshotContents& contents) {
   const c10::NoGradGuard no_grad;
   const auto places = find_places(contents);
-  memory_.reserve(places.bytes, places.on_devices);
+  reserve(places);
   auto staged = contents;
-  std::map<TensorIdentity, at::Tensor> copies;
+  std::vector<at::Tensor> copies(places.distinct.size());
   std::vector<Piece> pieces;
-  replace_tensors(staged, [&](const at::Tensor& tensor) {
-    const auto identity = identity_of(tensor);
-    auto& to = copies[identity];
-    if (!to.defined()) {
-      to = place(tensor, places.offsets.at(identity));
-      enqueue(to, tensor, pieces);
-    }
-    return to;
-  });
-  copy_pieces(pieces);
-  record_devices();
+  auto place = places.of.begin();
+  try {
+    replace_tensors(staged, [&](const at::Tensor& tensor) {
+      auto& to = copies[*place];
+      if (!to.defined()) {
+        to = memory_for(tensor, places.distinct[*place]);
+        enqueue(to, tensor, pieces);
+      }
+      ++place;
+      return to;
+    });
+    copy_pieces(pieces);
+    record_devices();
+  } catch (...) {  // the memory must outlive the copies that have begun
+    record_devices();
+    wait_for_devices();
+    throw;
+  }
   return staged;
 }
 
@@ -169,10 +220,22 @@ inline void Staging::copy_pieces(const std::vector<Piece>& pieces) {
 inline void Staging::record_devices() {
   arrived_.clear();
   for (const auto device : devices_) {
+    device_type_ = device.type();
     arrived_.emplace_back(device.type());
     arrived_.back().record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   }
   devices_.clear();
+}
+
+inline Staging::~Staging() {
+  const bool any_pinned =
+      std::any_of(pinned_.begin(), pinned_.end(), [](const auto& block) { return block.is_pinned(); });
+  pinned_.clear();
+  if (!any_pinned || !device_type_) return;
+  try {
+    at::getHostAllocator(*device_type_)->empty_cache();
+  } catch (...) {  // a device that has failed: what it failed in has been thrown
+  }
 }
 
 inline void Staging::wait_for_devices() {

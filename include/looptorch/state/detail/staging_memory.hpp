@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Memory that grows and is kept: pinned where devices copy into it, else in huge pages where the system has
-// them.
+// One block of memory that grows and is kept: pinned where devices copy into it, else in huge pages where the
+// system has them.
 #pragma once
 
 #include <looptorch/state/snapshot_error.hpp>
@@ -23,16 +23,26 @@ class StagingMemory {
   StagingMemory& operator=(const StagingMemory&) = delete;
   ~StagingMemory() { release(); }
 
-  /// At least so many bytes; once pinned, always pinned. Throws SnapshotError where there are not so many.
-  void reserve(std::size_t bytes, bool pinned) {
-    pinned |= pinned_.defined();
-    if (pinned != pinned_.defined()) release();
+  /// Makes room for that many bytes, pageable ones. Throws SnapshotError where there are not so many.
+  void reserve(std::size_t bytes) {
+    if (bytes > size_) map(bytes);
+  }
+
+  /// The same in pinned memory. Where none can be had the block is pageable: copies from a device then hold
+  /// up the thread that begins them.
+  void reserve_pinned(std::size_t bytes) {
     if (bytes <= size_) return;
-    if (pinned) {
-      pin(bytes);
-    } else {
-      map(bytes);
+    release();
+    try {
+      pinned_ =
+          at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).pinned_memory(true));
+    } catch (const c10::Error& error) {
+      TORCH_WARN_ONCE("looptorch: snapshots are copied through pageable memory, which takes longer: ",
+                      error.what_without_backtrace());
+      return map(bytes);
     }
+    data_ = static_cast<char*>(pinned_.mutable_data_ptr());
+    size_ = bytes;
   }
 
   /// Takes the page faults now.
@@ -42,21 +52,9 @@ class StagingMemory {
   }
 
   [[nodiscard]] char* data() const { return data_; }
+  [[nodiscard]] bool is_pinned() const { return pinned_.defined(); }
 
  private:
-  void pin(std::size_t bytes) {
-    release();
-    try {
-      pinned_ =
-          at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).pinned_memory(true));
-    } catch (const c10::Error& error) {
-      throw SnapshotError(
-          message("no pinned memory for a snapshot of ", bytes, " bytes: ", error.what_without_backtrace()));
-    }
-    data_ = static_cast<char*>(pinned_.mutable_data_ptr());
-    size_ = bytes;
-  }
-
   /// Pages that are there already stay.
   void map(std::size_t bytes) {
     constexpr int kAccess = PROT_READ | PROT_WRITE, kKind = MAP_PRIVATE | MAP_ANONYMOUS;

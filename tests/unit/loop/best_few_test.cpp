@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#include <looptorch/loop/best_few.hpp>
+
+#include "support/catch.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <set>
+
+using looptorch::BestFew;
+using looptorch::Better;
+
+TEST_CASE("best few: keeps the best, the earlier of equal ones, and neither NaN nor the worst infinity") {
+  BestFew best;
+  CHECK(best.step() == -1);
+  CHECK_FALSE(best.value());
+  CHECK_FALSE(best.offer(NAN, 1, Better::higher, 2));
+  CHECK_FALSE(best.offer(-std::numeric_limits<double>::infinity(), 2, Better::higher, 2));
+  CHECK(best.offer(1, 3, Better::higher, 2));
+  CHECK(best.offer(0.5, 4, Better::higher, 2));
+  CHECK_FALSE(best.offer(0.5, 5, Better::higher, 2));
+  CHECK(best.offer(1, 6, Better::higher, 2));
+  CHECK(best.steps() == std::set<std::int64_t>{3, 6});
+  CHECK(best.step() == 3);
+  CHECK(best.offer(2, 7, Better::higher, 2));
+  CHECK(best.entries()[1].step == 3);
+  CHECK_FALSE(best.offer(0, 8, Better::higher, 2));
+
+  CHECK(best.offer(3, 9, Better::higher));  // of fewer from now on
+  CHECK(best.steps() == std::set<std::int64_t>{9});
+}
+
+TEST_CASE("best few: comes back from its state, also from one that knew a single value") {
+  BestFew best, loaded;
+  for (const double value : {4.0, 2.0, 3.0})
+    best.offer(value, static_cast<std::int64_t>(value), Better::lower, 3);
+  looptorch::StateDict state;
+  best.save(state);
+  loaded.load(state);
+  REQUIRE(loaded.entries().size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(loaded.entries()[i].value == best.entries()[i].value);
+    CHECK(loaded.entries()[i].step == best.entries()[i].step);
+  }
+
+  looptorch::BestSoFar one;
+  one.offer(1.5, 7, Better::lower);
+  looptorch::StateDict single;
+  one.save(single);
+  loaded.load(single);
+  CHECK(loaded.value() == 1.5);
+  CHECK(loaded.steps() == std::set<std::int64_t>{7});
+
+  looptorch::StateDict empty;
+  BestFew().save(empty);
+  loaded.load(empty);
+  CHECK(loaded.step() == -1);
+}
