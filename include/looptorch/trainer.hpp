@@ -222,6 +222,7 @@ class Trainer {
     stepping_ = false;
     from_start_ = resumed.has_value();
     engine_.count_batches(true);
+    engine_.read_pinned(detail::kPinnedSource<Batches>);
     begin(plan);
     run().watch_loading(detail::stats_of(batches));
     try {
@@ -348,6 +349,7 @@ class Trainer {
   void begin_steps() {
     begin(detail::FitPlan::of_unknown_length());
     engine_.count_batches(false);
+    engine_.read_pinned(detail::PinnedSource::staged);
     guarded([&] { run_fit_begin(); });
     stepping_ = true;
   }
@@ -385,9 +387,10 @@ class Trainer {
     detail::EvaluationSums sums;
     engine_.stack().template in_scopes<detail::evaluation_scope_hook>(EvaluationContext{run()}, [&] {
       for (auto&& batch : batches)
-        detail::with_batch_on(engine_.device(), batch, [&](const auto& there) {
-          sums.add(detail::as_measure(engine_.forward(measure, there, /*training=*/false)));
-        });
+        detail::with_batch_on(
+            engine_.device(), detail::kPinnedSource<Batches>, batch, [&](const auto& there) {
+              sums.add(detail::as_measure(engine_.forward(measure, there, /*training=*/false)));
+            });
     });
     return sums.read();
   }

@@ -119,16 +119,26 @@ template <BatchLike Batch>
   return there;
 }
 
-/// Moves the tensors of `batch` that are elsewhere to `device`. Copies from pinned memory run on a stream of
-/// their own, beside what the device computes; its current stream waits for them alone, and the host does not
-/// wait.
+namespace detail {
+
 template <BatchLike Batch>
-void move_to(Batch& batch, at::Device device) {
-  detail::CopyStream copies(device);
+void move_to(Batch& batch, at::Device device, PinnedSource pinned) {
+  CopyStream copies(device, pinned);
   for_each_tensor(batch, [&](at::Tensor& tensor) {
     if (tensor.defined() && tensor.device() != device) tensor = copies.copy(tensor);
   });
   copies.hand_over();
+}
+
+}  // namespace detail
+
+/// Moves the tensors of `batch` that are elsewhere to `device`. Copies from the host to an accelerator run on
+/// a stream of their own, beside what the device computes; its current stream waits for them alone, and the
+/// host does not wait. Pinned tensors are read after this call returns: do not write to them before the
+/// device has used the batch. Pageable tensors are copied to pinned memory first and may be refilled at once.
+template <BatchLike Batch>
+void move_to(Batch& batch, at::Device device) {
+  detail::move_to(batch, device, detail::PinnedSource::in_place);
 }
 
 }  // namespace looptorch

@@ -88,21 +88,31 @@ std::shared_ptr<const LoaderStats> stats_of([[maybe_unused]] const Range& range)
     return nullptr;
 }
 
+/// Whether a range's pinned batches can be read after the next one was asked for: a loader never writes to
+/// one that it has given out, and any other range may decode all of them into one buffer.
+template <class Range>
+inline constexpr PinnedSource kPinnedSource = PinnedSource::staged;
+// clang-format off
+template <class Range>
+  requires requires(const Range& range) { range.shared_stats(); }
+inline constexpr PinnedSource kPinnedSource<Range> = PinnedSource::in_place;
+// clang-format on
+
 /// Calls `use(batch)` with a batch on `device`: the given one if it is there, else a copy that is moved
 /// there. A batch that cannot be copied is moved there itself.
 template <class Batch, class Use>
-void with_batch_on(at::Device device, Batch& batch, Use&& use) {
+void with_batch_on(at::Device device, PinnedSource pinned, Batch& batch, Use&& use) {
   using Plain = std::remove_const_t<Batch>;
   if (is_on(batch, device)) return use(std::as_const(batch));
   if constexpr (std::is_copy_constructible_v<Plain>) {
     Plain there = batch;
-    move_to(there, device);
+    move_to(there, device, pinned);
     use(std::as_const(there));
   } else {
     static_assert(!std::is_const_v<Batch>,
                   "looptorch: a const batch that cannot be copied cannot be moved to the model's device. "
                   "Let the range yield it by value. See docs/errors.md#batch");
-    move_to(batch, device);
+    move_to(batch, device, pinned);
     use(std::as_const(batch));
   }
 }

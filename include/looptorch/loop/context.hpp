@@ -95,7 +95,8 @@ class UpdateContext {
     if (found.is_cpu())
       skip_ |= detail::cpu_number(found) != 0;
     else
-      found_ = found_.defined() ? at::logical_or(found_, found.reshape({})) : found.reshape({});
+      found_ = found_.defined() ? at::logical_or(found_, detail::beside(found_, found.reshape({})))
+                                : found.reshape({});
   }
 
   /// What is known without waiting.

@@ -82,7 +82,11 @@ class Engine {
   std::vector<at::Tensor> look_again() {
     stack_.check_switched();
     std::vector<at::Tensor> all = model_->parameters();
-    if (!all.empty()) run_.device_ = all.front().device();
+    run_.lead_ = all.empty() ? at::Tensor() : all.front();
+    for_each_index<kUpdates>([&](auto i) {
+      for (const auto& group : std::get<i>(updates_).optimizer->param_groups())
+        if (!run_.lead_.defined() && !group.params().empty()) run_.lead_ = group.params().front();
+    });
     return all;
   }
 
@@ -109,6 +113,9 @@ class Engine {
   /// Windows from now on belong to an epoch of fit, or to a caller's own loop, which leaves fit's place
   /// alone.
   void count_batches(bool in_epoch) { in_epoch_ = in_epoch; }
+
+  /// How batches of the fit or the caller's loop are read from pinned memory.
+  void read_pinned(PinnedSource pinned) { pinned_ = pinned; }
 
   /// The batch to come has this number in its epoch: those missing between it and the last are done with.
   void stand_at(std::int64_t number) { passed_over_ = number - run_.progress().batch - in_window_; }
@@ -138,7 +145,7 @@ class Engine {
     if constexpr (!kStreams)
       keep(kept, std::forward<Given>(batch));
     else if (due_[0])
-      with_batch_on(run_.device(), batch, [&](const auto& there) {
+      with_batch_on(run_.device(), pinned_, batch, [&](const auto& there) {
         differentiate<0>(there, static_cast<std::size_t>(in_window_));
       });
     if (++in_window_ < window_length()) return false;
@@ -247,7 +254,7 @@ class Engine {
   template <class Batch, class Given>
   void keep(std::vector<Batch>& kept, Given&& batch) {
     kept.push_back(std::forward<Given>(batch));
-    if (!is_on(kept.back(), run_.device())) move_to(kept.back(), run_.device());
+    if (!is_on(kept.back(), run_.device())) move_to(kept.back(), run_.device(), pinned_);
   }
 
   /// True where a policy that is on deals with non-finite losses by itself.
@@ -377,6 +384,7 @@ class Engine {
   BypassWatch bypass_watch_;
   std::int64_t last_skipped_step_ = -1;
   bool in_epoch_ = true;
+  PinnedSource pinned_ = PinnedSource::staged;
   std::int64_t in_window_ = 0;
   std::int64_t last_window_ = 0;
   std::int64_t samples_ = 0;

@@ -13,6 +13,31 @@
 #include <vector>
 
 namespace looptorch {
+namespace detail {
+
+/// `number`, 0-dim, on the device of `tensor`. Never waits, unless it goes from an accelerator to the CPU.
+inline at::Tensor beside(const at::Tensor& tensor, const at::Tensor& number) {
+  return number.to(tensor.device(), /*non_blocking=*/!tensor.is_cpu());
+}
+
+/// Calls `visit(list)` with the gradients of each device in turn: most kernels take those of one.
+template <class Visit>
+void for_each_device(const std::vector<at::Tensor>& gradients, Visit&& visit) {
+  const auto device_of = [&](std::size_t i) { return gradients[i].device(); };
+  std::size_t alike = 1;
+  while (alike < gradients.size() && device_of(alike) == device_of(0)) ++alike;
+  if (alike >= gradients.size()) return visit(at::TensorList(gradients));
+  std::vector<bool> visited(gradients.size());
+  for (std::size_t first = 0; first < gradients.size(); ++first) {
+    if (visited[first]) continue;
+    std::vector<at::Tensor> on_one;
+    for (std::size_t i = first; i < gradients.size(); ++i)
+      if (!visited[i] && device_of(i) == device_of(first)) on_one.push_back(gradients[i]), visited[i] = true;
+    visit(at::TensorList(on_one));
+  }
+}
+
+}  // namespace detail
 
 /// A factor that all gradients still have to be multiplied by. It is carried along, as a number and a 0-dim
 /// device tensor, so that averaging, unscaling and clipping cost one pass over the gradients, or none in a
@@ -20,7 +45,10 @@ namespace looptorch {
 class GradientScale {
  public:
   void multiply(double factor) { number_ *= factor; }
-  void multiply(const at::Tensor& factor) { tensor_ = tensor_.defined() ? tensor_ * factor : factor; }
+  /// The first tensor's device is the factor's.
+  void multiply(const at::Tensor& factor) {
+    tensor_ = tensor_.defined() ? tensor_ * detail::beside(tensor_, factor) : factor;
+  }
 
   [[nodiscard]] bool is_one() const { return number_ == 1.0 && !tensor_.defined(); }
   [[nodiscard]] double number() const { return number_; }
@@ -30,13 +58,16 @@ class GradientScale {
   /// The factor applied to a value that is linear in the gradients, such as their norm.
   [[nodiscard]] at::Tensor apply(at::Tensor value) const {
     if (number_ != 1.0) value = value * number_;
-    return tensor_.defined() ? value * tensor_ : value;
+    return tensor_.defined() ? value * detail::beside(value, tensor_) : value;
   }
 
-  /// Multiplies the gradients in place and is one afterwards.
+  /// Multiplies the gradients in place, on whatever devices they are, and is one afterwards.
   void flush(std::vector<at::Tensor>& gradients) {
     if (!gradients.empty() && tensor_.defined())
-      at::_foreach_mul_(gradients, apply(at::scalar_tensor(1.0, tensor_.options())));
+      detail::for_each_device(
+          gradients, [&, factor = apply(at::scalar_tensor(1.0, tensor_.options()))](at::TensorList on_one) {
+            at::_foreach_mul_(on_one, detail::beside(on_one.front(), factor));
+          });
     else if (!gradients.empty() && number_ != 1.0)
       at::_foreach_mul_(gradients, number_);
     *this = GradientScale{};

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The states of the process's default random generators: the CPU's, and that of every CUDA device that the
+// The states of the process's default random generators: the CPU's, and that of every accelerator that the
 // process uses. Generators that a program makes for itself are its own.
 #pragma once
 
 #include <looptorch/error.hpp>
+#include <looptorch/state/detail/accelerator.hpp>
 #include <looptorch/state/detail/generator_state.hpp>
 #include <looptorch/state/state_dict.hpp>
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/util/Exception.h>
 
 #include <cstddef>
@@ -19,14 +19,14 @@
 
 namespace looptorch::detail {
 
-/// The CPU, and the CUDA devices on which this process has done something; asking begins nothing there.
+/// Returns the CPU and the accelerators that this process has used; initialises none.
 inline std::vector<at::Device> devices_with_generators() {
   std::vector<at::Device> devices{at::Device(at::kCPU)};
-  const auto& cuda = at::detail::getCUDAHooks();
-  if (!cuda.hasCUDA()) return devices;
-  for (int i = 0; i < cuda.getNumGPUs(); ++i)
-    if (const auto index = static_cast<at::DeviceIndex>(i); cuda.hasPrimaryContext(index))
-      devices.emplace_back(at::kCUDA, index);
+  const auto type = accelerator_here();
+  if (!type) return devices;
+  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
+  for (at::DeviceIndex i = 0; i < hooks.deviceCount(); ++i)
+    if (hooks.hasPrimaryContext(i)) devices.emplace_back(*type, i);
   return devices;
 }
 
@@ -90,9 +90,9 @@ class RandomStates {
 
   static bool is_here(const std::string& device) {
     if (device == "cpu") return true;
-    const auto& cuda = at::detail::getCUDAHooks();
-    for (int i = 0; cuda.hasCUDA() && i < cuda.getNumGPUs(); ++i)
-      if (device == message("cuda:", i)) return true;
+    const auto type = accelerator_here();
+    for (at::DeviceIndex i = 0; type && i < at::accelerator::deviceCount(); ++i)
+      if (device == at::Device(*type, i).str()) return true;
     return false;
   }
 

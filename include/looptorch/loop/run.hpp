@@ -30,11 +30,11 @@ class Engine;
 
 /// How a fit ended.
 enum class FitStatus {
-  completed,  ///< all epochs, or the data of a single-pass range, are through
-  max_steps,  ///< `max_steps` is reached
-  stopped,    ///< a policy asked for the end; the reason says why
+  completed,    ///< all epochs, or the data of a single-pass range, are through
+  max_steps,    ///< `max_steps` is reached
+  stopped,      ///< a policy asked for the end; the reason says why
   interrupted,  ///< the end came from outside, as by a signal; a resumed fit goes on
-  failed,     ///< an exception is on its way to the caller (seen by `on_fit_end` only)
+  failed,       ///< an exception is on its way to the caller (seen by `on_fit_end` only)
 };
 
 [[nodiscard]] constexpr std::string_view to_string(FitStatus status) {
@@ -97,8 +97,9 @@ class Run {
   [[nodiscard]] const MetricBoard& metrics() const { return metrics_; }
   /// The model; include <torch/nn/module.h> to use it.
   [[nodiscard]] torch::nn::Module& model() const { return *model_; }
-  /// Where the model's first parameter is.
-  [[nodiscard]] at::Device device() const { return device_; }
+  /// Where the model's first parameter is, wherever it moves; where the first parameter of the optimizers is
+  /// for a model without any.
+  [[nodiscard]] at::Device device() const { return lead_.defined() ? lead_.device() : at::Device(at::kCPU); }
   /// How long fit's loader is waited for; null where its range of batches is none.
   [[nodiscard]] const LoaderStats* loading() const { return loading_.get(); }
   void watch_loading(std::shared_ptr<const LoaderStats> stats) { loading_ = std::move(stats); }
@@ -133,7 +134,7 @@ class Run {
   std::vector<UpdateView> updates_;
   Progress progress_;
   MetricBoard metrics_;
-  at::Device device_ = at::kCPU;
+  at::Tensor lead_;  // the parameter whose device is the run's
   std::optional<std::string> stop_reason_;
   std::optional<std::string> interruption_;
   std::map<std::string, std::string> claims_;

@@ -38,7 +38,10 @@ class RunningMean {
     if (weight.is_known() && value.is_cpu())
       return add_known(detail::cpu_number(value) * weight.number(), weight.number());
     at::NoGradGuard no_grad;
-    if (!weight.is_known()) return add_unread(scalar(value).to(at::kDouble) * weight.tensor(), weight);
+    if (!weight.is_known()) {
+      const at::Tensor on_its_device = weight.tensor().to(value.device());
+      return add_unread(scalar(value).to(at::kDouble) * on_its_device, weight);
+    }
     sum_ = at::add(total(value.device()), scalar(value), weight.number());
     known_weight_ += weight.number();
   }
@@ -111,7 +114,8 @@ class RunningMean {
   }
   void add_unread(const at::Tensor& sum, const Quantity& weight) {
     sum_ = at::add(total(sum.device()), sum);
-    const at::Tensor more = weight.tensor().to(at::kDouble);
+    const at::Tensor more = weight.tensor().to(sum.device(), at::kDouble, /*non_blocking=*/!sum.is_cpu(),
+                                               /*copy=*/true);  // the caller's may be refilled
     weight_ = weight_.defined() ? weight_.to(more.device()) + more : more;
   }
 

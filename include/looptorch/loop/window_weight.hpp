@@ -33,7 +33,7 @@ class WindowWeight {
 
   /// The same for a window that is this one micro-batch.
   at::Tensor weigh_alone(const Loss& loss) {
-    if (!loss.weight.is_known()) unread_total_ = loss.weight.tensor();
+    if (!loss.weight.is_known()) unread_total_ = as_tensor(loss.weight, loss_tensor(loss).device());
     total_ = loss.weight.number();
     if (is_empty()) return {};
     if (loss.value.defined()) return loss.value;
@@ -87,6 +87,7 @@ class WindowWeight {
 
   at::Tensor weigh_unread(const Loss& loss) {
     const at::Tensor weight = as_tensor(loss.weight, loss_tensor(loss).device());
+    follow(weight.device());
     unread_total_ = unread_total_.defined() ? unread_total_ + weight : weight;
     if (unit_ == 0)
       unread_unit_ = unread_unit_.defined() ? at::where(unread_unit_.eq(0), weight, unread_unit_) : weight;
@@ -96,8 +97,16 @@ class WindowWeight {
 
   at::Tensor unread_unit() const { return unit_ != 0 ? at::full_like(unread_total_, unit_) : unread_unit_; }
 
+  /// The losses' device may change, as that of a model between two windows.
+  void follow(at::Device device) {
+    if (unread_unit_.defined()) unread_unit_ = unread_unit_.to(device);
+    if (unread_total_.defined()) unread_total_ = unread_total_.to(device);
+  }
+
+  /// A tensor of its own: the caller's may be refilled for the next micro-batch.
   static at::Tensor as_tensor(const Quantity& weight, at::Device device) {
-    if (!weight.is_known()) return weight.tensor().to(at::kDouble);
+    if (!weight.is_known())
+      return weight.tensor().to(device, at::kDouble, /*non_blocking=*/!device.is_cpu(), /*copy=*/true);
     return at::scalar_tensor(weight.number(), at::TensorOptions(at::kDouble).device(device));
   }
   static at::Tensor nonzero(const at::Tensor& weight) {

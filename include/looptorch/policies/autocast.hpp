@@ -134,7 +134,7 @@ struct Autocast<fp16> {
     return detail::HalfScope(context.run.device().type());
   }
 
-  at::Tensor scale_loss(const at::Tensor& loss, State& state) const { return loss * state.scale; }
+  at::Tensor scale_loss(const at::Tensor& loss, State& state) const { return state.scaled(loss); }
 
   /// Throws LossScaleCollapse, and UsageError for parameters that are themselves in 16 bits.
   void before_update(UpdateContext& update, State& state) const {

@@ -22,6 +22,21 @@ TEST_CASE("a pending factor multiplies numbers and tensors, once") {
   CHECK(gradients[1].item<double>() == 6.0);
 }
 
+TEST_CASE("gradients on several devices are multiplied by a factor that is on one, each list on its own") {
+  const auto on_meta = torch::ones({2}, torch::TensorOptions(at::kMeta));
+  std::vector<at::Tensor> gradients{torch::ones({2}), on_meta, torch::full({3}, 2.0), on_meta};
+  std::vector<std::pair<at::Device, std::size_t>> lists;
+  lt::detail::for_each_device(
+      gradients, [&](at::TensorList on_one) { lists.emplace_back(on_one.front().device(), on_one.size()); });
+  CHECK(lists == std::vector<std::pair<at::Device, std::size_t>>{{at::kCPU, 2}, {at::kMeta, 2}});
+  lt::GradientScale scale;
+  scale.multiply(torch::full({}, 3.0));
+  scale.flush(gradients);
+  CHECK(gradients[0].equal(torch::full({2}, 3.0)));
+  CHECK(gradients[2].equal(torch::full({3}, 6.0)));
+  lt::detail::for_each_device({}, [](at::TensorList list) { CHECK(list.empty()); });
+}
+
 TEST_CASE("a number alone divides without a tensor on the way") {
   lt::GradientScale scale;
   scale.multiply(1.0 / 3);

@@ -54,3 +54,14 @@ TEST_CASE("a copy of a running mean stays as it is") {
   CHECK(copy.mean() == 2.0);
   CHECK(mean.mean() == 3.0);
 }
+
+TEST_CASE("a weight that its owner refills for the next batch stays what it was") {
+  const auto buffer = torch::full({}, 3.0, torch::kDouble);
+  const auto weight = looptorch::Quantity::unread(buffer);
+  looptorch::RunningMean of_values, of_sums;
+  of_values.add(torch::full({}, 2.0), weight);
+  of_sums.add_sum(torch::full({}, 6.0), weight);
+  buffer.fill_(100.0);
+  CHECK(of_values.totals().weight == 3.0);
+  CHECK(of_sums.mean() == 2.0);
+}

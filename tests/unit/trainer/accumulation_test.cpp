@@ -289,3 +289,31 @@ TEST_CASE("known and unread weights may stand in one window, and a known 0 among
   toy::train_by_hand(theirs, b, kept, 5, 2);
   CHECK(toy::distance(ours, theirs) < 1e-12);
 }
+
+TEST_CASE("an objective may refill one weight tensor, and one loss tensor, for every micro-batch") {
+  const auto data = toy::batches(7);
+  for (const int64_t window : {1, 3, 7}) {
+    auto ours = toy::net(), theirs = toy::net();
+    auto a = sgd(ours), b = sgd(theirs);
+    const auto buffer = torch::zeros({}, torch::kDouble);
+    const auto metric = torch::zeros({}, torch::kDouble);
+    const auto refilling = [&](toy::Net& net, const Batch& batch) {
+      buffer.fill_(batch.labels.size(0));
+      metric.copy_(buffer);
+      lt::Loss loss = toy::objective(net, batch);
+      loss.weight = lt::Quantity::unread(buffer);
+      loss.metrics = {{"size", lt::Quantity::unread(metric)}};
+      return loss;
+    };
+    const auto known = [](toy::Net& net, const Batch& batch) {
+      lt::Loss loss = toy::objective(net, batch);
+      loss.metrics = {{"size", batch.labels.size(0)}};
+      return loss;
+    };
+    lt::Trainer one(ours, a, refilling, lt::Accumulate<>{window});
+    lt::Trainer two(theirs, b, known, lt::Accumulate<>{window});
+    CHECK(one.fit(data, {.epochs = 2}).loss == Approx(two.fit(data, {.epochs = 2}).loss).epsilon(1e-12));
+    CHECK(toy::distance(ours, theirs) < 1e-12);
+    CHECK(one.updates()[0].metrics.at("size").mean() == Approx(two.updates()[0].metrics.at("size").mean()));
+  }
+}

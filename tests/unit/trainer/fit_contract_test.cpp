@@ -223,6 +223,27 @@ TEST_CASE("evaluate before any fit finds the model's device, and switches as fit
   CHECK_THROWS_AS(both.evaluate(toy::batches(1)), lt::PolicyConflict);
 }
 
+TEST_CASE("a model without parameters runs where its optimizer's parameters are") {
+  struct NothingImpl : torch::nn::Module {};
+  const auto weight =
+      torch::ones({4, 3}, torch::TensorOptions(torch::kDouble).device(at::kMeta)).requires_grad_();
+  torch::optim::SGD optimizer(std::vector<at::Tensor>{weight}, 0.5);
+  const auto objective = [&](std::shared_ptr<NothingImpl>&, const Batch& batch) {
+    CHECK(batch.features.is_meta());
+    return batch.features.matmul(weight).mean();
+  };
+  lt::Trainer trainer(std::make_shared<NothingImpl>(), optimizer, objective);
+  CHECK(trainer.step(toy::batches(1)[0]).step == 1);
+}
+
+TEST_CASE("only a loader's pinned batches are read in place: other ranges may refill theirs") {
+  using lt::detail::kPinnedSource, lt::detail::PinnedSource;
+  using Loader = decltype(lt::PinnedPrefetchLoader(Numbers{}, {.batch_size = 2}));
+  STATIC_REQUIRE(kPinnedSource<Loader> == PinnedSource::in_place);
+  STATIC_REQUIRE(kPinnedSource<const std::vector<Batch>&> == PinnedSource::staged);
+  STATIC_REQUIRE(kPinnedSource<SinglePass> == PinnedSource::staged);
+}
+
 TEST_CASE("an optimizer given by shared pointer lives as long as the Trainer") {
   auto net = toy::net();
   std::weak_ptr<torch::optim::SGD> watched;

@@ -9,6 +9,7 @@
 #include <looptorch/data/loader_options.hpp>
 #include <looptorch/data/slot_memory.hpp>
 #include <looptorch/error.hpp>
+#include <looptorch/state/detail/accelerator.hpp>
 #include <looptorch/state/detail/what_of.hpp>
 
 #include <ATen/Context.h>
@@ -143,7 +144,7 @@ class BatchMaker {
     }
   }
 
-  bool pins() const { return options_.pin && at::hasCUDA(); }
+  bool pins() const { return options_.pin && accelerator_here(); }
 
   void pin(Batch& batch) const {
     if constexpr (BatchLike<Batch>) {

@@ -6,10 +6,10 @@
 #include <looptorch/memory/detail/offload.hpp>
 #include <looptorch/memory/detail/recorder.hpp>
 #include <looptorch/memory/detail/stored_arguments.hpp>
+#include <looptorch/state/detail/accelerator.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -105,9 +105,10 @@ template <class Tuple>
   DeviceSet devices;
   for_each_argument_tensor(arguments, [&](const at::Tensor& tensor) { devices.add(tensor.device()); });
   module.for_each_parameter([&](const at::Tensor& parameter) { devices.add(parameter.device()); });
-  if (!callee.module && at::hasCUDA()) {
-    const at::Device current = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
-    if (at::detail::getCUDAHooks().hasPrimaryContext(current.index())) devices.add(current);
+  if (const auto type = accelerator_here(); type && !callee.module) {
+    const at::Device current = c10::impl::VirtualGuardImpl(*type).getDevice();
+    if (at::globalContext().getAcceleratorHooksInterface(type).hasPrimaryContext(current.index()))
+      devices.add(current);
   }
   return devices;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/memory/detail/geometry.hpp>
+#include <looptorch/state/detail/accelerator.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -31,7 +32,7 @@ class HostElements {
  public:
   explicit HostElements(const at::Tensor& tensor) : geometry_(tensor), device_(tensor.device()) {
     const at::Tensor elements = elements_of(other_reading(tensor));
-    const auto options = elements.options().device(at::kCPU).pinned_memory(tensor.is_cuda());
+    const auto options = elements.options().device(at::kCPU).pinned_memory(is_accelerator(tensor.device()));
     host_ = at::empty(elements.sizes(), options).copy_(elements, /*non_blocking=*/true);
   }
 

@@ -5,6 +5,7 @@
 // that is noticed at the next tensor that is recorded.
 #pragma once
 
+#include <looptorch/state/detail/accelerator.hpp>
 #include <looptorch/state/detail/generator_state.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -44,7 +45,7 @@ class RandomState {
   RandomState() = default;
   explicit RandomState(const DeviceSet& devices) {
     for (const at::Device& device : devices) {
-      if (!device.is_cpu() && !device.is_cuda()) continue;
+      if (!device.is_cpu() && !is_accelerator(device)) continue;
       const at::Generator& generator = default_generator(device);
       states_.push_back({generator, state_of(generator)});
     }

@@ -3,6 +3,8 @@
 // and without CUDA. A CPU has none: there all of this does nothing.
 #pragma once
 
+#include <looptorch/state/detail/accelerator.hpp>
+
 #include <c10/core/Device.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
@@ -22,13 +24,13 @@ using MaybeStream = std::optional<c10::Stream>;
 
 /// The stream on which this thread computes on a device.
 [[nodiscard]] inline MaybeStream current_stream(c10::Device device) {
-  if (!device.is_cuda()) return std::nullopt;
+  if (!is_accelerator(device)) return std::nullopt;
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
 /// A device's stream for copies from and to the host, beside its computation.
 [[nodiscard]] inline MaybeStream copy_stream(c10::Device device) {
-  if (!device.is_cuda()) return std::nullopt;
+  if (!is_accelerator(device)) return std::nullopt;
   static std::mutex mutex;
   static std::map<c10::DeviceIndex, c10::Stream> streams;
   const std::lock_guard lock(mutex);

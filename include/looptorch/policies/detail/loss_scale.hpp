@@ -40,8 +40,7 @@ struct LossScaleState {
       scale = at::full({}, initial_scale, options.dtype(at::kFloat));
       growth_tracker = at::zeros({}, options.dtype(at::kInt));
     }
-    scale = scale.to(device);
-    growth_tracker = growth_tracker.to(device);
+    follow(device);
     found_ = at::Tensor();  // of a window that an exception ended
   }
 
@@ -50,10 +49,21 @@ struct LossScaleState {
   at::Tensor unscale(UpdateContext& update) {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
     require_wide(gradients, update.view().name);
-    at::Tensor found = at::zeros({}, scale.options());
-    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, factor(update, gradients));
-    found_ = found_.defined() ? at::maximum(found_, found) : found;
+    const at::Tensor multiplier = factor(update, gradients);
+    at::Tensor found;
+    for_each_device(gradients, [&](at::TensorList on_one) {
+      at::Tensor here = at::zeros({}, scale.options().device(on_one.front().device()));
+      at::_amp_foreach_non_finite_check_and_unscale_(on_one, here, beside(on_one.front(), multiplier));
+      found = found.defined() ? at::maximum(found, beside(found, here)) : here;
+    });
+    found_ = found_.defined() ? at::maximum(found_, beside(found_, found)) : beside(scale, found);
     return found;
+  }
+
+  /// The loss times the scale, which follows a model that has moved.
+  at::Tensor scaled(const at::Tensor& loss) {
+    if (scale.device() != loss.device()) follow(loss.device());
+    return loss * scale;
   }
 
   /// After a window: grows or backs off. A window in which nothing was differentiated changes nothing.
@@ -89,6 +99,12 @@ struct LossScaleState {
   }
 
  private:
+  void follow(at::Device device) {
+    scale = scale.to(device);
+    growth_tracker = growth_tracker.to(device);
+    if (found_.defined()) found_ = found_.to(device);
+  }
+
   /// What turns gradients of the scaled loss into the window's: 1 / scale, and whatever else is pending. fp64
   /// gradients get the second factor by itself, since the kernel multiplies by an fp32 number.
   at::Tensor factor(UpdateContext& update, const std::vector<at::Tensor>& gradients) const {

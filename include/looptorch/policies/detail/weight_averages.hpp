@@ -131,6 +131,9 @@ class WeightAverages {
   void move(std::size_t update, double share) {
     at::NoGradGuard no_gradients;
     Group& group = grown(update);
+    for (std::size_t i = 0; i < group.averages.size(); ++i)  // a model may move between two windows
+      if (group.averages[i].device() != group.weights[i].device())
+        follow(group.weights[i], group.averages[i]);
     if (!group.averages.empty()) {
       if (kept_.empty())
         at::_foreach_lerp_(group.averages, group.weights, share);
@@ -239,7 +242,7 @@ class WeightAverages {
     return found == kept_.end() ? weight : found->second;
   }
   [[nodiscard]] std::vector<at::Tensor> as_left(std::vector<at::Tensor> weights) const {
-    for (at::Tensor& weight : weights) weight = as_left(std::as_const(weight));
+    for (at::Tensor& weight : weights) weight = as_left(std::as_const(weight)).to(weight.device());
     return weights;
   }
 
