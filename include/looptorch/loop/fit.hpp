@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,6 +64,16 @@ class FitClock {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+/// The sum and the product of numbers from 0 on, or the largest number where they are beyond it.
+inline std::int64_t saturating_sum(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
+}
+inline std::int64_t saturating_product(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;
+}
+
 /// FitOptions made definite for one range of batches and a run that may be under way.
 class FitPlan {
  public:
@@ -97,7 +108,9 @@ class FitPlan {
     if (!epochs_) return;
     const std::int64_t epochs_left = std::max<std::int64_t>(0, *epochs_ - progress.epoch);
     const std::int64_t of_this_epoch = epochs_left > 0 ? windows(progress.batch) : 0;
-    const std::int64_t by_epochs = progress.step + epochs_left * *progress.steps_per_epoch - of_this_epoch;
+    const std::int64_t steps_left =
+        saturating_product(epochs_left, *progress.steps_per_epoch) - of_this_epoch;
+    const std::int64_t by_epochs = saturating_sum(progress.step, steps_left);
     progress.total_steps = max_steps_ ? std::min(*max_steps_, by_epochs) : by_epochs;
   }
 
@@ -119,7 +132,7 @@ class FitPlan {
  private:
   FitPlan() = default;
   [[nodiscard]] std::int64_t windows(std::int64_t batches) const {
-    return (batches + window_length_ - 1) / window_length_;
+    return batches / window_length_ + (batches % window_length_ != 0);
   }
   static void require_positive(const char* name, std::optional<std::int64_t> value) {
     if (value && *value < 1) throw UsageError(message("fit's ", name, " must be at least 1, got ", *value));

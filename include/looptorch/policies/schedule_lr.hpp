@@ -9,6 +9,7 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/detail/lr_decay.hpp>
 #include <looptorch/policies/detail/plateau_decay.hpp>
+#include <looptorch/policies/detail/rates_in_force.hpp>
 #include <looptorch/state/state_dict.hpp>
 
 #include <cmath>
@@ -23,6 +24,9 @@ namespace looptorch {
 /// Sets learning rates as shares of the full ones (`UpdateView::full_rates`) before each update, so that the
 /// rate in force is what later phases see. An update that was skipped does not count: the next repeats its
 /// rate. Several may be listed, each for its own updates or groups.
+///
+/// Puts the full rates back as the fit ends, so that whatever trains with the optimizer next finds them; with
+/// `step`, when the Trainer is destroyed. A rate that something else has set by then stays.
 struct ScheduleLr {
   using Decay = std::variant<LinearDecay, ConstantLr, CosineDecay, PolynomialDecay, StepDecay, PlateauDecay>;
 
@@ -39,6 +43,7 @@ struct ScheduleLr {
     std::int64_t total_steps = 0;                  ///< Where the decay ends; 0 for one without end.
     double ratio = 1.0;            ///< Share of the full rate in force, of the first update that it sets.
     detail::PlateauState plateau;  ///< Of a PlateauDecay.
+    detail::RatesInForce in_force;
   };
 
   /// The share of the full rate in the step with index `step`, from 0, of `total`, but for what a
@@ -61,6 +66,7 @@ struct ScheduleLr {
     for (const UpdateView& view : fit.run.updates()) state.groups.push_back(groups_of(view));
     check_update(fit.run);
     claim(fit.run, state);
+    take_over(fit.run, state);
     if (const auto* plateau = std::get_if<PlateauDecay>(&decay))
       state.plateau.reader.begin_fit(fit.run, plateau->metric);
     look_at_metric(fit.run, state);
@@ -80,16 +86,20 @@ struct ScheduleLr {
     const UpdateView& view = context.view();
     const std::int64_t step = context.run.progress().step - view.skipped;
     const double ratio = ratio_at(step, state.total_steps) * state.plateau.ratio;
-    auto& all = view.optimizer->param_groups();
-    for (const std::size_t group : state.groups[index])
-      all[group].options().set_lr(view.full_rates[group] * ratio);
+    for (const std::size_t group : state.groups[index]) {
+      const double full = view.full_rates[group];
+      state.in_force.set(*view.optimizer, index, group, full, full * ratio);
+    }
     if (index == first_update(state)) state.ratio = ratio;
   }
 
   // What Validate publishes as a window ends is seen before the next update; that of an epoch's last window
   // must be before Validate publishes at the epoch's end.
   void on_epoch_end(EpochContext& epoch, State& state) const { look_at_metric(epoch.run, state); }
-  void on_fit_end(FitContext& fit, State& state) const { look_at_metric(fit.run, state); }
+  void on_fit_end(FitContext& fit, State& state) const {
+    look_at_metric(fit.run, state);
+    state.in_force.put_back();
+  }
 
   void state_dict(StateDict& out, State& state) const {
     out.set("of", describe());
@@ -159,6 +169,16 @@ struct ScheduleLr {
         run.claim(detail::message("the learning rate of update '", view.name, "', group ", group),
                   describe());
       }
+    }
+  }
+
+  /// Rates that a snapshot brought along are this schedule's too, though it set them in another process.
+  static void take_over(const Run& run, State& state) {
+    for (std::size_t index = 0; index < state.groups.size(); ++index) {
+      const UpdateView& view = run.updates()[index];
+      for (const std::size_t group : state.groups[index])
+        state.in_force.set(*view.optimizer, index, group, view.full_rates[group],
+                           detail::rate_of(view.optimizer->param_groups()[group]));
     }
   }
 

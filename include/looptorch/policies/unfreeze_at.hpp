@@ -12,6 +12,7 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
 #include <looptorch/policies/detail/parameter_owners.hpp>
+#include <looptorch/state/state_dict.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -66,6 +67,23 @@ class BasicUnfreezeAt {
   }
 
   void on_epoch_begin(EpochContext& epoch, State& state) const { apply(epoch.run, state); }
+
+  /// A resumed run leaves the rates of what was unfrozen before as it finds them: lowered ones stay so.
+  void state_dict(StateDict& out, State& state) const {
+    out.set("rules", state.unfrozen.size());
+    for (std::size_t i = 0; i < state.unfrozen.size(); ++i)
+      out.set(std::to_string(i), static_cast<std::int64_t>(state.unfrozen[i]));
+  }
+  /// Throws StateError for the state of other rules.
+  void load_state_dict(const StateDict& in, State& state) const {
+    const auto saved = in.get<std::int64_t>("rules");
+    if (saved != 0 && saved != static_cast<std::int64_t>(rules_.size()))
+      throw StateError(
+          detail::message("UnfreezeAt has ", rules_.size(), " rules here, ", saved, " in the state"));
+    state.unfrozen.clear();
+    for (std::int64_t i = 0; i < saved; ++i)
+      state.unfrozen.push_back(in.get<std::int64_t>(std::to_string(i)) != 0);
+  }
 
  private:
   static void check(const UnfreezeRule& rule) {

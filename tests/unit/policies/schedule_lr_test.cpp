@@ -8,13 +8,17 @@
 #include "support/toy.hpp"
 
 #include <cmath>
+#include <cstdint>
 #include <functional>
+#include <limits>
+#include <stdexcept>
 
 namespace lt = looptorch;
 
 namespace {
 
 constexpr double kFullRate = 0.5;
+constexpr auto kEpochs = std::numeric_limits<std::int64_t>::max();
 
 std::vector<double> recorded(const std::string& name) {
   const auto tensor = reference::tensors("schedules").at(name).contiguous();
@@ -29,6 +33,18 @@ double rate_of(const torch::optim::Optimizer& optimizer, std::size_t group = 0) 
 auto noting(std::vector<double>& seen, std::size_t index = 0) {
   return lt::On{lt::kUpdate, [&seen, index](lt::UpdateContext& update) {
                   if (update.index() == index) seen.push_back(rate_of(update.optimizer()));
+                }};
+}
+
+/// Notes all rates, by update and group, as each window ends.
+auto noting_all(std::vector<std::vector<double>>& last) {
+  return lt::On{lt::kObserve, [&last](lt::WindowContext& window) {
+                  last.clear();
+                  for (const lt::UpdateView& view : window.run.updates()) {
+                    last.emplace_back();
+                    for (std::size_t group = 0; group < view.optimizer->param_groups().size(); ++group)
+                      last.back().push_back(rate_of(*view.optimizer, group));
+                  }
                 }};
 }
 
@@ -221,18 +237,97 @@ TEST_CASE("a second fit keeps the full rate that the first began with") {
   check_equal(seen, recorded("linear_no_warmup"), 15);
 }
 
+TEST_CASE("another Trainer on the same optimizer finds the full rates that a schedule ran down") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
+  const lt::ScheduleLr steps{.decay = lt::StepDecay{.every = 2, .factor = 0.5}};
+  std::vector<double> seen;
+  const auto begins_at_full_rate = [&] {
+    seen.clear();
+    lt::Trainer(net, sgd, toy::objective, steps, noting(seen)).fit(toy::batches(4));
+    check_equal(seen, {0.5, 0.5, 0.25, 0.25});
+    CHECK(rate_of(sgd) == kFullRate);
+  };
+  lt::Trainer idle(net, sgd, toy::objective, steps);
+  begins_at_full_rate();
+  begins_at_full_rate();
+  {
+    lt::Trainer stepping(net, sgd, toy::objective, steps);
+    auto moved = std::move(stepping);
+    for (const auto& batch : toy::batches(5)) moved.step(batch);
+    CHECK(rate_of(sgd) == kFullRate / 4);
+  }
+  begins_at_full_rate();
+  lt::Trainer failing(net, sgd, toy::objective, steps, lt::On{lt::kObserve, [](lt::WindowContext& window) {
+                                                                if (window.run.progress().step == 3)
+                                                                  throw std::runtime_error("as it happens");
+                                                              }});
+  CHECK_THROWS_AS(failing.fit(toy::batches(4)), std::runtime_error);
+  begins_at_full_rate();
+  CHECK(idle.fit(toy::batches(1)).steps == 1);
+  CHECK(rate_of(sgd) == kFullRate);
+}
+
+TEST_CASE("a rate that something else sets during a fit stays after it") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
+  lt::Trainer trainer(
+      net, sgd, toy::objective, lt::ScheduleLr{},
+      lt::On{lt::kObserve, [&](lt::WindowContext&) { sgd.param_groups()[0].options().set_lr(0.125); }});
+  trainer.fit(toy::batches(3));
+  CHECK(rate_of(sgd) == 0.125);
+}
+
+TEST_CASE("a resumed run ends with the full rates, also if no step is left to it") {
+  const lt::ScheduleLr schedule{.decay = lt::LinearDecay{.total_steps = 6}};
+  struct Job {
+    toy::Net net = toy::net();
+    torch::optim::SGD sgd{net->parameters(), kFullRate};
+  } first, second;
+  lt::SnapshotContents taken;
+  std::function<void()> take;
+  lt::Trainer before(first.net, first.sgd, toy::objective, schedule,
+                     lt::On{lt::kObserve, [&](lt::WindowContext& window) {
+                              if (window.run.progress().step == 4) take();
+                            }});
+  take = [&] { taken = before.snapshot(); };
+  before.fit(toy::batches(6));
+  CHECK(taken.optimizer.get<double>("0.group.0.lr") == Approx(kFullRate / 2));
+  lt::Trainer after(second.net, second.sgd, toy::objective, schedule);
+  after.restore(taken);
+  CHECK(rate_of(second.sgd) == Approx(kFullRate / 2));
+  CHECK(after.fit(toy::batches(6), {.max_steps = 4}).steps == 4);
+  CHECK(rate_of(second.sgd) == kFullRate);
+}
+
+TEST_CASE("epochs near the largest number do not run into the schedule") {
+  check_equal(rates({}, {.epochs = kEpochs, .max_steps = 20}), recorded("linear_no_warmup"), 20);
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
+  lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{.decay = lt::CosineDecay{}},
+                      lt::Accumulate<>{kEpochs}, lt::On{lt::kObserve, [](lt::WindowContext& window) {
+                                                          CHECK(window.run.progress().steps_per_epoch == 1);
+                                                          CHECK(window.run.progress().total_steps == kEpochs);
+                                                          if (window.run.progress().step == 3)
+                                                            window.run.stop("seen enough");
+                                                        }});
+  CHECK(trainer.fit(toy::batches(4), {.epochs = kEpochs}).steps == 3);
+  CHECK(trainer.policy<lt::ScheduleLr>().ratio == 1.0);
+}
+
 TEST_CASE("every group of every update follows, as a share of its own rate") {
   auto net = toy::net();
   lt::FusedAdamW adam({lt::FusedAdamW::group(net->first->parameters(), {.lr = 1.0}),
                        lt::FusedAdamW::group(net->second->parameters(), {.lr = 0.1})});
   torch::optim::SGD sgd(net->first->parameters(), kFullRate);
+  std::vector<std::vector<double>> seen;
   lt::Trainer trainer(net, lt::Update{adam, toy::objective}, lt::Update{sgd, toy::objective},
-                      lt::ScheduleLr{.decay = lt::LinearDecay{.final_ratio = 0.5}});
+                      lt::ScheduleLr{.decay = lt::LinearDecay{.final_ratio = 0.5}}, noting_all(seen));
   trainer.fit(toy::batches(4));
   const double last = 0.5 + 0.5 / 4;  // of the full rate, in the fourth step
-  CHECK(rate_of(adam, 0) == Approx(last));
-  CHECK(rate_of(adam, 1) == Approx(0.1 * last));
-  CHECK(rate_of(sgd) == Approx(kFullRate * last));
+  CHECK(seen[0][0] == Approx(last));
+  CHECK(seen[0][1] == Approx(0.1 * last));
+  CHECK(seen[1][0] == Approx(kFullRate * last));
 }
 
 TEST_CASE("schedules by update and by group leave all others alone") {
@@ -241,32 +336,31 @@ TEST_CASE("schedules by update and by group leave all others alone") {
                        lt::FusedAdamW::group(pair->left->second->parameters(), {.lr = 0.1})});
   torch::optim::SGD right(pair->right->parameters(), kFullRate);
   const lt::LinearDecay decay{.total_steps = 10};
+  std::vector<std::vector<double>> seen;  // of left's two groups, of right's one
   const auto trained = [&](auto... schedules) {
-    left.param_groups()[0].options().set_lr(1.0);
-    left.param_groups()[1].options().set_lr(0.1);
-    right.param_groups()[0].options().set_lr(kFullRate);
     lt::Trainer trainer(pair, lt::Update{left, left_objective, {.name = "left"}},
-                        lt::Update{right, right_objective, {.name = "right"}}, schedules...);
+                        lt::Update{right, right_objective, {.name = "right"}}, schedules...,
+                        noting_all(seen));
     trainer.fit(toy::batches(6));
     if constexpr (sizeof...(schedules) > 0) return trainer.template policy<lt::ScheduleLr>().ratio;
     return 1.0;
   };
   CHECK(trained(lt::ScheduleLr{.decay = decay, .update = "right"}) == Approx(0.5));
-  CHECK(rate_of(left, 0) == 1.0);
-  CHECK(rate_of(left, 1) == 0.1);
-  CHECK(rate_of(right) == Approx(kFullRate * 0.5));
+  CHECK(seen[0][0] == 1.0);
+  CHECK(seen[0][1] == 0.1);
+  CHECK(seen[1][0] == Approx(kFullRate * 0.5));
 
   trained(lt::ScheduleLr{.decay = decay, .update = "left", .groups = {1}});
-  CHECK(rate_of(left, 0) == 1.0);
-  CHECK(rate_of(left, 1) == Approx(0.05));
-  CHECK(rate_of(right) == kFullRate);
+  CHECK(seen[0][0] == 1.0);
+  CHECK(seen[0][1] == Approx(0.05));
+  CHECK(seen[1][0] == kFullRate);
 
   trained(lt::ScheduleLr{.decay = lt::StepDecay{.every = 5, .factor = 0.3}, .update = "right"},
           lt::ScheduleLr{.decay = lt::ConstantLr{}, .warmup_steps = 10, .update = "left", .groups = {0}},
           lt::ScheduleLr{.decay = decay, .update = "left", .groups = {1}});
-  CHECK(rate_of(left, 0) == Approx(0.5));
-  CHECK(rate_of(left, 1) == Approx(0.05));
-  CHECK(rate_of(right) == Approx(kFullRate * 0.3));
+  CHECK(seen[0][0] == Approx(0.5));
+  CHECK(seen[0][1] == Approx(0.05));
+  CHECK(seen[1][0] == Approx(kFullRate * 0.3));
 }
 
 TEST_CASE("two schedules for one rate, and updates and groups that are not there, are refused by name") {

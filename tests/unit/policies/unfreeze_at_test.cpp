@@ -179,6 +179,55 @@ TEST_CASE("a rate is set once: what the user sets afterwards stays") {
   CHECK(rate_of(adamw, 1) == 1e-4);
 }
 
+TEST_CASE("a run that is resumed keeps a rate that was lowered after its group was unfrozen") {
+  for (const bool by_plateau : {false, true}) {
+    // Trains up to a step, from a snapshot if there is one, and notes the rate of each update.
+    const auto train = [&](const lt::SnapshotContents* from, int64_t max_steps, std::vector<double>& rates) {
+      auto net = toy::net();
+      auto adamw = two_groups(net);
+      const auto halve = [&](lt::EpochContext& epoch) {
+        if (auto& of = adamw.param_groups()[0].options(); !by_plateau && epoch.run.progress().epoch > 1)
+          of.set_lr(of.get_lr() / 2);
+      };
+      lt::Trainer trainer(
+          net, adamw, toy::objective, lt::UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}, .lr = 4e-3}},
+          lt::When{by_plateau,
+                   lt::ScheduleLr{.decay = lt::PlateauDecay{.factor = 0.5, .patience = 0}, .groups = {0}}},
+          lt::Validate{toy::batches(1), [](toy::Net&, const toy::Batch&) { return 1.0; }},
+          lt::On{lt::kObserve, halve},
+          lt::On{lt::kUpdate, [&](lt::UpdateContext&) { rates.push_back(rate_of(adamw, 0)); }});
+      if (from) trainer.restore(*from);
+      trainer.fit(toy::batches(2), {.epochs = 5, .max_steps = max_steps});
+      return trainer.snapshot();
+    };
+    std::vector<double> whole;
+    train(nullptr, 10, whole);
+    CHECK(whole[2] == Approx(4e-3));
+    CHECK(whole[9] < whole[2] / 4);
+    for (int64_t cut = 1; cut < 10; ++cut) {
+      INFO("by_plateau " << by_plateau << ", cut after step " << cut);
+      std::vector<double> rates;
+      const auto contents = train(nullptr, cut, rates);
+      train(&contents, 10, rates);
+      CHECK(rates == whole);
+    }
+  }
+}
+
+TEST_CASE("the state of other rules is refused") {
+  const lt::UnfreezeAt one{{.epoch = 1, .patterns = {"first.*"}}};
+  const lt::UnfreezeAt two{{.epoch = 1, .patterns = {"first.*"}}, {.epoch = 2, .patterns = {"second.*"}}};
+  lt::UnfreezeAt::State of_one, of_two;
+  of_two.unfrozen = {true, false};
+  lt::StateDict saved;
+  two.state_dict(saved, of_two);
+  CHECK_THROWS_AS(one.load_state_dict(saved, of_one), lt::StateError);
+  CHECK_THROWS_WITH(one.load_state_dict(saved, of_one), Catch::Contains("1 rules here, 2 in the state"));
+  lt::UnfreezeAt::State loaded;
+  two.load_state_dict(saved, loaded);
+  CHECK(loaded.unfrozen == of_two.unfrozen);
+}
+
 TEST_CASE("groups by name pattern, clipping and several updates go with it") {
   auto net = toy::net();
   lt::FusedAdamW adam(

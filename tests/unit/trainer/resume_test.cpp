@@ -48,7 +48,8 @@ TEST_CASE("the run has what it is to show: overflows, a falling rate, averages, 
   CHECK(uncut().contents.averaged.size() == uncut().contents.model.size());
   CHECK_FALSE(looptorch::testing::bits_equal(uncut().contents.averaged.at("norm.running_var"),
                                              uncut().contents.model.at("norm.running_var")));
-  const auto rate = uncut().contents.optimizer.get<double>("0.group.0.lr");
+  const std::string& line = uncut().lines.back();
+  const double rate = std::stod(line.substr(line.rfind(' ')));
   CHECK(rate < 0.05);
   CHECK(rate > 0);
 }
@@ -63,7 +64,8 @@ TEST_CASE("a fit that ended after any number of steps goes on in new objects") {
   }
 }
 
-TEST_CASE("every snapshot that a run wrote on its way goes on to the same end, and writing them changes nothing") {
+TEST_CASE(
+    "every snapshot that a run wrote on its way goes on to the same end, and writing them changes nothing") {
   TemporaryFolder folder;
   const auto all = whole_run::run({.snapshots = into(folder, 1)});
   CHECK(whole_run::difference(uncut().contents, all.contents) == "");
@@ -84,7 +86,9 @@ TEST_CASE("a run that is resumed twice, and the same snapshot resumed again, end
   CHECK(second.result.resumed->snapshot == folder / "step-00000004");
   for (const char* slash : {"", "/"}) {
     TemporaryFolder other;
-    check_end(whole_run::run({.snapshots = into(other), .resume = (folder / "step-00000011").string() + slash}), 11);
+    check_end(
+        whole_run::run({.snapshots = into(other), .resume = (folder / "step-00000011").string() + slash}),
+        11);
   }
   check_end(whole_run::run({.snapshots = into(folder), .resume = folder.path()}), 11);
 }
