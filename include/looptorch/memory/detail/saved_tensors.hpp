@@ -63,10 +63,15 @@ class SavedTensorEngine final : public torch::autograd::Engine {
   }
 
  private:
-  SavedTensorEngine() = default;
+  /// LibTorch starts the threads of devices and of deeply nested passes once a process, for the first engine
+  /// that needs them. So that pass is given to LibTorch's own engine, and ours starts its own.
+  SavedTensorEngine() {
+    get_base_engine().initialize_device_threads_pool();
+    start_device_threads();
+  }
 };
 
-/// Throws CheckpointError where an engine of somebody else is installed, as within Python.
+/// Throws CheckpointError where a third engine is installed, as within Python.
 inline void install_saved_tensor_engine() {
   using torch::autograd::Engine;
   const Engine* const current = &Engine::get_default_engine();
