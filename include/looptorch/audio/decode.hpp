@@ -7,6 +7,8 @@
 
 #include <looptorch/audio/detail/announced_data.hpp>
 #include <looptorch/audio/detail/ogg_end.hpp>
+#include <looptorch/audio/detail/ogg_seek.hpp>
+#include <looptorch/audio/detail/sound_stream.hpp>
 #include <looptorch/audio/resample.hpp>
 #include <looptorch/error.hpp>
 #include <looptorch/state/file.hpp>
@@ -54,48 +56,48 @@ inline constexpr std::int64_t kMaxFrames = std::int64_t{1}
   throw AudioError(looptorch::detail::message(path.string(), ": ", reason...));
 }
 
-/// An open file of libsndfile.
+/// A file that libsndfile can read.
 class SoundFile {
  public:
   explicit SoundFile(const std::filesystem::path& path) : path_(path) {
     open();
-    frames_ = info_.frames == SF_COUNT_MAX ? count_frames() : info_.frames;
+    frames_ = stream_.info().frames == SF_COUNT_MAX ? count_frames() : stream_.info().frames;
     if (frames_ <= 0) refuse(path_, "holds no samples");
     if (frames_ > kMaxFrames)
       refuse(path_, "announces ", frames_, " samples a channel, which is not credible");
   }
 
   std::int64_t frames() const { return frames_; }
-  std::int64_t rate() const { return info_.samplerate; }
+  std::int64_t rate() const { return stream_.info().samplerate; }
 
   /// The frames of `range`, the mean of all channels.
   at::Tensor read(SampleRange range) {
     const auto [first, end] = range;
     const std::int64_t count = end - first;
-    go_to(first);
     at::Tensor samples = at::empty({count}, at::kFloat);
     float* out = samples.mutable_data_ptr<float>();
-    const std::int64_t got =
-        info_.channels == 1 ? sf_readf_float(file_.get(), out, count) : read_mixed(out, count);
-    if (got < count) refuse_end_at(first + got);
+    if (container() == SF_FORMAT_OGG && OggSeek(path_, stream_.info()).read(first, out, count))
+      return samples;
+    go_to(first);
+    if (const std::int64_t got = stream_.read(out, count); got < count) refuse_end_at(first + got);
     return samples;
   }
 
  private:
-  static constexpr std::int64_t kBlock = 4096;
   static constexpr int kMpeg = 0x230000;  // SF_FORMAT_MPEG, which libsndfile 1.0 lacks
+
+  int container() const { return stream_.info().format & SF_FORMAT_TYPEMASK; }
 
   /// At the first frame.
   void open() {
-    info_ = {};
-    file_.reset(sf_open(path_.c_str(), SFM_READ, &info_));
-    if (!file_) refuse(path_, "not audio that libsndfile can read: ", sf_strerror(nullptr));
+    stream_ = SoundStream([&](SF_INFO& info) { return sf_open(path_.c_str(), SFM_READ, &info); });
+    if (!stream_) refuse(path_, "not audio that libsndfile can read: ", sf_strerror(nullptr));
   }
 
   /// By decoding: FLAC that came out of a pipe does not say how long it is.
   std::int64_t count_frames() {
-    const std::int64_t count = skip(kMaxFrames + 1);
-    if (sf_error(file_.get()) != SF_ERR_NO_ERROR)
+    const std::int64_t count = stream_.skip(kMaxFrames + 1);
+    if (sf_error(stream_.get()) != SF_ERR_NO_ERROR)
       refuse(path_, "cut off or damaged: reading ended after ", count, " samples a channel");
     open();
     return count;
@@ -111,58 +113,20 @@ class SoundFile {
   void go_to(std::int64_t first) {
     if (first == 0) return;
     if (can_seek()) {
-      if (sf_seek(file_.get(), first, SEEK_SET) == first) return;
+      if (sf_seek(stream_.get(), first, SEEK_SET) == first) return;
       open();  // DWVW says that it can seek
     }
-    if (const std::int64_t done = skip(first); done < first) refuse_end_at(done);
+    if (const std::int64_t done = stream_.skip(first); done < first) refuse_end_at(done);
   }
 
-  /// Not in Vorbis (libsndfile's issue 885), nor in Opus, whose decoder needs time to agree with one that ran
-  /// from the beginning, nor in MP3 of variable rate.
+  /// Not in Ogg, where OggSeek does. Not in MP3: its decoder complains on stderr about the bits before each
+  /// place, and differs in the last bit.
   bool can_seek() const {
-    const int container = info_.format & SF_FORMAT_TYPEMASK;
-    return info_.seekable && container != SF_FORMAT_OGG && container != kMpeg;
+    return stream_.info().seekable && container() != SF_FORMAT_OGG && container() != kMpeg;
   }
-
-  /// How many were there.
-  std::int64_t skip(std::int64_t count) {
-    std::vector<float> block(static_cast<std::size_t>(kBlock * info_.channels));
-    std::int64_t done = 0;
-    while (done < count) {
-      const std::int64_t got = sf_readf_float(file_.get(), block.data(), std::min(kBlock, count - done));
-      if (got <= 0) break;
-      done += got;
-    }
-    return done;
-  }
-
-  std::int64_t read_mixed(float* out, std::int64_t count) {
-    std::vector<float> block(static_cast<std::size_t>(kBlock * info_.channels));
-    for (std::int64_t done = 0; done < count;) {
-      const std::int64_t got = sf_readf_float(file_.get(), block.data(), std::min(kBlock, count - done));
-      if (got <= 0) return done;
-      mix(block.data(), out + done, got);
-      done += got;
-    }
-    return count;
-  }
-
-  void mix(const float* interleaved, float* out, std::int64_t count) const {
-    const float scale = 1.0F / static_cast<float>(info_.channels);
-    for (std::int64_t i = 0; i < count; ++i, interleaved += info_.channels) {
-      float sum = 0;
-      for (int channel = 0; channel < info_.channels; ++channel) sum += interleaved[channel];
-      out[i] = sum * scale;
-    }
-  }
-
-  struct Close {
-    void operator()(SNDFILE* file) const { sf_close(file); }
-  };
 
   std::filesystem::path path_;
-  SF_INFO info_{};
-  std::unique_ptr<SNDFILE, Close> file_;
+  SoundStream stream_;
   std::int64_t frames_ = 0;
 };
 
@@ -209,9 +173,9 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 }  // namespace detail
 
 /// The file's samples, or those between `start` and `end`; the latter equal that part of the whole file, also
-/// where it is resampled. What lies before `start` is not decoded (but for Ogg and MP3, where a seek is not
-/// exact, and for formats that have none), nor is what lies behind `end` (but for a file that does not say
-/// how long it is).
+/// where it is resampled. What lies before `start` is not decoded but for some seconds of Vorbis and Opus,
+/// all of MP3, and formats in which libsndfile cannot seek; nor is what lies behind `end`, but for a file
+/// that does not say how long it is.
 ///
 /// Throws FileError for a path that is no readable file, AudioError for one that is not whole, finite,
 /// non-empty audio, UsageError for an empty range or a negative rate. That a file was cut off shows in Ogg,
