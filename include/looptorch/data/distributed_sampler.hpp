@@ -81,8 +81,8 @@ class DistributedSampler {
 
  private:
   std::int64_t share(std::int64_t count) const {
-    return options_.uneven == Uneven::drop ? count / options_.world_size
-                                           : (count + options_.world_size - 1) / options_.world_size;
+    const bool one_more = options_.uneven == Uneven::repeat && count % options_.world_size != 0;
+    return count / options_.world_size + one_more;
   }
 
   /// Where this rank's i-th is among all.

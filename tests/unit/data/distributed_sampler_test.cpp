@@ -6,6 +6,7 @@
 #include <looptorch/data/weighted_sampler.hpp>
 
 #include <algorithm>
+#include <limits>
 
 using namespace looptorch;
 using Indices = std::vector<std::int64_t>;
@@ -67,6 +68,15 @@ TEST_CASE("a sampler that decides batches has them shared out whole") {
       for (std::int64_t i = 0; i < mine.size(); ++i)
         CHECK(std::ranges::equal(mine.batch(i), all.batch((3 * i + rank) % all.size())));
     }
+}
+
+TEST_CASE("more ranks than samples repeat one or have none, however many ranks there are") {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const SequentialSampler inner;
+  CHECK(DistributedSampler({.rank = 0, .world_size = kMost}, inner).order(0, 3) == Indices{0});
+  CHECK(DistributedSampler({.rank = kMost - 1, .world_size = kMost}, inner).count(3) == 1);
+  CHECK(DistributedSampler({.world_size = kMost, .uneven = Uneven::drop}, inner).order(0, 3).empty());
+  CHECK(DistributedSampler({.world_size = kMost}, inner).order(0, 0).empty());
 }
 
 TEST_CASE("a rank outside the world is refused") {

@@ -12,6 +12,7 @@
 #include "unit/data/values.hpp"
 
 #include <algorithm>
+#include <limits>
 
 using namespace looptorch;
 using test::Watchdog;
@@ -74,6 +75,26 @@ TEST_CASE("weighted and distributed orders resume at any cursor too") {
     loader.skip(cursor);
     CHECK(epoch_of(loader) == std::vector(whole.begin() + cursor, whole.end()));
   }
+}
+
+TEST_CASE("the largest numbers mean all: one batch, every batch ahead, a bucket of everything") {
+  const Watchdog watchdog("largest numbers");
+  constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t workers = GENERATE(0, 2);
+  for (const std::int64_t batch_size : {kAll, kAll - 1, kAll / 2 + 1, kAll / 50 + 1}) {
+    PinnedPrefetchLoader loader(Numbers{}, {.batch_size = batch_size, .workers = workers, .prefetch = kAll},
+                                SequentialSampler{}, kKeep);
+    CHECK(loader.size() == 1);
+    CHECK(epoch_of(loader) == Batches{SequentialSampler{}.order(0, 50)});
+    PinnedPrefetchLoader whole_only(Numbers{}, {.batch_size = batch_size, .drop_last = true},
+                                    SequentialSampler{}, kKeep);
+    CHECK((whole_only.size() == 0 && epoch_of(whole_only).empty()));
+  }
+  PinnedPrefetchLoader none(Numbers{0}, {.batch_size = kAll}, SequentialSampler{}, kKeep);
+  CHECK((none.size() == 0 && epoch_of(none).empty()));
+  const LengthBucketSampler buckets(Values(50, kAll), {.budget = kAll, .batches_per_bucket = kAll});
+  CHECK(buckets.batch_count(50) == 50);
+  CHECK(LengthBucketSampler(Values(50, 1), {.budget = kAll, .batch_size = kAll}).batch_count(50) == 1);
 }
 
 TEST_CASE("options that the sampler decides are refused beside it") {

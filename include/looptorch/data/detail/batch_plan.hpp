@@ -18,8 +18,9 @@ struct BatchCut {
   std::int64_t batch_size = 1;
   bool drop_last = false;
 
+  /// For any batch_size: "all in one batch" is often spelled as the largest number.
   std::int64_t count(std::int64_t samples) const {
-    return drop_last ? samples / batch_size : (samples + batch_size - 1) / batch_size;
+    return samples / batch_size + (!drop_last && samples % batch_size != 0);
   }
 };
 
@@ -71,8 +72,8 @@ inline void check_batches(const BatchPlan& plan, std::int64_t announced) {
 inline BatchPlan cut_order(std::vector<std::int64_t> order, const BatchCut& cut) {
   BatchPlan plan{.indices = std::move(order), .ends = {}};
   const std::int64_t samples = std::ssize(plan.indices);
-  for (std::int64_t number = 1; number <= cut.count(samples); ++number)
-    plan.ends.push_back(std::min(number * cut.batch_size, samples));
+  for (std::int64_t begin = 0, left = cut.count(samples); left > 0; --left)
+    plan.ends.push_back(begin += std::min(cut.batch_size, samples - begin));
   return plan;
 }
 

@@ -55,8 +55,9 @@ class OrderedPrefetch {
   OrderedPrefetch(std::int64_t first, std::int64_t count, std::int64_t workers, std::int64_t prefetch,
                   Make make, OnStart on_start = {})
       : make_(std::move(make)), on_start_(std::move(on_start)), claimed_(first), taken_(first), end_(count) {
-    const auto threads = std::min(workers, std::max<std::int64_t>(count - first, 0));
-    ring_.resize(static_cast<std::size_t>(threads + std::max<std::int64_t>(prefetch, 0)));
+    const auto values = std::max<std::int64_t>(count - first, 0), threads = std::min(workers, values);
+    const auto ahead = std::min(std::max<std::int64_t>(prefetch, 0), values - threads);
+    ring_.resize(static_cast<std::size_t>(threads + ahead));
     counts_.busy_seconds.resize(static_cast<std::size_t>(threads));
     start(threads);
   }

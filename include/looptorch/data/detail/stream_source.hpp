@@ -65,6 +65,8 @@ class StreamSource {
   StreamSource(Set&& stream, const LoaderOptions& options, Order order, Collate collate)
       : stream_{std::forward<Set>(stream)}, options_(options), order_(order), collate_(std::move(collate)) {
     require_option(options_.batch_size >= 1, "batch_size", options_.batch_size, "at least 1");
+    require_option(options_.prefetch <= kMostAhead, "prefetch", options_.prefetch,
+                   "at most 1048576 for a stream, which has no last batch");
     check_options(options_);
     if (shuffle().size < 0)
       throw UsageError(message("ShuffleBuffer: size is ", shuffle().size, "; it must be 0 or more"));
@@ -127,6 +129,7 @@ class StreamSource {
 
  private:
   using Read = std::vector<Numbered<read_t<Stream>>>;
+  static constexpr std::int64_t kMostAhead = std::int64_t{1} << 20;
 
   ShuffleBuffer shuffle() const {
     if constexpr (std::is_same_v<Order, ShuffleBuffer>)
