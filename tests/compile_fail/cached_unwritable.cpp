@@ -15,6 +15,6 @@ struct Clips {
 };
 
 inline void use() {
-  looptorch::CachedDataset cached(Clips{}, {.folder = "cache"});
+  looptorch::CachedDataset cached(Clips{}, {.folder = "cache", .settings = "clips"});
   (void)cached.get(0);
 }

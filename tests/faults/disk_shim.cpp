@@ -142,9 +142,11 @@ void write_half_of_last(int descriptor, const void* data, std::size_t size) {
   (void)::syscall(SYS_write, descriptor, data, size / 2);
 }
 
-ssize_t armed_write(int descriptor, const void* data, std::size_t size) {
+/// `write_at(size)` makes the system call for so many bytes.
+template <class WriteAt>
+ssize_t armed_write(int descriptor, const void* data, std::size_t size, WriteAt write_at) {
   const auto call = "write " + path_of(descriptor);
-  if (call.find(state().fault.of) == std::string::npos) return ::syscall(SYS_write, descriptor, data, size);
+  if (call.find(state().fault.of) == std::string::npos) return write_at(size);
   write_half_of_last(descriptor, data, size);
   if (strikes(call)) return -1;
   const std::lock_guard lock(state().mutex);
@@ -152,7 +154,7 @@ ssize_t armed_write(int descriptor, const void* data, std::size_t size) {
   const auto allowed = allowance(size);
   if (allowed == 0 && size > 0) return errno = ENOSPC, -1;
   mark_dirty(descriptor);
-  const auto put = ::syscall(SYS_write, descriptor, data, allowed);
+  const ssize_t put = write_at(allowed);
   if (put > 0) state().written += static_cast<std::uint64_t>(put);
   return put;
 }
@@ -208,7 +210,15 @@ int openat(int folder, const char* path, int flags, ...) {
 }
 
 ssize_t write(int descriptor, const void* data, size_t size) {
-  return armed ? armed_write(descriptor, data, size) : ::syscall(SYS_write, descriptor, data, size);
+  const auto write = [&](std::size_t bytes) { return ::syscall(SYS_write, descriptor, data, bytes); };
+  return armed ? armed_write(descriptor, data, size, write) : write(size);
+}
+
+ssize_t pwrite(int descriptor, const void* data, size_t size, off_t offset) {
+  const auto write = [&](std::size_t bytes) {
+    return ::syscall(SYS_pwrite64, descriptor, data, bytes, offset);
+  };
+  return armed ? armed_write(descriptor, data, size, write) : write(size);
 }
 
 int fsync(int descriptor) { return armed ? armed_fsync(descriptor) : system_call(SYS_fsync, descriptor); }
@@ -247,6 +257,12 @@ int unlink(const char* path) noexcept {
 int unlinkat(int folder, const char* path, int flags) noexcept {
   return guarded("unlinkat " + path_in(folder, path),
                  [&] { return system_call(SYS_unlinkat, folder, path, flags); });
+}
+
+int fstat(int descriptor, struct stat* status) noexcept {
+  const int result = system_call(SYS_fstat, descriptor, status);
+  if (armed && result == 0 && state().fault.no_links) status->st_nlink = 0;
+  return result;
 }
 
 int flock(int descriptor, int operation) noexcept {

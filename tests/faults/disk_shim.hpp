@@ -41,6 +41,8 @@ struct DiskFault {
   bool no_exchange = false;
   /// Locks cannot be had: flock returns ENOLCK.
   bool no_locks = false;
+  /// Files have no count of links: fstat gives 0.
+  bool no_links = false;
   /// statvfs reports no end of space.
   bool promises_space = false;
   /// statvfs reports what file systems do that do not know their size.

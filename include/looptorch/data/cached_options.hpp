@@ -19,18 +19,19 @@ struct CacheOptions {
   std::filesystem::path folder =
       {};  ///< made if it is not there; several datasets and processes may share it
   std::string settings =
-      {};  ///< all that a sample depends on beside its identity, such as "log-mel 80, 16 kHz"
+      {};  ///< all that a sample depends on beside its identity, such as "log-mel 80, 16 kHz"; not empty
   std::int64_t version = 1;    ///< of the code that makes the samples: raise it when that changes
   std::int64_t max_bytes = 0;  ///< of the folder; what does not fit is computed each time. 0: no limit
 };
 
 /// What a cache has done since it was opened.
 struct CacheCounts {
-  std::int64_t read = 0;        ///< samples from the disk
-  std::int64_t computed = 0;    ///< samples made anew
-  std::int64_t damaged = 0;     ///< entries found cut off or changed; their samples are made anew
-  std::int64_t not_stored = 0;  ///< samples computed and not kept: beyond max_bytes, or not writable
-  std::int64_t bytes = 0;       ///< on disk for these settings, by all datasets and processes
+  std::int64_t read = 0;                ///< samples from the disk
+  std::int64_t computed = 0;            ///< samples made anew
+  std::int64_t damaged = 0;             ///< entries found cut off or changed; their samples are made anew
+  std::int64_t not_stored = 0;          ///< samples computed and not kept: beyond max_bytes, or not writable
+  std::int64_t bytes = 0;               ///< on disk for these settings, by all datasets and processes
+  std::string not_stored_because = {};  ///< the reason of the last one that was not; empty where all were
 };
 
 /// How far `CachedDataset::build` is.

@@ -158,7 +158,7 @@ TEST_CASE("a second run reads what the first computed, bit for bit") {
 
 TEST_CASE("fields of every kind come back, and tensors of every dtype") {
   const TemporaryFolder folder;
-  const CachedDataset cached(EverythingOnce{}, {.folder = folder.path()});
+  const CachedDataset cached(EverythingOnce{}, {.folder = folder.path(), .settings = "clips"});
   const Everything expected = cached.get(0), got = cached.get(0);
   CHECK(cached.counts().read == 1);
   CHECK(same_bits(got.half, expected.half));
@@ -179,7 +179,7 @@ TEST_CASE("fields of every kind come back, and tensors of every dtype") {
 
 TEST_CASE("what a reader does to its sample stays with the reader") {
   const TemporaryFolder folder;
-  const CachedDataset cached(Clips{}, {.folder = folder.path()});
+  const CachedDataset cached(Clips{}, {.folder = folder.path(), .settings = "clips"});
   cached.build();
   cached.get(3).features.zero_();
   Clip grown = cached.get(3);
@@ -228,8 +228,8 @@ TEST_CASE("a changed file is computed anew, by time and size or by contents") {
   write("one");
   const auto by_file = [&](std::int64_t) { return file_identity(file); };
   const auto by_content = [&](std::int64_t) { return content_identity(file); };
-  const CachedDataset files(Texts{file}, {.folder = folder / "a"}, by_file);
-  const CachedDataset contents(Texts{file}, {.folder = folder / "b"}, by_content);
+  const CachedDataset files(Texts{file}, {.folder = folder / "a", .settings = "clips"}, by_file);
+  const CachedDataset contents(Texts{file}, {.folder = folder / "b", .settings = "clips"}, by_content);
   CHECK((files.get(0) == "one" && contents.get(0) == "one"));
   CHECK((files.get(0) == "one" && contents.get(0) == "one"));
   CHECK((files.counts().computed == 1 && contents.counts().computed == 1));
@@ -267,11 +267,11 @@ TEST_CASE("contents of several megabytes differ wherever they differ") {
 TEST_CASE("any flipped bit is found, counted and healed") {
   const TemporaryFolder folder;
   const Clips clips{.count = 4};
-  CHECK(all_right(CachedDataset(clips, {.folder = folder / "made"})));
+  CHECK(all_right(CachedDataset(clips, {.folder = folder / "made", .settings = "clips"})));
   looptorch::detail::SplitMix64 random(5);
   int found = 0;
   for (int round = 0; round < 300; ++round) {
-    const CacheOptions options{.folder = folder / std::to_string(round)};
+    const CacheOptions options{.folder = folder / std::to_string(round), .settings = "clips"};
     copy_cache(folder / "made", options.folder);
     const fs::path target = file_ending(options.folder, round % 3 == 0 ? ".index" : ".data");
     flip_bit(target, random.below(8 * fs::file_size(target)));
@@ -291,13 +291,14 @@ TEST_CASE("any flipped bit is found, counted and healed") {
 TEST_CASE("a cache that was cut off anywhere gives right samples and goes on") {
   const TemporaryFolder folder;
   const Clips clips{.count = 4};
-  const CacheOptions made{.folder = folder / "made"};
+  const CacheOptions made{.folder = folder / "made", .settings = "clips"};
   CHECK(all_right(CachedDataset(clips, made)));
   for (const char* end : {".data", ".index"}) {
     const fs::path whole = file_ending(folder / "made", end);
     const auto size = fs::file_size(whole);
     for (std::uint64_t length = 0; length < size; length += std::max<std::uint64_t>(1, size / 61)) {
-      const CacheOptions options{.folder = folder / ("cut" + std::to_string(length) + end)};
+      const CacheOptions options{.folder = folder / ("cut" + std::to_string(length) + end),
+                                 .settings = "clips"};
       copy_cache(folder / "made", options.folder);
       fs::resize_file(options.folder / whole.filename(), length);
       const CachedDataset cached(clips, options);
@@ -313,19 +314,19 @@ TEST_CASE("a cache that was cut off anywhere gives right samples and goes on") {
 
 TEST_CASE("a folder that is emptied while it is open is filled again") {
   const TemporaryFolder folder;
-  const CachedDataset cached(Clips{}, {.folder = folder.path()});
+  const CachedDataset cached(Clips{}, {.folder = folder.path(), .settings = "clips"});
   cached.build();
   fs::resize_file(file_ending(folder.path(), ".index"), 0);
   fs::resize_file(file_ending(folder.path(), ".data"), 0);
   CHECK(all_right(cached));
-  CHECK(all_right(CachedDataset(Clips{}, {.folder = folder.path()})));
+  CHECK(all_right(CachedDataset(Clips{}, {.folder = folder.path(), .settings = "clips"})));
   CHECK(cached.build().left_out == 0);
 }
 
 TEST_CASE("writers that are killed at any moment leave whole samples only") {
   const Watchdog watchdog("killed writers", std::chrono::seconds(60));
   const TemporaryFolder folder;
-  const CacheOptions options{.folder = folder.path()};
+  const CacheOptions options{.folder = folder.path(), .settings = "clips"};
   std::int64_t computed_later = 0;
   for (int round = 0; round < 40; ++round) {
     const pid_t child = ::fork();
@@ -350,7 +351,7 @@ TEST_CASE("writers that are killed at any moment leave whole samples only") {
 TEST_CASE("two processes fill one cache together") {
   const Watchdog watchdog("two processes", std::chrono::seconds(60));
   const TemporaryFolder folder;
-  const CacheOptions options{.folder = folder.path()};
+  const CacheOptions options{.folder = folder.path(), .settings = "clips"};
   struct Slow : Clips {
     Clip get(std::int64_t index) const {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -381,7 +382,7 @@ TEST_CASE("two processes fill one cache together") {
 TEST_CASE("many threads read and compute at once") {
   const Watchdog watchdog("many threads");
   const TemporaryFolder folder;
-  const CachedDataset cached(Clips{.count = 50}, {.folder = folder.path()});
+  const CachedDataset cached(Clips{.count = 50}, {.folder = folder.path(), .settings = "clips"});
   std::atomic<int> wrong = 0;
   {
     std::vector<std::jthread> threads;
@@ -396,7 +397,7 @@ TEST_CASE("beyond the size limit samples are computed on the fly, and what is th
   const TemporaryFolder folder;
   std::atomic<int> computed = 0;
   const Clips clips{.computed = &computed};
-  const CacheOptions options{.folder = folder.path(), .max_bytes = 20'000};
+  const CacheOptions options{.folder = folder.path(), .settings = "clips", .max_bytes = 20'000};
   const CachedDataset cached(clips, options);
   CHECK(all_right(cached));
   const CacheCounts first = cached.counts();
@@ -409,7 +410,7 @@ TEST_CASE("beyond the size limit samples are computed on the fly, and what is th
   const CacheBuildResult built = CachedDataset(clips, options).build();
   CHECK(built.left_out == first.not_stored);
   CHECK(built.present == 20 - first.not_stored);
-  const CachedDataset tiny(clips, {.folder = folder / "tiny", .max_bytes = 1});
+  const CachedDataset tiny(clips, {.folder = folder / "tiny", .settings = "clips", .max_bytes = 1});
   CHECK(all_right(tiny));
   CHECK((tiny.counts().bytes == 0 && tiny.counts().not_stored == 20));
 }
@@ -456,7 +457,7 @@ TEST_CASE("a disk that takes no more is no error: samples are computed") {
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{10'000, 10'000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
-    const CachedDataset cached(Clips{}, {.folder = folder.path()});
+    const CachedDataset cached(Clips{}, {.folder = folder.path(), .settings = "clips"});
     const bool right = all_right(cached) && all_right(cached);
     const CacheCounts counts = cached.counts();
     ::_exit(right && counts.not_stored > 0 && counts.read > 0 && counts.damaged == 0 ? 0 : 1);
@@ -464,7 +465,7 @@ TEST_CASE("a disk that takes no more is no error: samples are computed") {
   int status = -1;
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
-  const CachedDataset later(Clips{}, {.folder = folder.path()});
+  const CachedDataset later(Clips{}, {.folder = folder.path(), .settings = "clips"});
   CHECK(later.build().left_out == 0);  // there is room again
   CHECK(all_right(later));
   CHECK(later.counts().damaged == 0);
@@ -472,7 +473,7 @@ TEST_CASE("a disk that takes no more is no error: samples are computed") {
 
 TEST_CASE("a folder that cannot be written is read from") {
   const TemporaryFolder folder;
-  const CacheOptions options{.folder = folder.path()};
+  const CacheOptions options{.folder = folder.path(), .settings = "clips"};
   CachedDataset(Clips{.count = 15}, options).build();
   for (const auto& entry : fs::directory_iterator(folder.path()))
     fs::permissions(entry.path(), fs::perms(0444));
@@ -485,7 +486,7 @@ TEST_CASE("a folder that cannot be written is read from") {
     const CacheCounts counts = cached.counts();
     const bool as_said = counts.read == 15 && counts.computed == 5 && counts.not_stored == 5;
     try {
-      CachedDataset(Clips{}, {.folder = folder.path(), .version = 2});
+      CachedDataset(Clips{}, {.folder = folder.path(), .settings = "clips", .version = 2});
     } catch (const FileError&) {  // nothing is there to be read
       ::_exit(right && as_said ? 0 : 1);
     }
@@ -513,7 +514,7 @@ TEST_CASE("building is parallel, reports, and takes up what is there") {
   const TemporaryFolder folder;
   std::atomic<int> running = 0, most = 0;
   const Timed timed{{.count = 40}, &running, &most};
-  const CachedDataset cached(timed, {.folder = folder.path()});
+  const CachedDataset cached(timed, {.folder = folder.path(), .settings = "clips"});
   cached.get(7);
   std::vector<CacheProgress> reports;
   const CacheBuildResult result =
@@ -531,9 +532,9 @@ TEST_CASE("building is parallel, reports, and takes up what is there") {
   CHECK(cached.build().present == 40);
   CHECK_THROWS_WITH(cached.build({.workers = 0}),
                     "CachedDataset: build with 0 workers; it must be at least 1");
-  CHECK(CachedDataset(Clips{.count = 0}, {.folder = folder.path()}).build().added == 0);
+  CHECK(CachedDataset(Clips{.count = 0}, {.folder = folder.path(), .settings = "clips"}).build().added == 0);
   struct Interrupted {};
-  const CachedDataset other(timed, {.folder = folder.path(), .version = 2});
+  const CachedDataset other(timed, {.folder = folder.path(), .settings = "clips", .version = 2});
   CHECK_THROWS_AS(other.build({.progress = [](const CacheProgress&) { throw Interrupted{}; },
                                .interval = std::chrono::milliseconds(1)}),
                   Interrupted);
@@ -548,7 +549,7 @@ TEST_CASE("a sample that fails ends a build with its index, or is listed") {
     }
   };
   const TemporaryFolder folder;
-  const CachedDataset cached(Failing{}, {.folder = folder.path()});
+  const CachedDataset cached(Failing{}, {.folder = folder.path(), .settings = "clips"});
   try {
     cached.build();
     FAIL("no exception");
@@ -583,8 +584,9 @@ TEST_CASE("a cache stands between dataset and loader, with the dataset's collate
   const Watchdog watchdog("cached loader");
   const TemporaryFolder folder;
   std::atomic<int> computed = 0;
-  PinnedPrefetchLoader loader(CachedDataset(Clips{.computed = &computed}, {.folder = folder.path()}),
-                              {.batch_size = 3, .workers = 3}, RandomSampler{.seed = 1});
+  PinnedPrefetchLoader loader(
+      CachedDataset(Clips{.computed = &computed}, {.folder = folder.path(), .settings = "clips"}),
+      {.batch_size = 3, .workers = 3}, RandomSampler{.seed = 1});
   for (int epoch = 0; epoch < 3; ++epoch) {
     std::size_t samples = 0;
     for (const std::size_t batch : loader) samples += batch;
@@ -596,11 +598,12 @@ TEST_CASE("a cache stands between dataset and loader, with the dataset's collate
 TEST_CASE("what draws stands above the cache: features are read, augmentation differs from epoch to epoch") {
   const TemporaryFolder folder;
   std::atomic<int> computed = 0;
-  const MapDataset noisy(CachedDataset(Clips{.computed = &computed}, {.folder = folder.path()}),
-                         [](Clip clip, const SampleContext& context) {
-                           clip.features += double(context.seed % 1000);
-                           return clip;
-                         });
+  const MapDataset noisy(
+      CachedDataset(Clips{.computed = &computed}, {.folder = folder.path(), .settings = "clips"}),
+      [](Clip clip, const SampleContext& context) {
+        clip.features += double(context.seed % 1000);
+        return clip;
+      });
   static_assert(SeededDataset<decltype(noisy)> && CollatingDataset<decltype(noisy)>);
   for (const std::uint64_t seed : {5, 6, 5})
     CHECK(noisy.get(4, {.seed = seed}).features.equal(Clips{}.get(4).features + double(seed)));
@@ -610,12 +613,12 @@ TEST_CASE("what draws stands above the cache: features are read, augmentation di
 TEST_CASE("a cache takes the identities that a subset or a concatenation passes on") {
   const TemporaryFolder folder;
   const Clips clips;
-  CachedDataset(clips, {.folder = folder.path()}).build();
-  const CachedDataset some(SubsetDataset(clips, {5, 2}), {.folder = folder.path()});
+  CachedDataset(clips, {.folder = folder.path(), .settings = "clips"}).build();
+  const CachedDataset some(SubsetDataset(clips, {5, 2}), {.folder = folder.path(), .settings = "clips"});
   CHECK(some.build().present == 2);
   CHECK(some.get(1).text == "text 2");
   const CachedDataset both(ConcatDataset(clips, Clips{.count = 1, .origin = "new"}),
-                           {.folder = folder.path()});
+                           {.folder = folder.path(), .settings = "clips"});
   const CacheBuildResult built = both.build();
   CHECK((built.present == 20 && built.added == 1));
 }
@@ -630,7 +633,7 @@ TEST_CASE("what is computed does not depend on the caller's threads or gradients
   const TemporaryFolder folder;
   const int before = at::get_num_threads();
   at::set_num_threads(3);
-  const CachedDataset cached(Parameters{}, {.folder = folder.path()});
+  const CachedDataset cached(Parameters{}, {.folder = folder.path(), .settings = "clips"});
   const Clip fresh = cached.get(0), read = cached.get(0);
   CHECK(at::get_num_threads() == 3);
   CHECK(fresh.features.equal(torch::ones({4})));
@@ -646,14 +649,16 @@ TEST_CASE("what is computed does not depend on the caller's threads or gradients
 TEST_CASE("wrong options and tensors that cannot be kept are refused") {
   const TemporaryFolder folder;
   CHECK_THROWS_WITH(CachedDataset(Clips{}, {}), "CachedDataset: no folder was given");
-  CHECK_THROWS_WITH(CachedDataset(Clips{}, {.folder = folder.path(), .max_bytes = -1}),
+  CHECK_THROWS_WITH(CachedDataset(Clips{}, {.folder = folder.path()}),
+                    Catch::StartsWith("CachedDataset: no settings were given; name the dataset and what"));
+  CHECK_THROWS_WITH(CachedDataset(Clips{}, {.folder = folder.path(), .settings = "clips", .max_bytes = -1}),
                     "CachedDataset: max_bytes is -1; it must be 0 (no limit) or more");
   std::ofstream(folder / "file") << "x";
-  CHECK_THROWS_AS(CachedDataset(Clips{}, {.folder = folder / "file"}), FileError);
+  CHECK_THROWS_AS(CachedDataset(Clips{}, {.folder = folder / "file", .settings = "clips"}), FileError);
   struct Sparse : Clips {
     Clip get(std::int64_t) const { return {torch::eye(3).to_sparse(), ""}; }
   };
-  const CachedDataset sparse(Sparse{}, {.folder = folder.path()});
+  const CachedDataset sparse(Sparse{}, {.folder = folder.path(), .settings = "clips"});
   CHECK_THROWS_WITH(sparse.get(0), Catch::Contains("not a plain one of the CPU: SparseCPUFloatType"));
 }
 

@@ -215,7 +215,7 @@ TEST_CASE("datasets of datasets tell the path of the file below") {
   };
   CHECK(error_of(ConcatDataset(files, Pathless{})) == "clips/4.flac");
   CHECK(error_of(ConcatDataset(Pathless{}, files)).empty());
-  const CachedDataset cached(files, {.folder = folder / "cache"},
+  const CachedDataset cached(files, {.folder = folder / "cache", .settings = "files"},
                              [](std::int64_t index) { return std::to_string(index); });
   CHECK(error_of(cached) == "clips/4.flac");
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/data/cached_options.hpp>
+#include <looptorch/data/detail/file_lock.hpp>
 #include <looptorch/data/detail/sample_pack.hpp>
 #include <looptorch/error.hpp>
 #include <looptorch/state/atomic_file.hpp>
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -33,12 +35,16 @@ class CacheFolder {
   CacheFolder(const CacheOptions& options, const std::string& layout)
       : folder_(options.folder), max_bytes_(options.max_bytes), name_(name_of(options, layout)) {
     if (folder_.empty()) throw UsageError("CachedDataset: no folder was given");
+    if (options.settings.empty())
+      throw UsageError(
+          "CachedDataset: no settings were given; name the dataset and what its samples depend on, such as "
+          "\"clips, log-mel 80, 16 kHz\": datasets of equal settings in one folder read each other's samples");
     if (max_bytes_ < 0)
       throw UsageError(
           message("CachedDataset: max_bytes is ", max_bytes_, "; it must be 0 (no limit) or more"));
     make_folder();
     lock_ = open_lock(pack());
-    ::flock(lock_.get(), LOCK_SH);
+    lock_file(lock_.get(), LOCK_SH);  // where it cannot be had, no other process can have it alone either
     ::futimens(lock_.get(), nullptr);
     describe(options, layout);
     others_ = bytes_of_others();
@@ -54,20 +60,24 @@ class CacheFolder {
     return limit > others ? limit - others : 0;
   }
 
-  /// Removes packs that nobody has open, those first that were opened longest ago, until this one may take
-  /// `bytes`; false where it still may not.
+  /// Removes packs that no process has open, those first that were opened longest ago, until this one may
+  /// take `bytes`; false where it still may not. Looks through the folder at most once in `kLookAgain`.
   bool make_room(std::uint64_t bytes) {
     if (max_bytes_ == 0) return false;
     const std::lock_guard lock(mutex_);
+    if (Clock::now() < look_again_) return bytes <= allowance();
     for (const auto& pack : packs_by_age()) {
-      if (bytes <= allowance()) break;
+      if (bytes <= allowance()) return true;
       if (remove_unused(pack)) others_ = bytes_of_others();
     }
+    look_again_ = Clock::now() + kLookAgain;
     return bytes <= allowance();
   }
 
  private:
   using Time = std::filesystem::file_time_type;
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kLookAgain{30};
 
   static std::string name_of(const CacheOptions& options, const std::string& layout) {
     const PackKey key = pack_key(message(options.version, '|', layout, '|', options.settings));
@@ -83,7 +93,7 @@ class CacheFolder {
     if (error) throw FileError(message(folder_.string(), ": cannot create: ", error.message()));
   }
 
-  /// Not open where the folder is read-only, and then nobody can remove anything either.
+  /// Not open where the folder is read-only, and then no process can remove anything either.
   static FileDescriptor open_lock(const std::filesystem::path& pack) {
     const std::string path = pack.string() + ".lock";
     const int made = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -132,7 +142,7 @@ class CacheFolder {
     return bytes;
   }
 
-  /// The lock file stays: whoever waits for it would otherwise hold a lock that nobody sees.
+  /// The lock file stays: a process that waits for it would otherwise hold a lock that no other sees.
   static bool remove_unused(const std::filesystem::path& pack) {
     const FileDescriptor lock = open_lock(pack);
     if (lock.get() < 0 || bytes_of(pack) == 0 || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return false;
@@ -145,7 +155,8 @@ class CacheFolder {
   const std::int64_t max_bytes_;
   const std::string name_;
   FileDescriptor lock_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards the next
+  Clock::time_point look_again_{};
   std::atomic<std::uint64_t> others_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <looptorch/state/detail/checksum.hpp>
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace looptorch::detail {
@@ -57,7 +59,8 @@ class SampleStore {
             .computed = computed_,
             .damaged = damaged_ + static_cast<std::int64_t>(pack_.damaged_records()),
             .not_stored = not_stored_,
-            .bytes = static_cast<std::int64_t>(pack_.bytes())};
+            .bytes = static_cast<std::int64_t>(pack_.bytes()),
+            .not_stored_because = reason()};
   }
 
  private:
@@ -75,12 +78,20 @@ class SampleStore {
   }
 
   bool append(const PackKey& key, std::span<const PackPiece> pieces) {
-    std::uint64_t size = 64;  // with the record
-    for (const PackPiece piece : pieces) size += pack_aligned(piece.size());
-    auto done = pack_.append(key, pieces, folder_.allowance());
-    while (done == PackAppend::no_room && folder_.make_room(pack_.bytes() + size))
+    PackAppend done = pack_.append(key, pieces, folder_.allowance());
+    if (done.outcome == PackAppend::no_room && folder_.make_room(done.needs))
       done = pack_.append(key, pieces, folder_.allowance());
-    return done == PackAppend::stored;
+    if (done.outcome != PackAppend::stored)
+      error_ = done.outcome == PackAppend::no_room ? kNoRoom : done.error;
+    return done.outcome == PackAppend::stored;
+  }
+
+  std::string reason() const {
+    const int error = error_;
+    if (error == 0) return {};
+    if (error == kNoRoom) return "max_bytes is reached";
+    if (error == EWOULDBLOCK) return "another process holds the lock on the index and does not give it back";
+    return std::generic_category().message(error);
   }
 
   template <Storable T>
@@ -110,8 +121,11 @@ class SampleStore {
     }
   }
 
+  static constexpr int kNoRoom = -1;
+
   CacheFolder folder_;
   SamplePack pack_;
+  std::atomic<int> error_ = 0;  // errno of the last sample that was not stored, or kNoRoom
   std::atomic<std::int64_t> read_ = 0, computed_ = 0, damaged_ = 0, not_stored_ = 0;
 };
 
