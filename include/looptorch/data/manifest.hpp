@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Manifests: one utterance a line, as JSON (NeMo's and most speech corpora's), CSV or TSV (Common Voice's).
 // Nothing is skipped in silence: every fault names file and line, and either ends the reading or is listed.
-// About 1 us a line beside the check that the audio exists.
+// About 4 us and 600 bytes a line, of which the components that std::filesystem::path keeps of each path are
+// the half; the check that the audio exists takes as long again on a disk that has to be asked.
 #pragma once
 
 #include <looptorch/data/manifest_error.hpp>

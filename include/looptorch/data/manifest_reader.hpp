@@ -42,6 +42,9 @@ class ManifestReader {
     const std::string contents = read_file(manifest_.path, options_.max_bytes);
     std::string_view text = contents;
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+    constexpr std::size_t kShortest = 30;  // bytes of a line with audio and text
+    manifest_.utterances.reserve(
+        std::min(static_cast<std::size_t>(std::ranges::count(text, '\n')) + 1, text.size() / kShortest + 1));
     const char separator = table_separator(manifest_.path);
     separator == '\0' ? read_json_lines(text) : read_table(text, separator);
     if (manifest_.utterances.empty()) fail_empty();

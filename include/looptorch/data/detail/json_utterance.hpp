@@ -9,13 +9,26 @@
 #include <looptorch/state/json.hpp>
 
 #include <filesystem>
+#include <string>
+#include <utility>
 
 namespace looptorch::detail {
+
+/// `(folder / name).lexically_normal()`. Takes the path apart once where it is normal as it is written.
+inline std::filesystem::path place_of(const std::filesystem::path& folder, std::string name) {
+  const auto is_normal = [](const std::string& path) {
+    return !path.starts_with('.') && path.find("/.") == path.npos && path.find("//") == path.npos;
+  };
+  if (folder.empty() || !is_normal(folder.native()) || !is_normal(name) || name.starts_with('/'))
+    return (folder / name).lexically_normal();
+  const std::string& before = folder.native();
+  return before + (before.ends_with('/') ? "" : "/") + std::move(name);
+}
 
 /// What one line says; errors do not yet know where they are.
 inline Utterance utterance_of(const Json& line, const std::filesystem::path& folder) {
   const JsonFields fields(line);
-  Utterance utterance{.audio_filepath = (folder / fields.file_name("audio_filepath")).lexically_normal(),
+  Utterance utterance{.audio_filepath = place_of(folder, fields.file_name("audio_filepath")),
                       .text = fields.filled_string("text"),
                       .duration = fields.optional_seconds("duration"),
                       .start = fields.optional_seconds("start"),
