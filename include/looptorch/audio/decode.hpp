@@ -70,20 +70,28 @@ class SoundFile {
   std::int64_t frames() const { return frames_; }
   std::int64_t rate() const { return stream_.info().samplerate; }
 
-  /// The frames of `range`, the mean of all channels.
+  /// The frames of `range`, the mean of all channels. Takes memory as frames come: what a damaged header
+  /// announces must not pass for a lack of memory.
   at::Tensor read(SampleRange range) {
     const auto [first, end] = range;
     const std::int64_t count = end - first;
-    at::Tensor samples = at::empty({count}, at::kFloat);
-    float* out = samples.mutable_data_ptr<float>();
-    if (container() == SF_FORMAT_OGG && OggSeek(path_, stream_.info()).read(first, out, count))
-      return samples;
+    if (container() == SF_FORMAT_OGG && first > 0) {
+      at::Tensor samples = at::empty({count}, at::kFloat);
+      if (OggSeek(path_, stream_.info()).read(first, samples.mutable_data_ptr<float>(), count))
+        return samples;
+    }
     go_to(first);
-    if (const std::int64_t got = stream_.read(out, count); got < count) refuse_end_at(first + got);
-    return samples;
+    at::Tensor samples = at::empty({std::min(count, kUnseen)}, at::kFloat);
+    for (std::int64_t done = 0;;) {
+      done += stream_.read(samples.mutable_data_ptr<float>() + done, samples.numel() - done);
+      if (done < samples.numel()) refuse_end_at(first + done);
+      if (done == count) return samples;
+      samples.resize_({std::min(count, 2 * done)});
+    }
   }
 
  private:
+  static constexpr std::int64_t kUnseen = std::int64_t{1} << 24;  // frames that are believed: 64 MiB
   static constexpr int kMpeg = 0x230000;  // SF_FORMAT_MPEG, which libsndfile 1.0 lacks
 
   int container() const { return stream_.info().format & SF_FORMAT_TYPEMASK; }
