@@ -531,3 +531,13 @@ TEST_CASE("faulty disk: writers and sweeps at the same time harm no snapshot") {
     CHECK(bits_equal(read_snapshot(path), small_contents(step, 5)));
   }
 }
+
+TEST_CASE("faulty disk: a file system that counts no links takes snapshots") {
+  const TemporaryFolder folder;
+  DiskFault fault;
+  fault.no_links = true;
+  const FaultyDisk disk(fault);
+  write_snapshot(folder.path(), small_contents(1));
+  CHECK(is_newest(folder.path(), {small_contents(1)}));
+  CHECK(folder.entries() == 1);
+}
