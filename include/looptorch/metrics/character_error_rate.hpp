@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Character error rate: as the word error rate, over characters, blanks between words included. A character
 // is a code point, as in jiwer, or a grapheme cluster: what a reader of Devanagari calls a letter, so that a
-// wrong vowel sign is one wrong letter and a conjunct counts once. O(n m) time, O(m) memory a sentence.
+// wrong vowel sign is one wrong letter and a conjunct counts once.
 #pragma once
 
 #include <looptorch/metrics/detail/white_space.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Word error rate: the fewest word substitutions, deletions and insertions that turn what was recognised into
-// what was said, over the words said. Counts add up over sentences, equal to Python's jiwer. O(n m) time,
-// O(m) memory a sentence.
+// what was said, over the words said. Counts add up over sentences, equal to Python's jiwer.
 #pragma once
 
 #include <looptorch/metrics/detail/white_space.hpp>
