@@ -5,11 +5,13 @@
 // Shapes: F frames, M mel bins, K = window / 2 + 1 frequencies.
 #pragma once
 
+#include <looptorch/audio/detail/device_constant.hpp>
 #include <looptorch/audio/detail/mel_filters.hpp>
 #include <looptorch/audio/detail/non_negative.hpp>
 #include <looptorch/audio/mel_spectrogram.hpp>
 #include <looptorch/error.hpp>
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/matmul.h>
@@ -41,21 +43,25 @@ class MelInverse {
 
  private:
   static MelSpectrogramOptions checked(MelSpectrogramOptions options, std::int64_t iterations);
+  static at::Tensor back(const at::Tensor& filters_MK);
   void check(const at::Tensor& mel) const;
   at::Tensor power(const at::Tensor& mel) const;
 
   MelSpectrogramOptions options_;
   std::int64_t iterations_;
-  at::Tensor filters_MK_, back_KM_;  // the transposed filters, each row with the sum 1
+  detail::DeviceConstant filters_MK_, back_KM_;  // the transposed filters, each row with the sum 1
 };
 
 inline MelInverse::MelInverse(MelSpectrogramOptions spectrogram, std::int64_t iterations)
     : options_(checked(spectrogram, iterations)),
       iterations_(iterations),
       filters_MK_(detail::slaney_mel_filters(options_.mel_bins, options_.window, options_.sample_rate,
-                                             options_.min_hz, options_.max_hz)) {
-  const at::Tensor sum_K = filters_MK_.sum(0).clamp_min_(std::numeric_limits<float>::min());
-  back_KM_ = filters_MK_.div(sum_K).t().contiguous();
+                                             options_.min_hz, options_.max_hz)),
+      back_KM_(back(filters_MK_.on_cpu())) {}
+
+inline at::Tensor MelInverse::back(const at::Tensor& filters_MK) {
+  const at::Tensor sum_K = filters_MK.sum(0).clamp_min_(std::numeric_limits<float>::min());
+  return filters_MK.div(sum_K).t().contiguous();
 }
 
 inline MelSpectrogramOptions MelInverse::checked(MelSpectrogramOptions options, std::int64_t iterations) {
@@ -72,9 +78,10 @@ inline MelSpectrogramOptions MelInverse::checked(MelSpectrogramOptions options, 
 inline at::Tensor MelInverse::operator()(const at::Tensor& mel) const {
   check(mel);
   const c10::NoGradGuard no_grad;
+  const at::NoTF32Guard full_precision;
   constexpr float kTiny = 1e-30F;  // far below any power, far above what float32 loses
-  const at::Tensor wanted = power(mel), filters_MK = filters_MK_.to(mel.device()),
-                   back_KM = back_KM_.to(mel.device());
+  const at::Tensor wanted = power(mel), filters_MK = filters_MK_.on(mel.device()),
+                   back_KM = back_KM_.on(mel.device());
   at::Tensor power_KF = at::matmul(back_KM, wanted / filters_MK.sum(1, /*keepdim=*/true).clamp_min_(kTiny));
   for (std::int64_t i = 1; i < iterations_; ++i) {
     at::Tensor excess = at::matmul(filters_MK, power_KF).clamp_min_(kTiny);

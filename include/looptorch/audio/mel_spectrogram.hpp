@@ -5,6 +5,7 @@
 // frames.
 #pragma once
 
+#include <looptorch/audio/detail/device_constant.hpp>
 #include <looptorch/audio/detail/mel_filters.hpp>
 #include <looptorch/audio/detail/mel_frames.hpp>
 #include <looptorch/audio/detail/mel_power.hpp>
@@ -73,13 +74,13 @@ class MelSpectrogram {
   at::Tensor decibels(at::Tensor mel_BMF) const;
 
   MelSpectrogramOptions options_;
-  at::Tensor window_;
+  detail::DeviceConstant window_W_;
   detail::MelPower mel_power_;
 };
 
 inline MelSpectrogram::MelSpectrogram(MelSpectrogramOptions options)
     : options_(checked(options)),
-      window_(at::hann_window(options_.window)),
+      window_W_(at::hann_window(options_.window, at::kFloat)),
       mel_power_(detail::slaney_mel_filters(options_.mel_bins, options_.window, options_.sample_rate,
                                             options_.min_hz, options_.max_hz)) {}
 
@@ -105,8 +106,8 @@ inline at::Tensor MelSpectrogram::operator()(const at::Tensor& samples) const {
   const at::Tensor samples_BT = samples.dim() == 1 ? samples.unsqueeze(0) : samples;
   const std::int64_t half = options_.window / 2;
   const at::Tensor padded_BT = at::constant_pad_nd(samples_BT, {half, half}).contiguous();
-  const at::Tensor mel_BMF =
-      scaled(detail::mel_of_frames(padded_BT, window_, options_.hop, frames(samples_BT.size(1)), mel_power_));
+  const at::Tensor mel_BMF = scaled(
+      detail::mel_of_frames(padded_BT, window_W_, options_.hop, frames(samples_BT.size(1)), mel_power_));
   return samples.dim() == 1 ? mel_BMF.squeeze(0) : mel_BMF;
 }
 

@@ -5,6 +5,7 @@
 // Shapes: T samples in, N samples out, R blocks of both, C outputs of a group, K inputs they depend on.
 #pragma once
 
+#include <looptorch/audio/detail/device_constant.hpp>
 #include <looptorch/error.hpp>
 
 #include <ATen/Context.h>
@@ -77,9 +78,9 @@ class Resampler {
 
   std::int64_t up_, down_;  // the rates without their common divisor
   std::int64_t reach_ = 0;  // inputs before and behind its own time that an output depends on
-  std::int64_t block_in_ = 0, block_out_ = 0;  // the pattern of weights repeats after them
-  std::int64_t group_ = 0;                     // outputs of one matrix product
-  std::vector<at::Tensor> weights_KC_;         // one matrix a group
+  std::int64_t block_in_ = 0, block_out_ = 0;       // the pattern of weights repeats after them
+  std::int64_t group_ = 0;                          // outputs of one matrix product
+  std::vector<detail::DeviceConstant> weights_KC_;  // one matrix a group
 };
 
 /// `Resampler(from_hz, to_hz)(samples)`.
@@ -110,7 +111,7 @@ inline Resampler::Resampler(std::int64_t from_hz, std::int64_t to_hz) : up_(to_h
   const c10::NoGradGuard no_grad;
   const at::Tensor coefficients = prototype();
   for (std::int64_t first = 0; first < block_out_; first += group_)
-    weights_KC_.push_back(weights(coefficients, first));
+    weights_KC_.emplace_back(weights(coefficients, first));
 }
 
 inline SampleRange Resampler::inputs(SampleRange wanted, std::int64_t samples) const {
@@ -188,7 +189,7 @@ inline at::Tensor Resampler::filtered(const at::Tensor& samples_BT) const {
   for (std::size_t i = 0; i < weights_KC_.size(); ++i) {
     const std::int64_t first = static_cast<std::int64_t>(i) * group_,
                        outputs = std::min(group_, block_out_ - first);
-    const at::Tensor weights_KC = weights_KC_[i].to(samples_BT.device()).narrow(1, 0, outputs);
+    const at::Tensor weights_KC = weights_KC_[i].on(samples_BT.device()).narrow(1, 0, outputs);
     const at::Tensor input_RK =
         input.as_strided({used_rows, weights_KC.size(0)}, {block_in_, 1}, first_input(first));
     at::Tensor part_RC = output_RN.narrow(0, 0, used_rows).narrow(1, first, outputs);

@@ -5,6 +5,7 @@
 #include <looptorch/audio/mel_spectrogram.hpp>
 
 #include "signals.hpp"
+#include "support/default_type.hpp"
 #include "support/reference.hpp"
 
 #include <cmath>
@@ -44,6 +45,16 @@ at::Tensor kept(const at::Tensor& mel_MF) {
 }
 
 }  // namespace
+
+TEST_CASE("a mel spectrogram does not depend on the default type") {
+  const at::Tensor samples_T = music(8000, 22050);
+  const auto unit = GENERATE(MelUnit::power, MelUnit::decibels, MelUnit::z_score);
+  const MelSpectrogramOptions options{.unit = unit};
+  const at::Tensor expected_MF = MelSpectrogram(options)(samples_T);
+  const auto type = GENERATE(at::kDouble, at::kHalf, at::kBFloat16);
+  const DefaultType other(type);
+  CHECK(MelSpectrogram(options)(samples_T).equal(expected_MF));
+}
 
 TEST_CASE("mel spectrograms equal librosa's within 1e-4, in every unit") {
   for (auto [name, samples_T, options, frames] : cases()) {

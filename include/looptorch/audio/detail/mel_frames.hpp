@@ -3,6 +3,7 @@
 // Shapes: B clips, T samples, F frames, W samples of a window, K frequencies, M mel bins.
 #pragma once
 
+#include <looptorch/audio/detail/device_constant.hpp>
 #include <looptorch/audio/detail/frame_blocks.hpp>
 #include <looptorch/audio/detail/mel_power.hpp>
 
@@ -18,12 +19,12 @@ namespace looptorch::audio::detail {
 /// contiguous.
 ///
 /// Frames overlap in a view; only their product with the window is stored, on the CPU a block at a time.
-inline at::Tensor mel_of_frames(const at::Tensor& padded_BT, const at::Tensor& window_W, std::int64_t hop,
-                                std::int64_t count, const MelPower& mel_power) {
+inline at::Tensor mel_of_frames(const at::Tensor& padded_BT, const DeviceConstant& constant_W,
+                                std::int64_t hop, std::int64_t count, const MelPower& mel_power) {
+  const at::Tensor window_W = constant_W.on(padded_BT.device());
   const std::int64_t clips = padded_BT.size(0), window = window_W.size(0);
   const at::Tensor frames_BFW = padded_BT.as_strided({clips, count, window}, {padded_BT.stride(0), hop, 1});
-  if (!padded_BT.is_cpu())
-    return mel_power.by_operators(at::fft_rfft(frames_BFW.mul(window_W.to(padded_BT.device()))));
+  if (!padded_BT.is_cpu()) return mel_power.by_operators(at::fft_rfft(frames_BFW.mul(window_W)));
 
   const at::Tensor mel_BMF = at::empty({clips, mel_power.bins(), count}, at::kFloat);
   for (std::int64_t clip = 0; clip < clips; ++clip) {

@@ -4,6 +4,9 @@
 // Elsewhere that chain. Shapes: B clips, F frames, K frequencies, M mel bins.
 #pragma once
 
+#include <looptorch/audio/detail/device_constant.hpp>
+
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addcmul.h>
@@ -24,18 +27,20 @@ class MelPower {
  public:
   /// `filters_MK`: float32 on the CPU, each row zero outside one run.
   explicit MelPower(at::Tensor filters_MK) : filters_MK_(std::move(filters_MK)) {
-    const float* row = filters_MK_.const_data_ptr<float>();
-    for (std::int64_t m = 0; m < filters_MK_.size(0); ++m, row += frequencies()) runs_.push_back(run_of(row));
+    const float* row = filters_MK_.on_cpu().const_data_ptr<float>();
+    for (std::int64_t m = 0; m < bins(); ++m, row += frequencies()) runs_.push_back(run_of(row));
   }
 
-  std::int64_t bins() const { return filters_MK_.size(0); }
+  std::int64_t bins() const { return filters_MK_.on_cpu().size(0); }
 
-  /// complex `[B, F, K]` to float `[B, M, F]`, on any device.
+  /// complex `[B, F, K]` to float `[B, M, F]`, on any device; without TF32, whose 10 bits would show in quiet
+  /// bins.
   at::Tensor by_operators(const at::Tensor& spectrum_BFK) const {
+    const at::NoTF32Guard full_precision;
     const at::Tensor parts = at::view_as_real(spectrum_BFK);
     const at::Tensor real = parts.select(-1, 0), imaginary = parts.select(-1, 1);
     const at::Tensor power_BFK = at::addcmul(real.square(), imaginary, imaginary);
-    return at::matmul(filters_MK_.to(spectrum_BFK.device()), power_BFK.transpose(1, 2));
+    return at::matmul(filters_MK_.on(spectrum_BFK.device()), power_BFK.transpose(1, 2));
   }
 
   /// On the CPU: complex `[F, K]`, contiguous, into float `[M, F]`, whose rows may lie apart.
@@ -64,7 +69,7 @@ class MelPower {
     std::vector<float> weights;
   };
 
-  std::int64_t frequencies() const { return filters_MK_.size(1); }
+  std::int64_t frequencies() const { return filters_MK_.on_cpu().size(1); }
 
   Run run_of(const float* row) const {
     const float *end = row + frequencies(),
@@ -102,7 +107,7 @@ class MelPower {
     }
   }
 
-  at::Tensor filters_MK_;
+  DeviceConstant filters_MK_;
   std::vector<Run> runs_;
 };
 

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// A constant such as a window or a filter bank, made once on the CPU and copied once to each device that
+// asks for it: a copy a call would make the host wait for the device each time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace looptorch::audio::detail {
+
+/// A tensor on the CPU and its copies on other devices. Copies of a constant share these. Safe to use from
+/// several threads; nothing may write to the tensors.
+class DeviceConstant {
+ public:
+  explicit DeviceConstant(at::Tensor on_cpu)
+      : on_cpu_(std::move(on_cpu)), elsewhere_(std::make_shared<Copies>()) {}
+
+  [[nodiscard]] const at::Tensor& on_cpu() const { return on_cpu_; }
+
+  /// Returns the constant on `device`. Blocks for the copy on the first call for a device, so that any stream
+  /// may read it afterwards.
+  [[nodiscard]] at::Tensor on(at::Device device) const {
+    if (device.is_cpu()) return on_cpu_;
+    const std::lock_guard lock(elsewhere_->mutex);
+    for (const at::Tensor& copy : elsewhere_->tensors)
+      if (copy.device() == device) return copy;
+    return elsewhere_->tensors.emplace_back(on_cpu_.to(device));
+  }
+
+ private:
+  struct Copies {
+    std::mutex mutex;
+    std::vector<at::Tensor> tensors;
+  };
+
+  at::Tensor on_cpu_;
+  std::shared_ptr<Copies> elsewhere_;
+};
+
+}  // namespace looptorch::audio::detail

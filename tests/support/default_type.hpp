@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// Another default type of tensors than float.
+#pragma once
+
+#include "support/precompiled.hpp"
+
+/// The default type of tensors while it lives.
+class DefaultType {
+ public:
+  explicit DefaultType(at::ScalarType type) { torch::set_default_dtype(c10::scalarTypeToTypeMeta(type)); }
+  ~DefaultType() { torch::set_default_dtype(before_); }
+  DefaultType(const DefaultType&) = delete;
+  DefaultType& operator=(const DefaultType&) = delete;
+
+ private:
+  caffe2::TypeMeta before_ = torch::get_default_dtype();
+};
