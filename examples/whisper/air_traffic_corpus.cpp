@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array kVoices{"en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp"};
-constexpr double kLongestSeconds = 8.0;  // what `whisper_finetune --max-audio-seconds` has by default
+constexpr double kLongestSeconds = 8.0;  // of a sentence; all are shorter at every speed
 
 struct Options {
   fs::path output;

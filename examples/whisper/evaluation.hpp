@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The word error rate of a model on held-out speech, and what it heard.
+// The word error rate of a model on held-out speech, and what it heard; the latter also as a file, so that a
+// run that goes on from a snapshot need not listen again to what the untrained model heard.
 #pragma once
 
 #include <looptorch/data/pinned_prefetch_loader.hpp>
@@ -7,6 +8,9 @@
 #include <looptorch/metrics/english_normalizer.hpp>
 #include <looptorch/metrics/normalize.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
+#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/json.hpp>
+#include <looptorch/state/utf8.hpp>
 
 #include "command_line.hpp"
 #include "data.hpp"
@@ -15,6 +19,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -68,6 +74,67 @@ inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& s
   }
   result.word_error_rate = word_error_rate(result.references, result.hypotheses, normalizer);
   return result;
+}
+
+/// What a model hears depends on, beside the clips.
+struct TranscriptsKey {
+  std::filesystem::path model;
+  std::string language;
+  double max_seconds = 0;
+};
+
+namespace detail {
+
+inline looptorch::Json transcripts_json(const TranscriptsKey& key) {
+  auto json = looptorch::Json::object();
+  return json.set("model", looptorch::replace_invalid_utf8(key.model.string()))
+      .set("language", key.language)
+      .set("max_seconds", key.max_seconds);
+}
+
+/// JSON holds UTF-8 only.
+inline std::string name_of(const looptorch::Utterance& utterance) {
+  return looptorch::replace_invalid_utf8(utterance.audio_filepath.string());
+}
+
+}  // namespace detail
+
+/// Writes what was heard in each clip of `speech` to a JSON file. Throws looptorch::FileError.
+inline void save_transcripts(const std::filesystem::path& file, const TranscriptsKey& key,
+                             const SpeechDataset& speech, const Transcripts& transcripts) {
+  auto clips = looptorch::Json::array();
+  for (std::size_t i = 0; i < transcripts.references.size(); ++i) {
+    auto clip = looptorch::Json::object();
+    clip.set("audio_filepath", detail::name_of(speech.utterances()[i]));
+    clips.push_back(clip.set("text", transcripts.references[i]).set("heard", transcripts.hypotheses[i]));
+  }
+  auto json = detail::transcripts_json(key);
+  looptorch::write_file_atomically(file, json.set("clips", std::move(clips)).dump(2) + "\n");
+}
+
+/// What save_transcripts wrote to `file`, with the word error rate by `normalizer`. Empty if there is no such
+/// file, or it is of another key or other clips.
+inline std::optional<Transcripts> load_transcripts(const std::filesystem::path& file,
+                                                   const TranscriptsKey& key, const SpeechDataset& speech,
+                                                   const Normalizer& normalizer) try {
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  const auto json = looptorch::load_json(file), expected = detail::transcripts_json(key);
+  for (const auto& [name, value] : expected.as_object())
+    if (json.at(name).dump() != value.dump()) return std::nullopt;
+  const auto& clips = json.at("clips").as_array();
+  if (std::ssize(clips) != speech.size()) return std::nullopt;
+  Transcripts transcripts;
+  for (std::size_t i = 0; i < clips.size(); ++i) {
+    const auto& utterance = speech.utterances()[i];
+    if (clips[i].at("audio_filepath") != detail::name_of(utterance) || clips[i].at("text") != utterance.text)
+      return std::nullopt;
+    transcripts.references.push_back(utterance.text);
+    transcripts.hypotheses.push_back(clips[i].at("heard").as_string());
+  }
+  transcripts.word_error_rate = word_error_rate(transcripts.references, transcripts.hypotheses, normalizer);
+  return transcripts;
+} catch (const looptorch::Error&) {
+  return std::nullopt;  // damaged: as if it were not there
 }
 
 /// Prints `count` clips from the whole range: what was said, what was heard before training, and what after.

@@ -9,7 +9,7 @@
 #include "decoding.hpp"
 #include "generation.hpp"
 #include "pretrained.hpp"
-#include "tokenizer.hpp"
+#include "tokenizer_folder.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -76,7 +76,7 @@ inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Devic
   model->to(device);
   auto decoding = load_decoding_options(folder, model->config(), language);
   decoding.ends_loops = true;
-  return {std::move(model), load_tokenizer(folder / "tokenizer.json"), std::move(decoding)};
+  return {std::move(model), load_folder_tokenizer(folder), std::move(decoding)};
 }
 
 }  // namespace whisper

@@ -9,6 +9,7 @@
 #include "recognizer.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -30,22 +31,36 @@ std::string one_line(std::string text) {
   return text;
 }
 
+/// A file that cannot be used is told on stderr, and the others are still heard. Throws a looptorch::Error at
+/// the end if there was one.
 void transcribe(const Options& options) {
   auto recognizer =
       whisper::load_recognizer(options.model, whisper::choose_device(options.device), options.language);
   const whisper::Listener listen(
       {.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = options.max_audio_seconds});
+  std::size_t failed = 0;
   for (const auto& file : options.files) {
-    const auto texts = recognizer.transcribe(listen(file).unsqueeze(0));
-    std::cout << file << '\t' << one_line(texts.front()) << std::endl;
+    try {
+      const auto texts = recognizer.transcribe(listen(file).unsqueeze(0));
+      std::cout << file << '\t' << one_line(texts.front()) << std::endl;
+    } catch (const looptorch::Error& error) {
+      if (options.files.size() == 1) throw;
+      std::cerr << "whisper_transcribe: " << one_line(error.what()) << std::endl;
+      ++failed;
+    }
   }
+  if (failed > 0)
+    throw looptorch::Error(
+        looptorch::detail::message(failed, " of ", options.files.size(), " files could not be transcribed"));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  whisper::CommandLine line("whisper_transcribe", "Prints what is said in each FILE: name, tab, text.");
+  whisper::CommandLine line("whisper_transcribe",
+                            "Prints what is said in each FILE: name, tab, text.\n"
+                            "A FILE that cannot be used is told on stderr, and the exit code is then 2.");
   line.positional("FILE", options.files, "audio: WAV, FLAC or what else libsndfile reads");
   line.required("model", "DIR", options.model, "Hugging Face folder of the model");
   line.option("max-audio-seconds", "S", options.max_audio_seconds,

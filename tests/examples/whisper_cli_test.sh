@@ -37,7 +37,7 @@ for program in whisper_import whisper_corpus whisper_transcribe whisper_finetune
 done
 for flag in model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
   warmup-steps train-subset bf16 fp32 gradient-checkpointing device workers seed max-audio-seconds transcripts strict \
-  language normalizer snapshot-every resume; do
+  language normalizer snapshot-every resume on-bad-audio; do
   holds help.txt "--$flag "
 done
 
@@ -65,6 +65,8 @@ refused "--output is missing" whisper_finetune --model "$model" "${data[@]}"
 refused "--train is missing" "${finetune[@]}" --validation corpus/validation.jsonl
 refused "--validation is missing" "${finetune[@]}" --train corpus/train.jsonl
 refused "--transcripts stands for --train, --validation and --test" "${finetune[@]}" "${data[@]}" --transcripts talks
+refused "--on-bad-audio: \"ignore\" is not skip|stop" "${finetune[@]}" "${data[@]}" --on-bad-audio ignore
+refused "--gradient-checkpointing: \"some\" is not none|encoder|all" "${finetune[@]}" "${data[@]}" --gradient-checkpointing=some
 refused "--normalizer: \"basic\" is not auto, english, marks or none" "${finetune[@]}" "${data[@]}" --normalizer basic
 refused "nowhere: No such file or directory" "${finetune[@]}" --transcripts nowhere
 refused "--batch-size: \"x\" is not an integer" "${finetune[@]}" "${data[@]}" --batch-size x
@@ -81,7 +83,9 @@ refused "bytes.jsonl: holds no utterances; 1 wrong, the first on line 1: column 
 sed '2i {"audio_filepath": "audio/gone.flac", "text": "gone"}' corpus/train.jsonl >corpus/mixed.jsonl
 mixed=(--train corpus/mixed.jsonl --validation corpus/validation.jsonl)
 refused "corpus/mixed.jsonl:2: audio file corpus/audio/gone.flac does not exist" "${finetune[@]}" "${mixed[@]}" --strict
-refused "longer than the 1 s" "${finetune[@]}" "${data[@]}" --max-audio-seconds 1
+refused "longer than the 1 s of --max-audio-seconds (no clip of 4 can be used)" \
+  "${finetune[@]}" "${data[@]}" --max-audio-seconds 1
+refused "longer than the 1 s" "${finetune[@]}" "${data[@]}" --max-audio-seconds 1 --on-bad-audio stop
 
 transcribe=(whisper_transcribe --model "$model" --max-audio-seconds 5)
 sox -n -r 16000 -b 16 silent.wav trim 0 1
@@ -96,6 +100,20 @@ refused "cut.wav" "${transcribe[@]}" cut.wav
 grep -q '[[:alpha:]]' narrow.txt || fail "nothing was heard in audio at 8 kHz: $(cat narrow.txt)"
 refused "absent.wav" "${transcribe[@]}" absent.wav
 refused "no FILE given" "${transcribe[@]}"
+
+# One bad file among good ones: the others are heard, the exit code tells.
+code=0
+"$programs/${transcribe[0]}" "${transcribe[@]:1}" narrow.wav silent.wav whole.wav absent.wav >texts.txt 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "whisper_transcribe with two bad files: exit code $code"
+[ "$(cut -f1 texts.txt | tr '\n' ' ')" = "narrow.wav whole.wav " ] || fail "heard: $(cat texts.txt)"
+[ "$(wc -l <errors.txt)" = 3 ] || fail "two bad files: $(cat errors.txt)"
+holds errors.txt "whisper_transcribe: silent.wav: is silent"
+holds errors.txt "absent.wav"
+holds errors.txt "whisper_transcribe: 2 of 4 files could not be transcribed"
+
+# A long recording is refused by its header.
+sox -n -r 8000 -b 16 -c 1 long.wav synth 2400 sine 300
+refused "long.wav: lasts 2400 s, longer than the 5 s of --max-audio-seconds" "${transcribe[@]}" long.wav
 
 for clip in silent none cut; do
   printf '{"audio_filepath":"%s.wav","text":"hello"}\n' "$clip" >"$clip.jsonl"
@@ -118,10 +136,36 @@ for field in wer_before wer_after seconds peak_bytes; do holds out/summary.json 
 for line in "reference  " "before     " "after      " "word error rate " "the model is in out"; do holds finetune.txt "$line"; done
 cmp -s "$model/model.safetensors" out/model.safetensors && fail "the weights did not change"
 
+# Durations that a manifest rounds down are no error; clips that are cut off, too long or silent are left out and listed,
+# silent ones among the training clips by the loader; or the first one stops, before training but for those.
+{
+  for clip in "${clips[@]:0:3}"; do
+    seconds=$(soxi -D "$clip")
+    printf '{"audio_filepath":"%s","text":"hello there","duration":%d}\n' "$clip" "${seconds%.*}"
+  done
+  for clip in silent cut long; do printf '{"audio_filepath":"%s.wav","text":"hello","duration":1}\n' "$clip"; done
+} >spoilt.jsonl
+spoilt=(--model "$model" --output spoilt --train spoilt.jsonl --validation spoilt.jsonl --batch-size 2)
+"$programs/whisper_finetune" "${spoilt[@]}" --epochs 2 >finetune.txt 2>progress.txt || fail "spoilt: $(cat progress.txt)"
+holds finetune.txt "transcribing 3 clips"
+holds finetune.txt "training on 4 clips"
+holds progress.txt " clips are left out (--on-bad-audio stop ends the run instead):"
+for reason in "cut.wav: cut off" "long.wav: lasts 2400 s, longer than the 30 s that Whisper hears at once" "silent.wav: is silent"; do
+  holds progress.txt "  $reason"
+  [ "$(grep -cF "$reason" spoilt/left_out.txt)" = 1 ] || fail "left_out.txt on \"$reason\": $(cat spoilt/left_out.txt)"
+done
+holds spoilt/summary.json '"clips_left_out": 3'
+refused "cut.wav: cut off" whisper_finetune "${spoilt[@]}" --on-bad-audio stop
+grep -v 'cut.wav\|long.wav' spoilt.jsonl >silent.jsonl
+refused "silent.wav: is silent" whisper_finetune --model "$model" --output stopped_early --train corpus/train.jsonl \
+  --validation silent.jsonl --on-bad-audio stop
+
 # Recomputing the layers' activations changes no bit of the result.
-"$programs/whisper_finetune" --model "$model" --output recomputed "${data[@]}" --test corpus/test.jsonl --batch-size 2 \
-  --max-steps 2 --gradient-checkpointing >/dev/null 2>progress.txt || fail "--gradient-checkpointing: $(cat progress.txt)"
-cmp out/model.safetensors recomputed/model.safetensors || fail "--gradient-checkpointing trains other weights"
+for layers in "" encoder; do
+  "$programs/whisper_finetune" --model "$model" --output recomputed "${data[@]}" --test corpus/test.jsonl --batch-size 2 \
+    --max-steps 2 --gradient-checkpointing $layers >/dev/null 2>progress.txt || fail "checkpointing: $(cat progress.txt)"
+  cmp out/model.safetensors recomputed/model.safetensors || fail "--gradient-checkpointing $layers trains other weights"
+done
 
 # Stopped by a signal, killed, and gone on: the weights of a run that was left alone, bit for bit.
 long=("$programs/whisper_finetune" --model "$model" "${data[@]}" --test corpus/test.jsonl --batch-size 1 --epochs 4)
@@ -147,8 +191,11 @@ for next in 6 9; do
 done
 newest=$(printf '%s\n' stopped/snapshots/step-???????? | tail -1)
 truncate -s 100 "$newest/state.json"
-"${long[@]}" --output stopped --snapshot-every 3 --resume auto >/dev/null 2>progress.txt ||
+"${long[@]}" --output stopped --snapshot-every 3 --resume auto >finetune.txt 2>progress.txt ||
   fail "--resume auto: $(cat progress.txt)"
+grep -q "^transcribing 2 clips" finetune.txt && fail "a resumed run listened again to what the untrained model hears"
+grep -o '"wer_before": [^,]*' alone/summary.json stopped/summary.json | cut -d: -f2- | uniq | wc -l | grep -qx 1 ||
+  fail "a resumed run has another word error rate before training"
 holds progress.txt "passed over $newest"
 holds progress.txt "goes on from stopped/snapshots/step-"
 cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
@@ -177,6 +224,24 @@ holds progress.txt "talks/talk.json:1: its text has 2 characters, fewer than 3"
 holds progress.txt "talks/talk.json:12: "
 holds talked/summary.json '"normalizer": "marks"'
 refused "talks/talk.json:12: " "${finetune[@]}" --transcripts talks --strict
+
+# A folder without tokenizer.json.
+cp -r out older
+python3 - older <<'PYTHON' 2>/dev/null || rm -rf older
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+whole = json.loads((folder / "tokenizer.json").read_text())
+merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in whole["model"]["merges"]]
+(folder / "vocab.json").write_text(json.dumps(whole["model"]["vocab"]))
+(folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+(folder / "added_tokens.json").write_text(json.dumps({t["content"]: t["id"] for t in whole["added_tokens"]}))
+(folder / "tokenizer.json").unlink()
+PYTHON
+if [ -d older ]; then
+  "$programs/whisper_transcribe" --model out --max-audio-seconds 5 whole.wav >texts.txt
+  "$programs/whisper_transcribe" --model older --max-audio-seconds 5 whole.wav >older.txt || fail "a folder with vocab.json"
+  cmp texts.txt older.txt || fail "vocab.json and merges.txt give another text"
+fi
 
 # The tuned folder transcribes: a line a file, name, tab, text.
 "$programs/whisper_transcribe" --model out --max-audio-seconds 5 "${clips[2]}" whole.wav >texts.txt

@@ -25,6 +25,8 @@ struct Program {
     line.option("batch-size", "N", batch_size, "clips at once", {.min = 1, .max = 64});
     line.option("learning-rate", "X", learning_rate, "step width", {.above = 0});
     line.flag("bf16", bf16, true, "bfloat16").flag("fp32", bf16, false, "float32");
+    line.choice("on-bad-audio", on_bad_audio, {"skip", "stop"}, "what then");
+    line.choice("recompute", recompute, {"none", "encoder", "all"}, "layers", "all");
     line.positional("FILE", files, "audio");
   }
 
@@ -40,6 +42,7 @@ struct Program {
   std::int64_t batch_size = 8;
   double learning_rate = 1e-4;
   bool bf16 = false;
+  std::string on_bad_audio = "skip", recompute = "none";
   std::vector<std::string> files;
   CommandLine line{"program", "Does things."};
 };
@@ -90,6 +93,28 @@ TEST_CASE("command line: of two flags on one variable the last one wins, and -- 
   CHECK(program.files == std::vector<std::string>{"--batch-size"});
 }
 
+TEST_CASE(
+    "command line: a choice takes one of its values, and one that may stand alone leaves other words alone") {
+  const auto parsed = [](std::vector<std::string> words) {
+    Program program;
+    words.insert(words.begin(), "--model=m");
+    REQUIRE(program.parse(words));
+    CHECK(program.files == std::vector<std::string>{"a.wav"});
+    return program.on_bad_audio + " " + program.recompute;
+  };
+  CHECK(parsed({"a.wav"}) == "skip none");
+  CHECK(parsed({"--on-bad-audio", "stop", "a.wav"}) == "stop none");
+  CHECK(parsed({"--recompute", "a.wav"}) == "skip all");
+  CHECK(parsed({"a.wav", "--recompute"}) == "skip all");
+  CHECK(parsed({"a.wav", "--recompute", "encoder", "--on-bad-audio=skip"}) == "skip encoder");
+  CHECK(parsed({"--recompute=encoder", "a.wav"}) == "skip encoder");
+  CHECK(parsed({"--recompute", "--on-bad-audio", "stop", "a.wav"}) == "stop all");
+  CHECK(parsed({"--recompute", "--recompute", "none", "a.wav"}) == "skip none");
+  refuses({"--model=m", "--on-bad-audio", "ignore", "a.wav"}, "--on-bad-audio: \"ignore\" is not skip|stop");
+  refuses({"--model=m", "--on-bad-audio=", "a.wav"}, "--on-bad-audio: \"\" is not skip|stop");
+  refuses({"--model=m", "--recompute=some", "a.wav"}, "--recompute: \"some\" is not none|encoder|all");
+}
+
 TEST_CASE("command line: faults name the flag and the value") {
   refuses({"x"}, "--model is missing");
   refuses({"--model", "m"}, "no FILE given");
@@ -120,7 +145,8 @@ TEST_CASE("command line: help shows every flag with its default") {
   CHECK(outcome.err.empty());
   for (const auto* text :
        {"usage: program --model DIR [options] FILE...", "Does things.", "--model DIR", "(required)",
-        "--batch-size N", "clips at once [8]", "[0.0001]", "--bf16", "--fp32", "--help", "audio"}) {
+        "--batch-size N", "clips at once [8]", "[0.0001]", "--bf16", "--fp32", "--help", "audio",
+        "--on-bad-audio skip|stop", "what then [skip]", "--recompute [none|encoder|all]", "layers [none]"}) {
     CHECK_THAT(outcome.out, Contains(text));
   }
 }

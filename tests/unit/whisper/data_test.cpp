@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <set>
 #include <string>
@@ -80,9 +81,8 @@ std::vector<Utterance> numbered(int count) {
   return out;
 }
 
-Utterance lasting(std::optional<double> duration, std::optional<double> start = {},
-                  std::optional<double> end = {}) {
-  return {.audio_filepath = "a.wav", .text = "a", .duration = duration, .start = start, .end = end};
+Utterance lasting(std::optional<double> duration) {
+  return {.audio_filepath = "a.wav", .text = "a", .duration = duration};
 }
 
 }  // namespace
@@ -106,15 +106,20 @@ TEST_CASE("Padding is masked by length, and the real end of text is learnt altho
   CHECK(batch.texts.size() == 3);
 }
 
-TEST_CASE("A training sequence is the prompt, the text after a space, and the end of text") {
+TEST_CASE(
+    "A training sequence is the prompt, the text after a blank that merges with it, and the end of text") {
   TemporaryFolder folder;
-  const auto speech = dataset({{.audio_filepath = write_tone(folder / "a.wav", 1), .text = "turn left"}});
-  const auto tokens = speech.get(0).tokens;
-  auto expected = tokenizer().encode(" turn left");
-  expected.insert(expected.begin(), {kStart, kNoTimestamps});
-  expected.push_back(kEnd);
-  CHECK(tokens == expected);
-  CHECK(std::count(tokens.begin(), tokens.end(), kStart) == 1);
+  const auto file = write_tone(folder / "a.wav", 1);
+  const auto tokens_of = [&](const std::string& text) {
+    return dataset({{.audio_filepath = file, .text = text}}).get(0).tokens;
+  };
+  const auto framed = [](std::vector<int64_t> ids) {
+    ids.insert(ids.begin(), {kStart, kNoTimestamps});
+    ids.push_back(kEnd);
+    return ids;
+  };
+  CHECK(tokens_of("the cat") == framed(tokenizer().encode(" the cat")));
+  CHECK(tokens_of("turn left") == framed(tokenizer().encode("turn left")));  // has no token " t"
 }
 
 TEST_CASE("All clips of a dataset are as long as its max_seconds") {
@@ -160,12 +165,35 @@ TEST_CASE("Speech that cannot be used is an error that names the file") {
   CHECK_NOTHROW(listen(write_tone(folder / "quiet.wav", 1, 0.001)));
 }
 
-TEST_CASE("What a manifest shows to be unusable is found before any audio is read") {
-  CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "a", .duration = 9.25}}),
-                    "a.wav: lasts 9.25 s, longer than the 2 s of --max-audio-seconds");
-  CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "a", .start = 1.0, .end = 4.0}}),
-                    "a.wav: lasts 3 s, longer than the 2 s of --max-audio-seconds");
-  const auto tokens = tokenizer().encode(" turn left").size() + 3;
+TEST_CASE("A clip may be some frames longer than clips are, which are cut") {
+  TemporaryFolder folder;
+  const auto listen = [](const std::filesystem::path& file) {
+    return dataset({{.audio_filepath = file, .text = "a", .duration = 2.0}}).get(0).mel_MT;
+  };
+  CHECK(listen(write_tone(folder / "a.wav", 2.004)).sizes() == at::IntArrayRef({80, 200}));
+  CHECK(listen(write_tone(folder / "b.wav", 2.049)).size(1) == 200);
+  CHECK_THROWS_AS(listen(write_tone(folder / "c.wav", 2.06)), whisper::SpeechError);
+}
+
+TEST_CASE(
+    "A long recording is refused without being decoded whole, and names Whisper's limit where that is it") {
+  TemporaryFolder folder;
+  const auto file = write_tone(folder / "long.wav", 40);
+  // Damage behind what has to be decoded to see that the clip is too long.
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(-16, std::ios::end);
+  stream.write("damaged", 7);
+  const whisper::Listener listen({.mel_bins = 80, .max_seconds = 30});
+  CHECK_THROWS_WITH(listen(file),
+                    EndsWith("long.wav: lasts 40 s, longer than the 30 s that Whisper hears at once"));
+  CHECK_THROWS_WITH(listen(file, 5),
+                    EndsWith("long.wav: lasts 35 s, longer than the 30 s that Whisper hears at once"));
+  CHECK_THROWS_WITH(listen(file, 1, 33), Contains("lasts 32 s"));
+  CHECK(listen(file, 10.5).size(1) == 3000);
+}
+
+TEST_CASE("A text that has no target is found before any audio is read") {
+  const auto tokens = tokenizer().encode("turn left").size() + 3;
   const auto count = static_cast<int64_t>(tokens);
   CHECK_NOTHROW(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count));
   CHECK_THROWS_AS(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count - 1),
@@ -173,6 +201,20 @@ TEST_CASE("What a manifest shows to be unusable is found before any audio is rea
   CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "turn left"}}, 2, count - 1),
                     Contains("a.wav: its text has " + std::to_string(count) + " tokens with prompt and end"));
   CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = "\xff"}}), Contains("UTF-8"));
+  CHECK_THROWS_WITH(dataset({{.audio_filepath = "a.wav", .text = " "}}), "a.wav: its text is blank");
+}
+
+TEST_CASE("Every tensor of a batch lies in the loader's memory, which later batches use again") {
+  TemporaryFolder folder;
+  std::vector<Utterance> utterances;
+  for (int i = 0; i < 12; ++i)
+    utterances.push_back({.audio_filepath = write_tone(folder / "a.wav", 0.3), .text = "turn left"});
+  const auto speech = dataset(utterances);
+  looptorch::PinnedPrefetchLoader loader(speech,
+                                         {.batch_size = 2, .workers = 0, .prefetch = 0, .pin = false});
+  for (const auto& batch : loader) CHECK(batch.mel_BMT.size(0) == 2);
+  CHECK(loader.stats().slot_allocations == 3);  // mels, tokens, labels
+  CHECK(loader.stats().slot_reuses == 5 * 3);
 }
 
 TEST_CASE("A subset is a share of the utterances, each at most once, chosen by the seed") {
@@ -195,9 +237,10 @@ TEST_CASE("The common length holds the longest clip, and is Whisper's own where 
   const std::vector<Utterance> a{lasting(1.5), lasting(4.2)}, b{lasting(5)};
   CHECK(whisper::common_seconds({&a}) == 5);
   CHECK(whisper::common_seconds({&a, &b}) == 5);
-  const std::vector<Utterance> part{lasting(60, 10, 17.5)}, unknown{lasting(std::nullopt)},
-      endless{lasting(31)};
-  CHECK(whisper::common_seconds({&a, &part}) == 8);
+  const std::vector<Utterance> little_longer{lasting(3.004)}, longer{lasting(3.06)};
+  CHECK(whisper::common_seconds({&little_longer}) == 3);
+  CHECK(whisper::common_seconds({&longer}) == 4);
+  const std::vector<Utterance> unknown{lasting(std::nullopt)}, endless{lasting(31)};
   CHECK(whisper::common_seconds({&a, &unknown}) == 30);
   CHECK(whisper::common_seconds({&a, &endless}) == 30);
 }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+// Clips that cannot be used, found before training instead of hours into it: every file's header is looked
+// at, and held-out clips are decoded once. What is left out is listed; or the first bad clip stops the
+// program.
+#pragma once
+
+#include <looptorch/audio/probe.hpp>
+#include <looptorch/data/manifest.hpp>
+#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/error.hpp>
+
+#include "listener.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <set>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// What becomes of a clip that cannot be used.
+enum class OnBadAudio { skip, stop };
+
+/// Why clips were left out, each clip once.
+class LeftOut {
+ public:
+  void add(const std::string& reason) {
+    auto line = reason.substr(0, reason.find('\n'));
+    if (known_.insert(line).second) reasons_.push_back(std::move(line));
+  }
+
+  /// Each line of a `list`.
+  void add_lines(const std::string& list) {
+    std::istringstream lines(list);
+    for (std::string line; std::getline(lines, line);) add(line);
+  }
+
+  [[nodiscard]] std::size_t size() const { return reasons_.size(); }
+
+  /// All, a line each.
+  [[nodiscard]] std::string list() const {
+    std::string text;
+    for (const auto& reason : reasons_) text += reason + "\n";
+    return text;
+  }
+
+  /// Their number and the first few from the `from`th on, a line each; empty if there is none.
+  [[nodiscard]] std::string describe(std::size_t from = 0) const {
+    constexpr std::size_t kListed = 5;
+    const auto count = reasons_.size() - std::min(from, reasons_.size());
+    if (count == 0) return {};
+    auto text = looptorch::detail::message(count, count == 1 ? " clip is" : " clips are",
+                                           " left out (--on-bad-audio stop ends the run instead):\n");
+    for (std::size_t i = from; i < from + std::min(count, kListed); ++i) text += "  " + reasons_[i] + "\n";
+    if (count > kListed) text += looptorch::detail::message("  and ", count - kListed, " more\n");
+    return text;
+  }
+
+ private:
+  std::vector<std::string> reasons_;
+  std::set<std::string> known_;
+};
+
+/// How clips are checked: by so many threads, and with which consequence.
+struct ClipCheck {
+  std::int64_t workers = 2;
+  OnBadAudio on_bad = OnBadAudio::skip;
+};
+
+namespace detail {
+
+/// What is wrong with a clip, or else how long it is.
+struct ClipVerdict {
+  std::string fault;
+  double seconds = 0;
+};
+
+/// Verdicts as a dataset, so that the loader's threads reach them, in order.
+template <class Measure>
+struct ClipVerdicts {
+  const std::vector<looptorch::Utterance>& utterances;
+  const Measure& measure;
+
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(utterances.size()); }
+  [[nodiscard]] ClipVerdict get(std::int64_t index) const {
+    try {
+      return {.fault = {}, .seconds = measure(utterances[static_cast<std::size_t>(index)])};
+    } catch (const looptorch::Error& error) {
+      return {.fault = error.what()};
+    }
+  }
+  [[nodiscard]] std::vector<ClipVerdict> collate(std::span<ClipVerdict> verdicts) const {
+    return {std::make_move_iterator(verdicts.begin()), std::make_move_iterator(verdicts.end())};
+  }
+};
+
+}  // namespace detail
+
+/// The utterances that `measure` gives a length in seconds, which becomes their `duration`. One for which it
+/// throws a looptorch::Error is added to `left_out`. Throws SpeechError for the first such where `check`
+/// stops at it, and where no utterance is left. `measure` is called by several threads.
+template <class Measure>
+std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> utterances, ClipCheck check,
+                                              LeftOut& left_out, const Measure& measure) {
+  const detail::ClipVerdicts<Measure> verdicts{utterances, measure};
+  looptorch::PinnedPrefetchLoader loader(
+      verdicts, {.batch_size = 16, .workers = check.workers, .pin = false, .starving = 1});
+  std::vector<looptorch::Utterance> kept;
+  std::string first_fault;
+  std::size_t index = 0;
+  for (const auto& batch : loader) {
+    for (const auto& verdict : batch) {
+      auto utterance = utterances[index++];
+      if (verdict.fault.empty()) {
+        utterance.duration = verdict.seconds;
+        kept.push_back(std::move(utterance));
+        continue;
+      }
+      if (check.on_bad == OnBadAudio::stop) throw SpeechError(verdict.fault);
+      if (first_fault.empty()) first_fault = verdict.fault;
+      left_out.add(verdict.fault);
+    }
+  }
+  if (kept.empty() && !utterances.empty())
+    throw SpeechError(
+        looptorch::detail::message(first_fault, " (no clip of ", utterances.size(), " can be used)"));
+  return kept;
+}
+
+/// An utterance's length in seconds by its file's header. Each recording that is cut into several is looked
+/// at once. Safe to call from several threads.
+class HeaderLook {
+ public:
+  /// Throws SpeechError for a part that begins behind the file's end, and what looptorch::audio::probe
+  /// throws.
+  double operator()(const looptorch::Utterance& utterance) const {
+    const double lasts = seconds_of(utterance), start = utterance.start.value_or(0);
+    if (start >= lasts)
+      throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": lasts ", lasts,
+                                                   " s, and a clip begins at ", start, " s"));
+    return std::min(lasts, utterance.end.value_or(lasts)) - start;
+  }
+
+ private:
+  double seconds_of(const looptorch::Utterance& utterance) const {
+    const auto& file = utterance.audio_filepath;
+    if (!utterance.start && !utterance.end) return looptorch::audio::probe(file).seconds();
+    const std::lock_guard lock(mutex_);
+    const auto known = recordings_.find(file);
+    if (known != recordings_.end()) return known->second;
+    return recordings_[file] = looptorch::audio::probe(file).seconds();
+  }
+
+  mutable std::mutex mutex_;
+  mutable std::map<std::filesystem::path, double> recordings_;
+};
+
+}  // namespace whisper

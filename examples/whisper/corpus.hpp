@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// What `whisper_finetune` learns from and is measured on: three datasets of clips that were looked at before
+// training. Files whose headers show that they cannot be used are found in all three, silent and damaged ones
+// in those that are held out.
+#pragma once
+
+#include <looptorch/data/manifest_split.hpp>
+#include <looptorch/error.hpp>
+
+#include "clip_check.hpp"
+#include "command_line.hpp"
+#include "data.hpp"
+#include "manifests.hpp"
+#include "recognizer.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <ostream>
+#include <utility>
+
+namespace whisper {
+
+/// Where the data lie and how much of them is used.
+struct CorpusOptions {
+  std::filesystem::path train, validation, test;  ///< Manifests; without `test` it is `validation`.
+  std::filesystem::path transcripts;              ///< Instead of the three.
+  bool strict = false;                            ///< Wrong lines stop; else they are listed and left out.
+  OnBadAudio on_bad_audio = OnBadAudio::skip;
+  double train_subset = 100;     ///< Per cent of the training clips.
+  double max_audio_seconds = 0;  ///< To which clips are padded; 0: the length of the longest.
+  std::int64_t workers = 2, seed = 1;
+
+  /// Throws CommandLineError if neither manifests nor transcripts are named, or both.
+  void check() const {
+    const bool has_manifest = !train.empty() || !validation.empty() || !test.empty();
+    if (!transcripts.empty()) {
+      if (has_manifest) throw CommandLineError("--transcripts stands for --train, --validation and --test");
+      return;
+    }
+    if (train.empty()) throw CommandLineError("--train is missing");
+    if (validation.empty()) throw CommandLineError("--validation is missing");
+  }
+};
+
+struct Corpus {
+  SpeechDataset train, validation, test;
+  double max_seconds;  ///< To which every clip is padded.
+  LeftOut left_out;
+};
+
+namespace detail {
+
+inline looptorch::ManifestSplit read_split(const CorpusOptions& options, std::ostream& log) {
+  if (!options.transcripts.empty()) {
+    const double longest = options.max_audio_seconds > 0 ? options.max_audio_seconds : kWhisperSeconds;
+    return read_transcripts(options.transcripts, longest, options.strict, log);
+  }
+  const auto read = [&](const std::filesystem::path& file) {
+    return read_utterances(file, options.strict, log);
+  };
+  looptorch::ManifestSplit split{
+      .train = read(options.train), .validation = read(options.validation), .test = {}};
+  if (!options.test.empty()) split.test = read(options.test);
+  return split;
+}
+
+}  // namespace detail
+
+/// Reads the corpus for a model. Writes to `log` which lines and clips are left out. Throws CommandLineError,
+/// SpeechError, and what read_utterances and read_transcripts throw.
+inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recognizer, std::ostream& log) {
+  options.check();
+  auto split = detail::read_split(options, log);
+  split.train = random_subset(std::move(split.train), options.train_subset, options.seed);
+  LeftOut left_out;
+  const ClipCheck check{.workers = options.workers, .on_bad = options.on_bad_audio};
+
+  const HeaderLook seconds_of;
+  const auto limit = options.max_audio_seconds > 0 ? options.max_audio_seconds : kWhisperSeconds;
+  for (auto* part : {&split.train, &split.validation, &split.test}) {
+    *part = keep_usable(std::move(*part), check, left_out, [&](const looptorch::Utterance& utterance) {
+      (void)target_of(utterance, recognizer.tokenizer, recognizer.decoding);
+      const double seconds = seconds_of(utterance);
+      check_length(utterance.audio_filepath, seconds, limit);
+      return seconds;
+    });
+  }
+  const double seconds = options.max_audio_seconds > 0
+                             ? options.max_audio_seconds
+                             : common_seconds({&split.train, &split.validation, &split.test});
+  const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = seconds};
+  const Listener listener(speech);
+  for (auto* part : {&split.validation, &split.test}) {
+    if (!options.transcripts.empty()) continue;  // whose silence was looked for already
+    *part = keep_usable(std::move(*part), check, left_out, [&](const looptorch::Utterance& utterance) {
+      listener.check(utterance);
+      return *utterance.duration;
+    });
+  }
+  if (options.transcripts.empty() && options.test.empty()) split.test = split.validation;
+  log << left_out.describe() << std::flush;
+  const auto dataset = [&](auto& utterances) {
+    return SpeechDataset(std::move(utterances), recognizer.tokenizer, recognizer.decoding, speech);
+  };
+  return {dataset(split.train), dataset(split.validation), dataset(split.test), seconds, std::move(left_out)};
+}
+
+}  // namespace whisper

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include "support/temporary_folder.hpp"
+
+#include <sndfile.h>
+#include <whisper/clip_check.hpp>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+using Catch::Contains;
+using looptorch::Utterance;
+using looptorch::testing::TemporaryFolder;
+using whisper::ClipCheck, whisper::HeaderLook, whisper::keep_usable, whisper::LeftOut, whisper::OnBadAudio;
+
+namespace {
+
+std::vector<Utterance> numbered(int count) {
+  std::vector<Utterance> out;
+  for (int i = 0; i < count; ++i) out.push_back({.audio_filepath = std::to_string(i), .text = "x"});
+  return out;
+}
+
+/// Refuses every clip whose number is a multiple of seven.
+double measure(const Utterance& utterance) {
+  const int number = std::stoi(utterance.audio_filepath.string());
+  if (number % 7 == 0) throw whisper::SpeechError(utterance.audio_filepath.string() + ": is a seven");
+  return number;
+}
+
+void write_wav(const std::filesystem::path& path, int frames) {
+  SF_INFO info{};
+  info.samplerate = 8000, info.channels = 1, info.format = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
+  auto* file = sf_open(path.c_str(), SFM_WRITE, &info);
+  REQUIRE(file);
+  const std::vector<short> samples(static_cast<std::size_t>(frames), 100);
+  REQUIRE(sf_write_short(file, samples.data(), frames) == frames);
+  sf_close(file);
+}
+
+}  // namespace
+
+TEST_CASE("Bad clips are left out and listed in their order, whatever the number of workers") {
+  for (const std::int64_t workers : {0, 1, 4}) {
+    LeftOut left_out;
+    const auto kept = keep_usable(numbered(50), {.workers = workers}, left_out, measure);
+    CHECK(kept.size() == 42);
+    for (const auto& utterance : kept)
+      CHECK(*utterance.duration == std::stoi(utterance.audio_filepath.string()));
+    CHECK(left_out.size() == 8);
+    CHECK(left_out.list().starts_with("0: is a seven\n7: is a seven\n14: is a seven\n"));
+    CHECK_THAT(left_out.describe(),
+               Contains("8 clips are left out (--on-bad-audio stop ends the run instead):\n"
+                        "  0: is a seven\n") &&
+                   Contains("  28: is a seven\n  and 3 more\n"));
+    CHECK(left_out.describe(7) ==
+          "1 clip is left out (--on-bad-audio stop ends the run instead):\n  49: is a seven\n");
+    CHECK(left_out.describe(8).empty());
+    left_out.add("7: is a seven\nand more");
+    left_out.add_lines(left_out.list() + "9: was a nine\n");
+    CHECK(left_out.size() == 9);
+    CHECK(left_out.list().ends_with("49: is a seven\n9: was a nine\n"));
+  }
+}
+
+TEST_CASE("The first bad clip stops where that is asked for, and so do clips that are all bad") {
+  LeftOut left_out;
+  auto utterances = numbered(50);
+  utterances.erase(utterances.begin());
+  CHECK_THROWS_WITH(keep_usable(utterances, {.workers = 4, .on_bad = OnBadAudio::stop}, left_out, measure),
+                    "7: is a seven");
+  CHECK_THROWS_AS(keep_usable(utterances, {.on_bad = OnBadAudio::stop}, left_out, measure),
+                  whisper::SpeechError);
+  const std::vector<Utterance> sevens{{.audio_filepath = "7", .text = "x"},
+                                      {.audio_filepath = "14", .text = "x"}};
+  CHECK_THROWS_WITH(keep_usable(sevens, {}, left_out, measure), "7: is a seven (no clip of 2 can be used)");
+  CHECK(keep_usable({}, {}, left_out, measure).empty());
+}
+
+TEST_CASE("Errors that say nothing of the clip are not taken for bad audio") {
+  LeftOut left_out;
+  const auto fails = [](const Utterance&) -> double { throw std::runtime_error("no memory"); };
+  CHECK_THROWS_WITH(keep_usable(numbered(3), {}, left_out, fails), Contains("no memory"));
+  CHECK(left_out.size() == 0);
+}
+
+TEST_CASE("A header gives a clip's length, that of its part of a recording, or what is wrong") {
+  const TemporaryFolder folder;
+  write_wav(folder / "a.wav", 24'032);
+  const HeaderLook seconds_of;
+  const auto clip = [&](std::optional<double> start, std::optional<double> end) {
+    return Utterance{
+        .audio_filepath = folder / "a.wav", .text = "a", .duration = 3, .start = start, .end = end};
+  };
+  CHECK(seconds_of(clip({}, {})) == 3.004);
+  CHECK(seconds_of(clip(1, {})) == Approx(2.004));
+  CHECK(seconds_of(clip(1, 2.5)) == 1.5);
+  CHECK(seconds_of(clip({}, 9)) == 3.004);
+  CHECK_THROWS_WITH(seconds_of(clip(5, 6)),
+                    Catch::Matchers::EndsWith("a.wav: lasts 3.004 s, and a clip begins at 5 s"));
+  std::filesystem::resize_file(folder / "a.wav", 20'000);
+  CHECK_THROWS_AS(seconds_of(clip({}, {})), looptorch::audio::AudioError);
+  CHECK_THROWS_AS(seconds_of({.audio_filepath = folder / "none.wav", .text = "a"}), looptorch::Error);
+}
