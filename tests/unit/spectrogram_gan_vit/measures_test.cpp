@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The measures of a generator: Frechet distance, diversity, and the network that judges.
+// The measures of a generator: Frechet and kernel distance, diversity, and the network that judges.
 #include "support/precompiled.hpp"
 
 #include "support.hpp"
@@ -8,6 +8,7 @@
 #include <spectrogram_gan_vit/diversity.hpp>
 #include <spectrogram_gan_vit/emotion_net.hpp>
 #include <spectrogram_gan_vit/frechet.hpp>
+#include <spectrogram_gan_vit/kernel_distance.hpp>
 
 #include <limits>
 #include <span>
@@ -60,6 +61,44 @@ TEST_CASE("The Frechet distance is scipy's, for singular covariances too") {
   }
   const auto still = gan::statistics_of(at::zeros({4, 3}));
   CHECK(gan::frechet_distance(still, gan::statistics_of(at::ones({4, 3}))) == Approx(3));
+}
+
+TEST_CASE("The kernel distance is the unbiased estimate, to the last digits") {
+  const auto& of = reference::tensors("spectrogram_gan_kid");
+  for (const std::string name : {"few", "one", "wide", "two"}) {
+    INFO(name);
+    const auto &a = of.at(name + ".a"), &b = of.at(name + ".b");
+    const auto expected = of.at(name + ".distance").item<double>();
+    CHECK(gan::kernel_distance(a, b) == Approx(expected).epsilon(1e-12));
+    CHECK(gan::kernel_distance(b, a) == Approx(expected).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("Of few clips of one population the kernel distance is 0 on average, the Frechet distance is not") {
+  torch::manual_seed(5);
+  double kernel = 0, frechet = 0;
+  constexpr int kRounds = 200;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto a = at::randn({12, 4}), b = at::randn({12, 4});
+    kernel += gan::kernel_distance(a, b) / kRounds;
+    frechet += gan::frechet_distance(gan::statistics_of(a), gan::statistics_of(b)) / kRounds;
+  }
+  const auto apart = gan::kernel_distance(at::randn({12, 4}), at::randn({12, 4}) + 1);
+  INFO(kernel << " " << frechet << " " << apart);
+  CHECK(std::abs(kernel) < 0.1);
+  CHECK(apart > 1);
+  CHECK(frechet > 0.8);
+}
+
+TEST_CASE("Features that have no kernel distance are refused") {
+  CHECK_THROWS_WITH(gan::kernel_distance(at::zeros({1, 3}), at::zeros({4, 3})),
+                    Contains("at least 2 clips, got [1, 3]"));
+  CHECK_THROWS_WITH(gan::kernel_distance(at::zeros({4, 3}), at::zeros({3})), Contains("got [3]"));
+  CHECK_THROWS_WITH(
+      gan::kernel_distance(at::zeros({4, 3}), at::full({3, 3}, std::numeric_limits<double>::infinity())),
+      Contains("NaN or infinite"));
+  CHECK_THROWS_WITH(gan::kernel_distance(at::zeros({4, 3}), at::zeros({4, 2})),
+                    "kernel_distance: 3 features and 2");
 }
 
 TEST_CASE("Features that have no distance are refused") {

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// The kernel distance between two sets of features (KID: Binkowski, Sutherland, Arbel and Gretton, 2018), in
+// double precision. Its expectation does not depend on the number of clips, where the Frechet distance of few
+// clips is too large; and it takes no features for normally distributed.
+//
+// Shapes: N and K clips, D features.
+#pragma once
+
+#include <looptorch/error.hpp>
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace spectrogram_gan {
+
+namespace detail {
+
+/// (x . y / D + 1)^3 for each pair.
+inline at::Tensor cubic_kernel(const at::Tensor& x_ND, const at::Tensor& y_KD) {
+  return (at::matmul(x_ND, y_KD.t()) / static_cast<double>(x_ND.size(1)) + 1).pow(3);
+}
+
+/// The mean over pairs of different clips.
+inline at::Tensor mean_of_pairs(const at::Tensor& kernel_NN) {
+  const auto count = static_cast<double>(kernel_NN.size(0));
+  return (kernel_NN.sum() - kernel_NN.trace()) / (count * (count - 1));
+}
+
+inline at::Tensor checked_features(const at::Tensor& features_ND) {
+  if (features_ND.dim() != 2 || features_ND.size(0) < 2 || features_ND.size(1) < 1)
+    throw looptorch::UsageError(looptorch::detail::message(
+        "kernel_distance: expected features [N, D] of at least 2 clips, got ", features_ND.sizes()));
+  const auto values = features_ND.detach().to(at::kCPU, at::kDouble);
+  if (!values.isfinite().all().item<bool>())
+    throw looptorch::UsageError("kernel_distance: some features are NaN or infinite");
+  return values;
+}
+
+}  // namespace detail
+
+/// The unbiased estimate of the squared maximum mean discrepancy of features `[N, D]` and `[K, D]` under the
+/// kernel (x . y / D + 1)^3. About 0, and as often below it as above, for two sets of one distribution.
+/// Throws UsageError for other shapes, fewer than 2 clips, and what is not finite.
+[[nodiscard]] inline double kernel_distance(const at::Tensor& a_ND, const at::Tensor& b_KD) {
+  const auto a = detail::checked_features(a_ND), b = detail::checked_features(b_KD);
+  if (a.size(1) != b.size(1))
+    throw looptorch::UsageError(
+        looptorch::detail::message("kernel_distance: ", a.size(1), " features and ", b.size(1)));
+  const auto within =
+      detail::mean_of_pairs(detail::cubic_kernel(a, a)) + detail::mean_of_pairs(detail::cubic_kernel(b, b));
+  return (within - 2 * detail::cubic_kernel(a, b).mean()).item<double>();
+}
+
+}  // namespace spectrogram_gan
