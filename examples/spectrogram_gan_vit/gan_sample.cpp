@@ -7,6 +7,7 @@
 
 #include "command_line.hpp"
 #include "device.hpp"
+#include "labels.hpp"
 #include "loudness.hpp"
 #include "model.hpp"
 #include "pictures.hpp"
@@ -58,11 +59,11 @@ struct Samples {
   at::Tensor spectrograms_B1MF, conditions_B2;
 };
 
-Samples draw_file(sg::Generator& generator, const Options& options, std::int64_t first,
-                  const sg::WantedConditions& wanted) {
+Samples draw_file(sg::Generator& generator, const at::Tensor& labels_N2, const Options& options,
+                  std::int64_t first, const sg::WantedConditions& wanted) {
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const auto conditions_B2 =
-      sg::draw_conditions(seed, first, std::min(kClipsInFile, options.count - first), wanted);
+      sg::draw_conditions(labels_N2, seed, first, std::min(kClipsInFile, options.count - first), wanted);
   std::vector<at::Tensor> parts;
   for (std::int64_t i = 0; i < conditions_B2.size(0); i += options.batch_size)
     parts.push_back(
@@ -106,11 +107,12 @@ void sample(const Options& options) {
   auto generator = sg::load_generator(options.model);
   generator->to(device);
   const auto scale = sg::load_loudness(options.model / "loudness.json");
+  const auto labels_N2 = sg::load_labels(options.model);
   fs::create_directories(options.output);
   clear(options.output);
   std::string labels = "sample,valence,arousal\n";
   for (std::int64_t first = 0; first < options.count; first += kClipsInFile) {
-    const auto samples = draw_file(generator, options, first, conditions);
+    const auto samples = draw_file(generator, labels_N2, options, first, conditions);
     write_files(samples, scale, options, first);
     for (std::int64_t i = 0; i < samples.conditions_B2.size(0); ++i)
       labels += lt::detail::message(first + i, ',', samples.conditions_B2[i][0].item<float>(), ',',
@@ -131,8 +133,8 @@ int main(int argc, char** argv) {
   line.required("output", "DIR", options.output,
                 "folder for spectrograms-*.safetensors, labels.csv, sample-*.png and sample-*.wav");
   line.option("count", "N", options.count, "spectrograms", {.min = 1, .max = 1e6});
-  line.option("valence", "X", options.valence, "from -1 to 1, or drawn for each");
-  line.option("arousal", "X", options.arousal, "from -1 to 1, or drawn for each");
+  line.option("valence", "X", options.valence, "from -1 to 1, or drawn from the training labels");
+  line.option("arousal", "X", options.arousal, "from -1 to 1, or drawn from the training labels");
   line.option("pictures", "N", options.pictures, "of the first so many a PNG", {.min = 0});
   line.option("sounds", "N", options.sounds, "of the first so many a WAV, by Griffin-Lim", {.min = 0});
   line.option("batch_size", "N", options.batch_size, "spectrograms made at once", {.min = 1, .max = 65536});

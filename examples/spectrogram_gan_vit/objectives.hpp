@@ -11,6 +11,8 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
+
 namespace spectrogram_gan {
 
 /// What the discriminator gets to see: real and generated alike, through noise or as it is (Sønderby et al.,
@@ -19,14 +21,23 @@ namespace spectrogram_gan {
   return is_noisy ? spectrograms + gan->instance_noise * at::randn_like(spectrograms) : spectrograms;
 }
 
+/// Each clip's row replaced by that of another clip of the batch, all others equally likely: emotions that
+/// real music has, which uniform draws from the square would not be. The batch must have 2 rows. Draws one
+/// number from the CPU's generator, which is part of snapshots; waits for no device.
+[[nodiscard]] inline at::Tensor conditions_of_others(const at::Tensor& conditions_B2) {
+  const auto others = conditions_B2.size(0) - 1;
+  const auto shift = 1 + at::randint(others, {1}, at::kLong).item<std::int64_t>();
+  return at::roll(conditions_B2, shift, 0);
+}
+
 /// The order of the fields is API.
 struct GameOptions {
   AdversarialLoss loss = AdversarialLoss::hinge;
   double r1 = 0;                ///< gamma of the gradient penalty; 0: none
   bool instance_noise = false;  ///< the discriminator looks through noise of the deviation in the model
-  /// Of the loss for what the discriminator has to reject: how much of it is about real spectrograms with
-  /// another emotion than theirs, the rest about generated ones (Reed et al., 2016). It makes the emotion
-  /// matter, for one more forward pass; 0: none.
+  /// Of the loss for what the discriminator has to reject: how much of it is about real spectrograms with the
+  /// emotion of another clip of the batch, the rest about generated ones (Reed et al., 2016). It makes the
+  /// emotion matter, for one more forward pass; 0: none. A batch of one clip has no other emotion.
   double mismatched = 0;
   /// Of the mean squared error of the emotion that the discriminator hears (Odena et al., 2017): it learns it
   /// from real spectrograms, and the generator is to make it heard; 0: none.
@@ -46,8 +57,8 @@ struct DiscriminatorObjective {
     const auto fake_B = judge(fake);
     gan->observe(gan->accepted, real_B);
     auto value = discriminator_loss(options.loss, real_B, fake_B);
-    if (options.mismatched > 0) {
-      const auto other_B2 = at::rand_like(batch.conditions_B2) * 2 - 1;
+    if (options.mismatched > 0 && batch.conditions_B2.size(0) > 1) {
+      const auto other_B2 = conditions_of_others(batch.conditions_B2);
       const auto wrong = discriminator_loss(options.loss, real_B, gan->discriminator(real, other_B2));
       value = at::lerp(value, wrong, options.mismatched);
     }

@@ -4,6 +4,7 @@
 
 #include <looptorch/error.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -25,6 +26,12 @@ inline constexpr std::array kGpuPresets{
 
 /// What holds where nobody names a card.
 inline constexpr const GpuPreset& kDefaultPreset = kGpuPresets[2];
+
+/// Steps between two flushes of the allocator's cache. That project flushes every 10 batches, and a step here
+/// has `batches_in_step` of them.
+[[nodiscard]] constexpr std::int64_t steps_between_flushes(std::int64_t batches_in_step) {
+  return std::max<std::int64_t>(1, 10 / batches_in_step);
+}
 
 /// Throws UsageError for a size that is not in the table.
 [[nodiscard]] inline const GpuPreset& gpu_preset(std::int64_t gigabytes) {

@@ -37,17 +37,35 @@ template <class Draw>
 
 }  // namespace detail
 
-/// What samples are to express; what is not given is drawn from [-1, 1] for each.
+/// What samples are to express; what is not given is drawn for each.
 struct WantedConditions {
   std::optional<double> valence, arousal;
 };
 
-/// The emotions `[count, 2]` of samples `first` and following of a seed.
-[[nodiscard]] inline at::Tensor draw_conditions(std::uint64_t seed, std::int64_t first, std::int64_t count,
+/// The labels `[K, 2]` to draw from: all if neither emotion is given, else the tenth of them that is nearest
+/// to the one given, so that the other one goes with it.
+[[nodiscard]] inline at::Tensor labels_near(const at::Tensor& labels_N2, const WantedConditions& wanted) {
+  if (wanted.valence.has_value() == wanted.arousal.has_value()) return labels_N2;
+  const auto distances_N = wanted.valence ? (labels_N2.select(1, 0) - *wanted.valence).abs()
+                                          : (labels_N2.select(1, 1) - *wanted.arousal).abs();
+  const auto nearest_N = at::argsort(distances_N, /*stable=*/true, /*dim=*/0);
+  return labels_N2.index_select(0, nearest_N.narrow(0, 0, (labels_N2.size(0) + 9) / 10));
+}
+
+/// The emotions `[count, 2]` of samples `first` and following of a seed, drawn from `labels_N2`, those of the
+/// training songs.
+[[nodiscard]] inline at::Tensor draw_conditions(const at::Tensor& labels_N2, std::uint64_t seed,
+                                                std::int64_t first, std::int64_t count,
                                                 const WantedConditions& wanted = {}) {
+  using looptorch::detail::derive_seed;
   constexpr std::uint64_t kConditions = 1;  // a chain beside that of the noise
-  auto conditions_B2 = detail::draw_rows(looptorch::detail::derive_seed(seed, kConditions), first, count, 2,
-                                         [](auto... like) { return at::rand(like...) * 2 - 1; });
+  const auto labels_K2 = labels_near(labels_N2, wanted);
+  auto conditions_B2 = at::empty({count, 2});
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto number = derive_seed(derive_seed(seed, kConditions), static_cast<std::uint64_t>(first + i));
+    conditions_B2[i].copy_(labels_K2[static_cast<std::int64_t>(static_cast<double>(number >> 11) * 0x1p-53 *
+                                                               static_cast<double>(labels_K2.size(0)))]);
+  }
   if (wanted.valence) conditions_B2.select(1, 0).fill_(*wanted.valence);
   if (wanted.arousal) conditions_B2.select(1, 1).fill_(*wanted.arousal);
   return conditions_B2;

@@ -8,6 +8,7 @@
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <spectrogram_gan_vit/labels.hpp>
 #include <spectrogram_gan_vit/loudness.hpp>
 #include <spectrogram_gan_vit/pictures.hpp>
 #include <spectrogram_gan_vit/png.hpp>
@@ -45,6 +46,12 @@ gan::Generator tiny_generator() {
   auto model = tiny_gan();
   model->to(at::kFloat);
   return model->generator;
+}
+
+/// Of 40 songs, on a diagonal from (-1, -0.5) to (1, 0.5).
+at::Tensor labels() {
+  const auto valence_N = at::linspace(-1, 1, 40);
+  return at::stack({valence_N, valence_N / 2}, 1);
 }
 
 std::vector<int64_t> colour(const at::Tensor& picture, int64_t row, int64_t column) {
@@ -98,29 +105,61 @@ TEST_CASE("A picture has low pitches below, quiet dark, loud bright, and shows w
 TEST_CASE("A sample depends on the seed and its number, not on how many are made at once") {
   auto generator = tiny_generator();
   generator->train();
-  const auto conditions_B2 = gan::draw_conditions(4, 0, 5);
+  const auto conditions_B2 = gan::draw_conditions(labels(), 4, 0, 5);
   const auto all = gan::draw_samples(generator, 4, 0, conditions_B2);
   CHECK_FALSE(generator->is_training());
   CHECK(all.sizes() == at::IntArrayRef({5, 1, 16, 40}));
   CHECK_FALSE(all.requires_grad());
-  CHECK(gan::draw_conditions(4, 3, 2).equal(conditions_B2.narrow(0, 3, 2)));
+  CHECK(gan::draw_conditions(labels(), 4, 3, 2).equal(conditions_B2.narrow(0, 3, 2)));
   const auto some = gan::draw_samples(generator, 4, 3, conditions_B2.narrow(0, 3, 2));
   CHECK(difference(some, all.narrow(0, 3, 2)) < 1e-5);
   CHECK(difference(all[0], all[1]) > 1e-3);
   CHECK(difference(gan::draw_samples(generator, 5, 0, conditions_B2), all) > 1e-3);
 }
 
-TEST_CASE("Conditions are those asked for, and drawn where none is") {
-  const auto half_B2 = gan::draw_conditions(1, 0, 64, {.valence = 0.25, .arousal = {}});
-  CHECK((half_B2.select(1, 0) == 0.25).all().item<bool>());
-  const auto drawn_B = half_B2.select(1, 1);
-  CHECK(drawn_B.equal(gan::draw_conditions(1, 0, 64).select(1, 1)));
-  CHECK(drawn_B.abs().max().item<double>() <= 1);
-  CHECK(std::abs(drawn_B.mean().item<double>()) < 0.25);
-  CHECK(drawn_B.std().item<double>() == Approx(1 / std::sqrt(3.0)).epsilon(0.2));
-  CHECK(gan::draw_conditions(1, 0, 2, {.valence = -1, .arousal = 1})
+TEST_CASE(
+    "Conditions are those asked for; where none is they are drawn from the labels of the training songs") {
+  const auto drawn_B2 = gan::draw_conditions(labels(), 1, 0, 400);
+  CHECK((drawn_B2.unsqueeze(1) == labels()).all(2).any(1).all().item<bool>());
+  const auto times_N = (drawn_B2.unsqueeze(1) == labels()).all(2).sum(0);
+  CHECK(times_N.min().item<int64_t>() >= 1);
+  CHECK(times_N.max().item<int64_t>() < 30);
+  CHECK_FALSE(gan::draw_conditions(labels(), 2, 0, 64).equal(gan::draw_conditions(labels(), 1, 0, 64)));
+
+  // One emotion given: the other is that of labels which have about this one.
+  const auto pleasant_B2 = gan::draw_conditions(labels(), 1, 0, 64, {.valence = 0.75, .arousal = {}});
+  CHECK((pleasant_B2.select(1, 0) == 0.75).all().item<bool>());
+  CHECK((pleasant_B2.select(1, 1) - 0.375).abs().max().item<double>() < 0.06);
+  CHECK(std::get<0>(at::unique_dim(pleasant_B2, 0)).size(0) == 4);  // a tenth of the labels
+  const auto calm_B2 = gan::draw_conditions(labels(), 1, 0, 64, {.valence = {}, .arousal = -0.5});
+  CHECK((calm_B2.select(1, 0) < -0.8).all().item<bool>());
+  CHECK(gan::draw_conditions(labels(), 1, 0, 2, {.valence = -1, .arousal = 1})
             .equal(at::tensor({-1.0F, 1.0F, -1.0F, 1.0F}).view({2, 2})));
-  CHECK_FALSE(gan::draw_conditions(2, 0, 64).equal(gan::draw_conditions(1, 0, 64)));
+  CHECK(
+      gan::draw_conditions(labels().narrow(0, 3, 1), 1, 0, 2).equal(labels().narrow(0, 3, 1).repeat({2, 1})));
+}
+
+TEST_CASE(
+    "The training labels are kept with the model, and a model without them is refused with the remedy") {
+  const TemporaryFolder folder;
+  CHECK_THROWS_AS(gan::load_labels(folder.path()), gan::ConfigError);
+  CHECK_THROWS_WITH(gan::load_labels(folder.path()), Contains((folder / "labels.safetensors").string()) &&
+                                                         Contains("gan_train --resume auto"));
+  const std::vector<gan::Song> songs{{.id = 1, .audio = "a", .valence = 0.25, .arousal = -1},
+                                     {.id = 2, .audio = "b", .valence = 0.5, .arousal = 0.125}};
+  gan::save_labels(folder.path(), gan::labels_of(songs));
+  CHECK(gan::load_labels(folder.path()).equal(torch::tensor({{0.25F, -1.0F}, {0.5F, 0.125F}})));
+  for (const auto& [wrong, text] : {std::pair{at::zeros({0, 2}), "Float [N, 2]"},
+                                    {at::zeros({4, 3}), "[4, 3]"},
+                                    {at::zeros({4, 2}, at::kDouble), "Double"},
+                                    {at::full({4, 2}, 1.5), "outside [-1, 1]"},
+                                    {at::full({1, 2}, std::nanf("")), "outside [-1, 1]"}}) {
+    gan::save_labels(folder.path(), wrong);
+    CHECK_THROWS_AS(gan::load_labels(folder.path()), gan::ConfigError);
+    CHECK_THROWS_WITH(gan::load_labels(folder.path()), Contains(text));
+  }
+  lt::save_safetensors(folder / "labels.safetensors", {{"others", at::zeros({1, 2})}});
+  CHECK_THROWS_WITH(gan::load_labels(folder.path()), Contains("holds no tensor \"labels\""));
 }
 
 TEST_CASE("A spectrogram becomes sound that has this spectrogram") {
@@ -170,6 +209,10 @@ TEST_CASE("Settings by the card's memory are those of the first project's table"
   CHECK(row(16) == std::vector<int64_t>{24, 128, 3000});
   CHECK(row(24) == std::vector<int64_t>{48, 128, 5000});
   CHECK(gan::kDefaultPreset.gigabytes == 16);
+  for (const int64_t accumulated : {1, 2, 5, 10})  // that project flushes every 10 batches
+    CHECK(gan::steps_between_flushes(accumulated) * accumulated == 10);
+  CHECK(gan::steps_between_flushes(3) == 3);
+  CHECK(gan::steps_between_flushes(64) == 1);
   CHECK_THROWS_WITH(gan::gpu_preset(10),
                     "--gpu-memory: there are settings for 8, 12, 16 and 24 GB, not for 10");
 }

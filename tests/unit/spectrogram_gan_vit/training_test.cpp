@@ -12,6 +12,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 using namespace spectrogram_gan_test;
 using Catch::Contains;
@@ -176,7 +177,22 @@ TEST_CASE("R1 and instance noise change the discriminator's loss as far as they 
   CHECK(gan::through_noise(model, true, zeros).std().item<double>() == Approx(0.5).epsilon(0.02));
 }
 
-TEST_CASE("Real spectrograms with another emotion join what the discriminator has to reject") {
+// Labels of real music do not fill the square: an emotion drawn from it is wrong for being unheard of.
+TEST_CASE("A wrong emotion is that of another clip of the batch, any of them") {
+  const auto valence_B = at::linspace(-1, 1, 5, at::kDouble);
+  const auto conditions_B2 = at::stack({valence_B, valence_B}, 1);  // labels on a diagonal
+  torch::manual_seed(3);
+  std::set<int64_t> shifts;
+  for (int draw = 0; draw < 60; ++draw) {
+    const auto others_B2 = gan::conditions_of_others(conditions_B2);
+    CHECK(std::get<0>(others_B2.sort(0)).equal(conditions_B2));
+    CHECK(others_B2.ne(conditions_B2).all().item<bool>());
+    shifts.insert(others_B2.select(1, 0).argmin().item<int64_t>());
+  }
+  CHECK(shifts == std::set<int64_t>{1, 2, 3, 4});
+}
+
+TEST_CASE("Real spectrograms with another clip's emotion join what the discriminator has to reject") {
   auto model = tiny_gan();
   model->eval();
   const auto batch = batches(1, 4).front();
@@ -186,13 +202,20 @@ TEST_CASE("Real spectrograms with another emotion join what the discriminator ha
   };
   torch::manual_seed(2);
   (void)model->generate(batch.conditions_B2);
-  const auto other_B2 = at::rand({4, 2}, at::kDouble) * 2 - 1;
+  const auto other_B2 = gan::conditions_of_others(batch.conditions_B2);
   const auto real_B = model->discriminator(batch.spectrograms_B1MF, batch.conditions_B2);
   const auto wrong_B = model->discriminator(batch.spectrograms_B1MF, other_B2);
   const auto all = gan::discriminator_loss(AdversarialLoss::hinge, real_B, wrong_B).item<double>();
   CHECK(value(1) == Approx(all).epsilon(1e-12));
   CHECK(value(0.25) == Approx(0.75 * value(0) + 0.25 * all).epsilon(1e-12));
   CHECK(std::abs(value(0) - all) > 1e-6);
+
+  const Batch alone{batch.spectrograms_B1MF.narrow(0, 0, 1), batch.conditions_B2.narrow(0, 0, 1)};
+  const auto value_alone = [&](double mismatched) {
+    torch::manual_seed(2);
+    return DiscriminatorObjective{{.mismatched = mismatched}}(model, alone).value.item<double>();
+  };
+  CHECK(value_alone(0.5) == value_alone(0));  // one clip has no other's emotion
 }
 
 TEST_CASE(

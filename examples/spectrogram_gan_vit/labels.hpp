@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// The emotions that a model was trained on, kept beside it as labels.safetensors. Real labels do not fill the
+// square: what a generator draws for an emotion far from all of them is a guess, so samples draw from these.
+//
+// Shapes: N songs.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/state/safetensors.hpp>
+
+#include "annotations.hpp"
+#include "config.hpp"
+
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace spectrogram_gan {
+
+inline constexpr const char* kLabelsFile = "labels.safetensors";
+
+/// Valence and arousal of each song, float32 `[N, 2]`.
+[[nodiscard]] inline at::Tensor labels_of(const std::vector<Song>& songs) {
+  auto labels_N2 = at::empty({static_cast<std::int64_t>(songs.size()), 2}, at::kFloat);
+  auto* label = labels_N2.mutable_data_ptr<float>();
+  for (const auto& song : songs) {
+    *label++ = static_cast<float>(song.valence);
+    *label++ = static_cast<float>(song.arousal);
+  }
+  return labels_N2;
+}
+
+/// Writes `folder`/labels.safetensors.
+inline void save_labels(const std::filesystem::path& folder, const at::Tensor& labels_N2) {
+  looptorch::save_safetensors(folder / kLabelsFile, {{"labels", labels_N2}});
+}
+
+/// Reads `folder`/labels.safetensors. Throws ConfigError, which names the file and the remedy, if there is
+/// none, and for anything but float32 `[N, 2]` in [-1, 1]; what looptorch::load_safetensors throws.
+[[nodiscard]] inline at::Tensor load_labels(const std::filesystem::path& folder) {
+  const auto file = folder / kLabelsFile;
+  if (!std::filesystem::exists(file))
+    throw ConfigError(
+        file.string() +
+        ": is missing, and samples draw their emotions from it; a model that was trained before "
+        "labels were saved gets them by gan_train --resume auto --validate_every 0");
+  const auto tensors = looptorch::load_safetensors(file).tensors;
+  const auto found = tensors.find("labels");
+  const auto refuse = [&](const auto&... what) {
+    throw ConfigError(looptorch::detail::message(file.string(), ": ", what...));
+  };
+  if (found == tensors.end()) refuse("holds no tensor \"labels\"");
+  const auto& labels_N2 = found->second;
+  if (labels_N2.dim() != 2 || labels_N2.size(0) < 1 || labels_N2.size(1) != 2 ||
+      labels_N2.scalar_type() != at::kFloat)
+    refuse("labels is ", labels_N2.scalar_type(), " ", labels_N2.sizes(), "; it must be Float [N, 2]");
+  if (!(labels_N2.abs() <= 1).all().item<bool>()) refuse("some labels are outside [-1, 1]");
+  return labels_N2;
+}
+
+}  // namespace spectrogram_gan
