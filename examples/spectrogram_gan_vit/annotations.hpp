@@ -8,6 +8,8 @@
 #include <looptorch/error.hpp>
 #include <looptorch/state/file.hpp>
 
+#include "left_out.hpp"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -48,12 +50,17 @@ struct Song {
 ///
 /// Needed are the columns `song_id`, `valence_mean` and `arousal_mean`, with or without DEAM's blanks around
 /// their names. `split` (`train`, `validation`, `test`) and `origin` (`recorded`, `generated`) may be there;
-/// other columns are passed over. Throws AnnotationError, which names the first wrong line and counts the
-/// others: not a row of the header's columns, an id that is no whole number or was given before, a label that
-/// is no number from 1 to 9, no audio file, a generated song that is not for training, a recorded one without
-/// a split among others with one. Throws looptorch::FileError for a table that cannot be read.
+/// other columns are passed over.
+///
+/// A line is wrong that has not the header's columns, an id that is no whole number or was given before, a
+/// label that is no number from 1 to 9, no audio file, a generated song that is not for training, a recorded
+/// one without a split among others with one. With `left_out` such lines are noted there. Throws
+/// AnnotationError for a header or table that cannot be used; for wrong lines, naming the first and counting
+/// the others, without `left_out` or if no song remains; looptorch::FileError for a table that cannot be
+/// read.
 [[nodiscard]] std::vector<Song> load_annotations(const std::filesystem::path& place,
-                                                 const std::filesystem::path& audio_folder);
+                                                 const std::filesystem::path& audio_folder,
+                                                 LeftOut* left_out = nullptr);
 
 // ---- Implementation ----
 
@@ -116,9 +123,14 @@ class AnnotationHeader {
   std::size_t width_;
 };
 
+struct MissingAudio : AnnotationError {
+  using AnnotationError::AnnotationError;
+};
+
 class AnnotationReader {
  public:
-  explicit AnnotationReader(std::filesystem::path audio_folder) : audio_folder_(std::move(audio_folder)) {}
+  AnnotationReader(std::filesystem::path audio_folder, LeftOut* left_out)
+      : audio_folder_(std::move(audio_folder)), left_out_(left_out) {}
 
   void read(const std::filesystem::path& table) {
     const auto contents = looptorch::read_file(table, kMaxBytes);
@@ -131,19 +143,23 @@ class AnnotationReader {
       const auto line = looptorch::detail::message(table.string(), ":", rows.line());
       try {
         take(header, rows, line);
+      } catch (const MissingAudio& error) {
+        note(Fault::missing_file, line + ": " + error.what());
       } catch (const looptorch::Error& error) {
-        if (faults_++ == 0) first_fault_ = line + ": " + error.what();
+        note(Fault::row, line + ": " + error.what());
       }
     }
   }
 
-  /// Throws what was wrong.
+  /// Throws what was wrong, unless it was left out.
   [[nodiscard]] std::vector<Song> songs(const std::filesystem::path& place) && {
-    if (songs_.empty() && faults_ == 0) throw AnnotationError(place.string() + ": holds no songs");
-    if (faults_ > 1)
-      first_fault_ += looptorch::detail::message(" (and ", faults_ - 1, " more ",
-                                                 faults_ == 2 ? "line is wrong)" : "lines are wrong)");
-    if (faults_ > 0) throw AnnotationError(first_fault_);
+    if (faults_ > 0 && (!left_out_ || songs_.empty())) {
+      if (faults_ > 1)
+        first_fault_ += looptorch::detail::message(" (and ", faults_ - 1, " more ",
+                                                   faults_ == 2 ? "line is wrong)" : "lines are wrong)");
+      throw AnnotationError(first_fault_);
+    }
+    if (songs_.empty()) throw AnnotationError(place.string() + ": holds no songs");
     return std::move(songs_);
   }
 
@@ -155,6 +171,11 @@ class AnnotationReader {
     return AnnotationHeader(rows.next());
   } catch (const looptorch::Error& error) {
     throw AnnotationError(looptorch::detail::message(table.string(), ":1: ", error.what()));
+  }
+
+  void note(Fault fault, const std::string& what) {
+    if (left_out_) left_out_->add(fault, what);
+    if (faults_++ == 0) first_fault_ = what;
   }
 
   void take(const AnnotationHeader& header, looptorch::detail::TableRows& rows, const std::string& line) {
@@ -217,11 +238,12 @@ class AnnotationReader {
       std::error_code error;
       if (std::filesystem::is_regular_file(file, error)) return file;
     }
-    throw AnnotationError(looptorch::detail::message(
+    throw MissingAudio(looptorch::detail::message(
         "there is no audio file ", id, ".mp3, .wav, .flac, .ogg or .opus in ", audio_folder_.string()));
   }
 
   std::filesystem::path audio_folder_;
+  LeftOut* left_out_;
   std::vector<Song> songs_;
   std::map<std::int64_t, std::string> lines_;  ///< where each id was given
   std::optional<bool> has_splits_;
@@ -246,8 +268,8 @@ class AnnotationReader {
 }  // namespace detail
 
 inline std::vector<Song> load_annotations(const std::filesystem::path& place,
-                                          const std::filesystem::path& audio_folder) {
-  detail::AnnotationReader reader(audio_folder);
+                                          const std::filesystem::path& audio_folder, LeftOut* left_out) {
+  detail::AnnotationReader reader(audio_folder, left_out);
   for (const auto& table : detail::tables_at(place)) reader.read(table);
   return std::move(reader).songs(place);
 }

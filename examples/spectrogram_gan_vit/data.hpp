@@ -7,6 +7,7 @@
 
 #include <looptorch/data/cached_identity.hpp>
 #include <looptorch/data/dataset.hpp>
+#include <looptorch/data/loader_error.hpp>
 #include <looptorch/data/slot_memory.hpp>
 #include <looptorch/error.hpp>
 
@@ -22,7 +23,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -83,18 +83,6 @@ class ShortClips {
   double wanted_seconds_;
   mutable std::mutex mutex_;
   std::map<std::int64_t, double> seconds_;
-};
-
-/// Tells of short clips on stderr as a program's work ends, well or not.
-struct TellShortClips {
-  std::shared_ptr<ShortClips> clips;
-
-  explicit TellShortClips(std::shared_ptr<ShortClips> noted) : clips(std::move(noted)) {}
-  TellShortClips(const TellShortClips&) = delete;
-  TellShortClips& operator=(const TellShortClips&) = delete;
-  ~TellShortClips() {
-    if (const auto text = clips->describe(); !text.empty()) std::cerr << text << std::endl;
-  }
 };
 
 /// Songs as spectrograms, read when they are asked for. Draws nothing, so that a looptorch::CachedDataset may
@@ -177,17 +165,25 @@ class SpectrogramDataset {
 };
 
 /// The scale to hear what a generator draws by: the mean over (at most `at_most`) clips, spread over the
-/// dataset. Throws what the dataset throws.
+/// dataset. Clips that cannot be read do not count with OnError::skip. Throws what the dataset throws, or,
+/// if none can be read, what the last clip threw.
 template <class Dataset>
-[[nodiscard]] DecibelScale mean_scale(const Dataset& clips, std::int64_t at_most = 64) {
+[[nodiscard]] DecibelScale mean_scale(const Dataset& clips, std::int64_t at_most = 64,
+                                      looptorch::OnError on_error = looptorch::OnError::fail) {
   DecibelScale sum{0, 0};
+  double read = 0;
   const auto count = std::min(clips.size(), at_most);
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto scale = clips.get(i * clips.size() / count).scale;
-    sum.mean += scale.mean / static_cast<double>(count);
-    sum.deviation += scale.deviation / static_cast<double>(count);
+    try {
+      const auto scale = clips.get(i * clips.size() / count).scale;
+      sum.mean += scale.mean;
+      sum.deviation += scale.deviation;
+      ++read;
+    } catch (const looptorch::Error&) {
+      if (on_error == looptorch::OnError::fail || (read == 0 && i + 1 == count)) throw;
+    }
   }
-  return sum;
+  return {sum.mean / read, sum.deviation / read};
 }
 
 }  // namespace spectrogram_gan

@@ -5,6 +5,7 @@
 #include <looptorch/error.hpp>
 
 #include "annotations.hpp"
+#include "left_out.hpp"
 
 #include <array>
 #include <filesystem>
@@ -15,9 +16,10 @@ namespace spectrogram_gan {
 
 /// The songs of a dataset's folder. Its audio is in the first that there is of `audio`, `MEMD_audio` and
 /// `DEAM_audio/MEMD_audio`; its tables are in `song_level` of DEAM's annotations, where these were unpacked,
-/// else in the folder itself. Throws AnnotationError if there is no such folder of audio, and what
-/// load_annotations throws.
-[[nodiscard]] inline std::vector<Song> load_songs(const std::filesystem::path& folder) {
+/// else in the folder itself. Lines that are wrong are noted in `left_out` if it is given. Throws
+/// AnnotationError if there is no such folder of audio, and what load_annotations throws.
+[[nodiscard]] inline std::vector<Song> load_songs(const std::filesystem::path& folder,
+                                                  LeftOut* left_out = nullptr) {
   static constexpr std::array kAudio{"audio", "MEMD_audio", "DEAM_audio/MEMD_audio"};
   static constexpr std::array kTables{
       "annotations/annotations averaged per song/song_level",
@@ -31,7 +33,7 @@ namespace spectrogram_gan {
   const auto audio = first_of(kAudio), tables = first_of(kTables);
   if (audio.empty())
     throw AnnotationError(folder.string() + ": holds no folder audio, MEMD_audio or DEAM_audio/MEMD_audio");
-  return load_annotations(tables.empty() ? folder : tables, audio);
+  return load_annotations(tables.empty() ? folder : tables, audio, left_out);
 }
 
 }  // namespace spectrogram_gan

@@ -12,6 +12,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <spectrogram_gan_vit/data.hpp>
+#include <spectrogram_gan_vit/left_out.hpp>
 
 #include <fstream>
 
@@ -192,6 +193,14 @@ TEST_CASE("A file that cannot be used is told by its name and type, or left out 
   for (auto& batch : tolerant) CHECK(batch.spectrograms_B1MF.size(0) == 1);
   CHECK(tolerant.skipped().count == 3);
   CHECK(tolerant.skipped().first.at(2).path == file(3).string());
+
+  spectrogram_gan::LeftOut left_out;
+  for (auto& batch : tolerant) CHECK(batch.spectrograms_B1MF.size(0) == 1);
+  left_out.add(tolerant.skipped());  // two epochs of them
+  CHECK(tolerant.skipped().count == 6);
+  CHECK(left_out.count(spectrogram_gan::Fault::audio) == 3);
+  CHECK_THAT(left_out.describe(), Contains("0 by a wrong line, 0 without audio, 3 whose audio"));
+  CHECK_THAT(left_out.describe(), Contains("\n  " + file(3).string() + ": "));
 }
 
 TEST_CASE("Sizes that make no picture are refused") {
@@ -209,4 +218,11 @@ TEST_CASE("The scale to hear by is the mean over clips") {
   CHECK(mean.mean == Approx((dataset.get(0).scale.mean + dataset.get(1).scale.mean) / 2));
   CHECK(mean.deviation == Approx((dataset.get(0).scale.deviation + dataset.get(1).scale.deviation) / 2));
   CHECK(mean.mean < first.mean - 8);
+
+  made.add(torch::zeros({kRate}));
+  const SpectrogramDataset damaged(made.songs, kSmall);
+  CHECK_THROWS_AS(spectrogram_gan::mean_scale(damaged), ClipError);
+  CHECK(spectrogram_gan::mean_scale(damaged, 64, lt::OnError::skip).mean == Approx(mean.mean));
+  const SpectrogramDataset silent({made.songs[2]}, kSmall);
+  CHECK_THROWS_AS(spectrogram_gan::mean_scale(silent, 64, lt::OnError::skip), ClipError);
 }
