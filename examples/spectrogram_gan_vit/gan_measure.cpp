@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How good generators are, in numbers: two networks that only ever hear real clips judge what they draw, one
-// by its features (Frechet distance to held-out clips), one by the emotion that it hears.
+// by its features (Frechet and kernel distance to held-out clips), one by the emotion that it hears. Clips go
+// by in batches; in memory stay the numbers that the networks make of them.
 #include <looptorch/data/cached_dataset.hpp>
 #include <looptorch/data/pinned_prefetch_loader.hpp>
 #include <looptorch/state/atomic_file.hpp>
@@ -13,6 +14,8 @@
 #include "diversity.hpp"
 #include "emotion_net.hpp"
 #include "frechet.hpp"
+#include "kernel_distance.hpp"
+#include "left_out.hpp"
 #include "model.hpp"
 #include "pictures.hpp"
 #include "png.hpp"
@@ -20,12 +23,14 @@
 #include "summary.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -38,7 +43,11 @@ struct Options {
   fs::path data, output, cache;
   std::vector<std::string> models;
   std::int64_t count = 0, epochs = 10, workers = 2, seed = 1;
-  std::string device = "auto";
+  std::string device = "auto", on_bad_audio = "skip";
+
+  [[nodiscard]] lt::LoaderOptions loading() const {
+    return {.batch_size = 16, .workers = workers, .on_error = sg::on_bad_audio(on_bad_audio)};
+  }
 };
 
 using Clips = lt::CachedDataset<sg::SpectrogramDataset>;
@@ -47,56 +56,86 @@ struct Data {
   Clips train, validation, test;
 };
 
-/// Real clips in memory.
-struct Real {
-  at::Tensor spectrograms_N1MF, conditions_N2;
-};
-
 /// Two networks of other weights and order, so that the features' owner does not also judge the emotions.
 struct Judges {
   sg::EmotionNet features, regressor;
-
-  [[nodiscard]] sg::FeatureStatistics statistics(const at::Tensor& spectrograms_N1MF) {
-    return sg::statistics_of(sg::hear(features, spectrograms_N1MF).features_ND);
-  }
-  [[nodiscard]] sg::ConditionCcc concordance(const Real& clips) {
-    return sg::concordance(sg::hear(regressor, clips.spectrograms_N1MF).conditions_N2, clips.conditions_N2);
-  }
 };
 
-/// What generated clips are compared with.
-struct Reference {
-  Real test, validation;
-  at::Tensor train_patches_NK;
-  sg::FeatureStatistics of_test;
+/// What is kept of clips: 4 KB each.
+struct Observed {
+  at::Tensor features_ND, heard_N2, wanted_N2, patches_NK;
+
+  [[nodiscard]] sg::ConditionCcc concordance() const { return sg::concordance(heard_N2, wanted_N2); }
 };
+
+/// Takes clips batch by batch.
+class Observer {
+ public:
+  explicit Observer(Judges& judges) : judges_(&judges) {}
+
+  void add(const at::Tensor& spectrograms_B1MF, const at::Tensor& conditions_B2) {
+    rows_[0].push_back(sg::hear(judges_->features, spectrograms_B1MF).features_ND);
+    rows_[1].push_back(sg::hear(judges_->regressor, spectrograms_B1MF).conditions_N2);
+    rows_[2].push_back(conditions_B2.clone());
+    rows_[3].push_back(sg::patches_of(spectrograms_B1MF));
+  }
+
+  [[nodiscard]] Observed observed() const {
+    return {at::cat(rows_[0]), at::cat(rows_[1]), at::cat(rows_[2]), at::cat(rows_[3])};
+  }
+
+ private:
+  Judges* judges_;
+  std::array<std::vector<at::Tensor>, 4> rows_;
+};
+
+/// From some clips to others.
+struct Distances {
+  double frechet, kernel;
+};
+
+[[nodiscard]] Distances distances(const Observed& a, const Observed& b) {
+  return {sg::frechet_distance(sg::statistics_of(a.features_ND), sg::statistics_of(b.features_ND)),
+          sg::kernel_distance(a.features_ND, b.features_ND)};
+}
 
 struct Measures {
-  double frechet;
+  Distances distances;
   sg::ConditionCcc heard;
   sg::Diversity diversity;
 };
 
-lt::LoaderOptions loading(const Options& options) { return {.batch_size = 16, .workers = options.workers}; }
-
-Real gather(const Clips& clips, const Options& options) {
-  std::vector<at::Tensor> spectrograms, conditions;
-  for (const auto& batch : lt::PinnedPrefetchLoader(clips, loading(options))) {
-    spectrograms.push_back(batch.spectrograms_B1MF.clone());
-    conditions.push_back(batch.conditions_B2.clone());
-  }
-  return {at::cat(spectrograms), at::cat(conditions)};
+/// Calls `use` with each batch; notes what the loader leaves out.
+template <class Use>
+void each_batch(const Clips& clips, const Options& options, sg::LeftOut& left_out, Use&& use) {
+  lt::PinnedPrefetchLoader loader(clips, options.loading());
+  for (const auto& batch : loader) use(batch.spectrograms_B1MF, batch.conditions_B2);
+  left_out.add(loader.skipped());
 }
 
-at::Tensor gather_patches(const Clips& clips, const Options& options) {
+/// What the judges say of real clips, or of what `change` makes of these.
+template <class Change>
+Observed observe(const Clips& clips, Judges& judges, const Options& options, sg::LeftOut& left_out,
+                 Change&& change) {
+  Observer observer(judges);
+  each_batch(clips, options, left_out, [&](const at::Tensor& spectrograms, const at::Tensor& conditions) {
+    observer.add(change(spectrograms), conditions);
+  });
+  return observer.observed();
+}
+
+at::Tensor gather_patches(const Clips& clips, const Options& options, sg::LeftOut& left_out) {
   std::vector<at::Tensor> patches;
-  for (const auto& batch : lt::PinnedPrefetchLoader(clips, loading(options)))
-    patches.push_back(sg::patches_of(batch.spectrograms_B1MF));
+  each_batch(clips, options, left_out, [&](const at::Tensor& spectrograms, const at::Tensor&) {
+    patches.push_back(sg::patches_of(spectrograms));
+  });
   return at::cat(patches);
 }
 
-Data load_data(const Options& options, std::int64_t n_mels, const std::shared_ptr<sg::ShortClips>& padded) {
-  const auto splits = sg::split_songs(sg::load_songs(options.data));
+Data load_data(const Options& options, std::int64_t n_mels, const std::shared_ptr<sg::ShortClips>& padded,
+               sg::LeftOut& left_out) {
+  const bool skips = sg::on_bad_audio(options.on_bad_audio) == lt::OnError::skip;
+  const auto splits = sg::split_songs(sg::load_songs(options.data, skips ? &left_out : nullptr));
   const auto cached = [&](const auto& songs) {
     sg::SpectrogramDataset dataset(songs, {.mel_bins = n_mels}, padded);
     const lt::CacheOptions cache{.folder = options.cache.empty() ? options.output / "cache" : options.cache,
@@ -119,21 +158,21 @@ Judges train_judges(const Clips& train, std::int64_t n_mels, at::Device device, 
     return sg::train_emotion_net(train, n_mels, device,
                                  {.epochs = options.epochs,
                                   .seed = static_cast<std::uint64_t>(options.seed + number),
-                                  .loading = loading(options)});
+                                  .loading = options.loading()});
   };
   return {one(1), one(2)};
 }
 
-/// As many as asked for, with the emotions of held-out clips in turn.
-at::Tensor generate(sg::Generator& generator, const at::Tensor& conditions_N2, const Options& options) {
-  std::vector<at::Tensor> parts;
+/// Calls `use` with what a generator draws for emotions, batch by batch, and with these.
+template <class Use>
+void each_drawn(sg::Generator& generator, const at::Tensor& conditions_N2, const Options& options,
+                Use&& use) {
   std::int64_t first = 0;
   for (const auto& conditions_B2 : conditions_N2.split(16)) {
-    parts.push_back(
-        sg::draw_samples(generator, static_cast<std::uint64_t>(options.seed), first, conditions_B2));
+    use(sg::draw_samples(generator, static_cast<std::uint64_t>(options.seed), first, conditions_B2),
+        conditions_B2);
     first += conditions_B2.size(0);
   }
-  return at::cat(parts);
 }
 
 /// The cells of each clip in another order: loudness as in real ones, and no structure.
@@ -146,38 +185,43 @@ at::Tensor shuffled(const at::Tensor& spectrograms_N1MF) {
   return result;
 }
 
-Measures measure(sg::Generator& generator, Judges& judges, const Reference& reference,
-                 const Options& options) {
-  const auto& test = reference.test;
-  const auto count = options.count > 0 ? options.count : test.conditions_N2.size(0);
-  const auto rounds = (count + test.conditions_N2.size(0) - 1) / test.conditions_N2.size(0);
-  const auto wanted_N2 = test.conditions_N2.repeat({rounds, 1}).narrow(0, 0, count);
-  const Real made{generate(generator, wanted_N2, options), wanted_N2};
-  return {.frechet = sg::frechet_distance(judges.statistics(made.spectrograms_N1MF), reference.of_test),
-          .heard = judges.concordance(made),
-          .diversity = sg::diversity_of(sg::patches_of(made.spectrograms_N1MF),
-                                        sg::patches_of(test.spectrograms_N1MF), reference.train_patches_NK)};
+/// As many as asked for, with the emotions of test clips in turn.
+Measures measure(sg::Generator& generator, Judges& judges, const Observed& test,
+                 const at::Tensor& train_patches, const Options& options) {
+  const auto clips = test.wanted_N2.size(0), count = options.count > 0 ? options.count : clips;
+  const auto wanted_N2 = test.wanted_N2.repeat({(count + clips - 1) / clips, 1}).narrow(0, 0, count);
+  Observer observer(judges);
+  each_drawn(generator, wanted_N2, options,
+             [&](const at::Tensor& spectrograms, const at::Tensor& conditions) {
+               observer.add(spectrograms, conditions);
+             });
+  const auto drawn = observer.observed();
+  return {.distances = distances(drawn, test),
+          .heard = drawn.concordance(),
+          .diversity = sg::diversity_of(drawn.patches_NK, test.patches_NK, train_patches)};
 }
 
 void print(const std::string& model, const Measures& measures) {
-  const auto& [frechet, heard, diversity] = measures;
-  std::cout << model << ": Frechet " << frechet << ", concordance of valence " << heard.valence
-            << " and arousal " << heard.arousal << ", copies " << diversity.copies << ", spread "
-            << diversity.spread << std::endl;
+  const auto& [distances, heard, diversity] = measures;
+  std::cout << model << ": Frechet " << distances.frechet << ", kernel distance " << distances.kernel
+            << ", concordance of valence " << heard.valence << " and arousal " << heard.arousal << ", copies "
+            << diversity.copies << ", spread " << diversity.spread << std::endl;
 }
 
 /// Pictures of the first test clips, and of what a generator makes of their emotions.
-void draw(sg::Generator& generator, const Real& test, const Options& options) {
-  const auto count = std::min<std::int64_t>(4, test.conditions_N2.size(0));
-  const auto made_N1MF = generate(generator, test.conditions_N2.narrow(0, 0, count), options);
-  const auto write = [&](const char* name, std::int64_t i, const at::Tensor& spectrograms_N1MF) {
-    sg::write_png(options.output / lt::detail::message(name, i, ".png"),
-                  sg::picture_of(spectrograms_N1MF[i][0]));
+void draw(sg::Generator& generator, const Clips& test, const Options& options) {
+  constexpr std::int64_t kPictures = 4;
+  const auto write = [&](const char* name, const at::Tensor& spectrograms_N1MF) {
+    for (std::int64_t i = 0; i < spectrograms_N1MF.size(0); ++i)
+      sg::write_png(options.output / lt::detail::message(name, i, ".png"),
+                    sg::picture_of(spectrograms_N1MF[i][0]));
   };
-  for (std::int64_t i = 0; i < count; ++i) {
-    write("real-", i, test.spectrograms_N1MF);
-    write("generated-", i, made_N1MF);
-  }
+  lt::PinnedPrefetchLoader loader(test, options.loading());
+  const auto position = loader.begin();
+  const auto& batch = *position;
+  write("real-", batch.spectrograms_B1MF.slice(0, 0, kPictures));
+  each_drawn(generator, batch.conditions_B2.slice(0, 0, kPictures), options,
+             [&](const at::Tensor& spectrograms, const at::Tensor&) { write("generated-", spectrograms); });
 }
 
 /// All generators, which must draw pictures of one size.
@@ -195,17 +239,38 @@ std::vector<sg::Generator> load_generators(const Options& options, at::Device de
   return generators;
 }
 
-lt::Json summary_of(const Measures& first, const Measures& last, Judges& judges, const Reference& reference) {
-  const auto& test_N1MF = reference.test.spectrograms_N1MF;
-  const auto distance = [&](const at::Tensor& spectrograms_N1MF) {
-    return sg::frechet_distance(judges.statistics(spectrograms_N1MF), reference.of_test);
+/// Real clips, and what has nothing of them, by their distances to test clips.
+struct Reference {
+  Observed test;
+  at::Tensor train_patches_NK;
+  Distances validation, noise, shuffled;
+};
+
+Reference observe_reference(const Data& data, Judges& judges, const Options& options, sg::LeftOut& left_out) {
+  const auto plain = [](const at::Tensor& spectrograms) { return spectrograms; };
+  const auto from_test = [&](const Clips& clips, const Observed& test, const auto& change) {
+    return distances(observe(clips, judges, options, left_out, change), test);
   };
-  const auto real = judges.concordance(reference.test);
+  torch::manual_seed(static_cast<std::uint64_t>(options.seed));
+  auto test = observe(data.test, judges, options, left_out, plain);
+  const auto validation = from_test(data.validation, test, plain);
+  const auto noise =
+      from_test(data.test, test, [](const at::Tensor& spectrograms) { return at::randn_like(spectrograms); });
+  const auto mixed = from_test(data.test, test, shuffled);
+  return {std::move(test), gather_patches(data.train, options, left_out), validation, noise, mixed};
+}
+
+lt::Json summary_of(const Measures& first, const Measures& last, const Reference& reference) {
+  const auto real = reference.test.concordance();
   auto summary = lt::Json::object();
-  summary.set("frechet_first", first.frechet).set("frechet_last", last.frechet);
-  summary.set("frechet_noise", distance(at::randn_like(test_N1MF)));
-  summary.set("frechet_shuffled", distance(shuffled(test_N1MF)));
-  summary.set("frechet_real", distance(reference.validation.spectrograms_N1MF));
+  const auto set = [&](const std::string& of, const Distances& distances) {
+    summary.set("frechet_" + of, distances.frechet).set("kid_" + of, distances.kernel);
+  };
+  set("first", first.distances);
+  set("last", last.distances);
+  set("noise", reference.noise);
+  set("shuffled", reference.shuffled);
+  set("real", reference.validation);
   summary.set("condition_ccc_valence", sg::finite_or_null(last.heard.valence));
   summary.set("condition_ccc_arousal", sg::finite_or_null(last.heard.arousal));
   summary.set("real_ccc_valence", sg::finite_or_null(real.valence));
@@ -217,28 +282,29 @@ lt::Json summary_of(const Measures& first, const Measures& last, Judges& judges,
 
 void run(const Options& options) {
   const auto begin = std::chrono::steady_clock::now();
+  (void)options.loading();  // refuses a wrong flag before anything is read
   const auto device = sg::choose_device(options.device);
   auto generators = load_generators(options, device);
   const auto n_mels = generators.front()->config().n_mels;
   fs::create_directories(options.output);
-  const sg::TellShortClips tell(std::make_shared<sg::ShortClips>(sg::SpectrogramOptions{}.seconds));
-  const auto data = load_data(options, n_mels, tell.clips);
+  const sg::TellAtEnd tell_short(std::make_shared<sg::ShortClips>(sg::SpectrogramOptions{}.seconds));
+  const sg::TellAtEnd tell_left_out(std::make_shared<sg::LeftOut>());
+  auto& left_out = *tell_left_out.list;
+  const auto data = load_data(options, n_mels, tell_short.list, left_out);
   check_counts(data, options);
   auto judges = train_judges(data.train, n_mels, device, options);
-  Reference reference{
-      gather(data.test, options), gather(data.validation, options), gather_patches(data.train, options), {}};
-  reference.of_test = judges.statistics(reference.test.spectrograms_N1MF);
+  const auto reference = observe_reference(data, judges, options, left_out);
 
   std::vector<Measures> all;
   for (std::size_t i = 0; i < generators.size(); ++i) {
-    all.push_back(measure(generators[i], judges, reference, options));
+    all.push_back(measure(generators[i], judges, reference.test, reference.train_patches_NK, options));
     print(options.models[i], all.back());
   }
-  draw(generators.back(), reference.test, options);
-  torch::manual_seed(static_cast<std::uint64_t>(options.seed));
-  auto summary = summary_of(all.front(), all.back(), judges, reference);
+  draw(generators.back(), data.test, options);
+  auto summary = summary_of(all.front(), all.back(), reference);
+  summary.set("left_out", static_cast<std::int64_t>(left_out.count()));
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  summary.set("seconds", elapsed.count());
+  summary.set("seconds", elapsed.count()).set("peak_bytes", sg::peak_bytes(device));
   lt::write_file_atomically(options.output / "summary.json", summary.dump(2) + "\n");
   std::cout << summary.dump(2) << std::endl;
 }
@@ -250,7 +316,7 @@ int main(int argc, char** argv) {
   sg::CommandLine line(
       "gan_measure",
       "Measures generators that gan_train made, from the first to the last of a training, against held-out "
-      "clips:\nFrechet distance, concordance of the emotion heard with the one wanted, copies, spread.");
+      "clips:\nFrechet and kernel distance, concordance of the emotion heard with the one wanted, copies, spread.");
   line.positional("MODEL", options.models, "folders that gan_train wrote");
   line.required("data", "DIR", options.data, "folder of audio/ and the tables, as for gan_train");
   line.required("output", "DIR", options.output,
@@ -260,6 +326,8 @@ int main(int argc, char** argv) {
   line.option("epochs", "N", options.epochs, "of the two networks that judge", {.min = 1});
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
   line.option("workers", "N", options.workers, "threads that read clips", {.min = 0, .max = 1024});
+  line.option("on_bad_audio", "skip|stop", options.on_bad_audio,
+              "a wrong line, missing file or damaged audio is left out and listed, or ends the program");
   line.option("seed", "N", options.seed, "of the networks and of the noise", {.min = 0});
   line.option("cache", "DIR", options.cache, "where spectrograms are kept; else OUTPUT/cache");
   return sg::run_main(argc, argv, line, [&] { run(options); });

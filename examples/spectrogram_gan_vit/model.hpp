@@ -5,8 +5,10 @@
 // Shapes: B batch, Z latent numbers, M mel bins, F frames.
 #pragma once
 
+#include <looptorch/loop/best_so_far.hpp>
 #include <looptorch/state/load_weights.hpp>
 #include <looptorch/state/save_weights.hpp>
+#include <looptorch/state/snapshot_folder.hpp>
 
 #include "config.hpp"
 #include "discriminator.hpp"
@@ -16,6 +18,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 
 namespace spectrogram_gan {
 
@@ -72,6 +75,21 @@ inline void save_model(const Gan& gan, const std::filesystem::path& folder) {
   looptorch::save_weights(gan->discriminator, folder / "discriminator.safetensors");
   looptorch::save_weights(gan->generator, folder / "generator.safetensors");
   save_config(folder / "config.json", gan->config());
+}
+
+/// Loads the averaged weights of the step that `best` names, from the first of the snapshot folders that has
+/// it. Returns false if none has. Throws SnapshotError for a damaged snapshot.
+[[nodiscard]] inline bool load_best(const Gan& gan, const looptorch::BestSoFar& best,
+                                    std::span<const std::filesystem::path> folders) {
+  for (const auto& folder : folders) {
+    for (const auto& [step, path] : looptorch::list_snapshots(folder)) {
+      if (step != best.step()) continue;
+      looptorch::verify_snapshot(path);
+      looptorch::load_weights(gan, path / "model.averaged.safetensors");
+      return true;
+    }
+  }
+  return false;
 }
 
 /// The generator that `folder` holds, in eval mode.

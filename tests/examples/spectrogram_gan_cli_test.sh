@@ -37,19 +37,22 @@ done
 "$programs/gan_train" --help >help.txt
 for flag in data output gpu-memory small n_mels channels batch_size gradient_accumulation_steps epochs max_steps \
   generator_rate discriminator_rate loss r1 instance_noise mismatched auxiliary winning average mixed_precision device workers seed \
-  cache snapshot_every resume; do
+  cache on_bad_audio validate_every snapshot_every resume; do
   holds help.txt "--$flag "
 done
 
+"$programs/emotion_corpus" --output few --train 2 --validation 1 --test 1 --seconds 2 >/dev/null || fail "a corpus of few"
 "$programs/emotion_corpus" --output corpus --train 6 --validation 2 --test 3 >corpus.txt || fail "emotion_corpus"
 
 # Bad input.
-train=(gan_train --data corpus --cache cache --small --channels 8 --batch_size 2 --workers 1)
+train=(gan_train --data corpus --cache cache --small --channels 8 --batch_size 2 --workers 1 --validate_every 0)
 refused "--output is missing" gan_train --data corpus
 refused "--data is missing" gan_train --output x
 refused "--loss: \"wgan\" is neither hinge nor bce" "${train[@]}" --output x --loss wgan
 refused "settings for 8, 12, 16 and 24 GB, not for 10" gan_train --data corpus --output x --gpu-memory 10
 refused "n_mels is 8, outside 16..1024" "${train[@]}" --output x --n_mels 8
+refused "--on_bad_audio: \"maybe\" is neither skip nor stop" "${train[@]}" --output x --on_bad_audio maybe
+refused "--batch_size is 1: give --mismatched 0" "${train[@]}" --output x --batch_size 1
 refused "--small and --gpu-memory each say the sizes: choose one" "${train[@]}" --output x --gpu-memory 8
 refused "channels is 12; it must be a multiple of 8" gan_train --data corpus --output x --channels 12
 refused "--device: there is no cuda:99" "${train[@]}" --output x --device cuda:99
@@ -59,12 +62,16 @@ for label in nan 11; do
   cp -r corpus/audio "bad-$label/audio"
   awk -F, -v OFS=, -v label="$label" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i ~ /arousal_mean/) column = i }
     NR == 3 { $column = label } { print }' corpus/annotations.csv >"bad-$label/annotations.csv"
-  refused "annotations.csv:3" gan_train --data "bad-$label" --output x
+  refused "annotations.csv:3" gan_train --data "bad-$label" --output x --on_bad_audio stop
 done
 mkdir cut
 cp -r corpus/audio corpus/annotations.csv cut
 for clip in cut/audio/*; do truncate -s 20000 "$clip"; done
-refused "cut/audio/" gan_train --data cut --output x --small --channels 8 --workers 1
+refused "cut/audio/" gan_train --data cut --output x --small --channels 8 --workers 1 --validate_every 0 --on_bad_audio stop
+code=0
+"$programs/gan_train" --data cut --output x --small --channels 8 --workers 1 --validate_every 0 2>cut.txt >/dev/null || code=$?
+[ "$code" = 2 ] || fail "a corpus whose audio is all damaged: exit code $code"
+rm -r x
 
 # A run, and the same run that is killed in between: the same weights, bit for bit. Instance noise,
 # R1 and averages have states of their own.
@@ -76,7 +83,7 @@ for key in steps discriminator_steps loss_discriminator loss_generator seconds p
   parameters_discriminator; do
   holds alone/summary.json "\"$key\":"
 done
-for file in config.json generator.safetensors discriminator.safetensors loudness.json; do
+for file in config.json generator.safetensors discriminator.safetensors loudness.json labels.safetensors; do
   [ -s "alone/$file" ] || fail "no alone/$file"
 done
 [ ! -e alone/snapshots ] || fail "snapshots were written without being asked for"
@@ -106,10 +113,56 @@ refused "holds another model than the one asked for: n_mels 64 instead of 70" \
   "${long[@]}" --n_mels 70 --output x/other --resume stopped/snapshots
 [ -e alone/summary.json ] && [ ! -e x/other ] || fail "a refused run touched a folder"
 
+# Validation songs: a curve, and the best averaged weights as a model of their own. It moves nothing of the run, and one that
+# is killed goes on to the same curve and the same best.
+valid=("${long[@]}" --validate_every 2)
+"$programs/${valid[0]}" "${valid[@]:1}" --output valid >train.txt 2>progress.txt || fail "--validate_every: $(cat progress.txt)"
+for player in generator discriminator; do
+  cmp "alone/$player.safetensors" "valid/$player.safetensors" || fail "validation changed the $player"
+done
+[ "$(cut -d, -f1 valid/curve.csv | tr '\n' ' ')" = "step 2 4 6 " ] || fail "curve.csv: $(cat valid/curve.csv)"
+best=$(awk -F, 'NR > 1 && (least == "" || $2 + 0 < least + 0) { least = $2; step = $1 } END { print step }' valid/curve.csv)
+holds valid/summary.json "\"best_step\": $best"
+holds train.txt "the best on validation songs (step $best, "
+for file in config.json generator.safetensors discriminator.safetensors loudness.json labels.safetensors; do
+  [ -s "valid/best/$file" ] || fail "no valid/best/$file"
+done
+"$programs/${valid[0]}" "${valid[@]:1}" --output torn --snapshot_every 2 --resume auto >/dev/null 2>progress.txt &
+process=$!
+until compgen -G "torn/snapshots/step-*2" >/dev/null || ! kill -0 $process 2>/dev/null; do sleep 0.05; done
+kill -KILL $process 2>/dev/null || true
+wait $process || true
+"$programs/${valid[0]}" "${valid[@]:1}" --output torn --snapshot_every 2 --resume auto >/dev/null 2>progress.txt ||
+  fail "--resume auto: $(cat progress.txt)"
+holds progress.txt "goes on from torn/snapshots/step-"
+for file in curve.csv best/generator.safetensors best/labels.safetensors generator.safetensors; do
+  cmp "valid/$file" "torn/$file" || fail "a killed run ends with another $file"
+done
+
+# A wrong line, a missing file and damaged audio among others are left out and listed, unless they are to end the run.
+mkdir damaged
+cp -r corpus/audio damaged
+awk -F, -v OFS=, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i ~ /arousal_mean/) column = i } NR == 2 { $column = "loud" }
+  { print }' corpus/annotations.csv >damaged/annotations.csv
+mapfile -t songs < <(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i ~ /split/) column = i }
+  NR > 1 && $column ~ /train/ { print $1 }' corpus/annotations.csv)
+rm "damaged/audio/${songs[1]}".*
+truncate -s 20000 "damaged/audio/${songs[2]}".*
+skipping=(gan_train --data damaged --small --channels 8 --batch_size 2 --workers 1 --epochs 2 --validate_every 2)
+refused "annotations.csv:2: arousal_mean is \"loud\"" "${skipping[@]}" --output x --on_bad_audio stop
+"$programs/${skipping[0]}" "${skipping[@]:1}" --output skipped >train.txt 2>progress.txt ||
+  fail "songs that cannot be used: $(cat progress.txt)"
+holds progress.txt "3 songs are left out (--on_bad_audio stop ends the run instead): 1 by a wrong line, 1 without audio, 1 whose"
+holds progress.txt "  damaged/annotations.csv:2: arousal_mean is \"loud\""
+holds progress.txt "there is no audio file ${songs[1]}.mp3"
+holds progress.txt "  damaged/audio/${songs[2]}.flac: "
+holds skipped/summary.json '"left_out": 3'
+refused "--validate_every 0 does without" gan_train --data few --output x --small --channels 8 --batch_size 2
+
 # Both losses, mixed precision, and settings by the card's memory, which flags overrule; clips that are too short are told.
 "$programs/emotion_corpus" --output short --train 2 --validation 2 --test 2 --seconds 12 >corpus.txt || fail "a short corpus"
 "$programs/gan_train" --data short --output preset --gpu-memory 8 --channels 8 --batch_size 2 --max_steps 1 --loss bce \
-  --mixed_precision --gradient_accumulation_steps 1 >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
+  --mixed_precision --gradient_accumulation_steps 1 --validate_every 0 >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
 holds train.txt "for 8 GB: batches of 12, 96 mel bins; then gan_sample --count 1500"
 holds preset/config.json '"n_mels": 96'
 holds preset/summary.json '"steps": 1'
@@ -135,6 +188,8 @@ sed -i 's/"n_mels": 64/"n_mels": 65536/' wrong/config.json
 refused "wrong/config.json: n_mels is 65536, outside" gan_sample --model wrong --output y
 sed -i 's/"n_mels": 65536/"n_mels": 64/; s/"channels": 8/"channels": 16/' wrong/config.json
 refused "wrong/generator.safetensors" gan_sample --model wrong --output y
+cp -r alone old && rm old/labels.safetensors
+refused "old/labels.safetensors: is missing, and samples draw their emotions from it" gan_sample --model old --output y
 [ ! -e y ] || fail "a refused run left a folder"
 "$programs/${sample[0]}" "${sample[@]:1}" --output samples --valence -0.5 --pictures 3 --sounds 1 >sample.txt ||
   fail "gan_sample"
@@ -157,7 +212,6 @@ cp samples/sample-00000.png again && cp samples/spectrograms-00000.safetensors a
 
 # Measures.
 refused "no MODEL given" gan_measure --data corpus --output z
-"$programs/emotion_corpus" --output few --train 1 --validation 1 --test 1 --seconds 2 >/dev/null || fail "a corpus of few"
 refused "distances need at least 2 clips each: there are 1 for validation and 1 for testing" \
   gan_measure --data few --output z alone
 "$programs/gan_measure" --data short --output short_measures --epochs 1 preset >/dev/null 2>progress.txt ||
@@ -166,11 +220,16 @@ holds progress.txt "6 clips are shorter than 30 s, padded with silence: song "
 refused "and --count is 1" gan_measure --data corpus --cache cache --output z --count 1 alone
 "$programs/gan_measure" --data corpus --cache cache --output measures --epochs 1 alone stopped >measures.txt 2>progress.txt ||
   fail "gan_measure: $(cat progress.txt)"
-for key in frechet_first frechet_last frechet_noise frechet_shuffled frechet_real condition_ccc_valence \
-  condition_ccc_arousal real_ccc_valence real_ccc_arousal copies spread seconds; do
+"$programs/gan_measure" --data damaged --output damaged_measures --epochs 1 valid/best >/dev/null \
+  2>progress.txt || fail "gan_measure: $(cat progress.txt)"
+holds progress.txt "3 songs are left out (--on_bad_audio stop ends the run instead): 1 by a wrong line, 1 without audio, 1 whose"
+holds damaged_measures/summary.json '"left_out": 3'
+refused "annotations.csv:2" gan_measure --data damaged --output z --on_bad_audio stop alone
+for key in frechet_first frechet_last frechet_noise frechet_shuffled frechet_real kid_first kid_last kid_noise \
+  kid_shuffled kid_real condition_ccc_valence condition_ccc_arousal real_ccc_valence real_ccc_arousal copies spread seconds; do
   holds measures/summary.json "\"$key\":"
 done
-[ "$(grep -c ': Frechet ' measures.txt)" = 2 ] || fail "not a line a model: $(cat measures.txt)"
+[ "$(grep -c ': Frechet .*, kernel distance ' measures.txt)" = 2 ] || fail "not a line a model: $(cat measures.txt)"
 refused "draws 96 mel bins, and alone 64" gan_measure --data corpus --output z alone preset
 
 [ "$failures" = 0 ] || exit 1

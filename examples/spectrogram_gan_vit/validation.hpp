@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// How a generator does on held-out songs while it trains: distances between what a small network hears in
+// their clips and in clips drawn for their emotions. Distances of sets are no means over batches, so all
+// emotions are one batch of looptorch::Validate. Costs one forward pass of the generator and of the network
+// for each held-out clip; draws nothing from the run's generators.
+//
+// Shapes: N held-out clips, D features.
+#pragma once
+
+#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/error.hpp>
+#include <looptorch/loop/loss.hpp>
+#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/state/load_weights.hpp>
+#include <looptorch/state/save_weights.hpp>
+
+#include "emotion_net.hpp"
+#include "frechet.hpp"
+#include "kernel_distance.hpp"
+#include "left_out.hpp"
+#include "model.hpp"
+#include "sampling.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <torch/torch.h>
+
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace spectrogram_gan {
+
+/// The network that judges in validation: the one in `file` if `goes_on`, so that distances of a run that was
+/// cut off can be compared, else one trained on `clips` and saved there.
+template <class Clips>
+[[nodiscard]] EmotionNet validation_judge(const Clips& clips, std::int64_t n_mels, at::Device device,
+                                          const EmotionNetTraining& training,
+                                          const std::filesystem::path& file, bool goes_on) {
+  if (!goes_on || !std::filesystem::exists(file)) {
+    const auto judge = train_emotion_net(clips, n_mels, device, training);
+    looptorch::save_weights(judge, file);
+    return judge;
+  }
+  EmotionNet judge(n_mels);
+  looptorch::load_weights(judge, file);
+  judge->to(device);
+  judge->eval();
+  return judge;
+}
+
+/// Held-out clips as the judge hears them, and their own emotions.
+struct HeldOutClips {
+  at::Tensor features_ND, conditions_N2;
+};
+
+/// Throws UsageError for fewer than 2 clips, between which there is no distance.
+inline void require_held_out(std::int64_t clips) {
+  if (clips < 2)
+    throw looptorch::UsageError(looptorch::detail::message(
+        "validation needs at least 2 clips, and there are ", clips, "; --validate_every 0 does without"));
+}
+
+/// Reads clips batch by batch; those that the loader leaves out are noted in `left_out`. Throws UsageError
+/// for fewer than 2 clips, and what the loader throws.
+template <class Clips>
+[[nodiscard]] HeldOutClips hear_held_out(EmotionNet& judge, const Clips& clips,
+                                         const looptorch::LoaderOptions& loading, LeftOut& left_out) {
+  std::vector<at::Tensor> features, conditions;
+  looptorch::PinnedPrefetchLoader loader(clips, loading);
+  std::int64_t count = 0;
+  for (const auto& batch : loader) {
+    features.push_back(hear(judge, batch.spectrograms_B1MF).features_ND);
+    conditions.push_back(batch.conditions_B2.clone());
+    count += conditions.back().size(0);
+  }
+  left_out.add(loader.skipped());
+  require_held_out(count);
+  return {at::cat(features), at::cat(conditions)};
+}
+
+/// All emotions to draw for: the one batch of a validation.
+struct WantedEmotions {
+  at::Tensor conditions_N2;
+};
+
+/// A measure for `Validate`: the Frechet distance (`frechet`, and the loss) and the kernel distance (`kid`)
+/// between drawn and held-out clips. The noise is the same each time. Works in full precision under autocast
+/// too, as gan_measure does.
+class HeldOutDistance {
+ public:
+  HeldOutDistance(EmotionNet judge, const HeldOutClips& real, std::uint64_t seed)
+      : judge_(std::move(judge)), features_ND_(real.features_ND), seed_(seed) {}
+
+  looptorch::Loss operator()(Gan& gan, const WantedEmotions& wanted) const {
+    const c10::impl::ExcludeDispatchKeyGuard full_precision(c10::autocast_dispatch_keyset);
+    const auto features_ND = hear_drawn(gan->generator, wanted.conditions_N2);
+    const auto frechet = frechet_distance(statistics_of(features_ND), statistics_of(features_ND_));
+    return {.value = at::scalar_tensor(frechet, at::kDouble),
+            .metrics = {{"frechet", frechet}, {"kid", kernel_distance(features_ND, features_ND_)}}};
+  }
+
+ private:
+  [[nodiscard]] at::Tensor hear_drawn(Generator& generator, const at::Tensor& conditions_N2) const {
+    auto judge = judge_;
+    std::vector<at::Tensor> features;
+    std::int64_t first = 0;
+    for (const auto& conditions_B2 : conditions_N2.split(16)) {
+      features.push_back(hear(judge, draw_samples(generator, seed_, first, conditions_B2)).features_ND);
+      first += conditions_B2.size(0);
+    }
+    return at::cat(features);
+  }
+
+  EmotionNet judge_;
+  at::Tensor features_ND_;
+  std::uint64_t seed_;
+};
+
+/// Adds a line to the CSV file `path`. Lines of this step and later ones, which a run that goes on from an
+/// earlier snapshot makes again, go.
+inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, double frechet, double kid) {
+  std::string kept = "step,frechet,kid\n";
+  std::ifstream earlier(path);
+  for (std::string line; std::getline(earlier, line);) {
+    std::int64_t at = 0;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), at);
+    if (error == std::errc() && at < step) kept += line + "\n";
+  }
+  kept += looptorch::detail::message(step, ',', frechet, ',', kid, '\n');
+  looptorch::write_file_atomically(path, kept);
+}
+
+}  // namespace spectrogram_gan
