@@ -79,10 +79,16 @@ struct Validation {
   sg::HeldOutClips held_out;
 };
 
+/// The step whose averaged weights were nearest to validation clips.
+struct Best {
+  std::int64_t step;
+  double frechet;
+};
+
 struct Outcome {
   lt::FitResult fit;
   std::int64_t discriminator_steps;
-  lt::BestSoFar best;
+  std::optional<Best> best;
 };
 
 /// Trains from `snapshot`, or anew where that is empty, and leaves the averaged weights in the model.
@@ -142,7 +148,11 @@ Outcome train(Gan& gan, const Clips& clips, const Validation& validation, const 
   left_out.add(result.skipped_samples);
   if (result.status == lt::FitStatus::interrupted) throw sg::Interrupted(result.reason, result.steps);
   trainer.policy<lt::AverageWeights>().copy_to(*gan);
-  auto best = options.validates() ? trainer.policy<lt::SnapshotEvery>().best : lt::BestSoFar();
+  std::optional<Best> best;
+  if (options.takes_snapshots()) {
+    const auto& kept = trainer.policy<lt::SnapshotEvery>().best;
+    if (const auto value = kept.value()) best = Best{kept.step(), *value};
+  }
   return {std::move(result), trainer.updates()[0].applied, best};
 }
 
@@ -221,8 +231,7 @@ void write_summary(const Outcome& outcome, const Gan& gan, const Options& option
   summary.set("steps", outcome.fit.steps).set("discriminator_steps", outcome.discriminator_steps);
   summary.set("loss_discriminator", sg::finite_or_null(outcome.fit.losses[0]));
   summary.set("loss_generator", sg::finite_or_null(outcome.fit.losses[1]));
-  if (const auto& best = outcome.best; best.value())
-    summary.set("best_step", best.step()).set("best_frechet", *best.value());
+  if (outcome.best) summary.set("best_step", outcome.best->step).set("best_frechet", outcome.best->frechet);
   summary.set("parameters_generator", sg::count_parameters(*gan->generator));
   summary.set("parameters_discriminator", sg::count_parameters(*gan->discriminator));
   summary.set("left_out", static_cast<std::int64_t>(left_out));
@@ -241,11 +250,11 @@ void save_models(Gan& gan, const Data& data, const Outcome& outcome, const Optio
     sg::save_model(gan, folder);
   };
   save(options.output);
-  if (!outcome.best.value()) return;
+  if (!outcome.best) return;
   const std::array folders{options.snapshots(),
                            resumed.empty() ? resumed : (resumed / "..").lexically_normal()};
-  if (sg::load_best(gan, outcome.best, folders)) return save(options.output / "best");
-  std::cerr << "the snapshot of the best step, " << outcome.best.step()
+  if (sg::load_averages(gan, outcome.best->step, folders)) return save(options.output / "best");
+  std::cerr << "the snapshot of the best step, " << outcome.best->step
             << ", is gone: " << (options.output / "best").string() << " is not written" << std::endl;
 }
 
@@ -279,9 +288,9 @@ void run(Options options) {
   std::cout << outcome.fit.steps << " steps, in " << outcome.discriminator_steps
             << " of them the discriminator learnt too; " << elapsed.count() << " s; the model is in "
             << options.output.string();
-  if (const auto& best = outcome.best; best.value())
-    std::cout << ", the best on validation songs (step " << best.step() << ", Frechet distance "
-              << *best.value() << ") in " << (options.output / "best").string();
+  if (const auto& best = outcome.best)
+    std::cout << ", the best on validation songs (step " << best->step << ", Frechet distance "
+              << best->frechet << ") in " << (options.output / "best").string();
   std::cout << std::endl;
 }
 

@@ -5,7 +5,6 @@
 // Shapes: B batch, Z latent numbers, M mel bins, F frames.
 #pragma once
 
-#include <looptorch/loop/best_so_far.hpp>
 #include <looptorch/state/load_weights.hpp>
 #include <looptorch/state/save_weights.hpp>
 #include <looptorch/state/snapshot_folder.hpp>
@@ -77,13 +76,13 @@ inline void save_model(const Gan& gan, const std::filesystem::path& folder) {
   save_config(folder / "config.json", gan->config());
 }
 
-/// Loads the averaged weights of the step that `best` names, from the first of the snapshot folders that has
-/// it. Returns false if none has. Throws SnapshotError for a damaged snapshot.
-[[nodiscard]] inline bool load_best(const Gan& gan, const looptorch::BestSoFar& best,
-                                    std::span<const std::filesystem::path> folders) {
+/// Loads the averaged weights of a step from the first of the snapshot folders that has its snapshot. Returns
+/// false if none has. Throws SnapshotError for a damaged snapshot.
+[[nodiscard]] inline bool load_averages(const Gan& gan, std::int64_t step,
+                                        std::span<const std::filesystem::path> folders) {
   for (const auto& folder : folders) {
-    for (const auto& [step, path] : looptorch::list_snapshots(folder)) {
-      if (step != best.step()) continue;
+    for (const auto& [at_step, path] : looptorch::list_snapshots(folder)) {
+      if (at_step != step) continue;
       looptorch::verify_snapshot(path);
       looptorch::load_weights(gan, path / "model.averaged.safetensors");
       return true;
