@@ -2,15 +2,20 @@
 // expect: looptorch: PinnedPrefetchLoader cannot make a batch of these samples.
 #include <looptorch/data/pinned_prefetch_loader.hpp>
 
-#include <span>
+#include <memory>
 #include <string>
+
+struct Text {
+#ifdef LOOPTORCH_TWIN
+  std::string text;
+#else
+  std::unique_ptr<std::string> text;
+#endif
+};
 
 struct Texts {
   std::int64_t size() const { return 1; }
-  std::string get(std::int64_t) const { return {}; }
-#ifdef LOOPTORCH_TWIN
-  int collate(std::span<std::string>) const { return 0; }
-#endif
+  Text get(std::int64_t) const { return {}; }
 };
 
 inline void use() {

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT
 // What a dataset is: anything with `size()` and a `get(index)` that several threads may call at once. No base
 // class. A dataset that augments asks for the sample's seed. How samples become a batch: the dataset's own
-// `collate`, a callable given to the loader, or stacking tensors.
+// `collate`, a callable given to the loader, or field by field.
 #pragma once
 
 #include <looptorch/data/detail/split_mix64.hpp>
-#include <looptorch/data/slot_memory.hpp>
+#include <looptorch/data/stack_samples.hpp>
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/stack.h>
-
-#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +14,6 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace looptorch {
 
@@ -106,30 +101,10 @@ concept CollatesItself = requires(const Set& set, std::span<Sample> samples) {
 template <class T>
 concept CollatingDataset = Dataset<T> && detail::CollatesItself<T, sample_t<T>>;
 
-/// Stacks tensors of one shape along a new first dimension: `[...]` becomes `[B, ...]`. In a loader, tensors
-/// of one type are stacked straight into its slot.
-struct StackTensors {
-  at::Tensor operator()(std::span<at::Tensor> samples) const {
-    const at::TensorList list(samples.data(), samples.size());
-    if (!detail::open_slot.pool || !fit_a_slot(samples)) return at::stack(list);
-    std::vector<std::int64_t> sizes = samples.front().sizes().vec();
-    sizes.insert(sizes.begin(), std::ssize(samples));
-    at::Tensor batch = batch_empty(sizes, samples.front().options().pinned_memory(false));
-    return at::stack_out(batch, list);
-  }
-
- private:
-  static bool fit_a_slot(std::span<at::Tensor> samples) {
-    return std::ranges::all_of(samples, [&first = samples.front()](const at::Tensor& sample) {
-      return sample.is_cpu() && sample.layout() == at::kStrided && !sample.requires_grad() &&
-             !sample.is_quantized() && sample.suggest_memory_format() == at::MemoryFormat::Contiguous &&
-             !sample.is_conj() && !sample.is_neg() && sample.scalar_type() == first.scalar_type() &&
-             sample.sizes() == first.sizes();
-    });
-  }
-};
-
-/// The loader's default: the dataset's own `collate`, else `StackTensors`.
+/// The loader's default: the dataset's own `collate`; else tensors are stacked (`StackTensors`), numbers
+/// become a tensor [B], of int64 for whole ones, strings, paths and vectors a vector of them, and aggregates,
+/// tuples, pairs and arrays a std::tuple of their fields' batches. An aggregate of tensors only becomes
+/// another one of its type.
 struct DefaultCollate {};
 
 namespace detail {
@@ -142,13 +117,13 @@ auto collate_samples(const Set& dataset, const Collate& collate, std::span<Sampl
   else if constexpr (CollatesItself<Set, Sample>)
     return dataset.collate(samples);
   else
-    return StackTensors{}(samples);
+    return stack_samples(samples);
 }
 
 /// Samples of a dataset or stream can be made a batch.
 template <class Set, class Collate, class Sample>
 concept Collates = (std::is_same_v<Collate, DefaultCollate>
-                        ? CollatesItself<Set, Sample> || std::is_same_v<Sample, at::Tensor>
+                        ? CollatesItself<Set, Sample> || Stackable<Sample>
                         : std::is_invocable_v<const Collate&, std::span<Sample>>);
 
 template <class Set, class Collate, class Sample>
