@@ -80,6 +80,9 @@ struct Wide {
 
 TEST_CASE("the default collate writes into pinned memory, and so do those that ask for it") {
   if (!has_cuda()) return;
+  lt::PinnedPrefetchLoader asked(Wide{}, {.batch_size = 2, .workers = 1, .pin = true});
+  CHECK(asked.begin()->is_pinned());
+  const at::Tensor used = torch::ones({1}, at::kCUDA);  // from here on the process uses CUDA
   lt::PinnedPrefetchLoader stacked(Wide{}, {.batch_size = 2, .workers = 1});
   CHECK(stacked.begin()->is_pinned());
   CHECK(stacked.stats().slots == 0);  // of its own
@@ -89,7 +92,7 @@ TEST_CASE("the default collate writes into pinned memory, and so do those that a
     pinned_inside = batch.is_pinned();
     return at::stack_out(batch, at::TensorList(samples.data(), samples.size()));
   };
-  lt::PinnedPrefetchLoader own(Wide{}, {.batch_size = 2, .workers = 1}, {}, collate);
+  lt::PinnedPrefetchLoader own(Wide{}, {.batch_size = 2, .workers = 1, .pin = true}, {}, collate);
   CHECK(own.begin()->is_pinned());
   CHECK(pinned_inside);
   lt::PinnedPrefetchLoader pageable(Wide{}, {.batch_size = 2, .workers = 1, .pin = false});

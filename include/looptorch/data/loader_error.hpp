@@ -16,7 +16,7 @@ namespace looptorch {
 /// What becomes of an exception of a dataset or a collate.
 enum class OnError {
   fail,  ///< LoaderError in place of the batch; the epoch ends
-  skip,  ///< the sample is left out, its batch is smaller; running out of memory still fails
+  skip,  ///< the sample is left out, its batch is smaller; a lack of memory and CUDA's errors still fail
 };
 
 /// What a dataset or a collate threw, with its place; the original exception is nested
@@ -29,6 +29,13 @@ struct LoaderError : Error {
   std::int64_t batch;   ///< number of the batch in its epoch; -1 where a whole epoch failed
   std::int64_t sample;  ///< index in the dataset; -1 where a whole batch failed
   std::string path;     ///< the dataset's `path(sample)`; empty where it has none
+};
+
+/// A batch that did not come within `LoaderOptions::timeout`; `sample` is the one that its worker has had in
+/// hand, -1 where that is none. The worker cannot be stopped: it and what it uses stay until the process
+/// ends, and the dataset must outlive it.
+struct LoaderTimeout : LoaderError {
+  using LoaderError::LoaderError;
 };
 
 /// A sample that was left out.

@@ -39,7 +39,9 @@ namespace looptorch {
 /// beginning again ends an open epoch: its workers stop after the sample in hand, and its reader is told as
 /// it goes on. What a sample or a collate throws arrives as `LoaderError` in place of its batch and ends the
 /// epoch; `skip(error.batch + 1)` goes on behind it, and `on_error = OnError::skip` leaves such samples out
-/// and keeps a list. Batches that have lost all their samples are passed over, but keep their number. A
+/// and keeps a list. Batches that have lost all their samples are passed over, but keep their number; a
+/// stream of which a thousand samples in a row fail ends in a LoaderError. A batch that does not come within
+/// `timeout` ends in LoaderTimeout. A
 /// reader that waits for more than the share `starving` of its time is told so once, on stderr or by
 /// ShowProgress. Options out of range throw UsageError. A loader of a stream has no `size()`, and
 /// `begin_epoch` only if the stream can begin again.
@@ -55,13 +57,13 @@ class PinnedPrefetchLoader {
       Choice::has_order,
       "looptorch: PinnedPrefetchLoader's third argument must be a sampler. Give the type "
       "`order(std::int64_t epoch, std::int64_t size) const` returning std::vector<std::int64_t>; a stream "
-      "takes a ShuffleBuffer, and a dataset does not; a collate callable comes fourth. See "
+      "takes a ShuffleBuffer, and a dataset does not, or a StreamShare; a collate callable comes fourth. See "
       "docs/errors.md#sampler");
   static_assert(
       Choice::has_collate,
-      "looptorch: PinnedPrefetchLoader cannot make a batch of these samples. Return at::Tensor from `get`, "
-      "give the dataset `collate(std::span<Sample>) const`, or pass such a callable as the fourth "
-      "argument. See docs/errors.md#collate");
+      "looptorch: PinnedPrefetchLoader cannot make a batch of these samples. Return tensors, numbers, strings, "
+      "vectors or an aggregate of them from `get`, give the dataset `collate(std::span<Sample>) const`, or "
+      "pass such a callable as the fourth argument. See docs/errors.md#collate");
   using Source = typename Choice::type;
   using Epoch = detail::OpenEpoch<Source>;
 
@@ -126,8 +128,7 @@ class PinnedPrefetchLoader {
   /// The next `begin()` starts this epoch. Without it epochs follow each other from 0 on.
   void begin_epoch(std::int64_t epoch) requires(Source::kRepeatable) {
     if (epoch < 0) throw UsageError(detail::message("PinnedPrefetchLoader: epoch ", epoch, " is negative"));
-    next_.epoch = epoch;
-    log_->position = next_;
+    go_to({epoch, next_.batch}, nullptr);
   }
 
   /// The next `begin()` leaves out the first `batches` of its epoch: of a dataset without touching their
@@ -137,14 +138,13 @@ class PinnedPrefetchLoader {
       throw UsageError(detail::message("PinnedPrefetchLoader: cannot skip ", batches, " of ",
                                        Source::kSized ? detail::message(batches_in_epoch()) : "a stream's",
                                        " batches"));
-    next_.batch = batches;
-    log_->position = next_;
+    go_to({next_.epoch, batches}, nullptr);
   }
 
   /// Ends an open epoch, starts the next one and waits for its first batch.
   Iterator begin() {
     end_open_epoch();
-    auto epoch = std::make_shared<Epoch>(source_, log_, next_);
+    auto epoch = std::make_shared<Epoch>(source_, log_, next_, std::exchange(saved_, nullptr));
     next_ = {next_.epoch + 1, 0};
     open_ = epoch;
     epoch->advance();
@@ -160,12 +160,13 @@ class PinnedPrefetchLoader {
   /// What decides which batches come: sizes, seed and sampler. Workers and prefetch are free to change.
   [[nodiscard]] StateDict identity() const { return source_->identity(); }
 
-  /// The position, and the identity.
+  /// The position, the identity and, of a stream that can tell where it stands there, its state.
   [[nodiscard]] StateDict state_dict() const {
     StateDict state;
     state.set("epoch", position().epoch);
     state.set("batch", position().batch);
     state.set("loader", identity());
+    if (log_->stream) state.set("stream", *log_->stream);
     return state;
   }
 
@@ -177,8 +178,9 @@ class PinnedPrefetchLoader {
     if (saved.epoch < 0 || saved.batch < 0 || (Source::kSized && saved.batch > batches_in_epoch()))
       throw StateError(detail::message("a loader's state stands at batch ", saved.batch, " of epoch ",
                                        saved.epoch, ", which does not exist"));
+    const StateDict stream = state.under("stream");
     end_open_epoch();
-    log_->position = next_ = saved;
+    go_to(saved, stream.empty() ? nullptr : std::make_shared<const StateDict>(stream));
   }
 
   /// What `on_error = OnError::skip` has left out.
@@ -193,6 +195,11 @@ class PinnedPrefetchLoader {
   [[nodiscard]] const LoaderOptions& options() const { return source_->options(); }
 
  private:
+  void go_to(LoaderPosition next, std::shared_ptr<const StateDict> saved) {
+    log_->position = next_ = next;
+    log_->stream = saved_ = std::move(saved);
+  }
+
   std::int64_t batches_in_epoch() const {
     if constexpr (Source::kSized)
       return source_->size();
@@ -208,6 +215,7 @@ class PinnedPrefetchLoader {
   std::shared_ptr<detail::LoaderLog> log_ = std::make_shared<detail::LoaderLog>();
   std::weak_ptr<Epoch> open_;
   LoaderPosition next_;
+  std::shared_ptr<const StateDict> saved_;  // by a stream, for next_
 };
 
 /// What all policy forms of PinnedPrefetchLoader have in common: only one of them may be listed.

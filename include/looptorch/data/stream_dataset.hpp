@@ -7,10 +7,12 @@
 #include <looptorch/data/detail/split_mix64.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/error.hpp>
+#include <looptorch/state/state_dict.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -33,6 +35,9 @@ inline constexpr bool is_movable_optional<std::optional<T>> = true;
 /// - `transform(sample) const`, or `transform(sample, const SampleContext&) const` where it draws: makes the
 ///   sample that is collated, in the workers, several at once, while `next` reads on.
 /// - `collate(std::span<Sample>) const`, as a dataset's.
+/// - `state_dict()` and `load_state_dict(const StateDict&)`: where it stands, so that a resumed loader need
+/// not
+///   read past what is done. Called between two `next`; `begin`, where there is one, comes before the second.
 template <class T>
 concept StreamDataset = !Dataset<T> && requires(T & stream) {
   requires detail::is_movable_optional<std::remove_cvref_t<decltype(stream.next())>>;
@@ -49,6 +54,25 @@ concept RestartableStream = StreamDataset<T> && requires(T& stream, std::int64_t
 struct ShuffleBuffer {
   std::int64_t size = 1000;
   std::uint64_t seed = 0;
+};
+
+/// A stream that can tell where it stands, and go on from there.
+template <class T>
+concept ResumableStream = StreamDataset<T> && requires(T& stream, const T& constant, const StateDict& state) {
+  { constant.state_dict() } -> std::same_as<StateDict>;
+  stream.load_state_dict(state);
+};
+
+/// One rank's share of a stream that every rank reads: of each `world_size` samples in turn the one of its
+/// rank. Together the ranks have each sample once. Given to a loader of a stream in a sampler's place.
+/// Samples keep their numbers in the whole stream, so that ranks do not draw alike. What a rank passes over
+/// is read and not transformed; a stream that can read a share by itself is better given as that.
+struct StreamShare {
+  std::int64_t rank = 0;
+  std::int64_t world_size = 1;
+  bool even =
+      false;  ///< leaves out the last samples where not every rank gets one, for equal numbers of steps
+  ShuffleBuffer shuffle{.size = 0};  ///< of the share; 0: in the stream's order
 };
 
 namespace detail {
@@ -85,7 +109,19 @@ using streamed_t = std::remove_cvref_t<decltype(transform_read(
 /// What a stream's samples may be visited in.
 template <class Order>
 inline constexpr bool is_stream_order =
-    std::is_same_v<Order, SequentialSampler> || std::is_same_v<Order, ShuffleBuffer>;
+    std::is_same_v<Order, SequentialSampler> || std::is_same_v<Order, ShuffleBuffer> ||
+    std::is_same_v<Order, StreamShare>;
+
+/// Any of them as the most general one.
+template <class Order>
+StreamShare share_of([[maybe_unused]] const Order& order) {
+  if constexpr (std::is_same_v<Order, StreamShare>)
+    return order;
+  else if constexpr (std::is_same_v<Order, ShuffleBuffer>)
+    return {.shuffle = order};
+  else
+    return {};
+}
 
 /// How a loader holds its data: a stream by a reference through which it can be read.
 template <class Set>
@@ -100,18 +136,37 @@ struct Numbered {
   Read read;
 };
 
-/// Hands on a stream's samples, out of a buffer that is drawn from if there is one.
+/// Hands on a rank's samples of a stream, out of a buffer that is drawn from if there is one.
 template <class Stream>
 class StreamReader {
  public:
   using Sample = Numbered<read_t<Stream>>;
 
-  /// Begins the epoch, if the stream can.
-  StreamReader(Stream& stream, const ShuffleBuffer& shuffle, std::int64_t epoch)
+  /// Begins the epoch, if the stream can. Goes on from what `place` saved, if that is given.
+  StreamReader(Stream& stream, const StreamShare& share, std::int64_t epoch, const StateDict* saved)
       : stream_(stream),
-        room_(static_cast<std::size_t>(shuffle.size)),
-        random_(epoch_random(shuffle.seed, epoch)) {
+        share_(share),
+        room_(static_cast<std::size_t>(share.shuffle.size)),
+        random_(epoch_random(share.shuffle.seed, epoch)) {
     if constexpr (RestartableStream<Stream>) stream_.begin(epoch);
+    if constexpr (ResumableStream<Stream>) {
+      if (!saved) return;
+      stream_.load_state_dict(saved->under("stream"));
+      count_ = saved->get<std::int64_t>("read");
+    }
+  }
+
+  /// Where the stream stands, if it can tell. Nothing where samples lie in the buffer, which it does not
+  /// know.
+  std::shared_ptr<const StateDict> place() const {
+    if constexpr (ResumableStream<Stream>) {
+      if (room_ > 0) return nullptr;
+      StateDict place;
+      place.set("stream", std::as_const(stream_).state_dict());
+      place.set("read", count_);
+      return std::make_shared<const StateDict>(std::move(place));
+    }
+    return nullptr;
   }
 
   /// The next sample; nothing at the end.
@@ -125,7 +180,18 @@ class StreamReader {
   }
 
  private:
+  /// This rank's, of one sample for each.
   std::optional<Sample> read() {
+    std::optional<Sample> mine;
+    for (std::int64_t rank = 0; rank < share_.world_size; ++rank) {
+      std::optional<Sample> sample = read_any();
+      if (!sample) return share_.even ? std::nullopt : std::move(mine);
+      if (rank == share_.rank) mine.emplace(std::move(*sample));
+    }
+    return mine;
+  }
+
+  std::optional<Sample> read_any() {
     if (ended_) return std::nullopt;
     auto read = stream_.next();
     ended_ = !read;
@@ -142,6 +208,7 @@ class StreamReader {
   }
 
   Stream& stream_;
+  const StreamShare share_;
   const std::size_t room_;
   SplitMix64 random_;
   std::vector<Sample> buffer_;

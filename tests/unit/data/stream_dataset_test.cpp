@@ -304,3 +304,113 @@ TEST_CASE("the policy form loads streams too") {
   auto loader = policy.make(stream);
   CHECK(epoch_of(loader) == Batches{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}});
 }
+
+namespace {
+
+/// Numbers that can be gone on from; counts what is read.
+struct Resumable : Again {
+  StateDict state_dict() const {
+    StateDict state;
+    state.set("at", at);
+    state.set("first", first);
+    return state;
+  }
+  void load_state_dict(const StateDict& state) {
+    at = state.get<std::int64_t>("at");
+    first = state.get<std::int64_t>("first");
+  }
+  std::pair<std::int64_t, std::uint64_t> transform(std::int64_t value, const SampleContext& context) const {
+    return {value, context.seed};
+  }
+};
+static_assert(ResumableStream<Resumable> && !ResumableStream<Again>);
+
+const auto kKeepPairs = [](std::span<std::pair<std::int64_t, std::uint64_t>> samples) {
+  return std::vector(samples.begin(), samples.end());
+};
+
+template <class Stream, class Order>
+auto all_of(Stream stream, const LoaderOptions& options, const Order& order) {
+  PinnedPrefetchLoader loader(std::move(stream), options, order, kKeep);
+  Values all;
+  for (const Values& batch : loader) all.insert(all.end(), batch.begin(), batch.end());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a stream that tells where it stands goes on there, with the same samples and draws") {
+  const Watchdog watchdog("resumed stream");
+  const std::int64_t workers = GENERATE(0, 1, 4), share = GENERATE(0, 1);
+  const StreamShare order{.rank = share, .world_size = 1 + share};
+  std::atomic<int> read = 0;
+  const auto loader = [&] {
+    Resumable stream{{.count = 40}};
+    stream.read = &read;
+    return PinnedPrefetchLoader(std::move(stream), {.batch_size = 3, .workers = workers, .seed = 5}, order,
+                                kKeepPairs);
+  };
+  auto whole = loader();
+  whole.begin_epoch(2);
+  std::vector<std::vector<std::pair<std::int64_t, std::uint64_t>>> batches;
+  std::vector<StateDict> states;
+  for (auto batch = whole.begin(); batch != whole.end(); ++batch) {
+    states.push_back(whole.state_dict());  // this batch is not done with
+    batches.push_back(*batch);
+  }
+  REQUIRE(batches.size() == std::size_t(share == 0 ? 14 : 7));
+  for (std::size_t done = 0; done < batches.size(); ++done) {
+    auto resumed = loader();
+    resumed.load_state_dict(states[done]);
+    if (done > 0) CHECK(resumed.state_dict().contains("stream.stream.at"));
+    read = 0;
+    std::size_t at = done;
+    for (const auto& batch : resumed) CHECK(batch == batches.at(at++));
+    CHECK(at == batches.size());
+    const auto left = 40 - 3 * (1 + share) * std::int64_t(done);
+    CHECK(read == left + (share == 0 || left % 2 == 0));  // and the end
+    CHECK(resumed.position() == LoaderPosition{3, 0});
+  }
+}
+
+TEST_CASE("where samples lie in a buffer, a stream is read past what is done") {
+  const auto loader = [] {
+    return PinnedPrefetchLoader(Resumable{{.count = 20}}, {.batch_size = 4, .workers = 1},
+                                ShuffleBuffer{.size = 5, .seed = 1}, kKeepPairs);
+  };
+  auto whole = loader();
+  auto batch = whole.begin();
+  ++batch;
+  const StateDict state = whole.state_dict();
+  CHECK(state.under("stream").empty());
+  auto resumed = loader();
+  resumed.load_state_dict(state);
+  CHECK(*resumed.begin() == *batch);
+}
+
+TEST_CASE("ranks share a stream: disjoint, complete, or even, each sample with its number in the whole") {
+  const Watchdog watchdog("stream shares");
+  for (const std::int64_t world : {1, 2, 3, 7})
+    for (const std::int64_t count : {0, 1, 6, 20, 21})
+      for (const bool even : {false, true})
+        for (const std::int64_t buffer : {0, 4}) {
+          CAPTURE(world, count, even, buffer);
+          Values all;
+          for (std::int64_t rank = 0; rank < world; ++rank) {
+            const StreamShare share{rank, world, even, {.size = buffer, .seed = 3}};
+            const Values mine = all_of(Once{count}, {.batch_size = 2, .workers = 2}, share);
+            CHECK(std::ranges::all_of(mine, [&](auto value) { return value % world == rank; }));
+            if (even) CHECK(std::ssize(mine) == count / world);
+            all.insert(all.end(), mine.begin(), mine.end());
+          }
+          std::ranges::sort(all);
+          Values expected(std::size_t(even ? count / world * world : count));
+          std::iota(expected.begin(), expected.end(), 0);
+          CHECK(all == expected);
+        }
+  PinnedPrefetchLoader loader(Once{6}, {.batch_size = 2}, StreamShare{.rank = 1, .world_size = 2}, kKeep);
+  const auto first = loader.begin();
+  CHECK(std::ranges::equal(first.indices(), Values{1, 3}));
+  CHECK_THROWS_WITH(PinnedPrefetchLoader(Once{}, {}, StreamShare{.rank = 2, .world_size = 2}, kKeep),
+                    "StreamShare: rank 2 of world size 2");
+}

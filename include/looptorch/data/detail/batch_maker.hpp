@@ -11,16 +11,21 @@
 #include <looptorch/error.hpp>
 #include <looptorch/state/detail/accelerator.hpp>
 #include <looptorch/state/detail/what_of.hpp>
+#include <looptorch/state/state_dict.hpp>
 
 #include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <c10/core/Device.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <new>
 #include <optional>
 #include <span>
@@ -39,7 +44,8 @@ struct MadeBatch {
   std::vector<std::int64_t> indices = {};   ///< of its samples, where they are not those planned
   std::vector<SkippedSample> skipped = {};  ///< in the order in which it was found out
   bool as_planned = true;
-  bool end = false;  ///< of a stream: neither this batch nor a later one
+  bool end = false;                              ///< of a stream: neither this batch nor a later one
+  std::shared_ptr<const StateDict> stream = {};  ///< from which a stream goes on behind this batch, if it can
 };
 
 /// Thrown where a batch is not wanted any more; nobody sees it.
@@ -59,28 +65,45 @@ std::string path_of(const Set& dataset, std::int64_t index) noexcept {
   return {};
 }
 
-/// True for what another try might not meet: it says nothing of the sample.
-inline bool is_out_of_memory(const std::exception_ptr& thrown) {
+/// True for what says nothing of the sample: a lack of memory, and errors of CUDA, many of which every later
+/// call meets again.
+inline bool is_of_the_run(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
   } catch (const std::bad_alloc&) {
     return true;
   } catch (const c10::OutOfMemoryError&) {
     return true;
-  } catch (const c10::Error& error) {  // neither the CPU's allocator nor the one of pinned memory has a type
+  } catch (const c10::Error& error) {  // the CPU's allocator has no type, nor CUDA before LibTorch 2.9
     const std::string_view what = error.what_without_backtrace();
     return what.find("DefaultCPUAllocator: can't allocate memory") != what.npos ||
-           what.find("CUDA error: out of memory") != what.npos;
+           what.find("CUDA error: ") != what.npos;
   } catch (...) {
     return false;
   }
+}
+
+/// True where this process has used its accelerator: a CUDA context is hundreds of megabytes on the card, and
+/// not for a loader to make.
+inline bool uses_accelerator() {
+  static std::atomic<bool> known = false;
+  const auto type = known ? std::nullopt : accelerator_here();
+  if (!type) return known;
+  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
+  for (c10::DeviceIndex device = 0; device < at::accelerator::deviceCount() && !known; ++device)
+    known = hooks.hasPrimaryContext(device);
+  return known;
 }
 
 template <class Sample, class Batch>
 class BatchMaker {
  public:
   BatchMaker(const LoaderOptions& options, SlotPool& slots, std::int64_t epoch, std::int64_t number)
-      : options_(options), slots_(slots), epoch_(epoch), number_(number) {}
+      : options_(options),
+        slots_(slots),
+        pins_(options.pin ? *options.pin && accelerator_here() : uses_accelerator()),
+        epoch_(epoch),
+        number_(number) {}
 
   void reserve(std::size_t samples) {
     samples_.reserve(samples);
@@ -113,7 +136,7 @@ class BatchMaker {
 
  private:
   bool skips(const std::exception_ptr& thrown) const {
-    return options_.on_error == OnError::skip && !is_out_of_memory(thrown);
+    return options_.on_error == OnError::skip && !is_of_the_run(thrown);
   }
 
   void skip(std::int64_t index, std::string path, std::string what) {
@@ -129,11 +152,10 @@ class BatchMaker {
 
   template <class Collate, class Path>
   std::optional<Batch> collated(const Collate& collate, const Path& path) {
+    std::optional<Batch> batch;
     try {
-      const SlotScope slot(slots_, pins());
-      Batch batch = collate(std::span<Sample>(samples_));
-      pin(batch);
-      return batch;
+      const SlotScope slot(slots_, pins_);
+      batch.emplace(collate(std::span<Sample>(samples_)));
     } catch (...) {
       const std::exception_ptr thrown = std::current_exception();
       const std::string what = message("batch ", number_, " of epoch ", epoch_, " (samples ", list(indices_),
@@ -142,17 +164,24 @@ class BatchMaker {
       for (const std::int64_t index : std::exchange(indices_, {})) skip(index, path(index), what);
       return std::nullopt;
     }
+    pin(*batch);
+    return batch;
   }
 
-  bool pins() const { return options_.pin && accelerator_here(); }
-
-  void pin(Batch& batch) const {
+  void pin([[maybe_unused]] Batch& batch) const {
     if constexpr (BatchLike<Batch>) {
-      if (!pins()) return;
-      for_each_tensor(batch, [](at::Tensor& tensor) {
-        if (tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided)
-          tensor = tensor.pin_memory();  // itself where the collate used a slot
-      });
+      if (!pins_) return;
+      try {
+        for_each_tensor(batch, [](at::Tensor& tensor) {
+          if (tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided)
+            tensor = tensor.pin_memory();  // itself where the collate used a slot
+        });
+      } catch (...) {
+        std::throw_with_nested(LoaderError(
+            message("batch ", number_, " of epoch ", epoch_,
+                    " could not be copied into page-locked memory: ", what_of(std::current_exception())),
+            epoch_, number_, -1));
+      }
     }
   }
 
@@ -166,6 +195,7 @@ class BatchMaker {
 
   const LoaderOptions& options_;
   SlotPool& slots_;
+  const bool pins_;
   const std::int64_t epoch_;
   const std::int64_t number_;
   std::vector<Sample> samples_;

@@ -7,6 +7,7 @@
 #include <looptorch/data/detail/batch_maker.hpp>
 #include <looptorch/data/detail/batch_plan.hpp>
 #include <looptorch/data/detail/sampler_identity.hpp>
+#include <looptorch/data/detail/samples_in_hand.hpp>
 #include <looptorch/data/loader_options.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/slot_memory.hpp>
@@ -18,6 +19,7 @@
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <utility>
 
 namespace looptorch::detail {
@@ -26,6 +28,7 @@ namespace looptorch::detail {
 struct EpochOrder {
   std::int64_t epoch;
   BatchPlan plan;
+  SamplesInHand in_hand{};
 };
 
 template <class Set, class Order, class Collate>
@@ -56,8 +59,8 @@ class BatchSource {
   std::int64_t size() const { return planned_count(sampler_, dataset_size(), cut()); }
 
   /// An epoch whose first `skip` batches are left out.
-  std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t /*skip*/) const {
-    return std::make_unique<Visit>(Visit{epoch, plan_epoch(sampler_, epoch, dataset_size(), cut())});
+  std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t /*skip*/, const StateDict* /*saved*/) const {
+    return std::unique_ptr<Visit>(new Visit{epoch, plan_epoch(sampler_, epoch, dataset_size(), cut())});
   }
 
   std::int64_t end_of(const Visit& visit) const { return visit.plan.size(); }
@@ -76,16 +79,21 @@ class BatchSource {
     maker.reserve(indices.size());
     for (const std::int64_t index : indices) {
       leave_if_stopped(stop);
+      if (options_.timeout > 0) visit.in_hand.begin(number, index);
       maker.add(
           index,
           [&] { return get_sample(dataset_, index, sample_context(options_.seed, visit.epoch, index)); },
           [&] { return path_of(dataset_, index); });
     }
     leave_if_stopped(stop);
+    if (options_.timeout > 0) visit.in_hand.end(number);
     return maker.finish(
         [this](std::span<Sample> samples) { return collate_samples(dataset_, collate_, samples); },
         [this](std::int64_t index) { return path_of(dataset_, index); });
   }
+
+  /// The dataset's path of a sample, where it has one.
+  std::string path(std::int64_t index) const { return path_of(dataset_, index); }
 
   /// What another loader must have in common for its batches to be the same.
   StateDict identity() const {
@@ -122,10 +130,11 @@ struct RefusedBatchSource {
   const LoaderOptions& options() const;
   SlotPool& slots() const;
   std::int64_t size() const;
-  std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip) const;
+  std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip, const StateDict* saved) const;
   std::int64_t end_of(const Visit& visit) const;
   std::span<const std::int64_t> indices_of(const Visit& visit, std::int64_t number, const Made& made) const;
   Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const;
+  std::string path(std::int64_t index) const;
   StateDict identity() const;
 };
 

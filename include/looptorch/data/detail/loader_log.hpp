@@ -5,6 +5,9 @@
 #include <looptorch/data/loader_error.hpp>
 #include <looptorch/data/loader_position.hpp>
 #include <looptorch/data/loader_stats.hpp>
+#include <looptorch/state/state_dict.hpp>
+
+#include <memory>
 
 namespace looptorch::detail {
 
@@ -12,6 +15,8 @@ struct LoaderLog {
   LoaderPosition position;
   SkippedSamples skipped;
   LoaderStats stats;
+  std::shared_ptr<const StateDict> stream = {};  ///< what a stream that can go on has saved for `position`
+  bool told_drawing = false;                     ///< that samples draw from LibTorch's default generator
 };
 
 }  // namespace looptorch::detail

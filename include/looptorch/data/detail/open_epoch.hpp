@@ -3,6 +3,8 @@
 // iterators, so that leaving a loop stops the workers; the loader only knows how to cancel it.
 #pragma once
 
+#include <looptorch/data/detail/default_draws.hpp>
+#include <looptorch/data/detail/failures_in_a_row.hpp>
 #include <looptorch/data/detail/intra_op.hpp>
 #include <looptorch/data/detail/loader_log.hpp>
 #include <looptorch/data/detail/ordered_prefetch.hpp>
@@ -11,6 +13,7 @@
 #include <looptorch/data/loader_options.hpp>
 #include <looptorch/error.hpp>
 #include <looptorch/report/terminal.hpp>
+#include <looptorch/state/state_dict.hpp>
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -31,22 +34,26 @@
 namespace looptorch::detail {
 
 template <class Source>
-class OpenEpoch {
+class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
  public:
   using Batch = typename Source::Batch;
 
-  /// Begins at `begin`; the first `advance` waits for the batch there.
-  OpenEpoch(std::shared_ptr<const Source> source, std::shared_ptr<LoaderLog> log, LoaderPosition begin)
+  /// Begins at `begin`, where a stream goes on from what it has `saved`, if anything; the first `advance`
+  /// waits for the batch there.
+  OpenEpoch(std::shared_ptr<const Source> source, std::shared_ptr<LoaderLog> log, LoaderPosition begin,
+            std::shared_ptr<const StateDict> saved)
       : source_(std::move(source)),
         log_(std::move(log)),
         begin_(begin),
         before_(log_->stats),
-        visit_(source_->open(begin.epoch, begin.batch)),
-        number_(begin.batch - 1) {
+        visit_(source_->open(begin.epoch, begin.batch, saved.get())),
+        number_(begin.batch - 1),
+        stream_(std::move(saved)) {
     const LoaderOptions& options = source_->options();
     const SingleIntraOpThread restored;  // what the workers set would leak into later threads
     log_->position = begin;
     source_->slots().trim();
+    if (options.workers > 0 && !log_->told_drawing) draws_.emplace();
     prefetch_.emplace(
         begin.batch, source_->end_of(*visit_), options.workers, options.prefetch,
         [this](std::int64_t number, const std::stop_token& stop) { return make(number, stop); },
@@ -74,8 +81,7 @@ class OpenEpoch {
     return number_;
   }
 
-  /// Throws UsageError where another epoch was begun meanwhile: this one would end early, and nobody would
-  /// notice.
+  /// Throws UsageError where another epoch was begun meanwhile: this one would end early unnoticed.
   void advance() {
     if (cancelled_) throw_cancelled();
     if (ended_) return;
@@ -83,6 +89,7 @@ class OpenEpoch {
     if (!done()) log_->stats.use_seconds += seconds(asked - handed_out_);
     current_.reset();
     take();
+    tell_if_drawn();
     handed_out_ = Clock::now();
     log_->stats.wait_seconds += seconds(handed_out_ - asked);
     tell_if_starving();
@@ -92,7 +99,7 @@ class OpenEpoch {
   /// The batch in the reader's hands stays there until `advance`, which throws.
   void cancel() noexcept {
     cancelled_ |= !done();  // also when called again
-    prefetch_->cancel();
+    if (!hangs_) prefetch_->cancel();
   }
 
  private:
@@ -116,27 +123,57 @@ class OpenEpoch {
   void take() {
     while (!ended_) {
       log_->position = {begin_.epoch, ++number_};
+      log_->stream = std::exchange(stream_, nullptr);
       std::optional<Made> made = next();
       ended_ = !made || made->end;
       if (ended_) return;
       remember(*made);
+      stream_ = std::move(made->stream);
       if (made->batch) {
         current_.emplace(std::move(*made));
         return;
       }
+      give_up_on_endless_failures();
     }
   }
 
   std::optional<Made> next() {
     try {
-      return prefetch_->next();
+      return prefetch_->next(std::chrono::duration<double>(source_->options().timeout));
+    } catch (const PrefetchTimeout&) {
+      ended_ = true;
+      leave_hanging();
     } catch (...) {
       ended_ = true;
       throw;
     }
   }
 
+  /// A thread cannot be stopped from outside: it, and all that it may still use, stays for good.
+  [[noreturn]] void leave_hanging() {
+    hangs_ = true;
+    prefetch_->ask_to_stop();
+    static auto& left = *new std::vector<std::shared_ptr<OpenEpoch>>;
+    left.push_back(this->shared_from_this());
+    const std::int64_t sample = visit_->in_hand.of(number_);
+    const std::string path = sample < 0 ? std::string() : source_->path(sample);
+    throw LoaderTimeout(
+        message("batch ", number_, " of epoch ", begin_.epoch, " did not come within ",
+                source_->options().timeout, " s: its worker hangs ",
+                sample < 0 ? message("outside of any sample, in a collate or a stream's next")
+                           : message("at sample ", sample, path.empty() ? "" : " (" + path + ")")),
+        begin_.epoch, number_, sample, path);
+  }
+
+  void give_up_on_endless_failures() {
+    if (Source::kSized || !failures_.too_many()) return;
+    ended_ = true;
+    prefetch_->cancel();
+    failures_.throw_error();
+  }
+
   void remember(Made& made) {
+    made.batch ? failures_.clear() : failures_.add(made.skipped);
     if (made.batch) {
       ++log_->stats.batches;
       any_batch_ = true;
@@ -168,20 +205,39 @@ class OpenEpoch {
     stats.slot_reuses = counts.reuses;
   }
 
-  /// Once, and not where somebody else does; over what a live line shows.
+  /// Prints the warning once, unless a policy has taken over reporting.
   void tell_if_starving() const {
     const LoaderStats& stats = log_->stats;
     if (stats.told_starving || !starves(stats, source_->options().starving)) return;
     stats.told_starving = true;
+    tell(starving_text(stats));
+  }
+
+  /// The reader waited while the first batch was made, so that what was drawn was drawn by the workers.
+  void tell_if_drawn() {
+    if (!draws_) return;
+    const bool drawn = draws_->any();
+    draws_.reset();
+    if (!drawn || log_->told_drawing) return;
+    log_->told_drawing = true;
+    tell(
+        "its samples draw from LibTorch's default random generator, and which of them gets which numbers "
+        "differs from run to run. Draw from a generator of the sample's own seed, SampleContext::seed. See "
+        "docs/loader.md#random-numbers");
+  }
+
+  /// Clears a live line first.
+  void tell(const std::string& what) const {
     const auto data = source_->identity().template get<std::string>("dataset");
     std::fprintf(stderr, "%slooptorch: a loader of %s: %s\n", is_terminal(stderr) ? "\r\033[K" : "",
-                 data.c_str(), starving_text(stats).c_str());
+                 data.c_str(), what.c_str());
   }
 
   /// An epoch of which nothing could be had is no epoch.
   void end() {
     prefetch_->cancel();
     log_->position = {begin_.epoch + 1, 0};
+    log_->stream = nullptr;
     if (any_batch_ || !first_skipped_ || begin_.batch > 0) return;
     throw LoaderError(message("every sample of epoch ", begin_.epoch, " failed; the first, sample ",
                               first_skipped_->index, ": ", first_skipped_->message),
@@ -207,7 +263,11 @@ class OpenEpoch {
   bool ended_ = false;
   bool cancelled_ = false;
   bool any_batch_ = false;
+  bool hangs_ = false;
   std::optional<SkippedSample> first_skipped_;
+  FailuresInARow failures_;
+  std::shared_ptr<const StateDict> stream_;  // where a stream stands behind the current batch, if it can tell
+  std::optional<DefaultDraws> draws_;        // until the first batch
   Clock::time_point handed_out_;
   std::optional<OrderedPrefetch<Made>> prefetch_;  // last: its workers use the members above
 };

@@ -31,6 +31,11 @@ struct PrefetchCounts {
   std::vector<double> busy_seconds = {};  ///< of each worker, in which it made values
 };
 
+/// A value that did not come in the time that `next` was given.
+struct PrefetchTimeout {
+  std::int64_t number;
+};
+
 /// Makes the values 0 .. count - 1, each once, and hands them out in this order whatever the number of
 /// workers.
 ///
@@ -67,11 +72,11 @@ class OrderedPrefetch {
   ~OrderedPrefetch() { cancel(); }
 
   /// The next value, waiting for it if need be; nothing at the end and after `cancel`. Rethrows what `make`
-  /// threw.
-  std::optional<Value> next() {
+  /// threw. Throws PrefetchTimeout once it has waited for `patience`; 0 waits any time.
+  std::optional<Value> next(std::chrono::duration<double> patience = {}) {
     std::unique_lock lock(mutex_);
     if (stop_.stop_requested() || taken_ >= end_) return std::nullopt;
-    return workers_.empty() ? make_inline() : take(lock);
+    return workers_.empty() ? make_inline() : take(lock, patience);
   }
 
   /// To be asked between two calls of `next`.
@@ -83,13 +88,18 @@ class OrderedPrefetch {
   /// Stops the workers, waits for what each has in hand, and drops every value. Calling it again does
   /// nothing.
   void cancel() noexcept {
+    ask_to_stop();
+    workers_.clear();  // joins
+    ring_.clear();
+  }
+
+  /// Asks the workers to stop, and waits for none: one of them hangs. This object must live for ever then.
+  void ask_to_stop() noexcept {
     {
       const std::lock_guard lock(mutex_);
       stop_.request_stop();
     }
     room_.notify_all();
-    workers_.clear();  // joins
-    ring_.clear();
   }
 
  private:
@@ -166,11 +176,16 @@ class OrderedPrefetch {
     if (number == taken_) ready_.notify_one();
   }
 
-  std::optional<Value> take(std::unique_lock<std::mutex>& lock) {
+  std::optional<Value> take(std::unique_lock<std::mutex>& lock, std::chrono::duration<double> patience) {
     Slot& slot = slot_of(taken_);
     counts_.queued += waiting_;
     counts_.waited_for += !slot.ready;
-    ready_.wait(lock, [&slot] { return slot.ready; });
+    const auto is_ready = [&slot] { return slot.ready; };
+    constexpr std::chrono::duration<double> kYear{3e7};  // longer ones do not fit into a clock's time
+    if (patience.count() <= 0 || patience > kYear)
+      ready_.wait(lock, is_ready);
+    else if (!ready_.wait_for(lock, patience, is_ready))
+      throw PrefetchTimeout{taken_};
     Slot taken = std::move(slot);
     slot.clear();
     ++taken_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/data/detail/batch_maker.hpp>
+#include <looptorch/data/detail/samples_in_hand.hpp>
 #include <looptorch/data/detail/turns.hpp>
 #include <looptorch/data/loader_options.hpp>
 #include <looptorch/data/sampler.hpp>
@@ -21,6 +22,7 @@
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -40,14 +42,16 @@ struct HeldStream<Stream&> {
 /// One epoch's reading of a stream; all but `turns` belongs to who has the turn.
 template <class Stream>
 struct StreamVisit {
-  StreamVisit(Stream& stream, const ShuffleBuffer& shuffle, std::int64_t of_epoch, std::int64_t skip)
-      : epoch(of_epoch), to_skip(skip), reader(stream, shuffle, of_epoch), turns(skip) {}
+  StreamVisit(Stream& stream, const StreamShare& share, std::int64_t of_epoch, std::int64_t skip,
+              const StateDict* saved)
+      : epoch(of_epoch), to_skip(saved ? 0 : skip), reader(stream, share, of_epoch, saved), turns(skip) {}
 
   const std::int64_t epoch;
   std::int64_t to_skip;  // batches that are read past before the first
   StreamReader<Stream> reader;
   bool ended = false;  // at the stream's end, or where it failed
   Turns turns;
+  SamplesInHand in_hand{};
 };
 
 template <class Set, class Order, class Collate>
@@ -63,13 +67,18 @@ class StreamSource {
   static constexpr bool kRepeatable = RestartableStream<Stream>;
 
   StreamSource(Set&& stream, const LoaderOptions& options, Order order, Collate collate)
-      : stream_{std::forward<Set>(stream)}, options_(options), order_(order), collate_(std::move(collate)) {
+      : stream_{std::forward<Set>(stream)},
+        options_(options),
+        share_(share_of(order)),
+        collate_(std::move(collate)) {
     require_option(options_.batch_size >= 1, "batch_size", options_.batch_size, "at least 1");
     require_option(options_.prefetch <= kMostAhead, "prefetch", options_.prefetch,
                    "at most 1048576 for a stream, which has no last batch");
     check_options(options_);
-    if (shuffle().size < 0)
-      throw UsageError(message("ShuffleBuffer: size is ", shuffle().size, "; it must be 0 or more"));
+    if (share_.shuffle.size < 0)
+      throw UsageError(message("ShuffleBuffer: size is ", share_.shuffle.size, "; it must be 0 or more"));
+    if (share_.world_size < 1 || share_.rank < 0 || share_.rank >= share_.world_size)
+      throw UsageError(message("StreamShare: rank ", share_.rank, " of world size ", share_.world_size));
   }
 
   const LoaderOptions& options() const { return options_; }
@@ -77,14 +86,15 @@ class StreamSource {
   /// What batches are collated into.
   SlotPool& slots() const { return *slots_; }
 
-  /// An epoch whose first `skip` batches are read past. Throws UsageError where the stream was read before
-  /// and cannot begin again.
-  std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip) const {
-    if (began_.exchange(true) && !kRepeatable)
+  /// An epoch whose first `skip` batches are read past, or left out where the stream goes on from what it has
+  /// `saved`. Throws UsageError where the stream was read before and cannot begin again.
+  std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip, const StateDict* saved) const {
+    if (!ResumableStream<Stream>) saved = nullptr;
+    if (began_.exchange(true) && !kRepeatable && !saved)
       throw UsageError(
           "PinnedPrefetchLoader: this stream was read once and cannot begin again; give it "
           "`begin(std::int64_t epoch)`");
-    return std::make_unique<Visit>(stream_.value, shuffle(), epoch, skip);
+    return std::make_unique<Visit>(stream_.value, share_, epoch, skip, saved);
   }
 
   std::int64_t end_of(const Visit&) const { return std::numeric_limits<std::int64_t>::max(); }
@@ -95,25 +105,32 @@ class StreamSource {
 
   Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const {
     const c10::NoGradGuard no_grad;
-    std::vector<Numbered<read_t<Stream>>> read = take_turn(visit, number, stop);
+    auto [read, place] = take_turn(visit, number, stop);
     if (is_no_batch(read.size())) return {.end = true};
     BatchMaker<Sample, Batch> maker(options_, *slots_, visit.epoch, number);
     maker.reserve(read.size());
     for (auto& sample : read) {
       leave_if_stopped(stop);
+      if (options_.timeout > 0) visit.in_hand.begin(number, sample.index);
       const SampleContext context = sample_context(options_.seed, visit.epoch, sample.index);
       maker.add(
           sample.index,
           [&] { return transform_read<Stream>(stream_.value, std::move(sample.read), context); },
-          [] { return std::string(); });
+          [&] { return path(sample.index); });
     }
     leave_if_stopped(stop);
-    return maker.finish(
+    if (options_.timeout > 0) visit.in_hand.end(number);
+    Made made = maker.finish(
         [this](std::span<Sample> samples) {
           return collate_samples(std::as_const(stream_.value), collate_, samples);
         },
-        [](std::int64_t) { return std::string(); });
+        [this](std::int64_t index) { return path(index); });
+    made.stream = std::move(place);
+    return made;
   }
+
+  /// A stream's samples have none.
+  std::string path(std::int64_t /*index*/) const { return {}; }
 
   StateDict identity() const {
     StateDict identity;
@@ -121,9 +138,7 @@ class StreamSource {
     identity.set("batch_size", options_.batch_size);
     identity.set("drop_last", options_.drop_last);
     identity.set("seed", options_.seed);
-    identity.set("sampler", shuffle().size == 0
-                                ? "SequentialSampler"
-                                : message("ShuffleBuffer, size ", shuffle().size, ", seed ", shuffle().seed));
+    identity.set("sampler", order_identity());
     return identity;
   }
 
@@ -131,23 +146,28 @@ class StreamSource {
   using Read = std::vector<Numbered<read_t<Stream>>>;
   static constexpr std::int64_t kMostAhead = std::int64_t{1} << 20;
 
-  ShuffleBuffer shuffle() const {
-    if constexpr (std::is_same_v<Order, ShuffleBuffer>)
-      return order_;
-    else
-      return {.size = 0};
+  /// Without the rank: all ranks stand at the same place.
+  std::string order_identity() const {
+    const ShuffleBuffer& shuffle = share_.shuffle;
+    const std::string order = shuffle.size == 0
+                                  ? "SequentialSampler"
+                                  : message("ShuffleBuffer, size ", shuffle.size, ", seed ", shuffle.seed);
+    if (share_.world_size == 1) return order;
+    return message("StreamShare, world_size ", share_.world_size, ", even ", share_.even, " of ", order);
   }
 
   bool is_no_batch(std::size_t samples) const {
     return samples == 0 || (options_.drop_last && static_cast<std::int64_t>(samples) < options_.batch_size);
   }
 
-  /// The samples of batch `number` as they are read; fewer at the end.
-  Read take_turn(Visit& visit, std::int64_t number, const std::stop_token& stop) const {
+  /// The samples of batch `number` as they are read, fewer at the end, and where the stream stands behind it.
+  std::pair<Read, std::shared_ptr<const StateDict>> take_turn(Visit& visit, std::int64_t number,
+                                                              const std::stop_token& stop) const {
     const Turns::Turn turn = visit.turns.wait_for(number);
     try {
       for (; visit.to_skip > 0 && !visit.ended; --visit.to_skip) read_batch(visit, stop);
-      return read_batch(visit, stop);
+      Read read = read_batch(visit, stop);
+      return {std::move(read), visit.reader.place()};
     } catch (...) {
       visit.ended = true;
       throw_failed(visit.epoch, number);
@@ -174,7 +194,7 @@ class StreamSource {
 
   const HeldStream<Set> stream_;  // a reference where the loader was given an lvalue
   const LoaderOptions options_;
-  const Order order_;
+  const StreamShare share_;
   const Collate collate_;
   const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
   mutable std::atomic<bool> began_ = false;
