@@ -7,6 +7,7 @@
 #include <looptorch/audio/mel_inverse.hpp>
 
 #include "signals.hpp"
+#include "support/operators_called.hpp"
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -113,6 +114,14 @@ TEST_CASE("mel spectrograms of a batch are inverted as each alone, silence to si
   CHECK(magnitude[1].eq(0).all().item<bool>());
   CHECK(torch::allclose(magnitude[2][0], 1e-3 * inverse(mel_MF), 1e-4, 1e-9));
   CHECK_FALSE(inverse(mel_MF.clone().requires_grad_()).requires_grad());
+}
+
+TEST_CASE("the matrix products of a mel inverse are made without TF32") {
+  const looptorch::audio::MelInverse inverse({.window = 400, .hop = 160, .mel_bins = 40}, /*iterations=*/3);
+  const OperatorsCalled called;
+  (void)inverse(torch::zeros({40, 5}));
+  CHECK(called.count("aten::matmul") == 5);
+  CHECK(called.count_with_tf32("aten::matmul") == 0);
 }
 
 TEST_CASE("wrong options and values of a mel inverse are refused with their values") {
