@@ -11,6 +11,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/Device.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <functional>
@@ -98,17 +99,18 @@ class RecomputedCall final : public Recomputation {
   Stored arguments_;
 };
 
-/// The devices that the block may draw random numbers on. A function may move to the accelerator what it is
-/// given.
+/// The devices that the block may draw random numbers on. A function may use layers on any accelerator
+/// that the process uses.
 template <class Tuple>
 [[nodiscard]] DeviceSet devices_of(const Callee& callee, const ModuleState& module, const Tuple& arguments) {
   DeviceSet devices;
   for_each_argument_tensor(arguments, [&](const at::Tensor& tensor) { devices.add(tensor.device()); });
   module.for_each_parameter([&](const at::Tensor& parameter) { devices.add(parameter.device()); });
   if (const auto type = accelerator_here(); type && !callee.module) {
-    const at::Device current = c10::impl::VirtualGuardImpl(*type).getDevice();
-    if (at::globalContext().getAcceleratorHooksInterface(type).hasPrimaryContext(current.index()))
-      devices.add(current);
+    const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
+    const auto count = c10::impl::VirtualGuardImpl(*type).deviceCount();
+    for (c10::DeviceIndex i = 0; i < count; ++i)
+      if (hooks.hasPrimaryContext(i)) devices.add(at::Device(*type, i));
   }
   return devices;
 }

@@ -5,17 +5,18 @@
 // that is noticed at the next tensor that is recorded.
 #pragma once
 
+#include <looptorch/memory/detail/generator_place.hpp>
 #include <looptorch/state/detail/accelerator.hpp>
 #include <looptorch/state/detail/generator_state.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
-#include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -47,20 +48,20 @@ class RandomState {
     for (const at::Device& device : devices) {
       if (!device.is_cpu() && !is_accelerator(device)) continue;
       const at::Generator& generator = default_generator(device);
-      states_.push_back({generator, state_of(generator)});
+      states_.push_back({generator, GeneratorPlace(generator)});
     }
   }
 
   /// Forgets the states that are equal in `after`, which is of the same devices: nothing was drawn.
   void forget_equal(const RandomState& after) {
     for (std::size_t i = 0; i < states_.size(); ++i)
-      if (same(states_[i].state, after.states_[i].state)) states_[i].state = at::Tensor();
+      if (states_[i].place->same(*after.states_[i].place)) states_[i].place.reset();
   }
 
   /// Puts the generators to these states.
   void apply() const {
-    for (const auto& [generator, state] : states_)
-      if (state.defined()) set_state(generator, state);
+    for (const auto& [generator, place] : states_)
+      if (place) place->restore();
   }
 
   /// Where the generators are now.
@@ -73,7 +74,7 @@ class RandomState {
   /// Whether a block that began at these states and was at `then` can be where the generators are now.
   [[nodiscard]] bool can_be_now(const RandomPositions& then) const {
     for (std::size_t i = 0; i < then.size(); ++i) {
-      if (!states_[i].state.defined() || !is_checked(i)) continue;
+      if (!states_[i].place || !is_checked(i)) continue;
       if (position_of(states_[i].generator) != then[i]) return false;
     }
     return true;
@@ -85,7 +86,7 @@ class RandomState {
  private:
   struct OfDevice {
     at::Generator generator;
-    at::Tensor state;  ///< Undefined where nothing was drawn.
+    std::optional<GeneratorPlace> place;  ///< None where nothing was drawn.
   };
 
   /// Beside an accelerator the CPU's generator is not checked: there it is mostly the input pipeline's.
@@ -97,28 +98,22 @@ class RandomState {
     const at::mt19937_data_pod data = generator.get<at::CPUGeneratorImpl>()->engine().data();
     return (std::uint64_t{data.state_[0]} << 32) ^ (data.seed_ << 11) ^ data.next_;
   }
-  static bool same(const at::Tensor& a, const at::Tensor& b) {
-    return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
-  }
 
   std::vector<OfDevice> states_;
 };
 
 class RandomState::Scope {
  public:
-  explicit Scope(const RandomState& then) : Scope() {  // so that what throws here is undone
-    for (const auto& [generator, state] : then.states_)
-      if (state.defined()) met_.states_.push_back({generator, state_of(generator)});
-    then.apply();
+  explicit Scope(const RandomState& then) {
+    for (const auto& [generator, place] : then.states_)
+      if (place) met_.emplace_back(generator);
+    then.apply();  // what throws here is undone by `met_`
   }
-  ~Scope() { met_.apply(); }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
  private:
-  Scope() = default;
-
-  RandomState met_;
+  std::vector<GeneratorPlace::Scope> met_;
 };
 
 }  // namespace looptorch::detail
