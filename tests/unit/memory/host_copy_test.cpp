@@ -7,6 +7,7 @@
 #include "parity/checkpointed/support/live_bytes.hpp"
 
 #include <future>
+#include <limits>
 
 namespace lt = looptorch;
 using checkpointed::LiveBytes;
@@ -127,6 +128,35 @@ TEST_CASE("in any order, twice, and from nodes that save two tensors") {
     CHECK(live.now() <= (20 + 2 * static_cast<int>(HostCopy::kNear)) * kBytes);
   }
   CHECK(live.now() == 0);
+}
+
+TEST_CASE("what cannot be fetched ahead is fetched when it is asked for") {
+  LiveBytes live;
+  auto all = copies(12);
+  live.limit(live.now());  // four have not left yet: there is no room for a fifth
+  at::Tensor back = all[11]->back("a block");
+  CHECK(live.now() == (12 + static_cast<int>(HostCopy::kNear)) * kBytes);
+  for (int number = 10; number >= 0; --number) {
+    all.pop_back();
+    back = at::Tensor();
+    live.limit(live.now() + kBytes);  // of one tensor
+    back = all.back()->back("a block");
+    live.limit(std::numeric_limits<std::int64_t>::max());
+    CHECK(is_number(back, number));
+  }
+}
+
+TEST_CASE("what was fetched ahead makes room for what is needed; without any, memory has run out") {
+  LiveBytes live;
+  const auto all = copies(12);
+  live.limit(live.now());
+  at::Tensor back = all[0]->back("a block");
+  CHECK(live.now() == (12 + 1) * kBytes);
+  live.limit(live.now());
+  CHECK_THROWS_AS(all[1]->back("a block"), c10::OutOfMemoryError);
+  live.limit(std::numeric_limits<std::int64_t>::max());
+  CHECK(is_number(back, 0));
+  CHECK(is_number(all[1]->back("a block"), 1));
 }
 
 TEST_CASE("a tensor that was changed in place since is noticed, wherever it is") {

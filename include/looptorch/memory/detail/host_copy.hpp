@@ -9,6 +9,7 @@
 #include <looptorch/memory/detail/streams.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -62,7 +63,7 @@ class HostCopy {
     Traffic& traffic = HostCopy::traffic();
     const std::lock_guard lock(traffic.mutex);
     check_unchanged(saved_, elements_.sizes(), block);
-    fetch();
+    fetch_now(traffic);
     at::Tensor tensor = is_copy_ ? hand_over() : here_;
     asked_in_ = torch::autograd::get_current_graph_task_id();
     fetch_ahead(traffic);
@@ -73,6 +74,14 @@ class HostCopy {
   /// The last few of a kind; those before them are sent away.
   class Few {
    public:
+    /// Sends all of them away; false if there were none.
+    bool clear() {
+      bool any = false;
+      for (const auto& each : copies_)
+        if (const auto copy = each.lock(); copy && copy->here_.defined()) copy->leave(), any = true;
+      copies_.clear();
+      return any;
+    }
     void push(const std::shared_ptr<HostCopy>& copy) {
       copies_.push_back(copy);
       if (copies_.size() <= kNear) return;
@@ -93,11 +102,22 @@ class HostCopy {
     return traffic;
   }
 
-  /// Its memory may be used again once the copy is over.
-  void leave() {
+  /// Its memory may be used again once the copy is over. After a device's failure there is nothing to wait
+  /// for: that must not throw out of a destructor, and the next operation reports it.
+  void leave() noexcept {
     if (!here_.defined()) return;
-    copied_.delay(used_on_);
+    try {
+      copied_.delay(used_on_);
+    } catch (...) {
+    }
     here_ = at::Tensor();
+  }
+
+  /// Gives up what was fetched ahead, or has not left yet, where the memory does not suffice.
+  void fetch_now(Traffic& traffic) try { fetch(); } catch (const c10::OutOfMemoryError&) {
+    const bool arrived = traffic.arriving.clear(), left = traffic.leaving.clear();
+    if (!arrived && !left) throw;
+    fetch();
   }
 
   void fetch() {
@@ -118,14 +138,16 @@ class HostCopy {
     return std::exchange(here_, at::Tensor());
   }
 
-  /// Backward asks for what was saved before, as a rule.
-  void fetch_ahead(Traffic& traffic) const {
+  /// Backward asks for what was saved before, as a rule. Where the memory does not suffice for it yet, it is
+  /// fetched when it is asked for.
+  void fetch_ahead(Traffic& traffic) const try {
     auto next = previous_.lock();
     for (std::size_t i = 0; next && i < kNear; ++i, next = next->previous_.lock()) {
       if (next->here_.defined() || next->asked_in_ == asked_in_) continue;
       next->fetch();
       traffic.arriving.push(next);
     }
+  } catch (const c10::OutOfMemoryError&) {
   }
 
   SavedVersion saved_;

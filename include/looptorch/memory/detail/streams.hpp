@@ -82,8 +82,12 @@ class StreamState {
       for (std::size_t i = 0; i < met_.size(); ++i) order(met_[i], then_.streams_[i]);
       streams_.emplace(then.streams_);
     }
+    /// Passes over errors of a device that has failed: the next operation on it reports them.
     ~Scope() {
-      for (std::size_t i = 0; i < met_.size(); ++i) order(then_.streams_[i], met_[i]);
+      try {
+        for (std::size_t i = 0; i < met_.size(); ++i) order(then_.streams_[i], met_[i]);
+      } catch (...) {
+      }
     }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;

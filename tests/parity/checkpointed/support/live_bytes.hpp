@@ -8,11 +8,13 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/alignment.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <new>
 
 namespace checkpointed {
@@ -22,6 +24,7 @@ class LiveBytes {
   LiveBytes() {
     counter().now = counter().peak = 0;
     counter().until_failure = -1;
+    limit(std::numeric_limits<std::int64_t>::max());
     c10::SetCPUAllocator(&counter(), /*priority=*/255);
   }
   ~LiveBytes() { c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), /*priority=*/255); }
@@ -33,6 +36,8 @@ class LiveBytes {
   [[nodiscard]] std::int64_t peak() const { return counter().peak; }
   /// The allocation after the next `count` throws std::bad_alloc.
   void fail_after(std::int64_t count) { counter().until_failure = count; }
+  /// An allocation beyond so many bytes throws c10::OutOfMemoryError, as a device's would.
+  void limit(std::int64_t bytes) { counter().most = bytes; }
   [[nodiscard]] bool has_failed() const { return counter().until_failure < 0; }
 
  private:
@@ -41,6 +46,8 @@ class LiveBytes {
    public:
     c10::DataPtr allocate(std::size_t size) override {
       if (until_failure >= 0 && until_failure-- == 0) throw std::bad_alloc();
+      TORCH_CHECK_WITH(OutOfMemoryError, now + static_cast<std::int64_t>(size) <= most, "no memory for ",
+                       size, " bytes more");
       auto* const block = static_cast<std::byte*>(c10::GetDefaultCPUAllocator()->raw_allocate(kHead + size));
       *reinterpret_cast<std::size_t*>(block) = size;
       const std::int64_t total = now += static_cast<std::int64_t>(size);
@@ -52,7 +59,7 @@ class LiveBytes {
       default_copy_data(to, from, size);
     }
 
-    std::atomic<std::int64_t> now = 0, peak = 0, until_failure = -1;
+    std::atomic<std::int64_t> now = 0, peak = 0, until_failure = -1, most = 0;
 
    private:
     static constexpr std::size_t kHead = c10::gAlignment;
