@@ -62,11 +62,13 @@ class OggSeek {
   /// Opus drops samples at its beginning: a whole number of them at the rate that it is decoded to.
   [[nodiscard]] bool is_known() const {
     if (index_.headers() == 0) return false;
-    return !is_opus_ || (kOpusRate % info_.samplerate == 0 && headers_.pre_skip() % scale() == 0);
+    if (!is_opus_) return (info_.format & SF_FORMAT_SUBMASK) == SF_FORMAT_VORBIS;
+    return kOpusRate % info_.samplerate == 0 && headers_.pre_skip() % scale() == 0;
   }
   [[nodiscard]] std::int64_t scale() const { return is_opus_ ? kOpusRate / info_.samplerate : 1; }
 
-  /// Both files end with the same frame, which tells where the tail begins.
+  /// Both files end with the same frame, which tells where the tail begins. The page before must say so too;
+  /// in Vorbis it does but for the first packet, of which nothing is heard.
   [[nodiscard]] Decoder open(std::int64_t frame) const {
     const auto place = index_.find(frame * scale() + headers_.pre_skip());
     if (!place) return {};
@@ -74,9 +76,8 @@ class OggSeek {
     decoder.stream = SoundStream([&](SF_INFO& info) { return decoder.tail->open(info); });
     if (!decoder.stream) return {};
     decoder.at = info_.frames - decoder.stream.info().frames;
-    const bool is_right = !is_opus_ || decoder.at * scale() == place->position - headers_.pre_skip();
-    return is_right && decoder.at >= 0 && decoder.at <= frame + kLongestPacket ? std::move(decoder)
-                                                                               : Decoder();
+    const std::int64_t late = decoder.at * scale() - (place->position - headers_.pre_skip());
+    return late >= 0 && late <= (is_opus_ ? 0 : kLongestPacket) ? std::move(decoder) : Decoder();
   }
   static constexpr std::int64_t kLongestPacket = 8192;  // of Vorbis
 
