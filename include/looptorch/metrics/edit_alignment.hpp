@@ -111,8 +111,8 @@ struct Core {
           .insertions = kind == EditKind::insertion};
 }
 
-/// How a cell of the table is reached. Of several ways a deletion goes before an insertion, and that before
-/// the diagonal, as in jiwer.
+/// Returns how a cell of the table is reached. Where several ways are as short, a deletion goes before an
+/// insertion, and that before the diagonal, as in jiwer.
 [[nodiscard]] inline EditKind edit_at(EditTable& table, const Core& core, std::size_t row, std::size_t col) {
   if (row == 0) return EditKind::deletion;
   if (col == 0) return EditKind::insertion;

@@ -35,7 +35,7 @@ struct OggPage {
   std::int64_t packets = 0;  ///< that end here
 };
 
-/// The page that begins at `offset`, if a whole one does.
+/// Returns the page that begins at `offset`, if a whole one does.
 [[nodiscard]] inline std::optional<OggPage> ogg_page_at(const InputFile& file, std::uint64_t offset) {
   std::array<unsigned char, OggPage::kHeader + OggPage::kMostSegments> bytes{};
   const std::uint64_t there = file.size() - std::min(offset, file.size());
@@ -102,7 +102,7 @@ class OggIndex {
     return page && page->stream == stream_;
   }
 
-  /// Where a page before `position` begins, by halving.
+  /// Returns where a page before `position` begins, by halving.
   [[nodiscard]] std::uint64_t page_near(std::int64_t position) const {
     std::uint64_t low = sound_, high = file_.size();
     while (high - low > kNear) {
@@ -117,7 +117,7 @@ class OggIndex {
     return low;
   }
 
-  /// The first page at or behind `offset`. What looks like one counts only if the next page follows it.
+  /// Returns the first page at or behind `offset`. What looks like one counts only if the next page follows it.
   [[nodiscard]] std::optional<OggPage> page_from(std::uint64_t offset) const {
     constexpr std::string_view kCapture = "OggS";
     const std::uint64_t there = file_.size() - std::min(offset, file_.size());
