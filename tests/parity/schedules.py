@@ -12,7 +12,8 @@ import types
 import torch
 import transformers
 from safetensors.torch import save_file
-from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau, SequentialLR, StepLR
+from torch.optim.lr_scheduler import (CosineAnnealingWarmRestarts, LambdaLR, OneCycleLR, ReduceLROnPlateau, SequentialLR,
+                                      StepLR)
 from transformers import optimization
 
 FULL_RATE = 0.5
@@ -41,10 +42,11 @@ def by_step(make):
     optimizer = sgd()
     scheduler = make(optimizer)
     rates = []
-    for _ in range(25):
+    for step in range(25):
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
-        scheduler.step()
+        if step < 24:  # a OneCycleLR ends there
+            scheduler.step()
     return tensor(rates)
 
 
@@ -129,6 +131,17 @@ def main():
         "plateau.floor": by_metric(FALLING, factor=0.3, patience=0, min_lr=0.05),
         "plateau.stalled": by_metric(STALLED, factor=0.5, patience=0),
     }
+    cycle = lambda **options: by_step(lambda o: OneCycleLR(o, max_lr=FULL_RATE, total_steps=25, cycle_momentum=False, **options))
+    data["one_cycle"] = cycle()
+    data["one_cycle_linear"] = cycle(anneal_strategy="linear", pct_start=0.2, div_factor=10, final_div_factor=100)
+    data["one_cycle_three"] = cycle(three_phase=True, pct_start=0.4)
+    data["restarts"] = by_step(lambda o: CosineAnnealingWarmRestarts(o, T_0=3, T_mult=2, eta_min=0.05))
+    data["restarts_warmup"] = by_step(  # three cycles of 5 steps; at its end the rate is 0 and stays so
+        lambda o: optimization.get_cosine_with_hard_restarts_schedule_with_warmup(o, 5, 20, num_cycles=3))[:20]
+    data["inverse_sqrt"] = by_step(lambda o: optimization.get_inverse_sqrt_schedule(o, 5))
+    data["inverse_sqrt_timescale"] = by_step(lambda o: optimization.get_inverse_sqrt_schedule(o, 5, timescale=40))
+    data["inverse_sqrt_no_warmup"] = by_step(lambda o: optimization.get_inverse_sqrt_schedule(o, 0))
+    data["function"] = by_step(lambda o: LambdaLR(o, lambda step: 1.5 / (1 + step) + step / 25))
     rising = [1 / value for value in FALLING]
     data["metric.rising"] = tensor(rising)
     data["plateau.higher_relative"] = by_metric(rising, mode="max", factor=0.5, patience=1, threshold=0.01)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Learning rate by step or by metric: a linear warm-up, then one of several decays. The numbers are those of
-// transformers' schedules and of PyTorch's StepLR and ReduceLROnPlateau, first step at rate 0 included where
+// transformers' schedules and of PyTorch's StepLR, OneCycleLR and others, first step at rate 0 included where
 // there is a warm-up. Costs a few host operations a step.
 #pragma once
 
 #include <looptorch/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/detail/lr_cycles.hpp>
 #include <looptorch/policies/detail/lr_decay.hpp>
 #include <looptorch/policies/detail/plateau_decay.hpp>
 #include <looptorch/policies/detail/rates_in_force.hpp>
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -28,7 +30,8 @@ namespace looptorch {
 /// Puts the full rates back as the fit ends, so that whatever trains with the optimizer next finds them; with
 /// `step`, when the Trainer is destroyed. A rate that something else has set by then stays.
 struct ScheduleLr {
-  using Decay = std::variant<LinearDecay, ConstantLr, CosineDecay, PolynomialDecay, StepDecay, PlateauDecay>;
+  using Decay = std::variant<LinearDecay, ConstantLr, CosineDecay, PolynomialDecay, StepDecay, PlateauDecay,
+                             InverseSqrtDecay, CosineRestarts, OneCycle, FunctionDecay>;
 
   Decay decay = LinearDecay{};
   std::int64_t warmup_steps = 0;          ///< Steps over which the rate rises from 0 to its full value.
@@ -50,11 +53,8 @@ struct ScheduleLr {
   /// PlateauDecay has taken off by then.
   [[nodiscard]] double ratio_at(std::int64_t step, std::int64_t total) const {
     if (step < warmup_steps) return static_cast<double>(step) / static_cast<double>(warmup_steps);
-    return std::visit(
-        [&](const auto& shape) {
-          return detail::share_after(shape, step - warmup_steps, total - warmup_steps);
-        },
-        decay);
+    const detail::DecayPlace place{step - warmup_steps, total - warmup_steps, warmup_steps};
+    return std::visit([&](const auto& shape) { return detail::share_at(shape, place); }, decay);
   }
 
   /// Throws UsageError for impossible options, a rate that nobody can set or that another ScheduleLr sets,
@@ -117,6 +117,9 @@ struct ScheduleLr {
   void check() const {
     detail::require_at_least("ScheduleLr's warmup_steps", warmup_steps, 0);
     std::visit([](const auto& shape) { detail::check(shape); }, decay);
+    if (std::holds_alternative<OneCycle>(decay) && warmup_steps > 0)
+      throw UsageError(detail::message("ScheduleLr's warmup_steps is ", warmup_steps,
+                                       " beside a OneCycle, which has a warm-up of its own: set `rising`"));
   }
 
   [[nodiscard]] std::int64_t end_of_decay(const Progress& progress) const {
@@ -129,7 +132,7 @@ struct ScheduleLr {
                 "ScheduleLr cannot know where its decay ends: give fit max_steps, or epochs of a range whose "
                 "size is known, or set the decay's total_steps");
           }
-          return 0;
+          return std::is_same_v<Shape, FunctionDecay> ? progress.total_steps.value_or(0) : 0;
         },
         decay);
   }

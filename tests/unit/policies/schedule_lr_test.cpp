@@ -136,6 +136,60 @@ TEST_CASE("decays by step, with and without warm-up, have the numbers of transfo
               recorded("step_warmup"));
 }
 
+TEST_CASE("cycles, the inverse square root and functions have the numbers of PyTorch and transformers") {
+  const lt::FitOptions all{.max_steps = 25};
+  check_equal(rates({.decay = lt::OneCycle{}}, all), recorded("one_cycle"));
+  check_equal(rates({.decay = lt::OneCycle{.rising = 0.2,
+                                           .initial_ratio = 0.1,
+                                           .final_ratio = 0.001,
+                                           .linear = true,
+                                           .total_steps = 25}},
+                    {.max_steps = 30}),
+              recorded("one_cycle_linear"));
+  check_equal(rates({.decay = lt::OneCycle{.rising = 0.4, .three_phases = true}}, all),
+              recorded("one_cycle_three"));
+  check_equal(rates({.decay = lt::CosineRestarts{.first = 3, .growth = 2, .final_ratio = 0.1}}, all),
+              recorded("restarts"));
+  check_equal(rates({.decay = lt::CosineRestarts{.first = 5}, .warmup_steps = 5}, all),
+              recorded("restarts_warmup"));
+  check_equal(rates({.decay = lt::InverseSqrtDecay{}, .warmup_steps = 5}, all), recorded("inverse_sqrt"));
+  check_equal(rates({.decay = lt::InverseSqrtDecay{.timescale = 40}, .warmup_steps = 5}, all),
+              recorded("inverse_sqrt_timescale"));
+  check_equal(rates({.decay = lt::InverseSqrtDecay{}}, all), recorded("inverse_sqrt_no_warmup"));
+  const auto function = [](std::int64_t step, std::int64_t total) {
+    return 1.5 / static_cast<double>(1 + step) + static_cast<double>(step) / static_cast<double>(total);
+  };
+  check_equal(rates({.decay = lt::FunctionDecay{function}}, all), recorded("function"));
+}
+
+TEST_CASE("a function is told the steps after the warm-up, and no length where there is none") {
+  std::vector<std::pair<std::int64_t, std::int64_t>> asked;
+  const lt::FunctionDecay noting_calls{[&](std::int64_t step, std::int64_t total) {
+    asked.emplace_back(step, total);
+    return 1.0;
+  }};
+  rates({.decay = noting_calls, .warmup_steps = 2}, {.max_steps = 5});
+  CHECK(asked == std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 3}, {1, 3}, {2, 3}});
+  asked.clear();
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
+  lt::Trainer stepping(net, sgd, toy::objective, lt::ScheduleLr{.decay = noting_calls});
+  stepping.step(toy::batches(1)[0]);
+  CHECK(asked == std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 0}});
+}
+
+TEST_CASE("cycles of any length and number end well") {
+  for (const std::int64_t steps : {1, 2, 3, 4, 10})
+    for (const double rate : rates({.decay = lt::OneCycle{.rising = 0.1}}, {.max_steps = steps})) {
+      CHECK(rate >= 0.0);
+      CHECK(rate <= kFullRate);
+    }
+  const lt::ScheduleLr restarts{.decay = lt::CosineRestarts{.first = 3, .growth = kEpochs}};
+  CHECK(restarts.ratio_at(2, 0) == Approx(0.25));
+  CHECK(restarts.ratio_at(kEpochs, 0) > 0.0);
+  CHECK(lt::ScheduleLr{.decay = lt::CosineRestarts{.first = 4}}.ratio_at(4'000'000'000'000, 0) == 1.0);
+}
+
 TEST_CASE("a decay stays at its end, where transformers' cosine rises again") {
   const auto seen = rates({.decay = lt::CosineDecay{.final_ratio = 0.1, .total_steps = 4}}, {.max_steps = 8});
   for (std::size_t i = 4; i < 8; ++i) CHECK(seen[i] == Approx(0.05));
@@ -504,6 +558,18 @@ TEST_CASE("options out of range are refused with their value") {
   refused(lt::PolynomialDecay{.final_ratio = -0.5}, "-0.5");
   refused(lt::StepDecay{}, "every must be at least 1, got 0");
   refused(lt::StepDecay{.every = 1, .factor = 1}, "factor");
+  refused(lt::OneCycle{.rising = 1.0}, "OneCycle's rising must be above 0 and below 1, got 1");
+  refused(lt::OneCycle{.rising = 0.5, .three_phases = true}, "below 0.5, got 0.5");
+  refused(lt::OneCycle{.initial_ratio = -0.1}, "-0.1");
+  refused(lt::OneCycle{.total_steps = -5}, "-5");
+  CHECK_THROWS_WITH(rates({.decay = lt::OneCycle{}, .warmup_steps = 3}),
+                    Catch::Contains("warmup_steps is 3 beside a OneCycle"));
+  refused(lt::CosineRestarts{}, "first must be at least 1, got 0");
+  refused(lt::CosineRestarts{.first = 1, .growth = 0}, "growth must be at least 1, got 0");
+  refused(lt::InverseSqrtDecay{.timescale = -7}, "-7");
+  refused(lt::FunctionDecay{}, "FunctionDecay needs a function");
+  refused(lt::FunctionDecay{[](std::int64_t step, std::int64_t) { return step < 2 ? 1.0 : std::nan(""); }},
+          "got nan for step 2");
   refused(lt::PlateauDecay{.metric = ""}, "name of a metric");
   refused(lt::PlateauDecay{.factor = 1.25}, "1.25");
   refused(lt::PlateauDecay{.patience = -3}, "-3");
@@ -520,15 +586,20 @@ TEST_CASE(
     /// Takes the state of the run after `save_at` windows, where Validate has just published.
     auto trainer(int64_t save_at, lt::StateDict& saved) {
       const lt::ScheduleLr plateau{.decay = lt::PlateauDecay{.factor = 0.5, .patience = 0}, .groups = {0}};
-      const lt::ScheduleLr steps{.decay = lt::StepDecay{.every = 3, .factor = 0.5}, .groups = {1}};
+      const lt::ScheduleLr steps{.decay = decay, .groups = {1}};
       const auto measure = [](toy::Net&, const toy::Batch&) { return 1.0; };
-      return lt::Trainer(net, sgd, toy::objective, plateau, steps, noting(seen), vetoing({2, 5}, false),
+      return lt::Trainer(net, sgd, toy::objective, plateau, steps, vetoing({2, 5}, false),
+                         lt::On{lt::kUpdate,
+                                [this](lt::UpdateContext&) {
+                                  for (const std::size_t group : {0, 1}) seen.push_back(rate_of(sgd, group));
+                                }},
                          lt::Validate{toy::batches(1), measure, {.every = 2}},
                          lt::Validate{toy::batches(1), measure},
                          lt::On{lt::kObserve, [this, save_at, &saved](lt::WindowContext& window) {
                                   if (window.run.progress().step == save_at) saved = save();
                                 }});
     }
+    lt::ScheduleLr::Decay decay;
     toy::Net net = toy::net();
     torch::optim::SGD sgd{{torch::optim::OptimizerParamGroup(net->first->parameters()),
                            torch::optim::OptimizerParamGroup(net->second->parameters())},
@@ -536,23 +607,28 @@ TEST_CASE(
     std::vector<double> seen;
     std::function<lt::StateDict()> save = [] { return lt::StateDict(); };
   };
-  Resumable whole;
-  lt::StateDict none;
-  whole.trainer(-1, none).fit(data, length);
-  REQUIRE(whole.seen.size() == 16);
-  for (int64_t save_at = 1; save_at < 16; ++save_at) {
-    INFO("saved after window " << save_at);
-    Resumable first, second;
-    lt::StateDict saved;
-    auto before = first.trainer(save_at, saved);
-    first.save = [&] { return before.state_dict(); };
-    before.fit(data, {.epochs = 4, .max_steps = save_at});
-    auto after = second.trainer(-1, none);
-    after.load_state_dict(saved);
-    after.fit(data, length);
-    std::vector<double> seen = first.seen;
-    seen.insert(seen.end(), second.seen.begin(), second.seen.end());
-    check_equal(seen, whole.seen);
-    CHECK(rate_of(second.sgd, 1) == rate_of(whole.sgd, 1));
+  const auto function = [](std::int64_t step, std::int64_t) { return 1.0 / static_cast<double>(1 + step); };
+  for (const lt::ScheduleLr::Decay& decay : std::vector<lt::ScheduleLr::Decay>{
+           lt::StepDecay{.every = 3, .factor = 0.5}, lt::OneCycle{.total_steps = 16},
+           lt::CosineRestarts{.first = 3, .growth = 2}, lt::InverseSqrtDecay{.timescale = 3},
+           lt::FunctionDecay{function}}) {
+    Resumable whole{decay};
+    lt::StateDict none;
+    whole.trainer(-1, none).fit(data, length);
+    REQUIRE(whole.seen.size() == 32);
+    for (int64_t save_at = 1; save_at < 16; ++save_at) {
+      INFO("decay " << decay.index() << ", saved after window " << save_at);
+      Resumable first{decay}, second{decay};
+      lt::StateDict saved;
+      auto before = first.trainer(save_at, saved);
+      first.save = [&] { return before.state_dict(); };
+      before.fit(data, {.epochs = 4, .max_steps = save_at});
+      auto after = second.trainer(-1, none);
+      after.load_state_dict(saved);
+      after.fit(data, length);
+      std::vector<double> seen = first.seen;
+      seen.insert(seen.end(), second.seen.begin(), second.seen.end());
+      check_equal(seen, whole.seen);
+    }
   }
 }

@@ -47,7 +47,7 @@ inline void check(const PlateauDecay& decay) {
   require_share("PlateauDecay's min_ratio", decay.min_ratio);
 }
 
-inline double share_after(const PlateauDecay&, std::int64_t, std::int64_t) { return 1.0; }
+inline double share_at(const PlateauDecay&, const DecayPlace&) { return 1.0; }
 
 /// Where a plateau schedule stands.
 struct PlateauState {
