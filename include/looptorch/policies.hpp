@@ -12,6 +12,7 @@
 //   ClipGradValue         single gradients do
 //   On                    a hook is too small for a policy
 //   PinnedPrefetchLoader  fit should take a dataset and load it by worker threads
+//   RestoreBest           the best weights by a metric should be left, not the last
 //   ScheduleLr            the learning rate should warm up, decay, or fall when a metric stands still
 //   ShowProgress          somebody watches
 //   SnapshotEvery         a run that ends early should go on later, bit for bit
@@ -30,6 +31,7 @@
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/on.hpp>
+#include <looptorch/policies/restore_best.hpp>
 #include <looptorch/policies/schedule_lr.hpp>
 #include <looptorch/policies/show_progress.hpp>
 #include <looptorch/policies/snapshot_every.hpp>

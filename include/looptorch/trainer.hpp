@@ -119,13 +119,26 @@ class Trainer {
     return evaluate(batches, std::get<0>(engine_.updates()).objective);
   }
 
-  /// The same of a callable `(Model&, const Batch&)` that returns a Loss, a 0-dim tensor or a number.
+  /// The same of a callable `(Model&, const Batch&)` that returns a Loss, a 0-dim tensor or a number; or, for
+  /// what is no mean, of a measure whose `add(Model&, const Batch&)` is called for each batch and whose
+  /// `result()`, a number or a `std::map<std::string, double>`, is asked for at the end. It goes on from what
+  /// it holds: give a new one to each evaluation.
   template <class Batches, class Measure>
   Evaluation evaluate(Batches&& batches, Measure&& measure) {
     if constexpr (detail::CheckRange<Batches>::passed)
       if constexpr (detail::CheckMeasure<Measure, Model, detail::range_batch_t<Batches>>::passed)
         return evaluate_range(batches, measure);
     return {};
+  }
+
+  /// Calls `body` while the model has the weights that `evaluate` uses: averages, where they are listed. To
+  /// save or copy these.
+  template <class Body>
+  void with_evaluated_weights(Body&& body) {
+    engine_.settle();
+    engine_.look_again();
+    engine_.stack().template in_scopes<detail::evaluation_scope_hook>(EvaluationContext{run()},
+                                                                      [&] { body(); });
   }
 
   /// Where the run stands: counters, losses, metrics and the states of policies, between windows. Model and
@@ -218,7 +231,7 @@ class Trainer {
     const detail::FitClock clock;
     const auto resumed = resume(batches, options);
     const detail::FitPlan plan(options, progress(), detail::kRepeatable<Batches>, detail::known_size(batches),
-                               engine_.window_length());
+                               engine_.window_length(), clock);
     stepping_ = false;
     from_start_ = resumed.has_value();
     engine_.count_batches(true);
@@ -229,6 +242,7 @@ class Trainer {
       guarded([&] {
         run_fit_begin();
         if (resumed) resumed->begin(run());
+        tell_ready();
         if (resumed && plan.at_last_batch(progress())) run_epoch(batches, plan);  // only its end is missing
         train(batches, plan);
         engine_.settle();
@@ -307,10 +321,15 @@ class Trainer {
     for (; position != last; ++position) {
       if constexpr (detail::NumberedRange<Batches>) engine_.stand_at(position.number());
       if (!engine_.template feed<Batch>(kept, *position, detail::indices_at(position))) continue;
+      plan.limit_time(run());
       end_window();
       if (plan.ended(run()) && !plan.at_last_batch(progress())) return;
     }
-    if (engine_.in_window() > 0) engine_.template end_window<Batch>(kept), end_window();
+    if (engine_.in_window() > 0) {
+      engine_.template end_window<Batch>(kept);
+      plan.limit_time(run());
+      end_window();
+    }
     end_epoch();
   }
 
@@ -338,19 +357,34 @@ class Trainer {
   template <class Hook, class Slot, class Context>
   void call(Slot& slot, Context& context) {
     if (!slot.enabled()) return;
+    show_trainer(slot, context);
+    if constexpr (Hook::template valid<typename Slot::Policy>()) Hook::call(slot.policy, slot.state, context);
+  }
+
+  template <class Slot, class Context>
+  void show_trainer(Slot& slot, Context& context) {
     if constexpr (requires {
                     requires Slot::Policy::takes_trainer;
                     slot.policy.with_trainer(*this, context, slot.state);
                   })
       slot.policy.with_trainer(*this, context, slot.state);
-    if constexpr (Hook::template valid<typename Slot::Policy>()) Hook::call(slot.policy, slot.state, context);
+  }
+
+  void tell_ready() {
+    ReadyContext context{run()};
+    engine_.stack().each([&](auto& slot) {
+      if (slot.enabled()) show_trainer(slot, context);
+    });
   }
 
   void begin_steps() {
     begin(detail::FitPlan::of_unknown_length());
     engine_.count_batches(false);
     engine_.read_pinned(detail::PinnedSource::staged);
-    guarded([&] { run_fit_begin(); });
+    guarded([&] {
+      run_fit_begin();
+      tell_ready();
+    });
     stepping_ = true;
   }
 
@@ -381,18 +415,28 @@ class Trainer {
   template <class Batches, class Measure>
   Evaluation evaluate_range(Batches& batches, Measure& measure) {
     engine_.settle();
-    engine_.look_again();
     at::NoGradGuard no_gradients;
     detail::EvalScope eval(*model());
     detail::EvaluationSums sums;
-    engine_.stack().template in_scopes<detail::evaluation_scope_hook>(EvaluationContext{run()}, [&] {
+    with_evaluated_weights([&] {
       for (auto&& batch : batches)
-        detail::with_batch_on(
-            engine_.device(), detail::kPinnedSource<Batches>, batch, [&](const auto& there) {
-              sums.add(detail::as_measure(engine_.forward(measure, there, /*training=*/false)));
-            });
+        detail::with_batch_on(engine_.device(), detail::kPinnedSource<Batches>, batch,
+                              [&](const auto& there) { measure_batch(measure, there, sums); });
     });
-    return sums.read();
+    Evaluation result = sums.read();
+    if constexpr (detail::GivesResult<Measure>) detail::take_result(measure, result);
+    return result;
+  }
+
+  template <class Measure, class Batch>
+  void measure_batch(Measure& measure, const Batch& batch, detail::EvaluationSums& sums) {
+    if constexpr (detail::Accumulates<Measure, Model, Batch>) {
+      const auto add = [&](Model& model, const Batch& of) { return measure.add(model, of), 0; };
+      engine_.forward(add, batch, /*training=*/false);
+      sums.add();
+    } else {
+      sums.add(detail::as_measure(engine_.forward(measure, batch, /*training=*/false)));
+    }
   }
 
   Engine engine_;

@@ -135,10 +135,11 @@ inline constexpr bool is_saved<Update<Optimizer, Objective>> = SavedOptimizer<Op
 template <class... Parts>
 struct CheckSnapshots {
   static constexpr bool listed = (takes_snapshots<unwrapped_t<Parts>>() || ...);
-  static_assert(!listed || (is_saved<Parts> && ...),
-                "looptorch: a snapshot cannot hold what this optimizer keeps. Hold it by its own type, or give "
-                "it `state_dict(StateDict&) const` and `load_state_dict(const StateDict&)`. See "
-                "docs/errors.md#snapshot-optimizer");
+  static_assert(
+      !listed || (is_saved<Parts> && ...),
+      "looptorch: a snapshot cannot hold what this optimizer keeps. Hold it by its own type, or give "
+      "it `state_dict(StateDict&) const` and `load_state_dict(const StateDict&)`. See "
+      "docs/errors.md#snapshot-optimizer");
 };
 
 /// Names two policies of one family in the compiler's note.
@@ -239,10 +240,17 @@ struct CheckBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>...>> {
 /// The check of evaluate's callable.
 template <class Measure, class Model, class Batch>
 struct CheckMeasure {
-  static constexpr bool passed = measures<Measure, Model, Batch>();
-  static_assert(passed,
+  using Held = std::remove_reference_t<Measure>;
+  static constexpr bool accumulates = HasResult<Held> || HasAdd<Held, Model, Batch>;
+  static constexpr bool passed =
+      accumulates ? Accumulates<Held, Model, Batch> : measures<Measure, Model, Batch>();
+  static_assert(passed || accumulates,
                 "looptorch: evaluate calls its callable as (Model&, const Batch&) and needs a Loss, a "
                 "0-dim tensor or a number. See docs/errors.md#evaluate");
+  static_assert(
+      passed || !accumulates,
+      "looptorch: a measure that accumulates needs `add(Model&, const Batch&)`, and `result()` that "
+      "returns a number or a std::map<std::string, double>. See docs/errors.md#measure");
 };
 
 }  // namespace looptorch::detail

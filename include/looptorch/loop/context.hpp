@@ -22,6 +22,12 @@ struct FitContext {
   FitStatus status = FitStatus::completed;  ///< meaningful in `on_fit_end`
 };
 
+/// After all policies have begun a fit, or a loop of `step`, and before its first window: what `with_trainer`
+/// of library policies takes.
+struct ReadyContext {
+  Run& run;
+};
+
 /// Begin and end of an epoch; an epoch that `max_steps` or a stop cuts short has no end.
 struct EpochContext {
   Run& run;

@@ -16,10 +16,10 @@
 
 namespace looptorch {
 
-/// Weighted means over all batches.
+/// Weighted means over all batches, or the results of a measure that accumulates.
 struct Evaluation {
-  double loss = 0.0;                      ///< NaN if nothing had any weight.
-  std::map<std::string, double> metrics;  ///< By the names that the callable gave.
+  double loss = 0.0;  ///< NaN if nothing had any weight, and for a measure that names its results.
+  std::map<std::string, double> metrics;  ///< By the names that the callable or the measure gave.
   double weight = 0.0;                    ///< Tokens, frames or examples in all.
   std::int64_t batches = 0;
 };
@@ -52,6 +52,32 @@ inline void save(const Evaluation& evaluation, StateDict& out) {
 template <class T>
 concept MeasureLike = LossLike<T> || std::is_arithmetic_v<std::remove_cvref_t<T>>;
 
+/// What the `result()` of a measure that accumulates may return: a number, or numbers by name.
+template <class T>
+concept ResultLike = std::is_arithmetic_v<std::remove_cvref_t<T>> ||
+    std::is_same_v<std::remove_cvref_t<T>, std::map<std::string, double>>;
+
+// clang-format off
+template <class Measure>
+concept HasResult = requires(Measure& measure) { measure.result(); };
+/// A measure that looks at all batches before it says anything, as a corpus error rate must.
+template <class Measure>
+concept GivesResult = requires(Measure& measure) { { measure.result() } -> ResultLike; };
+template <class Measure, class Model, class Batch>
+concept HasAdd = requires(Measure& measure, Model& model, const Batch& batch) { measure.add(model, batch); };
+template <class Measure, class Model, class Batch>
+concept Accumulates = GivesResult<Measure> && HasAdd<Measure, Model, Batch>;
+// clang-format on
+
+/// True where the measure's results have names of their own.
+template <class Measure>
+constexpr bool names_results() {
+  if constexpr (GivesResult<Measure>)
+    return !std::is_arithmetic_v<std::remove_cvref_t<decltype(std::declval<Measure&>().result())>>;
+  else
+    return false;
+}
+
 inline Loss as_measure(Loss loss) { return as_loss(std::move(loss)); }
 inline Loss as_measure(at::Tensor value) { return as_loss(std::move(value)); }
 // clang-format off
@@ -73,6 +99,8 @@ class EvaluationSums {
     loss_.add(number, 1.0);
     ++batches_;
   }
+  /// Counts a batch that a measure has accumulated.
+  void add() { ++batches_; }
 
   [[nodiscard]] Evaluation read() const {
     const WeightedSum totals = loss_.totals();
@@ -86,6 +114,14 @@ class EvaluationSums {
   RunningMeans metrics_;
   std::int64_t batches_ = 0;
 };
+
+template <class Measure>
+void take_result(Measure& measure, Evaluation& evaluation) {
+  if constexpr (names_results<Measure>())
+    evaluation.metrics = measure.result();
+  else
+    evaluation.loss = static_cast<double>(measure.result());
+}
 
 /// Eval mode for a module and all its descendants; restores each one's own mode.
 template <class Module>

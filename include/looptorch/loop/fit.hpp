@@ -29,6 +29,10 @@ struct FitOptions {
   /// A snapshot that is not of this run is refused; false: what fits is taken over, and FitResult says what
   /// does not.
   bool strict = true;
+  /// Ends this fit as `interrupted` with the first window that ends later than this after its beginning; a
+  /// resumed fit goes on. `std::chrono::minutes(50)` will do. Evaluations and snapshots at the end come on
+  /// top.
+  std::optional<std::chrono::duration<double>> max_time = {};
 };
 
 /// How a fit went.
@@ -79,13 +83,17 @@ class FitPlan {
  public:
   /// `batches` is how many an epoch has, where that is known.
   FitPlan(const FitOptions& options, const Progress& progress, bool repeatable,
-          std::optional<std::int64_t> batches, std::int64_t window_length)
+          std::optional<std::int64_t> batches, std::int64_t window_length, const FitClock& clock = {})
       : max_steps_(options.max_steps),
         epochs_(options.epochs),
         batches_(batches),
-        window_length_(window_length) {
+        window_length_(window_length),
+        max_time_(options.max_time),
+        clock_(clock) {
     require_positive("epochs", options.epochs);
     require_positive("max_steps", options.max_steps);
+    if (max_time_ && !(max_time_->count() > 0.0))
+      throw UsageError(message("fit's max_time must be above 0, got ", max_time_->count(), " s"));
     if (!epochs_ && !(repeatable && max_steps_)) epochs_ = progress.epoch + 1;
     if (!repeatable && *epochs_ > progress.epoch + 1)
       throw UsageError(message(
@@ -123,6 +131,15 @@ class FitPlan {
     return run.is_to_end() || at_max_steps(run) || at_epochs(run);
   }
 
+  /// Interrupts the run once its time is up, unless the window that has just ended is the last one anyway.
+  void limit_time(Run& run) const {
+    if (!max_time_ || run.is_to_end() || clock_.seconds() < max_time_->count()) return;
+    const bool ends_last_epoch =
+        epochs_ && at_last_batch(run.progress()) && run.progress().epoch >= *epochs_ - 1;
+    if (at_max_steps(run) || ends_last_epoch) return;
+    run.interrupt(message("the time limit of ", max_time_->count(), " s is reached"));
+  }
+
   [[nodiscard]] FitStatus status(const Run& run) const {
     if (run.interruption()) return FitStatus::interrupted;
     if (run.stop_reason()) return FitStatus::stopped;
@@ -144,6 +161,8 @@ class FitPlan {
   std::optional<std::int64_t> epochs_;
   std::optional<std::int64_t> batches_;
   std::int64_t window_length_ = 1;
+  std::optional<std::chrono::duration<double>> max_time_;
+  FitClock clock_;
 };
 
 /// Stands for a resumed fit of a Trainer that takes no snapshots: there is none.

@@ -17,6 +17,7 @@ enum class Phase {
   average,   ///< averages of the new parameters
   observe,   ///< reports, caches: nothing that training depends on
   snapshot,  ///< all that the others have become is written down
+  finish,    ///< what the caller is left with after a fit, which no snapshot holds
 };
 
 /// A phase as a type, for `On`.

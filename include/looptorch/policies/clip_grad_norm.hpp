@@ -9,10 +9,15 @@
 #include <looptorch/loop/phase.hpp>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
+#include <cmath>
 #include <vector>
 
 namespace looptorch {
@@ -22,6 +27,8 @@ namespace looptorch {
 struct ClipGradNorm {
   double max_norm;         ///< Above 0; infinity only measures.
   double norm_type = 2.0;  ///< The p of the p-norm, above 0; infinity for the largest absolute value.
+  bool record =
+      false;  ///< Adds each norm to the update's metrics (`UpdateView::metrics`), as "gradient_norm".
 
   static constexpr Phase phase = Phase::clip;
 
@@ -43,10 +50,23 @@ struct ClipGradNorm {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
     if (gradients.empty()) return;
     state.norm = update.pending().apply(total_norm(gradients));
-    update.scale_gradients((max_norm / (state.norm + kEpsilon)).clamp_max(1.0));
+    if (record) add_to_metrics(state.norm, update.run.updates()[update.index()].metrics);
+    if (max_norm < HUGE_VAL) update.scale_gradients((max_norm / (state.norm + kEpsilon)).clamp_max(1.0));
   }
 
  private:
+  /// Without a wait for the device. One that is not finite, as when fp16 overflows, is left out.
+  static void add_to_metrics(const at::Tensor& norm, RunningMeans& metrics) {
+    RunningMean& mean = metrics["gradient_norm"];
+    if (norm.is_cpu()) {
+      if (const double known = detail::cpu_number(norm); std::isfinite(known)) mean.add(known, 1.0);
+      return;
+    }
+    at::NoGradGuard no_gradients;
+    const at::Tensor finite = at::sub(norm, norm).eq(0);
+    mean.add_sum(at::where(finite, norm, at::zeros_like(norm)), Quantity(finite));
+  }
+
   static constexpr double kEpsilon = 1e-6;  // as in PyTorch
 
   [[nodiscard]] at::Tensor total_norm(const std::vector<at::Tensor>& gradients) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Shows epoch, step, loss, learning rate, samples per second, the time left and, where a loader feeds fit,
+// Shows epoch, step, loss, learning rates, samples per second, the time left and, where a loader feeds fit,
 // the share of the time spent waiting for data: one live line on a terminal, plain lines in a pipe or a file,
 // and a line for each epoch with the metrics that were published. Looks at the loss, and so waits for the
 // device, only when it writes.
@@ -8,10 +8,10 @@
 #include <looptorch/data/detail/starving.hpp>
 #include <looptorch/data/loader_stats.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/update.hpp>
 #include <looptorch/report/terminal.hpp>
 
-#include <c10/util/Exception.h>
-
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -118,7 +118,7 @@ struct ShowProgress {
         "epoch " + std::to_string(progress.epoch + 1) + "  step " + std::to_string(progress.step);
     if (progress.total_steps) text += "/" + std::to_string(*progress.total_steps);
     for (std::size_t i = 0; i < run.updates().size(); ++i) text += "  " + loss_since(run, i, state);
-    return text + learning_rate(run) + speed(progress, state) + waiting(run, state.loading_at_line);
+    return text + learning_rates(run) + speed(progress, state) + waiting(run, state.loading_at_line);
   }
 
   /// The mean loss of update i since the last line.
@@ -139,14 +139,32 @@ struct ShowProgress {
     return run.updates().size() == 1 ? "loss " : run.updates()[i].name + " ";
   }
 
-  /// Empty for an optimizer whose options do not tell their rate.
-  static std::string learning_rate(const Run& run) {
-    try {
-      return "  lr " + detail::number_text(
-                           run.updates().front().optimizer->param_groups().front().options().get_lr(), 3);
-    } catch (const c10::Error&) {
-      return {};
+  /// Of each update whose optimizer tells its rates: "  lr 0.001", "  lr 1e-05/0.001" of two groups.
+  static std::string learning_rates(const Run& run) {
+    std::string text;
+    for (const UpdateView& view : run.updates()) {
+      const std::string rates = rates_of(*view.optimizer);
+      if (rates.empty()) continue;
+      text += text.empty() ? "  lr " : ", ";
+      text += (run.updates().size() == 1 ? "" : view.name + " ") + rates;
     }
+    return text;
+  }
+
+  /// One number where all groups share it, the lowest and the highest of many.
+  static std::string rates_of(const torch::optim::Optimizer& optimizer) {
+    constexpr std::size_t kShown = 4;
+    std::vector<double> rates;
+    for (const auto& group : optimizer.param_groups())
+      if (const double rate = detail::rate_of(group); !std::isnan(rate)) rates.push_back(rate);
+    if (rates.empty()) return {};
+    const auto [lowest, highest] = std::minmax_element(rates.begin(), rates.end());
+    if (*lowest == *highest) return detail::number_text(*lowest, 3);
+    if (rates.size() > kShown)
+      return detail::number_text(*lowest, 3) + " to " + detail::number_text(*highest, 3);
+    std::string text;
+    for (const double rate : rates) text += (text.empty() ? "" : "/") + detail::number_text(rate, 3);
+    return text;
   }
 
   static std::string speed(const Progress& progress, const State& state) {

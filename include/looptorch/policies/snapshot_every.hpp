@@ -96,6 +96,11 @@ struct SnapshotEvery {
     if (!best.empty()) state.reader.begin_epoch(epoch.run, best, "SnapshotEvery");
   }
 
+  /// Passes over a value from before the first step: no snapshot is of it.
+  template <class Trainer>
+  void with_trainer(Trainer&, ReadyContext& ready, State& state) const {
+    if (ready.run.progress().step == 0) static_cast<void>(state.reader.next(ready.run, best));
+  }
   /// Throws SnapshotError.
   template <class Trainer>
   void with_trainer(Trainer& trainer, WindowContext& window, State& state) const {

@@ -27,6 +27,7 @@ struct StopEarly {
 
   static constexpr Phase phase = Phase::schedule;  // after Validate, before snapshots
   static constexpr bool repeatable = true;
+  static constexpr bool takes_trainer = true;
 
   struct State {
     BestSoFar best;           ///< With the step at which it was published.
@@ -45,6 +46,12 @@ struct StopEarly {
   /// Throws UsageError if nobody publishes the metric.
   void on_epoch_begin(EpochContext& epoch, State& state) const {
     state.reader.begin_epoch(epoch.run, metric, "StopEarly");
+  }
+
+  /// A value from before the first step counts.
+  template <class Trainer>
+  void with_trainer(Trainer&, ReadyContext& ready, State& state) const {
+    judge(ready.run, state);
   }
 
   void on_window_end(WindowContext& window, State& state) const { judge(window.run, state); }

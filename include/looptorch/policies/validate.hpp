@@ -25,6 +25,8 @@ namespace looptorch {
 struct ValidateOptions {
   std::int64_t every = 0;           ///< Steps between evaluations; 0: at the end of each epoch.
   std::string name = "validation";  ///< Publishes `<name>.loss` and `<name>.<metric>`.
+  std::int64_t per_epoch = 0;  ///< In place of `every`: so often in an epoch, evenly spaced, last at its end.
+  bool at_start = false;       ///< Also before the run's first step.
 };
 
 /// Stands for "the Trainer's own objective".
@@ -32,7 +34,9 @@ struct OwnObjective {};
 
 /// Evaluates `measure` on `batches`: a range that can be gone through again, held by reference if it is an
 /// lvalue (it must outlive the Trainer) and moved in otherwise. Without a measure it is the Trainer's
-/// objective. Several may be listed; give them different names.
+/// objective; one with `add` and `result`, as `Trainer::evaluate` takes it, is copied for each evaluation and
+/// publishes its results as `<name>.<key>`, a single number as `<name>.loss`. Several may be listed; give
+/// them different names.
 ///
 ///   Validate{batches}
 ///   Validate{batches, {.every = 100}}
@@ -43,7 +47,7 @@ class Validate {
   Validate(Batches&& batches, ValidateOptions options = {})
       : Validate(std::forward<Batches>(batches), {}, std::move(options)) {}
 
-  /// Throws UsageError for a negative `every`.
+  /// Throws UsageError for a negative number, and for both `every` and `per_epoch`.
   Validate(Batches&& batches, Measure measure, ValidateOptions options = {})
       : batches_(hold(std::forward<Batches>(batches))),
         measure_(std::move(measure)),
@@ -51,6 +55,12 @@ class Validate {
     if (options_.every < 0)
       throw UsageError(
           detail::message("Validate's `every` counts steps from 0 (each epoch), got ", options_.every));
+    if (options_.per_epoch < 0)
+      throw UsageError(
+          detail::message("Validate's `per_epoch` must be at least 0, got ", options_.per_epoch));
+    if (options_.every > 0 && options_.per_epoch > 0)
+      throw UsageError(detail::message("Validate evaluates every ", options_.every, " steps or ",
+                                       options_.per_epoch, " times an epoch; give one of the two"));
   }
 
   static constexpr Phase phase = Phase::update;  // before whatever consumes the metrics
@@ -60,23 +70,39 @@ class Validate {
   struct State {
     std::optional<Evaluation> last;  ///< Empty before the first.
     std::int64_t at_step = -1;       ///< The step count when it was made.
+    std::int64_t parts = 0;          ///< With `per_epoch`: how many parts of the epoch under way are through.
   };
 
-  void on_fit_begin(FitContext& fit, State&) const { fit.run.metrics().announce(options_.name + "."); }
+  /// Throws UsageError for `per_epoch` with batches whose number is not known.
+  void on_fit_begin(FitContext& fit, State&) const {
+    fit.run.metrics().announce(options_.name + ".");
+    if (options_.per_epoch > 0 && !fit.run.progress().batches_per_epoch)
+      throw UsageError(detail::message(describe(), " is to evaluate ", options_.per_epoch,
+                                       " times an epoch, whose number of batches is not known: give `every` "
+                                       "in steps"));
+  }
 
   template <class Trainer>
+  void with_trainer(Trainer& trainer, ReadyContext& ready, State& state) const {
+    if (options_.at_start && ready.run.progress().step == 0 && state.at_step < 0)
+      evaluate(trainer, ready.run, state);
+  }
+  template <class Trainer>
   void with_trainer(Trainer& trainer, WindowContext& window, State& state) const {
-    if (options_.every > 0 && window.run.progress().step % options_.every == 0)
-      evaluate(trainer, window.run, state);
+    const Progress& progress = window.run.progress();
+    const bool by_steps = options_.every > 0 && progress.step % options_.every == 0;
+    if (by_steps || ends_part(progress, state)) evaluate(trainer, window.run, state);
   }
   template <class Trainer>
   void with_trainer(Trainer& trainer, EpochContext& epoch, State& state) const {
+    state.parts = 0;
     if (options_.every == 0) evaluate(trainer, epoch.run, state);
   }
 
   void state_dict(StateDict& out, State& state) const {
     out.set("of", describe());
     out.set("at_step", state.at_step);
+    out.set("parts", state.parts);
     if (!state.last) return;
     StateDict last;
     detail::save(*state.last, last);
@@ -86,6 +112,7 @@ class Validate {
   void load_state_dict(const StateDict& in, State& state) const {
     detail::require_state_of(describe(), in);
     state.at_step = in.get<std::int64_t>("at_step");
+    state.parts = in.get<std::int64_t>("parts");
     if (const StateDict last = in.under("last"); !last.empty()) state.last = detail::load_evaluation(last);
   }
 
@@ -94,6 +121,11 @@ class Validate {
   static_assert(detail::kRepeatable<Held>,
                 "looptorch: Validate needs batches that can be gone through again, such as a std::vector "
                 "or a loader. See docs/errors.md#validate");
+
+  static_assert(
+      !detail::HasResult<Measure> || std::is_copy_constructible_v<Measure>,
+      "looptorch: Validate copies a measure that accumulates, so that each evaluation begins with an "
+      "empty one. Give it a copy constructor. See docs/errors.md#measure");
 
   static std::shared_ptr<Held> hold(Batches&& batches) {
     if constexpr (std::is_lvalue_reference_v<Batches>)
@@ -104,18 +136,31 @@ class Validate {
 
   [[nodiscard]] std::string describe() const { return "a Validate named " + options_.name; }
 
+  /// True in the window that completes one of `per_epoch` parts of its epoch, but for the last part, which
+  /// ends with the epoch.
+  [[nodiscard]] bool ends_part(const Progress& progress, State& state) const {
+    if (options_.per_epoch == 0 || !progress.batches_per_epoch) return false;
+    const auto parts = static_cast<std::int64_t>(static_cast<double>(progress.batch) *
+                                                 static_cast<double>(options_.per_epoch) /
+                                                 static_cast<double>(*progress.batches_per_epoch));
+    return std::exchange(state.parts, parts) < parts && progress.batch < *progress.batches_per_epoch;
+  }
+
   template <class Trainer>
   void evaluate(Trainer& trainer, Run& run, State& state) const {
     if constexpr (detail::EpochRange<Held>) batches_->begin_epoch(0);  // the same order each time
     if constexpr (std::is_same_v<Measure, OwnObjective>)
       state.last = trainer.evaluate(*batches_);
+    else if constexpr (detail::HasResult<Measure>)
+      state.last = trainer.evaluate(*batches_, Measure(measure_));
     else
       state.last = trainer.evaluate(*batches_, measure_);
     if (state.last->batches == 0)
       throw UsageError("Validate has nothing to evaluate: its range of batches, " + options_.name +
                        ", is empty");
     state.at_step = run.progress().step;
-    run.metrics().publish(options_.name + ".loss", state.last->loss);
+    if constexpr (!detail::names_results<Measure>())
+      run.metrics().publish(options_.name + ".loss", state.last->loss);
     for (const auto& [name, value] : state.last->metrics)
       run.metrics().publish(options_.name + "." + name, value);
   }

@@ -75,3 +75,39 @@ TEST_CASE("a limit that cannot be is refused") {
     CHECK_THROWS_WITH(other.fit(toy::batches(1)), Catch::Contains("norm_type above 0"));
   }
 }
+
+TEST_CASE("recorded norms are the epoch's mean, with and without clipping, and leave overflows out") {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double limit : {0.1, kInfinity}) {
+    auto net = toy::net();
+    lt::FusedAdamW a(net->parameters(), {.lr = 0.01});
+    std::vector<double> norms;
+    lt::Trainer trainer(net, a, toy::objective, lt::ClipGradNorm{.max_norm = limit, .record = true},
+                        lt::On{lt::kUnscale,
+                               [](lt::UpdateContext& update) {
+                                 if (update.run.progress().step == 2) {
+                                   update.scale_gradients(std::numeric_limits<double>::infinity());
+                                   update.veto();
+                                 }
+                               }},
+                        lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+                                 at::Tensor squares = torch::zeros({}, torch::kDouble);
+                                 for (const auto& parameter : update.view().parameters)
+                                   squares += parameter.grad().pow(2).sum();
+                                 if (update.run.progress().step != 2)
+                                   norms.push_back(squares.sqrt().item<double>());
+                               }});
+    trainer.fit(toy::batches(5));
+    const auto& recorded = trainer.updates()[0].metrics.at("gradient_norm").totals();
+    CHECK(recorded.weight == 4);
+    CHECK(recorded.sum == Approx(norms[0] + norms[1] + norms[2] + norms[3]));
+    trainer.fit(toy::batches(5), {.epochs = 2});
+    CHECK(trainer.updates()[0].metrics.at("gradient_norm").totals().weight == 5);
+  }
+  auto net = toy::net(), plain = toy::net();
+  lt::FusedAdamW a(net->parameters(), {.lr = 0.01}), b(plain->parameters(), {.lr = 0.01});
+  lt::Trainer(net, a, toy::objective, lt::ClipGradNorm{.max_norm = kInfinity, .record = true})
+      .fit(toy::batches(4));
+  lt::Trainer(plain, b, toy::objective).fit(toy::batches(4));
+  CHECK(toy::distance(net, plain) == 0.0);
+}

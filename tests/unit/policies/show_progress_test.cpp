@@ -249,3 +249,29 @@ TEST_CASE("fit takes streams, by a loader and listed, and knows nothing of their
   CHECK((ranged.progress().epoch == 1 && ranged.progress().batch == 1));
   CHECK(ranged.fit(lt::PinnedPrefetchLoader(again, {.batch_size = 4}), {.epochs = 2}).steps == 6);
 }
+
+TEST_CASE("the rates of all groups and updates are shown, of many groups the range") {
+  const auto line = [](auto&&... updates) {
+    return written([&](std::FILE* file) {
+      auto net = toy::net();
+      lt::Trainer trainer(net, updates(net)..., lt::ShowProgress{.out = file, .line_seconds = 0});
+      trainer.fit(toy::batches(1));
+    });
+  };
+  const auto grouped = [](std::vector<double> rates, std::string name) {
+    return [rates, name](toy::Net& net) {
+      std::vector<torch::optim::OptimizerParamGroup> groups;
+      for (std::size_t i = 0; i < rates.size(); ++i)
+        groups.emplace_back(i < 4 ? std::vector{net->parameters()[i]} : std::vector<at::Tensor>{},
+                            std::make_unique<torch::optim::SGDOptions>(rates[i]));
+      return lt::Update{std::make_shared<torch::optim::SGD>(std::move(groups), torch::optim::SGDOptions(1.0)),
+                        toy::objective,
+                        {.name = name}};
+    };
+  };
+  CHECK_THAT(line(grouped({0.5, 0.5}, "")), Catch::Contains("  lr 0.5  "));
+  CHECK_THAT(line(grouped({0.5, 0.25}, "")), Catch::Contains("  lr 0.5/0.25  "));
+  CHECK_THAT(line(grouped({0.5, 0.25, 0.125, 0.1, 0.7}, "")), Catch::Contains("  lr 0.1 to 0.7  "));
+  CHECK_THAT(line(grouped({0.5}, "player"), grouped({0.25, 0.125}, "critic")),
+             Catch::Contains("  lr player 0.5, critic 0.25/0.125  "));
+}

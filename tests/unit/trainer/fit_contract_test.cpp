@@ -7,6 +7,7 @@
 
 #include "support/toy.hpp"
 
+#include <chrono>
 #include <sstream>
 
 namespace lt = looptorch;
@@ -568,4 +569,29 @@ TEST_CASE("a policy that throws as a fit ends does not keep the others from tidy
   lt::Trainer trainer(net, sgd, toy::objective, Throws{}, lt::BackendFlags{.cudnn_benchmark = !was});
   CHECK_THROWS_WITH(trainer.fit(toy::batches(1)), "at the end");
   CHECK(at::globalContext().benchmarkCuDNN() == was);
+}
+
+TEST_CASE("a limit of time interrupts a fit at a window's end, and a second fit goes on") {
+  auto limited = toy::net(), straight = toy::net();
+  auto a = sgd(limited), b = sgd(straight);
+  const auto data = toy::batches(6);
+  lt::Trainer trainer(limited, a, toy::objective, lt::Accumulate<2>{}),
+      uncut(straight, b, toy::objective, lt::Accumulate<2>{});
+  const lt::FitOptions options{.epochs = 2, .max_time = std::chrono::nanoseconds(1)};
+  for (std::int64_t step = 1; step < 6; ++step) {
+    const auto result = trainer.fit(data, options);
+    CHECK(result.status == lt::FitStatus::interrupted);
+    CHECK(result.steps == step);
+    CHECK_THAT(result.reason, Catch::Contains("the time limit of 1e-09 s is reached"));
+  }
+  const auto result = trainer.fit(data, options);  // its only window is the run's last
+  CHECK(result.status == lt::FitStatus::completed);
+  CHECK(result.reason.empty());
+  uncut.fit(data, {.epochs = 2, .max_time = std::chrono::hours(1)});
+  CHECK(toy::distance(limited, straight) == 0.0);
+  CHECK(trainer.fit(data, {.max_steps = 7, .max_time = std::chrono::nanoseconds(1)}).status ==
+        lt::FitStatus::max_steps);
+  CHECK_THROWS_AS(trainer.fit(data, {.max_time = std::chrono::seconds(0)}), lt::UsageError);
+  CHECK_THROWS_WITH(trainer.fit(data, {.max_time = std::chrono::seconds(-3)}),
+                    Catch::Contains("max_time must be above 0, got -3 s"));
 }

@@ -23,6 +23,7 @@ enum Policy {
   kClipNorm,
   kClipValue,
   kOn,
+  kRestore,
   kSchedule,
   kProgress,
   kStop,
@@ -52,13 +53,13 @@ Outcome trained(int first, int second) {
       lt::When{on(kFlush), lt::CacheFlushEvery<2>{}}, lt::When{on(kClipNorm), lt::ClipGradNorm{0.1}},
       lt::When{on(kClipValue), lt::ClipGradValue{0.01}},
       lt::When{on(kOn), lt::On{lt::kObserve, [](lt::WindowContext&) {}}},
-      lt::When{on(kSchedule), lt::ScheduleLr{.warmup_steps = 2}},
+      lt::When{on(kRestore), lt::RestoreBest{}}, lt::When{on(kSchedule), lt::ScheduleLr{.warmup_steps = 2}},
       lt::When{on(kProgress), lt::ShowProgress{.out = nowhere}},
       lt::When{on(kStop), lt::StopEarly{.metric = "validation.loss", .patience = 100}},
       lt::When{on(kUnfreeze), lt::UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}}}},
       lt::When{on(kValidate), lt::Validate{held_out}});
   Outcome outcome{net, {}};
-  outcome.result = trainer.fit(data, {.epochs = on(kStop) && !on(kValidate) ? 1 : 2});
+  outcome.result = trainer.fit(data, {.epochs = (on(kStop) || on(kRestore)) && !on(kValidate) ? 1 : 2});
   std::fclose(nowhere);
   return outcome;
 }

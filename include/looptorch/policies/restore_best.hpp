@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// Leaves the model with the weights that a metric was best with, in place of the last ones. Costs a copy of
+// the weights whenever the metric improves, and as much memory as they take. Use it where the best model is
+// what the program goes on with; SnapshotEvery keeps best models on disk.
+#pragma once
+
+#include <looptorch/error.hpp>
+#include <looptorch/loop/best_so_far.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/detail/metric_reader.hpp>
+#include <looptorch/policies/detail/weight_averages.hpp>
+#include <looptorch/state/state_dict.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <map>
+#include <string>
+
+namespace looptorch {
+
+/// Keeps a copy of the model's parameters and buffers, as they were evaluated, whenever `metric` is published
+/// with a better value than before. Copies the best into the model as a fit ends, also where StopEarly ended
+/// it; not after an exception or an interruption, since a resumed fit goes on from the last weights. Averages
+/// of AverageWeights become the best too. Optimizers and snapshots keep the last.
+///
+/// A template so that this header does not include torch/nn; write `RestoreBest`.
+template <class Module>
+struct BasicRestoreBest {
+  std::string metric = "validation.loss";
+  Better better = Better::lower;
+
+  static constexpr Phase phase = Phase::finish;  // the last snapshot has the last weights
+  static constexpr bool takes_trainer = true;
+
+  struct State {
+    BestSoFar best;                             ///< With the step at which it was published.
+    std::map<std::string, at::Tensor> weights;  ///< As they were then, by name; empty before the first.
+    bool restored = false;                      ///< The last fit ended with them.
+    detail::MetricReader reader;
+  };
+
+  /// Throws UsageError for an empty name.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    if (metric.empty()) throw UsageError("RestoreBest needs the name of a metric");
+    state.restored = false;
+    state.reader.begin_fit(fit.run, metric);
+  }
+
+  /// Throws UsageError if no policy publishes the metric.
+  void on_epoch_begin(EpochContext& epoch, State& state) const {
+    state.reader.begin_epoch(epoch.run, metric, "RestoreBest");
+  }
+
+  template <class Trainer>
+  void with_trainer(Trainer& trainer, ReadyContext& ready, State& state) const {
+    judge(trainer, ready.run, state);
+  }
+  template <class Trainer>
+  void with_trainer(Trainer& trainer, WindowContext& window, State& state) const {
+    judge(trainer, window.run, state);
+  }
+  template <class Trainer>
+  void with_trainer(Trainer& trainer, EpochContext& epoch, State& state) const {
+    judge(trainer, epoch.run, state);
+  }
+  /// As a fit ends. Throws StateError for a model whose weights have other names or shapes by now.
+  template <class Trainer>
+  void with_trainer(Trainer& trainer, FitContext& fit, State& state) const {
+    if (fit.status == FitStatus::failed || fit.run.interruption() || state.weights.empty()) return;
+    copy_into(model_of(fit.run), state);
+    trainer.with_evaluated_weights([&] { copy_into(model_of(fit.run), state); });  // averages, in their place
+    state.restored = true;
+  }
+
+  void state_dict(StateDict& out, State& state) const {
+    StateDict best, weights;
+    state.best.save(best);
+    for (const auto& [name, weight] : state.weights) weights.set(name, weight);
+    out.set("best", best);
+    out.set("weights", weights);
+    state.reader.save(out);
+  }
+  void load_state_dict(const StateDict& in, State& state) const {
+    state.best.load(in.under("best"));
+    state.reader.load(in);
+    state.weights.clear();
+    const StateDict weights = in.under("weights");
+    for (const auto& item : weights.values())
+      state.weights.emplace(item.first, detail::copy_of(weights.get<at::Tensor>(item.first)));
+  }
+
+ private:
+  static const Module& model_of(const Run& run) { return run.model(); }
+
+  template <class Trainer>
+  void judge(Trainer& trainer, const Run& run, State& state) const {
+    const auto value = state.reader.next(run, metric);
+    if (value && state.best.offer(*value, run.progress().step, better))
+      trainer.with_evaluated_weights([&] { keep(model_of(run), state); });
+  }
+
+  /// Reuses the memory of the copies that it has.
+  static void keep(const Module& model, State& state) {
+    at::NoGradGuard no_gradients;
+    for (const auto& [name, weight] : detail::weights_by_name(model)) {
+      at::Tensor& kept = state.weights[name];
+      if (kept.defined() && kept.sizes() == weight.sizes() && kept.device() == weight.device() &&
+          kept.scalar_type() == weight.scalar_type())
+        kept.copy_(weight);
+      else
+        kept = detail::copy_of(weight);
+    }
+  }
+
+  static void copy_into(const Module& model, const State& state) {
+    at::NoGradGuard no_gradients;
+    auto weights = detail::weights_by_name(model);
+    for (const auto& [name, kept] : state.weights) {
+      const auto weight = weights.find(name);
+      if (weight == weights.end() || weight->second.sizes() != kept.sizes())
+        throw StateError(detail::message("RestoreBest has kept '", name, "' of shape ", kept.sizes(),
+                                         ", which the model does not have in this shape any more"));
+      weight->second.copy_(kept);
+    }
+  }
+};
+
+using RestoreBest = BasicRestoreBest<torch::nn::Module>;
+
+}  // namespace looptorch

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// When Validate evaluates, and measures that are no means over batches.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/temporary_folder.hpp"
+#include "support/toy.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lt = looptorch;
+
+namespace {
+
+double nothing(toy::Net&, const toy::Batch&) { return 0.0; }
+
+/// The steps after which a policy of these options has evaluated.
+std::vector<std::int64_t> evaluated(lt::ValidateOptions options, std::int64_t batches, lt::FitOptions fit,
+                                    std::int64_t window = 1) {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  std::vector<std::int64_t> steps;
+  std::int64_t now = 0;
+  const auto measure = [&](toy::Net&, const toy::Batch&) { return steps.push_back(now), 1.0; };
+  lt::Trainer trainer(
+      net, sgd, toy::objective, lt::Accumulate<>{window},
+      lt::On{lt::kUpdate, [&](lt::UpdateContext& update) { now = update.run.progress().step + 1; }},
+      lt::Validate{toy::batches(1), measure, options});
+  trainer.fit(toy::batches(batches), fit);
+  return steps;
+}
+
+/// The largest share of examples that one class has: no mean of what single batches have.
+struct LargestShare {
+  void add(toy::Net&, const toy::Batch& batch) {
+    CHECK_FALSE(at::GradMode::is_enabled());
+    counts += torch::bincount(batch.labels, {}, 3);
+  }
+  std::map<std::string, double> result() const {
+    return {{"share", (counts.max() / counts.sum()).item<double>()},
+            {"examples", counts.sum().item<double>()}};
+  }
+  LargestShare() = default;
+  LargestShare(const LargestShare& other) : counts(other.counts.clone()) {}
+  at::Tensor counts = torch::zeros({3}, torch::kLong);
+};
+
+struct Examples {
+  void add(toy::Net& net, const toy::Batch& batch) {
+    CHECK_FALSE(net->is_training());
+    count += batch.labels.size(0);
+  }
+  std::int64_t result() const { return count; }
+  std::int64_t count = 0;
+};
+
+}  // namespace
+
+TEST_CASE("evaluations by parts of an epoch are evenly spaced, and the last is at its end") {
+  using Steps = std::vector<std::int64_t>;
+  CHECK(evaluated({.per_epoch = 4}, 8, {.epochs = 2}) == Steps{2, 4, 6, 8, 10, 12, 14, 16});
+  CHECK(evaluated({.per_epoch = 3}, 10, {.epochs = 1}) == Steps{4, 7, 10});
+  CHECK(evaluated({.per_epoch = 10}, 10, {.epochs = 1}) == Steps{1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  CHECK(evaluated({.per_epoch = 100}, 3, {.epochs = 2}) == Steps{1, 2, 3, 4, 5, 6});
+  CHECK(evaluated({.per_epoch = 1}, 4, {.epochs = 2}) == Steps{4, 8});
+  CHECK(evaluated({.per_epoch = 2}, 10, {.epochs = 2}, 4) == Steps{2, 3, 5, 6});  // windows of 4, 4 and 2
+}
+
+TEST_CASE("an evaluation at the start comes before the first step of a run, once") {
+  using Steps = std::vector<std::int64_t>;
+  CHECK(evaluated({.at_start = true}, 3, {.epochs = 2}) == Steps{0, 3, 6});
+  CHECK(evaluated({.every = 2, .at_start = true}, 3, {.max_steps = 4}) == Steps{0, 2, 4});
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto held_out = toy::batches(3, 2);
+  const double untrained = lt::Trainer(net, sgd, toy::objective).evaluate(held_out).loss;
+  std::vector<double> losses;
+  lt::Trainer trainer(net, sgd, toy::objective, lt::Validate{held_out, {.every = 1, .at_start = true}},
+                      lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+                               losses.push_back(update.run.metrics().find("validation.loss").value_or(-1));
+                             }});
+  trainer.fit(toy::batches(2), {.max_steps = 1});
+  trainer.fit(toy::batches(2), {.max_steps = 2});
+  CHECK(losses.front() == untrained);
+  CHECK(trainer.metrics().publications("validation.loss") == 3);
+  auto other = toy::net();
+  torch::optim::SGD another(other->parameters(), 0.1);
+  lt::Trainer stepping(other, another, toy::objective,
+                       lt::Validate{held_out, {.every = 10, .at_start = true}});
+  stepping.step(toy::batches(1)[0]);
+  CHECK(stepping.metrics().find("validation.loss") == untrained);
+}
+
+TEST_CASE("a value from before the first step counts for early stopping, and is no snapshot's best") {
+  const looptorch::testing::TemporaryFolder folder;
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  double next = 1.0;
+  const auto rising = [&](toy::Net&, const toy::Batch&) { return next++; };
+  lt::Trainer trainer(
+      net, sgd, toy::objective, lt::Validate{toy::batches(1), rising, {.every = 1, .at_start = true}},
+      lt::StopEarly{.patience = 3}, lt::SnapshotEvery{.folder = folder.path(), .best = "validation.loss"});
+  const auto result = trainer.fit(toy::batches(10));
+  CHECK(result.status == lt::FitStatus::stopped);
+  CHECK(result.steps == 3);
+  CHECK(trainer.policy<lt::StopEarly>().best.step() == 0);
+  CHECK(trainer.policy<lt::StopEarly>().best.value() == 1.0);
+  CHECK(trainer.policy<lt::SnapshotEvery>().best.value() == 2.0);
+}
+
+TEST_CASE("a measure that accumulates sees all batches of each evaluation, and begins each with none") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto held_out = toy::batches(5, 3);
+  at::Tensor counts = torch::zeros({3}, torch::kLong);
+  for (const auto& batch : held_out) counts += torch::bincount(batch.labels, {}, 3);
+  const double share = (counts.max() / counts.sum()).item<double>();
+  lt::Trainer trainer(net, sgd, toy::objective, lt::Validate{held_out, LargestShare{}, {.every = 1}},
+                      lt::Validate{held_out, Examples{}, {.name = "counted"}});
+  trainer.fit(toy::batches(3));
+  CHECK(trainer.metrics().find("validation.share") == share);
+  CHECK(trainer.metrics().find("validation.examples") == counts.sum().item<double>());
+  CHECK_FALSE(trainer.metrics().find("validation.loss"));
+  CHECK(trainer.metrics().publications("validation.share") == 3);
+  CHECK(trainer.metrics().find("counted.loss") == counts.sum().item<double>());
+
+  Examples examples;
+  const auto once = trainer.evaluate(held_out, examples);
+  CHECK(once.batches == 5);
+  CHECK(once.loss == static_cast<double>(examples.count));
+  CHECK(trainer.evaluate(held_out, examples).loss == 2 * once.loss);  // goes on with what it was given
+  CHECK(trainer.evaluate(held_out, LargestShare{}).metrics.at("share") == share);
+  CHECK(std::isnan(trainer.evaluate(held_out, LargestShare{}).loss));
+}
+
+TEST_CASE("a run that is resumed within an epoch evaluates where the whole one does") {
+  const auto trained = [](const lt::StateDict* from, std::int64_t max_steps,
+                          std::vector<std::int64_t>& steps) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    const auto measure = [&](toy::Net&, const toy::Batch&) { return steps.push_back(0), 1.0; };
+    lt::Trainer trainer(net, sgd, toy::objective,
+                        lt::Validate{toy::batches(1), measure, {.per_epoch = 3, .at_start = true}},
+                        lt::On{lt::kObserve, [&](lt::WindowContext&) { steps.push_back(1); }});
+    if (from) trainer.load_state_dict(*from);
+    trainer.fit(toy::batches(7), {.epochs = 2, .max_steps = max_steps});
+    return trainer.state_dict();
+  };
+  std::vector<std::int64_t> whole;
+  trained(nullptr, 14, whole);
+  CHECK(std::count(whole.begin(), whole.end(), 0) == 7);
+  for (std::int64_t cut = 1; cut < 14; ++cut) {
+    INFO("cut after step " << cut);
+    std::vector<std::int64_t> steps;
+    const auto state = trained(nullptr, cut, steps);
+    trained(&state, 14, steps);
+    CHECK(steps == whole);
+  }
+}
+
+TEST_CASE("options that cannot be are refused with their values") {
+  const auto refused = [](lt::ValidateOptions options, const std::string& text) {
+    CHECK_THROWS_AS(lt::Validate(toy::batches(1), nothing, options), lt::UsageError);
+    CHECK_THROWS_WITH(lt::Validate(toy::batches(1), nothing, options), Catch::Contains(text));
+  };
+  refused({.every = -1}, "got -1");
+  refused({.per_epoch = -2}, "`per_epoch` must be at least 0, got -2");
+  refused({.every = 5, .per_epoch = 2}, "every 5 steps or 2 times an epoch");
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer stepping(net, sgd, toy::objective, lt::Validate{toy::batches(1), {.per_epoch = 2}});
+  CHECK_THROWS_AS(stepping.step(toy::batches(1)[0]), lt::UsageError);
+  CHECK_THROWS_WITH(stepping.step(toy::batches(1)[0]),
+                    Catch::Contains("2 times an epoch, whose number of batches is not known"));
+}
