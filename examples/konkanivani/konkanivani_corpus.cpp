@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes a Konkani corpus offline: sentences of a grammar, spoken by espeak-ng's Konkani voice at many speeds,
+// Makes a Konkani corpus offline: sentences of a grammar, read by espeak-ng's Marathi voice at many speeds,
 // pitches and variants, with noise and echoes, as 16 kHz FLAC files with JSONL manifests. It is synthetic
 // speech: a model that is trained on it alone understands espeak-ng, not people.
 #include <looptorch/audio/decode.hpp>
@@ -9,6 +9,7 @@
 #include "command_line.hpp"
 #include "corpus/sentences.hpp"
 #include "corpus/speech_effects.hpp"
+#include "corpus/voices.hpp"
 #include "process.hpp"
 
 #include <array>
@@ -30,8 +31,6 @@ namespace kv = konkanivani;
 using looptorch::detail::message;
 
 constexpr std::int64_t kRate = 16000;
-constexpr std::array kVoices{"kok",    "kok+m1", "kok+m2", "kok+m3", "kok+m4", "kok+m5",
-                             "kok+m6", "kok+m7", "kok+f1", "kok+f2", "kok+f3", "kok+f4"};
 
 struct Options {
   fs::path output;
@@ -68,7 +67,7 @@ struct Split {
 
 Clip draw_clip(std::string text, const Options& options, kv::Dice& dice) {
   Clip clip{.text = std::move(text),
-            .voice = kVoices[static_cast<std::size_t>(dice.between(0, kVoices.size() - 1))],
+            .voice = kv::kVoices[static_cast<std::size_t>(dice.between(0, kv::kVoices.size() - 1))],
             .words_per_minute = dice.between(150, 240),
             .pitch = dice.between(20, 80),
             .recording = kv::draw_recording(dice)};

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
+#include <looptorch/audio/decode.hpp>
+
+#include "support/temporary_folder.hpp"
+
 #include <konkanivani/corpus/sentences.hpp>
 #include <konkanivani/corpus/speech_effects.hpp>
+#include <konkanivani/corpus/voices.hpp>
 #include <konkanivani/process.hpp>
 #include <konkanivani/vocabulary.hpp>
 
@@ -38,6 +43,47 @@ void add_words(const std::string& pattern, std::set<std::string>& words) {
 std::string contents(const std::string& path) {
   std::ifstream in(LOOPTORCH_SOURCE_DIR "/examples/" + path);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// All words of the patterns and of the slots' forms.
+std::vector<std::string> all_words() {
+  const auto grammar = Grammar::konkani();
+  std::set<std::string> words;
+  for (const auto& pattern : grammar.patterns()) add_words(pattern, words);
+  for (const auto& [name, forms] : grammar.slots()) {
+    for (const auto& form : forms) add_words(form, words);
+  }
+  return {words.begin(), words.end()};
+}
+
+/// espeak-ng's phonemes of texts, without the marks of stress and of liaison.
+std::vector<std::string> phonemes(const std::string& voice, const std::vector<std::string>& texts) {
+  const looptorch::testing::TemporaryFolder folder;
+  std::ofstream lines(folder / "texts");
+  for (const auto& text : texts) lines << text << "\n";
+  lines.close();
+  konkanivani::run_process({"espeak-ng", "-q", "-x", "-v", voice, "-f", (folder / "texts").string(),
+                            "--phonout=" + (folder / "phonemes").string()});
+  std::vector<std::string> spoken;
+  std::ifstream in(folder / "phonemes");
+  for (std::string line; std::getline(in, line);) {
+    line = std::regex_replace(line, std::regex("[',_ ]"), "");
+    if (!line.empty()) spoken.push_back(line);
+  }
+  return spoken;
+}
+
+/// The name of a letter that a word's phonemes hold; empty if they hold none. "aakaar" and the like for vowel
+/// signs, "shirvindu", "anuswar" and "chandrabindu" for nasals, "halant", "visarg"; as espeak-ng 1.51 says
+/// them by the voices kok, mr and hi.
+std::string letter_name(const std::string& phonemes) {
+  for (const auto* name :
+       {"a:ka:r",      "Ika:r",        "ika:r",   "Uka:r",  "u:ka:r",     "e:ka:r", "E:ka:r", "Eka:r",
+        "o:ka:r",      "O:ka:r",       "Oka:r",   "rIka:r", "shIrVwindu", "VnUsw",  "VnUsv",  "c@ndr@2bInd",
+        "cVndr@-bInd", "c@ndr@2windu", "hVl@-nt", "hVl@nt", "H@lVnt",     "wIsV"}) {
+    if (phonemes.find(name) != std::string::npos) return name;
+  }
+  return {};
 }
 
 double power(const at::Tensor& samples) { return samples.to(at::kDouble).square().mean().item<double>(); }
@@ -163,6 +209,42 @@ TEST_CASE("Darker noise has less of the high frequencies") {
              dark = konkanivani::coloured_noise(20000, 0.9, dice);
   CHECK(rise(white) == Approx(2).margin(0.1));
   CHECK(rise(dark) < 0.3);
+}
+
+// espeak-ng 1.51's Konkani voice speaks the names of vowel signs: the corpus was once spelled out.
+TEST_CASE("Voices read the words, and no word as the names of its letters") {
+  const auto words = all_words();
+  for (const auto* voice : {"mr", "mr+f2"}) {
+    const auto spoken = phonemes(voice, words);
+    REQUIRE(spoken.size() == words.size());
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      INFO(words[i] << " is spoken as " << spoken[i]);
+      CHECK(letter_name(spoken[i]).empty());
+    }
+  }
+  CHECK(phonemes("mr", {"का", "कं", "नमस्कार"}) == std::vector<std::string>{"ka:", "kVn", "n@mska:r"});
+  // As the voice kok says का, कं, बँक and नमस्कार.
+  for (const auto* spelled : {"k@a:ka:r", "k@shIrVwindu", "b@c@ndr@2winduk", "n@m@s@:0hVl@-nt@2ka:ka:rr"})
+    CHECK_FALSE(letter_name(spelled).empty());
+}
+
+TEST_CASE("Every voice speaks a word in the time that speech takes") {
+  const looptorch::testing::TemporaryFolder folder;
+  const auto texts = sentences(4, 4, 4, 6);
+  for (const auto* voice : konkanivani::kVoices) {
+    double seconds = 0;
+    std::int64_t words = 0;
+    for (const auto& text : texts) {
+      const auto file = (folder / "spoken.wav").string();
+      konkanivani::run_process({"espeak-ng", "-v", voice, "-s", "190", "-w", file, "--", text});
+      const auto audio = looptorch::audio::decode(file);
+      seconds += static_cast<double>(audio.samples_T.size(0)) / static_cast<double>(audio.sample_rate);
+      words += konkanivani::count_words(text);
+    }
+    INFO(voice << ": " << seconds << " s for " << words << " words");
+    CHECK(seconds / static_cast<double>(words) > 0.25);
+    CHECK(seconds / static_cast<double>(words) < 0.6);  // the voice kok takes 1.5 s
+  }
 }
 
 // Each example's folder works alone when it is copied out, so that all hold these headers.
