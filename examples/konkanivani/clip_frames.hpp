@@ -33,39 +33,44 @@ struct SpeechError : looptorch::Error {
 
 struct SpeechOptions {
   std::int64_t mel_bins = 80;
-  double max_seconds = 20;  ///< longer clips are refused
-  bool subsampling = true;  ///< the model's
+  double max_seconds = 20;       ///< longer clips are refused
+  std::int64_t subsampling = 4;  ///< the model's
   std::filesystem::path cache =
       {};  ///< folder that keeps log-mel frames for later epochs and runs; empty: none
 };
 
 /// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, F]`, F = samples / 160, rounded up. Safe
-/// to call from several threads.
+/// to call from several threads. Costs what the clip's length costs, up to the next second.
 class Listener {
  public:
-  explicit Listener(const SpeechOptions& options)
-      : max_seconds_(options.max_seconds),
-        log_mel_({.mel_bins = options.mel_bins,
-                  .max_samples = std::llround(options.max_seconds * kSlowest * kRate)}) {}
+  explicit Listener(const SpeechOptions& options) : max_seconds_(options.max_seconds) {
+    const auto longest = static_cast<std::int64_t>(std::ceil(options.max_seconds * kSlowest)) + 1;
+    for (std::int64_t seconds = 1; seconds <= longest; ++seconds)
+      log_mels_.emplace_back(
+          looptorch::audio::LogMelOptions{.mel_bins = options.mel_bins, .max_samples = seconds * kRate});
+  }
 
   /// The samples `[T]` of what a line of a manifest names. Throws SpeechError for a clip that is silent or
-  /// longer than `max_seconds`, and what looptorch::audio::decode throws.
+  /// longer than `max_seconds`, of which it decodes a second more, and what looptorch::audio::decode throws.
   [[nodiscard]] at::Tensor samples(const looptorch::Utterance& utterance) const {
     looptorch::audio::DecodeOptions decoding{.sample_rate = kRate, .start = utterance.start.value_or(0)};
-    if (utterance.end) decoding.end = *utterance.end;
+    decoding.end = decoding.start + max_seconds_ + 1;
+    if (utterance.end) decoding.end = std::min(decoding.end, *utterance.end);
     const auto samples_T = looptorch::audio::decode(utterance.audio_filepath, decoding).samples_T;
-    const auto seconds = static_cast<double>(samples_T.size(0)) / kRate;
-    if (seconds > max_seconds_)
-      throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": lasts ", seconds,
-                                                   " s, longer than ", max_seconds_, " s"));
+    if (static_cast<double>(samples_T.size(0)) > max_seconds_ * kRate)
+      throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": is longer than ",
+                                                   max_seconds_, " s"));
     if (samples_T.abs().max().item<float>() < kSilence)
       throw SpeechError(utterance.audio_filepath.string() + ": is silent");
     return samples_T;
   }
 
   [[nodiscard]] at::Tensor frames(const at::Tensor& samples_T) const {
+    const auto needed = samples_T.size(0) + kWindow;  // the last frame sees silence behind the clip
+    const auto& log_mel = log_mels_[std::min<std::size_t>(static_cast<std::size_t>((needed - 1) / kRate),
+                                                          log_mels_.size() - 1)];
     const auto count = (samples_T.size(0) + kHop - 1) / kHop;
-    return log_mel_(samples_T).narrow(1, 0, std::min(count, log_mel_.frames())).clone();
+    return log_mel(samples_T).narrow(1, 0, std::min(count, log_mel.frames())).clone();
   }
 
   static constexpr std::int64_t kRate = looptorch::audio::LogMel::kSampleRate, kHop = 160;
@@ -73,9 +78,10 @@ class Listener {
  private:
   static constexpr float kSilence = 1e-4F;  // peak; 3 units of 16-bit audio
   static constexpr double kSlowest = 1.25;  // room for a clip that is played more slowly
+  static constexpr std::int64_t kWindow = 400;
 
   double max_seconds_;
-  looptorch::audio::LogMel log_mel_;
+  std::vector<looptorch::audio::LogMel> log_mels_;  // for clips of up to 1 s, 2 s, ...
 };
 
 /// A dataset of the frames `[M, F]` of clips, each at several speeds (1.1 is faster, shorter and higher):

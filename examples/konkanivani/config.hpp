@@ -36,7 +36,8 @@ struct ModelConfig {
   std::int64_t kernel = 31;       ///< frames that a depthwise convolution sees; odd
   std::int64_t mel_bins = 80;
   double dropout = 0.1;
-  bool subsampling = true;  ///< frames of 40 ms instead of 10; false is the first project's linear layer
+  /// Mel frames of 10 ms that become one of the encoder's: 1 (by the first project's linear layer), 2 or 4.
+  std::int64_t subsampling = 4;
   Positions positions = Positions::sinusoidal;
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
@@ -72,6 +73,7 @@ inline constexpr std::array kConfigFields{
     ConfigField{"feed_forward", &ModelConfig::feed_forward, 1, 64},
     ConfigField{"kernel", &ModelConfig::kernel, 1, 1023},
     ConfigField{"mel_bins", &ModelConfig::mel_bins, 1, 1024},
+    ConfigField{"subsampling", &ModelConfig::subsampling, 1, 4},
 };
 
 template <class... Parts>
@@ -95,6 +97,7 @@ inline void check_config(const ModelConfig& config, std::string_view where) {
   if (config.d_model % 2 != 0 || config.d_model % config.heads != 0)
     detail::config_error(where, "d_model is ", config.d_model, "; it must be even and a multiple of the ",
                          config.heads, " heads");
+  if (config.subsampling == 3) detail::config_error(where, "subsampling is 3; it must be 1, 2 or 4");
   if (config.kernel % 2 == 0) detail::config_error(where, "kernel is ", config.kernel, "; it must be odd");
   if (!(config.dropout >= 0 && config.dropout < 1))
     detail::config_error(where, "dropout is ", config.dropout, ", outside [0, 1)");
@@ -111,7 +114,6 @@ inline void require_same_model(const ModelConfig& saved, const ModelConfig& aske
   };
   for (const auto& field : detail::kConfigFields)
     compare(field.name, saved.*field.member, asked.*field.member);
-  compare("subsampling", saved.subsampling, asked.subsampling);
   compare("positions", std::string_view(detail::name_of(saved.positions)), detail::name_of(asked.positions));
   if (!differences.empty())
     detail::config_error(where, "holds another model than the one asked for: ", differences);
@@ -121,8 +123,7 @@ inline looptorch::Json config_to_json(const ModelConfig& config) {
   auto json = looptorch::Json::object();
   json.set("model_type", "konkanivani");
   for (const auto& field : detail::kConfigFields) json.set(field.name, config.*field.member);
-  json.set("dropout", config.dropout).set("subsampling", config.subsampling);
-  json.set("positions", detail::name_of(config.positions));
+  json.set("dropout", config.dropout).set("positions", detail::name_of(config.positions));
   return json;
 }
 
@@ -134,7 +135,6 @@ inline ModelConfig config_from_json(const looptorch::Json& json, std::string_vie
       detail::config_error(where, "model_type is \"", type, "\", not \"konkanivani\"");
     for (const auto& field : detail::kConfigFields) config.*field.member = json.at(field.name).as_int();
     config.dropout = json.at("dropout").as_number();
-    config.subsampling = json.at("subsampling").as_bool();
     const auto positions = json.at("positions").as_string();
     if (positions != "sinusoidal" && positions != "relative")
       detail::config_error(where, "positions is \"", positions,

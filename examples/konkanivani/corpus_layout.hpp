@@ -10,10 +10,9 @@
 #include <looptorch/state/file.hpp>
 #include <looptorch/state/utf8.hpp>
 
+#include "left_out.hpp"
 #include "trimmed.hpp"
 #include "vocabulary.hpp"
-
-#include <sndfile.h>
 
 #include <algorithm>
 #include <array>
@@ -23,7 +22,6 @@
 #include <initializer_list>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -39,9 +37,16 @@ namespace konkanivani {
 ///   4. transcripts and audio somewhere below, parted by `split_by_sentence`.
 /// Transcripts (3 and 4) are files called `line_index*.tsv`, `utt_spk_text.tsv`, `transcripts.txt`,
 /// `transcription.txt` or `*.trans.txt` of lines "ID<tab>TEXT", "ID<tab>SPEAKER<tab>TEXT" or "ID TEXT"; a
-/// clip is the audio file whose name is its ID. Clips without a duration get that of their file's header.
-/// Throws ManifestError, with file and line where there is one, and FileError.
-[[nodiscard]] looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder);
+/// clip is the audio file whose name is its ID. A line that cannot be used is listed in `left_out`; without
+/// it, it throws ManifestError with file and line. Throws that for a folder without a corpus too, and
+/// FileError.
+[[nodiscard]] looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder,
+                                                   LeftOut* left_out = nullptr);
+
+/// `looptorch::read_manifest`, with wrong lines listed or thrown in the same way. Where they are listed a
+/// line whose audio is missing is kept: SpeechDataset leaves the clip out.
+[[nodiscard]] std::vector<looptorch::Utterance> read_manifest(const std::filesystem::path& path,
+                                                              LeftOut* left_out);
 
 /// A tenth of the different sentences to validation, a tenth to test, at least one each; all clips of a
 /// sentence to one part. Depends on the sentences, as `normalize` spells them, and on nothing else. Throws
@@ -114,8 +119,16 @@ struct Found {
                                  " (.wav, .flac, .mp3, .ogg, .opus) below " + folder.string());
 }
 
+[[nodiscard]] inline looptorch::Utterance read_line(std::string_view line, const Found& found,
+                                                    const fs::path& folder) {
+  auto utterance = parse_line(line);
+  utterance.audio_filepath = audio_of(utterance.audio_filepath, found, folder);
+  return utterance;
+}
+
 /// The clips of all transcripts below a folder; empty if there is none.
-[[nodiscard]] inline std::vector<looptorch::Utterance> read_transcripts(const fs::path& folder) {
+[[nodiscard]] inline std::vector<looptorch::Utterance> read_transcripts(const fs::path& folder,
+                                                                        LeftOut* left_out) {
   const auto found = look_below(folder);
   std::vector<looptorch::Utterance> utterances;
   for (const auto& transcript : found.transcripts) {
@@ -126,32 +139,14 @@ struct Found {
       rest.remove_prefix(std::min(rest.size(), line.size() + 1));
       if (trimmed(line).empty()) continue;
       try {
-        utterances.push_back(parse_line(line));
-        utterances.back().audio_filepath = audio_of(utterances.back().audio_filepath, found, folder);
+        utterances.push_back(read_line(line, found, folder));
       } catch (const looptorch::ManifestError& error) {
-        throw looptorch::ManifestError(
-            looptorch::detail::message(transcript.string(), ":", number, ": ", error.what()));
+        auto what = looptorch::detail::message(transcript.string(), ":", number, ": ", error.what());
+        if (left_out == nullptr) throw looptorch::ManifestError(what);
+        left_out->add(std::move(what));
       }
     }
   }
-  return utterances;
-}
-
-/// By the header of the file; one that cannot be read or does not say is found when it is decoded.
-inline void add_duration(looptorch::Utterance& utterance) {
-  if (utterance.duration) return;
-  SF_INFO info{};
-  const std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> file(
-      sf_open(utterance.audio_filepath.c_str(), SFM_READ, &info), sf_close);
-  if (!file || info.frames <= 0 || info.frames == SF_COUNT_MAX) return;
-  const double length = static_cast<double>(info.frames) / info.samplerate,
-               begin = utterance.start.value_or(0), end = std::min(utterance.end.value_or(length), length);
-  if (end > begin) utterance.duration = end - begin;
-}
-
-[[nodiscard]] inline std::vector<looptorch::Utterance> with_durations(
-    std::vector<looptorch::Utterance> utterances) {
-  for (auto& utterance : utterances) add_duration(utterance);
   return utterances;
 }
 
@@ -171,10 +166,11 @@ inline void add_duration(looptorch::Utterance& utterance) {
 }
 
 /// The clips of one of the folders `train`, `dev`, `test`.
-[[nodiscard]] inline std::vector<looptorch::Utterance> read_part(const fs::path& folder) {
+[[nodiscard]] inline std::vector<looptorch::Utterance> read_part(const fs::path& folder, LeftOut* left_out) {
   if (!fs::is_directory(folder)) throw looptorch::ManifestError("there is no folder " + folder.string());
-  auto utterances = read_transcripts(folder);
-  if (utterances.empty()) throw looptorch::ManifestError(folder.string() + ": holds no transcripts");
+  auto utterances = read_transcripts(folder, left_out);
+  if (utterances.empty())
+    throw looptorch::ManifestError(folder.string() + ": holds no transcripts that can be used");
   return utterances;
 }
 
@@ -204,10 +200,16 @@ inline looptorch::ManifestSplit split_by_sentence(std::vector<looptorch::Utteran
   return split;
 }
 
-inline looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder) {
-  const auto load = [&](const char* name) {
-    return detail::with_durations(looptorch::load_manifest(folder / name));
-  };
+inline std::vector<looptorch::Utterance> read_manifest(const std::filesystem::path& path, LeftOut* left_out) {
+  const bool strict = left_out == nullptr;
+  auto manifest = looptorch::read_manifest(path, {.check_files = strict, .strict = strict});
+  for (const auto& fault : manifest.faults)
+    left_out->add(looptorch::detail::message(path.string(), ":", fault.line, ": ", fault.reason));
+  return std::move(manifest.utterances);
+}
+
+inline looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder, LeftOut* left_out) {
+  const auto load = [&](const char* name) { return read_manifest(folder / name, left_out); };
   if (std::filesystem::exists(folder / "train.jsonl"))
     return {load("train.jsonl"), load("validation.jsonl"), load("test.jsonl")};
   if (std::filesystem::exists(folder / "train.tsv"))
@@ -215,12 +217,12 @@ inline looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder)
   if (!std::filesystem::is_directory(folder))
     throw looptorch::ManifestError(folder.string() + ": is not a folder");
   const auto read = [&](std::initializer_list<const char*> names) {
-    return detail::with_durations(detail::read_part(detail::first_of(folder, names)));
+    return detail::read_part(detail::first_of(folder, names), left_out);
   };
   if (std::filesystem::is_directory(folder / "train"))
     return {read({"train"}), read({"dev", "validation"}), read({"test"})};
-  if (auto utterances = detail::read_transcripts(folder); !utterances.empty())
-    return split_by_sentence(detail::with_durations(std::move(utterances)), folder);
+  if (auto utterances = detail::read_transcripts(folder, left_out); !utterances.empty())
+    return split_by_sentence(std::move(utterances), folder);
   throw looptorch::ManifestError(
       folder.string() +
       ": holds no corpus; looked for train.jsonl, train.tsv (Common Voice), a folder train, and below it for "

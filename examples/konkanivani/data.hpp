@@ -8,17 +8,22 @@
 
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/data/dataset.hpp>
+#include <looptorch/data/length_bucket_sampler.hpp>
 #include <looptorch/data/manifest.hpp>
+#include <looptorch/data/slot_memory.hpp>
 #include <looptorch/error.hpp>
 
 #include "clip_frames.hpp"
+#include "clip_header.hpp"
 #include "encoder.hpp"
+#include "left_out.hpp"
 #include "loss.hpp"
 #include "vocabulary.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,7 +39,14 @@ struct AugmentOptions {
   looptorch::audio::SpecAugmentOptions masks{.max_frames = 70, .max_bins = 27, .max_time_share = 0.2};
 };
 
+/// How many clips share a batch: as many as fit into both; 0 is no limit.
+struct BatchSize {
+  std::int64_t frames = 0;  ///< mel frames, padding included
+  std::int64_t clips = 0;
+};
+
 struct Clip {
+  std::int64_t index = 0;  ///< in the dataset
   at::Tensor mel_MF;
   std::vector<std::int64_t> ids;
   std::string text;  ///< normalised
@@ -42,23 +54,31 @@ struct Clip {
 
 struct Batch {
   at::Tensor mel_BMF;
-  at::Tensor lengths_B;              ///< mel frames of each clip
-  std::vector<std::int64_t> frames;  ///< encoder frames of each clip
+  at::Tensor lengths_B;               ///< mel frames of each clip
+  std::vector<std::int64_t> frames;   ///< encoder frames of each clip
+  std::vector<std::int64_t> indices;  ///< of the clips in their dataset
   Targets targets;
   std::vector<std::string> texts;
 };
 
-/// Pads clips to the longest, rounded up to 32 frames: what libraries prepare for a shape (oneDNN's kernels,
-/// cuDNN's plans) is then found again, since batches have a few shapes instead of hundreds.
-[[nodiscard]] inline Batch collate(std::span<Clip> clips, bool subsampling) {
+/// The length that clips of up to `frames` mel frames are padded to: the next multiple of 32. What libraries
+/// prepare for a shape (oneDNN's kernels, cuDNN's plans) is then found again, since batches have a few shapes
+/// instead of hundreds.
+[[nodiscard]] inline std::int64_t padded_frames(std::int64_t frames) {
   constexpr std::int64_t kStep = 32;
+  return (frames + kStep - 1) / kStep * kStep;
+}
+
+/// Pads clips with zeros to the longest's `padded_frames`, in the loader's slot where one is open.
+[[nodiscard]] inline Batch collate(std::span<Clip> clips, std::int64_t subsampling) {
   std::int64_t longest = 0;
   for (const auto& clip : clips) longest = std::max(longest, clip.mel_MF.size(1));
-  longest = (longest + kStep - 1) / kStep * kStep;
+  longest = padded_frames(longest);
   const auto rows = static_cast<std::int64_t>(clips.size());
-  Batch batch{.mel_BMF = at::zeros({rows, clips.front().mel_MF.size(0), longest}),
-              .lengths_B = at::empty({rows}, at::kLong),
+  Batch batch{.mel_BMF = looptorch::batch_empty({rows, clips.front().mel_MF.size(0), longest}, at::kFloat),
+              .lengths_B = looptorch::batch_empty({rows}, at::kLong),
               .frames = {},
+              .indices = {},
               .targets = {},
               .texts = {}};
   std::vector<std::vector<std::int64_t>> ids;
@@ -66,8 +86,10 @@ struct Batch {
     auto& clip = clips[static_cast<std::size_t>(row)];
     const auto count = clip.mel_MF.size(1);
     batch.mel_BMF[row].narrow(1, 0, count).copy_(clip.mel_MF);
+    batch.mel_BMF[row].narrow(1, count, longest - count).zero_();
     batch.lengths_B[row] = count;
     batch.frames.push_back(encoder_frames(count, subsampling));
+    batch.indices.push_back(clip.index);
     batch.texts.push_back(std::move(clip.text));
     ids.push_back(std::move(clip.ids));
   }
@@ -75,26 +97,31 @@ struct Batch {
   return batch;
 }
 
-/// The utterances of a manifest as samples. Texts are encoded once, at construction, so that one that cannot
-/// be used is found before training begins; audio is read when it is asked for.
+/// The utterances of a manifest as samples. Texts are encoded and headers of audio files are read once, at
+/// construction, so that what shows there is found before training begins; audio is decoded when it is asked
+/// for. A line without a duration gets that of its file's header.
 class SpeechDataset {
  public:
-  /// Characters outside the vocabulary are noted in `unknown`. Throws SpeechError, which names the file, for
-  /// a text without characters and a duration beyond `max_seconds`.
+  /// Characters outside the vocabulary are noted in `unknown`. A text without characters, a clip longer than
+  /// `max_seconds` and a header that `seconds_by_header` refuses are listed in `left_out`; without it they
+  /// throw SpeechError or AudioError, which names the file. What is listed keeps its index, so that a run
+  /// which goes on meets the same batches, and throws in `get`. Throws SpeechError if no clip is left.
   SpeechDataset(std::vector<looptorch::Utterance> utterances, const Vocabulary& vocabulary,
-                SpeechOptions options, UnknownCharacters& unknown)
-      : utterances_(std::move(utterances)), options_(std::move(options)) {
-    for (const auto& utterance : utterances_) {
-      texts_.push_back(normalize(utterance.text));
-      ids_.push_back(vocabulary.encode(utterance.text, unknown));
-      if (ids_.back().empty())
-        throw SpeechError(utterance.audio_filepath.string() + ": its text \"" + utterance.text +
-                          "\" has no characters");
-      if (utterance.duration.value_or(0) > options_.max_seconds)
-        throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": lasts ",
-                                                     *utterance.duration, " s, longer than ",
-                                                     options_.max_seconds, " s"));
+                SpeechOptions options, UnknownCharacters& unknown, LeftOut* left_out = nullptr)
+      : utterances_(std::move(utterances)), options_(std::move(options)), faults_(utterances_.size()) {
+    for (std::size_t i = 0; i < utterances_.size(); ++i) {
+      texts_.push_back(normalize(utterances_[i].text));
+      ids_.push_back(vocabulary.encode(utterances_[i].text, unknown));
+      try {
+        check(i);
+      } catch (const looptorch::Error& error) {
+        list_or_rethrow(left_out, error);
+        faults_[i] = error.what();
+      }
     }
+    if (std::ranges::none_of(faults_, [](const std::string& fault) { return fault.empty(); }))
+      throw SpeechError(looptorch::detail::message("none of ", size(), " clips can be used",
+                                                   faults_.empty() ? "" : "; the first: " + faults_.front()));
     play_at({1.0});
   }
 
@@ -106,40 +133,74 @@ class SpeechDataset {
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(utterances_.size()); }
 
-  /// Reads one clip; throws what Listener throws.
+  [[nodiscard]] std::filesystem::path path(std::int64_t index) const {
+    return utterances_[static_cast<std::size_t>(index)].audio_filepath;
+  }
+
+  /// Reads one clip; throws what Listener throws, and SpeechError for one that was left out.
   [[nodiscard]] Clip get(std::int64_t index, const looptorch::SampleContext& context) const {
     const auto i = static_cast<std::size_t>(index);
+    if (!faults_[i].empty()) throw SpeechError(faults_[i]);
     const auto speed = static_cast<std::int64_t>(context.seed % static_cast<std::uint64_t>(speeds_));
     auto mel_MF = frames_(index * speeds_ + speed);
     if (masks_) mel_MF = (*masks_)(mel_MF, context.seed);
-    return {.mel_MF = std::move(mel_MF), .ids = ids_[i], .text = texts_[i]};
+    return {.index = index, .mel_MF = std::move(mel_MF), .ids = ids_[i], .text = texts_[i]};
   }
 
   [[nodiscard]] Batch collate(std::span<Clip> clips) const {
     return konkanivani::collate(clips, options_.subsampling);
   }
 
-  /// For LengthBucketSampler: about the mel frames of each clip, as far as the manifest gives durations.
+  /// The mel frames that each clip takes in a batch, `max_seconds` where neither manifest nor header say how
+  /// long it is.
   [[nodiscard]] std::vector<std::int64_t> lengths() const {
     std::vector<std::int64_t> lengths;
     for (const auto& utterance : utterances_)
-      lengths.push_back(std::llround(100 * utterance.duration.value_or(0)));
+      lengths.push_back(padded_frames(mel_frames(utterance.duration.value_or(options_.max_seconds))));
     return lengths;
   }
 
-  /// Clips whose manifest duration leaves CTC too few frames for their text.
+  /// Batches of clips of similar length; one longer than `size` allows has a batch of its own.
+  [[nodiscard]] looptorch::LengthBucketSampler by_length(const BatchSize& size, std::uint64_t seed = 0,
+                                                         std::int64_t shortest_first_epochs = 0) const {
+    return looptorch::LengthBucketSampler(lengths(), {.budget = size.frames,
+                                                      .batch_size = size.clips,
+                                                      .too_long = looptorch::TooLong::alone,
+                                                      .seed = seed,
+                                                      .shortest_first_epochs = shortest_first_epochs});
+  }
+
+  /// Clips whose duration leaves CTC too few frames for their text.
   [[nodiscard]] std::int64_t count_too_short() const {
-    std::vector<std::vector<std::int64_t>> ids;
-    std::vector<std::int64_t> frames;
+    std::int64_t count = 0;
     for (std::size_t i = 0; i < utterances_.size(); ++i) {
-      if (!utterances_[i].duration) continue;
-      ids.push_back(ids_[i]);
-      frames.push_back(encoder_frames(std::llround(100 * *utterances_[i].duration), options_.subsampling));
+      if (!faults_[i].empty() || !utterances_[i].duration) continue;
+      const auto frames = encoder_frames(mel_frames(*utterances_[i].duration), options_.subsampling);
+      count += frames < ctc_frames_needed(ids_[i]);
     }
-    return ids.empty() ? 0 : konkanivani::count_too_short(make_targets(ids), frames);
+    return count;
   }
 
  private:
+  static std::int64_t mel_frames(double seconds) {
+    constexpr double kRounding = 1e-6;  // of durations in a manifest
+    return std::max<std::int64_t>(1, std::llround(std::ceil(100 * seconds - kRounding)));
+  }
+
+  /// Throws for a clip that cannot be used, as far as its text and its file's header tell.
+  void check(std::size_t i) {
+    auto& utterance = utterances_[i];
+    const auto refuse = [&](const auto&... why) {
+      throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": ", why...));
+    };
+    if (ids_[i].empty()) refuse("its text \"", utterance.text, "\" has no characters");
+    const auto seconds = seconds_by_header(utterance);
+    if (!utterance.duration) utterance.duration = seconds;
+    if (const auto longest = std::max(seconds.value_or(0), utterance.duration.value_or(0));
+        longest > options_.max_seconds)
+      refuse("lasts ", longest, " s, longer than ", options_.max_seconds, " s");
+  }
+
   void play_at(const std::vector<double>& speeds) {
     speeds_ = static_cast<std::int64_t>(speeds.size());
     frames_ = frames_source(ClipFrames(utterances_, options_, speeds), options_);
@@ -149,6 +210,7 @@ class SpeechDataset {
   SpeechOptions options_;
   std::vector<std::string> texts_;
   std::vector<std::vector<std::int64_t>> ids_;
+  std::vector<std::string> faults_;  // why a clip was left out; empty for the others
   std::int64_t speeds_ = 1;
   FramesSource frames_;
   std::optional<looptorch::audio::SpecAugment> masks_;

@@ -18,17 +18,18 @@
 
 namespace konkanivani {
 
-/// The encoder's frames for a clip of `mel_frames`, a number or a tensor of them: a quarter with subsampling,
-/// rounded up.
+/// The encoder's frames for a clip of `mel_frames`, a number or a tensor of them: one for each `subsampling`
+/// (1, 2 or 4) of them, rounded up.
 template <class Count>
-[[nodiscard]] Count encoder_frames(const Count& mel_frames, bool subsampling) {
-  const auto half = [](const Count& frames) {
+[[nodiscard]] Count encoder_frames(const Count& mel_frames, int64_t subsampling) {
+  Count frames = mel_frames;
+  for (; subsampling > 1; subsampling /= 2) {
     if constexpr (std::is_integral_v<Count>)
-      return (frames + 1) / 2;
+      frames = (frames + 1) / 2;
     else
-      return (frames + 1).floor_divide(2);
-  };
-  return subsampling ? half(half(mel_frames)) : mel_frames;
+      frames = (frames + 1).floor_divide(2);
+  }
+  return frames;
 }
 
 namespace detail {
@@ -40,16 +41,17 @@ inline at::Tensor silence_padding(const at::Tensor& x_BCFM, const at::Tensor& le
 
 }  // namespace detail
 
-/// Two convolutions over time and frequency, each of stride 2, then a linear layer: frames of 40 ms, which
-/// make all layers behind it four times as cheap and attention sixteen times.
+/// Two convolutions over time and frequency, then a linear layer: frames of 20 ms, where the first
+/// convolution has stride 2 in time, or of 40, where both have. Halving the frames halves the time of all
+/// layers behind it; CTC needs more frames than characters.
 class SubsamplingImpl : public torch::nn::Module {
  public:
   explicit SubsamplingImpl(const ModelConfig& config) {
     constexpr int64_t kChannels = 16;
-    first = register_module("first", convolution(1, kChannels));
-    second = register_module("second", convolution(kChannels, kChannels));
+    first = register_module("first", convolution(1, kChannels, /*stride_in_time=*/2));
+    second = register_module("second", convolution(kChannels, kChannels, config.subsampling / 2));
     linear = register_module(
-        "linear", torch::nn::Linear(kChannels * encoder_frames(config.mel_bins, true), config.d_model));
+        "linear", torch::nn::Linear(kChannels * encoder_frames(config.mel_bins, 4), config.d_model));
   }
 
   /// `[B, F, M]` to `[B, T, D]`.
@@ -61,8 +63,8 @@ class SubsamplingImpl : public torch::nn::Module {
   }
 
  private:
-  static torch::nn::Conv2d convolution(int64_t in, int64_t out) {
-    return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).stride(2).padding(1));
+  static torch::nn::Conv2d convolution(int64_t in, int64_t out, int64_t stride_in_time) {
+    return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).stride({stride_in_time, 2}).padding(1));
   }
 
   torch::nn::Conv2d first{nullptr}, second{nullptr};
@@ -84,7 +86,7 @@ struct Encoded {
 class EncoderImpl : public torch::nn::Module {
  public:
   explicit EncoderImpl(const ModelConfig& config) : config_(config) {
-    if (config.subsampling)
+    if (config.subsampling > 1)
       subsampling = register_module("subsampling", Subsampling(config));
     else
       linear = register_module("linear", torch::nn::Linear(config.mel_bins, config.d_model));

@@ -24,8 +24,8 @@
 
 namespace konkanivani {
 
-/// What was said and what was heard, clip by clip, both normalised, and the error rates over all: wrong
-/// characters (code points) by characters, wrong words by words.
+/// What was said and what was heard, clip by clip in the order of their dataset, both normalised, and the
+/// error rates over all: wrong characters (code points) by characters, wrong words by words.
 struct Transcripts {
   std::vector<std::string> references, hypotheses;
   double character_error_rate = 0, word_error_rate = 0;
@@ -57,21 +57,55 @@ class EvalMode {
   return {std::move(references), std::move(hypotheses), characters.rate(), words.rate()};
 }
 
-/// Transcribes a dataset, in eval mode.
+/// Collects what is heard in batches, which may come in any order.
+class Listening {
+ public:
+  /// `texts`: of `recognize`, for the clips of `batch`.
+  void add(const Batch& batch, const std::vector<std::vector<Hypothesis>>& texts,
+           const Vocabulary& vocabulary) {
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      clips_.push_back({batch.indices[i], batch.texts[i], vocabulary.decode(texts[i].front().ids)});
+  }
+
+  /// All that was added since the last time.
+  [[nodiscard]] Transcripts take() {
+    auto clips = std::exchange(clips_, {});
+    std::sort(clips.begin(), clips.end(), [](const Clip& a, const Clip& b) { return a.index < b.index; });
+    std::vector<std::string> references, hypotheses;
+    for (auto& clip : clips) {
+      references.push_back(std::move(clip.reference));
+      hypotheses.push_back(std::move(clip.hypothesis));
+    }
+    return with_error_rates(std::move(references), std::move(hypotheses));
+  }
+
+ private:
+  struct Clip {
+    std::int64_t index;
+    std::string reference, hypothesis;
+  };
+  std::vector<Clip> clips_;
+};
+
+/// Transcribes a dataset, in eval mode, by batches of similar length. What cannot be heard is listed in
+/// `left_out`; without it, it throws LoaderError.
 [[nodiscard]] inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech,
+                                                const BatchSize& size,
                                                 const looptorch::LoaderOptions& loading,
-                                                const DecodingOptions& decoding) {
+                                                const DecodingOptions& decoding,
+                                                LeftOut* left_out = nullptr) {
   const EvalMode eval_mode(*recognizer.model);
   const auto device = recognizer.model->parameters().front().device();
-  std::vector<std::string> references, hypotheses;
-  looptorch::PinnedPrefetchLoader batches(speech, loading);
-  for (auto& batch : batches) {
-    const auto texts =
-        recognize(recognizer.model, batch.mel_BMF.to(device), batch.lengths_B.to(device), decoding);
-    for (const auto& best : texts) hypotheses.push_back(recognizer.vocabulary.decode(best.front().ids));
-    for (auto& text : batch.texts) references.push_back(std::move(text));
-  }
-  return with_error_rates(std::move(references), std::move(hypotheses));
+  auto options = loading;
+  options.on_error = left_out == nullptr ? looptorch::OnError::fail : looptorch::OnError::skip;
+  looptorch::PinnedPrefetchLoader batches(speech, options, speech.by_length(size));
+  Listening listening;
+  for (auto& batch : batches)
+    listening.add(batch,
+                  recognize(recognizer.model, batch.mel_BMF.to(device), batch.lengths_B.to(device), decoding),
+                  recognizer.vocabulary);
+  if (left_out != nullptr) left_out->add(batches.skipped());
+  return listening.take();
 }
 
 /// Prints `count` clips from the whole range: what was said, and what was heard.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Prints what is said in audio files, or in all audio files of folders: a line a file, or JSON with the n
-// best texts and their scores.
+// best texts and their scores. A file that cannot be heard is reported, and the others are transcribed.
 #include <looptorch/state/json.hpp>
 
 #include "command_line.hpp"
@@ -80,13 +80,24 @@ void transcribe(Options options) {
   auto recognizer = kv::load_recognizer(options.model, device);
   const kv::Listener listener(
       {.mel_bins = recognizer.model->config().mel_bins, .max_seconds = options.max_seconds});
+  std::size_t failed = 0;
   for (const auto& file : files) {
-    const auto mel_1MF = listener.frames(listener.samples({.audio_filepath = file, .text = {}})).unsqueeze(0);
-    const auto lengths_1 = at::full({1}, mel_1MF.size(2), at::kLong);
-    const auto texts =
-        kv::recognize(recognizer.model, mel_1MF.to(device), lengths_1.to(device), options.decoding);
-    print(file, texts.front(), recognizer, options);
+    try {
+      const auto mel_1MF =
+          listener.frames(listener.samples({.audio_filepath = file, .text = {}})).unsqueeze(0);
+      const auto lengths_1 = at::full({1}, mel_1MF.size(2), at::kLong);
+      const auto texts =
+          kv::recognize(recognizer.model, mel_1MF.to(device), lengths_1.to(device), options.decoding);
+      print(file, texts.front(), recognizer, options);
+    } catch (const looptorch::Error& error) {
+      if (files.size() == 1) throw;
+      std::cerr << "konkanivani_transcribe: " << error.what() << std::endl;
+      ++failed;
+    }
   }
+  if (failed > 0)
+    throw kv::SpeechError(
+        looptorch::detail::message(failed, " of ", files.size(), " files could not be transcribed"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 // Shapes: B batch, T encoder frames, L characters, V vocabulary.
 #pragma once
 
+#include <looptorch/data/slot_memory.hpp>
 #include <looptorch/loop/loss.hpp>
 
 #include "encoder.hpp"
@@ -29,27 +30,34 @@ struct LossOptions {
   double label_smoothing = 0.1;  ///< share of the decoder's probability that is spread over the vocabulary
 };
 
+/// The frames that CTC needs for a text: one a character, and one between equal ones.
+[[nodiscard]] inline std::int64_t ctc_frames_needed(std::span<const std::int64_t> ids) {
+  std::int64_t count = std::ssize(ids);
+  for (std::size_t i = 1; i < ids.size(); ++i) count += ids[i] == ids[i - 1];
+  return count;
+}
+
 /// The texts of a batch as both losses want them. CTC's hold neither start nor end.
 struct Targets {
-  at::Tensor characters_BL;           ///< CTC: characters, then kPad
-  at::Tensor inputs_BL;               ///< decoder: kStart, characters, then kPad
-  at::Tensor labels_BL;               ///< decoder: characters, kEnd, then kIgnored
-  at::Tensor input_lengths_B;         ///< decoder: characters + 1
-  std::vector<std::int64_t> lengths;  ///< characters
-  std::vector<std::int64_t>
-      ctc_lengths;  ///< frames that CTC needs: one a character, and one between equal ones
+  at::Tensor characters_BL;               ///< CTC: characters, then kPad
+  at::Tensor inputs_BL;                   ///< decoder: kStart, characters, then kPad
+  at::Tensor labels_BL;                   ///< decoder: characters, kEnd, then kIgnored
+  at::Tensor input_lengths_B;             ///< decoder: characters + 1
+  std::vector<std::int64_t> lengths;      ///< characters
+  std::vector<std::int64_t> ctc_lengths;  ///< `ctc_frames_needed`
 };
 
-/// Throws UsageError for no text. A text may be empty.
+/// In the loader's slot where one is open. Throws UsageError for no text. A text may be empty.
 [[nodiscard]] inline Targets make_targets(std::span<const std::vector<std::int64_t>> texts) {
   if (texts.empty()) throw looptorch::UsageError("make_targets: a batch needs a text");
   std::size_t longest = 0;
   for (const auto& text : texts) longest = std::max(longest, text.size());
   const auto rows = static_cast<std::int64_t>(texts.size()), width = static_cast<std::int64_t>(longest);
-  Targets targets{.characters_BL = at::full({rows, width}, kPad, at::kLong),
-                  .inputs_BL = at::full({rows, width + 1}, kPad, at::kLong),
-                  .labels_BL = at::full({rows, width + 1}, kIgnored, at::kLong),
-                  .input_lengths_B = at::empty({rows}, at::kLong),
+  const auto make = [](at::IntArrayRef sizes) { return looptorch::batch_empty(sizes, at::kLong); };
+  Targets targets{.characters_BL = make({rows, width}).fill_(kPad),
+                  .inputs_BL = make({rows, width + 1}).fill_(kPad),
+                  .labels_BL = make({rows, width + 1}).fill_(kIgnored),
+                  .input_lengths_B = make({rows}),
                   .lengths = {},
                   .ctc_lengths = {}};
   targets.inputs_BL.select(1, 0).fill_(kStart);
@@ -62,10 +70,8 @@ struct Targets {
     targets.labels_BL[row].narrow(0, 0, count).copy_(ids);
     targets.labels_BL[row][count] = kEnd;
     targets.input_lengths_B[row] = count + 1;
-    std::int64_t repeats = 0;
-    for (std::size_t i = 1; i < text.size(); ++i) repeats += text[i] == text[i - 1];
     targets.lengths.push_back(count);
-    targets.ctc_lengths.push_back(count + repeats);
+    targets.ctc_lengths.push_back(ctc_frames_needed(text));
   }
   return targets;
 }

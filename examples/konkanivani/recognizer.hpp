@@ -59,14 +59,12 @@ inline void check_method(const std::string& method) {
 }
 
 /// The texts of a batch as ids, the best `n_best` of each clip first; greedy decoding gives one, with score
-/// 0. `lengths_B`: frames of each clip that are not padding. Runs the model in the mode that it is in.
+/// 0. Runs the model in the mode that it is in.
 [[nodiscard]] inline std::vector<std::vector<Hypothesis>> recognize(KonkaniVani& model,
-                                                                    const at::Tensor& mel_BMF,
-                                                                    const at::Tensor& lengths_B,
+                                                                    const Encoded& encoded,
                                                                     const DecodingOptions& options) {
   check_method(options.method);
   const torch::NoGradGuard no_grad;
-  const auto encoded = model->encode(mel_BMF, lengths_B);
   auto beam = options.beam;
   if (options.method == "attention") beam.ctc_weight = 0;
   if (options.method == "attention" || options.method == "joint") return beam_search(model, encoded, beam);
@@ -79,6 +77,15 @@ inline void check_method(const std::string& method) {
   std::vector<std::vector<Hypothesis>> texts;
   for (auto& ids : decode_ctc_greedily(log_probs_BTV, frames)) texts.push_back({{.ids = std::move(ids)}});
   return texts;
+}
+
+/// The same from log-mel frames; `lengths_B`: those of each clip that are not padding.
+[[nodiscard]] inline std::vector<std::vector<Hypothesis>> recognize(KonkaniVani& model,
+                                                                    const at::Tensor& mel_BMF,
+                                                                    const at::Tensor& lengths_B,
+                                                                    const DecodingOptions& options) {
+  const torch::NoGradGuard no_grad;
+  return recognize(model, model->encode(mel_BMF, lengths_B), options);
 }
 
 }  // namespace konkanivani

@@ -50,17 +50,12 @@ if [ -z "$programs" ]; then
 fi
 [ -x "$programs/konkanivani_train" ] || refuse "$programs holds no konkanivani_train"
 
-# Dropout, masks and other speeds help a model that sees its clips again and again; in this time it
-# sees each a few times.
 corpus=(--seed 1 --train 10000 --validation 100 --test 200)
-training=(--d_model 128 --encoder_layers 6 --decoder_layers 3 --batch_size 16 --epochs 3 --shortest_first_epochs 1
-  --learning_rate 2e-3 --warmup_steps 150 --schedule linear --ctc_weight 0.7
-  --dropout 0 --no_spec_augment --no_speed_perturbation)
+training=() # konkanivani_train's own recipe
 if [ -n "$quick" ]; then
   corpus=(--seed 1 --train 600 --validation 20 --test 100 --min_words 2 --max_words 3 --clean)
-  training=(--d_model 96 --encoder_layers 2 --decoder_layers 1 --batch_size 16 --epochs 12
-    --learning_rate 3e-3 --warmup_steps 50 --schedule linear --ctc_weight 0.7
-    --dropout 0 --no_spec_augment --no_speed_perturbation)
+  training=(--d_model 96 --encoder_layers 2 --decoder_layers 1 --batch_frames 1600 --epochs 14
+    --learning_rate 3e-3 --warmup_steps 50)
 fi
 if grep -qw avx512_bf16 /proc/cpuinfo 2>/dev/null; then # where it is not emulated
   training+=(--mixed_precision)

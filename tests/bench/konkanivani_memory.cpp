@@ -64,7 +64,8 @@ kv::Batch make_batch(std::int64_t clips) {
   const std::vector<std::vector<std::int64_t>> texts(rows, text);
   return {.mel_BMF = at::randn({clips, 80, kFrames}),
           .lengths_B = at::full({clips}, kFrames, at::kLong),
-          .frames = std::vector(rows, kv::encoder_frames(kFrames, /*subsampling=*/true)),
+          .frames = std::vector(rows, kv::encoder_frames(kFrames, kv::ModelConfig{}.subsampling)),
+          .indices = {},
           .targets = kv::make_targets(texts),
           .texts = std::vector<std::string>(rows)};
 }

@@ -60,6 +60,7 @@ TEST_CASE("KonkaniVani's micro-batches wait for nothing on the device") {
   const konkanivani::Batch batch{.mel_BMF = at::randn({2, 80, 200}).to(at::kCUDA),
                                  .lengths_B = torch::tensor({200, 120}, at::kLong).to(at::kCUDA),
                                  .frames = {50, 30},
+                                 .indices = {},
                                  .targets = targets,
                                  .texts = {}};
   lt::FusedAdamW optimizer(model->parameters());

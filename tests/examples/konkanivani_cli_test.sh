@@ -42,7 +42,8 @@ for flag in output seed train validation test min_words max_words clean jobs; do
 done
 "$programs/konkanivani_train" --help >help.txt
 for flag in data output d_model encoder_layers decoder_layers batch_size gradient_accumulation_steps mixed_precision device resume \
-  epochs max_steps seed workers cache snapshot_every gradient_checkpointing no_subsampling positions ctc_weight; do
+  epochs max_steps seed workers cache snapshot_every gradient_checkpointing subsampling positions ctc_weight preset batch_frames \
+  spec_augment mask_frames mask_bins on_bad_audio; do
   holds help.txt "--$flag "
 done
 refused "--output is missing" konkanivani_corpus
@@ -82,8 +83,20 @@ if PATH=$work/nowhere "$programs/konkanivani_corpus" --output other 2>errors.txt
 fi
 holds errors.txt "konkanivani_corpus: espeak-ng is not installed (Debian: apt-get install espeak-ng)"
 
+# The preset's defaults stand in --help, and other flags change single ones.
+"$programs/konkanivani_train" --help | grep -q -- '--d_model N .*\[128\]' || fail "--d_model's default"
+"$programs/konkanivani_train" --preset original --help | grep -q -- '--d_model N .*\[256\]' || fail "--preset original"
+"$programs/konkanivani_train" --data corpus --preset=original --d_model 32 --encoder_layers 1 --decoder_layers 1 --max_steps 1 \
+  --output original >/dev/null 2>errors.txt || fail "--preset=original: $(cat errors.txt)"
+holds original/config.json '"subsampling": 1'
+holds original/config.json '"dropout": 0.1'
+refused '--preset: "large" is neither measured nor original' konkanivani_train --data corpus --output x --preset large
+refused "--preset must be written out" konkanivani_train --data corpus --output x --pres original
+refused "--batch_frames and --batch_size are both 0" konkanivani_train --data corpus --output x --batch_frames 0 --batch_size 0
+refused '--on_bad_audio: "wait" is neither skip nor stop' konkanivani_train --data corpus --output x --on_bad_audio wait
+
 # Training: parameters told, a summary with its figures, a model that the other programs take.
-size=(--d_model 32 --encoder_layers 1 --decoder_layers 1 --batch_size 3 --learning_rate 0.01)
+size=(--d_model 32 --encoder_layers 1 --decoder_layers 1 --batch_size 3 --learning_rate 0.01 --warmup_steps 3)
 "$programs/konkanivani_train" --data corpus --output model "${size[@]}" --epochs 1 --gradient_checkpointing \
   --gradient_accumulation_steps 2 --mixed_precision >train.txt 2>errors.txt || fail "konkanivani_train: $(cat errors.txt)"
 grep -qE '^[0-9]+ parameters, [0-9]+ characters, 6 training clips' train.txt || fail "train said $(cat train.txt)"
@@ -105,6 +118,41 @@ holds text.txt "$clip"$'\t'
 "$programs/konkanivani_transcribe" --model model --json --n_best 3 corpus/audio >text.txt || fail "transcribe a folder"
 [ "$(wc -l <text.txt)" = 11 ] || fail "transcribe did not say a line for each of 11 clips"
 [ "$(head -n1 text.txt | grep -o '"score":' | wc -l)" = 3 ] || fail "transcribe did not give the 3 best texts"
+code=0
+"$programs/konkanivani_transcribe" --model model "$clip" gone.flac "$clip" >text.txt 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "transcribe with a missing file exited with $code"
+[ "$(wc -l <text.txt)" = 2 ] || fail "transcribe did not go on behind a missing file: $(cat text.txt errors.txt)"
+holds errors.txt "konkanivani_transcribe: gone.flac"
+holds errors.txt "konkanivani_transcribe: 1 of 3 files could not be transcribed"
+
+# Lines, texts and clips that cannot be used are listed and left out, also of a run that goes on; or they end it.
+mkdir -p bad/audio
+cp corpus/audio/*.flac bad/audio
+cp corpus/*.jsonl bad
+clip_of() { sed -n "$2s/.*\"audio_filepath\":\"\([^\"]*\)\".*/\1/p" "bad/$1.jsonl"; } # clip_of SPLIT LINE
+silence() { sox -n -r 16000 -c 1 -b 16 "bad/$1" trim 0 1; }
+silence "$(clip_of train 1)"
+truncate -s 3000 "bad/$(clip_of train 2)"
+silence "$(clip_of validation 1)"
+silence "$(clip_of test 1)"
+sed -i '3s/"text":"[^"]*"/"text":"?!"/; 4s/"audio_filepath":"/&gone/; 5s/"text"/"txt"/' bad/train.jsonl
+bad=("$programs/konkanivani_train" --data bad --output bad_model "${size[@]}" --epochs 2 --snapshot_every 1 --resume auto)
+"${bad[@]}" --max_steps 1 >/dev/null 2>errors.txt || fail "bad clips end training: $(cat errors.txt)"
+"${bad[@]}" >/dev/null 2>errors.txt || fail "bad clips end a run that goes on: $(cat errors.txt)"
+holds errors.txt "left out 7 entries that cannot be used:"
+for fault in "$(clip_of train 1): is silent" "$(clip_of train 2): cut off or damaged" "has no characters" gone "train.jsonl:5: " \
+  "$(clip_of validation 1): is silent" "$(clip_of test 1): is silent"; do
+  holds errors.txt "$fault"
+done
+holds bad_model/summary.json '"left_out": 7'
+"$programs/konkanivani_evaluate" --model bad_model --manifest bad/test.jsonl --decoding greedy --summary bad.json >evaluate.txt \
+  2>errors.txt || fail "konkanivani_evaluate with a silent clip: $(cat errors.txt)"
+holds evaluate.txt " over 2 clips"
+holds bad.json '"left_out": 1'
+refused "bad/train.jsonl:4: " konkanivani_train --data bad --output x --on_bad_audio stop
+"$programs/konkanivani_evaluate" --model bad_model --manifest bad/test.jsonl --decoding greedy --on_bad_audio stop >/dev/null 2>errors.txt &&
+  fail "konkanivani_evaluate --on_bad_audio stop goes on"
+holds errors.txt "is silent"
 
 # Stopped by a signal, killed, and gone on, with features from a cache: the weights of a run that was left alone and computed
 # them anew, bit for bit.
@@ -143,10 +191,10 @@ compgen -G "cache/*.data" >/dev/null || fail "--cache kept nothing"
 awk -F, -v cer="$(sed -n 's/^ *"cer": *\([-0-9.e+]*\),\{0,1\}$/\1/p' best.json)" \
   'NR == 2 || $3 < best { best = $3 } END { d = best - cer; exit !(NR == 7 && d * d < 1e-8) }' alone/curve.csv ||
   fail "the model is not that of the best epoch: $(cat alone/curve.csv best.json)"
-"$programs/konkanivani_train" --data corpus --output flags "${size[@]}" --positions relative --no_subsampling --max_steps 1 \
-  --shortest_first_epochs 1 --no_spec_augment --no_speed_perturbation >train.txt 2>errors.txt || fail "flags: $(cat errors.txt)"
+"$programs/konkanivani_train" --data corpus --output flags "${size[@]}" --positions relative --subsampling 1 --max_steps 1 \
+  --shortest_first_epochs 1 --spec_augment --speed_perturbation >train.txt 2>errors.txt || fail "flags: $(cat errors.txt)"
 holds flags/config.json '"positions": "relative"'
-holds flags/config.json '"subsampling": false'
+holds flags/config.json '"subsampling": 1'
 holds flags/summary.json '"steps": 1'
 holds train.txt "    said   " # three examples of each epoch, five of the test clips
 
@@ -178,7 +226,7 @@ sed 's#.*audio/\([^."]*\)[^"]*".*"text":"\([^"]*\)".*#\1\t\2#' corpus/*.jsonl >s
   fail "--data with OpenSLR's layout: $(cat errors.txt)"
 holds train.txt ", 9 training clips"
 echo "gone	देव" >>slr/line_index.tsv
-refused "line_index.tsv:12: there is no audio file called gone" konkanivani_train --data slr --output x
+refused "line_index.tsv:12: there is no audio file called gone" konkanivani_train --data slr --output x --on_bad_audio stop
 mkdir nothing
 refused "nothing: holds no corpus; looked for train.jsonl, train.tsv (Common Voice)" konkanivani_train --data nothing --output x
 
@@ -188,7 +236,9 @@ refused "file/" konkanivani_corpus --output file --train 1 --validation 1 --test
 mkdir broken
 head -n1 corpus/train.jsonl | sed 's/audio_filepath":"/&gone/' >broken/train.jsonl
 cp more/validation.jsonl more/test.jsonl broken
-refused "broken/train.jsonl:1: " konkanivani_train --data broken --output x
+refused "broken/train.jsonl:1: " konkanivani_train --data broken --output x --on_bad_audio stop
+"$programs/konkanivani_train" --data broken --output x >/dev/null 2>errors.txt && fail "it trains on nothing"
+holds errors.txt "konkanivani_train: none of 1 clips can be used; the first: "
 sed 's/"text":"[^"]*"/"text":"?!"/; s#audio/#../corpus/audio/#' corpus/train.jsonl >broken/train.jsonl
 refused "hold no characters" konkanivani_train --data broken --output x
 refused "d_model is 30; it must be even and a multiple of the 4 heads" konkanivani_train --data corpus --output x --d_model 30

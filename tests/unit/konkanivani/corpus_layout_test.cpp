@@ -57,15 +57,6 @@ TEST_CASE("Manifests of this project's own form") {
   CHECK(texts_of(split.train) == Texts{"train"});
   CHECK(texts_of(split.validation) == Texts{"validation"});
   CHECK(texts_of(split.test) == Texts{"test"});
-  CHECK(split.train[0].duration == 0.5);  // the manifest has none: the file's header
-  corpus.text("train.jsonl", R"({"audio_filepath": "a.wav", "text": "a", "start": 0.125, "end": 0.25}
-{"audio_filepath": "a.wav", "text": "b", "start": 0.125}
-{"audio_filepath": "a.wav", "text": "c", "end": 9}
-)");
-  const auto parts = corpus.load().train;
-  CHECK(parts[0].duration == 0.125);
-  CHECK(parts[1].duration == 0.375);
-  CHECK(parts[2].duration == 0.5);
   fs::remove(corpus.folder / "test.jsonl");
   CHECK_THROWS_WITH(corpus.load(), Contains("test.jsonl"));
 }
@@ -102,7 +93,8 @@ TEST_CASE("OpenSLR with splits as folders, transcripts and audio in different pl
   fs::rename(corpus.folder / "validation", corpus.folder / "other");
   CHECK_THROWS_WITH(corpus.load(), "there is no folder " + (corpus.folder / "dev").string());
   fs::create_directory(corpus.folder / "dev");
-  CHECK_THROWS_WITH(corpus.load(), (corpus.folder / "dev").string() + ": holds no transcripts");
+  CHECK_THROWS_WITH(corpus.load(),
+                    (corpus.folder / "dev").string() + ": holds no transcripts that can be used");
 }
 
 TEST_CASE("OpenSLR without splits: every sentence in one part, whatever the order and the speakers") {
@@ -161,6 +153,32 @@ TEST_CASE("A transcript that cannot be used is refused by its line") {
   CHECK(why("alone", {}) == "3: has an id and no text");
   CHECK(why("ok\t ", {}) == "3: has an empty text");
   CHECK(why("ok\t\xff", {}) == "3: is not UTF-8");
+}
+
+TEST_CASE("Wrong lines are listed by their place where a list is given, and the others are read") {
+  Corpus tables;
+  tables.clip("a.wav").text("train.jsonl", R"({"audio_filepath": "a.wav", "text": "a"}
+{"audio_filepath": "gone.wav", "text": "b"}
+{"audio_filepath": "a.wav"}
+{"audio_filepath": "a.wav", "text": "d"}
+)");
+  for (const auto* part : {"validation.jsonl", "test.jsonl"})
+    tables.text(part, R"({"audio_filepath": "a.wav", "text": "c"})");
+  konkanivani::LeftOut left_out;
+  CHECK(texts_of(load_corpus(tables.folder.path(), &left_out).train) == Texts{"a", "b", "d"});
+  const auto file = (tables.folder / "train.jsonl").string();
+  CHECK_THAT(left_out.describe(), Contains("left out 1 entry that cannot be used:\n  " + file + ":3: "));
+  CHECK_THROWS_WITH(tables.load(), Contains(file + ":2: "));
+
+  Corpus transcripts;
+  transcripts.clip("a.wav").clip("b.wav").clip("c.wav");
+  transcripts.text("line_index.tsv", "a\tek\ngone\tdon\nb\ttin\nalone\nc\tchar\n");
+  konkanivani::LeftOut wrong;
+  const auto split = load_corpus(transcripts.folder.path(), &wrong);
+  CHECK(split.train.size() + split.validation.size() + split.test.size() == 3);
+  CHECK(wrong.count() == 2);
+  CHECK_THAT(wrong.describe(), Contains("line_index.tsv:2: there is no audio file called gone") &&
+                                   Contains("line_index.tsv:4: has an id and no text"));
 }
 
 TEST_CASE("A folder without a corpus says what was looked for") {

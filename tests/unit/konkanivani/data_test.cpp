@@ -12,10 +12,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <set>
 
 using namespace konkanivani_test;
 using Catch::Contains;
+using Catch::EndsWith;
+using Catch::StartsWith;
 using konkanivani::SpeechDataset;
 using konkanivani::SpeechError;
 using looptorch::testing::TemporaryFolder;
@@ -79,18 +83,19 @@ TEST_CASE("A clip is its log-mel frames, one for each 10 ms begun, and its ids")
   const auto whole = lt::audio::LogMel({.max_samples = 16000})(
       lt::audio::decode(corpus.utterances[0].audio_filepath).samples_T);
   CHECK(largest_difference(clip.mel_MF.narrow(1, 0, 97), whole.narrow(1, 0, 97)) < 1e-5);
-  CHECK(dataset.lengths() == std::vector<int64_t>{100, 99, 99});
+  CHECK(dataset.lengths() == std::vector<int64_t>{128, 128, 128});  // as batches are padded
 }
 
 TEST_CASE("A batch is padded to a multiple of 32, and says how long each clip is, for the encoder too") {
   Corpus corpus({{16000, "कखग"}, {6400, "घ"}});
-  for (const bool subsampling : {true, false}) {
+  for (const int64_t subsampling : {1, 2, 4}) {
     const auto dataset = corpus.dataset({.subsampling = subsampling});
     std::vector<konkanivani::Clip> clips{dataset.get(0, {}), dataset.get(1, {})};
     const auto batch = dataset.collate(clips);
     CHECK(batch.mel_BMF.sizes() == at::IntArrayRef({2, 80, 128}));
     CHECK(at::equal(batch.lengths_B, ids({100, 40})));
-    CHECK(batch.frames == (subsampling ? std::vector<int64_t>{25, 10} : std::vector<int64_t>{100, 40}));
+    CHECK(batch.frames == std::vector<int64_t>{100 / subsampling, 40 / subsampling});
+    CHECK(batch.indices == std::vector<int64_t>{0, 1});
     CHECK(batch.mel_BMF[1].narrow(1, 0, 40).equal(clips[1].mel_MF));
     CHECK(batch.mel_BMF[1].narrow(1, 40, 88).eq(0).all().item<bool>());
     CHECK(batch.targets.lengths == std::vector<int64_t>{3, 1});
@@ -190,22 +195,134 @@ TEST_CASE("What cannot be used is refused by its file") {
   CHECK(why_refused(empty) == name(empty) + ": its text \" ?! \" has no characters");
   Corpus long_one({{48000, "क"}});
   CHECK(why_refused(long_one, {.max_seconds = 2}) == name(long_one) + ": lasts 3 s, longer than 2 s");
-  long_one.utterances[0].duration.reset();
-  CHECK(why_refused(long_one, {.max_seconds = 2}) == name(long_one) + ": lasts 3 s, longer than 2 s");
+  for (const std::optional<double> told : {std::optional<double>(), std::optional<double>(1)}) {
+    long_one.utterances[0].duration = told;  // the header knows better
+    CHECK(why_refused(long_one, {.max_seconds = 2}) == name(long_one) + ": lasts 3 s, longer than 2 s");
+  }
+  CHECK_THROWS_WITH(konkanivani::Listener({.max_seconds = 2}).samples(long_one.utterances[0]),
+                    name(long_one) + ": is longer than 2 s");
   Corpus silent({{16000, "क"}});
   lt::audio::encode(silent.utterances[0].audio_filepath, {at::zeros({16000}), 16000});
   CHECK(why_refused(silent) == name(silent) + ": is silent");
   Corpus missing({{16000, "क"}});
   std::filesystem::remove(missing.utterances[0].audio_filepath);
-  CHECK_THROWS_WITH(missing.dataset().get(0, {}), Contains(name(missing)));
+  CHECK_THROWS_WITH(missing.dataset(), Contains(name(missing)));
+  Corpus noise({{16000, "क"}});
+  std::ofstream(noise.utterances[0].audio_filepath) << "no audio";
+  CHECK_THROWS_WITH(noise.dataset(), StartsWith(name(noise) + ": not audio that libsndfile can read"));
+  Corpus beyond({{16000, "क"}});
+  beyond.utterances[0].start = 1.5;
+  CHECK_THROWS_WITH(beyond.dataset(), name(beyond) + ": holds 1 s; nothing lies behind 1.5 s");
+}
+
+TEST_CASE("What cannot be used is listed once and left out, in every epoch, and the rest keeps its place") {
+  Corpus corpus({{16000, "क"}, {16000, " ?! "}, {16000, "ख"}, {48000, "ग"}, {16000, "घ"}, {8000, "कक"}});
+  const auto name = [&](size_t i) { return corpus.utterances[i].audio_filepath.string(); };
+  lt::audio::encode(name(4), {at::zeros({16000}), 16000});  // silent, which no header tells
+  std::filesystem::resize_file(name(5), 4000);              // cut: decoding finds out
+  konkanivani::LeftOut left_out;
+  const SpeechDataset dataset(corpus.utterances, vocabulary(), {.max_seconds = 2}, corpus.unknown, &left_out);
+  CHECK(left_out.describe() == "left out 2 entries that cannot be used:\n  " + name(1) +
+                                   ": its text \" ?! \" has no characters\n  " + name(3) +
+                                   ": lasts 3 s, longer than 2 s");
+  CHECK(dataset.size() == 6);
+
+  lt::PinnedPrefetchLoader loader(dataset, {.workers = 2, .on_error = lt::OnError::skip},
+                                  dataset.by_length({.clips = 2}));
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    std::set<int64_t> heard;
+    for (const auto& batch : loader) heard.insert(batch.indices.begin(), batch.indices.end());
+    CHECK(heard == std::set<int64_t>{0, 2});
+  }
+  CHECK(loader.skipped().count == 8);
+  left_out.add(loader.skipped());
+  CHECK(left_out.count() == 4);
+  CHECK_THAT(left_out.describe(), Contains(name(4) + ": is silent") && Contains(name(5) + ": cut off"));
+  CHECK_THAT(left_out.describe(1), EndsWith("has no characters\n  and 3 more"));
+  CHECK(konkanivani::LeftOut().describe().empty());
+}
+
+TEST_CASE("A dataset of which nothing can be used is refused, and a missing file is as any other fault") {
+  Corpus corpus({{16000, "क"}, {16000, "ख"}});
+  const auto gone = corpus.utterances[1].audio_filepath;
+  std::filesystem::remove(gone);
+  konkanivani::LeftOut left_out;
+  const auto make = [&] {
+    return SpeechDataset(corpus.utterances, vocabulary(), {}, corpus.unknown, &left_out);
+  };
+  CHECK(make().size() == 2);
+  CHECK_THAT(left_out.describe(), Contains(gone.string()));
+  corpus.utterances[0].text = "?";
+  CHECK_THROWS_WITH(make(), StartsWith("none of 2 clips can be used; the first: "));
+}
+
+TEST_CASE("--on_bad_audio is skip or stop") {
+  CHECK(konkanivani::skips_bad_audio("skip"));
+  CHECK_FALSE(konkanivani::skips_bad_audio("stop"));
+  CHECK_THROWS_WITH(konkanivani::skips_bad_audio("ignore"),
+                    "--on_bad_audio: \"ignore\" is neither skip nor stop");
+}
+
+TEST_CASE("A line without a duration gets that of its file's header, or of the part that it names") {
+  Corpus corpus({{16000, "क"}, {16000, "क"}, {16000, "क"}, {16000, "क"}});
+  for (auto& utterance : corpus.utterances) utterance.duration.reset();
+  corpus.utterances[1].start = 0.125, corpus.utterances[1].end = 0.25;
+  corpus.utterances[2].start = 0.5;
+  corpus.utterances[3].end = 9;
+  const std::vector<double> seconds{1, 0.125, 0.5, 1};
+  for (size_t i = 0; i < seconds.size(); ++i)
+    CHECK(konkanivani::seconds_by_header(corpus.utterances[i]) == seconds[i]);
+  CHECK(corpus.dataset().lengths() == std::vector<int64_t>{128, 32, 64, 128});
+}
+
+TEST_CASE("A batch holds as many frames as its budget allows, and a longer clip is alone") {
+  Corpus corpus({{16000, "क"}, {16000, "क"}, {4800, "क"}, {4800, "क"}, {4800, "क"}, {48000, "क"}});
+  const auto dataset = corpus.dataset();
+  const auto sizes = [&](const konkanivani::BatchSize& size) {
+    lt::PinnedPrefetchLoader loader(dataset, {}, dataset.by_length(size));
+    std::multiset<int64_t> clips;
+    for (const auto& batch : loader) {
+      if (batch.mel_BMF.size(0) > 1) CHECK(batch.mel_BMF.size(0) * batch.mel_BMF.size(2) <= 256);
+      clips.insert(batch.mel_BMF.size(0));
+    }
+    return clips;
+  };
+  CHECK(sizes({.frames = 256}) == std::multiset<int64_t>{1, 2, 3});
+  CHECK(sizes({.frames = 256, .clips = 2}) == std::multiset<int64_t>{1, 1, 2, 2});
+}
+
+TEST_CASE("A clip's frames do not depend on the seconds that they are computed with") {
+  const konkanivani::Listener listener({.max_seconds = 4});
+  const auto samples_T = tone(64000);
+  const auto whole = lt::audio::LogMel({.max_samples = 80000});
+  for (const int64_t count : {399, 15600, 15601, 16000, 31999, 64000}) {
+    INFO(count);
+    const auto part = samples_T.narrow(0, 0, count);
+    const auto frames = listener.frames(part);
+    CHECK(frames.size(1) == (count + 159) / 160);
+    CHECK(largest_difference(frames, whole(part).narrow(1, 0, frames.size(1))) < 1e-6);
+  }
+}
+
+// The tensors of a batch lie in the loader's slots: the second epoch makes none.
+TEST_CASE("A loader collates into memory that it has") {
+  Corpus corpus({{16000, "कख"}, {15000, "ग"}, {14000, "घ"}, {13000, "क"}});
+  const auto dataset = corpus.dataset();
+  lt::PinnedPrefetchLoader loader(dataset, {.batch_size = 2, .workers = 0, .pin = false});
+  for (const auto& batch : loader) CHECK(batch.mel_BMF.size(0) == 2);
+  const auto first = loader.stats();
+  CHECK(first.slot_allocations >= 6);  // frames, lengths and four of the texts
+  for (const auto& batch : loader) CHECK(batch.mel_BMF.size(0) == 2);
+  CHECK(loader.stats().slot_allocations == first.slot_allocations);
+  CHECK(loader.stats().slot_reuses == first.slot_reuses + 12);
 }
 
 TEST_CASE("Clips too short for their text are counted before training") {
   Corpus corpus({{3200, "कखगघ"}, {3200, "कखगघकख"}, {3200, "ककक"}});
-  CHECK(corpus.dataset().count_too_short() == 1);  // 5 encoder frames each; 4, 6 and 5 are needed
-  CHECK(corpus.dataset({.subsampling = false}).count_too_short() == 0);
-  for (auto& utterance : corpus.utterances) utterance.duration.reset();
-  CHECK(corpus.dataset().count_too_short() == 0);  // nothing is known
+  CHECK(corpus.dataset({.subsampling = 4}).count_too_short() ==
+        1);  // 5 encoder frames each; 4, 6 and 5 are needed
+  CHECK(corpus.dataset({.subsampling = 2}).count_too_short() == 0);
+  CHECK(corpus.dataset({.subsampling = 1}).count_too_short() == 0);
 }
 
 TEST_CASE("Batches of similar lengths come from a loader, each clip once, whatever the workers") {

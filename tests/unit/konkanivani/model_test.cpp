@@ -19,15 +19,14 @@ namespace lt = looptorch;
 namespace {
 
 struct Variant {
-  bool subsampling;
+  int64_t subsampling;
   Positions positions;
 };
 
 const std::vector<Variant>& variants() {
-  static const std::vector<Variant> all{{true, Positions::sinusoidal},
-                                        {false, Positions::sinusoidal},
-                                        {true, Positions::relative},
-                                        {false, Positions::relative}};
+  static const std::vector<Variant> all{{4, Positions::sinusoidal}, {2, Positions::sinusoidal},
+                                        {1, Positions::sinusoidal}, {4, Positions::relative},
+                                        {2, Positions::relative},   {1, Positions::relative}};
   return all;
 }
 
@@ -65,7 +64,7 @@ int64_t parameters(const ModelConfig& config) {
 }  // namespace
 
 TEST_CASE("The three sizes have the parameters that the first project's have") {
-  for (const bool subsampling : {true, false}) {
+  for (const int64_t subsampling : {4, 2, 1}) {
     INFO("subsampling " << subsampling);
     auto original = konkanivani::original_size(100), optimized = konkanivani::optimized_size(100),
          minimal = konkanivani::minimal_size(100);
@@ -73,8 +72,8 @@ TEST_CASE("The three sizes have the parameters that the first project's have") {
     const auto millions = [](const ModelConfig& config) {
       return static_cast<double>(parameters(config)) / 1e6;
     };
-    CHECK(std::abs(millions(original) - (subsampling ? 24.8 : 24.7)) < 0.05);
-    CHECK(std::abs(millions(optimized) - (subsampling ? 9.4 : 9.3)) < 0.05);
+    CHECK(std::abs(millions(original) - (subsampling > 1 ? 24.8 : 24.7)) < 0.05);
+    CHECK(std::abs(millions(optimized) - (subsampling > 1 ? 9.4 : 9.3)) < 0.05);
     CHECK(std::abs(millions(minimal) - 3.2) < 0.05);
   }
 }
@@ -86,21 +85,21 @@ TEST_CASE("The largest size's parameters are those that its layers add up to") {
   const int64_t block = 2 * (norm + feed) + (norm + 4 * linear) + convolution + norm;
   const int64_t layer = 8 * linear + feed + 3 * norm;
   auto config = konkanivani::original_size(v);
-  config.subsampling = false;
+  config.subsampling = 1;
   CHECK(parameters(config) == (80 * d + d) + 12 * block + 6 * layer + v * d + 2 * (d * v + v));
   config.positions = Positions::relative;
   CHECK(parameters(config) ==
         (80 * d + d) + 12 * (block + d * d + 2 * d) + 6 * layer + v * d + 2 * (d * v + v));
 }
 
-TEST_CASE("Subsampling makes a quarter of the frames, rounded up, and lengths go along") {
-  for (const bool subsampling : {true, false}) {
+TEST_CASE("Subsampling makes a half or a quarter of the frames, rounded up, and lengths go along") {
+  for (const int64_t subsampling : {4, 2, 1}) {
     auto config = tiny_config();
     config.subsampling = subsampling;
     auto model = tiny_model(config);
     for (int64_t frames : {1, 2, 3, 4, 5, 8, 9, 41}) {
       const auto encoded = model->encode(at::randn({2, 6, frames}), ids({frames, (frames + 1) / 2}));
-      const auto expected = subsampling ? (frames + 3) / 4 : frames;
+      const auto expected = (frames + subsampling - 1) / subsampling;
       CHECK(encoded.states_BTD.sizes() == at::IntArrayRef({2, expected, 16}));
       CHECK(encoded.lengths_B[0].item<int64_t>() == expected);
       CHECK(konkanivani::encoder_frames(frames, subsampling) == expected);
@@ -423,7 +422,7 @@ TEST_CASE("A model is saved and loaded as a folder") {
   const TemporaryFolder folder;
   auto config = tiny_config();
   config.positions = Positions::relative;
-  config.subsampling = false;
+  config.subsampling = 1;
   auto model = used_model(config);
   konkanivani::save_model(model, folder.path());
   auto loaded = konkanivani::load_model(folder.path());

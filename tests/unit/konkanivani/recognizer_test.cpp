@@ -119,12 +119,43 @@ TEST_CASE("Evaluating leaves the mode of the model as it was") {
     recognizer.model->train(training);
     const auto before =
         lt::state_dict(recognizer.model).at("encoder.blocks.0.convolution.batch_norm.running_mean").clone();
-    const auto heard = konkanivani::transcribe_all(recognizer, speech, {.batch_size = 2}, {});
+    const auto heard = konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {});
     CHECK(recognizer.model->is_training() == training);
     CHECK(heard.references == std::vector<std::string>{"क", "खग", "गक"});
     CHECK(before.equal(
         lt::state_dict(recognizer.model).at("encoder.blocks.0.convolution.batch_norm.running_mean")));
   }
+}
+
+TEST_CASE("A clip that cannot be heard is listed and left out of the error rates, or ends the evaluation") {
+  Tones tones;
+  auto recognizer = tiny_recognizer(20);
+  lt::audio::encode(tones.utterances[1].audio_filepath, {at::zeros({12800}), 16000});
+  const auto speech = tones.dataset(recognizer.vocabulary);
+  konkanivani::LeftOut left_out;
+  const auto heard = konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {}, &left_out);
+  CHECK(heard.references == std::vector<std::string>{"क", "गक"});
+  CHECK_THAT(left_out.describe(), Contains(tones.utterances[1].audio_filepath.string() + ": is silent"));
+  CHECK_THROWS_AS(konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {}), lt::LoaderError);
+}
+
+TEST_CASE("What is heard in batches of any order stands in the order of the clips") {
+  const auto vocabulary = tiny_recognizer().vocabulary;
+  konkanivani::Listening listening;
+  const auto add = [&](std::vector<int64_t> indices, std::vector<std::string> texts) {
+    std::vector<std::vector<konkanivani::Hypothesis>> heard;
+    for (size_t i = 0; i < indices.size(); ++i) heard.push_back({{.ids = {5 + indices[i]}}});
+    listening.add(
+        {.mel_BMF = {}, .lengths_B = {}, .frames = {}, .indices = indices, .targets = {}, .texts = texts},
+        heard, vocabulary);
+  };
+  add({2, 0}, {"ग", "क"});
+  add({1}, {"क"});
+  const auto all = listening.take();
+  CHECK(all.references == std::vector<std::string>{"क", "क", "ग"});
+  CHECK(all.hypotheses == std::vector<std::string>{"क", "ख", "ग"});
+  CHECK(all.character_error_rate == Approx(1.0 / 3));
+  CHECK(listening.take().references.empty());
 }
 
 TEST_CASE("A model that learnt three tones writes their texts, by all four decodings") {
@@ -144,7 +175,7 @@ TEST_CASE("A model that learnt three tones writes their texts, by all four decod
   for (const auto* method : {"greedy", "ctc", "attention", "joint"}) {
     INFO(method);
     const auto heard =
-        konkanivani::transcribe_all(recognizer, speech, {.batch_size = 2}, {.method = method, .beam = {}});
+        konkanivani::transcribe_all(recognizer, speech, {.clips = 2}, {}, {.method = method, .beam = {}});
     CHECK(heard.hypotheses == heard.references);
     CHECK(heard.character_error_rate == 0);
   }
