@@ -12,19 +12,18 @@
 
 #include <looptorch/error.hpp>
 
+#include "command_values.hpp"
+
 #include <c10/util/Exception.h>
 
 #include <getopt.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <functional>
 #include <iostream>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -33,12 +32,6 @@
 
 namespace konkanivani {
 
-/// A flag that is unknown, misses its value, has a wrong one, or is required and absent; names flag and
-/// value.
-struct CommandLineError : looptorch::Error {
-  using Error::Error;
-};
-
 /// A signal ended the program's work before its time; the exit code is the one that shells give for it.
 struct Interrupted : looptorch::Error {
   /// `reason` begins with the signal's name, as FitResult's does.
@@ -46,13 +39,6 @@ struct Interrupted : looptorch::Error {
       : Error(reason + ": stopped after " + std::to_string(steps) + " steps; go on with --resume auto"),
         exit_code(reason.starts_with("SIGINT") ? 130 : 143) {}
   int exit_code;
-};
-
-/// What a number may be, both ends included. `above` excludes: `{.above = 0}` for a learning rate.
-struct NumberRange {
-  double min = -std::numeric_limits<double>::infinity();
-  double max = std::numeric_limits<double>::infinity();
-  double above = -std::numeric_limits<double>::infinity();
 };
 
 /// Flags of one program. Values are written straight into the variables given, which must outlive the parse;
@@ -77,6 +63,10 @@ class CommandLine {
   template <class T>
   CommandLine& flag(std::string name, T& target, std::type_identity_t<T> value, std::string help);
 
+  /// `--name VALUE`, one of `values`. With `implied` the flag may also stand alone and then means that value.
+  CommandLine& choice(std::string name, std::string& target, std::vector<std::string> values,
+                      std::string help, std::string implied = {});
+
   /// What stands without a flag: one or more; a program without this call takes none.
   CommandLine& positional(std::string placeholder, std::vector<std::string>& target, std::string help);
 
@@ -92,10 +82,13 @@ class CommandLine {
     std::function<void(const std::string&)> set;
     bool is_required = false;
     bool is_given = false;
+    std::vector<std::string> values = {};  ///< Of a choice.
+    std::string implied = {};              ///< By the flag alone; empty: it needs a value.
   };
 
   [[nodiscard]] std::vector<::option> getopt_table() const;
   void take_option(int code, const char* argument);
+  [[nodiscard]] const char* value_behind(int code, int argc, char* const* argv) const;
   void take_positional(int argc, char* const* argv);
   [[nodiscard]] std::string usage() const;
 
@@ -104,50 +97,6 @@ class CommandLine {
   std::string positional_name_, positional_help_;
   std::vector<std::string>* positional_ = nullptr;
 };
-
-namespace detail {
-
-inline void parse_value(const std::string& text, const NumberRange&, std::string& out) { out = text; }
-inline void parse_value(const std::string& text, const NumberRange&, std::filesystem::path& out) {
-  out = text;
-}
-
-template <class T>
-concept Number = std::is_same_v<T, std::int64_t> || std::is_same_v<T, double>;
-
-template <Number T>
-void parse_value(const std::string& text, const NumberRange& range, T& out) {
-  using looptorch::detail::message;
-  T number{};
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (code != std::errc{} || end != text.data() + text.size() ||
-      !std::isfinite(static_cast<double>(number))) {
-    throw CommandLineError(
-        message("\"", text, std::is_integral_v<T> ? "\" is not an integer" : "\" is not a number"));
-  }
-  const auto value = static_cast<double>(number);
-  if (value <= range.above) throw CommandLineError(message(text, " is not above ", range.above));
-  if (value < range.min) throw CommandLineError(message(text, " is less than ", range.min));
-  if (value > range.max) throw CommandLineError(message(text, " is more than ", range.max));
-  out = number;
-}
-
-inline std::string default_text(const std::string& value) { return value.empty() ? "" : " [" + value + "]"; }
-inline std::string default_text(const std::filesystem::path& value) { return default_text(value.string()); }
-
-template <Number T>
-std::string default_text(T value) {
-  return looptorch::detail::message(" [", value, "]");
-}
-
-inline std::string pad(std::string text, std::size_t width) {
-  if (text.size() < width) text.resize(width, ' ');
-  return text;
-}
-
-inline std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-}  // namespace detail
 
 template <class T>
 CommandLine& CommandLine::option(std::string name, std::string placeholder, T& target, std::string help,
@@ -172,6 +121,24 @@ template <class T>
 CommandLine& CommandLine::flag(std::string name, T& target, std::type_identity_t<T> value, std::string help) {
   options_.push_back({std::move(name), "", std::move(help),
                       [&target, value = std::move(value)](const std::string&) { target = value; }});
+  return *this;
+}
+
+inline CommandLine& CommandLine::choice(std::string name, std::string& target,
+                                        std::vector<std::string> values, std::string help,
+                                        std::string implied) {
+  std::string names;
+  for (const auto& value : values) names += (names.empty() ? "" : "|") + value;
+  const auto set = [&target, values, names, implied](const std::string& text) {
+    const auto& value = text.empty() ? implied : text;
+    if (std::find(values.begin(), values.end(), value) == values.end())
+      throw CommandLineError("\"" + value + "\" is not " + names);
+    target = value;
+  };
+  help += detail::default_text(target);
+  auto placeholder = implied.empty() ? names : "[" + names + "]";
+  options_.push_back({std::move(name), std::move(placeholder), std::move(help), set, false, false,
+                      std::move(values), std::move(implied)});
   return *this;
 }
 
@@ -211,7 +178,9 @@ inline std::string CommandLine::help() const {
 inline std::vector<::option> CommandLine::getopt_table() const {
   std::vector<::option> table{{"help", no_argument, nullptr, 1}};
   for (std::size_t i = 0; i < options_.size(); ++i) {
-    const int kind = options_[i].placeholder.empty() ? no_argument : required_argument;
+    const int kind = options_[i].placeholder.empty() ? no_argument
+                     : options_[i].implied.empty()   ? required_argument
+                                                     : optional_argument;
     table.push_back({options_[i].name.c_str(), kind, nullptr, static_cast<int>(i) + 1024});
   }
   table.push_back({nullptr, 0, nullptr, 0});
@@ -224,13 +193,22 @@ inline bool CommandLine::parse(int argc, char* const* argv) {
   optind = 0;
   for (int code = 0; (code = getopt_long(argc, argv, ":", table.data(), nullptr)) != -1;) {
     if (code == 1) return false;
-    take_option(code, code >= 1024 ? optarg : argv[std::max(optind - 1, 1)]);
+    take_option(code, code >= 1024 ? value_behind(code, argc, argv) : argv[std::max(optind - 1, 1)]);
   }
   take_positional(argc, argv);
   for (const auto& option : options_) {
     if (option.is_required && !option.is_given) throw CommandLineError("--" + option.name + " is missing");
   }
   return true;
+}
+
+/// getopt_long takes the value of an option that may stand alone from behind a "=" only; here it may also be
+/// the next word, if that is one of its values.
+inline const char* CommandLine::value_behind(int code, int argc, char* const* argv) const {
+  const auto& values = options_[static_cast<std::size_t>(code) - 1024].values;
+  if (optarg || options_[static_cast<std::size_t>(code) - 1024].implied.empty() || optind >= argc)
+    return optarg;
+  return std::find(values.begin(), values.end(), argv[optind]) == values.end() ? optarg : argv[optind++];
 }
 
 /// `argument` is the option's value, or, where getopt_long found a fault, the word that it stopped at.

@@ -151,8 +151,8 @@ class SpeechDataset {
     return konkanivani::collate(clips, options_.subsampling);
   }
 
-  /// The mel frames that each clip takes in a batch, `max_seconds` where neither manifest nor header say how
-  /// long it is.
+  /// The mel frames that each clip takes in a batch; `max_seconds` of a clip without duration that was left
+  /// out.
   [[nodiscard]] std::vector<std::int64_t> lengths() const {
     std::vector<std::int64_t> lengths;
     for (const auto& utterance : utterances_)
@@ -194,11 +194,10 @@ class SpeechDataset {
       throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": ", why...));
     };
     if (ids_[i].empty()) refuse("its text \"", utterance.text, "\" has no characters");
-    const auto seconds = seconds_by_header(utterance);
+    const double seconds = seconds_by_header(utterance);
     if (!utterance.duration) utterance.duration = seconds;
-    if (const auto longest = std::max(seconds.value_or(0), utterance.duration.value_or(0));
-        longest > options_.max_seconds)
-      refuse("lasts ", longest, " s, longer than ", options_.max_seconds, " s");
+    if (seconds > options_.max_seconds)
+      refuse("lasts ", seconds, " s, longer than ", options_.max_seconds, " s");
   }
 
   void play_at(const std::vector<double>& speeds) {

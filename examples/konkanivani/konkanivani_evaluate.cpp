@@ -30,7 +30,7 @@ void evaluate(Options options) {
   kv::check_method(options.decoding.method);
   kv::LeftOut listed;
   const kv::PrintAtEnd print_at_end(listed);
-  auto* const left_out = kv::skips_bad_audio(options.on_bad_audio) ? &listed : nullptr;
+  auto* const left_out = options.on_bad_audio == "skip" ? &listed : nullptr;
   options.decoding.beam.beam = static_cast<std::size_t>(options.beam);
   auto recognizer = kv::load_recognizer(options.model, kv::choose_device(options.device));
   const auto& config = recognizer.model->config();
@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
   line.option("batch_size", "N", options.batch_size, "clips at once", {.min = 1, .max = 65536});
   line.option("examples", "N", options.examples, "clips that are shown", {.min = 0});
   line.option("summary", "FILE", options.summary, "JSON with cer, wer, clips and decoding");
-  line.option("on_bad_audio", "skip|stop", options.on_bad_audio,
+  line.choice("on_bad_audio", options.on_bad_audio, {"skip", "stop"},
               "leaves out lines, texts and clips that cannot be used and lists them, or stops at the first");
   line.option("workers", "N", options.workers, "threads that read audio", {.min = 0, .max = 1024});
   line.option("max_seconds", "S", options.max_seconds, "longer clips are refused", {.max = 60, .above = 0});

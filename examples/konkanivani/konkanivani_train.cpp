@@ -210,15 +210,6 @@ lt::FitResult train(kv::Recognizer& recognizer, const Data& data, const Options&
 }
 
 void check(const Options& options) {
-  const auto choose = [](const char* flag, const std::string& value, const char* a, const char* b) {
-    if (value != a && value != b)
-      throw kv::CommandLineError(
-          lt::detail::message("--", flag, ": \"", value, "\" is neither ", a, " nor ", b));
-  };
-  choose("positions", options.positions, "sinusoidal", "relative");
-  choose("characters", options.characters, "code_point", "grapheme");
-  choose("schedule", options.schedule, "plateau", "linear");
-  choose("preset", options.preset, "measured", "original");
   if (options.preset != options.defaults)
     throw kv::CommandLineError("--preset must be written out, and given once");
   if (options.batch_frames == 0 && options.batch_size == 0)
@@ -272,7 +263,7 @@ void run(const Options& options) {
   const auto device = kv::choose_device(options.device);
   kv::LeftOut listed;
   const kv::PrintAtEnd print_at_end(listed);
-  auto* const left_out = kv::skips_bad_audio(options.on_bad_audio) ? &listed : nullptr;
+  auto* const left_out = options.on_bad_audio == "skip" ? &listed : nullptr;
   auto corpus = kv::load_corpus(options.data, left_out);
   auto vocabulary = vocabulary_of(corpus.train, options);
   const auto config = config_of(options, vocabulary.size());
@@ -322,8 +313,8 @@ int main(int argc, char** argv) {
       "corpus of Common Voice or OpenSLR as it was published; see the README.");
   line.required("data", "DIR", options.data, "the corpus; see above");
   line.required("output", "DIR", options.output, "folder for the model and summary.json");
-  line.option(
-      "preset", "NAME", options.preset,
+  line.choice(
+      "preset", options.preset, {"measured", "original"},
       "defaults of the flags below: measured, or original, those of the project that this example follows");
   line.option("d_model", "N", options.d_model, "width", {.min = 2, .max = 16384});
   line.option("encoder_layers", "N", options.encoder_layers, "Conformer blocks", {.min = 1, .max = 1024});
@@ -331,8 +322,9 @@ int main(int argc, char** argv) {
   line.option("subsampling", "N", options.subsampling,
               "1, 2 or 4 mel frames of 10 ms are one of the encoder's; CTC needs one a character at least",
               {.min = 1, .max = 4});
-  line.option("positions", "NAME", options.positions, "sinusoidal or relative");
-  line.option("characters", "NAME", options.characters, "what the model writes: code_point or grapheme");
+  line.choice("positions", options.positions, {"sinusoidal", "relative"},
+              "how the encoder tells frames apart");
+  line.choice("characters", options.characters, {"code_point", "grapheme"}, "what the model writes");
   line.option("batch_frames", "N", options.batch_frames,
               "mel frames of 10 ms in one forward pass at most, padding included; 0: any number", {.min = 0});
   line.option("batch_size", "N", options.batch_size, "clips in one forward pass at most; 0: any number",
@@ -346,7 +338,7 @@ int main(int argc, char** argv) {
               {.min = 0});
   line.option("learning_rate", "X", options.learning_rate, "of AdamW, after the warm-up", {.above = 0});
   line.option("warmup_steps", "N", options.warmup_steps, "steps from rate 0 to the full rate", {.min = 0});
-  line.option("schedule", "NAME", options.schedule,
+  line.choice("schedule", options.schedule, {"linear", "plateau"},
               "plateau: half the rate after 3 epochs without a better validation loss; linear: down to 0");
   line.option("ctc_weight", "X", options.ctc_weight, "of the loss; the decoder's is what remains",
               {.min = 0, .max = 1});
@@ -373,7 +365,7 @@ int main(int argc, char** argv) {
   line.option(
       "resume", "auto|DIR", options.resume,
       "goes on from a snapshot or the newest in a folder; auto: in OUTPUT/snapshots, if there is one");
-  line.option("on_bad_audio", "skip|stop", options.on_bad_audio,
+  line.choice("on_bad_audio", options.on_bad_audio, {"skip", "stop"},
               "leaves out lines, texts and clips that cannot be used and lists them, or stops at the first");
   line.option("seed", "N", options.seed, "weights, order and augmentation", {.min = 0});
   line.option("max_seconds", "S", options.max_seconds, "longer clips are refused", {.max = 60, .above = 0});

@@ -54,13 +54,6 @@ inline void list_or_rethrow(LeftOut* left_out, const std::exception& caught) {
   left_out->add(caught.what());
 }
 
-/// The flag `--on_bad_audio`: true for "skip", false for "stop". Throws UsageError for another value.
-[[nodiscard]] inline bool skips_bad_audio(const std::string& value) {
-  if (value != "skip" && value != "stop")
-    throw looptorch::UsageError("--on_bad_audio: \"" + value + "\" is neither skip nor stop");
-  return value == "skip";
-}
-
 /// Prints a list on stderr when it goes out of scope, after an exception too.
 class PrintAtEnd {
  public:

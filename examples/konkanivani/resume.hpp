@@ -4,7 +4,7 @@
 // snapshots, in `config.json` and `vocabulary.json`.
 #pragma once
 
-#include <looptorch/loop/best_so_far.hpp>
+#include <looptorch/loop/best_few.hpp>
 #include <looptorch/state/load_weights.hpp>
 #include <looptorch/state/snapshot.hpp>
 #include <looptorch/state/snapshot_folder.hpp>
@@ -67,7 +67,7 @@ inline void require_same_run(const ModelConfig& config, const Vocabulary& vocabu
 
 /// Loads the weights of the step that `best` names, from the first of `folders` that has its snapshot, sound,
 /// unless `last`, the value of the weights that the model has, is as good. Tells what it did.
-inline void load_best(const KonkaniVani& model, const looptorch::BestSoFar& best, double last,
+inline void load_best(const KonkaniVani& model, const looptorch::BestFew& best, double last,
                       std::span<const std::filesystem::path> folders, std::ostream& log) {
   if (!best.value() || *best.value() >= last) return;
   for (const auto& folder : folders) {

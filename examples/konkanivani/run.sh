@@ -54,7 +54,7 @@ corpus=(--seed 1 --train 10000 --validation 100 --test 200)
 training=() # konkanivani_train's own recipe
 if [ -n "$quick" ]; then
   corpus=(--seed 1 --train 600 --validation 20 --test 100 --min_words 2 --max_words 3 --clean)
-  training=(--d_model 96 --encoder_layers 2 --decoder_layers 1 --batch_frames 1600 --epochs 14
+  training=(--d_model 96 --encoder_layers 2 --decoder_layers 1 --batch_frames 1600 --epochs 8
     --learning_rate 3e-3 --warmup_steps 50)
 fi
 if grep -qw avx512_bf16 /proc/cpuinfo 2>/dev/null; then # where it is not emulated

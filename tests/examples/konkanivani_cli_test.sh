@@ -90,10 +90,10 @@ holds errors.txt "konkanivani_corpus: espeak-ng is not installed (Debian: apt-ge
   --output original >/dev/null 2>errors.txt || fail "--preset=original: $(cat errors.txt)"
 holds original/config.json '"subsampling": 1'
 holds original/config.json '"dropout": 0.1'
-refused '--preset: "large" is neither measured nor original' konkanivani_train --data corpus --output x --preset large
+refused '--preset: "large" is not measured|original' konkanivani_train --data corpus --output x --preset large
 refused "--preset must be written out" konkanivani_train --data corpus --output x --pres original
 refused "--batch_frames and --batch_size are both 0" konkanivani_train --data corpus --output x --batch_frames 0 --batch_size 0
-refused '--on_bad_audio: "wait" is neither skip nor stop' konkanivani_train --data corpus --output x --on_bad_audio wait
+refused '--on_bad_audio: "wait" is not skip|stop' konkanivani_train --data corpus --output x --on_bad_audio wait
 
 # Training: parameters told, a summary with its figures, a model that the other programs take.
 size=(--d_model 32 --encoder_layers 1 --decoder_layers 1 --batch_size 3 --learning_rate 0.01 --warmup_steps 3)
@@ -242,7 +242,7 @@ holds errors.txt "konkanivani_train: none of 1 clips can be used; the first: "
 sed 's/"text":"[^"]*"/"text":"?!"/; s#audio/#../corpus/audio/#' corpus/train.jsonl >broken/train.jsonl
 refused "hold no characters" konkanivani_train --data broken --output x
 refused "d_model is 30; it must be even and a multiple of the 4 heads" konkanivani_train --data corpus --output x --d_model 30
-refused "--schedule: \"cosine\" is neither plateau nor linear" konkanivani_train --data corpus --output x --schedule cosine
+refused "--schedule: \"cosine\" is not linear|plateau" konkanivani_train --data corpus --output x --schedule cosine
 refused "is not greedy, ctc, attention or joint" konkanivani_transcribe --model model --decoding viterbi "$clip"
 refused "--n_best: greedy decoding gives one text" konkanivani_transcribe --model model --decoding greedy --n_best 2 "$clip"
 refused "nowhere" konkanivani_transcribe --model nowhere "$clip"

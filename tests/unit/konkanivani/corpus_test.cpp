@@ -60,7 +60,7 @@ std::vector<std::string> all_words() {
 std::vector<std::string> phonemes(const std::string& voice, const std::vector<std::string>& texts) {
   const looptorch::testing::TemporaryFolder folder;
   std::ofstream lines(folder / "texts");
-  for (const auto& text : texts) lines << text << "\n";
+  for (const auto& text : texts) lines << text << "\n\n";  // a paragraph each, which is a line of phonemes
   lines.close();
   konkanivani::run_process({"espeak-ng", "-q", "-x", "-v", voice, "-f", (folder / "texts").string(),
                             "--phonout=" + (folder / "phonemes").string()});
@@ -254,8 +254,10 @@ TEST_CASE("What examples need alike is the same in all") {
   };
   const std::vector<Copy> copies{{"konkanivani", "konkanivani", "process.hpp"},
                                  {"konkanivani", "konkanivani", "command_line.hpp"},
+                                 {"konkanivani", "konkanivani", "command_values.hpp"},
                                  {"konkanivani", "konkanivani", "device.hpp"},
                                  {"spectrogram_gan_vit", "spectrogram_gan", "command_line.hpp"},
+                                 {"spectrogram_gan_vit", "spectrogram_gan", "command_values.hpp"},
                                  {"spectrogram_gan_vit", "spectrogram_gan", "device.hpp"}};
   for (const auto& [folder, name_space, file] : copies) {
     INFO(folder << "/" << file);

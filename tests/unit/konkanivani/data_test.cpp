@@ -212,19 +212,19 @@ TEST_CASE("What cannot be used is refused by its file") {
   CHECK_THROWS_WITH(noise.dataset(), StartsWith(name(noise) + ": not audio that libsndfile can read"));
   Corpus beyond({{16000, "क"}});
   beyond.utterances[0].start = 1.5;
-  CHECK_THROWS_WITH(beyond.dataset(), name(beyond) + ": holds 1 s; nothing lies behind 1.5 s");
+  CHECK_THROWS_WITH(beyond.dataset(), name(beyond) + ": lasts 1 s, and the clip begins at 1.5 s");
 }
 
 TEST_CASE("What cannot be used is listed once and left out, in every epoch, and the rest keeps its place") {
   Corpus corpus({{16000, "क"}, {16000, " ?! "}, {16000, "ख"}, {48000, "ग"}, {16000, "घ"}, {8000, "कक"}});
   const auto name = [&](size_t i) { return corpus.utterances[i].audio_filepath.string(); };
   lt::audio::encode(name(4), {at::zeros({16000}), 16000});  // silent, which no header tells
-  std::filesystem::resize_file(name(5), 4000);              // cut: decoding finds out
+  std::filesystem::resize_file(name(5), 4000);              // cut off
   konkanivani::LeftOut left_out;
   const SpeechDataset dataset(corpus.utterances, vocabulary(), {.max_seconds = 2}, corpus.unknown, &left_out);
-  CHECK(left_out.describe() == "left out 2 entries that cannot be used:\n  " + name(1) +
-                                   ": its text \" ?! \" has no characters\n  " + name(3) +
-                                   ": lasts 3 s, longer than 2 s");
+  CHECK(left_out.describe(2) == "left out 3 entries that cannot be used:\n  " + name(1) +
+                                    ": its text \" ?! \" has no characters\n  " + name(3) +
+                                    ": lasts 3 s, longer than 2 s\n  and 1 more");
   CHECK(dataset.size() == 6);
 
   lt::PinnedPrefetchLoader loader(dataset, {.workers = 2, .on_error = lt::OnError::skip},
@@ -254,13 +254,6 @@ TEST_CASE("A dataset of which nothing can be used is refused, and a missing file
   CHECK_THAT(left_out.describe(), Contains(gone.string()));
   corpus.utterances[0].text = "?";
   CHECK_THROWS_WITH(make(), StartsWith("none of 2 clips can be used; the first: "));
-}
-
-TEST_CASE("--on_bad_audio is skip or stop") {
-  CHECK(konkanivani::skips_bad_audio("skip"));
-  CHECK_FALSE(konkanivani::skips_bad_audio("stop"));
-  CHECK_THROWS_WITH(konkanivani::skips_bad_audio("ignore"),
-                    "--on_bad_audio: \"ignore\" is neither skip nor stop");
 }
 
 TEST_CASE("A line without a duration gets that of its file's header, or of the part that it names") {

@@ -64,7 +64,7 @@ struct Run {
   konkanivani::KonkaniVani model = tiny_model();
   std::vector<at::Tensor> batches{at::randn({2, 6, 20})};
   std::vector<at::Tensor> weights{};  ///< after each epoch
-  lt::BestSoFar best{};
+  lt::BestFew best{};
 };
 
 }  // namespace
