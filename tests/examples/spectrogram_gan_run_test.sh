@@ -14,6 +14,7 @@ trap 'rm -rf "$work"' EXIT
 source "$(dirname -- "${BASH_SOURCE[0]}")/run_support.sh"
 
 check_refusals "$work/out"
+refused "--seed needs a number" --seed two "$work/a"
 summary=$work/out/summary.json
 figure() { value "$summary" "$1"; }
 expect() { holds "$1" || fail "it is not so that $1"; }
@@ -21,24 +22,26 @@ expect() { holds "$1" || fail "it is not so that $1"; }
 make() { "$run" "${size[@]}" --programs "$programs" "$work/out" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }; }
 make
 cat "$summary"
-for key in frechet_first frechet_last frechet_noise condition_ccc_arousal condition_ccc_valence seconds; do
+for key in frechet_first frechet_last frechet_noise kid_first kid_last kid_noise condition_ccc_arousal condition_ccc_valence seconds; do
   [ -n "$(figure $key)" ] || fail "summary.json has no $key"
 done
-for worse in first noise shuffled; do expect "$(figure frechet_last) < $(figure frechet_$worse)"; done
+for worse in first noise shuffled; do
+  expect "$(figure frechet_last) < $(figure frechet_$worse) && $(figure kid_last) < $(figure kid_$worse)"
+done
 expect "$(figure copies) < 0.05"
 if [ ${#size[@]} = 0 ]; then
   expect "$(figure condition_ccc_arousal) > 0.8 && $(figure condition_ccc_valence) > 0.5"
   expect "$(figure frechet_last) < 0.3 * $(figure frechet_first) && $(figure spread) > 0.4"
 fi
-for file in model/generator.safetensors samples/labels.csv samples/sample-00000.png samples/sample-00000.wav \
+for file in model/generator.safetensors model/best/generator.safetensors model/curve.csv samples/labels.csv samples/sample-00000.png samples/sample-00000.wav \
   measures/real-0.png measures/generated-0.png; do
   [ -s "$work/out/$file" ] || fail "$file is missing"
 done
 
-grep -v seconds "$summary" >"$work/before"
+grep -vE 'seconds|peak_bytes' "$summary" >"$work/before"
 make
 grep -q "goes on from $work/out/model/snapshots/step-" "$work/log" || fail "it did not go on from its end"
-grep -v seconds "$summary" | cmp - "$work/before" || fail "the same model was measured otherwise"
+grep -vE 'seconds|peak_bytes' "$summary" | cmp - "$work/before" || fail "the same model was measured otherwise"
 
 [ $failures = 0 ] || exit 1
 echo "all well"
