@@ -2,6 +2,8 @@
 // The gradients of one update: what multiplies them before they reach the optimizer, and who may receive any.
 #pragma once
 
+#include <looptorch/error.hpp>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -89,6 +91,17 @@ class GradientScale {
 };
 
 namespace detail {
+
+/// Throws UsageError for a sparse gradient, on behalf of `who`, which cannot read it.
+inline void require_dense(const at::Tensor& gradient, const char* who) {
+  if (gradient.layout() != at::kStrided)
+    throw UsageError(message(who, " takes dense gradients only; that of a parameter of shape ",
+                             gradient.sizes(), " is ", gradient.layout(),
+                             ": leave its layer's option `sparse` off"));
+}
+inline void require_dense(const std::vector<at::Tensor>& gradients, const char* who) {
+  for (const at::Tensor& gradient : gradients) require_dense(gradient, who);
+}
 
 /// The gradients that exist, as handles that share their storage.
 inline void collect_gradients(const std::vector<at::Tensor>& parameters, std::vector<at::Tensor>& gradients) {

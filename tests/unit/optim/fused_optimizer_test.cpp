@@ -20,19 +20,23 @@ namespace {
 
 /// An optimizer with options that leave none of its parts idle.
 struct Adam : lt::FusedAdam {
+  using FusedAdam::FusedAdam;
   explicit Adam(const std::vector<at::Tensor>& params) : FusedAdam(params, options) {}
   static constexpr lt::FusedAdamOptions options{.lr = 1e-2, .weight_decay = 0.1, .amsgrad = true};
 };
 struct AdamW : lt::FusedAdamW {
+  using FusedAdamW::FusedAdamW;
   explicit AdamW(const std::vector<at::Tensor>& params) : FusedAdamW(params, options) {}
   static constexpr lt::FusedAdamWOptions options{.lr = 1e-2, .weight_decay = 0.1, .amsgrad = true};
 };
 struct Nesterov : lt::FusedSGD {
+  using FusedSGD::FusedSGD;
   explicit Nesterov(const std::vector<at::Tensor>& params) : FusedSGD(params, options) {}
   static constexpr lt::FusedSGDOptions options{
       .lr = 1e-2, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true};
 };
 struct Dampened : lt::FusedSGD {
+  using FusedSGD::FusedSGD;
   explicit Dampened(const std::vector<at::Tensor>& params) : FusedSGD(params, options) {}
   static constexpr lt::FusedSGDOptions options{
       .lr = 1e-2, .momentum = 0.9, .dampening = 0.4, .weight_decay = 0.1};
@@ -221,6 +225,83 @@ TEMPLATE_TEST_CASE("a parameter that changed its size is refused before the kern
   params[1].set_data(torch::zeros({70}));
   params[1].mutable_grad() = torch::zeros({70});
   CHECK_THROWS_WITH(optimizer.step(), Catch::Contains("shape [70] had shape [7]"));
+}
+
+TEMPLATE_TEST_CASE("a parameter that changed its shape, not its size, is refused: its moments lie otherwise",
+                   EVERY_OPTIMIZER) {
+  auto params = parameters(torch::kFloat);
+  TestType optimizer(params);
+  recorded::run(optimizer, params, 0, 1);
+  params[0].set_data(params[0].detach().t().contiguous());
+  params[0].mutable_grad() = torch::zeros({7, 3});
+  CHECK_THROWS_WITH(optimizer.step(), Catch::Contains("shape [7, 3] had shape [3, 7]"));
+}
+
+TEMPLATE_TEST_CASE("moments follow parameters that change their memory format", EVERY_OPTIMIZER) {
+  auto plain = std::vector{torch::rand({2, 3, 4, 5}).requires_grad_(), torch::rand({6}).requires_grad_()};
+  auto changed =
+      std::vector{plain[0].detach().clone().requires_grad_(), plain[1].detach().clone().requires_grad_()};
+  TestType one(plain), two(changed);
+  const auto step = [&](at::MemoryFormat format) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto gradient = torch::rand_like(plain[i]);
+      plain[i].mutable_grad() = gradient;
+      changed[i].mutable_grad() = i == 0 ? gradient.contiguous(format) : gradient.clone();
+    }
+    one.step(), two.step();
+  };
+  for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast,
+                            at::MemoryFormat::ChannelsLast, at::MemoryFormat::Contiguous}) {
+    changed[0].set_data(changed[0].detach().contiguous(format));
+    step(format), step(format);
+    CHECK(torch::allclose(changed[0], plain[0], 1e-6, 1e-7));
+    CHECK(torch::allclose(changed[1], plain[1], 1e-6, 1e-7));
+  }
+  const auto state = two.state_of(changed[0]);
+  for (const auto& [key, value] : state.values())
+    if (key != "step")
+      CHECK(
+          torch::allclose(std::get<at::Tensor>(value), one.state_of(plain[0]).template get<at::Tensor>(key)));
+}
+
+TEMPLATE_TEST_CASE("what cannot be updated is refused before anything is moved or counted", EVERY_OPTIMIZER) {
+  auto params = parameters(torch::kFloat);
+  TestType optimizer({TestType::group({params[0], params[1]}, TestType::options),
+                      TestType::group({params[2], params[3]}, TestType::options)});
+  for (int64_t step = 0; step < 2; ++step) set_gradients(params, 7), optimizer.step();
+  const auto last = params[2].detach().clone();
+  set_gradients(params, 7);
+  std::string expected;
+  SECTION("a sparse gradient") {
+    params[2].mutable_grad() = torch::ones_like(params[2]).to_sparse();
+    expected = "dense gradients only";
+  }
+  SECTION("another shape") {
+    params[2].set_data(torch::zeros({9}));
+    params[2].mutable_grad() = torch::zeros({9});
+    expected = "had shape";
+  }
+  SECTION("gaps in memory") {
+    params[2].set_data(torch::stack({last, last}, -1).select(-1, 0));
+    params[2].mutable_grad() = torch::ones_like(last);
+    expected = "without gaps";
+  }
+  SECTION("complex numbers") {
+    params[2].set_data(last.to(torch::kComplexFloat));
+    params[2].mutable_grad() = torch::ones_like(params[2]);
+    expected = "is ComplexFloat";
+  }
+  const auto before = flat({params[0], params[1], params[3]}).clone();
+  const auto states = flat_state(optimizer, {params[0], params[1], params[3]}).clone();
+  CHECK_THROWS_WITH(optimizer.step(), Catch::Contains(expected));
+  CHECK_THROWS_AS(optimizer.step(), lt::UsageError);
+  CHECK(flat({params[0], params[1], params[3]}).equal(before));
+  CHECK(flat_state(optimizer, {params[0], params[1], params[3]}).equal(states));
+}
+
+TEMPLATE_TEST_CASE("complex parameters are refused as they are listed", EVERY_OPTIMIZER) {
+  const auto complex = torch::zeros({2, 3}, torch::kComplexDouble).requires_grad_();
+  CHECK_THROWS_WITH(TestType({complex}), Catch::Contains("one of shape [2, 3] is ComplexDouble"));
 }
 
 TEMPLATE_TEST_CASE("a frozen parameter costs no memory", EVERY_OPTIMIZER) {

@@ -47,12 +47,20 @@ struct FusedCall {
   const FusedFactors& factors;
 };
 
+/// Throws UsageError for a parameter that the kernels cannot update, or would misread.
+inline void require_updatable(const at::Tensor& parameter, const char* name) {
+  const at::ScalarType type = parameter.scalar_type();
+  if (type != at::kFloat && type != at::kDouble && type != at::kHalf && type != at::kBFloat16)
+    throw UsageError(message(name, " updates parameters in fp64, fp32, fp16 and bf16; one of shape ",
+                             parameter.sizes(), " is ", type));
+  if (!parameter.is_non_overlapping_and_dense())
+    throw UsageError(message(name, " needs parameters without gaps in memory; one of shape ",
+                             parameter.sizes(), " has strides ", parameter.strides()));
+}
+
 /// The gradient in the parameter's memory layout, which the kernels take for granted. Costs a copy where the
 /// layouts differ: autograd's own gradients have the parameter's.
-inline at::Tensor fused_gradient(const at::Tensor& parameter, const at::Tensor& gradient, const char* name) {
-  if (gradient.layout() != at::kStrided)
-    throw UsageError(message(name, " takes dense gradients only; that of a parameter of shape ",
-                             parameter.sizes(), " is ", gradient.layout()));
+inline at::Tensor fused_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
   if (gradient.strides() == parameter.strides()) return gradient;
   return at::empty_like(parameter).copy_(gradient);
 }

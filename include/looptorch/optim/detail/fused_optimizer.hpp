@@ -5,6 +5,7 @@
 
 #include <looptorch/error.hpp>
 #include <looptorch/loop/gradients.hpp>
+#include <looptorch/loop/listed_parameters.hpp>
 #include <looptorch/optim/detail/fused_call.hpp>
 #include <looptorch/optim/detail/moment_slots.hpp>
 #include <looptorch/state/state_dict.hpp>
@@ -46,7 +47,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
       : FusedOptimizer(std::vector<Group>{Group(parameters)}, options) {}
 
   /// For groups with rates of their own: make each by `group`. Throws UsageError for a parameter that is in
-  /// two of them.
+  /// two of them, or that the kernels cannot update: complex, or with gaps in memory.
   explicit FusedOptimizer(const std::vector<Group>& groups, Options defaults = {})
       : Optimizer(groups, make_options(defaults)) {
     adopt_groups();
@@ -57,7 +58,10 @@ class FusedOptimizer : public torch::optim::Optimizer {
     return {std::move(parameters), make_options(options)};
   }
 
-  /// Updates each parameter that has a gradient; others, and their moments, stay as they are.
+  /// Updates each parameter that has a gradient; others, and their moments, stay as they are. Moments follow
+  /// a parameter that changed its place or group; one that takes another's place begins without. Throws
+  /// UsageError, before anything changes, for a gradient that is not dense and for a parameter that changed
+  /// its shape.
   at::Tensor step(LossClosure closure = nullptr) override {
     at::Tensor loss;
     if (closure) {
@@ -73,10 +77,11 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// description says so.
   void step(const GradientScale& scale, const at::Tensor& found_inf) {
     at::NoGradGuard no_gradients;
-    if (has_new_parameters()) adopt_groups();
+    follow_groups();
+    find_due();
     if (found_inf.defined() && some_first_update() && found_inf.item<double>() != 0) return;
     FusedFactors factors(scale, found_inf);
-    for (std::size_t i = 0; i < moments_.size(); ++i) step_group(param_groups_[i], moments_[i], factors);
+    for (std::size_t i = 0; i < moments_.size(); ++i) step_group(i, factors);
   }
 
   /// True when folding `scale` into the kernel, which divides by an fp32 number, loses no precision.
@@ -95,9 +100,9 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// gradient. By handle: clone what must not go on changing, and write to none, since counts are shared.
   /// Throws UsageError for a parameter that is not this optimizer's.
   [[nodiscard]] StateDict state_of(const at::Tensor& parameter) const {
-    const Place place = place_of(parameter);
-    return place.group < moments_.size() ? slots_state<Rule>(moments_[place.group], place.index)
-                                         : StateDict{};
+    (void)place_of(parameter);
+    const auto known = listed_.find(parameter);
+    return known ? slots_state<Rule>(moments_[known->group], known->index) : StateDict{};
   }
 
   /// Throws what `load_state_of` would throw, and changes nothing.
@@ -110,7 +115,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// leaves all as it was, where the names or shapes are not this optimizer's.
   void load_state_of(const at::Tensor& parameter, const StateDict& state) {
     at::NoGradGuard no_gradients;
-    if (has_new_parameters()) adopt_groups();
+    follow_groups();
     const Place place = place_of(parameter);
     const Group& group = param_groups_[place.group];
     load_slots<Rule>(options_of(group), group.params(), place.index, state, moments_[place.group]);
@@ -133,9 +138,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
  private:
   using Slot = MomentSlot<Moments, Options>;
 
-  struct Place {
-    std::size_t group, index;
-  };
+  using Place = ListedParameters::Place;
 
   /// What parameters must share to be updated by one call.
   struct Kind {
@@ -173,38 +176,49 @@ class FusedOptimizer : public torch::optim::Optimizer {
 
   // ---- Parameters, as they are taken in ----
 
-  /// LibTorch's `add_param_group` is not virtual, so that what it adds is seen at the next step.
-  bool has_new_parameters() const {
-    if (known_.size() != param_groups_.size()) return true;
-    for (std::size_t i = 0; i < known_.size(); ++i)
-      if (known_[i] != param_groups_[i].params().size()) return true;
-    return false;
+  /// LibTorch's `add_param_group` is not virtual and its groups are open to everybody, so that what changed
+  /// in them is seen at the next step.
+  void follow_groups() {
+    if (!listed_.match(param_groups_)) adopt_groups();
   }
 
   void adopt_groups() {
     std::unordered_set<const void*> seen;
-    known_.clear();
     for (Group& group : param_groups_) {
       (void)options_of(group);
       group.params() = distinct(group.params());
-      for (const at::Tensor& parameter : group.params()) {
-        check(parameter, seen.insert(parameter.unsafeGetTensorImpl()).second);
-      }
-      known_.push_back(group.params().size());
+      for (const at::Tensor& parameter : group.params())
+        check_parameter(parameter, seen.insert(parameter.unsafeGetTensorImpl()).second);
     }
-    moments_.resize(param_groups_.size());
+    moments_ = followed_moments<Rule>(listed_, moments_, param_groups_);
+    listed_.look_at(param_groups_);
   }
 
-  static void check(const at::Tensor& parameter, bool is_new) {
+  static void check_parameter(const at::Tensor& parameter, bool is_new) {
     if (!is_new)
       throw UsageError(message(Rule::kName, " was given a parameter of shape ", parameter.sizes(),
                                " in two parameter groups"));
-    if (!parameter.is_non_overlapping_and_dense())
-      throw UsageError(message(Rule::kName, " needs parameters without gaps in memory; one of shape ",
-                               parameter.sizes(), " has strides ", parameter.strides()));
+    require_updatable(parameter, Rule::kName);
   }
 
   // ---- A step ----
+
+  /// Finds the parameters with a gradient, and refuses what a kernel would misread before any is moved.
+  void find_due() {
+    due_.resize(param_groups_.size());
+    for (std::size_t i = 0; i < due_.size(); ++i) {
+      const auto& parameters = param_groups_[i].params();
+      due_[i].clear();
+      for (std::size_t j = 0; j < parameters.size(); ++j) {
+        const at::Tensor& gradient = parameters[j].grad();
+        if (!gradient.defined()) continue;
+        require_updatable(parameters[j], Rule::kName);
+        require_dense(gradient, Rule::kName);
+        for (const Slot& slot : Rule::kSlots) check_shape(slot, moments_[i].*slot.list, j, parameters[j]);
+        due_[i].push_back(j);
+      }
+    }
+  }
 
   bool is_first_update(const Options& options, const Moments& moments, std::size_t index) const {
     return Rule::first_differs(options) && !has(moments.*Rule::kSlots.front().list, index);
@@ -214,25 +228,22 @@ class FusedOptimizer : public torch::optim::Optimizer {
     for (std::size_t i = 0; i < param_groups_.size(); ++i) {
       const Options& options = options_of(param_groups_[i]);
       if (!Rule::first_differs(options)) continue;
-      const auto& parameters = param_groups_[i].params();
-      for (std::size_t j = 0; j < parameters.size(); ++j)
-        if (parameters[j].grad().defined() && is_first_update(options, moments_[i], j)) return true;
+      for (const std::size_t j : due_[i])
+        if (is_first_update(options, moments_[i], j)) return true;
     }
     return false;
   }
 
-  void step_group(const Group& group, Moments& moments, FusedFactors& factors) {
+  void step_group(std::size_t index, FusedFactors& factors) {
+    const Group& group = param_groups_[index];
     const Options& options = options_of(group);
-    due_.clear();
-    for (std::size_t i = 0; i < group.params().size(); ++i)
-      if (group.params()[i].grad().defined()) due_.push_back(i);
-    while (!due_.empty()) step_alike(options, group.params(), moments, factors);
+    while (!due_[index].empty()) step_alike(options, group.params(), moments_[index], due_[index], factors);
   }
 
   /// Updates those parameters that are due and like the first of them; the others stay due.
   void step_alike(const Options& options, const std::vector<at::Tensor>& parameters, Moments& moments,
-                  FusedFactors& factors) {
-    const Kind kind = take_alike(options, parameters, moments);
+                  std::vector<std::size_t>& due, FusedFactors& factors) {
+    const Kind kind = take_alike(options, parameters, moments, due);
     const ClearedAtExit cleared{lists_};
     gather_gradients(parameters);
     for (const Slot& slot : Rule::kSlots)
@@ -250,21 +261,22 @@ class FusedOptimizer : public torch::optim::Optimizer {
     }
   }
 
-  Kind take_alike(const Options& options, const std::vector<at::Tensor>& parameters, const Moments& moments) {
+  Kind take_alike(const Options& options, const std::vector<at::Tensor>& parameters, const Moments& moments,
+                  std::vector<std::size_t>& due) {
     const auto kind_of = [&](std::size_t i) {
       return Kind{parameters[i].device(), parameters[i].scalar_type(), is_first_update(options, moments, i)};
     };
-    const Kind kind = kind_of(due_.front());
+    const Kind kind = kind_of(due.front());
     alike_.clear();
     std::size_t left = 0;
-    for (const std::size_t i : due_) kind_of(i) == kind ? alike_.push_back(i) : void(due_[left++] = i);
-    due_.resize(left);
+    for (const std::size_t i : due) kind_of(i) == kind ? alike_.push_back(i) : void(due[left++] = i);
+    due.resize(left);
     return kind;
   }
 
   void gather_gradients(const std::vector<at::Tensor>& parameters) {
     for (const std::size_t i : alike_)
-      lists_.gradients.push_back(fused_gradient(parameters[i], parameters[i].grad(), Rule::kName));
+      lists_.gradients.push_back(fused_gradient(parameters[i], parameters[i].grad()));
   }
 
   void gather(const Options& options, const std::vector<at::Tensor>& parameters, const Moments& moments) {
@@ -284,10 +296,10 @@ class FusedOptimizer : public torch::optim::Optimizer {
         message("a parameter of shape ", parameter.sizes(), " is none of this ", Rule::kName, "'s"));
   }
 
-  std::vector<Moments> moments_;    // by group
-  std::vector<std::size_t> known_;  // by group: how many parameters have been looked at
-  std::vector<std::size_t> due_;    // of the group at hand: indices of the parameters to update
-  std::vector<std::size_t> alike_;  // those of them in the call at hand
+  ListedParameters listed_;                    // whose moments these are
+  std::vector<Moments> moments_;               // by group
+  std::vector<std::vector<std::size_t>> due_;  // by group: indices of the parameters that are still to update
+  std::vector<std::size_t> alike_;             // those of them in the call at hand
   Lists lists_;
 };
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/error.hpp>
+#include <looptorch/loop/listed_parameters.hpp>
 #include <looptorch/state/state_dict.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -51,22 +53,31 @@ inline void begin_counts(std::vector<at::Tensor>& counts, const std::vector<at::
   }
 }
 
-/// The kernels do not look: other sizes would be read past their end.
-inline void check_size(const at::Tensor& moment, const at::Tensor& parameter) {
-  if (moment.numel() != parameter.numel())
-    throw UsageError(message("a parameter of shape ", parameter.sizes(), " had shape ", moment.sizes(),
-                             " when the optimizer first updated it"));
+/// Throws UsageError where a moment has another shape than its parameter has now: the kernels do not look,
+/// and would read past its end.
+template <class Slot>
+void check_shape(const Slot& slot, const std::vector<at::Tensor>& moments, std::size_t index,
+                 const at::Tensor& parameter) {
+  if (slot.counter || !has(moments, index) || moments[index].sizes() == parameter.sizes()) return;
+  throw UsageError(message("a parameter of shape ", parameter.sizes(), " had shape ", moments[index].sizes(),
+                           " when the optimizer first updated it"));
 }
 
-/// Zeros for those parameters that have none yet; what a model left behind when it moved follows it.
+/// True where a kernel may walk both in step: device, dtype and the order of elements in memory agree.
+[[nodiscard]] inline bool alike_in_memory(const at::Tensor& moment, const at::Tensor& parameter) {
+  return moment.device() == parameter.device() && moment.scalar_type() == parameter.scalar_type() &&
+         moment.strides() == parameter.strides();
+}
+
+/// Zeros for those parameters that have none yet. The others follow a parameter that moved, or that has
+/// another dtype or memory format (channels_last) than before.
 inline void begin_moments(std::vector<at::Tensor>& moments, const std::vector<at::Tensor>& parameters,
                           const std::vector<std::size_t>& those) {
   for (const std::size_t i : those) {
-    const at::Tensor& like = parameters[i];
-    if (!moments[i].defined()) moments[i] = at::zeros_like(like);
-    check_size(moments[i], like);
-    if (moments[i].device() != like.device() || moments[i].scalar_type() != like.scalar_type())
-      moments[i] = moments[i].to(like.options());
+    if (!moments[i].defined())
+      moments[i] = at::zeros_like(parameters[i]);
+    else if (!alike_in_memory(moments[i], parameters[i]))
+      moments[i] = at::empty_like(parameters[i]).copy_(moments[i]);
   }
 }
 
@@ -75,6 +86,38 @@ void begin_slot(const Slot& slot, std::vector<at::Tensor>& list, const std::vect
                 const std::vector<std::size_t>& those) {
   list.resize(parameters.size());
   slot.counter ? begin_counts(list, parameters, those) : begin_moments(list, parameters, those);
+}
+
+/// By group: what is kept for the parameters in `listed`, in the places that they have in `groups` now.
+/// Counts are shared within a group only.
+template <class Rule>
+[[nodiscard]] std::vector<typename Rule::Moments> followed_moments(
+    const ListedParameters& listed, const std::vector<typename Rule::Moments>& moments,
+    const ListedParameters::Groups& groups) {
+  std::vector<typename Rule::Moments> followed(groups.size());
+  const auto places = listed.places();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto& parameters = groups[i].params();
+    std::unordered_map<const void*, at::Tensor> counts;
+    for (std::size_t j = 0; j < parameters.size(); ++j) {
+      const auto before = places.find(parameters[j].unsafeGetTensorImpl());
+      if (before == places.end()) continue;
+      const auto [group, index] = before->second;
+      for (const auto& slot : Rule::kSlots) {
+        if (!has(moments[group].*slot.list, index)) continue;
+        const at::Tensor& kept = (moments[group].*slot.list)[index];
+        (followed[i].*slot.list).resize(parameters.size());
+        at::Tensor& place = (followed[i].*slot.list)[j];
+        if (!slot.counter)
+          place = kept;
+        else if (at::Tensor& count = counts[kept.unsafeGetTensorImpl()]; count.defined())
+          place = count;
+        else
+          place = count = kept.clone();
+      }
+    }
+  }
+  return followed;
 }
 
 /// What is kept for one parameter, by handle.
