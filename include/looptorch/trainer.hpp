@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/call_in_progress.hpp>
 #include <looptorch/loop/checks.hpp>
 #include <looptorch/loop/engine.hpp>
 #include <looptorch/loop/evaluation.hpp>
@@ -45,7 +46,8 @@ namespace looptorch {
 template <class Model, class... Parts>
 class Trainer {
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +
-                 (sizeof(detail::CheckConflicts<Parts...>) + sizeof(detail::CheckSnapshots<Parts...>))) > 0);
+                 (sizeof(detail::CheckConflicts<Parts...>) + sizeof(detail::CheckSnapshots<Parts...>) +
+                  sizeof(detail::CheckClosures<Parts...>))) > 0);
   static_assert((detail::is_update<Parts> || ...),
                 "looptorch: a Trainer needs an update: an optimizer with an objective. List "
                 "Update{optimizer, objective}. See docs/errors.md#no-update");
@@ -76,8 +78,10 @@ class Trainer {
   /// Trains on a range of batches, or on a dataset if PinnedPrefetchLoader is listed. A second fit goes on
   /// where the first ended, in mid-epoch too. Modules keep the modes they have. When the objective, the data
   /// or a policy throws, gradients are dropped, flags restored, and the window under way is forgotten; of
-  /// several updates those that it had already made stay made. Throws UsageError for options that cannot be,
-  /// an empty range, and a single-pass range with several epochs.
+  /// several updates those that it had already made stay made. An exception of an `after_update` hook waits
+  /// until its window has ended: that update is made, and the window counts. Throws UsageError for options
+  /// that cannot be, an empty range, a single-pass range with several epochs, within another call of this
+  /// Trainer, and where another Trainer's window is under way on the same parameters.
   template <class Batches>
   FitResult fit(Batches&& batches, FitOptions options = {}) {
     if constexpr (!detail::is_range<Batches> && !std::is_void_v<LoaderPolicy> && detail::Loadable<Batches>) {
@@ -95,6 +99,7 @@ class Trainer {
   template <class Batch>
   StepResult step(const Batch& batch) {
     if constexpr (CheckBatch<Batch>::passed) {
+      const auto call = call_.begin("step()");
       if (!stepping_) begin_steps();
       return guarded([&] { return step_once(batch); });
     }
@@ -104,6 +109,7 @@ class Trainer {
   /// Ends a window that `step` began and that is shorter than the others, as at the end of an epoch, if one
   /// is open, and counts what only the device knew of the last one.
   void finish_window() {
+    const auto call = call_.begin("finish_window()");
     guarded([&] {
       if (engine_.in_window() > 0) finish_open_(*this);
       engine_.settle();
@@ -113,7 +119,7 @@ class Trainer {
   /// Weighted means of the objective over all batches: no gradient, eval mode, the policies' forward scopes.
   template <class Batches>
   Evaluation evaluate(Batches&& batches) {
-    static_assert(Engine::kStreams,
+    static_assert(Engine::kUpdates == 1,
                   "looptorch: a Trainer with several updates has several objectives. Say what to measure: "
                   "evaluate(batches, callable). See docs/errors.md#evaluate");
     return evaluate(batches, std::get<0>(engine_.updates()).objective);
@@ -135,6 +141,7 @@ class Trainer {
   /// save or copy these.
   template <class Body>
   void with_evaluated_weights(Body&& body) {
+    const auto call = call_.evaluate("with_evaluated_weights()");
     engine_.settle();
     engine_.look_again();
     engine_.stack().template in_scopes<detail::evaluation_scope_hook>(EvaluationContext{run()},
@@ -144,13 +151,14 @@ class Trainer {
   /// Where the run stands: counters, losses, metrics and the states of policies, between windows. Model and
   /// optimizers are saved by themselves; `snapshot` has all.
   [[nodiscard]] StateDict state_dict() {
-    require_no_window("state_dict()");
+    require_between_windows("state_dict()");
     return detail::copied(engine_.state_dict());
   }
   /// Goes on from where `state_dict` was taken. Throws StateError for a state of other policies, or one that
   /// lacks something.
   void load_state_dict(const StateDict& state) {
-    require_no_window("load_state_dict()");
+    const auto call = call_.begin("load_state_dict()");
+    require_finished_window("load_state_dict()");
     engine_.load_state_dict(state);
     stepping_ = false;  // policies begin anew with what they have now
   }
@@ -158,14 +166,15 @@ class Trainer {
   /// Everything that the run is, between windows, for write_snapshot: what SnapshotEvery writes. Tensors are
   /// handles that go on changing.
   [[nodiscard]] SnapshotContents snapshot() {
-    require_no_window("snapshot()");
+    require_between_windows("snapshot()");
     return detail::snapshot_contents(engine_, loader_);
   }
   /// Goes on from what `snapshot` gave, random generators included, on other devices too. Throws
   /// SnapshotMismatch, before anything is touched, for a snapshot that is not of this run, unless it may be
   /// taken over in part.
   ResumeReport restore(const SnapshotContents& contents, bool strict = true) {
-    require_no_window("restore()");
+    const auto call = call_.begin("restore()");
+    require_finished_window("restore()");
     stepping_ = false;
     const auto taken = detail::resume_from(engine_, contents, {}, strict, "the snapshot");
     return {.step = contents.step, .differences = taken.differences()};
@@ -206,10 +215,20 @@ class Trainer {
 
   Run& run() { return engine_.run(); }
 
-  void require_no_window(const char* what) {
-    if (engine_.in_window() > 0)
+  /// For calls that stand within no other one.
+  void require_finished_window(const char* what) const {
+    if (engine_.window_is_open())
       throw UsageError(
           detail::message("a window that step() began is still open: call finish_window() before ", what));
+  }
+  /// For calls that may stand within fit, where a hook makes them.
+  void require_between_windows(const char* what) const {
+    call_.require_own_weights(what);
+    if (call_.under_way() && engine_.window_is_open())
+      throw UsageError(detail::message(what,
+                                       " was called within a window, by an objective or by a hook of an "
+                                       "update: call it from on_window_end or later"));
+    require_finished_window(what);
   }
 
   /// Runs `body`; if it throws, forgets the window under way before the exception goes on.
@@ -227,7 +246,8 @@ class Trainer {
 
   template <class Batches>
   FitResult fit_range(Batches& batches, const FitOptions& options) {
-    require_no_window("fit()");
+    const auto call = call_.begin("fit()");
+    require_finished_window("fit()");
     const detail::FitClock clock;
     const auto resumed = resume(batches, options);
     const detail::FitPlan plan(options, progress(), detail::kRepeatable<Batches>, detail::known_size(batches),
@@ -351,6 +371,7 @@ class Trainer {
   void end_window() {
     WindowContext context{run(), engine_.last_window()};
     engine_.stack().each([&](auto& slot) { call<detail::on_window_end_hook>(slot, context); });
+    engine_.rethrow();
   }
 
   /// Calls a policy's hook, and `with_trainer` of those library policies that need the Trainer's own type.
@@ -414,6 +435,7 @@ class Trainer {
 
   template <class Batches, class Measure>
   Evaluation evaluate_range(Batches& batches, Measure& measure) {
+    const auto call = call_.evaluate("evaluate()");
     engine_.settle();
     at::NoGradGuard no_gradients;
     detail::EvalScope eval(*model());
@@ -440,6 +462,7 @@ class Trainer {
   }
 
   Engine engine_;
+  detail::CallInProgress call_;
   bool stepping_ = false;
   bool from_start_ = false;                    // a resumed fit's range stands before the epoch's first batch
   StateDict loader_;                           // what fit's range says of itself

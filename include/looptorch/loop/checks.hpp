@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/closure_step.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/parts.hpp>
 #include <looptorch/optim/detail/optimizer_state.hpp>
@@ -140,6 +141,16 @@ struct CheckSnapshots {
       "looptorch: a snapshot cannot hold what this optimizer keeps. Hold it by its own type, or give "
       "it `state_dict(StateDict&) const` and `load_state_dict(const StateDict&)`. See "
       "docs/errors.md#snapshot-optimizer");
+};
+
+/// The check of optimizers that evaluate their gradients again against policies that change those.
+template <class... Parts>
+struct CheckClosures {
+  static_assert(
+      !(steps_by_closure<Parts> || ...) || !((!is_when<Parts> && changes_gradients<Parts>()) || ...),
+      "looptorch: an optimizer that takes a closure, such as LBFGS, evaluates its gradients several "
+      "times an update, and a listed policy scales or clips them once. Drop the policy, or train with "
+      "another optimizer. See docs/errors.md#closure");
 };
 
 /// Names two policies of one family in the compiler's note.

@@ -5,11 +5,14 @@
 #pragma once
 
 #include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/closure_step.hpp>
 #include <looptorch/loop/loss_history.hpp>
 #include <looptorch/loop/non_finite.hpp>
+#include <looptorch/loop/open_window.hpp>
 #include <looptorch/loop/optimizer_step.hpp>
 #include <looptorch/loop/parts.hpp>
 #include <looptorch/loop/run_state.hpp>
+#include <looptorch/loop/trained_parameters.hpp>
 #include <looptorch/loop/verdict.hpp>
 #include <looptorch/loop/window_weight.hpp>
 #include <looptorch/memory/detail/bypass_watch.hpp>
@@ -20,6 +23,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,7 +38,9 @@ template <class Model, class Updates, class Stack>
 class Engine {
  public:
   static constexpr std::size_t kUpdates = std::tuple_size_v<Updates>;
-  static constexpr bool kStreams = kUpdates == 1;
+  template <std::size_t I>
+  static constexpr bool kByClosure = steps_by_closure<std::tuple_element_t<I, Updates>>;
+  static constexpr bool kStreams = kUpdates == 1 && !any_by_closure<Updates>;
   /// The kept batches of a window: none where micro-batches stream.
   template <class Batch>
   using Kept = std::conditional_t<kStreams, NoState, std::vector<Batch>>;
@@ -67,13 +73,18 @@ class Engine {
     return length;
   }
 
-  /// Looks again at what the optimizers train and where the model is, and forgets gradients that somebody
-  /// left there.
+  /// True from the first micro-batch of a window to its end, while that is being learnt too.
+  [[nodiscard]] bool window_is_open() const { return window_.is_open(); }
+
+  /// Looks again at what the optimizers train and where the model is, and forgets gradients that the program
+  /// left there. Throws UsageError in the middle of another Trainer's window on the same parameters.
   void prepare() {
     run_.claims_.clear();
     watches_losses_ = !losses_may_overflow();
     bypass_watch_ = BypassWatch(*model_);
+    if constexpr (any_by_closure<Updates>) require_no_gradient_changes(stack_);
     look_at_parameters();
+    window_.require_alone();
     for (const UpdateView& view : run_.updates_) drop_gradients(view.parameters);
   }
 
@@ -90,16 +101,10 @@ class Engine {
     return all;
   }
 
-  /// What each update trains, and what it has to leave alone.
+  /// Looks again at what the updates train.
   void look_at_parameters() {
-    std::vector<at::Tensor> all = look_again();
-    for_each_index<kUpdates>([&](auto i) {
-      auto& trained = run_.updates_[i].parameters = all_parameters(*std::get<i>(updates_).optimizer);
-      listed_[i] = listed_parameters(*std::get<i>(updates_).optimizer);
-      remember_rates(run_.updates_[i]);
-      all.insert(all.end(), trained.begin(), trained.end());
-    });
-    for_each_index<kUpdates>([&](auto i) { outside_[i] = without(all, run_.updates_[i].parameters); });
+    parameters_.look_at(run_.updates_, look_again());
+    window_.work_on(parameters_.trained(), parameters_.all());
   }
 
   [[nodiscard]] at::Device device() const { return run_.device(); }
@@ -158,18 +163,32 @@ class Engine {
   void end_window(Kept<Batch>& kept) {
     for_each_index<kUpdates>([&](auto i) {
       if (!due_[i]) return;
-      if constexpr (!kStreams)
-        for (std::size_t number = 0; number < kept.size(); ++number) differentiate<i>(kept[number], number);
-      apply<i>();
+      if constexpr (kByClosure<i>) {
+        apply_by_closure<i>(kept, differentiate_all<i>(kept));
+      } else {
+        if constexpr (!kStreams) differentiate_all<i>(kept);
+        apply<i>([](auto& optimizer, UpdateContext& context, const GradientScale&) {
+          return step_optimizer(optimizer, context);
+        });
+      }
     });
     if constexpr (!kStreams) kept.clear();
     count_step();
   }
 
-  /// Waits for what the device has to say of updates made so far, and counts it. Throws NonFiniteLoss.
+  /// Throws what `after_update` hooks threw in the window that has ended.
+  void rethrow() {
+    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
+  }
+
+  /// Waits for what the device has to say of updates made so far, and counts it. Throws NonFiniteLoss, and
+  /// what hooks threw of updates in earlier windows.
   void settle() {
+    std::exception_ptr thrown;
     for_each_index<kUpdates>([&](auto i) {
-      verdicts_[i].hear_update([&](bool made, std::int64_t step) { conclude<i>(made, step); });
+      verdicts_[i].hear_update([&](bool made, std::int64_t step) {
+        keep_first(step == run_.progress().step ? thrown_ : thrown, conclude<i>(made, step));
+      });
     });
     std::optional<NonFiniteLoss> error;
     for_each_index<kUpdates>([&](auto i) {
@@ -179,12 +198,17 @@ class Engine {
       if (!error) error = verdicts_[i].error(run_.updates_[i].name);
     });
     if (error) throw NonFiniteLoss(*error);
+    if (thrown) std::rethrow_exception(thrown);
   }
 
-  /// Forgets the window under way: no gradient and no weight of it remains.
+  /// Forgets the window under way: no gradient and no weight of it remains. Gradients of another Trainer's
+  /// window are left alone.
   void abandon() {
+    const bool alone = window_.is_alone();
+    window_.close();
+    thrown_ = nullptr;
     for_each_index<kUpdates>([&](auto i) {
-      drop_gradients(run_.updates_[i].parameters);
+      if (alone) drop_gradients(run_.updates_[i].parameters);
       history_[i].forget_window(run_.updates_[i]);
       scratch_[i].clear();
       weights_[i].next_window();
@@ -244,7 +268,8 @@ class Engine {
     std::vector<UpdateView> views;
     for_each_index<kUpdates>([&](auto i) {
       auto& update = std::get<i>(updates_);
-      const std::string numbered = kStreams ? "update" : "update " + std::to_string(i + 1);
+      if constexpr (!kByClosure<i>) require_no_hidden_closure(*update.optimizer);
+      const std::string numbered = kUpdates == 1 ? "update" : "update " + std::to_string(i + 1);
       views.push_back({update.options.name.empty() ? numbered : update.options.name, update.optimizer.get(),
                        all_parameters(*update.optimizer)});
     });
@@ -267,16 +292,9 @@ class Engine {
     return may;
   }
 
-  /// True when a group, or a parameter in one, has joined an optimizer.
-  bool parameters_joined() {
-    bool joined = false;
-    for_each_index<kUpdates>(
-        [&](auto i) { joined |= listed_[i] != listed_parameters(*std::get<i>(updates_).optimizer); });
-    return joined;
-  }
-
   void begin_window() {
-    if (parameters_joined()) look_at_parameters();
+    if (parameters_.changed(run_.updates_)) look_at_parameters();
+    window_.open();
     decide_who_is_due();
     const Progress& progress = run_.progress();
     origin_.begin(progress.step, progress.epoch);
@@ -289,16 +307,17 @@ class Engine {
     });
   }
 
-  /// Forward and backward of update I on the window's micro-batch with this number.
+  /// Forward and backward of update I on the window's micro-batch with this number. Returns what was
+  /// differentiated, undefined if nothing was. `again`, for a closure, adds nothing to the means.
   template <std::size_t I, class Batch>
-  void differentiate(const Batch& batch, std::size_t number) {
-    FrozenScope frozen(outside_[I]);
+  at::Tensor differentiate(const Batch& batch, std::size_t number, bool again = false) {
+    FrozenScope frozen(parameters_.outside(I));
     const Loss loss = as_loss(forward(std::get<I>(updates_).objective, batch, /*training=*/true));
     const at::Tensor weighed = window_length() == 1 ? weights_[I].weigh_alone(loss) : weights_[I].weigh(loss);
-    if (!weighed.defined()) return;
+    if (!weighed.defined()) return weighed;
     if (const at::Tensor& value = loss_tensor(loss); watches_losses_ && value.is_cpu())
       if (!std::isfinite(cpu_number(value))) throw origin_.error(run_.updates_[I].name, number);
-    record(loss, run_.updates_[I].loss, run_.updates_[I].metrics);
+    if (!again) record(loss, run_.updates_[I].loss, run_.updates_[I].metrics);
     if (!weighed.requires_grad())
       throw UsageError(message(
           "the loss of ", run_.updates_[I].name,
@@ -307,22 +326,74 @@ class Engine {
     const at::Tensor scaled = stack_.scaled(weighed);
     bypass_watch_.look(scaled);
     scaled.backward();
+    return weighed;
   }
 
-  /// Lets update I move its parameters by the window's gradients.
+  /// The same on all of the window's batches, in turn; returns the sum, for a closure.
+  template <std::size_t I, class Batch>
+  at::Tensor differentiate_all(const std::vector<Batch>& kept, bool again = false) {
+    at::Tensor sum;
+    for (std::size_t number = 0; number < kept.size(); ++number) {
+      const at::Tensor part = differentiate<I>(kept[number], number, again);
+      if constexpr (kByClosure<I>)
+        if (part.defined()) sum = sum.defined() ? sum + part.detach() : part.detach();
+    }
+    return sum;
+  }
+
+  /// What makes the window's mean of a sum of what was differentiated, and its gradients of theirs.
   template <std::size_t I>
-  void apply() {
+  [[nodiscard]] GradientScale window_scale() {
+    return window_length() == 1 ? GradientScale{} : weights_[I].scale();
+  }
+
+  /// Lets update I, whose optimizer evaluates its loss again, move its parameters; `sum` is that of the first
+  /// evaluation.
+  template <std::size_t I, class Batch>
+  void apply_by_closure(const std::vector<Batch>& kept, const at::Tensor& sum) {
+    apply<I>([&](auto& optimizer, UpdateContext& context, const GradientScale& given) {
+      require_unscaled(context, given);
+      return std::optional(
+          step_by_closure(optimizer, context, given.apply(sum), [&] { return evaluate_again<I>(kept); }));
+    });
+  }
+
+  /// The window's gradients and mean loss at the parameters as they are now.
+  template <std::size_t I, class Batch>
+  at::Tensor evaluate_again(const std::vector<Batch>& kept) {
+    const UpdateView& view = run_.updates_[I];
+    drop_gradients(view.parameters);
+    weights_[I].next_window();
+    const at::Tensor sum = differentiate_all<I>(kept, /*again=*/true);
+    if (!sum.defined())
+      throw UsageError(
+          message("the objective of ", view.name,
+                  " gave a window weight at first, and none when its optimizer evaluated it again"));
+    GradientScale scale = window_scale<I>();
+    const at::Tensor loss = scale.apply(sum);
+    if (watches_losses_ && !std::isfinite(loss.item<double>())) throw origin_.error(view.name);
+    std::vector<at::Tensor> gradients;
+    collect_gradients(view.parameters, gradients);
+    scale.flush(gradients);
+    return loss;
+  }
+
+  /// Lets update I move its parameters by the window's gradients: by `step(optimizer, context, factor)`,
+  /// which returns whether it did, or nothing where only the device knows.
+  template <std::size_t I, class Step>
+  void apply(Step&& step) {
     settle();
     UpdateView& view = run_.updates_[I];
     WindowWeight& weight = weights_[I];
     if (weight.is_empty()) {
-      conclude<I>(/*applied=*/false, run_.progress().step);
+      (void)conclude<I>(/*applied=*/false, run_.progress().step);
     } else {
-      UpdateContext context(run_, I, window_length() == 1 ? GradientScale{} : weight.scale(), scratch_[I]);
+      const GradientScale given = window_scale<I>();
+      UpdateContext context(run_, I, given, scratch_[I]);
       if (const at::Tensor empty = weight.unread_empty(); empty.defined()) context.veto(empty);
       veto_non_finite<I>(context);
       stack_.template run<before_update_hook>(context);
-      const std::optional<bool> made = step_optimizer(*std::get<I>(updates_).optimizer, context);
+      const std::optional<bool> made = step(*std::get<I>(updates_).optimizer, context, given);
       scratch_[I].clear();
       drop_gradients(view.parameters);
       if (!made)
@@ -330,7 +401,7 @@ class Engine {
       else if (context.settles_late())
         verdicts_[I].await_update(*made ? 0.0 : 1.0, run_.progress().step);
       else
-        conclude<I>(*made, run_.progress().step);
+        keep_first(thrown_, conclude<I>(*made, run_.progress().step));
     }
     weight.next_window();
   }
@@ -345,18 +416,23 @@ class Engine {
     verdicts_[I].await_losses(non_finite, origin_);
   }
 
-  /// Counts an update of the window with index `step`, and tells the policies if it was made.
+  /// Counts an update of the window with index `step`, and tells the policies if it was made. Returns what
+  /// one of them threw: the update has been made, so that it must not keep the window from being counted.
   template <std::size_t I>
-  void conclude(bool applied, std::int64_t step) {
+  [[nodiscard]] std::exception_ptr conclude(bool applied, std::int64_t step) {
     UpdateView& view = run_.updates_[I];
     if (applied) {
       ++view.applied;
       UpdateContext context(run_, I, GradientScale{}, scratch_[I]);
-      stack_.template run<after_update_hook>(context);
-    } else {
-      ++view.skipped;
-      run_.progress_.skipped += std::exchange(last_skipped_step_, step) != step;
+      return stack_.template run_all<after_update_hook>(context);
     }
+    ++view.skipped;
+    run_.progress_.skipped += std::exchange(last_skipped_step_, step) != step;
+    return nullptr;
+  }
+
+  static void keep_first(std::exception_ptr& kept, std::exception_ptr thrown) {
+    if (!kept) kept = std::move(thrown);
   }
 
   void count_step() {
@@ -366,6 +442,7 @@ class Engine {
     if (in_epoch_) progress.batch += in_window_ + std::exchange(passed_over_, 0);
     progress.samples += std::exchange(samples_, 0);
     last_window_ = std::exchange(in_window_, 0);
+    window_.close();
   }
 
   Model model_;
@@ -373,15 +450,16 @@ class Engine {
   Stack stack_;
   Run run_;
   std::array<WindowWeight, kUpdates> weights_{};
-  std::array<std::vector<at::Tensor>, kUpdates> outside_{};
+  TrainedParameters parameters_{kUpdates};
   std::array<std::vector<at::Tensor>, kUpdates> scratch_{};
-  std::array<std::size_t, kUpdates> listed_{};
   std::array<bool, kUpdates> due_{};
   std::array<Verdict, kUpdates> verdicts_{};
   std::array<LossHistory, kUpdates> history_{};
   WindowOrigin origin_;  // of the window under way
   bool watches_losses_ = true;
   BypassWatch bypass_watch_;
+  OpenWindow window_;
+  std::exception_ptr thrown_;  // by after_update hooks of the window under way
   std::int64_t last_skipped_step_ = -1;
   bool in_epoch_ = true;
   PinnedSource pinned_ = PinnedSource::staged;

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -111,6 +112,24 @@ class PolicyStack {
       if constexpr (Hook::template valid<P>())
         if (slot.enabled()) Hook::call(slot.policy, slot.state, context);
     });
+  }
+
+  /// The same, each policy whatever others throw; returns what was thrown first.
+  template <class Hook, class Context>
+  [[nodiscard]] std::exception_ptr run_all(Context&& context) {
+    std::exception_ptr first;
+    each([&](auto& slot) {
+      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (Hook::template valid<P>()) {
+        if (!slot.enabled()) return;
+        try {
+          Hook::call(slot.policy, slot.state, context);
+        } catch (...) {
+          if (!first) first = std::current_exception();
+        }
+      }
+    });
+    return first;
   }
 
   /// Tells the policies that `When` has switched off, so that what they set up elsewhere is off too.

@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -91,13 +92,6 @@ inline std::vector<at::Tensor> all_parameters(const torch::optim::Optimizer& opt
   return distinct(parameters);
 }
 
-/// How many parameters an optimizer's groups list.
-inline std::size_t listed_parameters(const torch::optim::Optimizer& optimizer) {
-  std::size_t count = 0;
-  for (const auto& group : optimizer.param_groups()) count += group.params().size();
-  return count;
-}
-
 inline double rate_of(const torch::optim::OptimizerParamGroup& group) {
   try {
     return group.options().get_lr();
@@ -106,9 +100,12 @@ inline double rate_of(const torch::optim::OptimizerParamGroup& group) {
   }
 }
 
-/// The rates of groups that are new; NaN where an optimizer does not tell.
+/// The rates of groups that are new; NaN where an optimizer does not tell. Forgets those of groups that are
+/// gone.
 inline void remember_rates(UpdateView& view) {
   const auto& groups = view.optimizer->param_groups();
+  view.full_rates.resize(std::min(view.full_rates.size(), groups.size()));
+  view.given_rates.resize(std::min(view.given_rates.size(), groups.size()));
   for (std::size_t i = view.full_rates.size(); i < groups.size(); ++i)
     view.full_rates.push_back(rate_of(groups[i]));
   for (std::size_t i = view.given_rates.size(); i < groups.size(); ++i)

@@ -31,6 +31,7 @@ struct ClipGradNorm {
       false;  ///< Adds each norm to the update's metrics (`UpdateView::metrics`), as "gradient_norm".
 
   static constexpr Phase phase = Phase::clip;
+  static constexpr bool changes_gradients = true;
 
   struct State {
     /// 0-dim, on the device: the norm before clipping of the update that ran last; undefined before the
@@ -49,6 +50,7 @@ struct ClipGradNorm {
   void before_update(UpdateContext& update, State& state) const {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
     if (gradients.empty()) return;
+    detail::require_dense(gradients, "ClipGradNorm");
     state.norm = update.pending().apply(total_norm(gradients));
     if (record) add_to_metrics(state.norm, update.run.updates()[update.index()].metrics);
     if (max_norm < HUGE_VAL) update.scale_gradients((max_norm / (state.norm + kEpsilon)).clamp_max(1.0));

@@ -23,6 +23,7 @@ struct ClipGradValue {
   double clip_value;  ///< Above 0 and finite.
 
   static constexpr Phase phase = Phase::clip;
+  static constexpr bool changes_gradients = true;
 
   /// Throws UsageError unless `clip_value` is above 0 and finite.
   void on_fit_begin(FitContext&) const {
@@ -33,6 +34,7 @@ struct ClipGradValue {
   void before_update(UpdateContext& update) const {
     const std::vector<at::Tensor>& gradients = update.gradients();
     if (gradients.empty()) return;
+    detail::require_dense(gradients, "ClipGradValue");
     at::_foreach_clamp_min_(gradients, -clip_value);
     at::_foreach_clamp_max_(gradients, clip_value);
   }

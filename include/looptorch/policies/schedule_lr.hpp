@@ -13,11 +13,13 @@
 #include <looptorch/policies/detail/rates_in_force.hpp>
 #include <looptorch/state/state_dict.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -25,7 +27,8 @@ namespace looptorch {
 
 /// Sets learning rates as shares of the full ones (`UpdateView::full_rates`) before each update, so that the
 /// rate in force is what later phases see. An update that was skipped does not count: the next repeats its
-/// rate. Several may be listed, each for its own updates or groups.
+/// rate. Several may be listed, each for its own updates or groups. A group that joins the optimizer within a
+/// fit is scheduled from its first update on, if `groups` is empty.
 ///
 /// Puts the full rates back as the fit ends, so that whatever trains with the optimizer next finds them; with
 /// `step`, when the Trainer is destroyed. A rate that something else has set by then stays.
@@ -47,6 +50,8 @@ struct ScheduleLr {
     double ratio = 1.0;            ///< Share of the full rate in force, of the first update that it sets.
     detail::PlateauState plateau;  ///< Of a PlateauDecay.
     detail::RatesInForce in_force;
+
+    std::vector<std::size_t> seen;  // by update: how many groups it had
   };
 
   /// The share of the full rate in the step with index `step`, from 0, of `total`, but for what a
@@ -62,10 +67,14 @@ struct ScheduleLr {
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
     state.total_steps = end_of_decay(fit.run.progress());
-    state.groups.clear();
-    for (const UpdateView& view : fit.run.updates()) state.groups.push_back(groups_of(view));
+    state.groups.clear(), state.seen.clear();
+    for (const UpdateView& view : fit.run.updates()) {
+      state.groups.push_back(groups_of(view));
+      state.seen.push_back(view.full_rates.size());
+    }
     check_update(fit.run);
-    claim(fit.run, state);
+    for (std::size_t index = 0; index < state.groups.size(); ++index)
+      claim(fit.run, index, state.groups[index]);
     take_over(fit.run, state);
     if (const auto* plateau = std::get_if<PlateauDecay>(&decay))
       state.plateau.reader.begin_fit(fit.run, plateau->metric);
@@ -81,6 +90,7 @@ struct ScheduleLr {
 
   void before_update(UpdateContext& context, State& state) const {
     const std::size_t index = context.index();
+    if (state.seen[index] != context.view().full_rates.size()) take_up_joined(context, state);
     if (state.groups[index].empty()) return;
     look_at_metric(context.run, state);
     const UpdateView& view = context.view();
@@ -162,16 +172,24 @@ struct ScheduleLr {
     throw UsageError(detail::message("ScheduleLr is for update '", update, "'; there is ", names));
   }
 
-  void claim(Run& run, const State& state) const {
-    for (std::size_t index = 0; index < state.groups.size(); ++index) {
-      const UpdateView& view = run.updates()[index];
-      for (const std::size_t group : state.groups[index]) {
-        if (std::isnan(view.full_rates[group]))
-          throw UsageError(detail::message("ScheduleLr cannot set the learning rate of update '", view.name,
-                                           "': its optimizer's options have none"));
-        run.claim(detail::message("the learning rate of update '", view.name, "', group ", group),
-                  describe());
-      }
+  /// Sets the rates of groups that joined the optimizer within the fit, too.
+  void take_up_joined(UpdateContext& context, State& state) const {
+    const std::size_t index = context.index();
+    const std::vector<std::size_t> known = std::exchange(state.groups[index], groups_of(context.view()));
+    std::vector<std::size_t> joined;
+    for (const std::size_t group : state.groups[index])
+      if (std::find(known.begin(), known.end(), group) == known.end()) joined.push_back(group);
+    claim(context.run, index, joined);
+    state.seen[index] = context.view().full_rates.size();
+  }
+
+  void claim(Run& run, std::size_t index, const std::vector<std::size_t>& claimed) const {
+    const UpdateView& view = run.updates()[index];
+    for (const std::size_t group : claimed) {
+      if (std::isnan(view.full_rates[group]))
+        throw UsageError(detail::message("ScheduleLr cannot set the learning rate of update '", view.name,
+                                         "': its optimizer's options have none"));
+      run.claim(detail::message("the learning rate of update '", view.name, "', group ", group), describe());
     }
   }
 

@@ -49,6 +49,7 @@ struct LossScaleState {
   at::Tensor unscale(UpdateContext& update) {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
     require_wide(gradients, update.view().name);
+    require_dense(gradients, "Autocast<fp16>");
     const at::Tensor multiplier = factor(update, gradients);
     at::Tensor found;
     for_each_device(gradients, [&](at::TensorList on_one) {

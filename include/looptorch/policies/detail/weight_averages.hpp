@@ -14,6 +14,7 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -229,8 +230,16 @@ class WeightAverages {
     return updates_[update];
   }
 
+  /// A weight that took another's place takes its average's place too.
   void add(Group& group, const std::string& name, const at::Tensor& weight) {
     if (!averaged_.insert(key(weight)).second) return;
+    if (const auto known = std::find(group.names.begin(), group.names.end(), name);
+        known != group.names.end()) {
+      const auto index = static_cast<std::size_t>(known - group.names.begin());
+      averaged_.erase(key(std::exchange(group.weights[index], weight)));
+      group.averages[index] = copy_of(as_left(weight));
+      return;
+    }
     group.names.push_back(name);
     group.weights.push_back(weight);
     group.averages.push_back(copy_of(as_left(weight)));

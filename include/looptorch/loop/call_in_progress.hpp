@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Which call of a Trainer is under way. A hook or an objective that calls its own Trainer is refused in a
+// sentence, where the inner call would take over the outer one's plan, window or counters.
+#pragma once
+
+#include <looptorch/error.hpp>
+
+#include <utility>
+
+namespace looptorch::detail {
+
+class CallInProgress {
+ public:
+  /// A call, until its scope ends.
+  class Scope {
+   public:
+    Scope(CallInProgress& of, const char* call, bool evaluates)
+        : of_(of),
+          outer_(std::exchange(of.call_, call)),
+          evaluated_(std::exchange(of.evaluates_, evaluates)) {}
+    ~Scope() { of_.call_ = outer_, of_.evaluates_ = evaluated_; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    CallInProgress& of_;
+    const char* outer_;
+    bool evaluated_;
+  };
+
+  /// Begins `call`. Throws UsageError within another.
+  [[nodiscard]] Scope begin(const char* call) {
+    if (call_)
+      throw UsageError(message(call, " was called within ", call_,
+                               " of the same Trainer, by a hook, an objective or another thread: call it "
+                               "after that has returned"));
+    return {*this, call, false};
+  }
+  /// Begins `call`, which evaluates, and may stand within another; the outermost evaluation gives the name.
+  [[nodiscard]] Scope evaluate(const char* call) { return {*this, evaluates_ ? call_ : call, true}; }
+
+  /// Throws UsageError within an evaluation, where averages may stand in the weights' place.
+  void require_own_weights(const char* call) const {
+    if (evaluates_)
+      throw UsageError(
+          message(call, " was called within ", call_, " of the same Trainer: call it after that"));
+  }
+
+  [[nodiscard]] bool under_way() const { return call_ != nullptr; }
+
+ private:
+  const char* call_ = nullptr;
+  bool evaluates_ = false;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// expect: looptorch: an optimizer that takes a closure, such as LBFGS, evaluates its gradients several times an update
+#include <looptorch/trainer.hpp>
+
+#include <torch/optim/lbfgs.h>
+
+#include "prelude.hpp"
+
+inline torch::optim::LBFGS lbfgs(net->parameters());
+#ifdef LOOPTORCH_TWIN
+lt::Trainer trainer(net, lbfgs, objective);
+#else
+lt::Trainer trainer(net, lbfgs, objective, lt::ClipGradNorm{1.0});
+#endif
