@@ -604,7 +604,7 @@ TEST_CASE(
     torch::optim::SGD sgd{{torch::optim::OptimizerParamGroup(net->first->parameters()),
                            torch::optim::OptimizerParamGroup(net->second->parameters())},
                           torch::optim::SGDOptions(kFullRate)};
-    std::vector<double> seen;
+    std::vector<double> seen = {};
     std::function<lt::StateDict()> save = [] { return lt::StateDict(); };
   };
   const auto function = [](std::int64_t step, std::int64_t) { return 1.0 / static_cast<double>(1 + step); };
