@@ -181,17 +181,24 @@ class Trainer {
   }
 
   [[nodiscard]] Model& model() { return engine_.model(); }
+  /// Never waits: `skipped` may lack the last window until `updates`, `policy`, `finish_window` or the next
+  /// update asks the device.
   [[nodiscard]] const Progress& progress() const { return engine_.run().progress(); }
-  /// The updates in order, with their losses and counts.
-  [[nodiscard]] const std::vector<UpdateView>& updates() const { return engine_.run().updates(); }
+  /// The updates in order, with their losses and counts. Waits for what the device has to say of the last
+  /// window; throws NonFiniteLoss and NonFiniteGradient for it.
+  [[nodiscard]] const std::vector<UpdateView>& updates() {
+    engine_.settle();
+    return engine_.run().updates();
+  }
   [[nodiscard]] MetricBoard& metrics() { return engine_.run().metrics(); }
   [[nodiscard]] const MetricBoard& metrics() const { return engine_.run().metrics(); }
 
-  /// The per-run state of the listed policy P: what it measured or decided. Of several of one type the first
-  /// that is switched on.
+  /// The per-run state of the listed policy P: what it measured or decided, the last window included. Of
+  /// several of one type the first that is switched on. Waits and throws as `updates`.
   template <class P>
   [[nodiscard]] const detail::state_t<P>& policy() {
     if constexpr (Stack::template lists<P>() && detail::HasState<P>) {
+      engine_.settle();
       return *engine_.stack().template find<P>().state;
     } else {
       static_assert(Stack::template lists<P>() && detail::HasState<P>,
@@ -372,6 +379,7 @@ class Trainer {
     WindowContext context{run(), engine_.last_window()};
     engine_.stack().each([&](auto& slot) { call<detail::on_window_end_hook>(slot, context); });
     engine_.rethrow();
+    engine_.report_known();
   }
 
   /// Calls a policy's hook, and `with_trainer` of those library policies that need the Trainer's own type.

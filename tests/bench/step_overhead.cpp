@@ -9,6 +9,10 @@
 #include "support/hand.hpp"
 #include "support/interleaved.hpp"
 
+#if __has_include(<cuda_runtime_api.h>)
+#include <c10/cuda/CUDAFunctions.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -239,10 +243,51 @@ void measure(Table& table) {
       lt::On{lt::kObserve, [&](lt::WindowContext&) { ++ours; }});
 }
 
+#if __has_include(<cuda_runtime_api.h>)
+struct CountsWarnings : c10::WarningHandler {
+  void process(const c10::Warning&) override { ++count; }
+  std::int64_t count = 0;
+};
+
+/// Calls of LibTorch that make the host wait, in `steps` fused steps on a GPU with batches in pageable
+/// memory.
+std::int64_t waits_of(std::size_t steps) {
+  Net net = make_net();
+  net->to(at::kCUDA);
+  lt::FusedAdamW optimizer(net->parameters(), {.lr = kRate});
+  lt::Trainer trainer(net, optimizer, objective, lt::ClipGradNorm{1.0}, lt::AverageWeights{});
+  const std::vector<Batch> batches = make_batches(static_cast<std::int64_t>(steps));
+  for (std::size_t i = 0; i < 4; ++i)
+    trainer.step(batches[i]);  // allocators and handles are there afterwards
+  CountsWarnings waits;
+  const c10::WarningUtils::WarningHandlerGuard counted(&waits);
+  c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_WARN);
+  for (const Batch& batch : batches) trainer.step(batch);
+  c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
+  return waits.count;
+}
+#endif
+
+/// Fails if a fused step makes the host wait for the device. Events that are over already are not counted.
+void check_waits() {
+#if __has_include(<cuda_runtime_api.h>)
+  if (at::hasCUDA()) {
+    constexpr std::size_t kSteps = 100;
+    const std::int64_t waits = waits_of(kSteps);
+    std::fprintf(stderr, "    the host waited %lld times in %zu fused steps on a GPU\n",
+                 static_cast<long long>(waits), kSteps);
+    if (waits != 0) std::exit(1);
+    return;
+  }
+#endif
+  std::fprintf(stderr, "    no GPU: waits of the host were not counted\n");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   at::set_num_threads(1);
+  check_waits();
   Table table(std::vector<std::string_view>(argv + 1, argv + argc));
   measure(table);
 } catch (const std::exception& error) {

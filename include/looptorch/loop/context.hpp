@@ -7,6 +7,8 @@
 #include <looptorch/loop/run.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/logical_not.h>
 #include <ATen/ops/logical_or.h>
 
 #include <cstddef>
@@ -44,7 +46,9 @@ struct EvaluationContext {
   const Run& run;
 };
 
-/// After a window: its updates are done. One that a device tensor may have vetoed is counted later.
+/// After a window: its updates are done. They are counted (`applied`, `skipped`) by now if a policy with an
+/// `after_update` is listed that does not say `settles_late`; else right before the next ones. The means of
+/// losses have the window in any case, unless its update was skipped.
 struct WindowContext {
   Run& run;
   std::int64_t micro_batches;
@@ -56,6 +60,10 @@ class UpdateContext {
   UpdateContext(Run& of, std::size_t index, GradientScale scale, std::vector<at::Tensor>& scratch)
       : run(of), index_(index), scale_(std::move(scale)), gradients_(scratch) {
     gradients_.clear();
+  }
+  /// Of an update that was made: it has no gradients any more.
+  static UpdateContext made(Run& of, std::size_t index, std::vector<at::Tensor>& scratch) {
+    return {of, index, scratch};
   }
   UpdateContext(const UpdateContext&) = delete;  // a copy's veto would be nobody's
   UpdateContext& operator=(const UpdateContext&) = delete;
@@ -94,10 +102,8 @@ class UpdateContext {
   /// Skips this update: parameters, moments and counts stay as they are.
   void veto(bool skip = true) { skip_ |= skip; }
   /// Skips this update where the 0-dim tensor `found` is not zero. Optimizers that take `found_inf` decide on
-  /// the device, and any other waits for it here, once a window. The update counts, and `after_update` runs,
-  /// right before the next one: the host may not know earlier. On a CPU that is so too.
+  /// the device, and any other waits for it here, once a window.
   void veto(const at::Tensor& found) {
-    settles_late_ = true;
     if (found.is_cpu())
       skip_ |= detail::cpu_number(found) != 0;
     else
@@ -105,24 +111,48 @@ class UpdateContext {
                                 : found.reshape({});
   }
 
+  /// Vetoes, and ends the fit with NonFiniteGradient, unless the update was vetoed before: what an overflow
+  /// of `Autocast<fp16>` leads to is not to be reported.
+  void refuse(bool non_finite) {
+    refused_ |= non_finite && !skip_;
+    veto(non_finite);
+  }
+  /// The same where a 0-dim tensor on a device is not zero.
+  void refuse(const at::Tensor& non_finite) {
+    if (non_finite.is_cpu()) return refuse(detail::cpu_number(non_finite) != 0);
+    unread_refused_ = found_.defined()
+                          ? at::logical_and(non_finite, detail::beside(non_finite, at::logical_not(found_)))
+                          : non_finite;
+    veto(non_finite);
+  }
+
   /// What is known without waiting.
   [[nodiscard]] bool vetoed() const { return skip_; }
   /// 0-dim on the device, not zero for yes; undefined while no policy vetoes with a tensor on a device.
   [[nodiscard]] const at::Tensor& found_inf() const { return found_; }
-  /// True once a policy vetoed with a tensor.
-  [[nodiscard]] bool settles_late() const { return settles_late_; }
+  /// True once a policy refused the gradients, as far as is known without waiting.
+  [[nodiscard]] bool refused() const { return refused_; }
+  /// 0-dim on the device, not zero for yes; undefined while no policy refuses by a tensor on a device.
+  [[nodiscard]] const at::Tensor& unread_refused() const { return unread_refused_; }
 
  private:
+  UpdateContext(Run& of, std::size_t index, std::vector<at::Tensor>& scratch)
+      : run(of), index_(index), gradients_(scratch), made_(true) {
+    gradients_.clear();
+  }
+
   void collect() {
-    if (gradients_.empty()) detail::collect_gradients(view().parameters, gradients_);
+    if (gradients_.empty() && !made_) detail::collect_gradients(view().parameters, gradients_);
   }
 
   std::size_t index_;
   GradientScale scale_;
   std::vector<at::Tensor>& gradients_;
+  bool made_ = false;
   bool skip_ = false;
-  bool settles_late_ = false;
+  bool refused_ = false;
   at::Tensor found_;
+  at::Tensor unread_refused_;
 };
 
 }  // namespace looptorch

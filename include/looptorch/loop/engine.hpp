@@ -6,7 +6,6 @@
 
 #include <looptorch/loop/batches.hpp>
 #include <looptorch/loop/closure_step.hpp>
-#include <looptorch/loop/loss_history.hpp>
 #include <looptorch/loop/non_finite.hpp>
 #include <looptorch/loop/open_window.hpp>
 #include <looptorch/loop/optimizer_step.hpp>
@@ -14,6 +13,7 @@
 #include <looptorch/loop/run_state.hpp>
 #include <looptorch/loop/trained_parameters.hpp>
 #include <looptorch/loop/verdict.hpp>
+#include <looptorch/loop/window_losses.hpp>
 #include <looptorch/loop/window_weight.hpp>
 #include <looptorch/memory/detail/bypass_watch.hpp>
 #include <looptorch/policies/accumulate.hpp>
@@ -130,7 +130,6 @@ class Engine {
     for_each_index<kUpdates>([&](auto i) {
       run_.updates_[i].loss.reset();
       run_.updates_[i].metrics.clear();
-      history_[i].restart(run_.updates_[i]);
     });
   }
 
@@ -164,7 +163,8 @@ class Engine {
     for_each_index<kUpdates>([&](auto i) {
       if (!due_[i]) return;
       if constexpr (kByClosure<i>) {
-        apply_by_closure<i>(kept, differentiate_all<i>(kept));
+        differentiate_all<i>(kept);
+        apply_by_closure<i>(kept);
       } else {
         if constexpr (!kStreams) differentiate_all<i>(kept);
         apply<i>([](auto& optimizer, UpdateContext& context, const GradientScale&) {
@@ -181,24 +181,25 @@ class Engine {
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
   }
 
-  /// Waits for what the device has to say of updates made so far, and counts it. Throws NonFiniteLoss, and
-  /// what hooks threw of updates in earlier windows.
+  /// Waits for what the device has to say of updates made so far, and counts it. Throws NonFiniteLoss and
+  /// NonFiniteGradient for windows before the one under way, and what hooks threw of updates in them.
   void settle() {
-    std::exception_ptr thrown;
+    std::exception_ptr first, thrown;
+    for_each_index<kUpdates>([&](auto i) { settle_update<i>(thrown); });
     for_each_index<kUpdates>([&](auto i) {
-      verdicts_[i].hear_update([&](bool made, std::int64_t step) {
-        keep_first(step == run_.progress().step ? thrown_ : thrown, conclude<i>(made, step));
-      });
+      if (verdicts_[i].step() == run_.progress().step) return;  // its window is not counted yet
+      keep_first(first, verdicts_[i].hear_trouble(run_.updates_[i].name,
+                                                  [&] { return all_finite(parameters_.all()); }));
     });
-    std::optional<NonFiniteLoss> error;
-    for_each_index<kUpdates>([&](auto i) {
-      if (!verdicts_[i].hear_non_finite()) return;
-      const bool committed = verdicts_[i].losses_step() < run_.progress().step;
-      committed ? history_[i].forget_last(run_.updates_[i]) : history_[i].forget_window(run_.updates_[i]);
-      if (!error) error = verdicts_[i].error(run_.updates_[i].name);
-    });
-    if (error) throw NonFiniteLoss(*error);
-    if (thrown) std::rethrow_exception(thrown);
+    keep_first(first, thrown);
+    if (first) std::rethrow_exception(first);
+  }
+
+  /// Throws what the host knows of the last window without waiting, so that no batch is computed in vain.
+  void report_known() {
+    bool trouble = false;
+    for (const Verdict& verdict : verdicts_) trouble |= verdict.knows_trouble();
+    if (trouble) settle();
   }
 
   /// Forgets the window under way: no gradient and no weight of it remains. Gradients of another Trainer's
@@ -209,9 +210,8 @@ class Engine {
     thrown_ = nullptr;
     for_each_index<kUpdates>([&](auto i) {
       if (alone) drop_gradients(run_.updates_[i].parameters);
-      history_[i].forget_window(run_.updates_[i]);
       scratch_[i].clear();
-      weights_[i].next_window();
+      forget_micro_batches<i>();
     });
     in_window_ = samples_ = passed_over_ = 0;
   }
@@ -235,7 +235,6 @@ class Engine {
     run_.updates_ = std::move(staged.updates);
     weights_ = std::move(staged.weights);
     last_skipped_step_ = -1;
-    for_each_index<kUpdates>([&](auto i) { history_[i].restart(run_.updates_[i]); });
   }
 
   /// The inverse of `state_dict`. Throws StateError, before anything is touched, for a state of another
@@ -307,17 +306,22 @@ class Engine {
     });
   }
 
-  /// Forward and backward of update I on the window's micro-batch with this number. Returns what was
-  /// differentiated, undefined if nothing was. `again`, for a closure, adds nothing to the means.
+  /// Forward and backward of update I on the window's micro-batch with this number. `again`, for a closure,
+  /// adds nothing to the means.
   template <std::size_t I, class Batch>
-  at::Tensor differentiate(const Batch& batch, std::size_t number, bool again = false) {
+  void differentiate(const Batch& batch, std::size_t number, bool again = false) {
+    if (at_fault_[I]) return;  // the update is not made, whatever else the window holds
     FrozenScope frozen(parameters_.outside(I));
     const Loss loss = as_loss(forward(std::get<I>(updates_).objective, batch, /*training=*/true));
     const at::Tensor weighed = window_length() == 1 ? weights_[I].weigh_alone(loss) : weights_[I].weigh(loss);
-    if (!weighed.defined()) return weighed;
-    if (const at::Tensor& value = loss_tensor(loss); watches_losses_ && value.is_cpu())
-      if (!std::isfinite(cpu_number(value))) throw origin_.error(run_.updates_[I].name, number);
-    if (!again) record(loss, run_.updates_[I].loss, run_.updates_[I].metrics);
+    if (!weighed.defined()) return;
+    if (const at::Tensor& value = loss_tensor(loss);
+        watches_losses_ && value.is_cpu() && !std::isfinite(cpu_number(value))) {
+      if (again) throw non_finite_again(I, origin_.narrowed(number));
+      at_fault_[I] = number;
+      return;
+    }
+    if (!again) losses_[I].add(loss);
     if (!weighed.requires_grad())
       throw UsageError(message(
           "the loss of ", run_.updates_[I].name,
@@ -325,20 +329,33 @@ class Engine {
           "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
     const at::Tensor scaled = stack_.scaled(weighed);
     bypass_watch_.look(scaled);
+    prepare_gradients<I>(weighed);
     scaled.backward();
-    return weighed;
   }
 
-  /// The same on all of the window's batches, in turn; returns the sum, for a closure.
+  /// The same on all of the window's batches, in turn.
   template <std::size_t I, class Batch>
-  at::Tensor differentiate_all(const std::vector<Batch>& kept, bool again = false) {
-    at::Tensor sum;
-    for (std::size_t number = 0; number < kept.size(); ++number) {
-      const at::Tensor part = differentiate<I>(kept[number], number, again);
-      if constexpr (kByClosure<I>)
-        if (part.defined()) sum = sum.defined() ? sum + part.detach() : part.detach();
+  void differentiate_all(const std::vector<Batch>& kept, bool again = false) {
+    for (std::size_t number = 0; number < kept.size(); ++number)
+      differentiate<I>(kept[number], number, again);
+  }
+
+  /// Brings the gradients of the window's earlier micro-batches to the unit of the next one, and for a
+  /// closure the sum of what was differentiated, to which `weighed` is added.
+  template <std::size_t I>
+  void prepare_gradients(const at::Tensor& weighed) {
+    const double factor = weights_[I].take_correction();
+    if (factor != 1) {
+      GradientScale scale;
+      scale.multiply(factor);
+      collect_gradients(run_.updates_[I].parameters, scratch_[I]);
+      scale.flush(scratch_[I]);
+      scratch_[I].clear();
     }
-    return sum;
+    if constexpr (kByClosure<I>) {
+      at::Tensor& sum = sums_[I];
+      sum = sum.defined() ? sum * factor + weighed.detach() : weighed.detach();
+    }
   }
 
   /// What makes the window's mean of a sum of what was differentiated, and its gradients of theirs.
@@ -347,14 +364,15 @@ class Engine {
     return window_length() == 1 ? GradientScale{} : weights_[I].scale();
   }
 
-  /// Lets update I, whose optimizer evaluates its loss again, move its parameters; `sum` is that of the first
-  /// evaluation.
+  /// Lets update I, whose optimizer evaluates its loss again, move its parameters.
   template <std::size_t I, class Batch>
-  void apply_by_closure(const std::vector<Batch>& kept, const at::Tensor& sum) {
+  void apply_by_closure(const std::vector<Batch>& kept) {
     apply<I>([&](auto& optimizer, UpdateContext& context, const GradientScale& given) {
+      if (context.vetoed()) return std::optional(false);
       require_unscaled(context, given);
+      const at::Tensor loss = given.apply(std::exchange(sums_[I], {}));
       return std::optional(
-          step_by_closure(optimizer, context, given.apply(sum), [&] { return evaluate_again<I>(kept); }));
+          step_by_closure(optimizer, context, loss, [&] { return evaluate_again<I>(kept); }));
     });
   }
 
@@ -364,18 +382,25 @@ class Engine {
     const UpdateView& view = run_.updates_[I];
     drop_gradients(view.parameters);
     weights_[I].next_window();
-    const at::Tensor sum = differentiate_all<I>(kept, /*again=*/true);
+    differentiate_all<I>(kept, /*again=*/true);
+    const at::Tensor sum = std::exchange(sums_[I], {});
     if (!sum.defined())
       throw UsageError(
           message("the objective of ", view.name,
                   " gave a window weight at first, and none when its optimizer evaluated it again"));
     GradientScale scale = window_scale<I>();
     const at::Tensor loss = scale.apply(sum);
-    if (watches_losses_ && !std::isfinite(loss.item<double>())) throw origin_.error(view.name);
+    if (watches_losses_ && !std::isfinite(loss.item<double>())) throw non_finite_again(I, origin_);
     std::vector<at::Tensor> gradients;
     collect_gradients(view.parameters, gradients);
     scale.flush(gradients);
     return loss;
+  }
+
+  [[nodiscard]] NonFiniteLoss non_finite_again(std::size_t update, const WindowOrigin& origin) const {
+    return origin.error<NonFiniteLoss>(
+        "evaluated again by its optimizer, the loss of " + run_.updates_[update].name + " is",
+        "Lower the learning rate, or let the optimizer search along its direction (line_search_fn)");
   }
 
   /// Lets update I move its parameters by the window's gradients: by `step(optimizer, context, factor)`,
@@ -383,51 +408,90 @@ class Engine {
   template <std::size_t I, class Step>
   void apply(Step&& step) {
     settle();
-    UpdateView& view = run_.updates_[I];
-    WindowWeight& weight = weights_[I];
-    if (weight.is_empty()) {
-      (void)conclude<I>(/*applied=*/false, run_.progress().step);
-    } else {
-      const GradientScale given = window_scale<I>();
-      UpdateContext context(run_, I, given, scratch_[I]);
-      if (const at::Tensor empty = weight.unread_empty(); empty.defined()) context.veto(empty);
-      veto_non_finite<I>(context);
-      stack_.template run<before_update_hook>(context);
-      const std::optional<bool> made = step(*std::get<I>(updates_).optimizer, context, given);
-      scratch_[I].clear();
-      drop_gradients(view.parameters);
-      if (!made)
-        verdicts_[I].await_update(context.found_inf(), run_.progress().step);
-      else if (context.settles_late())
-        verdicts_[I].await_update(*made ? 0.0 : 1.0, run_.progress().step);
-      else
-        keep_first(thrown_, conclude<I>(*made, run_.progress().step));
-    }
-    weight.next_window();
+    if (weights_[I].is_empty() && !at_fault_[I])
+      keep_first(thrown_, conclude<I>(/*made=*/false, Progress(run_.progress())));
+    else
+      update<I>(std::forward<Step>(step));
+    forget_micro_batches<I>();
   }
 
-  /// On a device the window's losses are judged by their running total.
-  template <std::size_t I>
-  void veto_non_finite(UpdateContext& context) {
-    const at::Tensor& total = context.view().loss.device_sum();
-    if (!watches_losses_ || !total.defined() || total.is_cpu() || total.is_meta()) return;
-    const at::Tensor non_finite = is_non_finite(total);
-    context.veto(non_finite);
-    verdicts_[I].await_losses(non_finite, origin_);
+  template <std::size_t I, class Step>
+  void update(Step&& step) {
+    const GradientScale given = window_scale<I>();
+    UpdateContext context(run_, I, given, scratch_[I]);
+    context.veto(at_fault_[I].has_value());
+    if (const at::Tensor empty = weights_[I].unread_empty(); empty.defined()) context.veto(empty);
+    const at::Tensor non_finite = unread_non_finite<I>();
+    if (non_finite.defined()) context.veto(non_finite);
+    stack_.template run<before_update_hook>(context);
+    const std::optional<bool> made = step(*std::get<I>(updates_).optimizer, context, given);
+    scratch_[I].clear();
+    drop_gradients(run_.updates_[I].parameters);
+    await<I>(context, made, non_finite);
+    if (made.value_or(true)) losses_[I].add_to(run_.updates_[I], made ? at::Tensor() : context.found_inf());
+    if (settles_at_once()) settle_update<I>(thrown_);
   }
 
-  /// Counts an update of the window with index `step`, and tells the policies if it was made. Returns what
-  /// one of them threw: the update has been made, so that it must not keep the window from being counted.
+  /// Asks for what is to be heard of an update later; `made` is empty where only the device knows.
   template <std::size_t I>
-  [[nodiscard]] std::exception_ptr conclude(bool applied, std::int64_t step) {
+  void await(const UpdateContext& context, std::optional<bool> made, const at::Tensor& non_finite) {
+    Verdict& verdict = verdicts_[I];
+    made ? verdict.await_update(*made ? 0.0 : 1.0, run_.progress())
+         : verdict.await_update(context.found_inf(), run_.progress());
+    if (at_fault_[I])
+      verdict.await_losses(1.0, origin_.narrowed(*at_fault_[I]));
+    else if (non_finite.defined())
+      verdict.await_losses(non_finite, origin_);
+    if (context.unread_refused().defined())
+      verdict.await_gradients(context.unread_refused(), origin_);
+    else if (context.refused())
+      verdict.await_gradients(1.0, origin_);
+  }
+
+  /// On a device the window's losses are judged by their sum: 0-dim, not zero where one is not a number.
+  template <std::size_t I>
+  at::Tensor unread_non_finite() {
+    const at::Tensor& sum = losses_[I].device_sum();
+    if (!watches_losses_ || !sum.defined() || sum.is_cpu() || sum.is_meta()) return {};
+    return is_non_finite(sum);
+  }
+
+  /// True where a policy that is on must have `after_update` called before the next window begins.
+  bool settles_at_once() {
+    bool at_once = false;
+    stack_.each([&](auto& slot) {
+      using Policy = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (after_update_hook::template valid<Policy>() && !kSettlesLate<Policy>)
+        at_once |= slot.enabled();
+    });
+    return at_once;
+  }
+
+  /// Concludes update I if there is something to hear. What hooks throw of the window under way waits for its
+  /// end; of an earlier one it goes to `earlier`.
+  template <std::size_t I>
+  void settle_update(std::exception_ptr& earlier) {
+    verdicts_[I].hear_update([&](bool made, Progress then) {
+      std::exception_ptr& thrown = then.step == run_.progress().step ? thrown_ : earlier;
+      keep_first(thrown, conclude<I>(made, std::move(then)));
+    });
+  }
+
+  /// Counts an update, and tells the policies if it was made: they see the progress as it was `then`. Returns
+  /// what one of them threw: the update has been made, so that it must not keep the window from being
+  /// counted.
+  template <std::size_t I>
+  [[nodiscard]] std::exception_ptr conclude(bool made, Progress then) {
     UpdateView& view = run_.updates_[I];
-    if (applied) {
+    WindowLosses::settle(view, made);
+    if (made) {
       ++view.applied;
-      UpdateContext context(run_, I, GradientScale{}, scratch_[I]);
+      const ProgressScope as_then(run_.progress_, std::move(then));
+      auto context = UpdateContext::made(run_, I, scratch_[I]);
       return stack_.template run_all<after_update_hook>(context);
     }
     ++view.skipped;
-    run_.progress_.skipped += std::exchange(last_skipped_step_, step) != step;
+    run_.progress_.skipped += std::exchange(last_skipped_step_, then.step) != then.step;
     return nullptr;
   }
 
@@ -435,8 +499,29 @@ class Engine {
     if (!kept) kept = std::move(thrown);
   }
 
+  /// Shows another progress while it lives.
+  class ProgressScope {
+   public:
+    ProgressScope(Progress& shown, Progress then)
+        : shown_(shown), now_(std::exchange(shown, std::move(then))) {}
+    ~ProgressScope() { shown_ = now_; }
+    ProgressScope(const ProgressScope&) = delete;
+    ProgressScope& operator=(const ProgressScope&) = delete;
+
+   private:
+    Progress& shown_;
+    Progress now_;
+  };
+
+  template <std::size_t I>
+  void forget_micro_batches() {
+    losses_[I].clear();
+    weights_[I].next_window();
+    at_fault_[I].reset();
+    if constexpr (kByClosure<I>) sums_[I] = {};
+  }
+
   void count_step() {
-    for_each_index<kUpdates>([&](auto i) { history_[i].commit(run_.updates_[i]); });
     Progress& progress = run_.progress_;
     ++progress.step;
     if (in_epoch_) progress.batch += in_window_ + std::exchange(passed_over_, 0);
@@ -454,8 +539,10 @@ class Engine {
   std::array<std::vector<at::Tensor>, kUpdates> scratch_{};
   std::array<bool, kUpdates> due_{};
   std::array<Verdict, kUpdates> verdicts_{};
-  std::array<LossHistory, kUpdates> history_{};
-  WindowOrigin origin_;  // of the window under way
+  std::array<at::Tensor, any_by_closure<Updates> ? kUpdates : 0> sums_{};  // of what closures differentiated
+  std::array<WindowLosses, kUpdates> losses_{};                            // of the window under way, ...
+  std::array<std::optional<std::size_t>, kUpdates> at_fault_{};  // ... its first loss that is no number, ...
+  WindowOrigin origin_;                                          // ... and where it came from
   bool watches_losses_ = true;
   BypassWatch bypass_watch_;
   OpenWindow window_;

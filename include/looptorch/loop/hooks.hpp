@@ -36,6 +36,16 @@ struct StateOf<P> {
 template <class P>
 using state_t = typename StateOf<P>::type;
 
+/// True for a policy that says `static constexpr bool settles_late = true`: its `after_update` may run as
+/// late as right before the next update.
+template <class P>
+inline constexpr bool kSettlesLate = false;
+// clang-format off
+template <class P>
+  requires(P::settles_late)
+inline constexpr bool kSettlesLate<P> = true;
+// clang-format on
+
 /// True when Member is a const member function of P that takes Arg (and State& where P has a State) and
 /// returns something that Returns accepts.
 template <class P, class Member, class Arg, template <class> class Returns>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A loss that is NaN or infinite ends the run before it reaches the parameters, and names the batch. It costs
-// a comparison on a CPU; on a device two small kernels a window, whose answer is read before the next update.
+// A loss that is NaN or infinite ends the run before it reaches the parameters, and names the batch; so does
+// a gradient where a policy looks at it. It costs a comparison on a CPU; on a device two small kernels a
+// window, whose answer is read before the next update.
 #pragma once
 
 #include <looptorch/error.hpp>
@@ -8,6 +9,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/sub.h>
 
 #include <algorithm>
@@ -19,11 +21,11 @@
 
 namespace looptorch {
 
-/// A loss was NaN or infinite; the update was not made. Under `Autocast<fp16>` the loss scale takes care of
-/// it instead.
-struct NonFiniteLoss : Error {
-  NonFiniteLoss(const std::string& what, std::int64_t in_step, std::int64_t in_epoch, std::int64_t first,
-                std::int64_t last, std::vector<std::int64_t> of_samples)
+/// A window whose update was not made because of a number that is NaN or infinite. It counts as a step that
+/// was skipped: the next fit goes on behind it.
+struct NonFiniteWindow : Error {
+  NonFiniteWindow(const std::string& what, std::int64_t in_step, std::int64_t in_epoch, std::int64_t first,
+                  std::int64_t last, std::vector<std::int64_t> of_samples)
       : Error(what),
         step(in_step),
         epoch(in_epoch),
@@ -37,7 +39,26 @@ struct NonFiniteLoss : Error {
   std::vector<std::int64_t> samples;  ///< Dataset indices, where the range's iterator has `indices()`.
 };
 
+/// A loss was NaN or infinite. Under `Autocast<fp16>` the loss scale takes care of it instead.
+struct NonFiniteLoss : NonFiniteWindow {
+  using NonFiniteWindow::NonFiniteWindow;
+};
+
+/// A policy refused the window's gradients, whose losses are finite: see `ClipGradNorm::on_non_finite`. The
+/// window is known, and not the micro-batch in it.
+struct NonFiniteGradient : NonFiniteWindow {
+  using NonFiniteWindow::NonFiniteWindow;
+};
+
 namespace detail {
+
+/// True unless one of these holds NaN or infinity. Waits for the device.
+inline bool all_finite(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors)
+    if (!tensor.is_meta() && tensor.is_floating_point() && !at::isfinite(tensor).all().item<bool>())
+      return false;
+  return true;
+}
 
 /// 0-dim bool on the device of `total`: it is NaN or infinite, since then it is not its own difference from
 /// 0.
@@ -68,31 +89,33 @@ class WindowOrigin {
     ends_.push_back(samples_.size());
   }
 
-  /// The error for micro-batch `number` of the window.
-  [[nodiscard]] NonFiniteLoss error(const std::string& update, std::size_t number) const {
-    const auto begin = samples_.begin() + static_cast<std::ptrdiff_t>(number == 0 ? 0 : ends_[number - 1]);
-    const auto end = samples_.begin() + static_cast<std::ptrdiff_t>(ends_[number]);
-    return error(update, static_cast<std::int64_t>(number), 1, {begin, end});
+  /// Micro-batch `number` of the window alone.
+  [[nodiscard]] WindowOrigin narrowed(std::size_t number) const {
+    const auto begin = static_cast<std::ptrdiff_t>(number == 0 ? 0 : ends_[number - 1]);
+    const auto end = static_cast<std::ptrdiff_t>(ends_[number]);
+    WindowOrigin one;
+    one.begin(step_, epoch_);
+    one.samples_ = {samples_.begin() + begin, samples_.begin() + end};
+    one.batches_ = {batches_[number]};
+    one.ends_ = {one.samples_.size()};
+    return one;
   }
-  /// The error for the window as a whole.
-  [[nodiscard]] NonFiniteLoss error(const std::string& update) const {
-    return error(update, 0, static_cast<std::int64_t>(ends_.size()), samples_);
+
+  /// The error for these micro-batches: `subject` ("the loss of update is") NaN or infinite, and what to do.
+  template <class Error>
+  [[nodiscard]] Error error(const std::string& subject, const std::string& advice) const {
+    const std::int64_t first = batches_.front(), last = batches_.back();
+    const bool known = first != kUnknown;
+    std::string text = message(subject, " NaN or infinite in step ", step_);
+    if (known)
+      text +=
+          message(", batch ", first, batches_.size() > 1 ? message(" to ", last) : "", " of epoch ", epoch_);
+    if (!samples_.empty()) text += message(" (samples ", list(samples_), ")");
+    text += ". The update was not made. " + advice;
+    return {text, step_, epoch_, first, last, samples_};
   }
 
  private:
-  [[nodiscard]] NonFiniteLoss error(const std::string& update, std::int64_t offset, std::int64_t count,
-                                    std::vector<std::int64_t> samples) const {
-    const std::int64_t first = batches_[static_cast<std::size_t>(offset)];
-    const std::int64_t last = batches_[static_cast<std::size_t>(offset + count - 1)];
-    const bool known = first != kUnknown;
-    std::string text = message("the loss of ", update, " is NaN or infinite in step ", step_);
-    if (known)
-      text += message(", batch ", first, count > 1 ? message(" to ", last) : "", " of epoch ", epoch_);
-    if (!samples.empty()) text += message(" (samples ", list(samples), ")");
-    text += ". The update was not made. Look at these samples, lower the learning rate or clip gradients";
-    return {text, step_, epoch_, first, last, std::move(samples)};
-  }
-
   static std::string list(const std::vector<std::int64_t>& samples) {
     constexpr std::size_t kShown = 16;
     std::string text;

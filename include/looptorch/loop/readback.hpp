@@ -31,6 +31,12 @@ class Readback {
   }
 
   [[nodiscard]] bool under_way() const { return under_way_; }
+  /// True if `take` would not wait.
+  [[nodiscard]] bool is_known() const { return under_way_ && !on_device_; }
+  /// The number, where it is known.
+  [[nodiscard]] double known() const { return number_; }
+  /// Forgets what is under way.
+  void drop() { under_way_ = on_device_ = false; }
 
   /// The number that was copied; waits for it. Afterwards nothing is under way.
   double take() {

@@ -42,8 +42,8 @@ class RunningMean {
       const at::Tensor on_its_device = weight.tensor().to(value.device());
       return add_unread(scalar(value).to(at::kDouble) * on_its_device, weight);
     }
-    sum_ = at::add(total(value.device()), scalar(value), weight.number());
-    known_weight_ += weight.number();
+    now_.sum = at::add(total(value.device()), scalar(value), weight.number());
+    now_.known_weight += weight.number();
   }
 
   /// Adds a 0-dim sum over `weight` things. A known weight of 0 adds nothing, NaN or not.
@@ -52,8 +52,8 @@ class RunningMean {
     if (weight.is_known() && sum.is_cpu()) return add_known(detail::cpu_number(sum), weight.number());
     at::NoGradGuard no_grad;
     if (!weight.is_known()) return add_unread(scalar(sum), weight);
-    sum_ = at::add(total(sum.device()), scalar(sum));
-    known_weight_ += weight.number();
+    now_.sum = at::add(total(sum.device()), scalar(sum));
+    now_.known_weight += weight.number();
   }
 
   void add(const Loss& loss) {
@@ -66,41 +66,81 @@ class RunningMean {
     if (weight.number() != 0) add_known(value.number() * weight.number(), weight.number());
   }
 
+  /// Adds all that `window` has. It does not count where `skipped` (0-dim; undefined: no) is not zero, which
+  /// is looked at when the mean is read, unless `settle` tells before.
+  void add_window(const RunningMean& window, const at::Tensor& skipped) {
+    at::NoGradGuard no_grad;
+    if (skipped.defined()) before_ = now_;
+    skipped_ = skipped;
+    now_.sum = joined(now_.sum, window.now_.sum);
+    now_.weight = joined(now_.weight, window.now_.weight);
+    now_.known_sum += window.now_.known_sum;
+    now_.known_weight += window.now_.known_weight;
+  }
+  /// Says whether the window that was added last counts.
+  void settle(bool counts) {
+    if (!skipped_.defined()) return;
+    if (!counts) now_ = before_;
+    before_ = Totals{};
+    skipped_ = at::Tensor();
+  }
+
   /// Reads sum and weight back: waits for the device.
   [[nodiscard]] WeightedSum totals() const {
-    return {known_sum_ + read(sum_), known_weight_ + read(weight_)};
+    const Totals& totals = skipped_.defined() && skipped_.item<bool>() ? before_ : now_;
+    return {totals.known_sum + read(totals.sum), totals.known_weight + read(totals.weight)};
   }
 
   /// The part of the sum that lies on a device, 0-dim; undefined while there is none.
-  [[nodiscard]] const at::Tensor& device_sum() const { return sum_; }
+  [[nodiscard]] const at::Tensor& device_sum() const { return now_.sum; }
 
   /// Reads the mean back: waits for the device.
   [[nodiscard]] double mean() const { return totals().mean(); }
 
-  void reset() { *this = RunningMean{}; }
+  /// False while nothing with a weight has been added.
+  [[nodiscard]] bool has_any() const {
+    return now_.known_weight != 0 || now_.sum.defined() || now_.weight.defined();
+  }
+
+  void reset() { now_ = before_ = Totals{}, skipped_ = at::Tensor(); }
 
   /// Exactly what has been added so far, so that adding goes on to the same bits.
   void save(StateDict& out) const {
-    if (sum_.defined()) out.set("sum", sum_);
-    if (weight_.defined()) out.set("weight", weight_);
-    out.set("known_sum", known_sum_);
-    out.set("known_weight", known_weight_);
+    if (now_.sum.defined()) out.set("sum", now_.sum);
+    if (now_.weight.defined()) out.set("weight", now_.weight);
+    out.set("known_sum", now_.known_sum);
+    out.set("known_weight", now_.known_weight);
   }
   void load(const StateDict& in) {
-    sum_ = in.contains("sum") ? in.get<at::Tensor>("sum") : at::Tensor();
-    weight_ = in.contains("weight") ? in.get<at::Tensor>("weight") : at::Tensor();
-    known_sum_ = in.get<double>("known_sum");
-    known_weight_ = in.get<double>("known_weight");
+    reset();
+    if (in.contains("sum")) now_.sum = in.get<at::Tensor>("sum");
+    if (in.contains("weight")) now_.weight = in.get<at::Tensor>("weight");
+    now_.known_sum = in.get<double>("known_sum");
+    now_.known_weight = in.get<double>("known_weight");
   }
 
  private:
+  /// Tensors are never changed in place, so that copies of them stay as they are.
+  struct Totals {
+    at::Tensor sum = {};
+    at::Tensor weight = {};
+    double known_sum = 0.0;
+    double known_weight = 0.0;
+  };
+
   static double read(const at::Tensor& tensor) { return tensor.defined() ? tensor.item<double>() : 0.0; }
 
-  /// The sum so far, where the next value is; never changed in place, so that a copy of this object stays as
-  /// it is.
-  [[nodiscard]] at::Tensor total(at::Device device) const {
-    if (!sum_.defined()) return at::zeros({}, at::TensorOptions(at::kDouble).device(device));
-    return sum_.to(device);
+  static at::Tensor joined(const at::Tensor& a, const at::Tensor& b) {
+    if (!a.defined() || !b.defined()) return a.defined() ? a : b;
+    return a.to(b.device()) + b;
+  }
+
+  /// The sum so far, where the next value is.
+  [[nodiscard]] at::Tensor total(at::Device device) {
+    if (now_.sum.defined()) return now_.sum.to(device);
+    if (!zero_.defined() || zero_.device() != device)
+      zero_ = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
+    return zero_;
   }
 
   /// Without a view of it where it is 0-dim already: that would cost more than adding.
@@ -109,20 +149,20 @@ class RunningMean {
   }
 
   void add_known(double sum, double weight) {
-    known_sum_ += sum;
-    known_weight_ += weight;
+    now_.known_sum += sum;
+    now_.known_weight += weight;
   }
   void add_unread(const at::Tensor& sum, const Quantity& weight) {
-    sum_ = at::add(total(sum.device()), sum);
+    now_.sum = at::add(total(sum.device()), sum);
     const at::Tensor more = weight.tensor().to(sum.device(), at::kDouble, /*non_blocking=*/!sum.is_cpu(),
                                                /*copy=*/true);  // the caller's may be refilled
-    weight_ = weight_.defined() ? weight_.to(more.device()) + more : more;
+    now_.weight = joined(now_.weight, more);
   }
 
-  at::Tensor sum_;
-  at::Tensor weight_;
-  double known_sum_ = 0.0;
-  double known_weight_ = 0.0;
+  Totals now_;
+  Totals before_;       // the window that was added last, ...
+  at::Tensor skipped_;  // ... where only the device knows yet whether it counts
+  at::Tensor zero_;     // kept by `reset`, so that a window costs no kernel for it
 };
 
 /// Running means by name.

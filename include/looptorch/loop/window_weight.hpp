@@ -13,14 +13,19 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
 
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
 namespace looptorch::detail {
 
 /// Turns the losses of a window's micro-batches into what has to be differentiated, so that the gradients'
 /// sum times `scale()` is the gradient of the mean over everything in the window.
 ///
-/// Each mean is differentiated as value x weight / unit, where unit is the run's first weight that is not 0:
-/// the products stay near the size of the values, which fp16 gradients need; the window's end multiplies by
-/// unit / total.
+/// Each mean is differentiated as value x weight / unit, where unit is one number a run, so that the products
+/// stay near the size of the values, which fp16 gradients need; the window's end multiplies by unit / total.
+/// The unit begins as the first weight that is not 0, and is doubled as often as it takes where a weight is
+/// more than twice as large. Powers of two change no bit of the result.
 class WindowWeight {
  public:
   /// What to differentiate; undefined where the micro-batch has no weight and nothing is to be learnt from
@@ -39,6 +44,10 @@ class WindowWeight {
     if (loss.value.defined()) return loss.value;
     return loss.weight.is_known() ? loss.sum / total_ : loss.sum / nonzero(unread_total_);
   }
+
+  /// What the gradients of the window's earlier micro-batches have to be multiplied by before the next
+  /// backward, a power of two; 1 when it is asked again.
+  [[nodiscard]] double take_correction() { return std::exchange(correction_, 1.0); }
 
   /// The factor that makes the window's gradient of the sum of gradients that `weigh` led to.
   [[nodiscard]] GradientScale scale() const {
@@ -71,6 +80,9 @@ class WindowWeight {
 
   /// Begins the next window; the unit stays.
   void next_window() {
+    grow_unread();
+    correction_ = 1;
+    unread_count_ = 0;
     total_ = 0;
     unread_total_ = at::Tensor();
   }
@@ -80,14 +92,29 @@ class WindowWeight {
     const double weight = loss.weight.number();
     if (weight == 0) return {};
     if (unit_ == 0) unit_ = weight;
+    if (weight > 2 * unit_) grow(weight);
     total_ += weight;
     if (loss.sum.defined()) return unit_ == 1 ? loss.sum : loss.sum / unit_;
     return weight == unit_ ? loss.value : loss.value * (weight / unit_);
   }
 
+  void grow(double weight) {
+    const double factor = std::exp2(std::ceil(std::log2(weight / unit_)));
+    unit_ *= factor;
+    correction_ /= factor;
+  }
+
+  /// A unit that is not read grows between windows, by the mean weight of the last one.
+  void grow_unread() {
+    if (!unread_unit_.defined() || !unread_total_.defined() || unread_count_ == 0) return;
+    const at::Tensor ratio = (unread_total_ + total_) / (nonzero(unread_unit_) * unread_count_);
+    unread_unit_ = at::where(ratio.gt(2), unread_unit_ * ratio.log2().ceil().exp2(), unread_unit_);
+  }
+
   at::Tensor weigh_unread(const Loss& loss) {
     const at::Tensor weight = as_tensor(loss.weight, loss_tensor(loss).device());
     follow(weight.device());
+    ++unread_count_;
     unread_total_ = unread_total_.defined() ? unread_total_ + weight : weight;
     if (unit_ == 0)
       unread_unit_ = unread_unit_.defined() ? at::where(unread_unit_.eq(0), weight, unread_unit_) : weight;
@@ -113,8 +140,10 @@ class WindowWeight {
     return at::where(weight.eq(0), at::ones_like(weight), weight);
   }
 
-  double unit_ = 0;         // the run's first weight that is not 0, ...
+  double unit_ = 0;         // what the first weight that is not 0 has led to, ...
   at::Tensor unread_unit_;  // ... or its unread form, if an unread weight came first
+  double correction_ = 1;
+  std::int64_t unread_count_ = 0;  // micro-batches of the window that an unread unit was used for
   double total_ = 0;
   at::Tensor unread_total_;
 };

@@ -55,6 +55,7 @@ struct BasicAverageWeights {
   bool evaluate = true;          ///< `evaluate` and `Validate` use the averages once there are any.
 
   static constexpr Phase phase = Phase::average;
+  static constexpr bool settles_late = true;  // until the next update the weights stay as this one left them
   using State = detail::WeightAverages;
 
   /// Throws UsageError for options out of range and a name that no update has; StateError for loaded averages

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Clips the total norm of each update's gradients, as torch.nn.utils.clip_grad_norm_ does, but on the device:
 // nothing waits, and a fused optimizer folds the factor in. Costs one norm over the gradients. Use it when
-// single batches throw training off, as with recurrent and attention models.
+// single batches throw training off, as with recurrent and attention models. A norm that is NaN or infinite
+// would destroy all parameters: such an update is not made.
 #pragma once
 
 #include <looptorch/error.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/non_finite.hpp>
 #include <looptorch/loop/phase.hpp>
 
 #include <ATen/TensorOperators.h>
@@ -22,6 +24,13 @@
 
 namespace looptorch {
 
+/// What becomes of a window whose gradients are NaN or infinite although its losses are finite.
+enum class OnNonFinite {
+  stop,    ///< The update is not made and the fit ends with NonFiniteGradient.
+  skip,    ///< The update is not made and is counted as skipped.
+  ignore,  ///< The optimizer takes them in.
+};
+
 /// Scales gradients so that the norm of all of them together is at most `max_norm`. Each update is clipped by
 /// its own.
 struct ClipGradNorm {
@@ -29,6 +38,8 @@ struct ClipGradNorm {
   double norm_type = 2.0;  ///< The p of the p-norm, above 0; infinity for the largest absolute value.
   bool record =
       false;  ///< Adds each norm to the update's metrics (`UpdateView::metrics`), as "gradient_norm".
+  /// Overflows under `Autocast<fp16>` are skipped whatever this says.
+  OnNonFinite on_non_finite = OnNonFinite::stop;
 
   static constexpr Phase phase = Phase::clip;
   static constexpr bool changes_gradients = true;
@@ -52,6 +63,7 @@ struct ClipGradNorm {
     if (gradients.empty()) return;
     detail::require_dense(gradients, "ClipGradNorm");
     state.norm = update.pending().apply(total_norm(gradients));
+    judge(state.norm, update);
     if (record) add_to_metrics(state.norm, update.run.updates()[update.index()].metrics);
     if (max_norm < HUGE_VAL) update.scale_gradients((max_norm / (state.norm + kEpsilon)).clamp_max(1.0));
   }
@@ -70,6 +82,18 @@ struct ClipGradNorm {
   }
 
   static constexpr double kEpsilon = 1e-6;  // as in PyTorch
+
+  void judge(const at::Tensor& norm, UpdateContext& update) const {
+    if (on_non_finite == OnNonFinite::ignore || norm.is_meta()) return;
+    if (norm.is_cpu())
+      act_on(!std::isfinite(detail::cpu_number(norm)), update);
+    else
+      act_on(detail::is_non_finite(norm), update);
+  }
+  template <class Found>
+  void act_on(const Found& non_finite, UpdateContext& update) const {
+    on_non_finite == OnNonFinite::stop ? update.refuse(non_finite) : update.veto(non_finite);
+  }
 
   [[nodiscard]] at::Tensor total_norm(const std::vector<at::Tensor>& gradients) const {
     std::vector<at::Tensor> norms = at::_foreach_norm(gradients, norm_type);

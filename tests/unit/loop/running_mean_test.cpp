@@ -65,3 +65,19 @@ TEST_CASE("a weight that its owner refills for the next batch stays what it was"
   CHECK(of_values.totals().weight == 3.0);
   CHECK(of_sums.mean() == 2.0);
 }
+
+TEST_CASE("a window counts unless it was skipped, which is looked at when the mean is read") {
+  for (const bool skipped : {false, true}) {
+    looptorch::RunningMean mean, window;
+    window.add(torch::full({}, 2.0), 1);
+    mean.add_window(window, at::Tensor());
+    window.reset();
+    window.add(torch::full({}, skipped ? NAN : 4.0), looptorch::Quantity::unread(torch::ones({})));
+    mean.add_window(window, torch::full({}, skipped));
+    CHECK(mean.mean() == (skipped ? 2.0 : 3.0));
+    mean.settle(!skipped);
+    CHECK(mean.mean() == (skipped ? 2.0 : 3.0));
+    mean.settle(false);  // there is nothing in doubt any more
+    CHECK(mean.totals().weight == (skipped ? 1.0 : 2.0));
+  }
+}

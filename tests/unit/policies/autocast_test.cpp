@@ -353,3 +353,54 @@ TEST_CASE("an exception out of fp16 on a CPU is followed by a word on what may b
   REQUIRE(collects.said.size() == 1);
   CHECK_THAT(collects.said[0], Catch::Contains("use Autocast<bf16>"));
 }
+
+TEST_CASE("a window that overflowed is not in the epoch's mean, nor are its metrics") {
+  auto net = toy::net();
+  lt::FusedAdamW adamw(net->parameters(), {.lr = 0.0});
+  const auto objective = [](toy::Net& net, const toy::Batch& batch) {
+    lt::Loss loss = toy::objective(net, batch);
+    loss.metrics = {{"loss", loss.value}};
+    return loss;
+  };
+  auto data = toy::batches(6);
+  double sum = 0, weight = 0;
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    if (i / 2 == 1) continue;
+    const auto size = static_cast<double>(data[i].labels.size(0));
+    sum += toy::objective(net, data[i]).value.item<double>() * size, weight += size;
+  }
+  data[2].features.fill_(NAN);
+  std::vector<double> seen;
+  lt::Trainer trainer(net, adamw, objective, Half{.initial_scale = 16}, lt::Accumulate<2>{},
+                      lt::On{lt::kObserve, [&](lt::WindowContext& window) {
+                               seen.push_back(window.run.updates()[0].loss.mean());
+                             }});
+  const auto result = trainer.fit(data);
+  CHECK(result.skipped == 1);
+  CHECK(result.loss == Approx(sum / weight).epsilon(1e-3));
+  CHECK(trainer.updates()[0].metrics.at("loss").mean() == Approx(result.loss).epsilon(1e-12));
+  CHECK(seen.size() == 3);
+  CHECK(seen[1] == seen[0]);
+}
+
+TEST_CASE("a small first weight does not make the larger ones overflow") {
+  const auto skipped = [](const std::vector<double>& weights, bool unread) {
+    auto net = toy::net();
+    net->to(at::kFloat);
+    lt::FusedAdamW adamw(net->parameters());
+    std::size_t next = 0;
+    const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+      const auto logits = net(batch.features.to(at::kFloat)).to(at::kFloat);
+      const double weight = weights[std::min(next++, weights.size() - 1)];
+      return lt::Loss{
+          .value = torch::nn::functional::cross_entropy(logits, batch.labels),
+          .weight = unread ? lt::Quantity::unread(torch::full({}, weight)) : lt::Quantity(weight)};
+    };
+    lt::Trainer trainer(net, adamw, objective, Half{.initial_scale = 16384}, lt::Accumulate<4>{});
+    return trainer.fit(toy::batches(32), {.epochs = 1}).skipped;
+  };
+  CHECK(skipped({1}, false) == 0);
+  CHECK(skipped({1, 4096}, false) == 0);
+  CHECK(skipped({1, 30, 7, 900, 4096}, false) == 0);
+  CHECK(skipped({1, 4096}, true) <= 1);  // the unit of weights that are not read grows with the second window
+}

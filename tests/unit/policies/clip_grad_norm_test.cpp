@@ -111,3 +111,67 @@ TEST_CASE("recorded norms are the epoch's mean, with and without clipping, and l
   lt::Trainer(plain, b, toy::objective).fit(toy::batches(4));
   CHECK(toy::distance(net, plain) == 0.0);
 }
+
+namespace {
+
+/// A finite loss whose gradient is NaN where a batch is all zeros: the derivative of the root at 0, times
+/// 0.
+lt::Loss norm_of(toy::Net& net, const toy::Batch& batch) {
+  const auto y = net(batch.features) * batch.features.abs().sum();
+  return {.value = y.pow(2).sum().sqrt(), .weight = batch.features.size(0)};
+}
+std::vector<toy::Batch> with_zeros(std::size_t at) {
+  auto data = toy::batches(6);
+  data[at].features.zero_();
+  return data;
+}
+
+}  // namespace
+
+TEST_CASE("a finite loss with a NaN gradient is refused, and its own window is named") {
+  const auto check = [](auto make) {
+    auto ours = toy::net(), theirs = toy::net();
+    auto a = make(ours->parameters()), b = make(theirs->parameters());
+    lt::Trainer trainer(ours, a, norm_of, lt::ClipGradNorm{1.0}, lt::Accumulate<2>{});
+    try {
+      trainer.fit(with_zeros(2), {.epochs = 1});
+      FAIL("nothing was thrown");
+    } catch (const lt::NonFiniteGradient& error) {
+      CHECK(error.step == 1);
+      CHECK(error.first_batch == 2);
+      CHECK(error.last_batch == 3);
+      CHECK_THAT(error.what(),
+                 Catch::Contains("the losses are finite, but gradients of update are NaN or infinite in "
+                                 "step 1, batch 2 to 3 of epoch 0. The update was not made."));
+    }
+    lt::Trainer good(theirs, b, norm_of, lt::ClipGradNorm{1.0}, lt::Accumulate<2>{});
+    good.fit(with_zeros(2), {.max_steps = 1});
+    CHECK(toy::distance(ours, theirs) == 0.0);
+    CHECK(trainer.updates()[0].skipped == 1);
+    CHECK(trainer.fit(with_zeros(2), {.epochs = 1}).steps == 3);  // goes on behind it
+    CHECK(std::isfinite(toy::distance(ours, theirs)));
+
+    auto skipping = toy::net();
+    auto c = make(skipping->parameters());
+    lt::Trainer skips(skipping, c, norm_of,
+                      lt::ClipGradNorm{.max_norm = 1.0, .on_non_finite = lt::OnNonFinite::skip},
+                      lt::Accumulate<2>{});
+    const auto result = skips.fit(with_zeros(2), {.epochs = 1});
+    CHECK(result.skipped == 1);
+    CHECK(toy::distance(ours, skipping) == 0.0);
+    lt::Trainer ignores(skipping, c, norm_of,
+                        lt::ClipGradNorm{.max_norm = 1.0, .on_non_finite = lt::OnNonFinite::ignore});
+    CHECK_THROWS_AS(ignores.fit(with_zeros(2), {.epochs = 1}), lt::NonFiniteLoss);
+    CHECK(std::isnan(toy::distance(ours, skipping)));
+  };
+  check([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
+  check([](auto parameters) { return lt::FusedAdamW(parameters); });
+}
+
+TEST_CASE("an overflow under Autocast<fp16> is skipped by the loss scale, and not refused") {
+  auto net = toy::net();
+  lt::FusedAdamW adamw(net->parameters());
+  lt::Trainer trainer(net, adamw, norm_of, lt::ClipGradNorm{1.0},
+                      lt::Autocast<lt::fp16>{.initial_scale = 16});
+  CHECK(trainer.fit(with_zeros(2), {.epochs = 1}).skipped == 1);
+}

@@ -230,6 +230,33 @@ TEST_CASE("what is differentiated stays near the size of the losses, whatever th
   weights.next_window();
   CHECK(weights.weigh({.value = value, .weight = 2e6}).item<double>() ==
         4.0);  // the unit is the run's, not the window's
+  CHECK(weights.take_correction() == 1.0);
+  CHECK(weights.weigh({.value = value, .weight = 7e6}).item<double>() == 1.75);  // it grew to 8e6
+  CHECK(weights.take_correction() == 0.125);
+  CHECK(weights.take_correction() == 1.0);
+  CHECK(weights.scale().number() == Approx(8e6 / 9e6));
+}
+
+TEST_CASE("gradients are those of the large batch where the unit grows within a window") {
+  const std::vector<double> weights{1, 512, 100, 30, 5, 2000, 1, 9, 1e6};
+  const auto data = toy::batches(9);
+  auto ours = toy::net(), theirs = toy::net();
+  auto a = sgd(ours), b = sgd(theirs);
+  std::size_t next = 0;
+  const auto objective = [&](toy::Net& net, const Batch& batch) {
+    lt::Loss loss = toy::objective(net, batch);
+    loss.weight = weights[next++];
+    return loss;
+  };
+  lt::Trainer(ours, a, objective, lt::Accumulate<3>{}).fit(data);
+  for (std::size_t i = 0; i < 9; i += 3) {
+    at::Tensor sum = torch::zeros({}, torch::kDouble);
+    for (std::size_t k = i; k < i + 3; ++k) sum = sum + toy::objective(theirs, data[k]).value * weights[k];
+    b.zero_grad();
+    (sum / (weights[i] + weights[i + 1] + weights[i + 2])).backward();
+    b.step();
+  }
+  CHECK(toy::distance(ours, theirs) < 1e-12);
 }
 
 TEST_CASE("a tied weight, listed twice by its model, is scaled and clipped once") {

@@ -66,7 +66,8 @@ TEST_CASE("a NaN loss ends the fit with step, batch and samples, before it reach
              Catch::Contains("the loss of update is NaN or infinite in step 1, batch 3 of epoch 0 "
                              "(samples 5, 4). The update was not made."));
   CHECK_FALSE(toy::has_gradients(ours));
-  CHECK(trainer.progress().step == 1);
+  CHECK(trainer.progress().step == 2);
+  CHECK(trainer.progress().skipped == 1);
 
   lt::Trainer good(theirs, b, toy::objective, lt::Accumulate<2>{});
   good.fit(lt::PinnedPrefetchLoader(Samples{}, options, Reversed{}), {.max_steps = 1});
@@ -113,7 +114,7 @@ TEST_CASE("step() names the step, and not a batch of an epoch that it does not k
   CHECK(error.step == 1);
   CHECK(error.first_batch == -1);
   CHECK_THAT(error.what(), Catch::Contains("in step 1. The update"));
-  CHECK(trainer.step(poisoned(1)).step == 2);  // and the loop may go on
+  CHECK(trainer.step(poisoned(1)).step == 3);  // and the loop may go on
   CHECK(std::isfinite(trainer.updates()[0].loss.mean()));
 }
 
@@ -137,4 +138,65 @@ TEST_CASE("a running total tells whether any loss in it was not finite") {
     for (const double value : {1.0, bad, 3.0}) mean.add(torch::full({}, value), weight);
     CHECK(lt::detail::is_non_finite(mean.device_sum()).item<bool>() == (bad != 0.0));
   }
+}
+
+TEST_CASE("a further fit goes on behind the window whose loss was NaN") {
+  const auto check = [](auto make, std::int64_t window) {
+    auto ours = toy::net(), theirs = toy::net();
+    auto a = make(ours->parameters()), b = make(theirs->parameters());
+    auto data = toy::batches(7);
+    data[3].features.fill_(NAN);
+    lt::Trainer trainer(ours, a, toy::objective, lt::Accumulate<>{window});
+    const auto error = caught([&] { trainer.fit(data, {.epochs = 1}); });
+    CHECK(error.first_batch == 3);
+    CHECK(trainer.progress().batch == (3 / window + 1) * window);
+    CHECK(trainer.progress().samples > 0);
+    const auto rest = trainer.fit(data, {.epochs = 1});
+    CHECK(rest.steps == (7 + window - 1) / window);
+    CHECK(rest.skipped == 1);
+    CHECK(std::isfinite(rest.loss));
+
+    std::vector<toy::Batch> good;  // the same without the poisoned window
+    for (std::size_t i = 0; i < data.size(); ++i)
+      if (static_cast<std::int64_t>(i) / window != 3 / window) good.push_back(data[i]);
+    lt::Trainer plain(theirs, b, toy::objective, lt::Accumulate<>{window});
+    CHECK(plain.fit(good, {.epochs = 1}).loss == Approx(rest.loss).epsilon(1e-12));
+    CHECK(toy::distance(ours, theirs) < 1e-12);
+  };
+  for (const std::int64_t window : {1, 2}) {
+    check([](auto parameters) { return torch::optim::SGD(parameters, 0.1); }, window);
+    check([](auto parameters) { return lt::FusedAdamW(parameters); }, window);
+  }
+}
+
+TEST_CASE("with several updates too, of which the others are made") {
+  auto net = toy::net();
+  torch::optim::SGD a(net->first->parameters(), 0.1), b(net->second->parameters(), 0.1);
+  bool poison = true;
+  const auto sometimes = [&](toy::Net& net, const toy::Batch& batch) {
+    return toy::objective(net, batch).value * (poison ? NAN : 1.0);
+  };
+  lt::Trainer trainer(net, lt::Update{a, sometimes}, lt::Update{b, toy::objective});
+  CHECK_THROWS_AS(trainer.fit(toy::batches(3), {.epochs = 1}), lt::NonFiniteLoss);
+  CHECK(trainer.updates()[0].skipped == 1);
+  CHECK(trainer.updates()[1].applied == 1);
+  CHECK(trainer.progress().batch == 1);
+  poison = false;
+  CHECK(trainer.fit(toy::batches(3), {.epochs = 1}).steps == 3);
+}
+
+TEST_CASE("where parameters are NaN already, the samples are not blamed") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto root = [](toy::Net& net, const toy::Batch& batch) {
+    return net(batch.features).abs().sum().sqrt();
+  };
+  lt::Trainer trainer(net, sgd, root);
+  trainer.step(poisoned(1));
+  {
+    torch::NoGradGuard no_gradients;
+    net->first->weight.fill_(NAN);
+  }
+  CHECK_THAT(caught([&] { trainer.step(poisoned(1)); }).what(),
+             Catch::Contains("an earlier gradient was not finite") && Catch::Contains("ClipGradNorm"));
 }

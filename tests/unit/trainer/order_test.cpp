@@ -87,34 +87,91 @@ TEST_CASE("on_fit_end runs after an exception too, and says so") {
   CHECK(std::count(log_.begin(), log_.end(), "leave 0") == 1);
 }
 
-TEST_CASE("a veto by tensor is settled before the next update: after_update waits until then") {
+namespace {
+
+/// What hooks see in three windows, of which the second is vetoed.
+enum class Veto { never, by_bool, by_tensor };
+template <class Optimizer, class Listens>
+std::vector<std::string> seen_by_hooks(Veto veto) {
+  log_.clear();
   auto net = toy::net();
-  lt::FusedAdamW adamw(net->parameters());
-  std::vector<std::string> log;
-  bool strike = false;
-  lt::Trainer trainer(
-      net, adamw, toy::objective,
-      lt::On{lt::kUnscale, [&](lt::UpdateContext& update) { update.veto(torch::full({}, strike)); }},
-      lt::On{lt::kObserve,
-             [&](lt::UpdateContext& update) {
-               log.push_back("after " + std::to_string(update.view().applied));
-             }},
-      lt::On{lt::kObserve, [&](lt::WindowContext& window) {
-               log.push_back("window " + std::to_string(window.run.progress().step));
-             }});
-  for (const bool strikes : {false, true, false}) {
-    strike = strikes;
-    trainer.step(toy::batches(1)[0]);
+  Optimizer optimizer(net->parameters(), {1e-3});
+  int window = 0;
+  lt::Trainer trainer(net, optimizer, toy::objective, Listens{}, lt::Accumulate<2>{},
+                      lt::On{lt::kUnscale,
+                             [&](lt::UpdateContext& update) {
+                               const bool strike = window++ == 1 && veto != Veto::never;
+                               veto == Veto::by_tensor ? update.veto(torch::full({}, strike))
+                                                       : update.veto(strike);
+                             }},
+                      lt::On{lt::kObserve, [&](lt::WindowContext& window) {
+                               const lt::UpdateView& update = window.run.updates()[0];
+                               log_.push_back(lt::detail::message(
+                                   "window ", window.run.progress().step, ": ", update.applied, " made, ",
+                                   update.skipped, " not, mean over ", update.loss.totals().weight));
+                             }});
+  const auto batch = toy::batches(1)[0];
+  for (int i = 0; i < 6; ++i) trainer.step(batch);
+  log_.push_back("end");
+  (void)trainer.template policy<Listens>();
+  log_.push_back(lt::detail::message(trainer.updates()[0].applied, " made"));
+  return log_;
+}
+struct AtOnce {
+  struct State {};
+  void after_update(lt::UpdateContext& update, State&) const {
+    const lt::Progress& progress = update.run.progress();
+    log_.push_back(lt::detail::message("update of step ", progress.step, ": ", update.view().applied,
+                                       " made, samples ", progress.samples, ", gradients ",
+                                       update.gradients().size()));
   }
-  CHECK(log == std::vector<std::string>{"window 1", "after 1", "window 2", "window 3"});
-  CHECK(trainer.progress().skipped == 1);
-  trainer.finish_window();
-  CHECK(log.back() == "after 2");
-  CHECK(trainer.updates()[0].applied == 2);
-  strike = true;
-  trainer.fit(toy::batches(2), {.epochs = 1});
-  CHECK(trainer.progress().skipped == 3);
-  CHECK(trainer.updates()[0].skipped == 3);
+};
+struct Later : AtOnce {
+  static constexpr bool settles_late = true;
+};
+
+}  // namespace
+
+TEST_CASE("hooks see the same whether the host knows that an update was made, or only a tensor") {
+  const std::vector<std::string> at_once{"update of step 0: 1 made, samples 0, gradients 0",
+                                         "window 1: 1 made, 0 not, mean over 6",
+                                         "window 2: 1 made, 1 not, mean over 6",
+                                         "update of step 2: 2 made, samples 12, gradients 0",
+                                         "window 3: 2 made, 1 not, mean over 12",
+                                         "end",
+                                         "2 made"};
+  const std::vector<std::string> later{"window 1: 0 made, 0 not, mean over 6",
+                                       "update of step 0: 1 made, samples 0, gradients 0",
+                                       "window 2: 1 made, 0 not, mean over 6",
+                                       "window 3: 1 made, 1 not, mean over 12",
+                                       "end",
+                                       "update of step 2: 2 made, samples 12, gradients 0",
+                                       "2 made"};
+  for (const Veto veto : {Veto::by_bool, Veto::by_tensor}) {
+    CHECK(seen_by_hooks<lt::FusedAdamW, AtOnce>(veto) == at_once);
+    CHECK(seen_by_hooks<torch::optim::SGD, AtOnce>(veto) == at_once);
+    CHECK(seen_by_hooks<lt::FusedAdamW, Later>(veto) == later);
+    CHECK(seen_by_hooks<torch::optim::SGD, Later>(veto) == later);
+  }
+  CHECK(seen_by_hooks<lt::FusedAdamW, Later>(Veto::never).back() == "3 made");
+}
+
+TEST_CASE("what after_update does to the parameters is there before the next forward pass") {
+  auto net = toy::net();
+  lt::FusedAdamW adamw(net->parameters(), {.lr = 1.0});
+  double largest = 0;
+  const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+    largest = std::max(largest, net->first->weight.abs().max().item<double>());
+    return toy::objective(net, batch);
+  };
+  lt::Trainer trainer(net, adamw, objective,
+                      lt::On{lt::kUnscale, [](lt::UpdateContext& update) { update.veto(torch::zeros({})); }},
+                      lt::On{lt::kAverage, [&](lt::UpdateContext&) {
+                               torch::NoGradGuard no_gradients;
+                               net->first->weight.clamp_(-0.5, 0.5);
+                             }});
+  trainer.fit(toy::batches(4), {.epochs = 2});
+  CHECK(largest <= 0.5);
 }
 
 TEST_CASE("an epoch that max_steps cuts short has no end") {
