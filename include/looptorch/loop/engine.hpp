@@ -518,7 +518,7 @@ class Engine {
     losses_[I].clear();
     weights_[I].next_window();
     at_fault_[I].reset();
-    if constexpr (kByClosure<I>) sums_[I] = {};
+    if constexpr (kByClosure<I>) sums_[I] = at::Tensor();
   }
 
   void count_step() {
