@@ -255,6 +255,7 @@ class Trainer {
   FitResult fit_range(Batches& batches, const FitOptions& options) {
     const auto call = call_.begin("fit()");
     require_finished_window("fit()");
+    engine_.settle();  // what a loop of `step` has left to hear, before policies begin anew
     const detail::FitClock clock;
     const auto resumed = resume(batches, options);
     const detail::FitPlan plan(options, progress(), detail::kRepeatable<Batches>, detail::known_size(batches),
@@ -270,7 +271,7 @@ class Trainer {
         run_fit_begin();
         if (resumed) resumed->begin(run());
         tell_ready();
-        if (resumed && plan.at_last_batch(progress())) run_epoch(batches, plan);  // only its end is missing
+        if (plan.at_last_batch(progress())) run_epoch(batches, plan);  // only its end is missing
         train(batches, plan);
         engine_.settle();
       });

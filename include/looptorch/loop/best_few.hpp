@@ -31,6 +31,12 @@ class BestFew {
     const auto passes = [&](double other) { return better == Better::lower ? value < other : value > other; };
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     if (!passes(better == Better::lower ? kInfinity : -kInfinity)) return false;
+    const auto same = std::find_if(entries_.begin(), entries_.end(),
+                                   [&](const Entry& entry) { return entry.step == step; });
+    if (same != entries_.end()) {  // published twice in one step
+      if (!passes(same->value)) return false;
+      entries_.erase(same);
+    }
     const auto place = std::find_if(entries_.begin(), entries_.end(),
                                     [&](const Entry& entry) { return passes(entry.value); });
     if (static_cast<std::size_t>(place - entries_.begin()) >= count) return false;

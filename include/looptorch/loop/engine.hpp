@@ -6,6 +6,7 @@
 
 #include <looptorch/loop/batches.hpp>
 #include <looptorch/loop/closure_step.hpp>
+#include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/non_finite.hpp>
 #include <looptorch/loop/open_window.hpp>
 #include <looptorch/loop/optimizer_step.hpp>
@@ -178,7 +179,9 @@ class Engine {
 
   /// Throws what `after_update` hooks threw in the window that has ended.
   void rethrow() {
-    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
+    if (!thrown_) return;
+    drop_known_trouble();  // its window counts, as this one does: the next must not be blamed
+    std::rethrow_exception(std::exchange(thrown_, nullptr));
   }
 
   /// Waits for what the device has to say of updates made so far, and counts it. Throws NonFiniteLoss and
@@ -207,12 +210,20 @@ class Engine {
   void abandon() {
     const bool alone = window_.is_alone();
     window_.close();
-    thrown_ = nullptr;
+    drop_known_trouble();
+    std::exception_ptr ignored;  // the exception on its way is the one to tell
     for_each_index<kUpdates>([&](auto i) {
+      if (verdicts_[i].step() == run_.progress().step) {  // its window will not count
+        ignoring_errors([&] { settle_update<i>(ignored); });
+        verdicts_[i].drop_trouble();
+      }
+      run_.updates_[i].skipped -= std::exchange(skipped_here_[i], 0);
       if (alone) drop_gradients(run_.updates_[i].parameters);
       scratch_[i].clear();
       forget_micro_batches<i>();
     });
+    thrown_ = nullptr;
+    if (last_skipped_step_ == run_.progress().step) --run_.progress_.skipped, last_skipped_step_ = -1;
     in_window_ = samples_ = passed_over_ = 0;
   }
 
@@ -491,8 +502,14 @@ class Engine {
       return stack_.template run_all<after_update_hook>(context);
     }
     ++view.skipped;
+    skipped_here_[I] += then.step == run_.progress().step;
     run_.progress_.skipped += std::exchange(last_skipped_step_, then.step) != then.step;
     return nullptr;
+  }
+
+  void drop_known_trouble() {
+    for (Verdict& verdict : verdicts_)
+      if (verdict.knows_trouble()) verdict.drop_trouble();
   }
 
   static void keep_first(std::exception_ptr& kept, std::exception_ptr thrown) {
@@ -527,6 +544,7 @@ class Engine {
     if (in_epoch_) progress.batch += in_window_ + std::exchange(passed_over_, 0);
     progress.samples += std::exchange(samples_, 0);
     last_window_ = std::exchange(in_window_, 0);
+    skipped_here_ = {};
     window_.close();
   }
 
@@ -546,7 +564,8 @@ class Engine {
   bool watches_losses_ = true;
   BypassWatch bypass_watch_;
   OpenWindow window_;
-  std::exception_ptr thrown_;  // by after_update hooks of the window under way
+  std::array<std::int64_t, kUpdates> skipped_here_{};  // updates that the window under way has not made
+  std::exception_ptr thrown_;                          // by after_update hooks of the window under way
   std::int64_t last_skipped_step_ = -1;
   bool in_epoch_ = true;
   PinnedSource pinned_ = PinnedSource::staged;

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <unordered_map>
@@ -37,6 +38,26 @@ class ListedParameters {
   void look_at(const Groups& groups) {
     groups_.resize(groups.size());
     for (std::size_t i = 0; i < groups.size(); ++i) groups_[i] = groups[i].params();
+  }
+
+  /// For each of the groups as they are now, the index that it had here: that of the first group which lists
+  /// one of its parameters, else its own, unless another has that. Empty for a group that is new.
+  [[nodiscard]] std::vector<std::optional<std::size_t>> former(const Groups& groups) const {
+    const auto known = places();
+    std::vector<std::optional<std::size_t>> former(groups.size());
+    if (groups_.empty())  // never looked at: a state that was taken over may know the groups
+      for (std::size_t i = 0; i < groups.size(); ++i) former[i] = i;
+    std::vector<bool> taken(groups_.size());
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      for (const at::Tensor& parameter : groups[i].params()) {
+        const auto place = known.find(parameter.unsafeGetTensorImpl());
+        if (place == known.end() || taken[place->second.group]) continue;
+        former[i] = place->second.group, taken[place->second.group] = true;
+        break;
+      }
+    for (std::size_t i = 0; i < std::min(groups.size(), taken.size()); ++i)
+      if (!former[i] && !taken[i]) former[i] = i, taken[i] = true;
+    return former;
   }
 
   [[nodiscard]] std::optional<Place> find(const at::Tensor& parameter) const {

@@ -32,8 +32,9 @@ class TrainedParameters {
     all_ = model, trained_.clear();
     for (std::size_t i = 0; i < updates.size(); ++i) {
       follow(updates[i]);
-      listed_[i].look_at(updates[i].optimizer->param_groups());
-      remember_rates(updates[i]);
+      const auto& groups = updates[i].optimizer->param_groups();
+      remember_rates(updates[i], listed_[i].former(groups));
+      listed_[i].look_at(groups);
       trained_.insert(trained_.end(), updates[i].parameters.begin(), updates[i].parameters.end());
     }
     all_.insert(all_.end(), trained_.begin(), trained_.end());

@@ -17,6 +17,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -100,16 +101,20 @@ inline double rate_of(const torch::optim::OptimizerParamGroup& group) {
   }
 }
 
-/// The rates of groups that are new; NaN where an optimizer does not tell. Forgets those of groups that are
-/// gone.
-inline void remember_rates(UpdateView& view) {
+/// The rates of all groups: those of a group that was there before, at the index `former` names, stay its
+/// own; those of one that is new are its options'. NaN where an optimizer does not tell.
+inline void remember_rates(UpdateView& view, const std::vector<std::optional<std::size_t>>& former) {
   const auto& groups = view.optimizer->param_groups();
-  view.full_rates.resize(std::min(view.full_rates.size(), groups.size()));
-  view.given_rates.resize(std::min(view.given_rates.size(), groups.size()));
-  for (std::size_t i = view.full_rates.size(); i < groups.size(); ++i)
-    view.full_rates.push_back(rate_of(groups[i]));
-  for (std::size_t i = view.given_rates.size(); i < groups.size(); ++i)
-    view.given_rates.push_back(rate_of(groups[i]));
+  const auto follow = [&](std::vector<double>& rates) {
+    std::vector<double> now;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const bool known = former[i] && *former[i] < rates.size();
+      now.push_back(known ? rates[*former[i]] : rate_of(groups[i]));
+    }
+    rates = std::move(now);
+  };
+  follow(view.full_rates);
+  follow(view.given_rates);
 }
 
 }  // namespace detail

@@ -49,6 +49,9 @@ class Verdict {
     if (skipped_.under_way()) conclude(skipped_.take() == 0, then_);
   }
 
+  /// Forgets that something may not have been a number.
+  void drop_trouble() { loss_.drop(), gradient_.drop(); }
+
   /// True if the host knows without waiting that something was not a number.
   [[nodiscard]] bool knows_trouble() const { return is_trouble(loss_) || is_trouble(gradient_); }
 

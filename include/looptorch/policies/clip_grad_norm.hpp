@@ -64,7 +64,7 @@ struct ClipGradNorm {
     detail::require_dense(gradients, "ClipGradNorm");
     state.norm = update.pending().apply(total_norm(gradients));
     judge(state.norm, update);
-    if (record) add_to_metrics(state.norm, update.run.updates()[update.index()].metrics);
+    if (record && !update.vetoed()) add_to_metrics(state.norm, update.run.updates()[update.index()].metrics);
     if (max_norm < HUGE_VAL) update.scale_gradients((max_norm / (state.norm + kEpsilon)).clamp_max(1.0));
   }
 

@@ -107,7 +107,7 @@ class BasicUnfreezeAt {
         throw UsageError(detail::message(
             "UnfreezeAt's rule for epoch ", rules_[i].epoch, ", '", rules_[i].patterns.front(),
             "', does nothing: other rules unfreeze all that it matches by then"));
-      if (rules_[i].lr) owned[i].find_groups(run, rules_[i].patterns.front());
+      if (rules_[i].lr) owned[i].require_groups(run, rules_[i].patterns.front());
     }
     return owned;
   }

@@ -31,6 +31,15 @@ TEST_CASE("best few: keeps the best, the earlier of equal ones, and neither NaN 
   CHECK(best.steps() == std::set<std::int64_t>{9});
 }
 
+TEST_CASE("best few: a step that is published twice stands there once, with its better value") {
+  BestFew best;
+  CHECK(best.offer(2, 1, Better::lower, 3));
+  CHECK(best.offer(1, 1, Better::lower, 3));
+  CHECK_FALSE(best.offer(3, 1, Better::lower, 3));
+  CHECK(best.entries().size() == 1);
+  CHECK(best.value() == 1.0);
+}
+
 TEST_CASE("best few: comes back from its state, also from one that knew a single value") {
   BestFew best, loaded;
   for (const double value : {4.0, 2.0, 3.0})

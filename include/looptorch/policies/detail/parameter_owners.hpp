@@ -18,11 +18,7 @@ namespace looptorch::detail {
 
 /// Parameters that are frozen and unfrozen together.
 struct OwnedParameters {
-  struct Group {
-    std::size_t update, group;
-  };
   std::vector<at::Tensor> tensors;
-  std::vector<Group> groups = {};  ///< That consist of them alone, once they were looked for.
 
   void set_trained(bool trained) {
     for (at::Tensor& tensor : tensors)
@@ -31,14 +27,13 @@ struct OwnedParameters {
 
   /// Throws UsageError, in which `pattern` stands for them, unless they are whole parameter groups with a
   /// learning rate.
-  void find_groups(const Run& run, const std::string& pattern) {
+  void require_groups(const Run& run, const std::string& pattern) const {
     const Ids all = ids(tensors);
     Ids untrained = all;
     for (std::size_t update = 0; update < run.updates().size(); ++update) {
       const UpdateView& view = run.updates()[update];
       for (std::size_t group = 0; group < view.full_rates.size(); ++group) {
         if (!is_whole(view, group, all, pattern)) continue;
-        groups.push_back({update, group});
         for (const void* id : ids(view.optimizer->param_groups()[group].params())) untrained.erase(id);
       }
     }
@@ -47,11 +42,19 @@ struct OwnedParameters {
                                untrained.size(), " of those parameters"));
   }
 
+  /// Sets the rate of the groups that consist of them now: groups may leave or change places within a fit.
   void set_full_rate(Run& run, double rate) const {
-    for (const auto& [update, group] : groups) {
-      UpdateView& view = run.updates()[update];
-      view.full_rates[group] = rate;
-      view.optimizer->param_groups()[group].options().set_lr(rate);
+    const Ids all = ids(tensors);
+    for (UpdateView& view : run.updates()) {
+      auto& groups = view.optimizer->param_groups();
+      for (std::size_t group = 0; group < std::min(groups.size(), view.full_rates.size()); ++group) {
+        const Ids members = ids(groups[group].params());
+        const bool whole = !members.empty() && std::all_of(members.begin(), members.end(),
+                                                           [&](const void* id) { return all.count(id) > 0; });
+        if (!whole || std::isnan(view.full_rates[group])) continue;
+        view.full_rates[group] = rate;
+        groups[group].options().set_lr(rate);
+      }
     }
   }
 

@@ -33,15 +33,19 @@ class RatesInForce {
     OfUpdate& of = updates_[update];
     if (of.groups.size() <= group) of.groups.resize(group + 1);
     of.optimizer = &optimizer;
-    of.groups[group] = {.full = full, .in_force = rate};
+    const auto& parameters = optimizer.param_groups()[group].params();
+    of.groups[group] = {
+        .full = full, .in_force = rate, .parameter = parameters.empty() ? at::Tensor() : parameters.front()};
   }
 
   void put_back() noexcept {
     for (const OfUpdate& of : updates_) {
       if (!of.optimizer) continue;
-      auto& groups = of.optimizer->param_groups();
-      for (std::size_t i = 0; i < std::min(groups.size(), of.groups.size()); ++i)
-        if (rate_of(groups[i]) == of.groups[i].in_force) groups[i].options().set_lr(of.groups[i].full);
+      for (auto& group : of.optimizer->param_groups()) {
+        const auto rate = std::find_if(of.groups.begin(), of.groups.end(),
+                                       [&](const Rate& each) { return is_of(each, group); });
+        if (rate != of.groups.end() && rate_of(group) == rate->in_force) group.options().set_lr(rate->full);
+      }
     }
     updates_.clear();
   }
@@ -50,7 +54,13 @@ class RatesInForce {
   struct Rate {
     double full = std::numeric_limits<double>::quiet_NaN();
     double in_force = std::numeric_limits<double>::quiet_NaN();  // of a group that was never set
+    at::Tensor parameter = {};  // by which the group is found again, since its index may change
   };
+  static bool is_of(const Rate& rate, const torch::optim::OptimizerParamGroup& group) {
+    const auto& parameters = group.params();
+    return std::any_of(parameters.begin(), parameters.end(),
+                       [&](const at::Tensor& each) { return each.is_same(rate.parameter); });
+  }
   struct OfUpdate {
     torch::optim::Optimizer* optimizer = nullptr;
     std::vector<Rate> groups;

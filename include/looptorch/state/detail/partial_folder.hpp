@@ -76,15 +76,14 @@ inline OutputFile PartialFolder::open() {
   }
 }
 
-/// True as well where the file system has no locks: there no other process sweeps either. Asks for the file
-/// by its name, since some file systems count no links.
+/// True as well where the file system has no locks: there no other process sweeps either. Where no link is
+/// counted the file is asked for by its name, since some file systems count none.
 inline bool PartialFolder::lock(const FileDescriptor& manifest) const {
   const auto lock = [&] { return ::flock(manifest.get(), LOCK_EX | LOCK_NB); };
   if (retried(lock) != 0 && errno == EWOULDBLOCK) return false;
-  struct stat held {};
-  struct stat named {};
-  return ::fstat(manifest.get(), &held) == 0 && ::stat((partial_ / kManifestFile).c_str(), &named) == 0 &&
-         held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+  struct stat status {};
+  return ::fstat(manifest.get(), &status) == 0 &&
+         (status.st_nlink > 0 || ::stat((partial_ / kManifestFile).c_str(), &status) == 0);
 }
 
 template <class IsSound>
