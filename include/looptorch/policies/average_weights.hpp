@@ -55,7 +55,8 @@ struct BasicAverageWeights {
   bool evaluate = true;          ///< `evaluate` and `Validate` use the averages once there are any.
 
   static constexpr Phase phase = Phase::average;
-  static constexpr bool settles_late = true;  // until the next update the weights stay as this one left them
+  static constexpr bool settles_late =
+      true;  // the next update moves the weights, unless something else writes to them
   using State = detail::WeightAverages;
 
   /// Throws UsageError for options out of range and a name that no update has; StateError for loaded averages
