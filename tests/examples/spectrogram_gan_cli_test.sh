@@ -170,12 +170,14 @@ holds progress.txt "2 clips are shorter than 30 s, padded with silence: song "
 
 # A loss that is not finite names the player.
 diverge=("${train[@]}" --output diverged --winning 1 --epochs 1)
-refused "the loss of generator is NaN or infinite in step 0" "${diverge[@]}" --discriminator_rate 1e30
-code=0 # in step 1, when progress has been told
-"$programs/${diverge[0]}" "${diverge[@]:1}" --gradient_accumulation_steps 1 --generator_rate 1e30 >/dev/null 2>progress.txt ||
-  code=$?
-[ "$code" = 2 ] || fail "a discriminator that diverged: exit code $code"
-holds progress.txt "gan_train: the loss of discriminator is NaN or infinite in step 1"
+diverges() { # diverges PLAYER STEP FLAG...: the window counts, so progress may have been told
+  local code=0
+  "$programs/${diverge[0]}" "${diverge[@]:1}" "${@:3}" >/dev/null 2>progress.txt || code=$?
+  [ "$code" = 2 ] || fail "a $1 that diverged: exit code $code"
+  holds progress.txt "gan_train: the loss of $1 is NaN or infinite in step $2"
+}
+diverges generator 0 --discriminator_rate 1e30
+diverges discriminator 1 --gradient_accumulation_steps 1 --generator_rate 1e30
 [ ! -e diverged/summary.json ] || fail "a run that diverged left a summary"
 
 # Samples.
