@@ -24,7 +24,7 @@
 
 namespace konkanivani {
 
-/// What was said and what was heard, clip by clip in the order of their dataset, both normalised, and the
+/// The texts spoken and the texts heard, clip by clip in the order of their dataset, both normalised, and the
 /// error rates over all: wrong characters (code points) by characters, wrong words by words.
 struct Transcripts {
   std::vector<std::string> references, hypotheses;

@@ -113,7 +113,7 @@ lt::LoaderOptions loading_of(const Options& options, const kv::LeftOut* left_out
 
 kv::LossOptions loss_of(const Options& options) { return {.ctc_weight = options.ctc_weight}; }
 
-/// What the validation clips say after each epoch: one pass for their loss and for what is heard.
+/// Measures the validation clips after each epoch: one pass for their loss and for what is heard.
 class Validation {
  public:
   Validation(kv::Recognizer& recognizer, const Options& options)

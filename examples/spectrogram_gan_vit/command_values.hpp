@@ -22,7 +22,7 @@ struct CommandLineError : looptorch::Error {
   using Error::Error;
 };
 
-/// What a number may be, both ends included. `above` excludes: `{.above = 0}` for a learning rate.
+/// The range of a number, both ends included. `above` excludes its end: `{.above = 0}` for a learning rate.
 struct NumberRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();

@@ -61,7 +61,7 @@ struct Judges {
   sg::EmotionNet features, regressor;
 };
 
-/// What is kept of clips: 4 KB each.
+/// The features kept of clips: 4 KB each.
 struct Observed {
   at::Tensor features_ND, heard_N2, wanted_N2, patches_NK;
 
@@ -113,7 +113,7 @@ void each_batch(const Clips& clips, const Options& options, sg::LeftOut& left_ou
   left_out.add(loader.skipped());
 }
 
-/// What the judges say of real clips, or of what `change` makes of these.
+/// The judges' figures for real clips, or for what `change` makes of these.
 template <class Change>
 Observed observe(const Clips& clips, Judges& judges, const Options& options, sg::LeftOut& left_out,
                  Change&& change) {

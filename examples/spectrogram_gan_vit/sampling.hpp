@@ -37,7 +37,7 @@ template <class Draw>
 
 }  // namespace detail
 
-/// What samples are to express; what is not given is drawn for each.
+/// The emotion that samples are to express; a part not given is drawn for each.
 struct WantedConditions {
   std::optional<double> valence, arousal;
 };
