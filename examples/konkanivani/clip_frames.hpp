@@ -9,9 +9,9 @@
 #include <looptorch/audio/augment.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/log_mel.hpp>
-#include <looptorch/data/cached_dataset.hpp>
-#include <looptorch/data/utterance.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/cache/cached_dataset.hpp>
+#include <looptorch/data/manifest/utterance.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -58,8 +58,8 @@ class Listener {
     if (utterance.end) decoding.end = std::min(decoding.end, *utterance.end);
     const auto samples_T = looptorch::audio::decode(utterance.audio_filepath, decoding).samples_T;
     if (static_cast<double>(samples_T.size(0)) > max_seconds_ * kRate)
-      throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": is longer than ",
-                                                   max_seconds_, " s"));
+      throw SpeechError(
+          looptorch::message(utterance.audio_filepath.string(), ": is longer than ", max_seconds_, " s"));
     if (samples_T.abs().max().item<float>() < kSilence)
       throw SpeechError(utterance.audio_filepath.string() + ": is silent");
     return samples_T;
@@ -110,10 +110,10 @@ class ClipFrames {
   [[nodiscard]] std::string identity(std::int64_t entry) const {
     const auto& utterance = utterances_[clip(entry)];
     const auto microseconds = [](double seconds) { return std::llround(1e6 * seconds); };
-    return looptorch::detail::message(looptorch::file_identity(utterance.audio_filepath), '|',
-                                      microseconds(utterance.start.value_or(0)), '|',
-                                      utterance.end ? microseconds(*utterance.end) : -1, '|',
-                                      std::llround(100 * speeds_[speed(entry)]));
+    return looptorch::message(looptorch::file_identity(utterance.audio_filepath), '|',
+                              microseconds(utterance.start.value_or(0)), '|',
+                              utterance.end ? microseconds(*utterance.end) : -1, '|',
+                              std::llround(100 * speeds_[speed(entry)]));
   }
 
   [[nodiscard]] std::filesystem::path path(std::int64_t entry) const {
@@ -146,8 +146,8 @@ using FramesSource = std::function<at::Tensor(std::int64_t)>;
   if (options.cache.empty()) return share(std::make_shared<const ClipFrames>(std::move(frames)));
   const looptorch::CacheOptions caching{
       .folder = options.cache,
-      .settings = looptorch::detail::message("log-mel ", options.mel_bins, ", clips of up to ",
-                                             options.max_seconds, " s")};
+      .settings =
+          looptorch::message("log-mel ", options.mel_bins, ", clips of up to ", options.max_seconds, " s")};
   return share(std::make_shared<const looptorch::CachedDataset<ClipFrames>>(std::move(frames), caching));
 }
 

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/audio/probe.hpp>
-#include <looptorch/data/utterance.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/manifest/utterance.hpp>
 
 #include <algorithm>
 
@@ -17,8 +17,8 @@ namespace konkanivani {
   const double length = looptorch::audio::probe(utterance.audio_filepath).seconds(),
                begin = utterance.start.value_or(0), end = std::min(utterance.end.value_or(length), length);
   if (end > begin) return end - begin;
-  throw looptorch::audio::AudioError(looptorch::detail::message(
-      utterance.audio_filepath.string(), ": lasts ", length, " s, and the clip begins at ", begin, " s"));
+  throw looptorch::audio::AudioError(looptorch::message(utterance.audio_filepath.string(), ": lasts ", length,
+                                                        " s, and the clip begins at ", begin, " s"));
 }
 
 }  // namespace konkanivani

@@ -10,7 +10,7 @@
 //   return konkanivani::run_main(argc, argv, line, [&] { measure(options); });
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include "command_values.hpp"
 

@@ -4,9 +4,9 @@
 // they are loaded.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include <array>
 #include <cstdint>
@@ -78,7 +78,7 @@ inline constexpr std::array kConfigFields{
 
 template <class... Parts>
 [[noreturn]] void config_error(std::string_view where, const Parts&... parts) {
-  throw ConfigError(looptorch::detail::message(where, ": ", parts...));
+  throw ConfigError(looptorch::message(where, ": ", parts...));
 }
 
 inline const char* name_of(Positions positions) {
@@ -109,8 +109,7 @@ inline void require_same_model(const ModelConfig& saved, const ModelConfig& aske
   std::string differences;
   const auto compare = [&](const char* name, const auto& a, const auto& b) {
     if (a != b)
-      differences +=
-          looptorch::detail::message(differences.empty() ? "" : ", ", name, " ", a, " instead of ", b);
+      differences += looptorch::message(differences.empty() ? "" : ", ", name, " ", a, " instead of ", b);
   };
   for (const auto& field : detail::kConfigFields)
     compare(field.name, saved.*field.member, asked.*field.member);

@@ -4,11 +4,11 @@
 // by sentence, 80/10/10, the same on every machine.
 #pragma once
 
-#include <looptorch/data/manifest.hpp>
-#include <looptorch/data/manifest_split.hpp>
-#include <looptorch/error.hpp>
-#include <looptorch/state/file.hpp>
-#include <looptorch/state/utf8.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/base/utf8.hpp>
+#include <looptorch/data/manifest/manifest.hpp>
+#include <looptorch/data/manifest/manifest_split.hpp>
 
 #include "left_out.hpp"
 #include "trimmed.hpp"
@@ -141,7 +141,7 @@ struct Found {
       try {
         utterances.push_back(read_line(line, found, folder));
       } catch (const looptorch::ManifestError& error) {
-        auto what = looptorch::detail::message(transcript.string(), ":", number, ": ", error.what());
+        auto what = looptorch::message(transcript.string(), ":", number, ": ", error.what());
         if (left_out == nullptr) throw looptorch::ManifestError(what);
         left_out->add(std::move(what));
       }
@@ -185,8 +185,8 @@ inline looptorch::ManifestSplit split_by_sentence(std::vector<looptorch::Utteran
   };
   for (const auto& utterance : utterances) sentences.insert(key(utterance));
   if (sentences.size() < 3)
-    throw looptorch::ManifestError(looptorch::detail::message(
-        where.string(), ": has ", sentences.size(), " different sentences; 3 are the least to split"));
+    throw looptorch::ManifestError(looptorch::message(where.string(), ": has ", sentences.size(),
+                                                      " different sentences; 3 are the least to split"));
 
   const auto part = std::max<std::size_t>(1, sentences.size() / 10);
   const auto end_of_test = *std::next(sentences.begin(), static_cast<std::ptrdiff_t>(part)),
@@ -204,7 +204,7 @@ inline std::vector<looptorch::Utterance> read_manifest(const std::filesystem::pa
   const bool strict = left_out == nullptr;
   auto manifest = looptorch::read_manifest(path, {.check_files = strict, .strict = strict});
   for (const auto& fault : manifest.faults)
-    left_out->add(looptorch::detail::message(path.string(), ":", fault.line, ": ", fault.reason));
+    left_out->add(looptorch::message(path.string(), ":", fault.line, ": ", fault.reason));
   return std::move(manifest.utterances);
 }
 

@@ -7,11 +7,11 @@
 #pragma once
 
 #include <looptorch/audio/spec_augment.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/data/dataset.hpp>
 #include <looptorch/data/length_bucket_sampler.hpp>
-#include <looptorch/data/manifest.hpp>
+#include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/slot_memory.hpp>
-#include <looptorch/error.hpp>
 
 #include "clip_frames.hpp"
 #include "clip_header.hpp"
@@ -120,8 +120,8 @@ class SpeechDataset {
       }
     }
     if (std::ranges::none_of(faults_, [](const std::string& fault) { return fault.empty(); }))
-      throw SpeechError(looptorch::detail::message("none of ", size(), " clips can be used",
-                                                   faults_.empty() ? "" : "; the first: " + faults_.front()));
+      throw SpeechError(looptorch::message("none of ", size(), " clips can be used",
+                                           faults_.empty() ? "" : "; the first: " + faults_.front()));
     play_at({1.0});
   }
 
@@ -191,7 +191,7 @@ class SpeechDataset {
   void check(std::size_t i) {
     auto& utterance = utterances_[i];
     const auto refuse = [&](const auto&... why) {
-      throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": ", why...));
+      throw SpeechError(looptorch::message(utterance.audio_filepath.string(), ": ", why...));
     };
     if (ids_[i].empty()) refuse("its text \"", utterance.text, "\" has no characters");
     const double seconds = seconds_by_header(utterance);

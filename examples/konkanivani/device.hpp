@@ -2,7 +2,7 @@
 // Where a program computes, and how much memory that took.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <ATen/DeviceAccelerator.h>
 #include <torch/cuda.h>
@@ -23,8 +23,8 @@ inline at::Device choose_device(const std::string& name) {
     throw looptorch::UsageError("--device: \"" + name + "\" is not cpu, cuda, cuda:N or auto");
   const at::Device device = name == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(name);
   if (device.index() < torch::cuda::device_count()) return device;
-  throw looptorch::UsageError(looptorch::detail::message(
-      "--device: there is no ", name, "; CUDA devices here: ", torch::cuda::device_count()));
+  throw looptorch::UsageError(looptorch::message("--device: there is no ", name,
+                                                 "; CUDA devices here: ", torch::cuda::device_count()));
 }
 
 /// The most memory that was in use at once: tensors on a CUDA device, else the whole process.

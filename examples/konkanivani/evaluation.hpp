@@ -2,10 +2,10 @@
 // How many characters and words of held-out speech a model gets wrong, and what it heard.
 #pragma once
 
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
-#include <looptorch/state/atomic_file.hpp>
 
 #include "data.hpp"
 #include "recognizer.hpp"
@@ -129,8 +129,8 @@ inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, d
     const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), at);
     if (error == std::errc() && at < step) kept += line + "\n";
   }
-  kept += looptorch::detail::message(step, ',', seconds, ',', heard.character_error_rate, ',',
-                                     heard.word_error_rate, '\n');
+  kept += looptorch::message(step, ',', seconds, ',', heard.character_error_rate, ',', heard.word_error_rate,
+                             '\n');
   looptorch::write_file_atomically(path, kept);
 }
 

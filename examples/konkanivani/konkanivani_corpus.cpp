@@ -4,7 +4,7 @@
 // speech: a model that is trained on it alone understands espeak-ng, not people.
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
-#include <looptorch/data/manifest.hpp>
+#include <looptorch/data/manifest/manifest.hpp>
 
 #include "command_line.hpp"
 #include "corpus/sentences.hpp"
@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace kv = konkanivani;
-using looptorch::detail::message;
+using looptorch::message;
 
 constexpr std::int64_t kRate = 16000;
 

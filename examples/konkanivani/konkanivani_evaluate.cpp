@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Measures a trained model on a manifest: character and word error rate, by any of the four decodings.
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include "command_line.hpp"
 #include "corpus_layout.hpp"

@@ -2,10 +2,10 @@
 // Trains a Konkani speech recogniser from scratch on a folder of manifests, and says how many characters and
 // words of the test set it gets wrong. It shows a whole looptorch run: sampler, loader, objective, policies,
 // `fit`.
-#include <looptorch/data/pinned_prefetch_loader.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/choose_snapshot.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/state/snapshot/choose_snapshot.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "command_line.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Prints what is said in audio files, or in all audio files of folders: a line a file, or JSON with the n
 // best texts and their scores. A file that cannot be heard is reported, and the others are transcribed.
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include "command_line.hpp"
 #include "data.hpp"
@@ -97,7 +97,7 @@ void transcribe(Options options) {
   }
   if (failed > 0)
     throw kv::SpeechError(
-        looptorch::detail::message(failed, " of ", files.size(), " files could not be transcribed"));
+        looptorch::message(failed, " of ", files.size(), " files could not be transcribed"));
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 // Functions that take a `LeftOut*` list there what is wrong and go on; without one they throw at the first.
 #pragma once
 
-#include <looptorch/data/loader_error.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/loader/loader_error.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -36,11 +36,10 @@ class LeftOut {
   /// The number of entries, then the first `at_most`, a line each; empty if there are none.
   [[nodiscard]] std::string describe(std::size_t at_most = 20) const {
     if (listed_.empty()) return {};
-    auto text = looptorch::detail::message("left out ", count(), count() == 1 ? " entry" : " entries",
-                                           " that cannot be used:");
+    auto text = looptorch::message("left out ", count(), count() == 1 ? " entry" : " entries",
+                                   " that cannot be used:");
     for (std::size_t i = 0; i < std::min(at_most, count()); ++i) text += "\n  " + listed_[i];
-    return at_most < count() ? text + looptorch::detail::message("\n  and ", count() - at_most, " more")
-                             : text;
+    return at_most < count() ? text + looptorch::message("\n  and ", count() - at_most, " more") : text;
   }
 
  private:

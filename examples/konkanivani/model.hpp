@@ -5,8 +5,8 @@
 // Shapes: B batch, M mel bins, F mel frames, T encoder frames, L characters, V vocabulary.
 #pragma once
 
-#include <looptorch/state/load_weights.hpp>
-#include <looptorch/state/save_weights.hpp>
+#include <looptorch/state/weights/load_weights.hpp>
+#include <looptorch/state/weights/save_weights.hpp>
 
 #include "config.hpp"
 #include "decoder.hpp"

@@ -2,7 +2,7 @@
 // Runs another program without a shell and turns its failure into an exception that quotes what it said.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <fcntl.h>
 #include <spawn.h>

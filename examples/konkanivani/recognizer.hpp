@@ -5,7 +5,7 @@
 // Shapes: B batch, M mel bins, F mel frames.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include "beam_search.hpp"
 #include "ctc_decoding.hpp"
@@ -36,8 +36,8 @@ inline void save_recognizer(const Recognizer& recognizer, const std::filesystem:
   Recognizer recognizer{load_model(folder), load_vocabulary(folder / "vocabulary.json")};
   const auto size = recognizer.model->config().vocabulary;
   if (size != recognizer.vocabulary.size())
-    throw VocabularyError(looptorch::detail::message(folder.string(), ": a vocabulary of ",
-                                                     recognizer.vocabulary.size(), " for a model of ", size));
+    throw VocabularyError(looptorch::message(folder.string(), ": a vocabulary of ",
+                                             recognizer.vocabulary.size(), " for a model of ", size));
   recognizer.model->to(device);
   recognizer.model->eval();
   return recognizer;

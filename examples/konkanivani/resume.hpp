@@ -5,9 +5,9 @@
 #pragma once
 
 #include <looptorch/loop/best_few.hpp>
-#include <looptorch/state/load_weights.hpp>
-#include <looptorch/state/snapshot.hpp>
-#include <looptorch/state/snapshot_folder.hpp>
+#include <looptorch/state/snapshot/snapshot.hpp>
+#include <looptorch/state/snapshot/snapshot_folder.hpp>
+#include <looptorch/state/weights/load_weights.hpp>
 
 #include "recognizer.hpp"
 
@@ -58,7 +58,7 @@ inline void require_same_run(const ModelConfig& config, const Vocabulary& vocabu
   if (saved.unit() != vocabulary.unit())
     throw VocabularyError(file + ": its characters are code points in one run and graphemes in the other");
   if (!(saved == vocabulary))
-    throw VocabularyError(looptorch::detail::message(
+    throw VocabularyError(looptorch::message(
         file, ": the training texts have other characters than the run's; only there: ",
         detail::only_in(saved.characters(), vocabulary.characters()),
         "; only in these texts: ", detail::only_in(vocabulary.characters(), saved.characters())));

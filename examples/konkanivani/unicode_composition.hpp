@@ -4,7 +4,7 @@
 // (Latin-1, Latin Extended-A and the nasal vowels with a tilde). Other characters pass through. Linear.
 #pragma once
 
-#include <looptorch/state/utf8.hpp>
+#include <looptorch/base/utf8.hpp>
 
 #include <algorithm>
 #include <iterator>

@@ -5,11 +5,11 @@
 // kept. Saved as JSON beside the model.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/metrics/grapheme_clusters.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
 #include <looptorch/metrics/normalize.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/metrics/unicode/grapheme_clusters.hpp>
 
 #include "unicode_composition.hpp"
 
@@ -129,10 +129,10 @@ inline std::string UnknownCharacters::describe() const {
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   std::string list;
   for (const auto& [character, count] : sorted)
-    list += looptorch::detail::message(list.empty() ? "" : ", ", character, " (", count, ")");
+    list += looptorch::message(list.empty() ? "" : ", ", character, " (", count, ")");
   const auto all = total();
-  return looptorch::detail::message(all, all == 1 ? " character" : " characters",
-                                    " outside the vocabulary, read as unknown: ", list);
+  return looptorch::message(all, all == 1 ? " character" : " characters",
+                            " outside the vocabulary, read as unknown: ", list);
 }
 
 inline Vocabulary Vocabulary::of(std::span<const std::string> texts, Unit unit) {
@@ -142,8 +142,7 @@ inline Vocabulary Vocabulary::of(std::span<const std::string> texts, Unit unit) 
     for (const auto character : cut(plain, unit)) characters.emplace(character);
   }
   if (characters.empty())
-    throw VocabularyError(
-        looptorch::detail::message("the ", texts.size(), " training texts hold no characters"));
+    throw VocabularyError(looptorch::message("the ", texts.size(), " training texts hold no characters"));
   return {std::vector<std::string>(characters.begin(), characters.end()), unit};
 }
 
@@ -162,7 +161,7 @@ inline std::string Vocabulary::decode(std::span<const std::int64_t> ids) const {
   std::string text;
   for (const auto id : ids) {
     if (id >= size())
-      throw VocabularyError(looptorch::detail::message("id ", id, " is outside the vocabulary of ", size()));
+      throw VocabularyError(looptorch::message("id ", id, " is outside the vocabulary of ", size()));
     if (id >= kFirstCharacter) text += characters_[static_cast<std::size_t>(id - kFirstCharacter)];
   }
   return text;
@@ -177,7 +176,7 @@ inline looptorch::Json Vocabulary::to_json() const {
 
 inline Vocabulary Vocabulary::from_json(const looptorch::Json& json, std::string_view where) {
   const auto fail = [&](const auto&... what) {
-    throw VocabularyError(looptorch::detail::message(where, ": ", what...));
+    throw VocabularyError(looptorch::message(where, ": ", what...));
   };
   try {
     const auto unit = json.at("unit").as_string();
@@ -196,7 +195,7 @@ inline Vocabulary Vocabulary::from_json(const looptorch::Json& json, std::string
     if (characters.empty()) fail("has no characters");
     return {std::move(characters), unit == "code_point" ? Unit::code_point : Unit::grapheme};
   } catch (const looptorch::JsonError& error) {
-    throw VocabularyError(looptorch::detail::message(where, ": ", error.what()));
+    throw VocabularyError(looptorch::message(where, ": ", error.what()));
   }
 }
 

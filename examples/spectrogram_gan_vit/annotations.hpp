@@ -4,9 +4,9 @@
 // microseconds a line.
 #pragma once
 
-#include <looptorch/data/manifest_rows.hpp>
-#include <looptorch/error.hpp>
-#include <looptorch/state/file.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/data/manifest/manifest_rows.hpp>
 
 #include "left_out.hpp"
 
@@ -81,7 +81,7 @@ template <class Enum, std::size_t N>
   if (found != names.end()) return static_cast<Enum>(found - names.begin());
   std::string known;
   for (const auto name : names) known += (known.empty() ? "" : ", ") + std::string(name);
-  throw AnnotationError(looptorch::detail::message(what, " is \"", field, "\"; it must be one of ", known));
+  throw AnnotationError(looptorch::message(what, " is \"", field, "\"; it must be one of ", known));
 }
 
 template <class Number>
@@ -104,7 +104,7 @@ class AnnotationHeader {
     }
     for (const auto needed : {kKnown[0], kKnown[1], kKnown[2]}) {
       if (columns_.find(needed) == columns_.end())
-        throw AnnotationError(looptorch::detail::message("the header has no column \"", needed, "\""));
+        throw AnnotationError(looptorch::message("the header has no column \"", needed, "\""));
     }
   }
 
@@ -140,7 +140,7 @@ class AnnotationReader {
     if (!rows.has_next()) throw AnnotationError(table.string() + ": is empty");
     const auto header = read_header(table, rows);
     while (rows.has_next()) {
-      const auto line = looptorch::detail::message(table.string(), ":", rows.line());
+      const auto line = looptorch::message(table.string(), ":", rows.line());
       try {
         take(header, rows, line);
       } catch (const MissingAudio& error) {
@@ -155,8 +155,8 @@ class AnnotationReader {
   [[nodiscard]] std::vector<Song> songs(const std::filesystem::path& place) && {
     if (faults_ > 0 && (!left_out_ || songs_.empty())) {
       if (faults_ > 1)
-        first_fault_ += looptorch::detail::message(" (and ", faults_ - 1, " more ",
-                                                   faults_ == 2 ? "line is wrong)" : "lines are wrong)");
+        first_fault_ += looptorch::message(" (and ", faults_ - 1, " more ",
+                                           faults_ == 2 ? "line is wrong)" : "lines are wrong)");
       throw AnnotationError(first_fault_);
     }
     if (songs_.empty()) throw AnnotationError(place.string() + ": holds no songs");
@@ -170,7 +170,7 @@ class AnnotationReader {
                                       looptorch::detail::TableRows& rows) try {
     return AnnotationHeader(rows.next());
   } catch (const looptorch::Error& error) {
-    throw AnnotationError(looptorch::detail::message(table.string(), ":1: ", error.what()));
+    throw AnnotationError(looptorch::message(table.string(), ":1: ", error.what()));
   }
 
   void note(Fault fault, const std::string& what) {
@@ -181,12 +181,12 @@ class AnnotationReader {
   void take(const AnnotationHeader& header, looptorch::detail::TableRows& rows, const std::string& line) {
     const auto row = rows.next();
     if (row.size() != header.width())
-      rows.refuse(looptorch::detail::message("has ", row.size(), " fields, the header ", header.width()));
+      rows.refuse(looptorch::message("has ", row.size(), " fields, the header ", header.width()));
     auto song = song_of(header, row);
     const auto [before, is_new] = lines_.emplace(song.id, line);
     if (!is_new)
       throw AnnotationError(
-          looptorch::detail::message("song_id ", song.id, " was given before, in ", before->second));
+          looptorch::message("song_id ", song.id, " was given before, in ", before->second));
     song.audio = find_audio(song.id);
     songs_.push_back(std::move(song));
   }
@@ -228,7 +228,7 @@ class AnnotationReader {
     const auto value = parse_number<double>(field);
     if (!value || !(1 <= *value && *value <= 9))
       throw AnnotationError(
-          looptorch::detail::message(column, " is \"", field, "\"; it must be a number from 1 to 9"));
+          looptorch::message(column, " is \"", field, "\"; it must be a number from 1 to 9"));
     return (*value - 5) / 4;
   }
 
@@ -238,8 +238,8 @@ class AnnotationReader {
       std::error_code error;
       if (std::filesystem::is_regular_file(file, error)) return file;
     }
-    throw MissingAudio(looptorch::detail::message(
-        "there is no audio file ", id, ".mp3, .wav, .flac, .ogg or .opus in ", audio_folder_.string()));
+    throw MissingAudio(looptorch::message("there is no audio file ", id,
+                                          ".mp3, .wav, .flac, .ogg or .opus in ", audio_folder_.string()));
   }
 
   std::filesystem::path audio_folder_;

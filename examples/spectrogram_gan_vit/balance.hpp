@@ -3,7 +3,7 @@
 // that grows thinner.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 
 #include "model.hpp"
@@ -40,7 +40,7 @@ struct AnnealInstanceNoise {
   void on_fit_begin(looptorch::FitContext& fit) const {
     if (!(deviation >= 0))
       throw looptorch::UsageError(
-          looptorch::detail::message("AnnealInstanceNoise: a deviation of ", deviation, ", below 0"));
+          looptorch::message("AnnealInstanceNoise: a deviation of ", deviation, ", below 0"));
     set(fit.run);
   }
   void on_window_end(looptorch::WindowContext& window) const { set(window.run); }

@@ -3,9 +3,9 @@
 // they make, so the configuration is saved beside them and compared before they are used.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include <array>
 #include <cstdint>
@@ -56,7 +56,7 @@ inline constexpr std::string_view kModelType = "spectrogram_gan";
 
 template <class... Parts>
 [[noreturn]] void config_error(std::string_view where, const Parts&... parts) {
-  throw ConfigError(looptorch::detail::message(where, ": ", parts...));
+  throw ConfigError(looptorch::message(where, ": ", parts...));
 }
 
 }  // namespace detail
@@ -77,8 +77,8 @@ inline void require_same_model(const GanConfig& saved, const GanConfig& asked, s
   std::string differences;
   for (const auto& [name, member, min, max] : detail::kConfigFields)
     if (saved.*member != asked.*member)
-      differences += looptorch::detail::message(differences.empty() ? "" : ", ", name, " ", saved.*member,
-                                                " instead of ", asked.*member);
+      differences += looptorch::message(differences.empty() ? "" : ", ", name, " ", saved.*member,
+                                        " instead of ", asked.*member);
   if (!differences.empty())
     detail::config_error(where, "holds another model than the one asked for: ", differences);
 }

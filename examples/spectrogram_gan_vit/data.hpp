@@ -5,11 +5,11 @@
 // Shapes: B batch, M mel bins, F frames.
 #pragma once
 
-#include <looptorch/data/cached_identity.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/cache/cached_identity.hpp>
 #include <looptorch/data/dataset.hpp>
-#include <looptorch/data/loader_error.hpp>
+#include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/data/slot_memory.hpp>
-#include <looptorch/error.hpp>
 
 #include "annotations.hpp"
 #include "spectrogram.hpp"
@@ -67,14 +67,13 @@ class ShortClips {
   [[nodiscard]] std::string describe(std::size_t at_most = 5) const {
     const std::lock_guard lock(mutex_);
     if (seconds_.empty()) return {};
-    auto text =
-        looptorch::detail::message(seconds_.size(), seconds_.size() == 1 ? " clip is" : " clips are",
+    auto text = looptorch::message(seconds_.size(), seconds_.size() == 1 ? " clip is" : " clips are",
                                    " shorter than ", wanted_seconds_, " s, padded with silence: song");
     std::size_t listed = 0;
     for (const auto& [song_id, seconds] : seconds_) {
       if (listed == at_most) return text + " ...";
-      text += looptorch::detail::message(listed++ == 0 ? " " : ", ", song_id, " (",
-                                         std::floor(100 * seconds) / 100, " s)");
+      text += looptorch::message(listed++ == 0 ? " " : ", ", song_id, " (", std::floor(100 * seconds) / 100,
+                                 " s)");
     }
     return text;
   }
@@ -138,16 +137,16 @@ class SpectrogramDataset {
   /// For a cache: the file as it is, and the labels.
   [[nodiscard]] std::string identity(std::int64_t index) const {
     const auto& song = at(index);
-    return looptorch::detail::message(looptorch::file_identity(song.audio), '|', song.id, '|',
-                                      std::bit_cast<std::uint64_t>(song.valence), '|',
-                                      std::bit_cast<std::uint64_t>(song.arousal));
+    return looptorch::message(looptorch::file_identity(song.audio), '|', song.id, '|',
+                              std::bit_cast<std::uint64_t>(song.valence), '|',
+                              std::bit_cast<std::uint64_t>(song.arousal));
   }
 
   /// For a cache: all else that a clip depends on.
   [[nodiscard]] std::string settings() const {
     const auto& options = reader_.options();
-    return looptorch::detail::message("spectrogram_gan 1, ", options.mel_bins, " mel bins, ",
-                                      options.samples(), " samples");
+    return looptorch::message("spectrogram_gan 1, ", options.mel_bins, " mel bins, ", options.samples(),
+                              " samples");
   }
 
   [[nodiscard]] const std::vector<Song>& songs() const { return songs_; }

@@ -2,7 +2,7 @@
 // Where a dataset's audio and tables lie: as emotion_corpus writes them, or as DEAM's archives unpack.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include "annotations.hpp"
 #include "left_out.hpp"

@@ -6,7 +6,7 @@
 // Shapes: B batch, M mel bins, F frames, C channels.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include "condition_embedding.hpp"
 #include "config.hpp"
@@ -76,7 +76,7 @@ class DiscriminatorImpl : public torch::nn::Module {
         spectrograms.size(3) == config_.frames &&
         conditions_B2.sizes() == at::IntArrayRef({spectrograms.size(0), 2}))
       return;
-    throw looptorch::UsageError(looptorch::detail::message(
+    throw looptorch::UsageError(looptorch::message(
         "Discriminator: expected spectrograms [B, 1, ", config_.n_mels, ", ", config_.frames,
         "] and conditions [B, 2], got ", spectrograms.sizes(), " and ", conditions_B2.sizes()));
   }

@@ -5,7 +5,7 @@
 // Shapes: N clips, M mel bins, F frames, K patches.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <torch/torch.h>
 

@@ -4,9 +4,9 @@
 // literature says (README.md). A model that is trained on it alone knows these rules, not music.
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/file.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include "command_line.hpp"
 #include "corpus/catalogue.hpp"
@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace sg = spectrogram_gan;
 using looptorch::Json;
-using looptorch::detail::message;
+using looptorch::message;
 
 constexpr auto kRate = static_cast<std::int64_t>(sg::kSynthRate);
 

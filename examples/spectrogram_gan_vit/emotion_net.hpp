@@ -5,7 +5,7 @@
 // Shapes: B batch, M mel bins, F frames, D features.
 #pragma once
 
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/metrics/regression.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -5,7 +5,7 @@
 // Shapes: N clips, D features.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <torch/torch.h>
 
@@ -21,7 +21,7 @@ struct FeatureStatistics {
 /// Of features `[N, D]`. Throws UsageError for another shape, fewer than 2 clips, and what is not finite.
 [[nodiscard]] inline FeatureStatistics statistics_of(const at::Tensor& features_ND) {
   if (features_ND.dim() != 2 || features_ND.size(0) < 2 || features_ND.size(1) < 1)
-    throw looptorch::UsageError(looptorch::detail::message(
+    throw looptorch::UsageError(looptorch::message(
         "statistics_of: expected features [N, D] of at least 2 clips, got ", features_ND.sizes()));
   const auto values = features_ND.detach().to(at::kCPU, at::kDouble);
   if (!values.isfinite().all().item<bool>())
@@ -45,8 +45,8 @@ inline at::Tensor matrix_root(const at::Tensor& matrix) {
 /// are singular. Throws UsageError for features of another number.
 [[nodiscard]] inline double frechet_distance(const FeatureStatistics& a, const FeatureStatistics& b) {
   if (a.mean_D.sizes() != b.mean_D.sizes())
-    throw looptorch::UsageError(looptorch::detail::message("frechet_distance: ", a.mean_D.size(0),
-                                                           " features and ", b.mean_D.size(0)));
+    throw looptorch::UsageError(
+        looptorch::message("frechet_distance: ", a.mean_D.size(0), " features and ", b.mean_D.size(0)));
   const auto root = detail::matrix_root(a.covariance_DD);
   const auto product = at::matmul(at::matmul(root, b.covariance_DD), root);
   const auto shared = at::linalg_eigvalsh((product + product.t()) / 2).clamp_min(0).sqrt().sum();

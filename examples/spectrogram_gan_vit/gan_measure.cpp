@@ -2,10 +2,10 @@
 // How good generators are, in numbers: two networks that only ever hear real clips judge what they draw, one
 // by its features (Frechet and kernel distance to held-out clips), one by the emotion that it hears. Clips go
 // by in batches; in memory stay the numbers that the networks make of them.
-#include <looptorch/data/cached_dataset.hpp>
-#include <looptorch/data/pinned_prefetch_loader.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/data/cache/cached_dataset.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include "command_line.hpp"
 #include "data.hpp"
@@ -148,9 +148,9 @@ Data load_data(const Options& options, std::int64_t n_mels, const std::shared_pt
 /// Throws UsageError for too few clips to measure by, before anything is trained.
 void check_counts(const Data& data, const Options& options) {
   if (options.count == 1 || data.validation.size() < 2 || data.test.size() < 2)
-    throw lt::UsageError(lt::detail::message("distances need at least 2 clips each: there are ",
-                                             data.validation.size(), " for validation and ", data.test.size(),
-                                             " for testing, and --count is ", options.count));
+    throw lt::UsageError(lt::message("distances need at least 2 clips each: there are ",
+                                     data.validation.size(), " for validation and ", data.test.size(),
+                                     " for testing, and --count is ", options.count));
 }
 
 Judges train_judges(const Clips& train, std::int64_t n_mels, at::Device device, const Options& options) {
@@ -213,8 +213,7 @@ void draw(sg::Generator& generator, const Clips& test, const Options& options) {
   constexpr std::int64_t kPictures = 4;
   const auto write = [&](const char* name, const at::Tensor& spectrograms_N1MF) {
     for (std::int64_t i = 0; i < spectrograms_N1MF.size(0); ++i)
-      sg::write_png(options.output / lt::detail::message(name, i, ".png"),
-                    sg::picture_of(spectrograms_N1MF[i][0]));
+      sg::write_png(options.output / lt::message(name, i, ".png"), sg::picture_of(spectrograms_N1MF[i][0]));
   };
   lt::PinnedPrefetchLoader loader(test, options.loading());
   const auto position = loader.begin();
@@ -232,9 +231,9 @@ std::vector<sg::Generator> load_generators(const Options& options, at::Device de
     generators.back()->to(device);
     const auto& [first, config] = std::pair{generators.front()->config(), generators.back()->config()};
     if (config.n_mels != first.n_mels)
-      throw sg::ConfigError(lt::detail::message(folder, ": draws ", config.n_mels, " mel bins, and ",
-                                                options.models.front(), " ", first.n_mels,
-                                                "; measure them one by one"));
+      throw sg::ConfigError(lt::message(folder, ": draws ", config.n_mels, " mel bins, and ",
+                                        options.models.front(), " ", first.n_mels,
+                                        "; measure them one by one"));
   }
   return generators;
 }

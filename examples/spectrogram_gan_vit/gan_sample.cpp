@@ -2,8 +2,8 @@
 // Draws labelled spectrograms from a trained generator: tensors to learn from, pictures to look at, sound to
 // listen to.
 #include <looptorch/audio/encode.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/safetensors.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
 
 #include "command_line.hpp"
 #include "device.hpp"
@@ -44,7 +44,7 @@ std::optional<double> wanted(const char* flag, const std::string& text) {
   try {
     sg::detail::parse_value(text, {.min = -1, .max = 1}, value);
   } catch (const sg::CommandLineError& error) {
-    throw sg::CommandLineError(lt::detail::message("--", flag, ": ", error.what()));
+    throw sg::CommandLineError(lt::message("--", flag, ": ", error.what()));
   }
   return value;
 }
@@ -115,8 +115,8 @@ void sample(const Options& options) {
     const auto samples = draw_file(generator, labels_N2, options, first, conditions);
     write_files(samples, scale, options, first);
     for (std::int64_t i = 0; i < samples.conditions_B2.size(0); ++i)
-      labels += lt::detail::message(first + i, ',', samples.conditions_B2[i][0].item<float>(), ',',
-                                    samples.conditions_B2[i][1].item<float>(), '\n');
+      labels += lt::message(first + i, ',', samples.conditions_B2[i][0].item<float>(), ',',
+                            samples.conditions_B2[i][1].item<float>(), '\n');
   }
   lt::write_file_atomically(options.output / "labels.csv", labels);
   std::cout << options.count << " spectrograms, " << std::min(options.pictures, options.count)

@@ -2,11 +2,11 @@
 // Trains a conditional GAN on spectrograms of music: one Trainer, two updates. It shows adversarial players,
 // accumulation without leaks between them, an update by predicate, averaged weights, a validation that is no
 // mean over batches, snapshots, the best of them.
-#include <looptorch/data/cached_dataset.hpp>
-#include <looptorch/data/pinned_prefetch_loader.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/choose_snapshot.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/data/cache/cached_dataset.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/state/snapshot/choose_snapshot.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "balance.hpp"

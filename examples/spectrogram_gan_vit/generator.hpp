@@ -5,7 +5,7 @@
 // Shapes: B batch, Z latent numbers, C channels, M mel bins, F frames.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include "channel_attention.hpp"
 #include "condition_embedding.hpp"
@@ -97,9 +97,9 @@ class GeneratorImpl : public torch::nn::Module {
     if (z_BZ.dim() == 2 && z_BZ.size(1) == config_.latent &&
         conditions_B2.sizes() == at::IntArrayRef({z_BZ.size(0), 2}))
       return;
-    throw looptorch::UsageError(looptorch::detail::message("Generator: expected noise [B, ", config_.latent,
-                                                           "] and conditions [B, 2], got ", z_BZ.sizes(),
-                                                           " and ", conditions_B2.sizes()));
+    throw looptorch::UsageError(looptorch::message("Generator: expected noise [B, ", config_.latent,
+                                                   "] and conditions [B, 2], got ", z_BZ.sizes(), " and ",
+                                                   conditions_B2.sizes()));
   }
 
   GanConfig config_;

@@ -6,7 +6,7 @@
 // Shapes: N and K clips, D features.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <torch/torch.h>
 
@@ -29,7 +29,7 @@ inline at::Tensor mean_of_pairs(const at::Tensor& kernel_NN) {
 
 inline at::Tensor checked_features(const at::Tensor& features_ND) {
   if (features_ND.dim() != 2 || features_ND.size(0) < 2 || features_ND.size(1) < 1)
-    throw looptorch::UsageError(looptorch::detail::message(
+    throw looptorch::UsageError(looptorch::message(
         "kernel_distance: expected features [N, D] of at least 2 clips, got ", features_ND.sizes()));
   const auto values = features_ND.detach().to(at::kCPU, at::kDouble);
   if (!values.isfinite().all().item<bool>())
@@ -46,7 +46,7 @@ inline at::Tensor checked_features(const at::Tensor& features_ND) {
   const auto a = detail::checked_features(a_ND), b = detail::checked_features(b_KD);
   if (a.size(1) != b.size(1))
     throw looptorch::UsageError(
-        looptorch::detail::message("kernel_distance: ", a.size(1), " features and ", b.size(1)));
+        looptorch::message("kernel_distance: ", a.size(1), " features and ", b.size(1)));
   const auto within =
       detail::mean_of_pairs(detail::cubic_kernel(a, a)) + detail::mean_of_pairs(detail::cubic_kernel(b, b));
   return (within - 2 * detail::cubic_kernel(a, b).mean()).item<double>();

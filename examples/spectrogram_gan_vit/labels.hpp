@@ -5,8 +5,8 @@
 // Shapes: N songs.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/safetensors.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
 
 #include "annotations.hpp"
 #include "config.hpp"
@@ -50,7 +50,7 @@ inline void save_labels(const std::filesystem::path& folder, const at::Tensor& l
   const auto tensors = looptorch::load_safetensors(file).tensors;
   const auto found = tensors.find("labels");
   const auto refuse = [&](const auto&... what) {
-    throw ConfigError(looptorch::detail::message(file.string(), ": ", what...));
+    throw ConfigError(looptorch::message(file.string(), ": ", what...));
   };
   if (found == tensors.end()) refuse("holds no tensor \"labels\"");
   const auto& labels_N2 = found->second;

@@ -3,8 +3,8 @@
 // them out and lists them.
 #pragma once
 
-#include <looptorch/data/loader_error.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/loader/loader_error.hpp>
 
 #include <array>
 #include <cstddef>
@@ -50,7 +50,7 @@ class LeftOut {
   /// none.
   [[nodiscard]] std::string describe(std::size_t at_most = 20) const {
     if (count() == 0) return {};
-    auto text = looptorch::detail::message(
+    auto text = looptorch::message(
         count(), count() == 1 ? " song is" : " songs are",
         " left out (--on_bad_audio stop ends the run instead): ", count(Fault::row), " by a wrong line, ",
         count(Fault::missing_file), " without audio, ", count(Fault::audio), " whose audio cannot be used");
@@ -59,7 +59,7 @@ class LeftOut {
       std::size_t listed = 0;
       for (const auto& song : songs) {
         if (listed++ == at_most) {
-          text += looptorch::detail::message("\n  ... and ", songs.size() - at_most, " more");
+          text += looptorch::message("\n  ... and ", songs.size() - at_most, " more");
           break;
         }
         text += "\n  " + song;

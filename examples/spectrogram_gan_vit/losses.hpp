@@ -4,7 +4,7 @@
 // Shapes: B batch.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>

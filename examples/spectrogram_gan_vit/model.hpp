@@ -5,9 +5,9 @@
 // Shapes: B batch, Z latent numbers, M mel bins, F frames.
 #pragma once
 
-#include <looptorch/state/load_weights.hpp>
-#include <looptorch/state/save_weights.hpp>
-#include <looptorch/state/snapshot_folder.hpp>
+#include <looptorch/state/snapshot/snapshot_folder.hpp>
+#include <looptorch/state/weights/load_weights.hpp>
+#include <looptorch/state/weights/save_weights.hpp>
 
 #include "config.hpp"
 #include "discriminator.hpp"

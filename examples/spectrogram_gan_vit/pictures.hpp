@@ -4,7 +4,7 @@
 // Shapes: M mel bins, F frames.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <ATen/ATen.h>
 
@@ -16,8 +16,8 @@ namespace spectrogram_gan {
 /// finite is green.
 [[nodiscard]] inline at::Tensor picture_of(const at::Tensor& spectrogram_MF, std::int64_t zoom = 2) {
   if (spectrogram_MF.dim() != 2 || zoom < 1)
-    throw looptorch::UsageError(looptorch::detail::message("picture_of: expected a spectrogram [M, F], got ",
-                                                           spectrogram_MF.sizes(), " and a zoom of ", zoom));
+    throw looptorch::UsageError(looptorch::message("picture_of: expected a spectrogram [M, F], got ",
+                                                   spectrogram_MF.sizes(), " and a zoom of ", zoom));
   static const auto colours =
       at::tensor({0, 0, 4, 81, 18, 124, 183, 55, 121, 252, 137, 97, 252, 253, 191}, at::kFloat).view({5, 3});
   constexpr double kReach = 2.5;

@@ -3,8 +3,8 @@
 // is needed. Three bytes a pixel.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
 
 #include <ATen/ATen.h>
 
@@ -88,8 +88,8 @@ inline std::string png_chunk(std::string_view type, std::string_view data) {
 
 inline std::string png_of(const at::Tensor& pixels) {
   if (pixels.scalar_type() != at::kByte || pixels.dim() != 3 || pixels.size(2) != 3 || pixels.numel() == 0)
-    throw looptorch::UsageError(looptorch::detail::message("png_of: expected bytes [rows, columns, 3], got ",
-                                                           pixels.toString(), " ", pixels.sizes()));
+    throw looptorch::UsageError(looptorch::message("png_of: expected bytes [rows, columns, 3], got ",
+                                                   pixels.toString(), " ", pixels.sizes()));
   const auto rows = pixels.size(0), width = 3 * pixels.size(1);
   // Each row begins with its filter, 0: none.
   const auto filtered = at::constant_pad_nd(pixels.cpu().reshape({rows, width}), {1, 0}).contiguous();

@@ -2,7 +2,7 @@
 // Settings by the memory of the graphics card, as the project that this example follows gives them.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <algorithm>
 #include <array>
@@ -37,8 +37,8 @@ inline constexpr const GpuPreset& kDefaultPreset = kGpuPresets[2];
 [[nodiscard]] inline const GpuPreset& gpu_preset(std::int64_t gigabytes) {
   for (const auto& preset : kGpuPresets)
     if (preset.gigabytes == gigabytes) return preset;
-  throw looptorch::UsageError(looptorch::detail::message(
-      "--gpu-memory: there are settings for 8, 12, 16 and 24 GB, not for ", gigabytes));
+  throw looptorch::UsageError(
+      looptorch::message("--gpu-memory: there are settings for 8, 12, 16 and 24 GB, not for ", gigabytes));
 }
 
 }  // namespace spectrogram_gan

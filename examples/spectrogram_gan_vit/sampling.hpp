@@ -6,7 +6,7 @@
 
 #include <looptorch/audio/griffin_lim.hpp>
 #include <looptorch/audio/mel_inverse.hpp>
-#include <looptorch/data/detail/split_mix64.hpp>
+#include <looptorch/base/hash/split_mix64.hpp>
 
 #include "generator.hpp"
 #include "spectrogram.hpp"

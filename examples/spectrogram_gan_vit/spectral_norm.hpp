@@ -6,7 +6,7 @@
 // Shapes: O outputs, I inputs; the weight as a matrix is [O, I x everything else].
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
@@ -34,11 +34,11 @@ class SpectralNormImpl : public torch::nn::Module {
   /// that the weight lacks. A weight of one dimension is divided by its norm, and has no buffers.
   explicit SpectralNormImpl(const at::Tensor& weight, SpectralNormOptions options = {}) : options_(options) {
     if (options.power_iterations < 1)
-      throw looptorch::UsageError(looptorch::detail::message("SpectralNorm: ", options.power_iterations,
-                                                             " power iterations; needed is at least 1"));
+      throw looptorch::UsageError(looptorch::message("SpectralNorm: ", options.power_iterations,
+                                                     " power iterations; needed is at least 1"));
     if (options.dim < 0 || options.dim >= weight.dim())
-      throw looptorch::UsageError(looptorch::detail::message("SpectralNorm: dimension ", options.dim,
-                                                             " of a weight of shape ", weight.sizes()));
+      throw looptorch::UsageError(looptorch::message("SpectralNorm: dimension ", options.dim,
+                                                     " of a weight of shape ", weight.sizes()));
     if (weight.dim() == 1) return;
     const torch::NoGradGuard no_grad;
     const auto matrix = as_matrix(weight);

@@ -7,7 +7,7 @@
 
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/mel_spectrogram.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <ATen/ATen.h>
 
@@ -98,8 +98,8 @@ class ClipReader {
 
   static SpectrogramOptions checked(SpectrogramOptions options) {
     if (options.mel_bins < 1 || !(options.seconds > 0 && options.seconds < 3600))
-      throw looptorch::UsageError(looptorch::detail::message(
-          "spectrograms of ", options.mel_bins, " mel bins and ", options.seconds, " s cannot be made"));
+      throw looptorch::UsageError(looptorch::message("spectrograms of ", options.mel_bins, " mel bins and ",
+                                                     options.seconds, " s cannot be made"));
     return options;
   }
 

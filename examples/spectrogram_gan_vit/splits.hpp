@@ -3,9 +3,9 @@
 // the seed alone: it stays where it is when others come or go, and no generated song is ever held out.
 #pragma once
 
-#include <looptorch/data/detail/split_mix64.hpp>
-#include <looptorch/data/manifest_split.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/data/manifest/manifest_split.hpp>
 
 #include "annotations.hpp"
 
@@ -26,8 +26,8 @@ class HeldOutSongs {
   explicit HeldOutSongs(std::vector<Song> songs) : songs_(std::move(songs)) {
     for (const auto& song : songs_) {
       if (song.origin == Origin::generated)
-        throw looptorch::UsageError(looptorch::detail::message(song.audio.string(), ": song ", song.id,
-                                                               " was generated; it cannot be held out"));
+        throw looptorch::UsageError(looptorch::message(song.audio.string(), ": song ", song.id,
+                                                       " was generated; it cannot be held out"));
     }
   }
 
@@ -49,9 +49,9 @@ struct SongSplits {
                                             looptorch::SplitShares shares = {}) {
   const double both = shares.train + shares.validation;
   if (!(shares.train >= 0 && shares.validation >= 0 && both <= 1 + 1e-9))
-    throw looptorch::UsageError(
-        looptorch::detail::message("split_songs: the shares ", shares.train, " and ", shares.validation,
-                                   " must not be negative, nor more than 1 together"));
+    throw looptorch::UsageError(looptorch::message("split_songs: the shares ", shares.train, " and ",
+                                                   shares.validation,
+                                                   " must not be negative, nor more than 1 together"));
   const auto drawn = [&](const Song& song) {
     const auto number = looptorch::detail::derive_seed(seed, static_cast<std::uint64_t>(song.id));
     const double draw = static_cast<double>(number >> 11) * 0x1p-53;
@@ -68,9 +68,8 @@ struct SongSplits {
   }
   for (const std::size_t split : {0, 1, 2}) {
     if (recorded[split] == 0)
-      throw AnnotationError(
-          looptorch::detail::message("of ", songs.size(), " songs none is for ",
-                                     std::array{"training", "validation", "testing"}[split]));
+      throw AnnotationError(looptorch::message("of ", songs.size(), " songs none is for ",
+                                               std::array{"training", "validation", "testing"}[split]));
   }
   return {std::move(parts[0]), HeldOutSongs(std::move(parts[1])), HeldOutSongs(std::move(parts[2]))};
 }

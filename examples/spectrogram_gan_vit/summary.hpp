@@ -2,7 +2,7 @@
 // Numbers for summary.json.
 #pragma once
 
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include <cmath>
 

@@ -7,12 +7,12 @@
 // Shapes: N held-out clips, D features.
 #pragma once
 
-#include <looptorch/data/pinned_prefetch_loader.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/loop/loss.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/load_weights.hpp>
-#include <looptorch/state/save_weights.hpp>
+#include <looptorch/state/weights/load_weights.hpp>
+#include <looptorch/state/weights/save_weights.hpp>
 
 #include "emotion_net.hpp"
 #include "frechet.hpp"
@@ -61,8 +61,8 @@ struct HeldOutClips {
 /// Throws UsageError for fewer than 2 clips, between which there is no distance.
 inline void require_held_out(std::int64_t clips) {
   if (clips < 2)
-    throw looptorch::UsageError(looptorch::detail::message(
-        "validation needs at least 2 clips, and there are ", clips, "; --validate_every 0 does without"));
+    throw looptorch::UsageError(looptorch::message("validation needs at least 2 clips, and there are ", clips,
+                                                   "; --validate_every 0 does without"));
 }
 
 /// Reads clips batch by batch; those that the loader leaves out are noted in `left_out`. Throws UsageError
@@ -131,7 +131,7 @@ inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, d
     const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), at);
     if (error == std::errc() && at < step) kept += line + "\n";
   }
-  kept += looptorch::detail::message(step, ',', frechet, ',', kid, '\n');
+  kept += looptorch::message(step, ',', frechet, ',', kid, '\n');
   looptorch::write_file_atomically(path, kept);
 }
 

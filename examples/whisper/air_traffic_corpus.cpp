@@ -3,7 +3,7 @@
 // accents at several speeds, as 16 kHz FLAC files with JSONL manifests. It shows how to prepare data for
 // `whisper_finetune`.
 #include <looptorch/audio/decode.hpp>
-#include <looptorch/data/manifest.hpp>
+#include <looptorch/data/manifest/manifest.hpp>
 
 #include "command_line.hpp"
 #include "phraseology.hpp"
@@ -102,9 +102,8 @@ void speak(Clip& clip, const fs::path& root) {
     clip.seconds = seconds_of(file);
   }
   if (clip.seconds == 0 || clip.seconds > kLongestSeconds) {
-    throw looptorch::Error(looptorch::detail::message(file.string(), ": ", clip.seconds,
-                                                      " s, not within 0 and ", kLongestSeconds, " s: \"",
-                                                      clip.text, "\""));
+    throw looptorch::Error(looptorch::message(file.string(), ": ", clip.seconds, " s, not within 0 and ",
+                                              kLongestSeconds, " s: \"", clip.text, "\""));
   }
 }
 

@@ -4,7 +4,7 @@
 // a long run, by a queue over a linked list in O(n log n), so that it costs no more than prose.
 #pragma once
 
-#include <looptorch/state/keyed_hash.hpp>
+#include <looptorch/base/hash/keyed_hash.hpp>
 
 #include <array>
 #include <cstddef>

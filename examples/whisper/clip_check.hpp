@@ -5,9 +5,9 @@
 #pragma once
 
 #include <looptorch/audio/probe.hpp>
-#include <looptorch/data/manifest.hpp>
-#include <looptorch/data/pinned_prefetch_loader.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/data/manifest/manifest.hpp>
 
 #include "listener.hpp"
 
@@ -58,10 +58,10 @@ class LeftOut {
     constexpr std::size_t kListed = 5;
     const auto count = reasons_.size() - std::min(from, reasons_.size());
     if (count == 0) return {};
-    auto text = looptorch::detail::message(count, count == 1 ? " clip is" : " clips are",
-                                           " left out (--on-bad-audio stop ends the run instead):\n");
+    auto text = looptorch::message(count, count == 1 ? " clip is" : " clips are",
+                                   " left out (--on-bad-audio stop ends the run instead):\n");
     for (std::size_t i = from; i < from + std::min(count, kListed); ++i) text += "  " + reasons_[i] + "\n";
-    if (count > kListed) text += looptorch::detail::message("  and ", count - kListed, " more\n");
+    if (count > kListed) text += looptorch::message("  and ", count - kListed, " more\n");
     return text;
   }
 
@@ -131,8 +131,7 @@ std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> 
     }
   }
   if (kept.empty() && !utterances.empty())
-    throw SpeechError(
-        looptorch::detail::message(first_fault, " (no clip of ", utterances.size(), " can be used)"));
+    throw SpeechError(looptorch::message(first_fault, " (no clip of ", utterances.size(), " can be used)"));
   return kept;
 }
 
@@ -145,8 +144,8 @@ class HeaderLook {
   double operator()(const looptorch::Utterance& utterance) const {
     const double lasts = seconds_of(utterance), start = utterance.start.value_or(0);
     if (start >= lasts)
-      throw SpeechError(looptorch::detail::message(utterance.audio_filepath.string(), ": lasts ", lasts,
-                                                   " s, and a clip begins at ", start, " s"));
+      throw SpeechError(looptorch::message(utterance.audio_filepath.string(), ": lasts ", lasts,
+                                           " s, and a clip begins at ", start, " s"));
     return std::min(lasts, utterance.end.value_or(lasts)) - start;
   }
 

@@ -3,7 +3,7 @@
 // command_line.hpp.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <charconv>
 #include <cmath>
@@ -41,7 +41,7 @@ concept Number = std::is_same_v<T, std::int64_t> || std::is_same_v<T, double>;
 
 template <Number T>
 void parse_value(const std::string& text, const NumberRange& range, T& out) {
-  using looptorch::detail::message;
+  using looptorch::message;
   T number{};
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (code != std::errc{} || end != text.data() + text.size() ||
@@ -61,7 +61,7 @@ inline std::string default_text(const std::filesystem::path& value) { return def
 
 template <Number T>
 std::string default_text(T value) {
-  return looptorch::detail::message(" [", value, "]");
+  return looptorch::message(" [", value, "]");
 }
 
 inline std::string pad(std::string text, std::size_t width) {

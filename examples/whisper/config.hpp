@@ -3,9 +3,9 @@
 // A model that this example does not build (another activation, untied logits) is refused here, by field.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include <array>
 #include <cstdint>
@@ -83,7 +83,7 @@ inline constexpr std::array kConfigFields{
 
 template <class... Parts>
 [[noreturn]] void config_error(std::string_view name, const Parts&... parts) {
-  throw ConfigError(looptorch::detail::message(name, ": ", parts...));
+  throw ConfigError(looptorch::message(name, ": ", parts...));
 }
 
 inline std::int64_t read_field(const looptorch::Json& json, const ConfigField& field, std::string_view name) {

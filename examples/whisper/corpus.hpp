@@ -4,8 +4,8 @@
 // in those that are held out.
 #pragma once
 
-#include <looptorch/data/manifest_split.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/manifest/manifest_split.hpp>
 
 #include "clip_check.hpp"
 #include "command_line.hpp"

@@ -4,10 +4,10 @@
 // allocated for it.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/file.hpp>
-#include <looptorch/state/safetensors.hpp>
-#include <looptorch/state/utf8.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/base/utf8.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -71,7 +71,7 @@ class CTranslate2Reader {
  private:
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
-    throw CTranslate2Error(looptorch::detail::message(file_.path().string(), ": ", parts...));
+    throw CTranslate2Error(looptorch::message(file_.path().string(), ": ", parts...));
   }
 
   void require(std::uint64_t bytes) const {

@@ -4,7 +4,7 @@
 // an error.
 #pragma once
 
-#include <looptorch/state/safetensors.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
 
 #include "config.hpp"
 #include "ctranslate2.hpp"
@@ -55,7 +55,7 @@ class CTranslate2Converter {
  private:
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
-    throw CTranslate2Error(looptorch::detail::message(name_, ": ", parts...));
+    throw CTranslate2Error(looptorch::message(name_, ": ", parts...));
   }
 
   [[nodiscard]] const at::Tensor& find(const std::string& name) const {
@@ -102,7 +102,7 @@ class CTranslate2Converter {
 
   [[nodiscard]] std::int64_t count_layers(const std::string& side) const {
     std::int64_t count = 0;
-    while (left_.contains(looptorch::detail::message(side, "/layer_", count, "/ffn/linear_0/weight"))) {
+    while (left_.contains(looptorch::message(side, "/layer_", count, "/ffn/linear_0/weight"))) {
       ++count;
     }
     return count;
@@ -193,7 +193,7 @@ class CTranslate2Converter {
     const bool is_decoder = side == "decoder";
     const auto layers = is_decoder ? out_.config.decoder_layers : out_.config.encoder_layers;
     for (std::int64_t i = 0; i < layers; ++i) {
-      using looptorch::detail::message;
+      using looptorch::message;
       convert_layer(message(side, "/layer_", i, "/"), message("model.", side, ".layers.", i, "."),
                     is_decoder);
     }

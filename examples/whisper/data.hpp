@@ -5,10 +5,10 @@
 // Shapes: B batch, M mel bins, T mel frames, L tokens.
 #pragma once
 
-#include <looptorch/data/manifest.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/slot_memory.hpp>
-#include <looptorch/error.hpp>
 
 #include "listener.hpp"
 #include "training_text.hpp"

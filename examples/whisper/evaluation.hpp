@@ -3,14 +3,14 @@
 // run that goes on from a snapshot need not listen again to what the untrained model heard.
 #pragma once
 
-#include <looptorch/data/pinned_prefetch_loader.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/base/utf8.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/metrics/english_normalizer.hpp>
 #include <looptorch/metrics/normalize.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/json.hpp>
-#include <looptorch/state/utf8.hpp>
 
 #include "command_line.hpp"
 #include "data.hpp"
@@ -45,7 +45,7 @@ inline Normalizer choose_normalizer(const std::string& name, const std::string& 
   if (name == "marks") return {name, looptorch::normalize_text};
   if (name == "none") return {name, [](std::string_view text) { return std::string(text); }};
   throw CommandLineError(
-      looptorch::detail::message("--normalizer: \"", name, "\" is not auto, english, marks or none"));
+      looptorch::message("--normalizer: \"", name, "\" is not auto, english, marks or none"));
 }
 
 /// What was said and what a model heard, clip by clip, and the word error rate of all after normalisation.

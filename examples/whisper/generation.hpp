@@ -3,8 +3,8 @@
 // never appear. The same prompt begins every training sequence.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include "decoding.hpp"
 
@@ -53,7 +53,7 @@ inline void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
   for (const auto id : ids) {
     if (id >= 0 && id < vocabulary) continue;
     throw GenerationConfigError(
-        looptorch::detail::message("token ", id, " is outside the vocabulary of ", vocabulary));
+        looptorch::message("token ", id, " is outside the vocabulary of ", vocabulary));
   }
 }
 

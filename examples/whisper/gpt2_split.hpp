@@ -3,7 +3,7 @@
 // One pass, no regular expression engine. Combining marks, such as Devanagari's vowel signs, are not letters.
 #pragma once
 
-#include <looptorch/state/utf8.hpp>
+#include <looptorch/base/utf8.hpp>
 
 #include "unicode_classes.hpp"
 

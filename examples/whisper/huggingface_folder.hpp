@@ -3,8 +3,8 @@
 // special token ids, generation_config.json, preprocessor_config.json, tokenizer_config.json.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include "config.hpp"
 
@@ -49,7 +49,7 @@ inline looptorch::Json suppressed_ids(const looptorch::Json& ctranslate2, const 
   const auto ids = ctranslate2.get(field, looptorch::Json::array());
   const auto is_id = [](const looptorch::Json& id) { return id.is_int(); };
   if (!ids.is_array() || !std::all_of(ids.as_array().begin(), ids.as_array().end(), is_id)) {
-    throw FolderError(looptorch::detail::message("config.json: field \"", field, "\" is not a list of ids"));
+    throw FolderError(looptorch::message("config.json: field \"", field, "\" is not a list of ids"));
   }
   return ids;
 }

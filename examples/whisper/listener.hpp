@@ -9,8 +9,8 @@
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/log_mel.hpp>
 #include <looptorch/audio/probe.hpp>
-#include <looptorch/data/manifest.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/manifest/manifest.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +40,7 @@ struct SpeechOptions {
 /// Throws SpeechError if a clip of `seconds` is too long for a model that hears `max_seconds`.
 inline void check_length(const std::filesystem::path& file, double seconds, double max_seconds) {
   if (seconds <= max_seconds + kLengthSlack) return;
-  using looptorch::detail::message;
+  using looptorch::message;
   const auto limit = max_seconds < kWhisperSeconds
                          ? message("the ", max_seconds, " s of --max-audio-seconds")
                          : message("the ", kWhisperSeconds, " s that Whisper hears at once");

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <looptorch/audio/decode.hpp>
-#include <looptorch/data/manifest.hpp>
-#include <looptorch/data/manifest_split.hpp>
-#include <looptorch/data/transcript.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/manifest/manifest.hpp>
+#include <looptorch/data/manifest/manifest_split.hpp>
+#include <looptorch/data/manifest/transcript.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -41,9 +41,9 @@ inline double peak_of(const looptorch::Utterance& utterance) {
   const auto [samples_T, rate] = looptorch::audio::decode(utterance.audio_filepath, part);
   const double read_to = part.start + static_cast<double>(samples_T.size(0)) / static_cast<double>(rate);
   if (utterance.end && *utterance.end > read_to + kSlack)
-    throw looptorch::ManifestError(
-        looptorch::detail::message("ends at ", *utterance.end, " s, the recording ",
-                                   utterance.audio_filepath.string(), " at ", read_to, " s"));
+    throw looptorch::ManifestError(looptorch::message("ends at ", *utterance.end, " s, the recording ",
+                                                      utterance.audio_filepath.string(), " at ", read_to,
+                                                      " s"));
   return samples_T.abs().max().item<double>();
 }
 
@@ -84,9 +84,9 @@ inline looptorch::ManifestSplit read_transcripts(const std::filesystem::path& pl
               std::back_inserter(utterances));
   }
   if (utterances.size() < kFewest)
-    throw looptorch::ManifestError(looptorch::detail::message(place.string(), ": ", utterances.size(),
-                                                              " segments can be used; ", kFewest,
-                                                              " are the least to split"));
+    throw looptorch::ManifestError(looptorch::message(place.string(), ": ", utterances.size(),
+                                                      " segments can be used; ", kFewest,
+                                                      " are the least to split"));
   return looptorch::split_utterances(std::move(utterances));
 }
 

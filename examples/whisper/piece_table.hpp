@@ -3,7 +3,7 @@
 // to 8 bytes a key lies in the table itself; one look-up is some 5 ns.
 #pragma once
 
-#include <looptorch/state/keyed_hash.hpp>
+#include <looptorch/base/hash/keyed_hash.hpp>
 
 #include <algorithm>
 #include <bit>

@@ -3,10 +3,10 @@
 // there.
 #pragma once
 
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/json.hpp>
-#include <looptorch/state/load_weights.hpp>
-#include <looptorch/state/save_weights.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/state/weights/load_weights.hpp>
+#include <looptorch/state/weights/save_weights.hpp>
 
 #include "model.hpp"
 

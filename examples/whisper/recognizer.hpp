@@ -4,7 +4,7 @@
 // Shapes: B batch, M mel bins, T mel frames.
 #pragma once
 
-#include <looptorch/state/utf8.hpp>
+#include <looptorch/base/utf8.hpp>
 
 #include "decoding.hpp"
 #include "generation.hpp"

@@ -5,10 +5,10 @@
 // it.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/json.hpp>
-#include <looptorch/state/keyed_hash.hpp>
-#include <looptorch/state/utf8.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/keyed_hash.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/base/utf8.hpp>
 
 #include "byte_pair_encoding.hpp"
 #include "gpt2_split.hpp"
@@ -102,7 +102,7 @@ inline Tokenizer::Tokenizer(const looptorch::Json& json) {
 
 inline void Tokenizer::add_token(const std::string& token, std::int64_t id) {
   if (id < 0 || id >= detail::kMaxTokens) {
-    throw TokenizerError(looptorch::detail::message("token \"", token, "\" has the id ", id));
+    throw TokenizerError(looptorch::message("token \"", token, "\" has the id ", id));
   }
   if (id >= size()) bytes_.resize(static_cast<std::size_t>(id) + 1);
   bytes_[static_cast<std::size_t>(id)] = detail::spelled_bytes(token);
@@ -111,7 +111,7 @@ inline void Tokenizer::add_token(const std::string& token, std::int64_t id) {
 
 inline std::int64_t Tokenizer::require_id(const std::string& token, const char* what) const {
   if (const auto id = token_id(token)) return *id;
-  throw TokenizerError(looptorch::detail::message("the vocabulary lacks \"", token, "\", ", what));
+  throw TokenizerError(looptorch::message("the vocabulary lacks \"", token, "\", ", what));
 }
 
 inline void Tokenizer::read_vocabulary(const looptorch::Json& model) {
@@ -178,7 +178,7 @@ inline std::size_t Tokenizer::added_token_size(std::string_view text) const {
 
 inline std::vector<std::int64_t> Tokenizer::encode(std::string_view text) const {
   if (const auto fault = looptorch::find_invalid_utf8(text); fault != std::string_view::npos) {
-    throw TokenizerError(looptorch::detail::message("text is not UTF-8 at byte ", fault));
+    throw TokenizerError(looptorch::message("text is not UTF-8 at byte ", fault));
   }
   std::vector<std::int64_t> ids;
   std::size_t plain = 0;

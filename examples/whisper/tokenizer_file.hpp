@@ -3,9 +3,9 @@
 // tokenizer.hpp.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/json.hpp>
-#include <looptorch/state/utf8.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/base/utf8.hpp>
 
 #include <array>
 #include <cstddef>

@@ -3,8 +3,8 @@
 // merges.txt and files about the added tokens, as older versions of transformers write them.
 #pragma once
 
-#include <looptorch/state/file.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include "tokenizer.hpp"
 

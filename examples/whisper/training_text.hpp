@@ -5,7 +5,7 @@
 // it would stand alone, as in Chinese, Japanese, Thai or Malayalam. (transformers leaves it out everywhere.)
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include "decoding.hpp"
 #include "tokenizer.hpp"
@@ -37,9 +37,9 @@ inline std::vector<std::int64_t> training_tokens(const Tokenizer& tokenizer, con
   tokens.insert(tokens.end(), ids.begin(), ids.end());
   tokens.push_back(decoding.end_of_text);
   if (static_cast<std::int64_t>(tokens.size()) <= decoding.max_length) return tokens;
-  throw looptorch::UsageError(looptorch::detail::message(
-      "its text has ", tokens.size(), " tokens with prompt and end, more than the model's ",
-      decoding.max_length, " positions"));
+  throw looptorch::UsageError(looptorch::message("its text has ", tokens.size(),
+                                                 " tokens with prompt and end, more than the model's ",
+                                                 decoding.max_length, " positions"));
 }
 
 }  // namespace whisper

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Fine-tunes Whisper on a manifest of audio and text, and says what that did to the word error rate. It shows
 // a whole looptorch run: loader, objective, optimizer, policies, `fit`.
-#include <looptorch/data/pinned_prefetch_loader.hpp>
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/choose_snapshot.hpp>
-#include <looptorch/state/file.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/state/snapshot/choose_snapshot.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "command_line.hpp"

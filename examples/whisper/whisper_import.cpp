@@ -2,9 +2,9 @@
 // Turns a CTranslate2 Whisper folder (faster-whisper's format) into a Hugging Face folder in fp32, which this
 // example's other programs and transformers read. config.json is written last: a folder that has one is
 // complete.
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/json.hpp>
-#include <looptorch/state/safetensors.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
 
 #include "command_line.hpp"
 #include "config.hpp"

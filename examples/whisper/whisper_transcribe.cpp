@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Prints what is said in audio files, a line a file: name, tab, text. It shows a trained model at work
 // without a Trainer.
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include "command_line.hpp"
 #include "data.hpp"
@@ -51,7 +51,7 @@ void transcribe(const Options& options) {
   }
   if (failed > 0)
     throw looptorch::Error(
-        looptorch::detail::message(failed, " of ", options.files.size(), " files could not be transcribed"));
+        looptorch::message(failed, " of ", options.files.size(), " files could not be transcribed"));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@
 //   Validate              held-out data should be measured during fit
 #pragma once
 
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/policies/average_weights.hpp>

@@ -6,12 +6,12 @@
 
 #include <looptorch/loop/batches.hpp>
 #include <looptorch/loop/call_in_progress.hpp>
-#include <looptorch/loop/checks.hpp>
-#include <looptorch/loop/engine.hpp>
+#include <looptorch/loop/compose/checks.hpp>
+#include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/parts.hpp>
-#include <looptorch/loop/resume.hpp>
+#include <looptorch/loop/resume/resume.hpp>
+#include <looptorch/loop/step/engine.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
@@ -226,15 +226,15 @@ class Trainer {
   void require_finished_window(const char* what) const {
     if (engine_.window_is_open())
       throw UsageError(
-          detail::message("a window that step() began is still open: call finish_window() before ", what));
+          message("a window that step() began is still open: call finish_window() before ", what));
   }
   /// For calls that may stand within fit, where a hook makes them.
   void require_between_windows(const char* what) const {
     call_.require_own_weights(what);
     if (call_.under_way() && engine_.window_is_open())
-      throw UsageError(detail::message(what,
-                                       " was called within a window, by an objective or by a hook of an "
-                                       "update: call it from on_window_end or later"));
+      throw UsageError(message(what,
+                               " was called within a window, by an objective or by a hook of an "
+                               "update: call it from on_window_end or later"));
     require_finished_window(what);
   }
 

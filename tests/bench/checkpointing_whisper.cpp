@@ -6,7 +6,7 @@
 //
 //   checkpointing_whisper   with the weights that LOOPTORCH_WHISPER_CT2 names; prints a JSON object a row
 #include <looptorch/optim/fused_adamw.hpp>
-#include <looptorch/state/module_state.hpp>
+#include <looptorch/state/weights/module_state.hpp>
 
 #include "support/counting_allocator.hpp"
 #include "support/interleaved.hpp"

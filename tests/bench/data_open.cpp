@@ -3,9 +3,9 @@
 //
 //   data_open FOLDER LINES SAMPLES   in FOLDER, which is made: a manifest of so many lines, read with and
 //                                    without a check of the files; an index of so many cached samples, opened
-#include <looptorch/data/detail/sample_pack.hpp>
-#include <looptorch/data/manifest.hpp>
-#include <looptorch/state/file.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/data/cache/sample_pack.hpp>
+#include <looptorch/data/manifest/manifest.hpp>
 
 #include <unistd.h>
 

@@ -7,7 +7,7 @@
 //
 //   gan_memory   prints a JSON object a row
 #include <looptorch/audio/encode.hpp>
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include "support/counting_allocator.hpp"
 

@@ -9,8 +9,8 @@
 //                     memory 0         bytes in memory while 100,000 samples of the short clips pass
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/log_mel.hpp>
-#include <looptorch/data/cached_dataset.hpp>
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/cache/cached_dataset.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/weighted_sampler.hpp>
 
 #include <ATen/ops/sum.h>

@@ -3,8 +3,8 @@
 //
 //   snapshot FOLDER   takes a snapshot in FOLDER for each line on stdin, and answers with a JSON object;
 //                     snapshot.py, the peer, asks for them and takes turns
-#include <looptorch/state/snapshot_folder.hpp>
-#include <looptorch/state/snapshot_writer.hpp>
+#include <looptorch/state/snapshot/snapshot_folder.hpp>
+#include <looptorch/state/snapshot/snapshot_writer.hpp>
 
 #include <torch/torch.h>
 
@@ -25,7 +25,7 @@ double ms_since(std::chrono::steady_clock::time_point begin) {
 
 lt::SnapshotContents make_contents() {
   lt::SnapshotContents contents;
-  for (int i = 0; i < 125; ++i) contents.model[lt::detail::message('p', i)] = torch::randn({1 << 20});
+  for (int i = 0; i < 125; ++i) contents.model[lt::message('p', i)] = torch::randn({1 << 20});
   return contents;
 }
 

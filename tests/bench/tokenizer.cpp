@@ -3,7 +3,7 @@
 // project's documentation), Devanagari (Konkani, Hindi and Marathi sentences), and both with emoji by turns.
 // LOOPTORCH_WHISPER_CT2 names the folder with Whisper tiny.en's tokenizer.json, as packaging/setup.sh exports
 // it.
-#include <looptorch/state/file.hpp>
+#include <looptorch/base/files/file.hpp>
 
 #include <whisper/tokenizer.hpp>
 

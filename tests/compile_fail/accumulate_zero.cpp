@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: Accumulate<N> needs N >= 1 micro-batches a window. Use Accumulate<1> for no accumulation.
+// expect: looptorch: Accumulate<N> needs N >= 1 micro-batches a window. Use Accumulate<1> for no
+// accumulation.
 #include <looptorch/policies/accumulate.hpp>
 
 #ifdef LOOPTORCH_TWIN

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: two policies of one family are listed. Keep one of them, or switch them by When{flag, policy}.
+// expect: looptorch: two policies of one family are listed. Keep one of them, or switch them by When{flag,
+// policy}.
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"
 
 #ifdef LOOPTORCH_TWIN
-lt::Trainer trainer(net, sgd, objective, lt::When{true, lt::Autocast<lt::fp16>{}}, lt::When{false, lt::Autocast<lt::bf16>{}});
+lt::Trainer trainer(net, sgd, objective, lt::When{true, lt::Autocast<lt::fp16>{}},
+                    lt::When{false, lt::Autocast<lt::bf16>{}});
 #else
 lt::Trainer trainer(net, sgd, objective, lt::Autocast<lt::fp16>{}, lt::Autocast<lt::bf16>{});
 #endif

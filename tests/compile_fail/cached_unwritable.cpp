@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: CachedDataset cannot write this sample.
-#include <looptorch/data/cached_dataset.hpp>
+#include <looptorch/data/cache/cached_dataset.hpp>
 
 #include <string>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: a checkpointed function is called again in backward, so that it must be copyable with all that it captures.
+// expect: looptorch: a checkpointed function is called again in backward, so that it must be copyable with
+// all that it captures.
 #include <looptorch/memory/checkpoint.hpp>
 
 #include <memory>

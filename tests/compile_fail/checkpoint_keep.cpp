@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: keep(f, inputs...) holds on to what f returns: a tensor, or a type that tensors can be found in.
+// expect: looptorch: keep(f, inputs...) holds on to what f returns: a tensor, or a type that tensors can be
+// found in.
 #include <looptorch/memory/keep.hpp>
 
 #include <memory>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: an optimizer that takes a closure, such as LBFGS, evaluates its gradients several times an update
+// expect: looptorch: an optimizer that takes a closure, such as LBFGS, evaluates its gradients several times
+// an update
 #include <looptorch/trainer.hpp>
 
-#include <torch/optim/lbfgs.h>
-
 #include "prelude.hpp"
+
+#include <torch/optim/lbfgs.h>
 
 inline torch::optim::LBFGS lbfgs(net->parameters());
 #ifdef LOOPTORCH_TWIN

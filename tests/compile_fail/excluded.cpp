@@ -9,7 +9,8 @@
 #include "prelude.hpp"
 
 struct UpdatesAtOnce {
-  using excludes = lt::ExclusionList<lt::Excludes<lt::ClipGradNorm, "clipping needs all gradients at once", "clip each gradient by itself">>;
+  using excludes = lt::ExclusionList<
+      lt::Excludes<lt::ClipGradNorm, "clipping needs all gradients at once", "clip each gradient by itself">>;
   void on_window_end(lt::WindowContext&) const {}
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: before_update would never run. Make it one public `void before_update(UpdateContext&) const`
+// expect: looptorch: before_update would never run. Make it one public `void before_update(UpdateContext&)
+// const`
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

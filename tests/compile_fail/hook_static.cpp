@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: on_window_end would never run. Make it one public `void on_window_end(WindowContext&) const`
+// expect: looptorch: on_window_end would never run. Make it one public `void on_window_end(WindowContext&)
+// const`
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: before_update would never run. Make it one public `void before_update(UpdateContext&) const`
+// expect: looptorch: before_update would never run. Make it one public `void before_update(UpdateContext&)
+// const`
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"
@@ -8,7 +9,8 @@ struct Mine {
 #ifdef LOOPTORCH_TWIN
   void before_update(lt::UpdateContext&) const {}
 #else
-  template <class Context> void before_update(Context&) const {}
+  template <class Context>
+  void before_update(Context&) const {}
 #endif
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: after_update would never run. Make it one public `void after_update(UpdateContext&) const`, with `State&` added
+// expect: looptorch: after_update would never run. Make it one public `void after_update(UpdateContext&)
+// const`, with `State&` added
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: for a stream that is not const
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include <optional>
 

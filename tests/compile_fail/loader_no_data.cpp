@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: PinnedPrefetchLoader needs a dataset.
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include <optional>
 

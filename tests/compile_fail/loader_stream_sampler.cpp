@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: a stream takes a ShuffleBuffer, and a dataset does not
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include <optional>
 

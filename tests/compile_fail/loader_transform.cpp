@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: OnDevice's transform cannot be called with this batch.
-#include <looptorch/data/on_device.hpp>
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/on_device.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include <vector>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: an objective does not take these batches. It is called as objective(Model&, const Batch&)
+// expect: looptorch: an objective does not take these batches. It is called as objective(Model&, const
+// Batch&)
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

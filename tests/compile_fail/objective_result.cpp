@@ -4,7 +4,6 @@
 
 #include "prelude.hpp"
 
-
 #ifdef LOOPTORCH_TWIN
 auto mine = [](Net& net, const at::Tensor& batch) { return net(batch).mean(); };
 #else

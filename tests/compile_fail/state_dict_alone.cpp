@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: a policy has one of state_dict and load_state_dict. What is saved must be loaded again: give it both.
+// expect: looptorch: a policy has one of state_dict and load_state_dict. What is saved must be loaded again:
+// give it both.
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

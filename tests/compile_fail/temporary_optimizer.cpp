@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: these are not a Trainer's arguments. Write Trainer(model, optimizer, objective, policies...)
+// expect: looptorch: these are not a Trainer's arguments. Write Trainer(model, optimizer, objective,
+// policies...)
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

@@ -2,8 +2,9 @@
 // Fits y = 2x + 1 with what the README shows; prints the error that is left.
 #include <looptorch/trainer.hpp>
 
-#include <sndfile.h>
 #include <torch/torch.h>
+
+#include <sndfile.h>
 
 #include <cstdio>
 #include <vector>
@@ -32,6 +33,7 @@ int main() {
   const lt::FitResult result = trainer.fit(batches, {.epochs = 20});
 
   const double error = torch::mse_loss(model(batches[0].x), batches[0].y).item<double>();
-  std::printf("%lld steps, error %.6f, %s\n", static_cast<long long>(result.steps), error, sf_version_string());
+  std::printf("%lld steps, error %.6f, %s\n", static_cast<long long>(result.steps), error,
+              sf_version_string());
   return result.steps == 160 && error < 1e-3 ? 0 : 1;
 }

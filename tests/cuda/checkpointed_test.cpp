@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Recomputation on a GPU: the scenarios of tests/parity/checkpointed, whose recomputation runs on the
 // engine's thread of the device; the GPU's generator; streams; and offload through pinned memory.
-#include <looptorch/memory/detail/host_copy.hpp>
 #include <looptorch/memory/keep.hpp>
+#include <looptorch/memory/recompute/host_copy.hpp>
 
 #include "parity/checkpointed/support/scenarios.hpp"
 #include "support/cuda.hpp"

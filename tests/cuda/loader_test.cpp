@@ -6,8 +6,8 @@
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/audio/log_mel.hpp>
-#include <looptorch/data/on_device.hpp>
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/on_device.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/cuda.hpp"

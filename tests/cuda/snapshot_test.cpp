@@ -3,8 +3,8 @@
 // there.
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/snapshot_folder.hpp>
-#include <looptorch/state/snapshot_writer.hpp>
+#include <looptorch/state/snapshot/snapshot_folder.hpp>
+#include <looptorch/state/snapshot/snapshot_writer.hpp>
 
 #include "support/cuda.hpp"
 #include "support/snapshots.hpp"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The loop on a GPU: the same numbers as on the CPU, batches that are moved there, caches that are given back.
+// The loop on a GPU: the same numbers as on the CPU, batches that are moved there, caches that are given
+// back.
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/cuda.hpp"

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What the documentation's ```cpp blocks may use without declaring it. Nothing here is linked: blocks are compiled only.
+// What the documentation's ```cpp blocks may use without declaring it. Nothing here is linked: blocks are
+// compiled only.
 #pragma once
 
-#include <looptorch/trainer.hpp>
-
 #include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
 
 #include <cstdint>
 #include <cstdio>
@@ -17,7 +18,7 @@ namespace docs {
 namespace lt = looptorch;
 
 struct Batch {
-  torch::Tensor features, labels; // [B, 16], [B]
+  torch::Tensor features, labels;  // [B, 16], [B]
   std::int64_t tokens = 1;
 };
 

@@ -3,7 +3,7 @@
 // wrote. Samples that are there are read, the others are computed, and nothing waits.
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/cached_dataset.hpp>
+#include <looptorch/data/cache/cached_dataset.hpp>
 
 #include "disk_shim.hpp"
 #include "support/temporary_folder.hpp"

@@ -3,8 +3,8 @@
 // the newest snapshot is the old one or the new one, bit for bit, and what was left over can be swept.
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/snapshot_folder.hpp>
-#include <looptorch/state/snapshot_writer.hpp>
+#include <looptorch/state/snapshot/snapshot_folder.hpp>
+#include <looptorch/state/snapshot/snapshot_writer.hpp>
 
 #include "disk_shim.hpp"
 #include "support/snapshots.hpp"

@@ -157,7 +157,7 @@ def letters_header():
 // of words.
 #pragma once
 
-#include <looptorch/metrics/detail/unicode_ranges.hpp>
+#include <looptorch/metrics/tables/unicode_ranges.hpp>
 
 #include <string_view>
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Generates include/looptorch/metrics/detail/unicode_ranges.hpp, the properties of Unicode that metrics/ needs, and
+"""Generates include/looptorch/metrics/tables/unicode_ranges.hpp, the properties of Unicode that metrics/ needs, and
 records data/metrics_graphemes.json, strings cut into grapheme clusters by the package regex.
 
 usage: python tests/parity/metrics_unicode.py [--check]       (needs the package regex; takes 30 s)

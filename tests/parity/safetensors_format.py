@@ -7,7 +7,7 @@ usage: python tests/parity/safetensors_format.py       (needs torch, safetensors
        python tests/parity/safetensors_format.py FILE  (checks that Python reads FILE equal to the reference, and re-saves
                                                          it to the same bytes)
 
-tests/unit/state/safetensors_test.cpp and safetensors_index_test.cpp build the same tensors from the same formulas.
+tests/unit/state/weights/safetensors_test.cpp and safetensors_index_test.cpp build the same tensors from the same formulas.
 """
 import pathlib
 import sys

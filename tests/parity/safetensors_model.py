@@ -4,7 +4,7 @@
 usage: python tests/parity/safetensors_model.py       (needs torch and safetensors; writes data/safetensors_model.safetensors)
        python tests/parity/safetensors_model.py FILE  (checks that load_model restores the module from FILE)
 
-tests/unit/state/save_weights_test.cpp builds the same module by the same formulas.
+tests/unit/state/weights/save_weights_test.cpp builds the same module by the same formulas.
 """
 import pathlib
 import sys

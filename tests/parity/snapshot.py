@@ -5,7 +5,7 @@ usage: python tests/parity/snapshot.py                 (needs torch and safetens
        python tests/parity/snapshot.py SNAPSHOT FOLDER (checks SNAPSHOT, of a module Net whose weights are tied, and writes
                                                         it into FOLDER with each weight one larger, and as weights alone)
 
-tests/unit/state/snapshot_python_test.cpp has the same contents by the same formulas. Exits with 77 without the packages.
+tests/unit/state/snapshot/snapshot_python_test.cpp has the same contents by the same formulas. Exits with 77 without the packages.
 """
 import json
 import pathlib

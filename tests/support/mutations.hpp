@@ -4,7 +4,7 @@
 // -fsanitize=address,undefined they are the reader's fuzz test. Free of torch.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include "support/catch.hpp"
 

@@ -4,7 +4,7 @@
 
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/safetensors.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
 
 #include <string>
 

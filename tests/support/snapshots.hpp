@@ -3,7 +3,7 @@
 // for bit.
 #pragma once
 
-#include <looptorch/state/snapshot_contents.hpp>
+#include <looptorch/state/snapshot/snapshot_contents.hpp>
 
 #include "support/catch.hpp"
 

@@ -4,7 +4,7 @@
 
 #include "support/precompiled.hpp"
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include "support/reference.hpp"
 
@@ -14,7 +14,7 @@ namespace reference {
 struct WavesImpl : torch::nn::Module {
   WavesImpl() {
     for (std::size_t i = 0; i < shapes().size(); ++i)
-      register_parameter(looptorch::detail::message("p", i), wave(shapes()[i], static_cast<double>(i)));
+      register_parameter(looptorch::message("p", i), wave(shapes()[i], static_cast<double>(i)));
   }
 };
 TORCH_MODULE(Waves);

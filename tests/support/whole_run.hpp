@@ -52,7 +52,8 @@ struct Samples {
   [[nodiscard]] std::int64_t size() const { return count; }
   [[nodiscard]] Batch get(std::int64_t index) const {
     const auto at = static_cast<double>(index);
-    const at::Tensor features = torch::tensor({std::sin(at), std::cos(2 * at), std::sin(3 * at), std::cos(at / 3)});
+    const at::Tensor features =
+        torch::tensor({std::sin(at), std::cos(2 * at), std::sin(3 * at), std::cos(at / 3)});
     return {features.to(at::kFloat), torch::tensor(index % 3)};
   }
   [[nodiscard]] Batch collate(std::span<Batch> samples) const {
@@ -141,14 +142,17 @@ struct Process {
     lt::Trainer trainer(
         net, optimizer, objective, lt::Accumulate<3>{},
         lt::Autocast<lt::fp16>{.initial_scale = 1 << 24, .growth_interval = 4}, lt::ClipGradNorm{0.5},
-        lt::ScheduleLr{.decay = lt::PlateauDecay{.metric = "validation.loss", .patience = 0}, .warmup_steps = 4},
+        lt::ScheduleLr{.decay = lt::PlateauDecay{.metric = "validation.loss", .patience = 0},
+                       .warmup_steps = 4},
         lt::AverageWeights{.rule = lt::Ema{.decay = 0.9}, .average_buffers = true},
-        lt::Validate{lt::PinnedPrefetchLoader(Samples{10}, loading, lt::RandomSampler{.seed = 5}), {.every = 2}},
+        lt::Validate{lt::PinnedPrefetchLoader(Samples{10}, loading, lt::RandomSampler{.seed = 5}),
+                     {.every = 2}},
         lt::Validate{lt::PinnedPrefetchLoader(Samples{7}, loading), {.name = "held_out"}},
         lt::StopEarly{.metric = "held_out.loss", .patience = options.patience}, Windows{},
         lt::On{lt::kObserve, log}, options.snapshots);
-    ending.result = trainer.fit(lt::PinnedPrefetchLoader(Samples{50}, loading, lt::RandomSampler{.seed = 3}),
-                                {.epochs = kEpochs, .max_steps = options.max_steps, .resume = options.resume});
+    ending.result =
+        trainer.fit(lt::PinnedPrefetchLoader(Samples{50}, loading, lt::RandomSampler{.seed = 3}),
+                    {.epochs = kEpochs, .max_steps = options.max_steps, .resume = options.resume});
     ending.contents = kept(trainer.snapshot());
     return ending;
   }
@@ -165,7 +169,8 @@ template <class Map>
 std::string differing(const Map& a, const Map& b, const std::string& of) {
   std::string keys;
   for (const auto& [key, value] : a)
-    if (const auto other = b.find(key); other == b.end() || !looptorch::testing::bits_equal(value, other->second))
+    if (const auto other = b.find(key);
+        other == b.end() || !looptorch::testing::bits_equal(value, other->second))
       keys += of + key + " ";
   for (const auto& [key, value] : b)
     if (!a.count(key)) keys += of + key + " ";

@@ -3,7 +3,7 @@
 // for their slots, written for this project. The same seed gives the same sentences on every platform.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include "../trimmed.hpp"
 #include "patterns_market.hpp"
@@ -101,8 +101,8 @@ class Sentences {
       auto text = grammar_->sentence(dice_);
       if (const auto words = count_words(text); words >= min_words_ && words <= max_words_) return text;
     }
-    throw GrammarError(looptorch::detail::message("the grammar has no sentences of ", min_words_, " to ",
-                                                  max_words_, " words, or hardly any"));
+    throw GrammarError(looptorch::message("the grammar has no sentences of ", min_words_, " to ", max_words_,
+                                          " words, or hardly any"));
   }
 
  private:
@@ -135,7 +135,7 @@ void for_each_part(std::string_view pattern, Literal&& literal, Slot&& slot) {
     if (open == pattern.size()) return;
     const auto close = pattern.find('}', open);
     if (close == std::string_view::npos)
-      throw GrammarError(looptorch::detail::message("\"", pattern, "\": a slot is not closed"));
+      throw GrammarError(looptorch::message("\"", pattern, "\": a slot is not closed"));
     slot(pattern.substr(open + 1, close - open - 1));
     pattern.remove_prefix(close + 1);
   }
@@ -149,9 +149,9 @@ inline Grammar::Grammar(std::string_view words, const std::vector<std::string_vi
     const auto name = std::string(line.substr(0, colon));
     const auto forms = detail::split(colon == std::string_view::npos ? "" : line.substr(colon + 1), '|');
     if (forms.empty())
-      throw GrammarError(looptorch::detail::message("\"", line, "\": expected \"slot: form | form\""));
+      throw GrammarError(looptorch::message("\"", line, "\": expected \"slot: form | form\""));
     if (!slots_.try_emplace(name, forms.begin(), forms.end()).second)
-      throw GrammarError(looptorch::detail::message("the slot {", name, "} is given twice"));
+      throw GrammarError(looptorch::message("the slot {", name, "} is given twice"));
   }
   for (const auto part : patterns) {
     for (const auto line : detail::split(part, '\n')) patterns_.emplace_back(line);
@@ -167,9 +167,9 @@ inline void Grammar::check(std::string_view pattern, std::vector<std::string_vie
   const auto check_slot = [&](std::string_view name) {
     const auto found = slots_.find(name);
     if (found == slots_.end())
-      throw GrammarError(looptorch::detail::message("\"", pattern, "\": there is no slot {", name, "}"));
+      throw GrammarError(looptorch::message("\"", pattern, "\": there is no slot {", name, "}"));
     if (std::find(within.begin(), within.end(), name) != within.end())
-      throw GrammarError(looptorch::detail::message("the slot {", name, "} holds itself"));
+      throw GrammarError(looptorch::message("the slot {", name, "} holds itself"));
     auto deeper = within;
     deeper.push_back(name);
     for (const auto& form : found->second) check(form, deeper);

@@ -4,8 +4,8 @@
 // it has, in the splits they were in.
 #pragma once
 
-#include <looptorch/data/detail/split_mix64.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/split_mix64.hpp>
 
 #include "../annotations.hpp"
 #include "dice.hpp"

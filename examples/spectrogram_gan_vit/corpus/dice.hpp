@@ -3,7 +3,7 @@
 // library.
 #pragma once
 
-#include <looptorch/data/detail/split_mix64.hpp>
+#include <looptorch/base/hash/split_mix64.hpp>
 
 #include <array>
 #include <cmath>

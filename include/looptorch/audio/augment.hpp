@@ -5,8 +5,8 @@
 #pragma once
 
 #include <looptorch/audio/resample.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/data/sampler.hpp>
-#include <looptorch/error.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -77,7 +77,7 @@ inline SpeedPerturbation::SpeedPerturbation(const std::vector<double>& factors) 
   for (const double factor : factors) {
     if (!(factor >= 0.1 && factor <= 10))
       throw UsageError(
-          looptorch::detail::message("SpeedPerturbation: factor ", factor, " is not between 0.1 and 10"));
+          looptorch::message("SpeedPerturbation: factor ", factor, " is not between 0.1 and 10"));
     resamplers_.emplace_back(std::llround(100 * factor), 100);
   }
 }
@@ -90,7 +90,7 @@ inline at::Tensor SpeedPerturbation::operator()(const at::Tensor& samples, std::
 inline at::Tensor mix_at_snr(const at::Tensor& samples, const at::Tensor& noise, double snr_db) {
   if (!detail::is_sound(samples) || !detail::is_sound(noise) || samples.sizes() != noise.sizes() ||
       !std::isfinite(snr_db))
-    throw UsageError(looptorch::detail::message(
+    throw UsageError(looptorch::message(
         "mix_at_snr: expected float32 samples and noise of one shape [..., T], got ", samples.toString(), " ",
         samples.sizes(), " and ", noise.toString(), " ", noise.sizes(), " at ", snr_db, " dB"));
   const c10::NoGradGuard no_grad;
@@ -108,19 +108,18 @@ inline NoiseMixer::NoiseMixer(std::vector<at::Tensor> noises, double min_snr_db,
   if (noises_.empty()) throw UsageError("NoiseMixer: no noise to draw from");
   for (const at::Tensor& noise : noises_) {
     if (!detail::is_sound(noise) || noise.dim() != 1 || noise.numel() == 0)
-      throw UsageError(
-          looptorch::detail::message("NoiseMixer: expected float32 noise [N] that is not empty, got ",
-                                     noise.toString(), " ", noise.sizes()));
+      throw UsageError(looptorch::message("NoiseMixer: expected float32 noise [N] that is not empty, got ",
+                                          noise.toString(), " ", noise.sizes()));
   }
   if (!std::isfinite(min_snr_db) || !std::isfinite(max_snr_db) || min_snr_db > max_snr_db)
     throw UsageError(
-        looptorch::detail::message("NoiseMixer: cannot draw from ", min_snr_db, " to ", max_snr_db, " dB"));
+        looptorch::message("NoiseMixer: cannot draw from ", min_snr_db, " to ", max_snr_db, " dB"));
 }
 
 inline at::Tensor NoiseMixer::operator()(const at::Tensor& samples_T, std::uint64_t seed) const {
   if (!detail::is_sound(samples_T) || samples_T.dim() != 1)
-    throw UsageError(looptorch::detail::message("NoiseMixer: expected float32 samples [T], got ",
-                                                samples_T.toString(), " ", samples_T.sizes()));
+    throw UsageError(looptorch::message("NoiseMixer: expected float32 samples [T], got ",
+                                        samples_T.toString(), " ", samples_T.sizes()));
   if (samples_T.numel() == 0) return samples_T.clone();
   looptorch::detail::SplitMix64 random(looptorch::detail::SplitMix64::mix(seed));
   const at::Tensor& noise_N = noises_[random.below(noises_.size())];

@@ -5,13 +5,13 @@
 // take 1 ms as WAV, 5 as FLAC, 6 as MP3, 8 as Vorbis and 50 as Opus.
 #pragma once
 
-#include <looptorch/audio/detail/announced_data.hpp>
-#include <looptorch/audio/detail/ogg_end.hpp>
-#include <looptorch/audio/detail/ogg_seek.hpp>
-#include <looptorch/audio/detail/sound_stream.hpp>
 #include <looptorch/audio/resample.hpp>
-#include <looptorch/error.hpp>
-#include <looptorch/state/file.hpp>
+#include <looptorch/audio/sound_file/announced_data.hpp>
+#include <looptorch/audio/sound_file/ogg_end.hpp>
+#include <looptorch/audio/sound_file/ogg_seek.hpp>
+#include <looptorch/audio/sound_file/sound_stream.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/file.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -53,7 +53,7 @@ inline constexpr std::int64_t kMaxFrames = std::int64_t{1}
                                            << 31;  // 37 h at 16 kHz, 8 GiB: rather a broken header
 
 [[noreturn]] inline void refuse(const std::filesystem::path& path, const auto&... reason) {
-  throw AudioError(looptorch::detail::message(path.string(), ": ", reason...));
+  throw AudioError(looptorch::message(path.string(), ": ", reason...));
 }
 
 /// A file that libsndfile can read.
@@ -192,8 +192,8 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 /// PAF, ...). Safe to call from several threads.
 inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& options = {}) {
   if (!(options.start >= 0 && options.end > options.start) || options.sample_rate < 0)
-    throw UsageError(looptorch::detail::message(path.string(), ": cannot decode from ", options.start,
-                                                " s to ", options.end, " s at ", options.sample_rate, " Hz"));
+    throw UsageError(looptorch::message(path.string(), ": cannot decode from ", options.start, " s to ",
+                                        options.end, " s at ", options.sample_rate, " Hz"));
   detail::refuse_cut(path);
   detail::SoundFile file(path);
   const std::int64_t rate = options.sample_rate > 0 ? options.sample_rate : file.rate();

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/audio/decode.hpp>
-#include <looptorch/error.hpp>
-#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -111,9 +111,9 @@ inline int sound_format(const std::filesystem::path& path, SampleFormat format) 
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const bool is_flac = extension == ".flac";
   if (!is_flac && extension != ".wav")
-    throw UsageError(looptorch::detail::message(path.string(), ": audio is written as .wav or .flac"));
+    throw UsageError(looptorch::message(path.string(), ": audio is written as .wav or .flac"));
   if (is_flac && format == SampleFormat::float32)
-    throw UsageError(looptorch::detail::message(path.string(), ": FLAC holds whole numbers only"));
+    throw UsageError(looptorch::message(path.string(), ": FLAC holds whole numbers only"));
   const int container = is_flac ? SF_FORMAT_FLAC : SF_FORMAT_WAV;
   return container | (format == SampleFormat::pcm16   ? SF_FORMAT_PCM_16
                       : format == SampleFormat::pcm24 ? SF_FORMAT_PCM_24
@@ -150,9 +150,9 @@ inline void encode(const std::filesystem::path& path, const Waveform& waveform,
   const auto& [samples_T, rate] = waveform;
   if (!samples_T.defined() || samples_T.scalar_type() != at::kFloat || samples_T.dim() != 1 ||
       samples_T.numel() == 0 || samples_T.numel() > kMaxSamples || rate < 1 || rate > kMaxRate)
-    throw UsageError(looptorch::detail::message(
-        path.string(), ": expected 1 to ", kMaxSamples, " float32 samples [T] at 1 to ", kMaxRate,
-        " Hz, got ", samples_T.toString(), " ", samples_T.sizes(), " at ", rate, " Hz"));
+    throw UsageError(looptorch::message(path.string(), ": expected 1 to ", kMaxSamples,
+                                        " float32 samples [T] at 1 to ", kMaxRate, " Hz, got ",
+                                        samples_T.toString(), " ", samples_T.sizes(), " at ", rate, " Hz"));
   const at::Tensor on_cpu_T = samples_T.detach().cpu().contiguous();
   detail::refuse_non_finite(path, on_cpu_T, 0);
 

@@ -5,11 +5,11 @@
 // Shapes: B clips, T samples, M mel bins, F frames of 400 samples every 160, K = 201 frequencies.
 #pragma once
 
-#include <looptorch/audio/detail/device_constant.hpp>
-#include <looptorch/audio/detail/mel_filters.hpp>
-#include <looptorch/audio/detail/mel_frames.hpp>
-#include <looptorch/audio/detail/mel_power.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/audio/mel/device_constant.hpp>
+#include <looptorch/audio/mel/mel_filters.hpp>
+#include <looptorch/audio/mel/mel_frames.hpp>
+#include <looptorch/audio/mel/mel_power.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/amax.h>
@@ -76,9 +76,8 @@ inline LogMel::LogMel(LogMelOptions options)
 
 inline LogMelOptions LogMel::checked(LogMelOptions options) {
   if (options.mel_bins < 1 || options.max_samples < kWindow)
-    throw UsageError(looptorch::detail::message("LogMel: ", options.mel_bins, " mel bins of ",
-                                                options.max_samples, " samples; needed are at least 1 and ",
-                                                kWindow));
+    throw UsageError(looptorch::message("LogMel: ", options.mel_bins, " mel bins of ", options.max_samples,
+                                        " samples; needed are at least 1 and ", kWindow));
   return options;
 }
 
@@ -93,8 +92,8 @@ inline at::Tensor LogMel::operator()(const at::Tensor& samples) const {
 
 inline void LogMel::check(const at::Tensor& samples) {
   if (!samples.defined() || samples.scalar_type() != at::kFloat || samples.dim() < 1 || samples.dim() > 2)
-    throw UsageError(looptorch::detail::message("LogMel: expected float32 samples [T] or [B, T], got ",
-                                                samples.toString(), " ", samples.sizes()));
+    throw UsageError(looptorch::message("LogMel: expected float32 samples [T] or [B, T], got ",
+                                        samples.toString(), " ", samples.sizes()));
 }
 
 /// The clips at their full length with half a window on either side, in one copy: `[B, (F - 1) * hop +

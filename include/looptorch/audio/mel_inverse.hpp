@@ -5,11 +5,11 @@
 // Shapes: F frames, M mel bins, K = window / 2 + 1 frequencies.
 #pragma once
 
-#include <looptorch/audio/detail/device_constant.hpp>
-#include <looptorch/audio/detail/mel_filters.hpp>
-#include <looptorch/audio/detail/non_negative.hpp>
+#include <looptorch/audio/mel/device_constant.hpp>
+#include <looptorch/audio/mel/framed_signal.hpp>
+#include <looptorch/audio/mel/mel_filters.hpp>
 #include <looptorch/audio/mel_spectrogram.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
@@ -70,8 +70,7 @@ inline MelSpectrogramOptions MelInverse::checked(MelSpectrogramOptions options, 
     throw UsageError(
         "MelInverse: z-scores lack their mean and deviation; give decibels, z * deviation + mean");
   if (iterations < 1)
-    throw UsageError(
-        looptorch::detail::message("MelInverse: ", iterations, " iterations; needed is at least 1"));
+    throw UsageError(looptorch::message("MelInverse: ", iterations, " iterations; needed is at least 1"));
   return options;
 }
 
@@ -92,9 +91,8 @@ inline at::Tensor MelInverse::operator()(const at::Tensor& mel) const {
 
 inline void MelInverse::check(const at::Tensor& mel) const {
   if (!mel.defined() || mel.scalar_type() != at::kFloat || mel.dim() < 2 || mel.size(-2) != options_.mel_bins)
-    throw UsageError(looptorch::detail::message("MelInverse: expected float32 values [..., ",
-                                                options_.mel_bins, ", F], got ", mel.toString(), " ",
-                                                mel.sizes()));
+    throw UsageError(looptorch::message("MelInverse: expected float32 values [..., ", options_.mel_bins,
+                                        ", F], got ", mel.toString(), " ", mel.sizes()));
 }
 
 inline at::Tensor MelInverse::power(const at::Tensor& mel) const {

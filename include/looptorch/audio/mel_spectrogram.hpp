@@ -5,11 +5,11 @@
 // frames.
 #pragma once
 
-#include <looptorch/audio/detail/device_constant.hpp>
-#include <looptorch/audio/detail/mel_filters.hpp>
-#include <looptorch/audio/detail/mel_frames.hpp>
-#include <looptorch/audio/detail/mel_power.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/audio/mel/device_constant.hpp>
+#include <looptorch/audio/mel/mel_filters.hpp>
+#include <looptorch/audio/mel/mel_frames.hpp>
+#include <looptorch/audio/mel/mel_power.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/amax.h>
@@ -86,17 +86,17 @@ inline MelSpectrogram::MelSpectrogram(MelSpectrogramOptions options)
 
 inline MelSpectrogramOptions MelSpectrogram::checked(MelSpectrogramOptions options) {
   if (options.sample_rate < 1 || options.window < 2 || options.hop < 1 || options.mel_bins < 1)
-    throw UsageError(looptorch::detail::message(
-        "MelSpectrogram: ", options.mel_bins, " mel bins of windows of ", options.window, " every ",
-        options.hop, " samples at ", options.sample_rate, " Hz; each is at least 1, the window 2"));
+    throw UsageError(looptorch::message("MelSpectrogram: ", options.mel_bins, " mel bins of windows of ",
+                                        options.window, " every ", options.hop, " samples at ",
+                                        options.sample_rate, " Hz; each is at least 1, the window 2"));
   const double nyquist = static_cast<double>(options.sample_rate) / 2;
   if (options.max_hz == 0) options.max_hz = nyquist;
   if (!(0 <= options.min_hz && options.min_hz < options.max_hz && options.max_hz <= nyquist))
-    throw UsageError(looptorch::detail::message("MelSpectrogram: cannot span ", options.min_hz, " to ",
-                                                options.max_hz, " Hz of ", nyquist, " Hz"));
+    throw UsageError(looptorch::message("MelSpectrogram: cannot span ", options.min_hz, " to ",
+                                        options.max_hz, " Hz of ", nyquist, " Hz"));
   if (!(options.range_db > 0))
-    throw UsageError(looptorch::detail::message("MelSpectrogram: a range of ", options.range_db,
-                                                " dB; needed is more than 0"));
+    throw UsageError(
+        looptorch::message("MelSpectrogram: a range of ", options.range_db, " dB; needed is more than 0"));
   return options;
 }
 
@@ -114,9 +114,8 @@ inline at::Tensor MelSpectrogram::operator()(const at::Tensor& samples) const {
 inline void MelSpectrogram::check(const at::Tensor& samples) {
   if (!samples.defined() || samples.scalar_type() != at::kFloat || samples.dim() < 1 || samples.dim() > 2 ||
       samples.size(-1) < 1)
-    throw UsageError(
-        looptorch::detail::message("MelSpectrogram: expected float32 samples [T] or [B, T], got ",
-                                   samples.toString(), " ", samples.sizes()));
+    throw UsageError(looptorch::message("MelSpectrogram: expected float32 samples [T] or [B, T], got ",
+                                        samples.toString(), " ", samples.sizes()));
 }
 
 inline at::Tensor MelSpectrogram::scaled(at::Tensor mel_BMF) const {

@@ -5,8 +5,8 @@
 // Shapes: T samples in, N samples out, R blocks of both, C outputs of a group, K inputs they depend on.
 #pragma once
 
-#include <looptorch/audio/detail/device_constant.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/audio/mel/device_constant.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
@@ -91,7 +91,7 @@ inline at::Tensor resample(const at::Tensor& samples, std::int64_t from_hz, std:
 inline Resampler::Resampler(std::int64_t from_hz, std::int64_t to_hz) : up_(to_hz), down_(from_hz) {
   if (from_hz < 1 || to_hz < 1)
     throw UsageError(
-        looptorch::detail::message("Resampler: cannot resample from ", from_hz, " Hz to ", to_hz, " Hz"));
+        looptorch::message("Resampler: cannot resample from ", from_hz, " Hz to ", to_hz, " Hz"));
   const std::int64_t divisor = std::gcd(from_hz, to_hz);
   up_ /= divisor;
   down_ /= divisor;
@@ -105,7 +105,7 @@ inline Resampler::Resampler(std::int64_t from_hz, std::int64_t to_hz) : up_(to_h
     choose_blocks();
   }
   if (reach_ == 0 || inputs_of(group_) > kMaxCoefficients / block_out_)
-    throw UsageError(looptorch::detail::message(
+    throw UsageError(looptorch::message(
         "Resampler: from ", from_hz, " Hz to ", to_hz, " Hz takes a filter of more than ", kMaxCoefficients,
         " coefficients; go by a rate between, or by one with a larger common divisor"));
   const c10::NoGradGuard no_grad;
@@ -156,8 +156,8 @@ inline at::Tensor Resampler::weights(const at::Tensor& prototype, std::int64_t f
 
 inline at::Tensor Resampler::operator()(const at::Tensor& samples) const {
   if (!samples.defined() || samples.scalar_type() != at::kFloat || samples.dim() < 1)
-    throw UsageError(looptorch::detail::message("Resampler: expected float32 samples [..., T], got ",
-                                                samples.toString(), " ", samples.sizes()));
+    throw UsageError(looptorch::message("Resampler: expected float32 samples [..., T], got ",
+                                        samples.toString(), " ", samples.sizes()));
   if (up_ == down_) return samples;
   std::vector<std::int64_t> shape = samples.sizes().vec();
   const std::int64_t count = std::exchange(shape.back(), length(shape.back()));

@@ -4,8 +4,8 @@
 // mel bins, F frames.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/data/sampler.hpp>
-#include <looptorch/error.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
@@ -54,20 +54,19 @@ class SpecAugment {
 
 inline SpecAugment::SpecAugment(SpecAugmentOptions options) : options_(options) {
   if (std::min({options.time_masks, options.max_frames, options.mel_masks, options.max_bins}) < 0)
-    throw UsageError(looptorch::detail::message("SpecAugment: ", options.time_masks, " masks of ",
-                                                options.max_frames, " frames and ", options.mel_masks, " of ",
-                                                options.max_bins, " mel bins; none may be negative"));
+    throw UsageError(looptorch::message("SpecAugment: ", options.time_masks, " masks of ", options.max_frames,
+                                        " frames and ", options.mel_masks, " of ", options.max_bins,
+                                        " mel bins; none may be negative"));
   if (!(options.max_time_share >= 0 && options.max_time_share <= 1))
-    throw UsageError(looptorch::detail::message("SpecAugment: a mask cannot hide a share of ",
-                                                options.max_time_share, " of a clip's frames"));
+    throw UsageError(looptorch::message("SpecAugment: a mask cannot hide a share of ", options.max_time_share,
+                                        " of a clip's frames"));
 }
 
 inline at::Tensor SpecAugment::operator()(const at::Tensor& mel, std::uint64_t seed) const {
   if (!mel.defined() || !at::isFloatingType(mel.scalar_type()) || mel.element_size() < 2 || mel.dim() < 2 ||
       mel.dim() > 3)
-    throw UsageError(
-        looptorch::detail::message("SpecAugment: expected a floating-point [M, F] or [B, M, F], got ",
-                                   mel.toString(), " ", mel.sizes()));
+    throw UsageError(looptorch::message("SpecAugment: expected a floating-point [M, F] or [B, M, F], got ",
+                                        mel.toString(), " ", mel.sizes()));
   const c10::NoGradGuard no_grad;
   const at::Tensor masked = mel.clone();
   const at::Tensor masked_BMF = masked.dim() == 2 ? masked.unsqueeze(0) : masked;

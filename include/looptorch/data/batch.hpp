@@ -4,8 +4,8 @@
 // nothing is copied. Use it to move, pin or measure a batch without knowing its type.
 #pragma once
 
-#include <looptorch/data/detail/aggregate.hpp>
-#include <looptorch/data/detail/copy_stream.hpp>
+#include <looptorch/data/aggregate.hpp>
+#include <looptorch/data/copy_stream.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -3,8 +3,8 @@
 // dataset costs a search among their number.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/data/dataset.hpp>
-#include <looptorch/error.hpp>
 
 #include <algorithm>
 #include <cstddef>

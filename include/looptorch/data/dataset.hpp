@@ -4,7 +4,7 @@
 // `collate`, a callable given to the loader, or field by field.
 #pragma once
 
-#include <looptorch/data/detail/split_mix64.hpp>
+#include <looptorch/base/hash/split_mix64.hpp>
 #include <looptorch/data/stack_samples.hpp>
 
 #include <concepts>

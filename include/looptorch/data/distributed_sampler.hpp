@@ -3,9 +3,9 @@
 // world_size-th sample, or batch where the sampler decides batches. No communication.
 #pragma once
 
-#include <looptorch/data/detail/sampler_identity.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/data/sampler.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/data/sampler_identity.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -45,8 +45,8 @@ class DistributedSampler {
   explicit DistributedSampler(DistributedSamplerOptions options = {}, Inner inner = {})
       : options_(options), inner_(std::move(inner)) {
     if (options_.world_size < 1 || options_.rank < 0 || options_.rank >= options_.world_size)
-      throw UsageError(detail::message("DistributedSampler: rank ", options_.rank, " of world size ",
-                                       options_.world_size));
+      throw UsageError(
+          message("DistributedSampler: rank ", options_.rank, " of world size ", options_.world_size));
   }
 
   std::vector<std::int64_t> order(std::int64_t epoch, std::int64_t size) const requires Sampler<Inner> {
@@ -74,9 +74,9 @@ class DistributedSampler {
 
   /// Without the rank: all ranks stand at the same place.
   std::string identity() const {
-    return detail::message("DistributedSampler, world_size ", options_.world_size, ", uneven ",
-                           options_.uneven == Uneven::drop ? "drop" : "repeat", " of ",
-                           detail::sampler_identity(inner_));
+    return message("DistributedSampler, world_size ", options_.world_size, ", uneven ",
+                   options_.uneven == Uneven::drop ? "drop" : "repeat", " of ",
+                   detail::sampler_identity(inner_));
   }
 
  private:

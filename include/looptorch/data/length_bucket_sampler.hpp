@@ -4,10 +4,10 @@
 // about 0.1 s, once; an epoch's batches about 40 ms.
 #pragma once
 
-#include <looptorch/data/detail/sampler_identity.hpp>
-#include <looptorch/data/detail/split_mix64.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/split_mix64.hpp>
 #include <looptorch/data/sampler.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/data/sampler_identity.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -46,9 +46,9 @@ struct LengthBucketOptions {
 /// A sample that no batch within the budget can hold.
 struct SampleTooLong : UsageError {
   SampleTooLong(std::int64_t sample, std::int64_t sample_length, std::int64_t budget)
-      : UsageError(detail::message("LengthBucketSampler: sample ", sample, " has length ", sample_length,
-                                   ", more than the budget of ", budget,
-                                   "; leave it out, raise the budget, or say too_long = TooLong::alone")),
+      : UsageError(message("LengthBucketSampler: sample ", sample, " has length ", sample_length,
+                           ", more than the budget of ", budget,
+                           "; leave it out, raise the budget, or say too_long = TooLong::alone")),
         index(sample),
         length(sample_length) {}
   std::int64_t index;
@@ -73,12 +73,12 @@ class LengthBucketSampler {
   std::int64_t batch_count(std::int64_t size) const;
 
   std::string identity() const {
-    return detail::message("LengthBucketSampler, budget ", options_.budget, ", batch_size ",
-                           options_.batch_size, ", batches_per_bucket ", options_.batches_per_bucket,
-                           ", longest_first ", options_.longest_first, ", shortest_first_epochs ",
-                           options_.shortest_first_epochs, ", seed ", options_.seed, ", lengths ",
-                           detail::checksum_of(std::span<const std::int64_t>(layout_->sorted)), ' ',
-                           detail::checksum_of(std::span<const Bucket>(layout_->buckets)));
+    return message("LengthBucketSampler, budget ", options_.budget, ", batch_size ", options_.batch_size,
+                   ", batches_per_bucket ", options_.batches_per_bucket, ", longest_first ",
+                   options_.longest_first, ", shortest_first_epochs ", options_.shortest_first_epochs,
+                   ", seed ", options_.seed, ", lengths ",
+                   detail::checksum_of(std::span<const std::int64_t>(layout_->sorted)), ' ',
+                   detail::checksum_of(std::span<const Bucket>(layout_->buckets)));
   }
 
  private:
@@ -111,15 +111,14 @@ inline LengthBucketSampler::LengthBucketSampler(const std::vector<std::int64_t>&
   check_options();
   for (std::size_t i = 0; i < lengths.size(); ++i)
     if (lengths[i] < 0)
-      throw UsageError(detail::message("LengthBucketSampler: the length of sample ", i, " is ", lengths[i]));
+      throw UsageError(message("LengthBucketSampler: the length of sample ", i, " is ", lengths[i]));
   layout_ = std::make_shared<const Layout>(lay_out(lengths));
 }
 
 inline void LengthBucketSampler::check_options() const {
   const auto require = [](bool holds, const char* name, std::int64_t value, const char* expected) {
     if (!holds)
-      throw UsageError(
-          detail::message("LengthBucketSampler: ", name, " is ", value, "; it must be ", expected));
+      throw UsageError(message("LengthBucketSampler: ", name, " is ", value, "; it must be ", expected));
   };
   require(options_.budget >= 0, "budget", options_.budget, "0 (none) or more");
   require(options_.batch_size >= 0, "batch_size", options_.batch_size, "0 (any) or more");
@@ -134,8 +133,8 @@ inline void LengthBucketSampler::check_options() const {
 
 inline void LengthBucketSampler::check_size(std::int64_t size) const {
   if (size != std::ssize(layout_->sorted))
-    throw UsageError(detail::message("LengthBucketSampler: ", layout_->sorted.size(),
-                                     " lengths for a dataset of ", size, " samples"));
+    throw UsageError(message("LengthBucketSampler: ", layout_->sorted.size(), " lengths for a dataset of ",
+                             size, " samples"));
 }
 
 /// How many samples of this length a batch may hold.

@@ -5,8 +5,8 @@
 // takes about 10 ms. Others: weighted_sampler.hpp, length_bucket_sampler.hpp, distributed_sampler.hpp.
 #pragma once
 
-#include <looptorch/data/detail/split_mix64.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/split_mix64.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -73,7 +73,7 @@ struct SequentialSampler {
 struct RandomSampler {
   std::uint64_t seed = 0;
 
-  std::string identity() const { return detail::message("RandomSampler, seed ", seed); }
+  std::string identity() const { return message("RandomSampler, seed ", seed); }
 
   std::vector<std::int64_t> order(std::int64_t epoch, std::int64_t size) const {
     std::vector<std::int64_t> indices = SequentialSampler{}.order(epoch, size);

@@ -4,7 +4,7 @@
 // events when every copy from them is done; elsewhere the loader has a pool of its own.
 #pragma once
 
-#include <looptorch/data/detail/slot_pool.hpp>
+#include <looptorch/data/slot_pool.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>

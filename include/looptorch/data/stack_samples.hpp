@@ -4,8 +4,8 @@
 // time; in a loader tensors are stacked straight into its slot.
 #pragma once
 
+#include <looptorch/data/aggregate.hpp>
 #include <looptorch/data/batch.hpp>
-#include <looptorch/data/detail/aggregate.hpp>
 #include <looptorch/data/slot_memory.hpp>
 
 #include <ATen/core/Tensor.h>

@@ -3,11 +3,11 @@
 // generator. Reading is serial; what a sample then costs goes into `transform`, which runs in the workers.
 #pragma once
 
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/dataset.hpp>
-#include <looptorch/data/detail/split_mix64.hpp>
 #include <looptorch/data/sampler.hpp>
-#include <looptorch/error.hpp>
-#include <looptorch/state/state_dict.hpp>
 
 #include <concepts>
 #include <cstddef>

@@ -2,8 +2,8 @@
 // Some samples of a dataset, in an order of your own: a split, a filter, a smaller run. 8 bytes a sample.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/data/dataset.hpp>
-#include <looptorch/error.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -33,8 +33,7 @@ class SubsetDataset {
     const auto size = static_cast<std::int64_t>(dataset_.size());
     for (const std::int64_t index : indices_)
       if (index < 0 || index >= size)
-        throw UsageError(
-            detail::message("SubsetDataset: index ", index, " of a dataset of ", size, " samples"));
+        throw UsageError(message("SubsetDataset: index ", index, " of a dataset of ", size, " samples"));
   }
 
   std::int64_t size() const { return std::ssize(indices_); }

@@ -4,9 +4,9 @@
 // replacement and 0.6 s without.
 #pragma once
 
-#include <looptorch/data/detail/sampler_identity.hpp>
-#include <looptorch/data/detail/split_mix64.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/data/sampler_identity.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -44,9 +44,9 @@ class WeightedSampler {
   std::int64_t count(std::int64_t /*size*/) const { return options_.draws; }
 
   std::string identity() const {
-    return detail::message("WeightedSampler, draws ", options_.draws, ", replacement ", options_.replacement,
-                           ", seed ", options_.seed, ", weights ",
-                           detail::checksum_of(std::span<const std::uint64_t>(*weights_)));
+    return message("WeightedSampler, draws ", options_.draws, ", replacement ", options_.replacement,
+                   ", seed ", options_.seed, ", weights ",
+                   detail::checksum_of(std::span<const std::uint64_t>(*weights_)));
   }
 
  private:
@@ -98,12 +98,12 @@ inline WeightedSampler::WeightedSampler(const std::vector<double>& weights, Weig
     : options_(options) {
   std::vector<std::uint64_t> integers = to_integers(weights);
   if (options_.draws < 0)
-    throw UsageError(detail::message("WeightedSampler: draws is ", options_.draws, "; it must be 0 or more"));
+    throw UsageError(message("WeightedSampler: draws is ", options_.draws, "; it must be 0 or more"));
   if (options_.draws == 0) options_.draws = std::ssize(weights);
   const auto drawable = std::ssize(weights) - std::ranges::count(integers, std::uint64_t{0});
   if (!options_.replacement && options_.draws > drawable)
-    throw UsageError(detail::message("WeightedSampler: ", options_.draws, " draws without replacement from ",
-                                     drawable, " samples of a weight above 0"));
+    throw UsageError(message("WeightedSampler: ", options_.draws, " draws without replacement from ",
+                             drawable, " samples of a weight above 0"));
   std::vector<std::uint64_t> sums(integers.size());
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = sum += integers[i];
@@ -116,11 +116,10 @@ inline std::vector<std::uint64_t> WeightedSampler::to_integers(const std::vector
   if (weights.empty()) throw UsageError("WeightedSampler: there is no weight");
   for (std::size_t i = 0; i < weights.size(); ++i)
     if (!(weights[i] >= 0 && std::isfinite(weights[i])))
-      throw UsageError(detail::message("WeightedSampler: weight ", i, " is ", weights[i],
-                                       "; it must be finite and not negative"));
+      throw UsageError(
+          message("WeightedSampler: weight ", i, " is ", weights[i], "; it must be finite and not negative"));
   const double largest = std::ranges::max(weights);
-  if (largest == 0)
-    throw UsageError(detail::message("WeightedSampler: all ", weights.size(), " weights are 0"));
+  if (largest == 0) throw UsageError(message("WeightedSampler: all ", weights.size(), " weights are 0"));
   const int bits = 62 - static_cast<int>(std::bit_width(weights.size())) - std::ilogb(largest);
   std::vector<std::uint64_t> integers;
   for (const double weight : weights)
@@ -136,7 +135,7 @@ inline std::int64_t WeightedSampler::draw(std::uint64_t ticket) const {
 inline std::vector<std::int64_t> WeightedSampler::order(std::int64_t epoch, std::int64_t size) const {
   if (size != std::ssize(*sums_))
     throw UsageError(
-        detail::message("WeightedSampler: ", sums_->size(), " weights for a dataset of ", size, " samples"));
+        message("WeightedSampler: ", sums_->size(), " weights for a dataset of ", size, " samples"));
   detail::SplitMix64 random = detail::epoch_random(options_.seed, epoch);
   std::vector<std::int64_t> drawn(static_cast<std::size_t>(options_.draws));
   if (options_.replacement) {

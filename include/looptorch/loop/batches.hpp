@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/data/batch.hpp>
-#include <looptorch/data/loader_stats.hpp>
+#include <looptorch/data/loader/loader_stats.hpp>
 
 #include <algorithm>
 #include <concepts>

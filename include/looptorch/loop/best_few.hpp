@@ -2,8 +2,8 @@
 // The best few of a series of published values, for snapshots that stay.
 #pragma once
 
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/best_so_far.hpp>
-#include <looptorch/state/state_dict.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -2,7 +2,7 @@
 // The best of a series of published values: what early stopping, plateau schedules and best snapshots share.
 #pragma once
 
-#include <looptorch/state/state_dict.hpp>
+#include <looptorch/base/state_dict.hpp>
 
 #include <cstdint>
 #include <limits>

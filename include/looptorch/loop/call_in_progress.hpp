@@ -3,7 +3,7 @@
 // sentence, where the inner call would take over the outer one's plan, window or counters.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <utility>
 

@@ -2,9 +2,9 @@
 // The arguments of hooks: one type a moment in the loop (fit > epoch > window > micro-batch).
 #pragma once
 
-#include <looptorch/loop/gradients.hpp>
 #include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/logical_and.h>

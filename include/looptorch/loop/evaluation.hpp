@@ -3,9 +3,9 @@
 // and afterwards each module in its own mode again.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/running_mean.hpp>
-#include <looptorch/state/state_dict.hpp>
 
 #include <cstdint>
 #include <map>

@@ -2,8 +2,8 @@
 // How long a fit goes on, and what it reports.
 #pragma once
 
-#include <looptorch/data/loader_error.hpp>
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/loop/resume_report.hpp>
 #include <looptorch/loop/run.hpp>
 

@@ -3,7 +3,7 @@
 // micro-batches of unequal size add up to exactly the gradient of one large batch.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -59,9 +59,9 @@ class Quantity {
 
  private:
   static std::string shape_message(const at::Tensor& tensor) {
-    return tensor.defined() ? detail::message("expected a number or a 0-dim tensor, got a tensor of shape ",
-                                              tensor.sizes())
-                            : std::string("expected a number or a 0-dim tensor, got an undefined tensor");
+    return tensor.defined()
+               ? message("expected a number or a 0-dim tensor, got a tensor of shape ", tensor.sizes())
+               : std::string("expected a number or a 0-dim tensor, got an undefined tensor");
   }
   void keep(const at::Tensor& tensor) { tensor_ = tensor.detach().reshape({}); }
 

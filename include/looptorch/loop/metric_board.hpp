@@ -3,8 +3,8 @@
 // schedule, early stopping and best snapshots read it.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/state_dict.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
 
 #include <cstdint>
 #include <map>
@@ -42,9 +42,9 @@ class MetricBoard {
     if (values_.count(name) || is_expected(name)) return;
     std::string known;
     for (const auto& [each, value] : values_) known += (known.empty() ? "" : ", ") + each;
-    throw UsageError(detail::message(consumer, " waits for the metric '", name,
-                                     "', which nobody has published in an epoch; ",
-                                     known.empty() ? "none is: list a Validate" : "published are: " + known));
+    throw UsageError(message(consumer, " waits for the metric '", name,
+                             "', which nobody has published in an epoch; ",
+                             known.empty() ? "none is: list a Validate" : "published are: " + known));
   }
 
   [[nodiscard]] const std::map<std::string, double>& values() const { return values_; }

@@ -3,8 +3,6 @@
 // lists policies never matters.
 #pragma once
 
-#include <string_view>
-
 namespace looptorch {
 
 /// The stations of a window's end, in order. A policy names its own by `static constexpr Phase phase`;
@@ -33,22 +31,4 @@ inline constexpr PhaseConstant<Phase::schedule> kSchedule;
 inline constexpr PhaseConstant<Phase::average> kAverage;
 inline constexpr PhaseConstant<Phase::observe> kObserve;
 
-namespace detail {
-
-/// The compiler's spelling of T: stable within one compiler, which is all that breaking ties needs.
-template <class T>
-constexpr std::string_view spelled_type() {
-  return __PRETTY_FUNCTION__;
-}
-
-/// T's name as a user reads it in a message.
-template <class T>
-constexpr std::string_view type_name() {
-  constexpr std::string_view spelled = spelled_type<T>();
-  constexpr auto begin = spelled.find("T = ") + 4;
-  constexpr auto end = spelled.find_first_of(";]", begin);
-  return spelled.substr(begin, end - begin);
-}
-
-}  // namespace detail
 }  // namespace looptorch

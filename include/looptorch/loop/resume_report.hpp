@@ -2,7 +2,7 @@
 // What a fit says of the snapshot that it went on from.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -22,7 +22,7 @@ struct SnapshotMismatch : Error {
 
 /// Where a run was taken up.
 struct ResumeReport {
-  std::filesystem::path snapshot = {};         ///< Empty for contents that came from no file.
+  std::filesystem::path snapshot = {};  ///< Empty for contents that came from no file.
   std::int64_t step = 0;
   std::vector<std::string> passed_over = {};  ///< Newer snapshots that could not be used, and why.
   std::vector<std::string> differences = {};  ///< What was not taken over, where that was allowed.

@@ -3,7 +3,7 @@
 // that a policy is written once for every model.
 #pragma once
 
-#include <looptorch/data/loader_stats.hpp>
+#include <looptorch/data/loader/loader_stats.hpp>
 #include <looptorch/loop/metric_board.hpp>
 #include <looptorch/loop/running_mean.hpp>
 
@@ -115,8 +115,7 @@ class Run {
   void claim(const std::string& what, const std::string& owner) {
     const auto [place, mine] = claims_.emplace(what, owner);
     if (!mine)
-      throw UsageError(
-          detail::message(what, " is set by ", place->second, " and by ", owner, "; keep one of them"));
+      throw UsageError(message(what, " is set by ", place->second, " and by ", owner, "; keep one of them"));
   }
   /// True once either was called.
   [[nodiscard]] bool is_to_end() const { return stop_reason_ || interruption_; }

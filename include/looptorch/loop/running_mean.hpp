@@ -3,8 +3,8 @@
 // kernel on a device, two additions on a CPU.
 #pragma once
 
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/loss.hpp>
-#include <looptorch/state/state_dict.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>

@@ -3,9 +3,9 @@
 // has one, or several that share each window, as adversarial players do.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/loop/gradients.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/optim/gradients.hpp>
 
 #include <c10/util/Exception.h>
 #include <torch/optim/optimizer.h>
@@ -57,7 +57,7 @@ struct Update {
       : optimizer(std::move(by)), objective(std::move(loss)), options(std::move(how)) {
     if (!optimizer) throw UsageError("an update was given an empty shared pointer in place of an optimizer");
     if (options.every < 1)
-      throw UsageError(detail::message("an update's `every` must be at least 1, got ", options.every));
+      throw UsageError(message("an update's `every` must be at least 1, got ", options.every));
   }
 
   /// A temporary optimizer would be gone before the first step: name it first, or pass a shared pointer.

@@ -5,7 +5,7 @@
 // policies/checkpointed.hpp; `keep` (keep.hpp) exempts expensive parts of a block.
 #pragma once
 
-#include <looptorch/memory/detail/checkpointed_call.hpp>
+#include <looptorch/memory/recompute/checkpointed_call.hpp>
 
 #include <concepts>
 #include <cstddef>

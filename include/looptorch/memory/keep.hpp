@@ -10,7 +10,7 @@
 #pragma once
 
 #include <looptorch/data/batch.hpp>
-#include <looptorch/memory/detail/kept_call.hpp>
+#include <looptorch/memory/recompute/kept_call.hpp>
 
 #include <functional>
 #include <type_traits>

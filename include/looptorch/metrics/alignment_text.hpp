@@ -8,11 +8,11 @@
 // Columns are those of a terminal: marks take none, wide characters two.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/metrics/detail/unicode_ranges.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/utf8.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
-#include <looptorch/metrics/grapheme_clusters.hpp>
-#include <looptorch/state/utf8.hpp>
+#include <looptorch/metrics/tables/unicode_ranges.hpp>
+#include <looptorch/metrics/unicode/grapheme_clusters.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -130,8 +130,8 @@ class AlignmentPrinter {
 
 inline std::string alignment_text(const Alignment& alignment, AlignmentTextOptions options) {
   if (options.line_width > 0 && options.line_width <= detail::AlignmentPrinter::kLabel) {
-    throw UsageError(detail::message("alignment_text: line_width is ", options.line_width,
-                                     "; it must be 0 or more than ", detail::AlignmentPrinter::kLabel));
+    throw UsageError(message("alignment_text: line_width is ", options.line_width,
+                             "; it must be 0 or more than ", detail::AlignmentPrinter::kLabel));
   }
   detail::AlignmentPrinter printer(alignment.separator, options.line_width);
   for (const auto& edit : alignment.edits) printer.put(edit);

@@ -4,9 +4,9 @@
 // wrong vowel sign is one wrong letter and a conjunct counts once.
 #pragma once
 
-#include <looptorch/metrics/detail/white_space.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
-#include <looptorch/metrics/grapheme_clusters.hpp>
+#include <looptorch/metrics/unicode/grapheme_clusters.hpp>
+#include <looptorch/metrics/unicode/white_space.hpp>
 
 #include <cstdint>
 #include <string_view>

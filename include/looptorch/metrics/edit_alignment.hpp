@@ -4,7 +4,7 @@
 // and O(sqrt(n) m) bits: two texts of 60,000 characters 0.2 s and 8 MB.
 #pragma once
 
-#include <looptorch/metrics/detail/edit_table.hpp>
+#include <looptorch/metrics/edit_table.hpp>
 
 #include <algorithm>
 #include <cstddef>

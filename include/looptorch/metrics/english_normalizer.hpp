@@ -6,14 +6,14 @@
 // normalize.hpp.
 #pragma once
 
-#include <looptorch/metrics/detail/english_amounts.hpp>
-#include <looptorch/metrics/detail/english_phrases.hpp>
-#include <looptorch/metrics/detail/english_spelling.hpp>
-#include <looptorch/metrics/detail/plain_text.hpp>
-#include <looptorch/metrics/detail/text_patterns.hpp>
-#include <looptorch/metrics/detail/white_space.hpp>
+#include <looptorch/base/utf8.hpp>
+#include <looptorch/metrics/english/english_amounts.hpp>
+#include <looptorch/metrics/english/english_phrases.hpp>
+#include <looptorch/metrics/english/english_spelling.hpp>
 #include <looptorch/metrics/normalize.hpp>
-#include <looptorch/state/utf8.hpp>
+#include <looptorch/metrics/unicode/plain_text.hpp>
+#include <looptorch/metrics/unicode/text_patterns.hpp>
+#include <looptorch/metrics/unicode/white_space.hpp>
 
 #include <cstddef>
 #include <string>

@@ -5,9 +5,9 @@
 // normal form first if they mix them. Linear; two searches of a table a character beyond ASCII.
 #pragma once
 
-#include <looptorch/metrics/detail/unicode_ranges.hpp>
-#include <looptorch/metrics/grapheme_clusters.hpp>
-#include <looptorch/state/utf8.hpp>
+#include <looptorch/base/utf8.hpp>
+#include <looptorch/metrics/tables/unicode_ranges.hpp>
+#include <looptorch/metrics/unicode/grapheme_clusters.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -5,8 +5,8 @@
 // never waits: some twenty small kernels a batch; only reading does.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/state/state_dict.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -122,16 +122,16 @@ class RegressionMetrics {
     if (!prediction.defined() || !target.defined())
       throw UsageError("RegressionMetrics: an undefined tensor");
     if (prediction.sizes() != target.sizes())
-      throw UsageError(detail::message("RegressionMetrics: predictions of shape ", prediction.sizes(),
-                                       " and targets of shape ", target.sizes(), "; they must be equal"));
+      throw UsageError(message("RegressionMetrics: predictions of shape ", prediction.sizes(),
+                               " and targets of shape ", target.sizes(), "; they must be equal"));
     if (prediction.is_complex() || target.is_complex())
       throw UsageError("RegressionMetrics: complex numbers; they must be real");
     if (prediction.device() != target.device())
-      throw UsageError(detail::message("RegressionMetrics: predictions on ", prediction.device(),
-                                       " and targets on ", target.device(), "; they must be on one device"));
+      throw UsageError(message("RegressionMetrics: predictions on ", prediction.device(), " and targets on ",
+                               target.device(), "; they must be on one device"));
     if (mean_3_.defined() && prediction.device() != mean_3_.device())
-      throw UsageError(detail::message("RegressionMetrics: a batch on ", prediction.device(),
-                                       " after batches on ", mean_3_.device()));
+      throw UsageError(message("RegressionMetrics: a batch on ", prediction.device(), " after batches on ",
+                               mean_3_.device()));
   }
 
   /// The moments of both samples as one, from those of each.

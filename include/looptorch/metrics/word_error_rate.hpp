@@ -3,9 +3,9 @@
 // what was said, over the words said. Counts add up over sentences, equal to Python's jiwer.
 #pragma once
 
-#include <looptorch/metrics/detail/white_space.hpp>
+#include <looptorch/base/utf8.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
-#include <looptorch/state/utf8.hpp>
+#include <looptorch/metrics/unicode/white_space.hpp>
 
 #include <cstddef>
 #include <cstdint>

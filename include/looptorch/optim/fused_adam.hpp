@@ -4,8 +4,8 @@
 // Speed, folding, skipped steps and memory as FusedAdamW's.
 #pragma once
 
-#include <looptorch/optim/detail/adam_rule.hpp>
-#include <looptorch/optim/detail/fused_optimizer.hpp>
+#include <looptorch/optim/adam_rule.hpp>
+#include <looptorch/optim/fused_optimizer.hpp>
 
 #include <ATen/ops/_fused_adam.h>
 

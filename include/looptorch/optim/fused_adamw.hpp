@@ -5,8 +5,8 @@
 // Memory: two moments a parameter, from its first gradient on.
 #pragma once
 
-#include <looptorch/optim/detail/adam_rule.hpp>
-#include <looptorch/optim/detail/fused_optimizer.hpp>
+#include <looptorch/optim/adam_rule.hpp>
+#include <looptorch/optim/fused_optimizer.hpp>
 
 #include <ATen/ops/_fused_adamw.h>
 

@@ -4,10 +4,10 @@
 // an overflowed step. Memory: one buffer a parameter with momentum, none without.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/optim/detail/fused_call.hpp>
-#include <looptorch/optim/detail/fused_optimizer.hpp>
-#include <looptorch/optim/detail/moment_slots.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/optim/fused_call.hpp>
+#include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/moment_slots.hpp>
 
 #include <ATen/ops/_fused_sgd.h>
 

@@ -7,8 +7,8 @@
 // Templates, so that this header does not include torch/nn; they take a Module, a ModuleHolder or a pointer.
 #pragma once
 
-#include <looptorch/error.hpp>
-#include <looptorch/loop/name_pattern.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/optim/name_pattern.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>

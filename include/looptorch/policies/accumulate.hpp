@@ -4,7 +4,7 @@
 // micro-batch only. N = 1 compiles to nothing. Use it when the batch you want does not fit.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/policies/at_run_time.hpp>
 
 #include <cstdint>
@@ -29,8 +29,7 @@ struct Accumulate {
 template <>
 struct Accumulate<detail::kAtRunTime> {
   explicit Accumulate(std::int64_t n) : n_(n) {
-    if (n < 1)
-      throw UsageError(detail::message("Accumulate<>{n} needs at least 1 micro-batch a window, got ", n));
+    if (n < 1) throw UsageError(message("Accumulate<>{n} needs at least 1 micro-batch a window, got ", n));
   }
   using family = AccumulateFamily;
   static constexpr bool is_policy = true;

@@ -6,10 +6,10 @@
 // step).
 #pragma once
 
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/detail/loss_scale.hpp>
-#include <looptorch/state/state_dict.hpp>
+#include <looptorch/policies/parts/loss_scale.hpp>
 
 #include <ATen/autocast_mode.h>
 #include <c10/util/Exception.h>

@@ -5,11 +5,11 @@
 // update and as much memory as they take; evaluation copies nothing.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/detail/weight_averages.hpp>
-#include <looptorch/state/state_dict.hpp>
+#include <looptorch/policies/parts/weight_averages.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -125,12 +125,10 @@ struct BasicAverageWeights {
 
   void check_options() const {
     if (const Ema* ema = std::get_if<Ema>(&rule); ema && !(ema->decay >= 0 && ema->decay < 1))
-      throw UsageError(detail::message("Ema needs a decay in [0, 1), got ", ema->decay));
+      throw UsageError(message("Ema needs a decay in [0, 1), got ", ema->decay));
     if (begin_after < 0)
-      throw UsageError(
-          detail::message("AverageWeights's `begin_after` counts updates from 0, got ", begin_after));
-    if (every < 1)
-      throw UsageError(detail::message("AverageWeights's `every` must be at least 1, got ", every));
+      throw UsageError(message("AverageWeights's `begin_after` counts updates from 0, got ", begin_after));
+    if (every < 1) throw UsageError(message("AverageWeights's `every` must be at least 1, got ", every));
   }
 
   void check_update(const Run& run) const {
@@ -140,8 +138,8 @@ struct BasicAverageWeights {
       if (view.name == update) return;
       names += (names.empty() ? "'" : ", '") + view.name + "'";
     }
-    throw UsageError(detail::message("AverageWeights is to average the update '", update,
-                                     "', which the Trainer does not list; there is ", names));
+    throw UsageError(message("AverageWeights is to average the update '", update,
+                             "', which the Trainer does not list; there is ", names));
   }
 };
 

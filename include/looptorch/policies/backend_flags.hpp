@@ -4,9 +4,9 @@
 // itself; what the switches cost or save is in docs/policies.md.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/device/tf32_settings.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/policies/detail/tf32_settings.hpp>
 
 #include <ATen/Context.h>
 
@@ -81,10 +81,10 @@ struct BackendFlags {
     const char* variable = std::getenv("CUBLAS_WORKSPACE_CONFIG");
     const std::string_view value = variable ? variable : "";
     if (value != ":4096:8" && value != ":16:8")
-      throw UsageError(detail::message(
+      throw UsageError(message(
           "BackendFlags{.deterministic = true} on CUDA needs the environment variable "
           "CUBLAS_WORKSPACE_CONFIG=:4096:8 (or :16:8, slower and smaller) before the program starts; it is ",
-          variable ? detail::message("'", value, "'") : "not set"));
+          variable ? message("'", value, "'") : "not set"));
   }
 };
 

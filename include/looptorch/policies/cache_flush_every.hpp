@@ -5,7 +5,7 @@
 // fragmentation alone.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/policies/at_run_time.hpp>
@@ -67,8 +67,7 @@ struct CacheFlushEvery<detail::kAtRunTime> {
   /// Throws UsageError for `steps` below 1.
   void on_fit_begin(FitContext&, State&) const {
     if (steps < 1)
-      throw UsageError(
-          detail::message("CacheFlushEvery<>{k} needs at least 1 step between flushes, got ", steps));
+      throw UsageError(message("CacheFlushEvery<>{k} needs at least 1 step between flushes, got ", steps));
   }
 
   void on_window_end(WindowContext& window, State& state) const { state.flush_if_due(window.run, steps); }

@@ -10,10 +10,11 @@
 //   lt::Trainer trainer(net, optimizer, objective, lt::When{save_memory, lt::Checkpointed<EncoderLayer>{}});
 #pragma once
 
+#include <looptorch/base/type_name.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/memory/checkpoint.hpp>
 #include <looptorch/memory/keep.hpp>
-#include <looptorch/policies/detail/checkpointed_impl.hpp>
+#include <looptorch/memory/recompute/checkpointed_impl.hpp>
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -96,25 +97,25 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
 
   void set_options(FitContext& fit, const CheckpointOptions& options, State& state) const {
     if (!this->is_empty())
-      throw UsageError(detail::message("a layer was listed as a policy: list an empty Checkpointed<",
-                                       detail::type_name<Layer>(), ">{} instead"));
+      throw UsageError(message("a layer was listed as a policy: list an empty Checkpointed<",
+                               detail::type_name<Layer>(), ">{} instead"));
     state.layers.clear();
     for (const auto& module : fit.run.model().modules())
       if (auto* layer = dynamic_cast<Impl*>(module.get())) state.layers.push_back(layer);
     if (state.layers.empty())
-      throw UsageError(detail::message("Checkpointed<", detail::type_name<Layer>(),
-                                       "> is listed, but the model has no such layer: make its ",
-                                       detail::type_name<Layer>(), " layers Checkpointed ones"));
+      throw UsageError(message("Checkpointed<", detail::type_name<Layer>(),
+                               "> is listed, but the model has no such layer: make its ",
+                               detail::type_name<Layer>(), " layers Checkpointed ones"));
     for (Impl* layer : state.layers) layer->checkpoint = options;
   }
 
   static void check_entered(const State& state) {
     for (const Impl* layer : state.layers)
       if (layer->entered) return;
-    throw UsageError(detail::message(
-        "none of the model's ", state.layers.size(), " layers Checkpointed<", detail::type_name<Layer>(),
-        "> was entered in the first micro-batch: call them through their holder, or "
-        "as<Checkpointed<Layer>>()->forward(...) instead of as<Layer>()->forward(...)"));
+    throw UsageError(message("none of the model's ", state.layers.size(), " layers Checkpointed<",
+                             detail::type_name<Layer>(),
+                             "> was entered in the first micro-batch: call them through their holder, or "
+                             "as<Checkpointed<Layer>>()->forward(...) instead of as<Layer>()->forward(...)"));
   }
 
   CheckpointOptions options_;

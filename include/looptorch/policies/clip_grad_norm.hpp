@@ -5,10 +5,10 @@
 // would destroy all parameters: such an update is not made.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/non_finite.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/step/non_finite.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -52,10 +52,9 @@ struct ClipGradNorm {
 
   /// Throws UsageError unless both are above 0.
   void on_fit_begin(FitContext&, State&) const {
-    if (!(max_norm > 0))
-      throw UsageError(detail::message("ClipGradNorm needs a max_norm above 0, got ", max_norm));
+    if (!(max_norm > 0)) throw UsageError(message("ClipGradNorm needs a max_norm above 0, got ", max_norm));
     if (!(norm_type > 0))
-      throw UsageError(detail::message("ClipGradNorm needs a norm_type above 0, got ", norm_type));
+      throw UsageError(message("ClipGradNorm needs a norm_type above 0, got ", norm_type));
   }
 
   void before_update(UpdateContext& update, State& state) const {

@@ -4,7 +4,7 @@
 // training off, as in recurrent models; it changes the gradient's direction, which ClipGradNorm does not.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 
@@ -28,7 +28,7 @@ struct ClipGradValue {
   /// Throws UsageError unless `clip_value` is above 0 and finite.
   void on_fit_begin(FitContext&) const {
     if (!(clip_value > 0 && std::isfinite(clip_value)))
-      throw UsageError(detail::message("ClipGradValue needs a finite clip_value above 0, got ", clip_value));
+      throw UsageError(message("ClipGradValue needs a finite clip_value above 0, got ", clip_value));
   }
 
   void before_update(UpdateContext& update) const {

@@ -4,13 +4,13 @@
 // what the program goes on with; SnapshotEvery keeps best models on disk.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/best_so_far.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/metric_reader.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/detail/metric_reader.hpp>
-#include <looptorch/policies/detail/weight_averages.hpp>
-#include <looptorch/state/state_dict.hpp>
+#include <looptorch/policies/parts/weight_averages.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -120,8 +120,8 @@ struct BasicRestoreBest {
     for (const auto& [name, kept] : state.weights) {
       const auto weight = weights.find(name);
       if (weight == weights.end() || weight->second.sizes() != kept.sizes())
-        throw StateError(detail::message("RestoreBest has kept '", name, "' of shape ", kept.sizes(),
-                                         ", which the model does not have in this shape any more"));
+        throw StateError(message("RestoreBest has kept '", name, "' of shape ", kept.sizes(),
+                                 ", which the model does not have in this shape any more"));
       weight->second.copy_(kept);
     }
   }

@@ -4,14 +4,14 @@
 // there is a warm-up. Costs a few host operations a step.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/detail/lr_cycles.hpp>
-#include <looptorch/policies/detail/lr_decay.hpp>
-#include <looptorch/policies/detail/plateau_decay.hpp>
-#include <looptorch/policies/detail/rates_in_force.hpp>
-#include <looptorch/state/state_dict.hpp>
+#include <looptorch/policies/parts/lr_cycles.hpp>
+#include <looptorch/policies/parts/lr_decay.hpp>
+#include <looptorch/policies/parts/plateau_decay.hpp>
+#include <looptorch/policies/parts/rates_in_force.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -128,8 +128,8 @@ struct ScheduleLr {
     detail::require_at_least("ScheduleLr's warmup_steps", warmup_steps, 0);
     std::visit([](const auto& shape) { detail::check(shape); }, decay);
     if (std::holds_alternative<OneCycle>(decay) && warmup_steps > 0)
-      throw UsageError(detail::message("ScheduleLr's warmup_steps is ", warmup_steps,
-                                       " beside a OneCycle, which has a warm-up of its own: set `rising`"));
+      throw UsageError(message("ScheduleLr's warmup_steps is ", warmup_steps,
+                               " beside a OneCycle, which has a warm-up of its own: set `rising`"));
   }
 
   [[nodiscard]] std::int64_t end_of_decay(const Progress& progress) const {
@@ -154,8 +154,8 @@ struct ScheduleLr {
     const std::size_t count = view.optimizer->param_groups().size();
     for (const std::int64_t group : groups) {
       if (group < 0 || group >= static_cast<std::int64_t>(count))
-        throw UsageError(detail::message("ScheduleLr is for group ", group, " of update '", view.name,
-                                         "', which has ", count, ", numbered from 0"));
+        throw UsageError(message("ScheduleLr is for group ", group, " of update '", view.name,
+                                 "', which has ", count, ", numbered from 0"));
       result.push_back(static_cast<std::size_t>(group));
     }
     if (groups.empty())
@@ -167,9 +167,9 @@ struct ScheduleLr {
     std::string names;
     for (const UpdateView& view : run.updates()) {
       if (update.empty() || view.name == update) return;
-      names += detail::message(names.empty() ? "'" : ", '", view.name, "'");
+      names += message(names.empty() ? "'" : ", '", view.name, "'");
     }
-    throw UsageError(detail::message("ScheduleLr is for update '", update, "'; there is ", names));
+    throw UsageError(message("ScheduleLr is for update '", update, "'; there is ", names));
   }
 
   /// Sets the rates of groups that joined the optimizer within the fit, too.
@@ -187,9 +187,9 @@ struct ScheduleLr {
     const UpdateView& view = run.updates()[index];
     for (const std::size_t group : claimed) {
       if (std::isnan(view.full_rates[group]))
-        throw UsageError(detail::message("ScheduleLr cannot set the learning rate of update '", view.name,
-                                         "': its optimizer's options have none"));
-      run.claim(detail::message("the learning rate of update '", view.name, "', group ", group), describe());
+        throw UsageError(message("ScheduleLr cannot set the learning rate of update '", view.name,
+                                 "': its optimizer's options have none"));
+      run.claim(message("the learning rate of update '", view.name, "', group ", group), describe());
     }
   }
 
@@ -206,8 +206,8 @@ struct ScheduleLr {
   [[nodiscard]] std::string describe() const {
     std::string numbers;
     for (const std::int64_t group : groups) numbers += (numbers.empty() ? "" : ", ") + std::to_string(group);
-    return detail::message("a ScheduleLr for ", update.empty() ? "all updates" : "update '" + update + "'",
-                           groups.empty() ? "" : ", groups {" + numbers + "}");
+    return message("a ScheduleLr for ", update.empty() ? "all updates" : "update '" + update + "'",
+                   groups.empty() ? "" : ", groups {" + numbers + "}");
   }
 
   [[nodiscard]] static std::size_t first_update(const State& state) {

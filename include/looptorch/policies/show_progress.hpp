@@ -5,11 +5,11 @@
 // device, only when it writes.
 #pragma once
 
-#include <looptorch/data/detail/starving.hpp>
-#include <looptorch/data/loader_stats.hpp>
+#include <looptorch/base/terminal.hpp>
+#include <looptorch/data/loader/loader_stats.hpp>
+#include <looptorch/data/loader/starving.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/update.hpp>
-#include <looptorch/report/terminal.hpp>
 
 #include <algorithm>
 #include <chrono>

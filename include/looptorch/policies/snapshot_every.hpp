@@ -7,14 +7,14 @@
 //   trainer.fit(loader, {.epochs = 3, .resume = folder_or_snapshot});
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/best_few.hpp>
 #include <looptorch/loop/best_so_far.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/metric_reader.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/detail/metric_reader.hpp>
-#include <looptorch/policies/detail/snapshot_work.hpp>
-#include <looptorch/state/state_dict.hpp>
+#include <looptorch/state/snapshot/snapshot_work.hpp>
 
 #include <c10/util/Exception.h>
 
@@ -146,17 +146,16 @@ struct SnapshotEvery {
   void check() const {
     if (folder.empty()) throw UsageError("SnapshotEvery needs a folder");
     if (!(minutes >= 0.0 && std::isfinite(minutes)))
-      throw UsageError(detail::message("SnapshotEvery's minutes must be at least 0, got ", minutes));
+      throw UsageError(message("SnapshotEvery's minutes must be at least 0, got ", minutes));
     const auto require = [](const char* name, std::int64_t value) {
-      if (value < 0)
-        throw UsageError(detail::message("SnapshotEvery's ", name, " must be at least 0, got ", value));
+      if (value < 0) throw UsageError(message("SnapshotEvery's ", name, " must be at least 0, got ", value));
     };
     require("steps", steps);
     require("epochs", epochs);
     require("keep", keep);
     require("keep_every", keep_every);
     if (keep_best < 1)
-      throw UsageError(detail::message("SnapshotEvery's keep_best must be at least 1, got ", keep_best));
+      throw UsageError(message("SnapshotEvery's keep_best must be at least 1, got ", keep_best));
   }
 
   static void interrupt(Run& run, int signal) {

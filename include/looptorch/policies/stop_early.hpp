@@ -3,12 +3,12 @@
 // would only overfit; list a `Validate` that publishes the metric.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/best_so_far.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/metric_reader.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/detail/metric_reader.hpp>
-#include <looptorch/state/state_dict.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -76,13 +76,12 @@ struct StopEarly {
  private:
   void check() const {
     if (metric.empty()) throw UsageError("StopEarly needs the name of a metric");
-    if (patience < 1)
-      throw UsageError(detail::message("StopEarly's patience must be at least 1, got ", patience));
+    if (patience < 1) throw UsageError(message("StopEarly's patience must be at least 1, got ", patience));
     if (!(min_delta >= 0.0 && std::isfinite(min_delta)))
-      throw UsageError(detail::message("StopEarly's min_delta must be at least 0, got ", min_delta));
+      throw UsageError(message("StopEarly's min_delta must be at least 0, got ", min_delta));
   }
 
-  [[nodiscard]] std::string describe() const { return detail::message("a StopEarly for '", metric, "'"); }
+  [[nodiscard]] std::string describe() const { return message("a StopEarly for '", metric, "'"); }
 
   void judge(Run& run, State& state) const {
     const auto value = state.reader.next(run, metric);
@@ -95,9 +94,8 @@ struct StopEarly {
   [[nodiscard]] std::string reason(const State& state) const {
     const char* evaluations = patience == 1 ? " evaluation" : " evaluations";
     if (!state.best.value())
-      return detail::message(metric, " has had no value to improve on for ", patience, evaluations);
-    return detail::message(metric, " has not improved on ", *state.best.value(), " for ", patience,
-                           evaluations);
+      return message(metric, " has had no value to improve on for ", patience, evaluations);
+    return message(metric, " has not improved on ", *state.best.value(), " for ", patience, evaluations);
   }
 };
 

@@ -7,12 +7,12 @@
 //              {.epoch = 2, .patterns = {"encoder.*"}}}
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
-#include <looptorch/policies/detail/parameter_owners.hpp>
-#include <looptorch/state/state_dict.hpp>
+#include <looptorch/policies/parts/parameter_owners.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -78,8 +78,7 @@ class BasicUnfreezeAt {
   void load_state_dict(const StateDict& in, State& state) const {
     const auto saved = in.get<std::int64_t>("rules");
     if (saved != 0 && saved != static_cast<std::int64_t>(rules_.size()))
-      throw StateError(
-          detail::message("UnfreezeAt has ", rules_.size(), " rules here, ", saved, " in the state"));
+      throw StateError(message("UnfreezeAt has ", rules_.size(), " rules here, ", saved, " in the state"));
     state.unfrozen.clear();
     for (std::int64_t i = 0; i < saved; ++i)
       state.unfrozen.push_back(in.get<std::int64_t>(std::to_string(i)) != 0);
@@ -87,12 +86,11 @@ class BasicUnfreezeAt {
 
  private:
   static void check(const UnfreezeRule& rule) {
-    if (rule.epoch < 0)
-      throw UsageError(detail::message("UnfreezeAt counts epochs from 0, got ", rule.epoch));
+    if (rule.epoch < 0) throw UsageError(message("UnfreezeAt counts epochs from 0, got ", rule.epoch));
     if (rule.patterns.empty())
-      throw UsageError(detail::message("UnfreezeAt's rule for epoch ", rule.epoch, " has no patterns"));
+      throw UsageError(message("UnfreezeAt's rule for epoch ", rule.epoch, " has no patterns"));
     if (rule.lr && !(*rule.lr > 0.0 && *rule.lr < HUGE_VAL))
-      throw UsageError(detail::message("UnfreezeAt's lr must be above 0, got ", *rule.lr));
+      throw UsageError(message("UnfreezeAt's lr must be above 0, got ", *rule.lr));
   }
 
   [[nodiscard]] std::vector<detail::OwnedParameters> share_out(const Run& run) const {
@@ -104,9 +102,9 @@ class BasicUnfreezeAt {
       if (const auto rule = rule_of(parameter)) owned[*rule].tensors.push_back(parameter.tensor);
     for (std::size_t i = 0; i < owned.size(); ++i) {
       if (owned[i].tensors.empty())
-        throw UsageError(detail::message(
-            "UnfreezeAt's rule for epoch ", rules_[i].epoch, ", '", rules_[i].patterns.front(),
-            "', does nothing: other rules unfreeze all that it matches by then"));
+        throw UsageError(message("UnfreezeAt's rule for epoch ", rules_[i].epoch, ", '",
+                                 rules_[i].patterns.front(),
+                                 "', does nothing: other rules unfreeze all that it matches by then"));
       if (rules_[i].lr) owned[i].require_groups(run, rules_[i].patterns.front());
     }
     return owned;

@@ -3,13 +3,13 @@
 // and progress lines then use. Costs what one pass over its batches costs.
 #pragma once
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/batches.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/metric_reader.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/detail/metric_reader.hpp>
-#include <looptorch/state/state_dict.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -53,14 +53,12 @@ class Validate {
         measure_(std::move(measure)),
         options_(std::move(options)) {
     if (options_.every < 0)
-      throw UsageError(
-          detail::message("Validate's `every` counts steps from 0 (each epoch), got ", options_.every));
+      throw UsageError(message("Validate's `every` counts steps from 0 (each epoch), got ", options_.every));
     if (options_.per_epoch < 0)
-      throw UsageError(
-          detail::message("Validate's `per_epoch` must be at least 0, got ", options_.per_epoch));
+      throw UsageError(message("Validate's `per_epoch` must be at least 0, got ", options_.per_epoch));
     if (options_.every > 0 && options_.per_epoch > 0)
-      throw UsageError(detail::message("Validate evaluates every ", options_.every, " steps or ",
-                                       options_.per_epoch, " times an epoch; give one of the two"));
+      throw UsageError(message("Validate evaluates every ", options_.every, " steps or ", options_.per_epoch,
+                               " times an epoch; give one of the two"));
   }
 
   static constexpr Phase phase = Phase::update;  // before whatever consumes the metrics
@@ -77,9 +75,9 @@ class Validate {
   void on_fit_begin(FitContext& fit, State&) const {
     fit.run.metrics().announce(options_.name + ".");
     if (options_.per_epoch > 0 && !fit.run.progress().batches_per_epoch)
-      throw UsageError(detail::message(describe(), " is to evaluate ", options_.per_epoch,
-                                       " times an epoch, whose number of batches is not known: give `every` "
-                                       "in steps"));
+      throw UsageError(message(describe(), " is to evaluate ", options_.per_epoch,
+                               " times an epoch, whose number of batches is not known: give `every` "
+                               "in steps"));
   }
 
   template <class Trainer>

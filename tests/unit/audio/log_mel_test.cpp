@@ -3,7 +3,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/log_mel.hpp>
-#include <looptorch/state/safetensors.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
 
 #include "support/default_type.hpp"
 #include "support/operators_called.hpp"

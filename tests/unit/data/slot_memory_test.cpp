@@ -3,7 +3,7 @@
 // Where CUDA is, LibTorch's pinned memory serves; tests/cuda/loader_test.cpp has that.
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "parity/checkpointed/support/live_bytes.hpp"

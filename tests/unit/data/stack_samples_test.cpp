@@ -2,7 +2,7 @@
 // The default collate: what a batch of each kind of sample is.
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/stack_samples.hpp>
 
 #include "support/watchdog.hpp"

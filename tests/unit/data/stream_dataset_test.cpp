@@ -2,7 +2,7 @@
 // Streams of unknown length: read by one worker at a time, transformed by all of them.
 #include "support/precompiled.hpp"
 
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include "support/watchdog.hpp"
 #include "unit/data/values.hpp"

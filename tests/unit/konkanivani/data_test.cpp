@@ -3,7 +3,7 @@
 
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/data/length_bucket_sampler.hpp>
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include "support.hpp"
 #include "support/temporary_folder.hpp"

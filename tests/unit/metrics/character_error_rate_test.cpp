@@ -2,8 +2,8 @@
 // Against jiwer's counts and alignments, recorded by tests/parity/metrics_character_error_rate.py.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/json/json.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
-#include <looptorch/state/json.hpp>
 
 #include <cstddef>
 #include <string>

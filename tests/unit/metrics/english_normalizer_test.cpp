@@ -3,9 +3,9 @@
 // deserves a name.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/json/json.hpp>
 #include <looptorch/metrics/english_normalizer.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
-#include <looptorch/state/json.hpp>
 
 #include <algorithm>
 #include <cstddef>

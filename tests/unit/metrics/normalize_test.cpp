@@ -2,8 +2,8 @@
 // By hand, and against the rendering of the same rules in tests/parity/metrics_normalize.py.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/json/json.hpp>
 #include <looptorch/metrics/normalize.hpp>
-#include <looptorch/state/json.hpp>
 
 #include <string>
 #include <utility>

@@ -2,8 +2,8 @@
 // Against jiwer's counts, recorded by tests/parity/word_error_rate.py.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/json/json.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
-#include <looptorch/state/json.hpp>
 
 #include <string>
 

@@ -4,7 +4,7 @@
 
 #include "support/precompiled.hpp"
 
-#include <looptorch/error.hpp>
+#include <looptorch/base/error.hpp>
 
 #include "support/reference.hpp"
 

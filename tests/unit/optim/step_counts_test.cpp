@@ -2,7 +2,7 @@
 // Shared step counts: equal to counts of their own whatever sets of parameters are updated, and few.
 #include "support/precompiled.hpp"
 
-#include <looptorch/optim/detail/step_counts.hpp>
+#include <looptorch/optim/step_counts.hpp>
 
 #include <set>
 

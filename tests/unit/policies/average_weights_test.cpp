@@ -18,9 +18,8 @@ constexpr int kSteps = 12;  // of averages.py
 struct WavesImpl : torch::nn::Module {
   explicit WavesImpl(at::ScalarType type = torch::kDouble) {
     for (std::size_t i = 0; i < reference::shapes().size(); ++i)
-      weights.push_back(
-          register_parameter(looptorch::detail::message("p", i),
-                             reference::wave(reference::shapes()[i], static_cast<double>(i), type)));
+      weights.push_back(register_parameter(
+          looptorch::message("p", i), reference::wave(reference::shapes()[i], static_cast<double>(i), type)));
     tenths = register_buffer("tenths", torch::zeros({2}, type));
     register_buffer("count", torch::zeros({}, torch::kLong));
   }

@@ -2,7 +2,7 @@
 // Checkpointed<Layer>: the layer as its users know it, and the policy of the same name.
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/load_weights.hpp>
+#include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"

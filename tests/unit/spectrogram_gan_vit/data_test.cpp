@@ -4,8 +4,8 @@
 
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/audio/mel_inverse.hpp>
-#include <looptorch/data/cached_dataset.hpp>
-#include <looptorch/data/pinned_prefetch_loader.hpp>
+#include <looptorch/data/cache/cached_dataset.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include "../audio/signals.hpp"
 #include "support/reference.hpp"

@@ -106,24 +106,24 @@ std::vector<std::string> seen_by_hooks(Veto veto) {
                              }},
                       lt::On{lt::kObserve, [&](lt::WindowContext& window) {
                                const lt::UpdateView& update = window.run.updates()[0];
-                               log_.push_back(lt::detail::message(
-                                   "window ", window.run.progress().step, ": ", update.applied, " made, ",
-                                   update.skipped, " not, mean over ", update.loss.totals().weight));
+                               log_.push_back(lt::message("window ", window.run.progress().step, ": ",
+                                                          update.applied, " made, ", update.skipped,
+                                                          " not, mean over ", update.loss.totals().weight));
                              }});
   const auto batch = toy::batches(1)[0];
   for (int i = 0; i < 6; ++i) trainer.step(batch);
   log_.push_back("end");
   (void)trainer.template policy<Listens>();
-  log_.push_back(lt::detail::message(trainer.updates()[0].applied, " made"));
+  log_.push_back(lt::message(trainer.updates()[0].applied, " made"));
   return log_;
 }
 struct AtOnce {
   struct State {};
   void after_update(lt::UpdateContext& update, State&) const {
     const lt::Progress& progress = update.run.progress();
-    log_.push_back(lt::detail::message("update of step ", progress.step, ": ", update.view().applied,
-                                       " made, samples ", progress.samples, ", gradients ",
-                                       update.gradients().size()));
+    log_.push_back(lt::message("update of step ", progress.step, ": ", update.view().applied,
+                               " made, samples ", progress.samples, ", gradients ",
+                               update.gradients().size()));
   }
 };
 struct Later : AtOnce {

@@ -64,10 +64,10 @@ TEST_CASE("a group keeps its own full rate when another leaves, changes places w
 
 TEST_CASE("UnfreezeAt sets the rate of its parameters' group wherever that is by then") {
   auto net = toy::net();
-  Optimizer optimizer(std::vector<Optimizer::Group>{
-      Optimizer::group({net->first->weight}, {.lr = 0.5}),
-      Optimizer::group({net->first->bias, net->second->weight}, {.lr = 0.3}),
-      Optimizer::group({net->second->bias}, {.lr = 0.1})});
+  Optimizer optimizer(
+      std::vector<Optimizer::Group>{Optimizer::group({net->first->weight}, {.lr = 0.5}),
+                                    Optimizer::group({net->first->bias, net->second->weight}, {.lr = 0.3}),
+                                    Optimizer::group({net->second->bias}, {.lr = 0.1})});
   lt::Trainer trainer(net, optimizer, toy::objective,
                       lt::UnfreezeAt{{.epoch = 1, .patterns = {"second.bias"}, .lr = 0.007}},
                       lt::On{lt::kObserve, [&](lt::WindowContext& window) {

@@ -2,7 +2,7 @@
 // CTranslate2's format, written byte by byte, and a small Whisper in it.
 #pragma once
 
-#include <looptorch/state/safetensors.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
 
 #include <ATen/ATen.h>
 

@@ -3,7 +3,7 @@
 // LOOPTORCH_WHISPER_CT2 is set.
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
 
 #include "ctranslate2_files.hpp"
 #include "support/temporary_folder.hpp"

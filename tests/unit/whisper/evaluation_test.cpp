@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
 
 #include "support/temporary_folder.hpp"
 

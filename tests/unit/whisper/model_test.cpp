@@ -138,7 +138,7 @@ TEST_CASE("With the weights of tiny.en states, logits, loss and gradients are th
   if (!folder) return;
   auto model = whisper::load_pretrained(*folder);
   const auto frames = GENERATE(3000, 800);
-  const auto suffix = looptorch::detail::message("_", frames);
+  const auto suffix = looptorch::message("_", frames);
   const auto mel = wave_mel(frames);
   const auto [tokens, labels] = training_tokens();
 

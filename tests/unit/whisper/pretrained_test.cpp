@@ -2,7 +2,7 @@
 // A Hugging Face folder goes through load and save unchanged: names, values, tokenizer and settings.
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include "reference.hpp"
 #include "support/temporary_folder.hpp"

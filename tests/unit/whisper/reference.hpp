@@ -3,7 +3,7 @@
 // the values that tests/parity/whisper_model.py recorded from transformers.
 #pragma once
 
-#include <looptorch/state/safetensors.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
 
 #include <whisper/pretrained.hpp>
 

@@ -3,7 +3,7 @@
 // (tests/parity/whisper_tokenizer_folder.py).
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/atomic_file.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
 
 #include "support/temporary_folder.hpp"
 

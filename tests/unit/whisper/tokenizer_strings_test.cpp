@@ -4,8 +4,8 @@
 // English tokenizer.json; LOOPTORCH_WHISPER_MULTILINGUAL, the file that the script makes.
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/json.hpp>
-#include <looptorch/state/safetensors.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
 
 #include <whisper/tokenizer.hpp>
 
@@ -98,7 +98,7 @@ struct Reference {
 
 /// A string as JSON, and its number, which the script takes.
 std::string describe(std::size_t number, const std::string& text) {
-  return looptorch::detail::message("string ", number, ": ", Json(text).dump());
+  return looptorch::message("string ", number, ": ", Json(text).dump());
 }
 
 void check_strings(const Tokenizer& tokenizer, const char* vocabulary) {
@@ -154,8 +154,7 @@ TEST_CASE("tokenizer: strings that are not UTF-8 are refused at the byte at whic
       said = error.what();
       ++refused;
     }
-    const auto expected =
-        faults[i] < 0 ? "" : looptorch::detail::message("text is not UTF-8 at byte ", faults[i]);
+    const auto expected = faults[i] < 0 ? "" : looptorch::message("text is not UTF-8 at byte ", faults[i]);
     if (said != expected) FAIL_CHECK(i << ": \"" << said << "\" instead of \"" << expected << '"');
   }
   CHECK(refused > 1000);

@@ -4,8 +4,8 @@
 // has it.
 #include "support/precompiled.hpp"
 
-#include <looptorch/state/atomic_file.hpp>
-#include <looptorch/state/json.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
 
 #include "support/temporary_folder.hpp"
 

@@ -3,8 +3,8 @@
 // vocabulary. A target that begins with a token which decoding never begins with cannot be heard again.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/json/json.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
-#include <looptorch/state/json.hpp>
 
 #include <whisper/recognizer.hpp>
 #include <whisper/training_text.hpp>

@@ -5,9 +5,9 @@
 //
 //   schedules COUNT [SEED]      what went wrong, if anything did, can be run again by its seed: schedules 1
 //   SEED
-#include <looptorch/data/detail/ordered_prefetch.hpp>
-#include <looptorch/data/detail/slot_pool.hpp>
-#include <looptorch/data/detail/turns.hpp>
+#include <looptorch/data/loader/ordered_prefetch.hpp>
+#include <looptorch/data/loader/turns.hpp>
+#include <looptorch/data/slot_pool.hpp>
 
 #include "support/watchdog.hpp"
 

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// A range of a long Vorbis or Opus file without what lies before it. A decoder that begins in the middle
+// needs time to agree with one that ran from the beginning: Vorbis a packet, Opus up to a second or more,
+// which no header tells. So two decoders begin at different distances, and the range counts only if they
+// agree, bit for bit, before it begins.
+#pragma once
+
+#include <looptorch/audio/sound_file/ogg_pages.hpp>
+#include <looptorch/audio/sound_file/ogg_tail.hpp>
+#include <looptorch/audio/sound_file/sound_stream.hpp>
+#include <looptorch/base/files/file.hpp>
+
+#include <sndfile.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace looptorch::audio::detail {
+
+/// Reads ranges of one file, in frames of the whole file.
+class OggSeek {
+ public:
+  /// `info` is that of the whole file.
+  OggSeek(const std::filesystem::path& path, const SF_INFO& info)
+      : file_(path),
+        info_(info),
+        is_opus_((info.format & SF_FORMAT_SUBMASK) == SF_FORMAT_OPUS),
+        index_(file_, is_opus_ ? 2 : 3),
+        headers_(file_, index_) {}
+
+  /// Writes `count` frames from `first` on to `out`, the same bits that decoding from the beginning gives.
+  /// False if that cannot be known, or if they lie so near the beginning that nothing is gained.
+  bool read(std::int64_t first, float* out, std::int64_t count) {
+    if (!is_known()) return false;
+    for (std::int64_t distance = kLeast * info_.samplerate; distance <= kMost * info_.samplerate;
+         distance *= 2) {
+      if (first < 4 * distance) return false;
+      Decoder near = open(first - distance), far = open(first - 2 * distance);
+      if (!near.stream || !far.stream) return false;
+      if (!agree(near, far, first, distance / 2)) continue;
+      return far.stream.read(out, count) == count;
+    }
+    return false;
+  }
+
+ private:
+  static constexpr std::int64_t kLeast = 2, kMost = 16;  // seconds
+  static constexpr std::int64_t kOpusRate = 48000;       // of its positions, whatever it is decoded to
+
+  struct Decoder {
+    std::unique_ptr<OggTail> tail;
+    SoundStream stream;
+    std::int64_t at = 0;  ///< The frame that it reads next.
+  };
+
+  /// Opus drops samples at its beginning: a whole number of them at the rate that it is decoded to.
+  [[nodiscard]] bool is_known() const {
+    if (index_.headers() == 0) return false;
+    if (!is_opus_) return (info_.format & SF_FORMAT_SUBMASK) == SF_FORMAT_VORBIS;
+    return kOpusRate % info_.samplerate == 0 && headers_.pre_skip() % scale() == 0;
+  }
+  [[nodiscard]] std::int64_t scale() const { return is_opus_ ? kOpusRate / info_.samplerate : 1; }
+
+  /// Both files end with the same frame, which tells where the tail begins. The page before must say so too;
+  /// in Vorbis it does but for the first packet, of which nothing is heard.
+  [[nodiscard]] Decoder open(std::int64_t frame) const {
+    const auto place = index_.find(frame * scale() + headers_.pre_skip());
+    if (!place) return {};
+    Decoder decoder{std::make_unique<OggTail>(file_, headers_, place->page), {}, 0};
+    decoder.stream = SoundStream([&](SF_INFO& info) { return decoder.tail->open(info); });
+    if (!decoder.stream) return {};
+    decoder.at = info_.frames - decoder.stream.info().frames;
+    const std::int64_t late = decoder.at * scale() - (place->position - headers_.pre_skip());
+    return late >= 0 && late <= (is_opus_ ? 0 : kLongestPacket) ? std::move(decoder) : Decoder();
+  }
+  static constexpr std::int64_t kLongestPacket = 8192;  // of Vorbis
+
+  /// Brings both to `first` and compares the `window` frames before it. Silence proves nothing of Opus.
+  [[nodiscard]] bool agree(Decoder& near, Decoder& far, std::int64_t first, std::int64_t window) const {
+    const auto before = [&](Decoder& decoder) {
+      std::vector<float> samples(static_cast<std::size_t>(window));
+      const std::int64_t skipped = first - window - decoder.at;
+      if (skipped < 0 || decoder.stream.skip(skipped) < skipped ||
+          decoder.stream.read(samples.data(), window) < window)
+        samples.clear();
+      return samples;
+    };
+    const std::vector<float> of_near = before(near), of_far = before(far);
+    if (of_near.empty() || of_near != of_far) return false;
+    return !is_opus_ || std::any_of(of_far.begin(), of_far.end(), [](float sample) { return sample != 0; });
+  }
+
+  InputFile file_;
+  SF_INFO info_;
+  bool is_opus_;
+  OggIndex index_;
+  OggHeaders headers_;
+};
+
+}  // namespace looptorch::audio::detail

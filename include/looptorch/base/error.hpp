@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// The root of every exception that looptorch throws itself; LibTorch's own errors (c10::Error) pass through
+// unchanged.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace looptorch {
+
+/// Base of looptorch's typed errors. `what()` is one sentence that names the value, shape, file or line at
+/// fault.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A setting or a call that cannot be right: negative epochs, an empty model, a loss of the wrong shape.
+struct UsageError : Error {
+  using Error::Error;
+};
+
+/// Concatenates anything that streams: `message("expected ", n, ", got ", tensor.sizes())`.
+template <class... Parts>
+[[nodiscard]] std::string message(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return std::move(out).str();
+}
+
+}  // namespace looptorch

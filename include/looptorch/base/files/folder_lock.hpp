@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// Keeps a folder of snapshots for one run: two that write into one folder would prune each other's.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/output_file.hpp>
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
+#include <filesystem>
+
+namespace looptorch::detail {
+
+/// Locks a folder (flock) until it is destroyed or the process ends, however it ends. Has no effect on file
+/// systems without locks of folders, such as NFS.
+class FolderLock {
+ public:
+  /// Throws UsageError if the folder is locked, by this process or another.
+  explicit FolderLock(const std::filesystem::path& folder)
+      : handle_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    const auto lock = [&] { return ::flock(handle_.get(), LOCK_EX | LOCK_NB); };
+    if (handle_.get() >= 0 && retried(lock) != 0 && errno == EWOULDBLOCK)
+      throw UsageError(folder.string() +
+                       ": another run writes its snapshots there: end it first, or choose another folder");
+  }
+
+ private:
+  FileDescriptor handle_;
+};
+
+}  // namespace looptorch::detail

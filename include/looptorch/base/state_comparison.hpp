@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Two states compared value by value, in the same words wherever it is done. Tensors are compared bit for bit
+// on the host.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/value_text.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// A step of loading that has been checked and only has to be made: all that can be refused is refused before
+/// anything is touched.
+using Commit = std::function<void()>;
+
+inline bool same_value(const StateDict::Value& a, const StateDict::Value& b) {
+  if (a.index() != b.index()) return false;
+  return std::visit(
+      [&]<class T>(const T& it) {
+        const T& other = std::get<T>(b);
+        if constexpr (std::is_same_v<T, at::Tensor>)
+          return it.sizes() == other.sizes() && it.scalar_type() == other.scalar_type() &&
+                 at::equal(it.cpu(), other.cpu());
+        else
+          return it == other;
+      },
+      a);
+}
+
+/// "batch_size is 2 here, 4 in the snapshot" for each key whose values differ, or that only one side has.
+/// `of` stands before the key, `there` is what the other side is called.
+[[nodiscard]] inline std::vector<std::string> compare_values(const StateDict& here, const StateDict& saved,
+                                                             const std::string& of, const char* there) {
+  const auto text = [](const StateDict& in, const std::string& key) {
+    return in.contains(key) ? value_text(in.values().at(key)) : "nothing";
+  };
+  std::set<std::string> keys;
+  for (const auto& item : here.values()) keys.insert(item.first);
+  for (const auto& item : saved.values()) keys.insert(item.first);
+  std::vector<std::string> differences;
+  for (const std::string& key : keys)
+    if (!here.contains(key) || !saved.contains(key) ||
+        !same_value(here.values().at(key), saved.values().at(key)))
+      differences.push_back(
+          message(of, key, " is ", text(here, key), " here, ", text(saved, key), " in ", there));
+  return differences;
+}
+
+/// "a, b".
+[[nodiscard]] inline std::string joined(const std::vector<std::string>& texts, const char* separator) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : separator) + text;
+  return all;
+}
+
+}  // namespace looptorch::detail

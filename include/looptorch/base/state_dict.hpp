@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// Named numbers, texts and tensors: what a policy's state turns into and comes back from. Policies write one
+// in `state_dict` and read it in `load_state_dict`; snapshots put them on disk.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace looptorch {
+
+/// A state that lacks a key, or holds something else under it than is asked for.
+struct StateError : Error {
+  using Error::Error;
+};
+
+/// A flat dictionary; nested ones have keys with dots. Tensors are held by handle: `set(key, tensor.clone())`
+/// for one that goes on changing.
+class StateDict {
+ public:
+  using Value = std::variant<bool, std::int64_t, double, std::string, at::Tensor>;
+
+  void set(const std::string& key, Value value) { values_[key] = std::move(value); }
+  void set(const std::string& key, const char* text) { set(key, std::string(text)); }
+  // clang-format off
+  template <class Integer>
+    requires(std::is_integral_v<Integer> && !std::is_same_v<Integer, bool>)
+  void set(const std::string& key, Integer number) {
+    set(key, Value(static_cast<std::int64_t>(number)));
+  }
+  // clang-format on
+
+  /// Under `key.0`, `key.1`, ...
+  void set(const std::string& key, const std::vector<at::Tensor>& tensors) {
+    set(key + ".size", tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) set(key + "." + std::to_string(i), tensors[i]);
+  }
+
+  /// All of `nested`, each key behind `prefix` and a dot.
+  void set(const std::string& prefix, const StateDict& nested) {
+    for (const auto& [key, value] : nested.values_) set(prefix + "." + key, value);
+  }
+
+  /// T is bool, std::int64_t, double, std::string or at::Tensor. Throws StateError that names the key.
+  template <class T>
+  [[nodiscard]] const T& get(const std::string& key) const {
+    const auto found = values_.find(key);
+    if (found == values_.end()) throw StateError("a state has nothing under '" + key + "'");
+    if (const T* value = std::get_if<T>(&found->second)) return *value;
+    throw StateError("a state holds something of another type under '" + key + "'");
+  }
+
+  /// What was set as a vector of tensors.
+  [[nodiscard]] std::vector<at::Tensor> tensors(const std::string& key) const {
+    std::vector<at::Tensor> result;
+    const std::int64_t size = get<std::int64_t>(key + ".size");
+    for (std::int64_t i = 0; i < size; ++i) result.push_back(get<at::Tensor>(key + "." + std::to_string(i)));
+    return result;
+  }
+
+  /// What stands behind `prefix` and a dot, without them; empty if nothing does.
+  [[nodiscard]] StateDict under(const std::string& prefix) const {
+    StateDict nested;
+    for (auto it = values_.lower_bound(prefix + "."); it != values_.end(); ++it) {
+      if (it->first.compare(0, prefix.size() + 1, prefix + ".") != 0) break;
+      nested.values_.emplace(it->first.substr(prefix.size() + 1), it->second);
+    }
+    return nested;
+  }
+
+  [[nodiscard]] bool contains(const std::string& key) const { return values_.count(key) > 0; }
+  [[nodiscard]] bool empty() const { return values_.empty(); }
+  [[nodiscard]] const std::map<std::string, Value>& values() const { return values_; }
+
+ private:
+  std::map<std::string, Value> values_;
+};
+
+namespace detail {
+
+/// The same with tensors of its own.
+[[nodiscard]] inline StateDict copied(const StateDict& state) {
+  StateDict copy;
+  for (const auto& [key, value] : state.values()) {
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    copy.set(key, tensor ? StateDict::Value(tensor->detach().clone()) : value);
+  }
+  return copy;
+}
+
+}  // namespace detail
+}  // namespace looptorch

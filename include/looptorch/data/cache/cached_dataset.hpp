@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// Decoded features on disk: the first epoch computes and keeps them, later epochs and later runs read them.
+// Use it where a sample costs more to make than to read, such as FLAC to log-mel (15 ms against 0.3). Costs
+// the features' size on disk, and a copy and a checksum at each reading.
+#pragma once
+
+#include <looptorch/data/cache/cache_build.hpp>
+#include <looptorch/data/cache/cached_identity.hpp>
+#include <looptorch/data/cache/cached_options.hpp>
+#include <looptorch/data/cache/sample_codec.hpp>
+#include <looptorch/data/cache/sample_pack.hpp>
+#include <looptorch/data/cache/sample_store.hpp>
+#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/intra_op.hpp>
+
+#include <c10/core/GradMode.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch {
+
+/// The default of CachedDataset: the dataset's own `identity(index)`.
+struct DatasetIdentity {};
+
+/// A dataset whose samples are kept on disk, bit for bit. What a sample is made from is its identity: the
+/// dataset's `identity(index)`, or a callable given as the third argument, which usually returns
+/// `file_identity(path)` or `content_identity(path)`. Identity, settings, version and the structure of the
+/// sample's type are the key, so a changed file or setting is computed anew; what the settings do not tell,
+/// looptorch cannot know.
+///
+///     CachedDataset cached(clips, {.folder = "cache", .settings = "log-mel 80"});
+///     cached.build({.workers = 4, .progress = print_cache_progress()});   // or let the first epoch fill it
+///
+/// Samples: tensors of the CPU, numbers, enums, strings, paths, and vectors, maps, optionals, tuples and
+/// aggregates of them. Tensors are contiguous, computed or read. `get` is safe to call from several threads;
+/// a sample is there as a whole or not at all, whenever a process is killed; an entry that fails its checksum
+/// is computed anew and counted. A dataset that draws (SeededDataset) is refused: put the drawing above the
+/// cache.
+///
+/// At the size limit what is there stays, and the rest is computed on the fly: every epoch reads all samples,
+/// so to evict one for another would gain nothing, and evicting the one unused for longest would evict each
+/// just before it is needed. Files of other settings in the folder that no process has open make way, oldest
+/// first.
+template <class Set, class Identity = DatasetIdentity>
+class CachedDataset {
+  using Inner = std::remove_cvref_t<Set>;
+  static_assert(
+      Dataset<Inner>,
+      "looptorch: CachedDataset needs a dataset. Give the type `size() const` and `get(std::int64_t "
+      "index) const` returning a sample by value. See docs/errors.md#dataset");
+  static_assert(
+      !SeededDataset<Inner>,
+      "looptorch: CachedDataset would freeze what this dataset draws. Cache the dataset below it, and put "
+      "the drawing above in a MapDataset. See docs/errors.md#cached-dataset");
+  using Sample = sample_t<Inner>;
+  static_assert(
+      detail::Storable<Sample>,
+      "looptorch: CachedDataset cannot write this sample. Make it an aggregate of tensors, numbers, "
+      "strings and containers of them; views and pointers cannot be read back. See "
+      "docs/errors.md#cached-dataset");
+  static constexpr bool kOwnIdentity = std::is_same_v<Identity, DatasetIdentity>;
+  static_assert(
+      !kOwnIdentity || IdentifiedDataset<Inner>,
+      "looptorch: CachedDataset must know what a sample is made from. Give the dataset "
+      "`std::string identity(std::int64_t index) const`, or a callable as third argument, returning "
+      "file_identity(path). See docs/errors.md#cached-dataset");
+
+ public:
+  /// An lvalue dataset is held by reference and must outlive this; a temporary is moved in. Throws UsageError
+  /// for no folder and a negative limit, and FileError where the folder cannot be made or read; one that
+  /// cannot be written is only read from.
+  CachedDataset(std::type_identity_t<Set>&& dataset, const CacheOptions& options, Identity identity = {})
+      : dataset_(std::forward<Set>(dataset)),
+        identity_(std::move(identity)),
+        store_(std::make_unique<detail::SampleStore>(options, detail::layout_of<Sample>())) {}
+
+  std::int64_t size() const { return static_cast<std::int64_t>(dataset_.size()); }
+
+  /// Reads the sample, or computes and keeps it; throws what the dataset throws.
+  Sample get(std::int64_t index) const {
+    const detail::PackKey key = key_of(index);
+    if (auto sample = store_->template read<Sample>(key)) return std::move(*sample);
+    return compute(index, key);
+  }
+
+  auto collate(std::span<Sample> samples) const requires CollatingDataset<Inner> {
+    return dataset_.collate(samples);
+  }
+
+  std::filesystem::path path(std::int64_t index) const requires LocatedDataset<Inner> {
+    return dataset_.path(index);
+  }
+
+  /// Computes all samples that are not there yet, in parallel; no more once one does not fit. Processes that
+  /// build at the same time share the work. Throws CacheBuildError for a sample that fails.
+  CacheBuildResult build(const CacheBuildOptions& options = {}) const {
+    return detail::CacheBuild(options, size(),
+                              [this](std::int64_t index, bool room) { return add(index, room); })
+        .run();
+  }
+
+  CacheCounts counts() const { return store_->counts(); }
+
+ private:
+  detail::PackKey key_of(std::int64_t index) const {
+    if constexpr (kOwnIdentity)
+      return detail::pack_key(std::string(dataset_.identity(index)));
+    else
+      return detail::pack_key(std::string(std::invoke(identity_, index)));
+  }
+
+  /// On one intra-op thread, as in a loader's worker: sums round in the same way.
+  Sample compute(std::int64_t index, const detail::PackKey& key) const {
+    const c10::NoGradGuard no_grad;
+    std::optional<detail::SingleIntraOpThread> single;
+    if (at::get_num_threads() != 1) single.emplace();
+    Sample sample = dataset_.get(index);
+    detail::make_plain(sample);
+    store_->write(key, sample);
+    return sample;
+  }
+
+  detail::CacheStep add(std::int64_t index, bool room) const {
+    const detail::PackKey key = key_of(index);
+    if (store_->has(key)) return detail::CacheStep::present;
+    if (!room) return detail::CacheStep::full;
+    compute(index, key);
+    return store_->has(key) ? detail::CacheStep::added : detail::CacheStep::full;
+  }
+
+  Set dataset_;  // a reference where an lvalue was given
+  Identity identity_;
+  std::unique_ptr<detail::SampleStore> store_;
+};
+
+template <class Set, class Identity = DatasetIdentity>
+CachedDataset(Set&&, const CacheOptions&, Identity = {}) -> CachedDataset<detail::held_t<Set>, Identity>;
+
+}  // namespace looptorch

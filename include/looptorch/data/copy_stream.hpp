@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// Copies from host memory to an accelerator, beside its computation. LibTorch's pool of pinned memory learns
+// of each copy, and gives the block out again only when the copy is done; the device's allocator learns which
+// stream uses the copy.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <map>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// How a copy that runs later may read pinned memory of the caller's.
+enum class PinnedSource {
+  in_place,  ///< Nothing writes to it before the copy is done.
+  staged,    ///< The caller may refill it at once: it is copied on the host first, as pageable memory is.
+};
+
+/// The copies of one batch.
+class CopyStream {
+ public:
+  CopyStream(at::Device device, PinnedSource pinned) : device_(device), pinned_(pinned) {}
+  CopyStream(const CopyStream&) = delete;
+  CopyStream& operator=(const CopyStream&) = delete;
+
+  at::Tensor copy(const at::Tensor& tensor) {
+    if (!is_accelerator(device_) || !tensor.is_cpu() || tensor.layout() != at::kStrided)
+      return tensor.to(device_);
+    const at::Tensor source = readable_later(tensor);
+    const c10::StreamGuard on_copy_stream(stream());
+    return copies_.emplace_back(source.to(device_, /*non_blocking=*/true));
+  }
+
+  /// Lets the device's current stream wait for the copies, and have them.
+  void hand_over() {
+    if (copies_.empty()) return;
+    const c10::impl::VirtualGuardImpl device(device_.type());
+    const at::Device there = copies_.front().device();
+    const c10::Stream current = device.getStream(there);
+    c10::Event copied(device_.type());
+    copied.record(stream());
+    copied.block(current);
+    for (const at::Tensor& copy : copies_) copy.record_stream(current);
+  }
+
+ private:
+  /// The tensor itself, or its copy in a pinned block that the pool keeps until the device has read it.
+  [[nodiscard]] at::Tensor readable_later(const at::Tensor& tensor) const {
+    if (pinned_ == PinnedSource::in_place && tensor.is_pinned()) return tensor;
+    return at::empty_like(tensor, tensor.options().pinned_memory(true)).copy_(tensor);
+  }
+
+  /// This thread's for the device: one, so that copies do not take each other's bandwidth.
+  c10::Stream stream() {
+    thread_local std::map<c10::DeviceIndex, c10::Stream> streams;
+    const c10::impl::VirtualGuardImpl device(device_.type());
+    const c10::DeviceIndex index = device_.has_index() ? device_.index() : device.getDevice().index();
+    const auto found = streams.find(index);
+    if (found != streams.end()) return found->second;
+    return streams.emplace(index, device.getStreamFromGlobalPool(at::Device(device_.type(), index)))
+        .first->second;
+  }
+
+  const at::Device device_;
+  const PinnedSource pinned_;
+  std::vector<at::Tensor> copies_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// Makes one batch of samples as they come: left out or failed as the options say, collated, pinned; every
+// failure named. What datasets and streams have in common.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/what_of.hpp>
+#include <looptorch/data/batch.hpp>
+#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/loader/loader_error.hpp>
+#include <looptorch/data/loader/loader_options.hpp>
+#include <looptorch/data/slot_memory.hpp>
+
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <c10/core/Device.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// What a worker hands over.
+template <class Batch>
+struct MadeBatch {
+  std::optional<Batch> batch = {};          ///< nothing where no sample is left
+  std::vector<std::int64_t> indices = {};   ///< of its samples, where they are not those planned
+  std::vector<SkippedSample> skipped = {};  ///< in the order in which it was found out
+  bool as_planned = true;
+  bool end = false;                              ///< of a stream: neither this batch nor a later one
+  std::shared_ptr<const StateDict> stream = {};  ///< from which a stream goes on behind this batch, if it can
+};
+
+/// Thrown where a batch is not wanted any more; nobody sees it.
+inline void leave_if_stopped(const std::stop_token& stop) {
+  if (stop.stop_requested()) throw UsageError("PinnedPrefetchLoader: this epoch was cancelled");
+}
+
+/// The path that a dataset tells for a sample; never throws.
+template <class Set>
+std::string path_of(const Set& dataset, std::int64_t index) noexcept {
+  if constexpr (LocatedDataset<Set>) {
+    try {
+      return std::filesystem::path(dataset.path(index)).string();
+    } catch (...) {  // the sample's own error is the one to tell
+    }
+  }
+  return {};
+}
+
+/// True for what says nothing of the sample: a lack of memory, and errors of CUDA, many of which every later
+/// call meets again.
+inline bool is_of_the_run(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    return true;
+  } catch (const c10::Error& error) {  // the CPU's allocator has no type, nor CUDA before LibTorch 2.9
+    const std::string_view what = error.what_without_backtrace();
+    return what.find("DefaultCPUAllocator: can't allocate memory") != what.npos ||
+           what.find("CUDA error: ") != what.npos;
+  } catch (...) {
+    return false;
+  }
+}
+
+/// True where this process has used its accelerator: a CUDA context is hundreds of megabytes on the card, and
+/// not for a loader to make.
+inline bool uses_accelerator() {
+  static std::atomic<bool> known = false;
+  const auto type = known ? std::nullopt : accelerator_here();
+  if (!type) return known;
+  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
+  for (c10::DeviceIndex device = 0; device < at::accelerator::deviceCount() && !known; ++device)
+    known = hooks.hasPrimaryContext(device);
+  return known;
+}
+
+template <class Sample, class Batch>
+class BatchMaker {
+ public:
+  BatchMaker(const LoaderOptions& options, SlotPool& slots, std::int64_t epoch, std::int64_t number)
+      : options_(options),
+        slots_(slots),
+        pins_(options.pin ? *options.pin && accelerator_here() : uses_accelerator()),
+        epoch_(epoch),
+        number_(number) {}
+
+  void reserve(std::size_t samples) {
+    samples_.reserve(samples);
+    indices_.reserve(samples);
+  }
+
+  /// Adds what `get` returns as the sample `index`; `path` tells where it lies, and is asked after a failure.
+  template <class Get, class Path>
+  void add(std::int64_t index, const Get& get, const Path& path) {
+    try {
+      samples_.push_back(get());
+      indices_.push_back(index);
+    } catch (...) {
+      const std::exception_ptr thrown = std::current_exception();
+      skips(thrown) ? skip(index, path(), what_of(thrown)) : throw_with(index, path(), what_of(thrown));
+    }
+  }
+
+  /// The batch; without one if there is no sample. `path` is asked for those of a batch that is left out.
+  template <class Collate, class Path>
+  MadeBatch<Batch> finish(const Collate& collate, const Path& path) {
+    MadeBatch<Batch> made;
+    if (!samples_.empty())
+      if (std::optional<Batch> batch = collated(collate, path)) made.batch.emplace(std::move(*batch));
+    made.as_planned = skipped_.empty();
+    made.indices = std::move(indices_);
+    made.skipped = std::move(skipped_);
+    return made;
+  }
+
+ private:
+  bool skips(const std::exception_ptr& thrown) const {
+    return options_.on_error == OnError::skip && !is_of_the_run(thrown);
+  }
+
+  void skip(std::int64_t index, std::string path, std::string what) {
+    skipped_.push_back({epoch_, number_, index, std::move(path), std::move(what)});
+  }
+
+  [[noreturn]] void throw_with(std::int64_t index, std::string path, const std::string& what) const {
+    const std::string place = path.empty() || what.find(path) != what.npos ? "" : path + ", ";
+    std::throw_with_nested(LoaderError(
+        message("sample ", index, " (", place, "epoch ", epoch_, ", batch ", number_, "): ", what), epoch_,
+        number_, index, std::move(path)));
+  }
+
+  template <class Collate, class Path>
+  std::optional<Batch> collated(const Collate& collate, const Path& path) {
+    std::optional<Batch> batch;
+    try {
+      const SlotScope slot(slots_, pins_);
+      batch.emplace(collate(std::span<Sample>(samples_)));
+    } catch (...) {
+      const std::exception_ptr thrown = std::current_exception();
+      const std::string what = message("batch ", number_, " of epoch ", epoch_, " (samples ", list(indices_),
+                                       ") could not be collated: ", what_of(thrown));
+      if (!skips(thrown)) std::throw_with_nested(LoaderError(what, epoch_, number_, -1));
+      for (const std::int64_t index : std::exchange(indices_, {})) skip(index, path(index), what);
+      return std::nullopt;
+    }
+    pin(*batch);
+    return batch;
+  }
+
+  void pin([[maybe_unused]] Batch& batch) const {
+    if constexpr (BatchLike<Batch>) {
+      if (!pins_) return;
+      try {
+        for_each_tensor(batch, [](at::Tensor& tensor) {
+          if (tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided)
+            tensor = tensor.pin_memory();  // itself where the collate used a slot
+        });
+      } catch (...) {
+        std::throw_with_nested(LoaderError(
+            message("batch ", number_, " of epoch ", epoch_,
+                    " could not be copied into page-locked memory: ", what_of(std::current_exception())),
+            epoch_, number_, -1));
+      }
+    }
+  }
+
+  static std::string list(std::span<const std::int64_t> indices) {
+    constexpr std::size_t kShown = 8;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(indices.size(), kShown); ++i)
+      text += (i ? ", " : "") + std::to_string(indices[i]);
+    return indices.size() > kShown ? text + ", ..." : text;
+  }
+
+  const LoaderOptions& options_;
+  SlotPool& slots_;
+  const bool pins_;
+  const std::int64_t epoch_;
+  const std::int64_t number_;
+  std::vector<Sample> samples_;
+  std::vector<std::int64_t> indices_;
+  std::vector<SkippedSample> skipped_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// The batches of a dataset: samples in the sampler's order. What the loader's workers share; const, so that
+// they need no lock.
+#pragma once
+
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/loader/batch_maker.hpp>
+#include <looptorch/data/loader/batch_plan.hpp>
+#include <looptorch/data/loader/loader_options.hpp>
+#include <looptorch/data/loader/samples_in_hand.hpp>
+#include <looptorch/data/sampler.hpp>
+#include <looptorch/data/sampler_identity.hpp>
+#include <looptorch/data/slot_memory.hpp>
+
+#include <c10/core/GradMode.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// One epoch's visit of the dataset.
+struct EpochOrder {
+  std::int64_t epoch;
+  BatchPlan plan;
+  SamplesInHand in_hand{};
+};
+
+template <class Set, class Order, class Collate>
+class BatchSource {
+ public:
+  using Sample = sample_t<std::remove_cvref_t<Set>>;
+  using Batch = batch_t<std::remove_cvref_t<Set>, Collate>;
+  using Visit = EpochOrder;
+  using Made = MadeBatch<Batch>;
+  static constexpr bool kSized = true;
+  static constexpr bool kRepeatable = true;
+
+  BatchSource(Set&& dataset, const LoaderOptions& options, Order sampler, Collate collate)
+      : dataset_(std::forward<Set>(dataset)),
+        options_(options),
+        sampler_(std::move(sampler)),
+        collate_(std::move(collate)) {
+    check_cut<Order>(cut());
+    check_options(options_);
+  }
+
+  const LoaderOptions& options() const { return options_; }
+
+  /// What batches are collated into.
+  SlotPool& slots() const { return *slots_; }
+
+  /// Batches in an epoch.
+  std::int64_t size() const { return planned_count(sampler_, dataset_size(), cut()); }
+
+  /// An epoch whose first `skip` batches are left out.
+  std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t /*skip*/, const StateDict* /*saved*/) const {
+    return std::unique_ptr<Visit>(new Visit{epoch, plan_epoch(sampler_, epoch, dataset_size(), cut())});
+  }
+
+  std::int64_t end_of(const Visit& visit) const { return visit.plan.size(); }
+
+  /// Of the samples in batch `number`.
+  std::span<const std::int64_t> indices_of(const Visit& visit, std::int64_t number, const Made& made) const {
+    return made.as_planned ? visit.plan.batch(number) : std::span(made.indices);
+  }
+
+  /// Batch `number` of the epoch; LoaderError says which sample failed. Gives up between samples when asked
+  /// to stop.
+  Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const {
+    const c10::NoGradGuard no_grad;
+    const std::span<const std::int64_t> indices = visit.plan.batch(number);
+    BatchMaker<Sample, Batch> maker(options_, *slots_, visit.epoch, number);
+    maker.reserve(indices.size());
+    for (const std::int64_t index : indices) {
+      leave_if_stopped(stop);
+      if (options_.timeout > 0) visit.in_hand.begin(number, index);
+      maker.add(
+          index,
+          [&] { return get_sample(dataset_, index, sample_context(options_.seed, visit.epoch, index)); },
+          [&] { return path_of(dataset_, index); });
+    }
+    leave_if_stopped(stop);
+    if (options_.timeout > 0) visit.in_hand.end(number);
+    return maker.finish(
+        [this](std::span<Sample> samples) { return collate_samples(dataset_, collate_, samples); },
+        [this](std::int64_t index) { return path_of(dataset_, index); });
+  }
+
+  /// The dataset's path of a sample, where it has one.
+  std::string path(std::int64_t index) const { return path_of(dataset_, index); }
+
+  /// What another loader must have in common for its batches to be the same.
+  StateDict identity() const {
+    StateDict identity;
+    identity.set("dataset", message(dataset_size(), " samples"));
+    identity.set("batch_size", options_.batch_size);
+    identity.set("drop_last", options_.drop_last);
+    identity.set("seed", options_.seed);
+    identity.set("sampler", sampler_identity(sampler_));
+    return identity;
+  }
+
+ private:
+  std::int64_t dataset_size() const { return static_cast<std::int64_t>(dataset_.size()); }
+
+  BatchCut cut() const { return {options_.batch_size, options_.drop_last}; }
+
+  const Set dataset_;  // a reference where the loader was given an lvalue
+  const LoaderOptions options_;
+  const Order sampler_;
+  const Collate collate_;
+  const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
+};
+
+/// Stands in after a failed check, so that its sentence is not followed by others; never defined.
+struct RefusedBatchSource {
+  using Batch = int;
+  using Visit = EpochOrder;
+  using Made = MadeBatch<int>;
+  static constexpr bool kSized = true;
+  static constexpr bool kRepeatable = true;
+  template <class... Arguments>
+  explicit RefusedBatchSource(Arguments&&...);
+  const LoaderOptions& options() const;
+  SlotPool& slots() const;
+  std::int64_t size() const;
+  std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip, const StateDict* saved) const;
+  std::int64_t end_of(const Visit& visit) const;
+  std::span<const std::int64_t> indices_of(const Visit& visit, std::int64_t number, const Made& made) const;
+  Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const;
+  std::string path(std::int64_t index) const;
+  StateDict identity() const;
+};
+
+}  // namespace looptorch::detail

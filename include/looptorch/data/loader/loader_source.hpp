@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// Which source of batches a loader has: a dataset's, a stream's, or, after a mistake, one that is never
+// defined, so that the mistake's sentence is not followed by others.
+#pragma once
+
+#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/loader/batch_source.hpp>
+#include <looptorch/data/loader/stream_source.hpp>
+#include <looptorch/data/stream_dataset.hpp>
+
+#include <type_traits>
+
+namespace looptorch::detail {
+
+/// What a loader can be made of, and the source of its batches.
+template <class Set, class Order, class Collate>
+struct LoaderSource {
+  static constexpr bool has_data = false, has_order = true, has_collate = true;
+  using type = RefusedBatchSource;
+};
+template <class Set, class Order, class Collate>
+requires Dataset<std::remove_cvref_t<Set>>
+struct LoaderSource<Set, Order, Collate> {
+  static constexpr bool has_data = true, has_order = AnySampler<Order>;
+  static constexpr bool has_collate =
+      Collates<std::remove_cvref_t<Set>, Collate, sample_t<std::remove_cvref_t<Set>>>;
+  using type = typename std::conditional_t<has_order && has_collate,
+                                           std::type_identity<BatchSource<Set, Order, Collate>>,
+                                           std::type_identity<RefusedBatchSource>>::type;
+};
+template <class Set, class Order, class Collate>
+requires StreamDataset<std::remove_reference_t<Set>>
+struct LoaderSource<Set, Order, Collate> {
+  using Stream = std::remove_reference_t<Set>;
+  static constexpr bool has_data = true, has_order = is_stream_order<Order>;
+  static constexpr bool has_collate = Collates<Stream, Collate, streamed_t<Stream>>;
+  using type = typename std::conditional_t<has_order && has_collate,
+                                           std::type_identity<StreamSource<Set, Order, Collate>>,
+                                           std::type_identity<RefusedBatchSource>>::type;
+};
+
+/// What `fit` loads from by the loader that is listed.
+template <class Set>
+concept Loadable = Dataset<std::remove_cvref_t<Set>> || StreamDataset<std::remove_reference_t<Set>>;
+
+}  // namespace looptorch::detail

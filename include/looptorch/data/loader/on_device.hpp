@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+// A function over whole batches, after they have reached the device: features of many clips in a few large
+// operators, beside or instead of the workers. Use it where the device has time to spare and the cores have
+// not. Costs the device's memory for one more batch.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/what_of.hpp>
+#include <looptorch/data/batch.hpp>
+#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/loader/loader_error.hpp>
+#include <looptorch/data/loader/loader_options.hpp>
+#include <looptorch/data/loader/loader_position.hpp>
+#include <looptorch/data/loader/loader_stats.hpp>
+
+#include <c10/core/Device.h>
+#include <c10/core/GradMode.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch {
+
+/// What a batch's randomness may depend on.
+struct BatchContext {
+  std::uint64_t seed = 0;  ///< the loader's
+  std::int64_t epoch = 0;
+  std::span<const std::int64_t> indices = {};  ///< of the batch's samples, in its order
+
+  /// That of the sample in `row`: the same in whichever batch it comes. Its seed is not the one that the
+  /// dataset below was given.
+  [[nodiscard]] SampleContext sample(std::size_t row) const {
+    const SampleContext context = sample_context(seed, epoch, indices[row]);
+    return {.seed = detail::derive_seed(context.seed, 2), .epoch = epoch};
+  }
+};
+
+namespace detail {
+
+template <class Transform, class Batch>
+concept TransformsBatchSeeded = std::is_invocable_v<const Transform&, Batch, const BatchContext&>;
+template <class Transform, class Batch>
+concept TransformsBatch =
+    TransformsBatchSeeded<Transform, Batch> || std::is_invocable_v<const Transform&, Batch>;
+
+template <class Transform, class Batch>
+auto transform_batch(const Transform& transform, Batch&& batch,
+                     [[maybe_unused]] const BatchContext& context) {
+  if constexpr (TransformsBatchSeeded<Transform, Batch>)
+    return std::invoke(transform, std::move(batch), context);
+  else
+    return std::invoke(transform, std::move(batch));
+}
+
+/// What is yielded; the batch itself where the transform cannot be called, so that nothing else is said.
+template <class Transform, class Batch>
+auto transformed_batch() {
+  if constexpr (TransformsBatch<Transform, Batch>)
+    return std::type_identity<std::remove_cvref_t<decltype(transform_batch(
+        std::declval<const Transform&>(), std::declval<Batch>(), BatchContext{}))>>{};
+  else
+    return std::type_identity<Batch>{};
+}
+
+}  // namespace detail
+
+/// A loader's batches on `device`, each through `transform(batch)` or `transform(batch, const BatchContext&)`
+/// there, without gradients. A loader given as an lvalue is held by reference and must outlive this. What the
+/// transform throws arrives as LoaderError in place of its batch, the first one's from `begin()`; `++` goes
+/// on behind it, and so does `skip(error.batch + 1)` in its epoch, as for what the loader throws. As a range
+/// it does all that the loader does.
+///
+///     OnDevice mels(loader, device, audio::LogMel());   // the loader yields samples [B, T]
+template <class Loader, class Transform>
+class OnDevice {
+  using Inner = std::remove_cvref_t<Loader>;
+  using Given = typename Inner::Batch;
+  static_assert(detail::TransformsBatch<Transform, Given>,
+                "looptorch: OnDevice's transform cannot be called with this batch. It takes the batch, and a "
+                "`const BatchContext&` behind it if it draws, and is const. See docs/errors.md#on-device");
+  static_assert(
+      BatchLike<Given>,
+      "looptorch: OnDevice cannot find the tensors of this batch to move them. See docs/errors.md#batch");
+
+ public:
+  using Batch = typename decltype(detail::transformed_batch<Transform, Given>())::type;
+
+ private:
+  /// What is done with each batch; shared with the iterators.
+  struct Work {
+    at::Device device;
+    Transform transform;
+    std::uint64_t seed;
+
+    Batch operator()(const typename Inner::Iterator& at) const {
+      const c10::NoGradGuard no_grad;
+      const BatchContext context{seed, at.epoch(), at.indices()};
+      try {
+        move_to(*at, device);
+        return detail::transform_batch(transform, std::move(*at), context);
+      } catch (...) {
+        std::throw_with_nested(
+            LoaderError(message("batch ", at.number(), " of epoch ", at.epoch(),
+                                " could not be transformed: ", detail::what_of(std::current_exception())),
+                        at.epoch(), at.number(), -1));
+      }
+    }
+  };
+
+ public:
+  /// Single-pass, as the loader's.
+  class Iterator {
+   public:
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+
+    Iterator() = default;
+
+    /// Throws UsageError at the end, and where the transform has failed.
+    Batch& operator*() const {
+      if (!*batch_)
+        throw UsageError("OnDevice: there is no batch here: the epoch has ended, or the transform failed");
+      return **batch_;
+    }
+    Batch* operator->() const { return &**this; }
+
+    std::span<const std::int64_t> indices() const { return inner_.indices(); }
+    std::int64_t number() const { return inner_.number(); }
+    std::int64_t epoch() const { return inner_.epoch(); }
+
+    Iterator& operator++() {
+      batch_->reset();
+      ++inner_;
+      make();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+
+    friend bool operator==(const Iterator& it, std::default_sentinel_t end) { return it.inner_ == end; }
+
+   private:
+    friend OnDevice;
+    Iterator(typename Inner::Iterator inner, std::shared_ptr<const Work> work)
+        : inner_(std::move(inner)), work_(std::move(work)) {
+      make();
+    }
+
+    void make() {
+      if (inner_ != std::default_sentinel) batch_->emplace((*work_)(inner_));
+    }
+
+    typename Inner::Iterator inner_;
+    std::shared_ptr<std::optional<Batch>> batch_ = std::make_shared<std::optional<Batch>>();
+    std::shared_ptr<const Work> work_;  // an OnDevice may be moved, and end before its iterators
+  };
+
+  OnDevice(std::type_identity_t<Loader>&& loader, at::Device device, Transform transform)
+      : loader_(std::forward<Loader>(loader)),
+        work_(std::make_shared<const Work>(Work{device, std::move(transform), loader_.options().seed})) {}
+
+  Iterator begin() { return Iterator(loader_.begin(), work_); }
+  std::default_sentinel_t end() const { return {}; }
+
+  // clang-format off: version 14 lays out no requires-clauses
+  std::int64_t size() const requires requires(const Inner& inner) { inner.size(); }
+  { return loader_.size(); }
+  void begin_epoch(std::int64_t epoch) requires requires(Inner& inner) { inner.begin_epoch(epoch); }
+  { loader_.begin_epoch(epoch); }
+  // clang-format on
+  void skip(std::int64_t batches) { loader_.skip(batches); }
+  [[nodiscard]] LoaderPosition position() const { return loader_.position(); }
+  [[nodiscard]] StateDict identity() const { return loader_.identity(); }
+  [[nodiscard]] StateDict state_dict() const { return loader_.state_dict(); }
+  void load_state_dict(const StateDict& state) { loader_.load_state_dict(state); }
+  [[nodiscard]] const SkippedSamples& skipped() const { return loader_.skipped(); }
+  [[nodiscard]] const LoaderStats& stats() const { return loader_.stats(); }
+  [[nodiscard]] std::shared_ptr<const LoaderStats> shared_stats() const { return loader_.shared_stats(); }
+  [[nodiscard]] const LoaderOptions& options() const { return loader_.options(); }
+
+ private:
+  Loader loader_;  // a reference where an lvalue was given
+  std::shared_ptr<const Work> work_;
+};
+
+template <class Loader, class Transform>
+OnDevice(Loader&&, at::Device, Transform) -> OnDevice<Loader, Transform>;
+
+}  // namespace looptorch

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT
+// An epoch while it is being read: its workers and the batch in the consumer's hands. Owned by the loader's
+// iterators, so that leaving a loop stops the workers; the loader only knows how to cancel it.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/terminal.hpp>
+#include <looptorch/data/intra_op.hpp>
+#include <looptorch/data/loader/default_draws.hpp>
+#include <looptorch/data/loader/failures_in_a_row.hpp>
+#include <looptorch/data/loader/loader_log.hpp>
+#include <looptorch/data/loader/loader_options.hpp>
+#include <looptorch/data/loader/ordered_prefetch.hpp>
+#include <looptorch/data/loader/starving.hpp>
+#include <looptorch/data/slot_pool.hpp>
+
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+template <class Source>
+class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
+ public:
+  using Batch = typename Source::Batch;
+
+  /// Begins at `begin`, where a stream goes on from what it has `saved`, if anything; the first `advance`
+  /// waits for the batch there.
+  OpenEpoch(std::shared_ptr<const Source> source, std::shared_ptr<LoaderLog> log, LoaderPosition begin,
+            std::shared_ptr<const StateDict> saved)
+      : source_(std::move(source)),
+        log_(std::move(log)),
+        begin_(begin),
+        before_(log_->stats),
+        visit_(source_->open(begin.epoch, begin.batch, saved.get())),
+        number_(begin.batch - 1),
+        stream_(std::move(saved)) {
+    const LoaderOptions& options = source_->options();
+    const SingleIntraOpThread restored;  // what the workers set would leak into later threads
+    log_->position = begin;
+    source_->slots().trim();
+    if (options.workers > 0 && !log_->told_drawing) draws_.emplace();
+    prefetch_.emplace(
+        begin.batch, source_->end_of(*visit_), options.workers, options.prefetch,
+        [this](std::int64_t number, const std::stop_token& stop) { return make(number, stop); },
+        [] { use_one_intra_op_thread(); });
+  }
+
+  bool done() const { return !current_.has_value(); }
+
+  Batch& current() {
+    require_current();
+    return *current_->batch;
+  }
+
+  /// Of the samples in `current()`.
+  std::span<const std::int64_t> indices() {
+    require_current();
+    return source_->indices_of(*visit_, number_, *current_);
+  }
+
+  std::int64_t epoch() const { return begin_.epoch; }
+
+  /// Of `current()` in its epoch.
+  std::int64_t number() {
+    require_current();
+    return number_;
+  }
+
+  /// Throws UsageError where another epoch was begun meanwhile: this one would end early unnoticed.
+  void advance() {
+    if (cancelled_) throw_cancelled();
+    if (ended_) return;
+    const auto asked = opened_ ? *std::exchange(opened_, std::nullopt) : Clock::now();
+    if (!done()) log_->stats.use_seconds += seconds(asked - handed_out_);
+    current_.reset();
+    take();
+    tell_if_drawn();
+    handed_out_ = Clock::now();
+    log_->stats.wait_seconds += seconds(handed_out_ - asked);
+    tell_if_starving();
+    if (done()) end();
+  }
+
+  /// The batch in the reader's hands stays there until `advance`, which throws.
+  void cancel() noexcept {
+    cancelled_ |= !done();  // also when called again
+    if (!hangs_) prefetch_->cancel();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Made = typename Source::Made;
+
+  static double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+  void require_current() const {
+    if (done()) throw UsageError("PinnedPrefetchLoader: this iterator's epoch has ended");
+  }
+
+  [[noreturn]] void throw_cancelled() {
+    current_.reset();
+    throw UsageError(
+        "PinnedPrefetchLoader: this epoch was ended while it was being read: the loader has begun another "
+        "one, or is gone; give each reader, such as Validate beside fit, a loader of its own");
+  }
+
+  /// The next batch that has samples; none at the end.
+  void take() {
+    while (!ended_) {
+      log_->position = {begin_.epoch, ++number_};
+      log_->stream = std::exchange(stream_, nullptr);
+      std::optional<Made> made = next();
+      ended_ = !made || made->end;
+      if (ended_) return;
+      remember(*made);
+      stream_ = std::move(made->stream);
+      if (made->batch) {
+        current_.emplace(std::move(*made));
+        return;
+      }
+      give_up_on_endless_failures();
+    }
+  }
+
+  std::optional<Made> next() {
+    try {
+      return prefetch_->next(std::chrono::duration<double>(source_->options().timeout));
+    } catch (const PrefetchTimeout&) {
+      ended_ = true;
+      leave_hanging();
+    } catch (...) {
+      ended_ = true;
+      throw;
+    }
+  }
+
+  /// A thread cannot be stopped from outside: it, and all that it may still use, stays for good.
+  [[noreturn]] void leave_hanging() {
+    hangs_ = true;
+    prefetch_->ask_to_stop();
+    static auto& left = *new std::vector<std::shared_ptr<OpenEpoch>>;
+    left.push_back(this->shared_from_this());
+    const std::int64_t sample = visit_->in_hand.of(number_);
+    const std::string path = sample < 0 ? std::string() : source_->path(sample);
+    throw LoaderTimeout(
+        message("batch ", number_, " of epoch ", begin_.epoch, " did not come within ",
+                source_->options().timeout, " s: its worker hangs ",
+                sample < 0 ? message("outside of any sample, in a collate or a stream's next")
+                           : message("at sample ", sample, path.empty() ? "" : " (" + path + ")")),
+        begin_.epoch, number_, sample, path);
+  }
+
+  void give_up_on_endless_failures() {
+    if (Source::kSized || !failures_.too_many()) return;
+    ended_ = true;
+    prefetch_->cancel();
+    failures_.throw_error();
+  }
+
+  void remember(Made& made) {
+    made.batch ? failures_.clear() : failures_.add(made.skipped);
+    if (made.batch) {
+      ++log_->stats.batches;
+      any_batch_ = true;
+    } else if (!first_skipped_ && !made.skipped.empty()) {
+      first_skipped_ = made.skipped.front();
+    }
+    log_->skipped.add(std::exchange(made.skipped, {}));
+    log_->stats.skipped = log_->skipped.count;
+    count(prefetch_->counts());
+  }
+
+  void count(const PrefetchCounts& counts) {
+    LoaderStats& stats = log_->stats;
+    stats.asked = before_.asked + counts.taken;
+    stats.waited_for = before_.waited_for + counts.waited_for;
+    stats.queued = before_.queued + counts.queued;
+    stats.worker_seconds.resize(std::max(stats.worker_seconds.size(), counts.busy_seconds.size()));
+    for (std::size_t i = 0; i < counts.busy_seconds.size(); ++i)
+      stats.worker_seconds[i] =
+          (i < before_.worker_seconds.size() ? before_.worker_seconds[i] : 0) + counts.busy_seconds[i];
+    count(source_->slots().counts());
+  }
+
+  void count(const SlotCounts& counts) {
+    LoaderStats& stats = log_->stats;
+    stats.slots = counts.slots;
+    stats.slot_bytes = counts.bytes;
+    stats.slot_allocations = counts.allocations;
+    stats.slot_reuses = counts.reuses;
+  }
+
+  /// Prints the warning once, unless a policy has taken over reporting.
+  void tell_if_starving() const {
+    const LoaderStats& stats = log_->stats;
+    if (stats.told_starving || !starves(stats, source_->options().starving)) return;
+    stats.told_starving = true;
+    tell(starving_text(stats));
+  }
+
+  /// The reader waited while the first batch was made, so that what was drawn was drawn by the workers.
+  void tell_if_drawn() {
+    if (!draws_) return;
+    const bool drawn = draws_->any();
+    draws_.reset();
+    if (!drawn || log_->told_drawing) return;
+    log_->told_drawing = true;
+    tell(
+        "its samples draw from LibTorch's default random generator, and which of them gets which numbers "
+        "differs from run to run. Draw from a generator of the sample's own seed, SampleContext::seed. See "
+        "docs/loader.md#random-numbers");
+  }
+
+  /// Clears a live line first.
+  void tell(const std::string& what) const {
+    const auto data = source_->identity().template get<std::string>("dataset");
+    std::fprintf(stderr, "%slooptorch: a loader of %s: %s\n", is_terminal(stderr) ? "\r\033[K" : "",
+                 data.c_str(), what.c_str());
+  }
+
+  /// An epoch of which nothing could be had is no epoch.
+  void end() {
+    prefetch_->cancel();
+    log_->position = {begin_.epoch + 1, 0};
+    log_->stream = nullptr;
+    if (any_batch_ || !first_skipped_ || begin_.batch > 0) return;
+    throw LoaderError(message("every sample of epoch ", begin_.epoch, " failed; the first, sample ",
+                              first_skipped_->index, ": ", first_skipped_->message),
+                      begin_.epoch, -1, first_skipped_->index, first_skipped_->path);
+  }
+
+  Made make(std::int64_t number, const std::stop_token& stop) const {
+    if (source_->options().workers > 0) return source_->make(*visit_, number, stop);
+    const SingleIntraOpThread as_in_a_worker;  // so that sums round in the same way
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // of the reader's
+    const c10::InferenceMode normal(false);
+    return source_->make(*visit_, number, stop);
+  }
+
+  const std::shared_ptr<const Source> source_;
+  const std::shared_ptr<LoaderLog> log_;
+  const LoaderPosition begin_;
+  const LoaderStats before_;
+  std::optional<Clock::time_point> opened_ = Clock::now();  // until the first batch: waiting begins here
+  const std::unique_ptr<typename Source::Visit> visit_;
+  std::int64_t number_;  // of the current batch
+  std::optional<Made> current_;
+  bool ended_ = false;
+  bool cancelled_ = false;
+  bool any_batch_ = false;
+  bool hangs_ = false;
+  std::optional<SkippedSample> first_skipped_;
+  FailuresInARow failures_;
+  std::shared_ptr<const StateDict> stream_;  // where a stream stands behind the current batch, if it can tell
+  std::optional<DefaultDraws> draws_;        // until the first batch
+  Clock::time_point handed_out_;
+  std::optional<OrderedPrefetch<Made>> prefetch_;  // last: its workers use the members above
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+// Threads that produce numbered values ahead of a consumer, who receives them in order: the core of the
+// loader, free of torch so that ThreadSanitizer sees all of it. One mutex, two condition variables, no
+// polling. At most `workers + prefetch` values exist inside at any time, being made or waiting.
+#pragma once
+
+#include <looptorch/data/loader/turns.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// What a sequence has cost and how full it was, up to the value taken last.
+struct PrefetchCounts {
+  std::int64_t taken = 0;
+  std::int64_t waited_for = 0;            ///< of them not ready when they were asked for
+  std::int64_t queued = 0;                ///< finished values that lay ready, summed over all askings
+  std::vector<double> busy_seconds = {};  ///< of each worker, in which it made values
+};
+
+/// A value that did not come in the time that `next` was given.
+struct PrefetchTimeout {
+  std::int64_t number;
+};
+
+/// Makes the values 0 .. count - 1, each once, and hands them out in this order whatever the number of
+/// workers.
+///
+/// The consumer's side (constructor, `next`, `cancel`, destructor) belongs to one thread. With 0 workers
+/// `next` makes the value itself. An exception of `make` reaches the consumer once, in place of its value,
+/// and ends the sequence: values before it are delivered, none behind it.
+template <class Value>
+class OrderedPrefetch {
+  static_assert(
+      std::is_nothrow_move_constructible_v<Value>,
+      "looptorch: a batch must be movable without exceptions. Give it a noexcept move constructor or hold "
+      "the member that lacks one in a std::unique_ptr. See docs/errors.md#batch-move");
+
+ public:
+  /// Called from several threads at once. Once stop is requested its result is dropped: return or throw
+  /// early.
+  using Make = std::function<Value(std::int64_t number, const std::stop_token& stop)>;
+  /// Called by each worker before its first value; the constructor waits for all of them. Must not throw.
+  using OnStart = std::function<void()>;
+
+  /// Makes `first` .. `count - 1`.
+  OrderedPrefetch(std::int64_t first, std::int64_t count, std::int64_t workers, std::int64_t prefetch,
+                  Make make, OnStart on_start = {})
+      : make_(std::move(make)), on_start_(std::move(on_start)), claimed_(first), taken_(first), end_(count) {
+    const auto values = std::max<std::int64_t>(count - first, 0), threads = std::min(workers, values);
+    const auto ahead = std::min(std::max<std::int64_t>(prefetch, 0), values - threads);
+    ring_.resize(static_cast<std::size_t>(threads + ahead));
+    counts_.busy_seconds.resize(static_cast<std::size_t>(threads));
+    start(threads);
+  }
+
+  OrderedPrefetch(const OrderedPrefetch&) = delete;
+  OrderedPrefetch& operator=(const OrderedPrefetch&) = delete;
+  ~OrderedPrefetch() { cancel(); }
+
+  /// The next value, waiting for it if need be; nothing at the end and after `cancel`. Rethrows what `make`
+  /// threw. Throws PrefetchTimeout once it has waited for `patience`; 0 waits any time.
+  std::optional<Value> next(std::chrono::duration<double> patience = {}) {
+    std::unique_lock lock(mutex_);
+    if (stop_.stop_requested() || taken_ >= end_) return std::nullopt;
+    return workers_.empty() ? make_inline() : take(lock, patience);
+  }
+
+  /// To be asked between two calls of `next`.
+  PrefetchCounts counts() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+  /// Stops the workers, waits for what each has in hand, and drops every value. Calling it again does
+  /// nothing.
+  void cancel() noexcept {
+    ask_to_stop();
+    workers_.clear();  // joins
+    ring_.clear();
+  }
+
+  /// Asks the workers to stop, and waits for none: one of them hangs. This object must live for ever then.
+  void ask_to_stop() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_.request_stop();
+    }
+    room_.notify_all();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Slot {
+    std::optional<Value> value{};
+    std::exception_ptr error{};
+    bool ready = false;
+
+    /// Into an empty one; values need not be assignable.
+    void fill(Slot&& made) noexcept {
+      if (made.value) value.emplace(std::move(*made.value));
+      error = std::move(made.error);
+      ready = true;
+    }
+
+    void clear() {
+      value.reset();
+      error = nullptr;
+      ready = false;
+    }
+  };
+
+  void start(std::int64_t threads) {
+    try {
+      for (std::int64_t i = 0; i < threads; ++i)
+        workers_.emplace_back([this, i] { work(static_cast<std::size_t>(i)); });
+      std::unique_lock lock(mutex_);
+      ready_.wait(lock, [this, threads] { return started_ == threads; });
+    } catch (...) {  // the system has no more threads: those that run must not outlive this
+      cancel();
+      throw;
+    }
+  }
+
+  void work(std::size_t worker) {
+    if (on_start_) on_start_();
+    std::unique_lock lock(mutex_);
+    ++started_;
+    ready_.notify_one();
+    while (const auto number = claim(lock)) {
+      lock.unlock();
+      turn_wait = {};
+      const auto begin = Clock::now();
+      Slot made = make_slot(*number);
+      const std::chrono::duration<double> busy = Clock::now() - begin - turn_wait;
+      lock.lock();
+      counts_.busy_seconds[worker] += busy.count();
+      deliver(*number, std::move(made));
+    }
+  }
+
+  std::optional<std::int64_t> claim(std::unique_lock<std::mutex>& lock) {
+    room_.wait(lock, [this] { return finished() || claimed_ - taken_ < capacity(); });
+    if (finished()) return std::nullopt;
+    return claimed_++;
+  }
+
+  Slot make_slot(std::int64_t number) noexcept {
+    Slot slot{.ready = true};
+    try {
+      slot.value.emplace(make_(number, stop_.get_token()));
+    } catch (...) {
+      slot.error = std::current_exception();
+    }
+    return slot;
+  }
+
+  void deliver(std::int64_t number, Slot&& made) {
+    if (stop_.stop_requested()) return;
+    if (made.error) close_at(number + 1);
+    slot_of(number).fill(std::move(made));
+    ++waiting_;
+    if (number == taken_) ready_.notify_one();
+  }
+
+  std::optional<Value> take(std::unique_lock<std::mutex>& lock, std::chrono::duration<double> patience) {
+    Slot& slot = slot_of(taken_);
+    counts_.queued += waiting_;
+    counts_.waited_for += !slot.ready;
+    const auto is_ready = [&slot] { return slot.ready; };
+    constexpr std::chrono::duration<double> kYear{3e7};  // longer ones do not fit into a clock's time
+    if (patience.count() <= 0 || patience > kYear)
+      ready_.wait(lock, is_ready);
+    else if (!ready_.wait_for(lock, patience, is_ready))
+      throw PrefetchTimeout{taken_};
+    Slot taken = std::move(slot);
+    slot.clear();
+    ++taken_;
+    ++counts_.taken;
+    --waiting_;
+    lock.unlock();
+    room_.notify_one();
+    if (taken.error) std::rethrow_exception(taken.error);
+    return std::move(taken.value);
+  }
+
+  std::optional<Value> make_inline() {
+    const std::int64_t number = taken_++;
+    ++counts_.taken;
+    ++counts_.waited_for;
+    try {
+      return make_(number, stop_.get_token());
+    } catch (...) {
+      close_at(number + 1);
+      throw;
+    }
+  }
+
+  /// Nothing from `end` on will be delivered, so nothing more of it is begun.
+  void close_at(std::int64_t end) {
+    end_ = std::min(end_, end);
+    room_.notify_all();
+  }
+
+  bool finished() const { return stop_.stop_requested() || claimed_ >= end_; }
+  std::int64_t capacity() const { return static_cast<std::int64_t>(ring_.size()); }
+  Slot& slot_of(std::int64_t number) { return ring_[static_cast<std::size_t>(number) % ring_.size()]; }
+
+  const Make make_;
+  const OnStart on_start_;
+  mutable std::mutex mutex_;  // guards everything below except workers_
+  std::condition_variable room_;
+  std::condition_variable ready_;
+  std::stop_source stop_;
+  std::int64_t started_ = 0;
+  std::int64_t claimed_;  // the next number that a worker begins
+  std::int64_t taken_;    // the next number that the consumer receives
+  std::int64_t end_;
+  std::int64_t waiting_ = 0;  // finished values in the ring
+  PrefetchCounts counts_;
+  std::vector<Slot> ring_;
+  std::vector<std::jthread> workers_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// When a run waits for its data more than it should, and what helps.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/loader/loader_stats.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <thread>
+
+namespace looptorch::detail {
+
+/// True where waiting is more than `share` of the time, and no accident of the first batches.
+inline bool starves(const LoaderStats& loading, double share) {
+  constexpr std::int64_t kBatches = 20;
+  constexpr double kSeconds = 1;
+  return loading.batches >= kBatches && loading.wait_seconds >= kSeconds && loading.wait_share() > share;
+}
+
+/// The part of their time in which the workers made batches.
+inline double busy_share(const LoaderStats& loading) {
+  const auto& busy = loading.worker_seconds;
+  const double seconds = (loading.wait_seconds + loading.use_seconds) * static_cast<double>(busy.size());
+  return seconds > 0 ? std::accumulate(busy.begin(), busy.end(), 0.0) / seconds : 0;
+}
+
+/// More workers help as long as there are cores for them, and those that there are do not wait themselves.
+inline std::string worker_advice(std::size_t workers, std::size_t cores, double busy) {
+  if (workers == 0) return "load in the background, by workers = 1 or more; ";
+  if (busy < 0.5) return "";  // they wait for each other, at a stream's `next`
+  return cores > workers ? message("more workers, of which there are ", workers, " for ", cores, " cores; ")
+                         : "";
+}
+
+/// One line: how much was waited, and the remedies.
+inline std::string starving_text(const LoaderStats& loading,
+                                 std::size_t cores = std::thread::hardware_concurrency()) {
+  const auto percent = [](double share) { return std::lround(100 * share); };
+  const std::size_t workers = loading.worker_seconds.size();
+  const std::string busy =
+      workers == 0 ? "" : message(" (workers: ", workers, ", busy ", percent(busy_share(loading)), " %)");
+  return message(
+      "the data cannot keep up: ", percent(loading.wait_share()), " % of the time was spent waiting for it",
+      busy, ". What helps: ", worker_advice(workers, cores, busy_share(loading)),
+      "a CachedDataset, which computes features once; a LengthBucketSampler, which loads and pads less. "
+      "See docs/loader.md#waiting");
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+// The batches of a stream: workers take turns at reading a batch's samples, and transform and collate them
+// side by side. So nothing but the shuffle buffer waits between reader and workers.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/loader/batch_maker.hpp>
+#include <looptorch/data/loader/loader_options.hpp>
+#include <looptorch/data/loader/samples_in_hand.hpp>
+#include <looptorch/data/loader/turns.hpp>
+#include <looptorch/data/sampler.hpp>
+#include <looptorch/data/slot_memory.hpp>
+#include <looptorch/data/stream_dataset.hpp>
+
+#include <c10/core/GradMode.h>
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// A stream within a const source: it is read, which changes it, by who has the turn.
+template <class Set>
+struct HeldStream {
+  mutable Set value;
+};
+template <class Stream>
+struct HeldStream<Stream&> {
+  Stream& value;
+};
+
+/// One epoch's reading of a stream; all but `turns` belongs to who has the turn.
+template <class Stream>
+struct StreamVisit {
+  StreamVisit(Stream& stream, const StreamShare& share, std::int64_t of_epoch, std::int64_t skip,
+              const StateDict* saved)
+      : epoch(of_epoch), to_skip(saved ? 0 : skip), reader(stream, share, of_epoch, saved), turns(skip) {}
+
+  const std::int64_t epoch;
+  std::int64_t to_skip;  // batches that are read past before the first
+  StreamReader<Stream> reader;
+  bool ended = false;  // at the stream's end, or where it failed
+  Turns turns;
+  SamplesInHand in_hand{};
+};
+
+template <class Set, class Order, class Collate>
+class StreamSource {
+  using Stream = std::remove_cvref_t<Set>;
+
+ public:
+  using Sample = streamed_t<Stream>;
+  using Batch = collated_t<Stream, Collate, Sample>;
+  using Visit = StreamVisit<Stream>;
+  using Made = MadeBatch<Batch>;
+  static constexpr bool kSized = false;
+  static constexpr bool kRepeatable = RestartableStream<Stream>;
+
+  StreamSource(Set&& stream, const LoaderOptions& options, Order order, Collate collate)
+      : stream_{std::forward<Set>(stream)},
+        options_(options),
+        share_(share_of(order)),
+        collate_(std::move(collate)) {
+    require_option(options_.batch_size >= 1, "batch_size", options_.batch_size, "at least 1");
+    require_option(options_.prefetch <= kMostAhead, "prefetch", options_.prefetch,
+                   "at most 1048576 for a stream, which has no last batch");
+    check_options(options_);
+    if (share_.shuffle.size < 0)
+      throw UsageError(message("ShuffleBuffer: size is ", share_.shuffle.size, "; it must be 0 or more"));
+    if (share_.world_size < 1 || share_.rank < 0 || share_.rank >= share_.world_size)
+      throw UsageError(message("StreamShare: rank ", share_.rank, " of world size ", share_.world_size));
+  }
+
+  const LoaderOptions& options() const { return options_; }
+
+  /// What batches are collated into.
+  SlotPool& slots() const { return *slots_; }
+
+  /// An epoch whose first `skip` batches are read past, or left out where the stream goes on from what it has
+  /// `saved`. Throws UsageError where the stream was read before and cannot begin again.
+  std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip, const StateDict* saved) const {
+    if (!ResumableStream<Stream>) saved = nullptr;
+    if (began_.exchange(true) && !kRepeatable && !saved)
+      throw UsageError(
+          "PinnedPrefetchLoader: this stream was read once and cannot begin again; give it "
+          "`begin(std::int64_t epoch)`");
+    return std::make_unique<Visit>(stream_.value, share_, epoch, skip, saved);
+  }
+
+  std::int64_t end_of(const Visit&) const { return std::numeric_limits<std::int64_t>::max(); }
+
+  std::span<const std::int64_t> indices_of(const Visit&, std::int64_t, const Made& made) const {
+    return made.indices;
+  }
+
+  Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const {
+    const c10::NoGradGuard no_grad;
+    auto [read, place] = take_turn(visit, number, stop);
+    if (is_no_batch(read.size())) return {.end = true};
+    BatchMaker<Sample, Batch> maker(options_, *slots_, visit.epoch, number);
+    maker.reserve(read.size());
+    for (auto& sample : read) {
+      leave_if_stopped(stop);
+      if (options_.timeout > 0) visit.in_hand.begin(number, sample.index);
+      const SampleContext context = sample_context(options_.seed, visit.epoch, sample.index);
+      maker.add(
+          sample.index,
+          [&] { return transform_read<Stream>(stream_.value, std::move(sample.read), context); },
+          [&] { return path(sample.index); });
+    }
+    leave_if_stopped(stop);
+    if (options_.timeout > 0) visit.in_hand.end(number);
+    Made made = maker.finish(
+        [this](std::span<Sample> samples) {
+          return collate_samples(std::as_const(stream_.value), collate_, samples);
+        },
+        [this](std::int64_t index) { return path(index); });
+    made.stream = std::move(place);
+    return made;
+  }
+
+  /// A stream's samples have none.
+  std::string path(std::int64_t /*index*/) const { return {}; }
+
+  StateDict identity() const {
+    StateDict identity;
+    identity.set("dataset", "a stream");
+    identity.set("batch_size", options_.batch_size);
+    identity.set("drop_last", options_.drop_last);
+    identity.set("seed", options_.seed);
+    identity.set("sampler", order_identity());
+    return identity;
+  }
+
+ private:
+  using Read = std::vector<Numbered<read_t<Stream>>>;
+  static constexpr std::int64_t kMostAhead = std::int64_t{1} << 20;
+
+  /// Without the rank: all ranks stand at the same place.
+  std::string order_identity() const {
+    const ShuffleBuffer& shuffle = share_.shuffle;
+    const std::string order = shuffle.size == 0
+                                  ? "SequentialSampler"
+                                  : message("ShuffleBuffer, size ", shuffle.size, ", seed ", shuffle.seed);
+    if (share_.world_size == 1) return order;
+    return message("StreamShare, world_size ", share_.world_size, ", even ", share_.even, " of ", order);
+  }
+
+  bool is_no_batch(std::size_t samples) const {
+    return samples == 0 || (options_.drop_last && static_cast<std::int64_t>(samples) < options_.batch_size);
+  }
+
+  /// The samples of batch `number` as they are read, fewer at the end, and where the stream stands behind it.
+  std::pair<Read, std::shared_ptr<const StateDict>> take_turn(Visit& visit, std::int64_t number,
+                                                              const std::stop_token& stop) const {
+    const Turns::Turn turn = visit.turns.wait_for(number);
+    try {
+      for (; visit.to_skip > 0 && !visit.ended; --visit.to_skip) read_batch(visit, stop);
+      Read read = read_batch(visit, stop);
+      return {std::move(read), visit.reader.place()};
+    } catch (...) {
+      visit.ended = true;
+      throw_failed(visit.epoch, number);
+    }
+  }
+
+  Read read_batch(Visit& visit, const std::stop_token& stop) const {
+    Read read;
+    while (!visit.ended && std::ssize(read) < options_.batch_size) {
+      leave_if_stopped(stop);
+      if (auto sample = visit.reader.next())
+        read.push_back(std::move(*sample));
+      else
+        visit.ended = true;
+    }
+    return read;
+  }
+
+  [[noreturn]] static void throw_failed(std::int64_t epoch, std::int64_t batch) {
+    std::throw_with_nested(LoaderError(message("the stream failed in batch ", batch, " of epoch ", epoch,
+                                               ": ", what_of(std::current_exception())),
+                                       epoch, batch, -1));
+  }
+
+  const HeldStream<Set> stream_;  // a reference where the loader was given an lvalue
+  const LoaderOptions options_;
+  const StreamShare share_;
+  const Collate collate_;
+  const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
+  mutable std::atomic<bool> began_ = false;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// A manifest's line as an utterance: what is read is judged by it, and so is what is written.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/data/manifest/json_fields.hpp>
+#include <looptorch/data/manifest/utterance.hpp>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// `(folder / name).lexically_normal()`. Takes the path apart once where it is normal as it is written.
+inline std::filesystem::path place_of(const std::filesystem::path& folder, std::string name) {
+  const auto is_normal = [](const std::string& path) {
+    return !path.starts_with('.') && path.find("/.") == path.npos && path.find("//") == path.npos;
+  };
+  if (folder.empty() || !is_normal(folder.native()) || !is_normal(name) || name.starts_with('/'))
+    return (folder / name).lexically_normal();
+  const std::string& before = folder.native();
+  return before + (before.ends_with('/') ? "" : "/") + std::move(name);
+}
+
+/// What one line says; errors do not yet know where they are.
+inline Utterance utterance_of(const Json& line, const std::filesystem::path& folder) {
+  const JsonFields fields(line);
+  Utterance utterance{.audio_filepath = place_of(folder, fields.file_name("audio_filepath")),
+                      .text = fields.filled_string("text"),
+                      .duration = fields.optional_seconds("duration"),
+                      .start = fields.optional_seconds("start"),
+                      .end = fields.optional_seconds("end"),
+                      .speaker = fields.present("speaker") ? fields.string("speaker") : ""};
+  if (utterance.duration && !(*utterance.duration > 0))
+    throw ManifestError(message("\"duration\" is ", *utterance.duration, " s; it must be positive"));
+  const double start = utterance.start.value_or(0);
+  if (!(start >= 0)) throw ManifestError(message("\"start\" is ", start, " s; it must not be negative"));
+  if (utterance.end && !(*utterance.end > start))
+    throw ManifestError(
+        message("\"end\" is ", *utterance.end, " s; it must come after \"start\", ", start, " s"));
+  return utterance;
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+// How a manifest is read: lines of any format become JSON objects, these utterances, and what goes wrong on
+// the way is told with its line. Include manifest.hpp.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/data/manifest/json_fields.hpp>
+#include <looptorch/data/manifest/json_utterance.hpp>
+#include <looptorch/data/manifest/manifest.hpp>
+#include <looptorch/data/manifest/manifest_rows.hpp>
+#include <looptorch/data/manifest/manifest_table.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+namespace detail {
+
+/// `lines` names what is listed: the number of them, then the first `at_most` as FILE:LINE: REASON.
+inline std::string describe_lines(std::string_view lines, const std::filesystem::path& path,
+                                  const std::vector<ManifestFault>& faults, std::size_t at_most) {
+  if (faults.empty()) return {};
+  std::string out = message(faults.size(), " ", lines, ":");
+  for (std::size_t i = 0; i < std::min(at_most, faults.size()); ++i)
+    out += message("\n", path.string(), ":", faults[i].line, ": ", faults[i].reason);
+  return at_most < faults.size() ? out + "\n..." : out;
+}
+
+class ManifestReader {
+ public:
+  ManifestReader(const std::filesystem::path& path, ManifestReadOptions options)
+      : options_(options), folder_(path.parent_path()), manifest_{.path = path} {}
+
+  [[nodiscard]] Manifest read() {
+    const std::string contents = read_file(manifest_.path, options_.max_bytes);
+    std::string_view text = contents;
+    if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+    constexpr std::size_t kShortest = 30;  // bytes of a line with audio and text
+    manifest_.utterances.reserve(
+        std::min(static_cast<std::size_t>(std::ranges::count(text, '\n')) + 1, text.size() / kShortest + 1));
+    const char separator = table_separator(manifest_.path);
+    separator == '\0' ? read_json_lines(text) : read_table(text, separator);
+    if (manifest_.utterances.empty()) fail_empty();
+    return std::move(manifest_);
+  }
+
+ private:
+  void read_json_lines(std::string_view rest) {
+    for (std::size_t number = 1; !rest.empty(); ++number) {
+      const auto line = take_until('\n', rest);
+      if (is_blank(line)) continue;
+      take(number, [&] { return Json::parse(line); });
+    }
+  }
+
+  void read_table(std::string_view text, char separator) {
+    TableRows rows(text, separator);
+    if (!rows.has_next()) return;
+    const auto header = read_header(rows, separator);
+    while (rows.has_next()) {
+      take(rows.line(), [&] {
+        const auto fields = rows.next();
+        if (const auto fault = header.find_fault(fields, rows.last()); !fault.empty()) rows.refuse(fault);
+        return header.to_json(fields);
+      });
+    }
+  }
+
+  [[nodiscard]] TableHeader read_header(TableRows& rows, char separator) const {
+    const auto line = rows.line();
+    try {
+      return TableHeader(rows.next(), separator);
+    } catch (const ManifestError& error) {
+      throw ManifestError(place(line) + error.what());
+    }
+  }
+
+  /// Adds what `json()` says, or the fault on line `number`.
+  template <class MakeJson>
+  void take(std::size_t number, MakeJson json) {
+    try {
+      manifest_.utterances.push_back(read_utterance(json()));
+    } catch (const Error& error) {
+      auto reason = without_line(error.what());
+      if (options_.strict) throw ManifestError(place(number) + reason);
+      manifest_.faults.push_back({number, std::move(reason)});
+    }
+  }
+
+  [[nodiscard]] Utterance read_utterance(const Json& line) const {
+    Utterance utterance = utterance_of(line, folder_);
+    if (options_.check_files && !is_file(utterance.audio_filepath))
+      throw ManifestError("audio file " + utterance.audio_filepath.string() + " does not exist");
+    return utterance;
+  }
+
+  /// The parser counts lines from 1 within its text, which is one line here.
+  [[nodiscard]] static std::string without_line(std::string_view error) {
+    constexpr std::string_view kLine = "line 1, ";
+    return std::string(error.starts_with(kLine) ? error.substr(kLine.size()) : error);
+  }
+
+  [[nodiscard]] std::string place(std::size_t line) const {
+    return message(manifest_.path.string(), ":", line, ": ");
+  }
+
+  [[noreturn]] void fail_empty() const {
+    std::string what = manifest_.path.string() + ": holds no utterances";
+    if (const auto& faults = manifest_.faults; !faults.empty())
+      what += message("; ", faults.size(), " wrong, the first on line ", faults.front().line, ": ",
+                      faults.front().reason);
+    throw ManifestError(what);
+  }
+
+  ManifestReadOptions options_;
+  std::filesystem::path folder_;
+  Manifest manifest_;
+};
+
+}  // namespace detail
+
+inline std::string Manifest::describe_faults(std::size_t at_most) const {
+  return detail::describe_lines(faults.size() == 1 ? "line is wrong" : "lines are wrong", path, faults,
+                                at_most);
+}
+
+inline Manifest read_manifest(const std::filesystem::path& path, ManifestReadOptions options) {
+  return detail::ManifestReader(path, options).read();
+}
+
+inline std::vector<Utterance> load_manifest(const std::filesystem::path& path, ManifestOptions options) {
+  return read_manifest(path,
+                       {.check_files = options.check_files, .strict = true, .max_bytes = options.max_bytes})
+      .utterances;
+}
+
+}  // namespace looptorch

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// Rows of a CSV or TSV text, each with its line. Linear in the text, whatever it holds: see
+// TableRows::refuse.
+#pragma once
+
+#include <looptorch/data/manifest/utterance.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// The text up to `end`, or all of it; `text` goes on behind.
+[[nodiscard]] inline std::string_view take_until(char end, std::string_view& text) {
+  const auto part = text.substr(0, text.find(end));
+  text.remove_prefix(std::min(text.size(), part.size() + 1));
+  return part;
+}
+
+[[nodiscard]] inline bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+/// Reads row after row: parted by commas, with the quotes of RFC 4180; parted by tabs, with quotes that stand
+/// for themselves and a backslash before a tab, line end, quote or backslash of the text, as Common Voice
+/// writes. A row that breaks the rules throws, and reading goes on at the line after its first: an unclosed
+/// quote costs one line, not the rest of the file.
+class TableRows {
+ public:
+  TableRows(std::string_view text, char separator) : text_(text), separator_(separator) {}
+
+  /// Whether there is another row; blank lines are passed over.
+  [[nodiscard]] bool has_next() {
+    while (at_ < text_.size() && is_blank(text_.substr(at_, line_end(at_) - at_))) {
+      at_ = behind_line(at_);
+      ++line_;
+    }
+    return at_ < text_.size();
+  }
+
+  /// Where the next row begins, from 1.
+  [[nodiscard]] std::size_t line() const { return line_; }
+
+  [[nodiscard]] std::vector<std::string> next() {
+    row_ = at_, row_line_ = line_;
+    limit_ = reread_ <= kRereads * text_.size() ? text_.size() : line_end(row_);
+    std::vector<std::string> fields;
+    do {
+      fields.push_back(field());
+    } while (at_ < text_.size() && text_[at_++] == separator_);
+    const auto row = last();
+    line_ += static_cast<std::size_t>(std::count(row.begin(), row.end(), '\n'));
+    return fields;
+  }
+
+  /// The text of the row that `next` gave, of one line or more.
+  [[nodiscard]] std::string_view last() const { return text_.substr(row_, at_ - row_); }
+
+  /// Throws what is wrong with that row. What it holds behind its first line is read again, as rows of their
+  /// own; where a text makes that happen over and over, no further row may have more than one line.
+  [[noreturn]] void refuse(const std::string& what) {
+    const auto next_line = behind_line(row_);
+    reread_ += std::max(at_, next_line) - next_line;
+    at_ = next_line, line_ = row_line_ + 1;
+    throw ManifestError(what);
+  }
+
+ private:
+  static constexpr std::size_t kRereads = 4;  ///< of the whole text
+
+  [[nodiscard]] std::size_t line_end(std::size_t from) const {
+    return std::min(text_.find('\n', from), text_.size());
+  }
+  [[nodiscard]] std::size_t behind_line(std::size_t from) const {
+    return std::min(line_end(from) + 1, text_.size());
+  }
+  [[nodiscard]] bool at_field_end() const {
+    return at_ == text_.size() || text_[at_] == separator_ || text_[at_] == '\n';
+  }
+
+  [[nodiscard]] std::string field() {
+    if (separator_ == '\t') return escaped();
+    return text_.substr(at_, 1) == "\"" ? quoted() : plain();
+  }
+
+  /// A quote inside stands for itself.
+  [[nodiscard]] std::string plain() {
+    const auto start = at_;
+    while (!at_field_end()) ++at_;
+    return without_return(std::string(text_.substr(start, at_ - start)));
+  }
+
+  [[nodiscard]] std::string escaped() {
+    std::string field;
+    for (; !at_field_end(); ++at_) {
+      if (is_escape()) ++at_;
+      field += text_[at_];
+    }
+    return without_return(std::move(field));
+  }
+
+  [[nodiscard]] bool is_escape() const {
+    constexpr std::string_view kEscaped = "\t\r\n\"\\";
+    return text_[at_] == '\\' && at_ + 1 < limit_ && kEscaped.find(text_[at_ + 1]) != std::string_view::npos;
+  }
+
+  /// The field, which ends here, without the carriage return of a line's end.
+  [[nodiscard]] std::string without_return(std::string field) const {
+    const bool ends_row = at_ == text_.size() || text_[at_] == '\n';
+    if (ends_row && field.ends_with('\r')) field.pop_back();
+    return field;
+  }
+
+  [[nodiscard]] std::string quoted() {
+    std::string field;
+    for (;;) {
+      const auto part = ++at_;
+      at_ = std::min(text_.substr(0, limit_).find('"', part), limit_);
+      if (at_ == limit_) refuse("a quoted field without an end");
+      field += text_.substr(part, at_ - part);
+      if (text_.substr(++at_, 1) != "\"") break;
+      field += '"';
+    }
+    if (text_.substr(at_, 2) == "\r\n" || text_.substr(at_) == "\r") ++at_;
+    if (!at_field_end()) refuse("text after the end of a quoted field");
+    return field;
+  }
+
+  std::string_view text_;
+  char separator_;
+  std::size_t at_ = 0, line_ = 1;
+  std::size_t row_ = 0, row_line_ = 1;  ///< where the last row begins
+  std::size_t limit_ = 0;               ///< where it must end
+  std::size_t reread_ = 0;              ///< bytes
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+// What the rows of a CSV or TSV text say, as JSON objects, so that lines of all formats are judged alike.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/base/utf8.hpp>
+#include <looptorch/data/manifest/manifest_rows.hpp>
+#include <looptorch/data/manifest/utterance.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// The separator of the table that a manifest's name promises; NUL for JSON lines.
+[[nodiscard]] inline char table_separator(const std::filesystem::path& path) {
+  const auto extension = path.extension().string();
+  return extension == ".csv" ? ',' : extension == ".tsv" ? '\t' : '\0';
+}
+
+/// Endings of the usual audio files; a recording beside a transcript is looked for in this order.
+inline constexpr std::string_view kAudioExtensions[] = {".wav", ".flac", ".mp3", ".ogg", ".opus"};
+
+/// What a table's columns mean, from its header.
+class TableHeader {
+ public:
+  /// Throws ManifestError for a header without audio or text, or with two columns of one meaning.
+  TableHeader(const std::vector<std::string>& names, char separator) : separator_(separator) {
+    for (const auto& name : names) {
+      const auto* key = key_of(name);
+      if (*key != '\0' && std::find(keys_.begin(), keys_.end(), key) != keys_.end())
+        throw ManifestError(message("the header has two columns for \"", key, "\""));
+      keys_.emplace_back(key);
+      folders_.emplace_back(name == "path" ? "clips/" : "");
+    }
+    for (const char* needed : {"audio_filepath", "text"}) {
+      if (std::find(keys_.begin(), keys_.end(), needed) == keys_.end())
+        throw ManifestError(message("the header has no column for \"", needed, "\"; it begins with \"",
+                                    printable(names.front()), "\""));
+    }
+  }
+
+  /// Why `text`, read as these fields, is no row of this table; empty if it is one. Rows that an unclosed
+  /// quote made one still have their audio files, each on a line of its own.
+  [[nodiscard]] std::string find_fault(const std::vector<std::string>& fields, std::string_view text) const {
+    if (fields.size() != keys_.size())
+      return message("has ", fields.size(), " fields, the header ", keys_.size());
+    if (text.find('\n') + 1 == text.size()) return {};
+    const auto audio = std::find(keys_.begin(), keys_.end(), "audio_filepath") - keys_.begin();
+    const auto kind = extension_of(fields[static_cast<std::size_t>(audio)]);
+    int files = 0;
+    while (!text.empty()) files += names_audio(take_until('\n', text), kind);
+    return files > 1 ? "holds lines that name audio of their own, as if a quote were not closed" : "";
+  }
+
+  /// A row without a fault as a line of JSON would say it; an empty optional field is absent.
+  [[nodiscard]] Json to_json(const std::vector<std::string>& fields) const {
+    Json line = Json::object();
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      const bool is_needed = keys_[i] == "audio_filepath" || keys_[i] == "text";
+      if (keys_[i].empty() || (fields[i].empty() && !is_needed)) continue;
+      check_utf8(keys_[i], fields[i]);
+      line.set(keys_[i], value(i, fields[i]));
+    }
+    return line;
+  }
+
+ private:
+  [[nodiscard]] bool names_audio(std::string_view line, std::string_view kind) const {
+    while (!line.empty()) {
+      const auto extension = extension_of(take_until(separator_, line));
+      if (extension == kind ||
+          std::count(std::begin(kAudioExtensions), std::end(kAudioExtensions), extension))
+        return true;
+    }
+    return false;
+  }
+
+  /// From the last dot of the file's name on; the field may be a part of a quoted one.
+  [[nodiscard]] static std::string_view extension_of(std::string_view field) {
+    field = field.substr(0, field.find_last_not_of(" \"\r") + 1);
+    field = field.substr(field.rfind('/') + 1);
+    return field.substr(std::min(field.rfind('.'), field.size()));
+  }
+
+  [[nodiscard]] static const char* key_of(std::string_view name) {
+    static constexpr std::pair<std::string_view, const char*> kNames[] = {
+        {"audio_filepath", "audio_filepath"},
+        {"audio_file", "audio_filepath"},
+        {"path", "audio_filepath"},
+        {"text", "text"},
+        {"sentence", "text"},
+        {"duration", "duration"},
+        {"start", "start"},
+        {"end", "end"},
+        {"speaker", "speaker"},
+        {"client_id", "speaker"}};
+    for (const auto& [known, key] : kNames) {
+      if (known == name) return key;
+    }
+    return "";
+  }
+
+  [[nodiscard]] Json value(std::size_t column, const std::string& field) const {
+    const auto& key = keys_[column];
+    if (key == "duration" || key == "start" || key == "end") return number(key, field);
+    return folders_[column].empty() || field.empty() ? field : folders_[column] + field;
+  }
+
+  [[nodiscard]] static Json number(const std::string& key, const std::string& field) {
+    double value = 0;
+    const auto [end, code] = std::from_chars(field.data(), field.data() + field.size(), value);
+    if (code != std::errc{} || end != field.data() + field.size())
+      throw ManifestError(message("\"", key, "\" must be a number, found \"", printable(field), "\""));
+    return value;
+  }
+
+  static void check_utf8(const std::string& key, const std::string& field) {
+    if (const auto fault = find_invalid_utf8(field); fault != std::string_view::npos)
+      throw ManifestError(message("\"", key, "\" is not UTF-8 at its byte ", fault));
+  }
+
+  /// The beginning of a field, fit for a message.
+  [[nodiscard]] static std::string printable(std::string_view field) {
+    return replace_invalid_utf8(field.substr(0, 60));
+  }
+
+  char separator_;
+  std::vector<std::string> keys_;     ///< of each column; empty where it has no meaning here
+  std::vector<std::string> folders_;  ///< what a column's files lie in
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// One line of a manifest or one segment of a transcript, and the error that readers of such files throw.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace looptorch {
+
+/// A manifest that cannot be used; the message begins with the file, and the line where there is one.
+struct ManifestError : Error {
+  using Error::Error;
+};
+
+/// One line of a manifest; the members are called as its keys.
+struct Utterance {
+  std::filesystem::path audio_filepath;
+  std::string text;
+  std::optional<double> duration{};  ///< seconds
+  std::optional<double> start{};     ///< seconds in the audio file; absent: its beginning
+  std::optional<double> end{};       ///< seconds; absent: the file's end
+  std::string speaker{};             ///< empty where the line has none
+
+  friend bool operator==(const Utterance&, const Utterance&) = default;
+};
+
+}  // namespace looptorch

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// A sampler's name and settings in one line: by which a saved position knows the order that it stands in.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/checksum.hpp>
+#include <looptorch/data/aggregate.hpp>
+
+#include <c10/util/Type.h>
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <typeinfo>
+
+namespace looptorch::detail {
+
+template <class T>
+concept DescribedSampler = requires(const T& sampler) {
+  { sampler.identity() } -> std::convertible_to<std::string>;
+};
+
+/// A field of an aggregate as far as it can be told.
+template <class Field>
+std::string field_text(const Field& field) {
+  if constexpr (std::is_enum_v<Field>)
+    return message(+static_cast<std::underlying_type_t<Field>>(field));  // + : a char is a number here
+  else if constexpr (std::is_arithmetic_v<Field>)
+    return message(+field);
+  else if constexpr (std::is_convertible_v<const Field&, std::string_view>)
+    return message(field);
+  else
+    return "?";
+}
+
+/// The sampler's own `identity()`, else its type and, of an aggregate, the numbers and strings that it holds.
+template <class T>
+std::string sampler_identity(const T& sampler) {
+  if constexpr (DescribedSampler<T>) {
+    return sampler.identity();
+  } else {
+    std::string text = c10::demangle(typeid(T).name());
+    if constexpr (KnownAggregate<T>)
+      visit_fields(sampler, [&text](const auto& field) { text += ", " + field_text(field); });
+    return text;
+  }
+}
+
+/// Tells lists of numbers apart in an identity.
+template <class Number>
+std::uint64_t checksum_of(std::span<const Number> numbers) {
+  Checksum sum;
+  sum.add(numbers.data(), numbers.size_bytes());
+  return sum.value();
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+// The Trainer's compile-time errors, a sentence each. They stand in class templates that the Trainer
+// instantiates directly, since every step between costs the user a line of "required from" before the
+// sentence.
+#pragma once
+
+#include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/compose/parts.hpp>
+#include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/step/closure_step.hpp>
+#include <looptorch/optim/optimizer_state.hpp>
+
+#include <ranges>
+#include <tuple>
+#include <type_traits>
+
+namespace looptorch::detail {
+
+template <class P>
+constexpr bool declares_exclusions_rightly() {
+  if constexpr (requires { typename P::excludes; })
+    return is_exclusion_list<typename P::excludes>;
+  else
+    return !names_excludes<P>();
+}
+
+template <class P>
+constexpr bool declares_family_rightly() {
+  constexpr bool family = !names_family<P>() || requires { typename P::family; };
+  constexpr bool repeats = !names_repeatable<P>() || requires { bool(P::repeatable); };
+  return family && repeats;
+}
+
+template <class P>
+inline constexpr bool is_policy_or_worse =
+    HasHook<P> || HasNearMiss<P> || DeclaredPolicy<P> || !std::is_class_v<P>;
+
+/// The checks of one listed policy, each with its own sentence; instantiated in the Trainer's class body.
+template <class P>
+struct CheckPolicy {
+  static_assert(
+      std::is_class_v<P>,
+      "looptorch: a policy is listed that is a pointer, a reference or no class. List a value, such as "
+      "Accumulate<4>{}. See docs/errors.md#not-a-policy");
+  static_assert(
+      is_policy_or_worse<P>,
+      "looptorch: a type is listed that has no hook, so it is no policy. Give it a hook such as `void "
+      "on_window_end(WindowContext&) const`. See docs/errors.md#not-a-policy");
+  static_assert(!names_phase<P>() || HasPhase<P>,
+                "looptorch: a policy's `phase` would be ignored. Make it a public `static constexpr "
+                "looptorch::Phase phase`. See docs/errors.md#phase");
+  static_assert(!names_State<P>() || HasState<P>,
+                "looptorch: a policy's State cannot be used. Make it public and default-constructible. See "
+                "docs/errors.md#state");
+  static_assert(
+      declares_exclusions_rightly<P>(),
+      "looptorch: a policy's `excludes` would be ignored. Make it a public ExclusionList<Excludes<...>, ...>. "
+      "See docs/errors.md#excluded");
+  static_assert(
+      declares_family_rightly<P>(),
+      "looptorch: a policy's `family` or `repeatable` would be ignored. Make them a public type and a public "
+      "`static constexpr bool`. See docs/errors.md#one-of-a-family");
+  static_assert(!near_miss<on_fit_begin_hook, P>,
+                "looptorch: on_fit_begin would never run. Make it one public `void "
+                "on_fit_begin(FitContext&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
+  static_assert(
+      !near_miss<on_fit_end_hook, P>,
+      "looptorch: on_fit_end would never run. Make it one public `void on_fit_end(FitContext&) const`, "
+      "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(
+      !near_miss<on_switched_off_hook, P>,
+      "looptorch: on_switched_off would never run. Make it one public `void on_switched_off(FitContext&) "
+      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(
+      !near_miss<on_epoch_begin_hook, P>,
+      "looptorch: on_epoch_begin would never run. Make it one public `void on_epoch_begin(EpochContext&) "
+      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(
+      !near_miss<on_epoch_end_hook, P>,
+      "looptorch: on_epoch_end would never run. Make it one public `void on_epoch_end(EpochContext&) "
+      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<forward_scope_hook, P>,
+                "looptorch: forward_scope would never run. Make it one public `Guard forward_scope(const "
+                "ForwardContext&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
+  static_assert(
+      !near_miss<scale_loss_hook, P>,
+      "looptorch: scale_loss would never run. Make it one public `at::Tensor scale_loss(const at::Tensor&) "
+      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<before_update_hook, P>,
+                "looptorch: before_update would never run. Make it one public `void "
+                "before_update(UpdateContext&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
+  static_assert(!near_miss<after_update_hook, P>,
+                "looptorch: after_update would never run. Make it one public `void "
+                "after_update(UpdateContext&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
+  static_assert(!near_miss<on_window_end_hook, P>,
+                "looptorch: on_window_end would never run. Make it one public `void "
+                "on_window_end(WindowContext&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
+  static_assert(!near_miss<evaluation_scope_hook, P>,
+                "looptorch: evaluation_scope would never run. Make it one public `Guard "
+                "evaluation_scope(const EvaluationContext&) const`, with `State&` added if the policy has a "
+                "State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<state_dict_hook, P>,
+                "looptorch: state_dict would never run. Make it one public `void state_dict(StateDict&) "
+                "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
+  static_assert(!near_miss<load_state_dict_hook, P>,
+                "looptorch: load_state_dict would never run. Make it one public `void load_state_dict(const "
+                "StateDict&) const`, with `State&` added if the policy has a State. See "
+                "docs/errors.md#hook-signature");
+  static_assert(state_dict_hook::valid<P>() == load_state_dict_hook::valid<P>(),
+                "looptorch: a policy has one of state_dict and load_state_dict. What is saved must be loaded "
+                "again: give it both. See docs/errors.md#state-dict");
+};
+template <class Optimizer, class Objective>
+struct CheckPolicy<Update<Optimizer, Objective>> {};
+
+/// A policy that writes snapshots of the whole run.
+template <class P>
+constexpr bool takes_snapshots() {
+  if constexpr (requires { bool(P::takes_snapshots); })
+    return P::takes_snapshots;
+  else
+    return false;
+}
+
+template <class Part>
+inline constexpr bool is_saved = true;
+template <class Optimizer, class Objective>
+inline constexpr bool is_saved<Update<Optimizer, Objective>> = SavedOptimizer<Optimizer>;
+
+/// The check of optimizers against policies that have to save them.
+template <class... Parts>
+struct CheckSnapshots {
+  static constexpr bool listed = (takes_snapshots<unwrapped_t<Parts>>() || ...);
+  static_assert(
+      !listed || (is_saved<Parts> && ...),
+      "looptorch: a snapshot cannot hold what this optimizer keeps. Hold it by its own type, or give "
+      "it `state_dict(StateDict&) const` and `load_state_dict(const StateDict&)`. See "
+      "docs/errors.md#snapshot-optimizer");
+};
+
+/// The check of optimizers that evaluate their gradients again against policies that change those.
+template <class... Parts>
+struct CheckClosures {
+  static_assert(
+      !(steps_by_closure<Parts> || ...) || !((!is_when<Parts> && changes_gradients<Parts>()) || ...),
+      "looptorch: an optimizer that takes a closure, such as LBFGS, evaluates its gradients several "
+      "times an update, and a listed policy scales or clips them once. Drop the policy, or train with "
+      "another optimizer. See docs/errors.md#closure");
+};
+
+/// Names two policies of one family in the compiler's note.
+template <class A, class B>
+struct Clash;
+/// Names a policy, the one it excludes, the reason and the remedy in the compiler's note.
+template <class A, class B, class Exclusion>
+struct Excluded;
+
+/// Both are policies and listed without When, so that a conflict between them is known to the compiler.
+template <class A, class B>
+inline constexpr bool both_fixed = !is_update<A> && !is_update<B> && !is_when<A> && !is_when<B>;
+
+template <class A, class B>
+using clash_t = std::conditional_t<both_fixed<A, B> && same_family<A, B>, Clash<A, B>, void>;
+template <class A, class B>
+using excluded_t = std::conditional_t<both_fixed<A, B> && !std::is_void_v<declared_exclusion_t<A, B>>,
+                                      Excluded<A, B, declared_exclusion_t<A, B>>, void>;
+
+template <class... Parts>
+struct Conflicts {
+  using clash = void;
+  using exclusion = void;
+};
+template <class A, class... Later>
+struct Conflicts<A, Later...> {
+  using clash = typename FirstFound<clash_t<A, Later>..., typename Conflicts<Later...>::clash>::type;
+  using exclusion = typename FirstFound<excluded_t<A, Later>..., excluded_t<Later, A>...,
+                                        typename Conflicts<Later...>::exclusion>::type;
+};
+
+/// The checks of listed policies against each other; those under When are checked when fit begins.
+template <class... Parts>
+struct CheckConflicts {
+  static_assert(std::is_void_v<typename Conflicts<Parts...>::clash>,
+                "looptorch: two policies of one family are listed. Keep one of them, or switch them by "
+                "When{flag, policy}. See docs/errors.md#one-of-a-family");
+  static_assert(std::is_void_v<typename Conflicts<Parts...>::exclusion>,
+                "looptorch: a listed policy excludes another one. Drop one of them, or do as the remedy "
+                "beside this message says. See docs/errors.md#excluded");
+  static_assert(!((is_when<Parts> && is_update<unwrapped_t<Parts>>) || ...),
+                "looptorch: When switches policies, not updates. Give the update an option: "
+                "Update{optimizer, objective, {.when = predicate}}. See docs/errors.md#when-update");
+};
+
+template <class T>
+inline constexpr bool is_batch = BatchLike<T>;
+template <class T>
+inline constexpr bool is_range = std::ranges::input_range<T>;
+
+/// The check of what fit and evaluate go through.
+template <class Batches>
+struct CheckRange {
+  static constexpr bool passed = is_range<Batches>;
+  static_assert(passed,
+                "looptorch: fit and evaluate need a range of batches, such as a std::vector or a "
+                "PinnedPrefetchLoader. See docs/errors.md#not-a-range");
+};
+
+template <class Callable, class Model, class Batch>
+inline constexpr bool takes_batch = std::is_invocable_v<Callable&, Model&, const Batch&>;
+
+template <class Callable, class Model, class Batch>
+constexpr bool returns_loss() {
+  if constexpr (takes_batch<Callable, Model, Batch>)
+    return LossLike<std::invoke_result_t<Callable&, Model&, const Batch&>>;
+  else
+    return true;
+}
+
+template <class Callable, class Model, class Batch>
+constexpr bool measures() {
+  if constexpr (takes_batch<Callable, Model, Batch>)
+    return MeasureLike<std::invoke_result_t<Callable&, Model&, const Batch&>>;
+  else
+    return false;
+}
+
+/// The checks of a batch type against the objectives of all updates.
+template <class Model, class Batch, class Updates>
+struct CheckBatch;
+template <class Model, class Batch, class... Optimizers, class... Objectives>
+struct CheckBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>...>> {
+  static constexpr bool all_take_it = (takes_batch<Objectives, Model, Batch> && ...);
+  static constexpr bool all_return_losses = (returns_loss<Objectives, Model, Batch>() && ...);
+  static constexpr bool passed = is_batch<Batch> && all_take_it && all_return_losses;
+  static_assert(is_batch<Batch>,
+                "looptorch: fit cannot find the tensors in this batch type. Make it an aggregate of "
+                "tensors, numbers, strings and vectors, or give it each_tensor(f). See docs/errors.md#batch");
+  static_assert(all_take_it,
+                "looptorch: an objective does not take these batches. It is called as objective(Model&, "
+                "const Batch&), where Batch is what the range yields. See docs/errors.md#objective-batch");
+  static_assert(all_return_losses,
+                "looptorch: an objective must return a looptorch::Loss or a 0-dim tensor. See "
+                "docs/errors.md#objective-result");
+};
+
+/// The check of evaluate's callable.
+template <class Measure, class Model, class Batch>
+struct CheckMeasure {
+  using Held = std::remove_reference_t<Measure>;
+  static constexpr bool accumulates = HasResult<Held> || HasAdd<Held, Model, Batch>;
+  static constexpr bool passed =
+      accumulates ? Accumulates<Held, Model, Batch> : measures<Measure, Model, Batch>();
+  static_assert(passed || accumulates,
+                "looptorch: evaluate calls its callable as (Model&, const Batch&) and needs a Loss, a "
+                "0-dim tensor or a number. See docs/errors.md#evaluate");
+  static_assert(
+      passed || !accumulates,
+      "looptorch: a measure that accumulates needs `add(Model&, const Batch&)`, and `result()` that "
+      "returns a number or a std::map<std::string, double>. See docs/errors.md#measure");
+};
+
+}  // namespace looptorch::detail

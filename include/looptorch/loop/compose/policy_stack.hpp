@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+// The policies of one Trainer with their per-run states: sorted, checked and called at compile time. A hook
+// that no policy has compiles to nothing; a call of one that some have is a sequence of direct calls.
+#pragma once
+
+#include <looptorch/base/type_name.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/compose/rules.hpp>
+
+#include <array>
+#include <cstddef>
+#include <exception>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch {
+
+/// Lists `policy` only if `flag` is true: the run-time switch for what is otherwise a type. A policy that is
+/// switched off runs no hook; conflicts among those that are on are found when fit begins.
+template <class Policy>
+struct When {
+  bool flag;
+  Policy policy;
+};
+template <class Policy>
+When(bool, Policy) -> When<Policy>;
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_when = false;
+template <class P>
+inline constexpr bool is_when<When<P>> = true;
+
+template <class T>
+struct Unwrapped {
+  using type = T;
+};
+template <class P>
+struct Unwrapped<When<P>> {
+  using type = P;
+};
+template <class T>
+using unwrapped_t = typename Unwrapped<T>::type;
+
+/// A policy, its state, and whether it is switched on: for a policy without `When` a constant.
+template <class Listed>
+struct Slot {
+  using Policy = Listed;
+  explicit Slot(Listed listed) : policy(std::move(listed)) {}
+  static constexpr bool enabled() { return true; }
+  Policy policy;
+  [[no_unique_address]] state_t<Policy> state{};
+};
+template <class P>
+struct Slot<When<P>> {
+  using Policy = P;
+  explicit Slot(When<P> when) : policy(std::move(when.policy)), flag(when.flag) {}
+  bool enabled() const { return flag; }
+  Policy policy;
+  [[no_unique_address]] state_t<P> state{};
+  bool flag;
+};
+
+/// Lets std::optional hold what a function returns even if it can be neither moved nor copied.
+template <class F>
+struct Elide {
+  F f;
+  operator decltype(std::declval<F&>()())() { return f(); }
+};
+
+/// Calls `visit(constant)` for 0, 1, ..., N - 1 as compile-time constants.
+template <std::size_t N, class Visit>
+constexpr void for_each_index([[maybe_unused]] Visit&& visit) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) { (visit(std::integral_constant<std::size_t, I>{}), ...); }
+  (std::make_index_sequence<N>{});
+}
+
+/// Indices of the policies in the order in which their hooks run: by phase, then by type name.
+template <class... P>
+constexpr std::array<std::size_t, sizeof...(P)> running_order() {
+  constexpr std::size_t n = sizeof...(P);
+  const std::array<Phase, n> phases{phase_of<P>()...};
+  const std::array<std::string_view, n> names{spelled_type<P>()...};
+  std::array<std::size_t, n> order{};
+  for (std::size_t i = 0; i < n; ++i) {
+    std::size_t at = i;
+    for (; at > 0; --at) {
+      const std::size_t before = order[at - 1];
+      if (phases[before] < phases[i] || (phases[before] == phases[i] && names[before] <= names[i])) break;
+      order[at] = before;
+    }
+    order[at] = i;
+  }
+  return order;
+}
+
+template <class... Listed>
+class PolicyStack {
+ public:
+  explicit PolicyStack(Listed... listed) : slots_(Slot<Listed>(std::move(listed))...) {}
+
+  static constexpr std::size_t size() { return sizeof...(Listed); }
+
+  /// Calls `Hook` of each policy that is switched on and has it, in running order.
+  template <class Hook, class Context>
+  void run(Context&& context) {
+    each([&](auto& slot) {
+      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (Hook::template valid<P>())
+        if (slot.enabled()) Hook::call(slot.policy, slot.state, context);
+    });
+  }
+
+  /// The same, each policy whatever others throw; returns what was thrown first.
+  template <class Hook, class Context>
+  [[nodiscard]] std::exception_ptr run_all(Context&& context) {
+    std::exception_ptr first;
+    each([&](auto& slot) {
+      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (Hook::template valid<P>()) {
+        if (!slot.enabled()) return;
+        try {
+          Hook::call(slot.policy, slot.state, context);
+        } catch (...) {
+          if (!first) first = std::current_exception();
+        }
+      }
+    });
+    return first;
+  }
+
+  /// Tells the policies that `When` has switched off, so that what they set up elsewhere is off too.
+  template <class Context>
+  void tell_switched_off(Context&& context) {
+    each([&](auto& slot) {
+      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (on_switched_off_hook::valid<P>())
+        if (!slot.enabled()) on_switched_off_hook::call(slot.policy, slot.state, context);
+    });
+  }
+
+  /// Calls `visit(slot)` for each policy in running order, switched on or not.
+  template <class Visit>
+  void each(Visit&& visit) {
+    each_from(visit, std::make_index_sequence<size()>{});
+  }
+
+  /// Runs `body` inside the scopes that Hook opens, the first policy in running order outermost.
+  template <class Hook, class Context, class Body>
+  decltype(auto) in_scopes(const Context& context, Body&& body) {
+    return nest<0, Hook>(context, body);
+  }
+
+  /// The loss as the policies want it differentiated.
+  at::Tensor scaled(at::Tensor loss) {
+    each([&](auto& slot) {
+      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (scale_loss_hook::valid<P>())
+        if (slot.enabled()) loss = scale_loss_hook::call(slot.policy, slot.state, loss);
+    });
+    return loss;
+  }
+
+  template <class P>
+  static constexpr bool lists() {
+    return (std::is_same_v<unwrapped_t<Listed>, P> || ...);
+  }
+
+  /// A listed policy of one type.
+  template <class P>
+  struct Found {
+    P* policy = nullptr;
+    state_t<P>* state = nullptr;
+    bool enabled = false;
+  };
+
+  /// Policy P, listed as such or within When: of several the first that is switched on.
+  template <class P>
+  Found<P> find() {
+    Found<P> found;
+    for_each_index<size()>([&](auto i) {
+      auto& slot = std::get<i>(slots_);
+      if constexpr (std::is_same_v<typename std::remove_reference_t<decltype(slot)>::Policy, P>)
+        if (!found.policy || (!found.enabled && slot.enabled()))
+          found = {&slot.policy, &slot.state, slot.enabled()};
+    });
+    return found;
+  }
+
+  /// Throws PolicyConflict where two policies that are switched on must not stand together.
+  void check_switched() {
+    pairs([&](auto& a, auto& b) {
+      using A = typename std::remove_reference_t<decltype(a)>::Policy;
+      using B = typename std::remove_reference_t<decltype(b)>::Policy;
+      if (a.enabled() && b.enabled())
+        if (const auto sentence = conflict_sentence<A, B>(); !sentence.empty())
+          throw PolicyConflict(sentence);
+    });
+  }
+
+ private:
+  static constexpr auto kOrder = running_order<unwrapped_t<Listed>...>();
+
+  template <class Visit, std::size_t... I>
+  void each_from(Visit& visit, std::index_sequence<I...>) {
+    (visit(std::get<kOrder[I]>(slots_)), ...);
+  }
+
+  template <std::size_t I, class Hook, class Context, class Body>
+  decltype(auto) nest(const Context& context, Body& body) {
+    if constexpr (I == size()) {
+      return body();
+    } else {
+      auto& slot = std::get<kOrder[I]>(slots_);
+      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (Hook::template valid<P>()) {
+        const auto enter = [&] { return Hook::call(slot.policy, slot.state, context); };
+        std::optional<decltype(enter())> scope;
+        if (slot.enabled()) scope.emplace(Elide<decltype(enter)>{enter});
+        return nest<I + 1, Hook>(context, body);
+      } else {
+        return nest<I + 1, Hook>(context, body);
+      }
+    }
+  }
+
+  template <class Visit>
+  void pairs(Visit&& visit) {
+    for_each_index<size()>([&](auto i) {
+      for_each_index<size()>([&](auto j) {
+        if constexpr (i < j) visit(std::get<i>(slots_), std::get<j>(slots_));
+      });
+    });
+  }
+
+  std::tuple<Slot<Listed>...> slots_;
+};
+
+}  // namespace detail
+}  // namespace looptorch

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+// Which policies may stand together. A policy declares what it excludes, with a reason and a remedy, as data;
+// the Trainer turns a breach into a compile-time error, or, where a policy is switched at run time (`When`),
+// into the same sentence at the beginning of fit.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/type_name.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace looptorch {
+
+/// Two listed policies that must not stand together, found when fit begins.
+struct PolicyConflict : UsageError {
+  using UsageError::UsageError;
+};
+
+/// A string that can be a template argument.
+template <std::size_t N>
+struct FixedString {
+  constexpr FixedString(const char (&text)[N]) { std::copy_n(text, N, characters); }
+  [[nodiscard]] constexpr std::string_view view() const { return {characters, N - 1}; }
+  char characters[N]{};
+};
+
+/// "I cannot stand beside Other, because Reason; Remedy." Other is a policy, or a family such as
+/// AccumulateFamily.
+template <class Other, FixedString Reason, FixedString Remedy>
+struct Excludes {
+  using other = Other;
+  static constexpr std::string_view reason = Reason.view();
+  static constexpr std::string_view remedy = Remedy.view();
+};
+
+/// A policy's declaration: `using excludes = looptorch::ExclusionList<Excludes<...>, ...>;`
+template <class... Exclusions>
+struct ExclusionList {};
+
+/// Why two policies exclude each other.
+struct Exclusion {
+  std::string_view reason;
+  std::string_view remedy;
+};
+
+namespace detail {
+
+template <class P>
+struct FamilyOf {
+  using type = P;
+};
+template <class P>
+requires requires { typename P::family; }
+struct FamilyOf<P> {
+  using type = typename P::family;
+};
+/// Policies of one family are variants of one thing: only one of them may be listed.
+template <class P>
+using family_t = typename FamilyOf<P>::type;
+
+template <class P>
+constexpr bool repeatable() {
+  if constexpr (requires {
+                  { P::repeatable } -> std::convertible_to<bool>;
+                })
+    return P::repeatable;
+  else
+    return false;
+}
+
+template <class A, class B>
+inline constexpr bool same_family = std::is_same_v<family_t<A>, family_t<B>> && !repeatable<A>();
+
+/// The first of A's exclusions that names B's family; void if none does.
+template <class B, class List>
+struct Match {
+  using type = void;
+};
+template <class B, class E, class... Rest>
+struct Match<B, ExclusionList<E, Rest...>>
+    : std::conditional_t<std::is_same_v<typename E::other, B> ||
+                             std::is_same_v<typename E::other, family_t<B>>,
+                         std::type_identity<E>, Match<B, ExclusionList<Rest...>>> {};
+
+template <class T>
+inline constexpr bool is_exclusion_list = false;
+template <class... E>
+inline constexpr bool is_exclusion_list<ExclusionList<E...>> = true;
+
+template <class A>
+struct ExclusionsOf {
+  using type = ExclusionList<>;
+};
+template <class A>
+requires is_exclusion_list<typename A::excludes>
+struct ExclusionsOf<A> {
+  using type = typename A::excludes;
+};
+
+template <class A, class B>
+using declared_exclusion_t = typename Match<B, typename ExclusionsOf<A>::type>::type;
+
+template <class A, class B>
+constexpr std::optional<Exclusion> declared_exclusion() {
+  using E = declared_exclusion_t<A, B>;
+  if constexpr (std::is_void_v<E>)
+    return std::nullopt;
+  else
+    return Exclusion{E::reason, E::remedy};
+}
+
+}  // namespace detail
+
+/// The exclusion that A or B declares against the other, if any. Used by the Trainer and by documentation.
+template <class A, class B>
+[[nodiscard]] constexpr std::optional<Exclusion> exclusion_between() {
+  const auto by_a = detail::declared_exclusion<A, B>();
+  return by_a ? by_a : detail::declared_exclusion<B, A>();
+}
+
+namespace detail {
+
+/// What CheckConflicts says at compile time; empty where A and B go together.
+template <class A, class B>
+std::string conflict_sentence() {
+  if constexpr (same_family<A, B>)
+    return message(
+        "looptorch: two policies of one family are listed: ", type_name<A>(), " and ", type_name<B>(),
+        ". Keep one of them, or switch them by When{flag, policy}. See docs/errors.md#one-of-a-family");
+  if constexpr (constexpr auto exclusion = exclusion_between<A, B>(); exclusion)
+    return message("looptorch: ", type_name<A>(), " and ", type_name<B>(),
+                   " exclude each other: ", exclusion->reason, ". ", exclusion->remedy,
+                   ". See docs/errors.md#excluded");
+  return {};
+}
+
+}  // namespace detail
+}  // namespace looptorch

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// What policies share that consume metrics: their place among the publications, each of which is handed out
+// once, and states that are told apart.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/run.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace looptorch::detail {
+
+class MetricReader {
+ public:
+  void begin_fit(const Run& run, const std::string& metric) {
+    if (!first_epoch_) first_epoch_ = run.progress().epoch;
+    seen_ = std::min(seen_, run.metrics().publications(metric));  // a board that has begun anew
+  }
+
+  /// Throws UsageError if nobody has published the metric in the first epoch, nor is going to.
+  void begin_epoch(const Run& run, const std::string& metric, const char* consumer) const {
+    if (run.progress().epoch > first_epoch_) run.metrics().require(metric, consumer);
+  }
+
+  /// The value, if it was published since the last call.
+  std::optional<double> next(const Run& run, const std::string& metric) {
+    const std::int64_t publications = run.metrics().publications(metric);
+    if (publications <= seen_) return std::nullopt;
+    seen_ = publications;
+    return run.metrics().find(metric);
+  }
+
+  void save(StateDict& out) const { out.set("seen", seen_); }
+  void load(const StateDict& in) { seen_ = in.get<std::int64_t>("seen"); }
+
+ private:
+  std::int64_t seen_ = 0;
+  std::optional<std::int64_t> first_epoch_;
+};
+
+/// Of several policies of one type each has a state of its own, and only the order in which they are listed
+/// tells these apart. Throws StateError unless `in` was saved by `mine`.
+inline void require_state_of(const std::string& mine, const StateDict& in) {
+  if (const auto& of = in.get<std::string>("of"); of != mine)
+    throw StateError(message("this is the state of ", of, ", not of ", mine,
+                             ": list policies of one type in the order in which they were saved"));
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+// An update's optimizer as a state dict, by the names that parameters have in the model, and back: what it
+// keeps for each, which group each is in, the groups' options and rates.
+//
+//   type, groups, group.G.parameters.I (names), group.G.options.*, group.G.lr, group.G.given_lr,
+//   state.NAME.* or, where an optimizer saves itself, whole.*
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_comparison.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/type_name.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/update.hpp>
+#include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/state/weights/safetensors_layout.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// What parameters are called in a snapshot: by their first name in the model, and "outside.N" where updates
+/// train what the model does not contain.
+class ParameterNames {
+ public:
+  template <class Module>
+  ParameterNames(const Module& model, const std::vector<UpdateView>& updates) {
+    for (const auto& item : model.named_parameters())
+      names_.emplace(item.value().unsafeGetTensorImpl(), item.key());
+    for (const UpdateView& update : updates)
+      for (const at::Tensor& parameter : update.parameters) {
+        std::string name = message("outside.", outside_.size());
+        if (names_.emplace(parameter.unsafeGetTensorImpl(), name).second)
+          outside_.emplace(std::move(name), parameter);
+      }
+  }
+
+  [[nodiscard]] const std::string& of(const at::Tensor& parameter) const {
+    return names_.at(parameter.unsafeGetTensorImpl());
+  }
+  [[nodiscard]] std::vector<std::string> of(const torch::optim::OptimizerParamGroup& group) const {
+    std::vector<std::string> names;
+    for (const at::Tensor& parameter : group.params()) names.push_back(of(parameter));
+    return names;
+  }
+  [[nodiscard]] const TensorMap& outside() const { return outside_; }
+
+ private:
+  std::unordered_map<const void*, std::string> names_;
+  TensorMap outside_;
+};
+
+inline void put_names(StateDict& out, const std::string& key, const std::vector<std::string>& names) {
+  out.set(key + ".size", names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) out.set(key + "." + std::to_string(i), names[i]);
+}
+inline std::vector<std::string> names_under(const StateDict& in, const std::string& key) {
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < in.get<std::int64_t>(key + ".size"); ++i)
+    names.push_back(in.get<std::string>(key + "." + std::to_string(i)));
+  return names;
+}
+
+/// "12 here, 10 in the snapshot; only here: a, b; only in the snapshot: c".
+inline std::string compare_names(const std::vector<std::string>& here,
+                                 const std::vector<std::string>& saved) {
+  const auto only = [](const std::vector<std::string>& in, const std::vector<std::string>& other) {
+    constexpr std::size_t kNamed = 8;
+    const std::set<std::string> others(other.begin(), other.end());
+    std::string text;
+    std::size_t count = 0;
+    for (const std::string& name : in)
+      if (!others.count(name) && count++ < kNamed) text += (text.empty() ? "" : ", ") + name;
+    return count > kNamed ? message(text, " and ", count - kNamed, " more") : text;
+  };
+  const std::string only_here = only(here, saved), only_saved = only(saved, here);
+  return message(here.size(), " here, ", saved.size(), " in the snapshot",
+                 only_here.empty() ? "" : "; only here: " + only_here,
+                 only_saved.empty() ? "" : "; only in the snapshot: " + only_saved,
+                 only_here.empty() && only_saved.empty() ? "; in another order" : "");
+}
+
+template <class Optimizer>
+[[nodiscard]] StateDict save_optimizer(const Optimizer& optimizer, const UpdateView& view,
+                                       const ParameterNames& names) {
+  StateDict out;
+  out.set("name", view.name);
+  out.set("type", std::string(type_name<Optimizer>()));
+  const auto& groups = optimizer.param_groups();
+  out.set("groups", groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    StateDict group;
+    put_names(group, "parameters", names.of(groups[i]));
+    group.set("options", group_options<Optimizer>(groups[i]));
+    group.set("lr", rate_of(groups[i]));
+    group.set("given_lr", view.given_rates[i]);
+    out.set("group." + std::to_string(i), group);
+  }
+  if constexpr (SavesWhole<Optimizer>) {
+    StateDict whole;
+    optimizer.state_dict(whole);
+    out.set("whole", whole);
+  } else {
+    for (const at::Tensor& parameter : view.parameters)
+      out.set("state." + names.of(parameter), parameter_state(optimizer, parameter));
+  }
+  return out;
+}
+
+/// An optimizer's state, ready to be taken over, and a sentence for each thing that does not fit.
+struct StagedOptimizer {
+  std::vector<Commit> commits;
+  std::vector<std::string> differences;
+  bool keeps_rates = false;  ///< The saved rates are not this optimizer's.
+};
+
+inline bool same_rate(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+/// Compares options and parameters of the groups, and makes ready to take over their rates.
+template <class Optimizer>
+void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterNames& names,
+                  const StateDict& in, StagedOptimizer& staged) {
+  auto& groups = optimizer.param_groups();
+  const std::string of = message("the optimizer of ", view.name, ": ");
+  const auto differ = [&](auto&&... parts) {
+    staged.differences.push_back(message(of, parts...));
+    staged.keeps_rates = true;
+  };
+  if (const auto saved = in.get<std::int64_t>("groups"); saved != static_cast<std::int64_t>(groups.size()))
+    return differ(groups.size(), " parameter groups here, ", saved, " in the snapshot");
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const StateDict saved = in.under("group." + std::to_string(i));
+    if (const auto theirs = names_under(saved, "parameters"), ours = names.of(groups[i]); ours != theirs)
+      differ("parameters in group ", i, ": ", compare_names(ours, theirs));
+    if (const double given = saved.get<double>("given_lr"); !same_rate(given, view.given_rates[i]))
+      differ("the learning rate of group ", i, " is ", view.given_rates[i], " here, ", given,
+             " in the snapshot");
+    for (std::string& difference : compare_values(group_options<Optimizer>(groups[i]), saved.under("options"),
+                                                  message(of, "in group ", i, " "), "the snapshot"))
+      staged.differences.push_back(std::move(difference));
+  }
+  if (staged.keeps_rates) return;
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    if (const double rate = in.get<double>(message("group.", i, ".lr")); !std::isnan(rate))
+      staged.commits.push_back([&groups, i, rate] { groups[i].options().set_lr(rate); });
+}
+
+/// The names of all parameters in an optimizer's saved groups.
+[[nodiscard]] inline std::set<std::string> saved_parameters(const StateDict& in) {
+  std::set<std::string> names;
+  for (std::int64_t i = 0; i < in.get<std::int64_t>("groups"); ++i)
+    for (std::string& name : names_under(in, message("group.", i, ".parameters")))
+      names.insert(std::move(name));
+  return names;
+}
+
+/// The part of `key` that is one of `names`, before a dot; empty if there is none.
+[[nodiscard]] inline std::string owner_of(const std::string& key, const std::set<std::string>& names) {
+  for (std::size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1))
+    if (names.count(key.substr(0, dot))) return key.substr(0, dot);
+  return {};
+}
+
+/// Whose state is saved beside that of the parameters in the saved groups: nobody's, in what was not written
+/// by `save_optimizer`.
+[[nodiscard]] inline std::set<std::string> strangers_in(const StateDict& in) {
+  const std::set<std::string> names = saved_parameters(in);
+  const StateDict states = in.under("state");
+  std::set<std::string> strangers;
+  for (const auto& item : states.values())
+    if (owner_of(item.first, names).empty()) strangers.insert(item.first.substr(0, item.first.rfind('.')));
+  return strangers;
+}
+
+/// Throws StateError for a state that lacks something.
+template <class Optimizer>
+[[nodiscard]] StagedOptimizer stage_optimizer(Optimizer& optimizer, const UpdateView& view,
+                                              const ParameterNames& names, const StateDict& in) {
+  StagedOptimizer staged;
+  const std::string type(type_name<Optimizer>());
+  if (const auto& saved = in.get<std::string>("type"); saved != type) {
+    staged.keeps_rates = true;
+    staged.differences.push_back(
+        message("the optimizer of ", view.name, " is ", type, " here, ", saved, " in the snapshot"));
+    return staged;
+  }
+  stage_groups(optimizer, view, names, in, staged);
+  if constexpr (SavesWhole<Optimizer>) {
+    staged.commits.insert(staged.commits.begin(),
+                          [&optimizer, whole = in.under("whole")] { optimizer.load_state_dict(whole); });
+  } else {
+    for (const auto& group : optimizer.param_groups())
+      for (const at::Tensor& parameter : group.params()) {
+        try {
+          staged.commits.push_back(
+              stage_parameter_state(optimizer, group, parameter, in.under("state." + names.of(parameter))));
+        } catch (const StateError& error) {
+          staged.differences.push_back(
+              message("the optimizer of ", view.name, ": ", names.of(parameter), ": ", error.what()));
+        }
+      }
+    for (const std::string& stranger : strangers_in(in))
+      staged.differences.push_back(message("the optimizer of ", view.name, ": the snapshot has the state of ",
+                                           stranger, ", which is in no parameter group, here or there"));
+  }
+  return staged;
+}
+
+}  // namespace looptorch::detail

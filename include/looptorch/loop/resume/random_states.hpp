@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// The states of the process's default random generators: the CPU's, and that of every accelerator that the
+// process uses. Generators that a program makes for itself are its own.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/generator_state.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Returns the CPU and the accelerators that this process has used; initialises none.
+inline std::vector<at::Device> devices_with_generators() {
+  std::vector<at::Device> devices{at::Device(at::kCPU)};
+  const auto type = accelerator_here();
+  if (!type) return devices;
+  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
+  for (at::DeviceIndex i = 0; i < hooks.deviceCount(); ++i)
+    if (hooks.hasPrimaryContext(i)) devices.emplace_back(*type, i);
+  return devices;
+}
+
+/// Generator states by their devices' names: "cpu", "cuda:0".
+class RandomStates {
+ public:
+  [[nodiscard]] static RandomStates now() {
+    RandomStates states;
+    for (const at::Device device : devices_with_generators())
+      states.states_.emplace_back(device.str(), state_of(default_generator(device)));
+    return states;
+  }
+
+  void save(StateDict& out) const {
+    for (const auto& [device, state] : states_) out.set(device, state);
+  }
+  [[nodiscard]] static RandomStates loaded(const StateDict& in) {
+    RandomStates states;
+    for (const auto& [device, value] : in.values())
+      states.states_.emplace_back(device, in.get<at::Tensor>(device));
+    return states;
+  }
+
+  /// A sentence for each state that no generator here can take; those are left out by `apply` then.
+  std::vector<std::string> drop_unfit() {
+    std::vector<std::string> sentences;
+    std::erase_if(states_, [&](const auto& item) {
+      std::string why = find_misfit(item.first, item.second);
+      if (why.empty()) return false;
+      sentences.push_back(std::move(why));
+      return true;
+    });
+    return sentences;
+  }
+
+  void apply() const {
+    for (const auto& [device, state] : states_) set_state(default_generator(at::Device(device)), state);
+  }
+
+ private:
+  static std::string find_misfit(const std::string& device, const at::Tensor& state) {
+    if (!is_here(device)) return message("random numbers: drawn on ", device, ", which is not here");
+    const at::Generator& generator = default_generator(at::Device(device));
+    const at::Tensor own = state_of(generator);
+    if (state.scalar_type() == own.scalar_type() && state.sizes() == own.sizes())
+      return refusal(generator, state);
+    return message("random numbers: the state of ", device, "'s generator is ", state.sizes(), " ",
+                   state.scalar_type(), " in the snapshot, ", own.sizes(), " ", own.scalar_type(), " here");
+  }
+
+  /// Generators look into a state when they take it: a copy is asked first.
+  static std::string refusal(const at::Generator& generator, const at::Tensor& state) {
+    try {
+      copy_of(generator).set_state(state);
+      return {};
+    } catch (const c10::Error& error) {
+      return message("random numbers: ", generator.device(),
+                     "'s generator cannot take its state: ", error.what_without_backtrace());
+    }
+  }
+
+  static bool is_here(const std::string& device) {
+    if (device == "cpu") return true;
+    const auto type = accelerator_here();
+    for (at::DeviceIndex i = 0; type && i < at::accelerator::deviceCount(); ++i)
+      if (device == at::Device(*type, i).str()) return true;
+    return false;
+  }
+
+  std::vector<std::pair<std::string, at::Tensor>> states_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT
+// Goes on from a snapshot: everything in it is compared with the run that is to take it over, and then either
+// nothing is touched or all of it is.
+#pragma once
+
+#include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/resume/resume_source.hpp>
+#include <looptorch/loop/resume/take_snapshot.hpp>
+#include <looptorch/loop/resume_report.hpp>
+#include <looptorch/state/snapshot/snapshot_error.hpp>
+#include <looptorch/state/weights/load_report.hpp>
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+namespace detail {
+
+/// The comparison of a snapshot with a run, and what is to be done to take it over.
+template <class Engine>
+class Resumption {
+ public:
+  /// Compares. `loader` is what the range says of itself, empty for no range. Throws StateError for contents
+  /// that lack something.
+  Resumption(Engine& engine, const SnapshotContents& contents, const StateDict& loader)
+      : engine_(engine),
+        contents_(contents),
+        state_(contents.state),
+        staged_(engine.stage(state_.under("run"))) {
+    compare_steps();
+    compare_parts();
+    compare_model();
+    compare_policies();
+    compare_optimizers();
+    compare_loop(loader);
+    random_ = RandomStates::loaded(state_.under("random"));
+    add(random_.drop_unfit());
+  }
+
+  [[nodiscard]] const std::vector<std::string>& differences() const { return differences_; }
+  [[nodiscard]] const RandomStates& random() const { return random_; }
+  /// Why a policy had stopped the run by then.
+  [[nodiscard]] std::optional<std::string> stopped() const {
+    return state_.contains("stopped") ? std::optional(state_.get<std::string>("stopped")) : std::nullopt;
+  }
+
+  /// Takes over what fits.
+  void apply() {
+    at::NoGradGuard no_gradients;
+    for (const Commit& commit : commits_) commit();
+    copy_state(looptorch::state_dict(engine_.model()), fitting_);
+    const auto in_eval = names_under(state_, "modes.eval");
+    const std::set<std::string> eval(in_eval.begin(), in_eval.end());
+    for (const auto& item : (*engine_.model()).named_modules())  // parents come before their children
+      if (const bool training = !eval.count(item.key()); item.value()->is_training() != training)
+        item.value()->train(training);
+    engine_.take(std::move(staged_));
+    random_.apply();
+  }
+
+ private:
+  void add(std::vector<std::string> sentences) {
+    differences_.insert(differences_.end(), sentences.begin(), sentences.end());
+  }
+
+  /// Such contents say two things of themselves: there is no part of them to take over.
+  void compare_steps() const {
+    if (staged_.progress.step != contents_.step)
+      throw SnapshotError(message("a snapshot of step ", contents_.step, " holds the state of a run at step ",
+                                  staged_.progress.step));
+  }
+
+  void compare_parts() {
+    static const std::set<std::string> kParts{"run",    "listed", "averaged",      "modes",
+                                              "random", "loader", "micro_batches", "stopped"};
+    for (const std::string& part : parts_of(state_))
+      if (!kParts.count(part))
+        differences_.push_back(message("the snapshot's state holds '", part, "', and no run has that"));
+  }
+
+  void compare_model() {
+    const TensorMap own = looptorch::state_dict(engine_.model());
+    const LoadReport report = compare_state(own, contents_.model);
+    if (const std::string faults = describe_faults(report); !faults.empty())
+      differences_.push_back("the model" + faults);
+    compare_types(own);
+    for (const std::string& name : report.loaded)
+      if (const auto given = contents_.model.find(name); given != contents_.model.end())
+        fitting_.emplace(name, given->second);
+    fit_averages(own);
+  }
+
+  /// Weights of another type can be taken over, but not bit for bit.
+  void compare_types(const TensorMap& own) {
+    std::size_t others = 0;
+    std::string example;
+    for (const auto& [name, tensor] : own)
+      if (const auto given = contents_.model.find(name);
+          given != contents_.model.end() && given->second.defined() &&
+          given->second.scalar_type() != tensor.scalar_type() && others++ == 0)
+        example = message(name, " is ", tensor.scalar_type(), " here, ", given->second.scalar_type(),
+                          " in the snapshot");
+    if (others > 0)
+      differences_.push_back(message(others, " tensors of the model have another type: ", example));
+  }
+
+  /// Averages of weights that this model does not have stay out.
+  void fit_averages(const TensorMap& own) {
+    TensorMap averaged;
+    for (const auto& [name, average] : contents_.averaged)
+      if (const auto weight = own.find(name);
+          weight != own.end() && find_misfit(weight->second, average).empty())
+        averaged.emplace(name, average);
+    move_in(averaged, state_);
+    if (averaged.size() < contents_.averaged.size())
+      differences_.push_back(message("averages of ", contents_.averaged.size() - averaged.size(),
+                                     " weights that the model does not have in these shapes"));
+  }
+
+  void compare_policies() {
+    StagedPolicies policies = stage_policies(engine_.stack(), state_.under("run.policies"));
+    commits_ = std::move(policies.commits);
+    const auto listed = listed_policies(engine_.stack()), saved = names_under(state_, "listed");
+    const auto with = [](const std::vector<std::string>& names, const std::vector<std::string>& more) {
+      std::set<std::string> all(names.begin(), names.end());
+      all.insert(more.begin(), more.end());
+      return all;
+    };
+    const auto here = with(listed, policies.only_here), there = with(saved, policies.only_saved);
+    std::vector<std::string> only_here, only_there;
+    std::set_difference(here.begin(), here.end(), there.begin(), there.end(), std::back_inserter(only_here));
+    std::set_difference(there.begin(), there.end(), here.begin(), here.end(), std::back_inserter(only_there));
+    if (auto others = describe_others(only_there, only_here, "the snapshot"); !others.empty())
+      differences_.push_back("the policies differ: " + others);
+    add(std::move(policies.refused));
+  }
+
+  void compare_optimizers() {
+    const StateDict saved = contents_.optimizer;
+    auto& views = engine_.run().updates();
+    const auto size = saved.get<std::int64_t>("size");
+    if (size != static_cast<std::int64_t>(views.size()))
+      differences_.push_back(message(views.size(), " updates here, ", size, " in the snapshot"));
+    const ParameterNames names(*engine_.model(), views);
+    for_each_index<Engine::kUpdates>([&](auto i) {
+      if (static_cast<std::int64_t>(i) >= size) return;
+      auto staged = stage_optimizer(*std::get<i>(engine_.updates()).optimizer, views[i], names,
+                                    saved.under(std::to_string(i)));
+      if (staged.keeps_rates) staged_.updates[i].full_rates = views[i].full_rates;
+      commits_.insert(commits_.end(), staged.commits.begin(), staged.commits.end());
+      add(std::move(staged.differences));
+    });
+    stage_outside(names.outside(), saved);
+    for (const std::string& part : parts_of(saved))
+      if (part != "size" && part != "outside" && !is_below(part, size))
+        differences_.push_back(message("the snapshot's optimizers hold '", part, "', and there are ", size,
+                                       " of them, numbered from 0"));
+  }
+
+  /// What stands before the first dot of keys.
+  static std::set<std::string> parts_of(const StateDict& in) {
+    std::set<std::string> parts;
+    for (const auto& item : in.values()) parts.insert(item.first.substr(0, item.first.find('.')));
+    return parts;
+  }
+  /// Whether it is one of 0 .. size - 1, whatever size a file claims.
+  static bool is_below(const std::string& part, std::int64_t size) {
+    std::int64_t number = -1;
+    std::from_chars(part.data(), part.data() + part.size(), number);
+    return number >= 0 && number < size && part == std::to_string(number);
+  }
+
+  /// Parameters that updates train and the model does not contain.
+  void stage_outside(const TensorMap& outside, const StateDict& saved) {
+    for (const auto& [name, parameter] : outside) {
+      const auto value = saved.values().find(name);
+      const auto* tensor = value == saved.values().end() ? nullptr : std::get_if<at::Tensor>(&value->second);
+      const std::string why = tensor ? find_misfit(parameter, *tensor) : "missing";
+      if (why.empty())
+        commits_.push_back([parameter = parameter, tensor = *tensor] { parameter.copy_(tensor); });
+      else
+        differences_.push_back(message("a parameter outside the model, ", name, ": ", why));
+    }
+    std::size_t theirs = 0;
+    for (const auto& item : saved.values()) theirs += item.first.starts_with("outside.");
+    if (theirs != outside.size())
+      differences_.push_back(
+          message(outside.size(), " parameters outside the model here, ", theirs, " in the snapshot"));
+  }
+
+  /// Where the range or the window is another, the epoch under way begins anew.
+  void compare_loop(const StateDict& loader) {
+    const std::size_t before = differences_.size();
+    if (const auto saved = state_.get<std::int64_t>("micro_batches"); saved != engine_.window_length())
+      differences_.push_back(
+          message(engine_.window_length(), " micro-batches a window here, ", saved, " in the snapshot"));
+    if (const StateDict saved = state_.under("loader"); !saved.empty() && !loader.empty())
+      add(compare_values(loader, saved, "the loader's ", "the snapshot"));
+    if (differences_.size() > before) staged_.progress.batch = 0;
+  }
+
+  Engine& engine_;
+  const SnapshotContents& contents_;
+  StateDict state_;
+  typename Engine::Staged staged_;
+  std::vector<Commit> commits_;
+  TensorMap fitting_;
+  RandomStates random_;
+  std::vector<std::string> differences_;
+};
+
+/// Takes contents over, all or nothing if `strict`. Throws SnapshotMismatch, and StateError for contents that
+/// lack something; `called` is what messages call the snapshot.
+template <class Engine>
+[[nodiscard]] Resumption<Engine> resume_from(Engine& engine, const SnapshotContents& contents,
+                                             const StateDict& loader, bool strict,
+                                             const std::string& called) {
+  engine.settle();
+  engine.prepare();
+  Resumption<Engine> resumption(engine, contents, loader);
+  if (const auto& differences = resumption.differences(); strict && !differences.empty())
+    throw SnapshotMismatch(message(called, " is not of this run: ", joined(differences, "; ")), differences);
+  resumption.apply();
+  return resumption;
+}
+
+/// A fit that goes on from a snapshot.
+template <class Engine>
+class Resumed {
+ public:
+  Resumed(Engine& engine, const FitOptions& options, const StateDict& loader)
+      : Resumed(engine, options, loader, find_snapshot(options.resume)) {}
+
+  /// To be done when policies have begun: what they drew does not count, and a run that had been stopped is.
+  void begin(Run& run) const {
+    random_.apply();
+    if (stopped_) run.stop(*stopped_);
+  }
+  [[nodiscard]] const ResumeReport& report() const { return report_; }
+
+ private:
+  Resumed(Engine& engine, const FitOptions& options, const StateDict& loader, FoundSnapshot found)
+      : report_(std::move(found.report)) {
+    engine.stack().each([&](auto& slot) {
+      if constexpr (requires { slot.policy.before_resume(report_.step); })
+        if (slot.enabled()) slot.policy.before_resume(report_.step);
+    });
+    const auto taken = resume_from(engine, found.contents, loader, options.strict, report_.snapshot.string());
+    random_ = taken.random();
+    stopped_ = taken.stopped();
+    report_.differences = taken.differences();
+    for (const std::string& why : report_.passed_over) TORCH_WARN("looptorch: passed over ", why);
+    if (!report_.differences.empty())
+      TORCH_WARN("looptorch: ", report_.snapshot.string(),
+                 " was taken over in part: ", joined(report_.differences, "; "));
+  }
+
+  ResumeReport report_;
+  RandomStates random_;
+  std::optional<std::string> stopped_;
+};
+
+}  // namespace detail
+}  // namespace looptorch

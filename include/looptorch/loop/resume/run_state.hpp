@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+// The counters, losses and metrics of a run as a StateDict, exactly enough to go on from. Model and
+// optimizers are not in it.
+#pragma once
+
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/resume/policy_states.hpp>
+#include <looptorch/loop/run.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace looptorch::detail {
+
+inline void save(const Progress& progress, StateDict& out) {
+  out.set("epoch", progress.epoch);
+  out.set("step", progress.step);
+  out.set("skipped", progress.skipped);
+  out.set("batch", progress.batch);
+  out.set("samples", progress.samples);
+}
+
+inline void load(const StateDict& in, Progress& progress) {
+  progress.epoch = in.get<std::int64_t>("epoch");
+  progress.step = in.get<std::int64_t>("step");
+  progress.skipped = in.get<std::int64_t>("skipped");
+  progress.batch = in.get<std::int64_t>("batch");
+  progress.samples = in.get<std::int64_t>("samples");
+  for (const std::int64_t number :
+       {progress.epoch, progress.step, progress.skipped, progress.batch, progress.samples})
+    if (number < 0) throw StateError(message("a run's counters begin at 0, one of the state is ", number));
+}
+
+inline void save(const RunningMeans& means, StateDict& out) {
+  std::int64_t number = 0;
+  for (const auto& [name, mean] : means) {
+    StateDict entry;
+    entry.set("name", name);
+    mean.save(entry);
+    out.set(std::to_string(number++), entry);
+  }
+  out.set("size", number);
+}
+
+inline void load(const StateDict& in, RunningMeans& means) {
+  means.clear();
+  for (std::int64_t number = in.get<std::int64_t>("size"); number-- > 0;) {
+    const StateDict entry = in.under(std::to_string(number));
+    means[entry.get<std::string>("name")].load(entry);
+  }
+}
+
+inline void save(const UpdateView& view, StateDict& out) {
+  StateDict loss, metrics;
+  view.loss.save(loss);
+  save(view.metrics, metrics);
+  out.set("loss", loss);
+  out.set("metrics", metrics);
+  out.set("applied", view.applied);
+  out.set("skipped", view.skipped);
+  out.set("groups", view.full_rates.size());
+  for (std::size_t i = 0; i < view.full_rates.size(); ++i)
+    out.set("full_rate." + std::to_string(i), view.full_rates[i]);
+}
+
+inline void load(const StateDict& in, UpdateView& view) {
+  view.loss.load(in.under("loss"));
+  load(in.under("metrics"), view.metrics);
+  view.applied = in.get<std::int64_t>("applied");
+  view.skipped = in.get<std::int64_t>("skipped");
+  view.full_rates.clear();
+  for (std::int64_t i = 0; i < in.get<std::int64_t>("groups"); ++i)
+    view.full_rates.push_back(in.get<double>("full_rate." + std::to_string(i)));
+}
+
+/// Throws StateError for a state of another number of updates, or of more parameter groups than here.
+inline void require_same_updates(const StateDict& in, const Run& run) {
+  const std::size_t here = run.updates().size();
+  if (const auto updates = in.get<std::int64_t>("updates"); updates != static_cast<std::int64_t>(here))
+    throw StateError(message("the state is of ", updates, " updates, the Trainer has ", here));
+  for (std::size_t i = 0; i < here; ++i) {
+    const UpdateView& update = run.updates()[i];
+    const auto groups = in.get<std::int64_t>(message("update.", i, ".groups"));
+    const std::size_t of_optimizer = update.optimizer->param_groups().size();
+    if (groups > static_cast<std::int64_t>(of_optimizer))
+      throw StateError(message("the state has ", groups, " parameter groups for ", update.name,
+                               ", whose optimizer has ", of_optimizer));
+  }
+}
+
+/// Throws StateError that names the policies which are only there or only here, and what one of them says
+/// against its state.
+inline void require_all(const StagedPolicies& staged) {
+  if (const auto others = describe_others(staged.only_saved, staged.only_here, "the state"); !others.empty())
+    throw StateError("the state is of other policies than the Trainer lists: " + others);
+  if (!staged.refused.empty()) throw StateError(staged.refused.front());
+}
+
+/// `weights` has each update's window weight.
+template <class Weights>
+[[nodiscard]] StateDict save_run(const Run& run, const Weights& weights) {
+  StateDict out, progress, metrics;
+  save(run.progress(), progress);
+  run.metrics().save(metrics);
+  out.set("progress", progress);
+  out.set("metrics", metrics);
+  out.set("updates", run.updates().size());
+  for (std::size_t i = 0; i < run.updates().size(); ++i) {
+    StateDict update, weight;
+    save(run.updates()[i], update);
+    weights[i].save(weight);
+    update.set("window", weight);
+    out.set("update." + std::to_string(i), update);
+  }
+  return out;
+}
+
+/// What a run's counters and means are to become.
+template <class Weights>
+struct StagedRun {
+  Progress progress;
+  MetricBoard metrics;
+  std::vector<UpdateView> updates;
+  Weights weights;
+};
+
+/// Updates that the state lacks stay as they are. Throws StateError for a state that lacks something else.
+template <class Weights>
+[[nodiscard]] StagedRun<Weights> stage_run(const StateDict& in, const Run& run, const Weights& weights) {
+  StagedRun<Weights> staged{run.progress(), run.metrics(), run.updates(), weights};
+  load(in.under("progress"), staged.progress);
+  staged.metrics.load(in.under("metrics"));
+  const auto saved = static_cast<std::size_t>(in.get<std::int64_t>("updates"));
+  for (std::size_t i = 0; i < std::min(saved, staged.updates.size()); ++i) {
+    const StateDict update = in.under("update." + std::to_string(i));
+    load(update, staged.updates[i]);
+    staged.weights[i].load(update.under("window"), run.device());
+  }
+  return staged;
+}
+
+}  // namespace looptorch::detail

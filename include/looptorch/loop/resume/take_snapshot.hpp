@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+// A run as SnapshotContents: model, optimizers, averages, and all that the loop and its policies know. The
+// tensors are handles; who keeps them copies them before the next step.
+//
+//   state: run.* (counters, means, units), policies.* (their states), listed.* (those that change numbers),
+//   averaged.* (where averages belong), modes.* (modules in eval mode), random.*, loader.*, micro_batches,
+//   stopped
+#pragma once
+
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/resume/optimizer_states.hpp>
+#include <looptorch/loop/resume/policy_states.hpp>
+#include <looptorch/loop/resume/random_states.hpp>
+#include <looptorch/state/snapshot/snapshot_contents.hpp>
+#include <looptorch/state/weights/module_state.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// What a range says of itself, so that another dataset or order is noticed: its number of batches, and
+/// `identity()` where it has one.
+template <class Range>
+[[nodiscard]] StateDict range_identity(Range& range) {
+  StateDict identity;
+  if constexpr (requires { StateDict(range.identity()); }) identity = range.identity();
+  if (const auto batches = known_size(range)) identity.set("batches", *batches);
+  return identity;
+}
+
+/// Whether listing P, or not, changes what is learnt: accumulation is compared by its number.
+template <class P>
+constexpr bool changes_numbers() {
+  return state_dict_hook::valid<P>() || forward_scope_hook::valid<P>() || before_update_hook::valid<P>() ||
+         (HasPhase<P> && phase_of<P>() < Phase::observe);
+}
+
+/// The names of the policies that are switched on and change what is learnt.
+template <class Stack>
+[[nodiscard]] std::vector<std::string> listed_policies(Stack& stack) {
+  std::vector<std::string> names;
+  each_named(stack, [&](auto& slot, const std::string& name) {
+    if (changes_numbers<typename std::remove_reference_t<decltype(slot)>::Policy>() && slot.enabled())
+      names.push_back(name);
+  });
+  return names;
+}
+
+template <class Module>
+[[nodiscard]] std::vector<std::string> modules_in_eval(const Module& model) {
+  std::vector<std::string> names;
+  for (const auto& item : model.named_modules())
+    if (!item.value()->is_training()) names.push_back(item.key());
+  return names;
+}
+
+/// The weights' averages by name, of the policy that keeps them; empty without one.
+template <class Stack>
+[[nodiscard]] TensorMap weight_averages(Stack& stack) {
+  TensorMap averages;
+  stack.each([&](auto& slot) {
+    if constexpr (requires { slot.state.named().begin()->second.sizes(); })
+      for (const auto& [name, average] : slot.state.named()) averages.emplace(name, average);
+  });
+  return averages;
+}
+
+/// The model with its averages, each under all names of its weight.
+[[nodiscard]] inline TensorMap averaged_model(const TensorMap& model, const TensorMap& averages) {
+  std::map<const void*, at::Tensor> by_weight;
+  for (const auto& [name, average] : averages)
+    by_weight.emplace(model.at(name).unsafeGetTensorImpl(), average);
+  TensorMap averaged = model;
+  for (auto& [name, weight] : averaged)
+    if (const auto found = by_weight.find(weight.unsafeGetTensorImpl()); found != by_weight.end())
+      weight = found->second;
+  return averaged;
+}
+
+/// Takes the averages out of the state, where they would stand a second time, and notes where they were.
+inline void move_out(const TensorMap& averages, StateDict& state) {
+  std::map<const void*, std::string> names;
+  for (const auto& [name, average] : averages) names.emplace(average.unsafeGetTensorImpl(), name);
+  StateDict kept, places;
+  std::int64_t size = 0;
+  for (const auto& [key, value] : state.values()) {
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    const auto found = tensor ? names.find(tensor->unsafeGetTensorImpl()) : names.end();
+    if (found == names.end()) {
+      kept.set(key, value);
+      continue;
+    }
+    places.set(message(size, ".key"), key);
+    places.set(message(size++, ".name"), found->second);
+  }
+  places.set("size", size);
+  kept.set("averaged", places);
+  state = std::move(kept);
+}
+
+/// The inverse; averages that `averaged` lacks stay out.
+inline void move_in(const TensorMap& averaged, StateDict& state) {
+  const StateDict places = state.under("averaged");
+  for (std::int64_t i = 0; i < places.get<std::int64_t>("size"); ++i)
+    if (const auto found = averaged.find(places.get<std::string>(message(i, ".name")));
+        found != averaged.end())
+      state.set(places.get<std::string>(message(i, ".key")), found->second);
+}
+
+template <class Engine>
+[[nodiscard]] StateDict save_optimizers(Engine& engine) {
+  StateDict out;
+  const auto& views = engine.run().updates();
+  const ParameterNames names(*engine.model(), views);
+  out.set("size", views.size());
+  for_each_index<Engine::kUpdates>([&](auto i) {
+    out.set(std::to_string(i), save_optimizer(*std::get<i>(engine.updates()).optimizer, views[i], names));
+  });
+  for (const auto& [name, parameter] : names.outside()) out.set(name, parameter);
+  return out;
+}
+
+/// The run as it stands between windows. `loader` is what the range of batches says of itself.
+template <class Engine>
+[[nodiscard]] SnapshotContents snapshot_contents(Engine& engine, const StateDict& loader) {
+  engine.look_at_parameters();
+  StateDict run = engine.state_dict(), random, state;
+  const TensorMap averages = weight_averages(engine.stack());
+  state.set("run", run);
+  move_out(averages, state);
+  put_names(state, "listed", listed_policies(engine.stack()));
+  put_names(state, "modes.eval", modules_in_eval(*engine.model()));
+  RandomStates::now().save(random);
+  state.set("random", random);
+  state.set("loader", loader);
+  state.set("micro_batches", engine.window_length());
+  if (const auto& reason = engine.run().stop_reason()) state.set("stopped", *reason);
+  SnapshotContents contents{.step = engine.run().progress().step,
+                            .model = looptorch::state_dict(engine.model()),
+                            .averaged = {},
+                            .optimizer = save_optimizers(engine),
+                            .state = std::move(state)};
+  if (!averages.empty()) contents.averaged = averaged_model(contents.model, averages);
+  return contents;
+}
+
+}  // namespace looptorch::detail

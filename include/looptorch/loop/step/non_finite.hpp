@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// A loss that is NaN or infinite ends the run before it reaches the parameters, and names the batch; so does
+// a gradient where a policy looks at it. It costs a comparison on a CPU; on a device two small kernels a
+// window, whose answer is read before the next update.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/sub.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// A window whose update was not made because of a number that is NaN or infinite. It counts as a step that
+/// was skipped: the next fit goes on behind it.
+struct NonFiniteWindow : Error {
+  NonFiniteWindow(const std::string& what, std::int64_t in_step, std::int64_t in_epoch, std::int64_t first,
+                  std::int64_t last, std::vector<std::int64_t> of_samples)
+      : Error(what),
+        step(in_step),
+        epoch(in_epoch),
+        first_batch(first),
+        last_batch(last),
+        samples(std::move(of_samples)) {}
+  std::int64_t step;         ///< Index of the window, from 0.
+  std::int64_t epoch;        ///< Index of the epoch, from 0.
+  std::int64_t first_batch;  ///< In its epoch, from 0 (-1 in `Trainer::step`); a device knows the window, ...
+  std::int64_t last_batch;   ///< ... which ends here. On a CPU both are the same.
+  std::vector<std::int64_t> samples;  ///< Dataset indices, where the range's iterator has `indices()`.
+};
+
+/// A loss was NaN or infinite. Under `Autocast<fp16>` the loss scale takes care of it instead.
+struct NonFiniteLoss : NonFiniteWindow {
+  using NonFiniteWindow::NonFiniteWindow;
+};
+
+/// A policy refused the window's gradients, whose losses are finite: see `ClipGradNorm::on_non_finite`. The
+/// window is known, and not the micro-batch in it.
+struct NonFiniteGradient : NonFiniteWindow {
+  using NonFiniteWindow::NonFiniteWindow;
+};
+
+namespace detail {
+
+/// True unless one of these holds NaN or infinity. Waits for the device.
+inline bool all_finite(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors)
+    if (!tensor.is_meta() && tensor.is_floating_point() && !at::isfinite(tensor).all().item<bool>())
+      return false;
+  return true;
+}
+
+/// 0-dim bool on the device of `total`: it is NaN or infinite, since then it is not its own difference from
+/// 0.
+inline at::Tensor is_non_finite(const at::Tensor& total) {
+  at::NoGradGuard no_grad;
+  return at::sub(total, total).ne(0);
+}
+
+/// Where the micro-batches of one window came from.
+class WindowOrigin {
+ public:
+  static constexpr std::int64_t kUnknown = -1;
+
+  void begin(std::int64_t step, std::int64_t epoch) {
+    step_ = step, epoch_ = epoch;
+    batches_.clear();
+    samples_.clear();
+    ends_.clear();
+  }
+
+  [[nodiscard]] std::int64_t step() const { return step_; }
+
+  /// The next micro-batch: its number in the epoch, and its samples; none where nobody knows them.
+  template <class Indices>
+  void add(std::int64_t batch, const Indices& indices) {
+    batches_.push_back(batch);
+    samples_.insert(samples_.end(), std::begin(indices), std::end(indices));
+    ends_.push_back(samples_.size());
+  }
+
+  /// Micro-batch `number` of the window alone.
+  [[nodiscard]] WindowOrigin narrowed(std::size_t number) const {
+    const auto begin = static_cast<std::ptrdiff_t>(number == 0 ? 0 : ends_[number - 1]);
+    const auto end = static_cast<std::ptrdiff_t>(ends_[number]);
+    WindowOrigin one;
+    one.begin(step_, epoch_);
+    one.samples_ = {samples_.begin() + begin, samples_.begin() + end};
+    one.batches_ = {batches_[number]};
+    one.ends_ = {one.samples_.size()};
+    return one;
+  }
+
+  /// The error for these micro-batches: `subject` ("the loss of update is") NaN or infinite, and what to do.
+  template <class Error>
+  [[nodiscard]] Error error(const std::string& subject, const std::string& advice) const {
+    const std::int64_t first = batches_.front(), last = batches_.back();
+    const bool known = first != kUnknown;
+    std::string text = message(subject, " NaN or infinite in step ", step_);
+    if (known)
+      text +=
+          message(", batch ", first, batches_.size() > 1 ? message(" to ", last) : "", " of epoch ", epoch_);
+    if (!samples_.empty()) text += message(" (samples ", list(samples_), ")");
+    text += ". The update was not made. " + advice;
+    return {text, step_, epoch_, first, last, samples_};
+  }
+
+ private:
+  static std::string list(const std::vector<std::int64_t>& samples) {
+    constexpr std::size_t kShown = 16;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(samples.size(), kShown); ++i)
+      text += (i ? ", " : "") + std::to_string(samples[i]);
+    return samples.size() > kShown ? text + ", ..." : text;
+  }
+
+  std::int64_t step_ = 0;
+  std::int64_t epoch_ = 0;
+  std::vector<std::int64_t> batches_;
+  std::vector<std::int64_t> samples_;
+  std::vector<std::size_t> ends_;  // of each micro-batch in samples_
+};
+
+}  // namespace detail
+}  // namespace looptorch

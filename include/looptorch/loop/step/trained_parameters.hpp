@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// What each update of a Trainer trains, and what it has to leave alone. Programs may change the groups of an
+// optimizer at any time, so they are compared with what is known as each window begins, and followed.
+#pragma once
+
+#include <looptorch/loop/run.hpp>
+#include <looptorch/loop/update.hpp>
+#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/listed_parameters.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+class TrainedParameters {
+ public:
+  explicit TrainedParameters(std::size_t updates) : listed_(updates), outside_(updates) {}
+
+  /// True when a group or a parameter has joined an optimizer, left it, or taken another's place.
+  [[nodiscard]] bool changed(const std::vector<UpdateView>& updates) const {
+    for (std::size_t i = 0; i < updates.size(); ++i)
+      if (!listed_[i].match(updates[i].optimizer->param_groups())) return true;
+    return false;
+  }
+
+  /// Follows the optimizers' groups; `model` has the model's parameters.
+  void look_at(std::vector<UpdateView>& updates, const std::vector<at::Tensor>& model) {
+    all_ = model, trained_.clear();
+    for (std::size_t i = 0; i < updates.size(); ++i) {
+      follow(updates[i]);
+      const auto& groups = updates[i].optimizer->param_groups();
+      remember_rates(updates[i], listed_[i].former(groups));
+      listed_[i].look_at(groups);
+      trained_.insert(trained_.end(), updates[i].parameters.begin(), updates[i].parameters.end());
+    }
+    all_.insert(all_.end(), trained_.begin(), trained_.end());
+    for (std::size_t i = 0; i < updates.size(); ++i) outside_[i] = without(all_, updates[i].parameters);
+  }
+
+  /// What this update leaves alone: all that the model has and other updates train.
+  [[nodiscard]] const std::vector<at::Tensor>& outside(std::size_t update) const { return outside_[update]; }
+  /// What some update trains.
+  [[nodiscard]] const std::vector<at::Tensor>& trained() const { return trained_; }
+  /// That, and what the model has.
+  [[nodiscard]] const std::vector<at::Tensor>& all() const { return all_; }
+
+ private:
+  /// Parameters that joined begin without a gradient. Those that left lose theirs, and what LibTorch's
+  /// optimizers keep for them by address, which a later one might have.
+  static void follow(UpdateView& view) {
+    std::vector<at::Tensor> now = all_parameters(*view.optimizer);
+    drop_gradients(without(now, view.parameters));
+    const std::vector<at::Tensor> left = without(view.parameters, now);
+    drop_gradients(left);
+    for (const at::Tensor& parameter : left) view.optimizer->state().erase(parameter.unsafeGetTensorImpl());
+    view.parameters = std::move(now);
+  }
+
+  std::vector<ListedParameters> listed_;
+  std::vector<std::vector<at::Tensor>> outside_;
+  std::vector<at::Tensor> trained_, all_;
+};
+
+}  // namespace looptorch::detail

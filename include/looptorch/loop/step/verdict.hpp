@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// What a device has still to say of an update: whether it was made, and whether its losses and gradients were
+// numbers. Asked for as the window ends, heard before the next update. What the host knows already takes the
+// same way, so that hooks see the same on every device.
+#pragma once
+
+#include <looptorch/base/device/readback.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/loop/step/non_finite.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+
+namespace looptorch::detail {
+
+class Verdict {
+ public:
+  /// `found`, a number or a 0-dim tensor, is not zero where the update was not made. `now` is the progress
+  /// that `after_update` is to see.
+  template <class Found>
+  void await_update(const Found& found, const Progress& now) {
+    then_ = now;
+    skipped_.start(found);
+    loss_.drop();
+    gradient_.drop();
+  }
+
+  /// `non_finite`, a number or a 0-dim tensor, is not zero where the losses of the window from `origin` were
+  /// not all numbers.
+  template <class Found>
+  void await_losses(const Found& non_finite, const WindowOrigin& origin) {
+    origin_ = origin;
+    loss_.start(non_finite);
+  }
+  /// The same of the window's gradients.
+  template <class Found>
+  void await_gradients(const Found& non_finite, const WindowOrigin& origin) {
+    if (!loss_.under_way()) origin_ = origin;
+    gradient_.start(non_finite);
+  }
+
+  /// Calls `conclude(made, progress)` if there is something to hear.
+  template <class Conclude>
+  void hear_update(Conclude&& conclude) {
+    if (skipped_.under_way()) conclude(skipped_.take() == 0, then_);
+  }
+
+  /// Forgets that something may not have been a number.
+  void drop_trouble() { loss_.drop(), gradient_.drop(); }
+
+  /// True if the host knows without waiting that something was not a number.
+  [[nodiscard]] bool knows_trouble() const { return is_trouble(loss_) || is_trouble(gradient_); }
+
+  /// Index of the window that the losses and gradients are of.
+  [[nodiscard]] std::int64_t step() const { return then_.step; }
+
+  /// The error of `update` if losses or gradients were not all numbers; says so once. `parameters_finite()`
+  /// is asked only then.
+  template <class Ask>
+  std::exception_ptr hear_trouble(const std::string& update, Ask&& parameters_finite) {
+    const bool loss = loss_.under_way() && loss_.take() != 0;
+    const bool gradient = gradient_.under_way() && gradient_.take() != 0;
+    if (!loss && !gradient) return nullptr;
+    if (!loss)
+      return std::make_exception_ptr(origin_.error<NonFiniteGradient>(
+          "the losses are finite, but gradients of " + update + " are",
+          "Look for a square root, logarithm or division whose derivative is infinite there, or leave such "
+          "windows out by ClipGradNorm{.on_non_finite = OnNonFinite::skip}"));
+    return std::make_exception_ptr(origin_.error<NonFiniteLoss>(
+        "the loss of " + update + " is",
+        parameters_finite()
+            ? "Look at these samples, lower the learning rate or clip gradients"
+            : "Parameters are NaN or infinite too: an earlier gradient was not finite, and these samples are not "
+              "at fault. List ClipGradNorm, which refuses such gradients"));
+  }
+
+ private:
+  static bool is_trouble(const Readback& number) { return number.is_known() && number.known() != 0; }
+
+  Readback skipped_;
+  Readback loss_;
+  Readback gradient_;
+  Progress then_;
+  WindowOrigin origin_;
+};
+
+}  // namespace looptorch::detail

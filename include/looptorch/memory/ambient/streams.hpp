@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// Streams of an accelerator through LibTorch's device-generic interface, so that the header is the same with
+// and without CUDA. A CPU has none: there all of this does nothing.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+
+#include <c10/core/Device.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <optional>
+
+namespace looptorch::detail {
+
+using MaybeStream = std::optional<c10::Stream>;
+
+/// The stream on which this thread computes on a device.
+[[nodiscard]] inline MaybeStream current_stream(c10::Device device) {
+  if (!is_accelerator(device)) return std::nullopt;
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+/// A device's stream for copies from and to the host, beside its computation.
+[[nodiscard]] inline MaybeStream copy_stream(c10::Device device) {
+  if (!is_accelerator(device)) return std::nullopt;
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::Stream> streams;
+  const std::lock_guard lock(mutex);
+  const auto found = streams.find(device.index());
+  if (found != streams.end()) return found->second;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return streams.emplace(device.index(), guard.getStreamFromGlobalPool(device)).first->second;
+}
+
+/// The work that a stream was given up to here.
+class StreamMark {
+ public:
+  explicit StreamMark(const MaybeStream& stream) {
+    if (stream) event_.emplace(stream->device_type()).record(*stream);
+  }
+  /// What `stream` is given from now on waits for that work; the host does not.
+  void delay(const MaybeStream& stream) const {
+    if (event_ && stream) event_->block(*stream);
+  }
+
+ private:
+  std::optional<c10::Event> event_;
+};
+
+/// What `later` is given from now on waits for what `earlier` has been given.
+inline void order(const MaybeStream& earlier, const MaybeStream& later) {
+  if (!earlier || !later || *earlier == *later) return;
+  c10::Event event(earlier->device_type());
+  event.record(*earlier);
+  event.block(*later);
+}
+
+/// The current streams of some devices, and the device that was current among those of their type.
+class StreamState {
+ public:
+  template <class Devices>
+  explicit StreamState(const Devices& devices) {
+    for (const c10::Device& device : devices)
+      if (const MaybeStream stream = current_stream(device)) streams_.push_back(*stream);
+    if (!streams_.empty()) device_ = c10::impl::VirtualGuardImpl(streams_.front().device_type()).getDevice();
+  }
+
+  /// They are the current ones while it lives. They wait for those that it meets, and these for them
+  /// afterwards.
+  class Scope {
+   public:
+    explicit Scope(const StreamState& then) : then_(then), device_(then.device_) {
+      for (const c10::Stream& stream : then.streams_) met_.push_back(*current_stream(stream.device()));
+      for (std::size_t i = 0; i < met_.size(); ++i) order(met_[i], then_.streams_[i]);
+      streams_.emplace(then.streams_);
+    }
+    /// Passes over errors of a device that has failed: the next operation on it reports them.
+    ~Scope() {
+      try {
+        for (std::size_t i = 0; i < met_.size(); ++i) order(then_.streams_[i], met_[i]);
+      } catch (...) {
+      }
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    const StreamState& then_;
+    c10::OptionalDeviceGuard device_;
+    c10::SmallVector<c10::Stream, 2> met_;
+    std::optional<c10::MultiStreamGuard> streams_;
+  };
+
+ private:
+  c10::SmallVector<c10::Stream, 2> streams_;
+  std::optional<c10::Device> device_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// Finds layers that were called past their wrapper (bypass.hpp) in the graph of a loss: there operations that
+// the layer's calls do with its parameters have been made outside of them. Costs a walk over one graph a fit.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/memory/recompute/bypass.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Which operations of a graph use which parameters; casts and transpositions of them are looked through.
+class ParameterUses {
+ public:
+  using Node = torch::autograd::Node;
+  struct Use {
+    const Node* by;
+    std::string name;
+  };
+
+  ParameterUses(const at::Tensor& loss, const std::vector<at::Tensor>& parameters) {
+    for (const at::Tensor& parameter : parameters)
+      if (const auto leaf = torch::autograd::impl::try_get_grad_accumulator(parameter))
+        leaves_.insert(leaf.get());
+    walk(loss.grad_fn().get());
+  }
+
+  [[nodiscard]] const std::vector<Use>& of(const at::Tensor& parameter) const {
+    static const std::vector<Use> none;
+    const auto leaf = torch::autograd::impl::try_get_grad_accumulator(parameter);
+    const auto found = uses_.find(leaf.get());
+    return found == uses_.end() ? none : found->second;
+  }
+
+ private:
+  static bool is_looked_through(const std::string& name) {
+    static constexpr std::array<std::string_view, 6> kNames{"ToCopyBackward0",    "TBackward0",
+                                                            "TransposeBackward0", "PermuteBackward0",
+                                                            "ViewBackward0",      "AliasBackward0"};
+    return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  }
+
+  /// Depth first; a node is left once all below it have been.
+  void walk(const Node* root) {
+    std::vector<std::pair<const Node*, bool>> open{{root, false}};
+    std::unordered_set<const Node*> seen;
+    while (!open.empty()) {
+      const auto [node, left] = open.back();
+      open.pop_back();
+      if (left)
+        leave(*node);
+      else if (node && seen.insert(node).second) {
+        open.emplace_back(node, true);
+        for (const auto& edge : node->next_edges()) open.emplace_back(edge.function.get(), false);
+      }
+    }
+  }
+  void leave(const Node& node) {
+    std::vector<const Node*> used;
+    for (const auto& edge : node.next_edges()) {
+      if (leaves_.contains(edge.function.get())) used.push_back(edge.function.get());
+      if (const auto through = through_.find(edge.function.get()); through != through_.end())
+        used.insert(used.end(), through->second.begin(), through->second.end());
+    }
+    if (used.empty()) return;
+    const std::string name = node.name();
+    if (is_looked_through(name))
+      through_.emplace(&node, std::move(used));
+    else
+      for (const Node* leaf : used) uses_[leaf].push_back({&node, name});
+  }
+
+  std::unordered_set<const Node*> leaves_;
+  std::unordered_map<const Node*, std::vector<const Node*>> through_;
+  std::unordered_map<const Node*, std::vector<Use>> uses_;
+};
+
+/// The layers of a model that no graph has spoken of yet.
+class BypassWatch {
+ public:
+  BypassWatch() = default;
+  template <class Module>
+  explicit BypassWatch(const Module& model) {
+    for (const auto& item : model.named_modules())
+      if (auto* const layer = dynamic_cast<Bypassable*>(item.value().get())) {
+        layer->watch(true);
+        watched_.push_back({item.key(), layer, [module = item.value()] { return module->parameters(); }});
+      }
+  }
+
+  /// Throws UsageError for a layer that was called past its wrapper in the graph of `loss`.
+  void look(const at::Tensor& loss) {
+    if (watched_.empty()) return;
+    std::vector<at::Tensor> parameters;
+    for (const Watched& each : watched_) {
+      const auto trained = each.trained();
+      parameters.insert(parameters.end(), trained.begin(), trained.end());
+    }
+    if (!parameters.empty()) {
+      const ParameterUses uses(loss, parameters);
+      for (Watched& each : watched_) each.judge(uses);
+    }
+    for (const Watched& each : watched_) each.layer->forget_calls();
+    std::erase_if(watched_, [](const Watched& each) { return each.is_judged; });
+  }
+
+ private:
+  struct Watched {
+    std::string name;
+    Bypassable* layer;
+    std::function<std::vector<at::Tensor>()> parameters;  ///< Holds the layer.
+    bool is_judged = false;
+    int looks = 0;
+
+    [[nodiscard]] std::vector<at::Tensor> trained() const {
+      if (!layer->saves_memory()) return {};
+      std::vector<at::Tensor> all = parameters();
+      std::erase_if(all, [](const at::Tensor& parameter) { return !parameter.requires_grad(); });
+      return all;
+    }
+
+    /// A use of a parameter by an operation of some name.
+    using Kinds = std::set<std::pair<std::size_t, std::string>>;
+
+    void judge(const ParameterUses& uses) {
+      constexpr int kLooks = 16;  // a layer may be left out at random
+      const auto parameters = trained();
+      if (parameters.empty()) return;
+      Kinds within, past;
+      for (std::size_t i = 0; i < parameters.size(); ++i)
+        for (const auto& [by, name] : uses.of(parameters[i]))
+          (layer->has_made(*by) ? within : past).emplace(i, name);
+      if (within.empty() ? uses_all(past, parameters.size()) : repeats(within, past)) throw_bypassed();
+      is_judged = !within.empty() || ++looks == kLooks;
+      if (is_judged) layer->watch(false);
+    }
+
+    static bool uses_all(const Kinds& kinds, std::size_t count) {
+      std::set<std::size_t> used;
+      for (const auto& kind : kinds) used.insert(kind.first);
+      return used.size() == count;
+    }
+    /// Whether all that the layer's calls did with its parameters was done past them too. Products alone may
+    /// be a penalty on the weights.
+    static bool repeats(const Kinds& within, const Kinds& past) {
+      return std::includes(past.begin(), past.end(), within.begin(), within.end()) &&
+             std::any_of(within.begin(), within.end(), [](const auto& kind) {
+               return kind.second != "MmBackward0" && kind.second != "MulBackward0";
+             });
+    }
+    [[noreturn]] void throw_bypassed() const {
+      throw UsageError(message(
+          "layer '", name, "' is Checkpointed, but its forward was called past that, as of the plain layer: ",
+          "it kept all its activations. Call it through its holder, or "
+          "as<Checkpointed<Layer>>()->forward(...) instead of as<Layer>()->forward(...)"));
+    }
+  };
+
+  std::vector<Watched> watched_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+// A call of a block with any arguments, whose tensors are found and saved as autograd saves them.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/memory/recompute/first_run.hpp>
+#include <looptorch/memory/recompute/offload.hpp>
+#include <looptorch/memory/recompute/recorder.hpp>
+#include <looptorch/memory/recompute/stored_arguments.hpp>
+
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/Device.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+enum class CheckpointMode {
+  recompute,  ///< The block runs again in backward.
+  offload,    ///< What it saves moves to pinned host memory and back, beside the computation.
+  off,        ///< A plain call.
+};
+
+struct CheckpointOptions {
+  CheckpointMode mode = CheckpointMode::recompute;
+  bool random_state = true;  ///< Put the random generators back: false if the block draws no random numbers.
+  bool early_stop = true;    ///< End with the last tensor that is needed; false also counts those after it.
+  std::vector<at::Tensor> buffers = {};  ///< Further tensors that the block writes to besides its module's.
+  std::string name = {};                 ///< In errors; empty: its type.
+};
+
+namespace detail {
+
+template <class T>
+concept ModuleHolderLike = requires(const T& holder) {
+  { holder.ptr() } -> std::convertible_to<std::shared_ptr<torch::nn::Module>>;
+};
+
+/// What is called.
+struct Callee {
+  torch::nn::Module* module;  ///< Null for a function.
+  std::string_view type;
+};
+template <class F>
+[[nodiscard]] Callee callee_of(const F& f) {
+  if constexpr (ModuleHolderLike<F>)
+    return {f.ptr().get(), f->name()};
+  else
+    return {nullptr, "the checkpointed function"};
+}
+
+template <class F, class... Arguments>
+class RecomputedCall final : public Recomputation {
+ public:
+  using Stored = std::tuple<stored_t<Arguments>...>;
+
+  template <class G>
+  RecomputedCall(BlockName name, bool early_stop, AmbientState ambient, G&& f, Stored arguments)
+      : Recomputation(std::move(name), early_stop, std::move(ambient)),
+        f_(std::forward<G>(f)),
+        arguments_(std::move(arguments)) {}
+
+  /// Takes the tensors out of the arguments.
+  Tensors take_inputs() {
+    Tensors inputs;
+    for_each_argument_tensor(arguments_, [&](at::Tensor& tensor) {
+      inputs.push_back(tensor);
+      tensor = placeholder();
+    });
+    return inputs;
+  }
+
+ private:
+  /// Marks the place of a tensor among those that are undefined.
+  static const at::Tensor& placeholder() {
+    static const at::Tensor tensor = at::empty({0});
+    return tensor;
+  }
+
+  void call_again(Tensors inputs) override {
+    Stored arguments = arguments_;
+    auto next = inputs.begin();
+    for_each_argument_tensor(arguments, [&](at::Tensor& tensor) { tensor = std::move(*next++); });
+    F f = f_;  // each run begins with what it was given
+    std::apply([&](auto&... each) { (void)std::invoke(f, given<Arguments>(each)...); }, arguments);
+  }
+
+  F f_;
+  Stored arguments_;
+};
+
+/// The devices that the block may draw random numbers on. A function may use layers on any accelerator
+/// that the process uses.
+template <class Tuple>
+[[nodiscard]] DeviceSet devices_of(const Callee& callee, const ModuleState& module, const Tuple& arguments) {
+  DeviceSet devices;
+  for_each_argument_tensor(arguments, [&](const at::Tensor& tensor) { devices.add(tensor.device()); });
+  module.for_each_parameter([&](const at::Tensor& parameter) { devices.add(parameter.device()); });
+  if (const auto type = accelerator_here(); type && !callee.module) {
+    const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
+    const auto count = c10::impl::VirtualGuardImpl(*type).deviceCount();
+    for (c10::DeviceIndex i = 0; i < count; ++i)
+      if (hooks.hasPrimaryContext(i)) devices.add(at::Device(*type, i));
+  }
+  return devices;
+}
+
+/// A function may have parameters of its own.
+template <class Tuple>
+[[nodiscard]] bool may_need_gradient(const Callee& callee, const ModuleState& module,
+                                     const Tuple& arguments) {
+  bool may = !callee.module || module.has_trained_parameters();
+  for_each_argument_tensor(arguments, [&](const at::Tensor& tensor) { may |= tensor.requires_grad(); });
+  return may;
+}
+
+/// Runs the block for the first time.
+template <class F, class... Arguments>
+decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& callee, F&& f,
+                               Arguments&&... arguments) {
+  using Call = RecomputedCall<std::decay_t<F>, Arguments...>;
+  using Result = std::invoke_result_t<F, Arguments...>;
+  const auto given = std::forward_as_tuple(arguments...);
+  ModuleState module(callee.module, options.buffers);
+  if (!may_need_gradient(callee, module, given))
+    return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
+  install_saved_tensor_engine();
+  DeviceSet devices = devices_of(callee, module, given);
+  const auto call =
+      std::make_shared<Call>(BlockName{options.name, callee.type},
+                             options.early_stop && !std::is_nothrow_invocable_v<F, Arguments...>,
+                             AmbientState(std::move(devices), options.random_state, std::move(module)), f,
+                             typename Call::Stored(store<Arguments>(arguments)...));
+  const auto inputs = call->take_inputs();
+  call->save_inputs(inputs);
+  FirstRun run(*call, inputs);
+  const KeeperScope keeper(&run);
+  const auto invoke = [&]() -> Result {
+    return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
+  };
+  const auto finish = [&] {
+    run.check_inputs();
+    call->settle();
+  };
+  if constexpr (std::is_void_v<Result>) {
+    invoke();
+    finish();
+  } else {
+    Result result = invoke();
+    finish();
+    if constexpr (std::is_reference_v<Result>)
+      return static_cast<Result>(result);
+    else
+      return result;
+  }
+}
+
+template <class F, class... Arguments>
+decltype(auto) call_offloaded(const CheckpointOptions& options, const Callee& callee, F&& f,
+                              Arguments&&... arguments) {
+  install_saved_tensor_engine();
+  Offload offload(BlockName{options.name, callee.type}, callee.module);
+  const KeeperScope keeper(&offload);
+  return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
+}
+
+template <class F, class... Arguments>
+decltype(auto) call_checkpointed(const CheckpointOptions& options, const Callee& callee, F&& f,
+                                 Arguments&&... arguments) {
+  constexpr bool copyable = (std::is_copy_constructible_v<stored_t<Arguments>> && ...);
+  static_assert(copyable,
+                "looptorch: a checkpointed block is called again in backward, so that its arguments must be "
+                "copyable. See docs/errors.md#checkpoint-arguments");
+  constexpr bool callable_again = std::is_copy_constructible_v<std::decay_t<F>>;
+  static_assert(
+      callable_again,
+      "looptorch: a checkpointed function is called again in backward, so that it must be copyable with "
+      "all that it captures. See docs/errors.md#checkpoint-arguments");
+  if constexpr (copyable && callable_again) {
+    if (options.mode == CheckpointMode::offload && at::GradMode::is_enabled())
+      return call_offloaded(options, callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
+    if (options.mode == CheckpointMode::recompute && at::GradMode::is_enabled())
+      return call_recomputed(options, callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
+  }
+  return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace detail
+}  // namespace looptorch

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// The module behind `Checkpointed<Layer>`: the layer itself, whose forward is checkpointed.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/type_name.hpp>
+#include <looptorch/memory/recompute/bypass.hpp>
+#include <looptorch/memory/recompute/checkpointed_call.hpp>
+
+#include <torch/nn/module.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// The implementation, its options, and calls with any arguments that the layer's forward takes.
+template <class Layer>
+class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
+ public:
+  using Impl = typename Layer::ContainedType;
+  using Impl::Impl;
+
+  CheckpointOptions checkpoint;
+  std::atomic<bool> entered = false;  ///< Its forward was called with gradients.
+
+  [[nodiscard]] bool saves_memory() const override { return checkpoint.mode != CheckpointMode::off; }
+
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& = std::nullopt) const override {
+    throw UsageError(message("Checkpointed<", type_name<Layer>(),
+                             "> cannot be cloned: make a new one and copy its parameters"));
+  }
+
+ protected:
+  template <class... Arguments>
+  decltype(auto) call(Arguments&&... arguments) {
+    if (at::GradMode::is_enabled()) entered = true;
+    const Call watched(*this);
+    return call_checkpointed(
+        checkpoint, Callee{this, type_name<Layer>()},
+        [this](auto&&... given) noexcept(noexcept(
+            std::declval<Impl&>().forward(std::forward<decltype(given)>(given)...))) -> decltype(auto) {
+          return this->Impl::forward(std::forward<decltype(given)>(given)...);
+        },
+        std::forward<Arguments>(arguments)...);
+  }
+};
+
+/// The signature of a member function; void where it is none, as of an overloaded one.
+template <class Member>
+struct SignatureOf {
+  using type = void;
+};
+template <class Class, class Result, class... Arguments>
+struct SignatureOf<Result (Class::*)(Arguments...)> {
+  using type = Result(Arguments...);
+};
+template <class Class, class Result, class... Arguments>
+struct SignatureOf<Result (Class::*)(Arguments...) const> : SignatureOf<Result (Class::*)(Arguments...)> {};
+template <class Class, class Result, class... Arguments>
+struct SignatureOf<Result (Class::*)(Arguments...) noexcept> : SignatureOf<Result (Class::*)(Arguments...)> {
+};
+template <class Class, class Result, class... Arguments>
+struct SignatureOf<Result (Class::*)(Arguments...) const noexcept>
+    : SignatureOf<Result (Class::*)(Arguments...)> {};
+
+template <class Layer>
+struct ForwardOf {
+  using type = void;
+};
+template <class Layer>
+requires requires { &Layer::ContainedType::forward; }
+struct ForwardOf<Layer> : SignatureOf<decltype(&Layer::ContainedType::forward)> {};
+
+/// What AnyModule looks at: one `forward` with the layer's own signature.
+template <class Layer, class Forward>
+class WithForward;
+template <class Layer, class Result, class... Arguments>
+class WithForward<Layer, Result(Arguments...)> : public CheckpointedLayer<Layer> {
+ public:
+  using CheckpointedLayer<Layer>::CheckpointedLayer;
+  Result forward(Arguments... arguments) { return this->call(std::forward<Arguments>(arguments)...); }
+};
+/// A forward that is overloaded or a template, which no AnyModule takes.
+template <class Layer>
+class WithForward<Layer, void> : public CheckpointedLayer<Layer> {
+ public:
+  using CheckpointedLayer<Layer>::CheckpointedLayer;
+  template <class... Arguments>
+  decltype(auto) forward(Arguments&&... arguments) {
+    return this->call(std::forward<Arguments>(arguments)...);
+  }
+};
+
+/// Abstract, so that whatever is one is a CheckpointedFace too.
+template <class Layer>
+class CheckpointedImpl : public WithForward<Layer, typename ForwardOf<Layer>::type> {
+ public:
+  using WithForward<Layer, typename ForwardOf<Layer>::type>::WithForward;
+
+ private:
+  virtual void is_a_face() = 0;
+};
+
+/// What `layer->` shows: forward with the layer's default arguments too.
+template <class Layer>
+class CheckpointedFace final : public CheckpointedImpl<Layer> {
+ public:
+  using CheckpointedImpl<Layer>::CheckpointedImpl;
+  using CheckpointedImpl<Layer>::forward;  // takes braces
+  template <class... Arguments>
+  decltype(auto) forward(Arguments&&... arguments) {
+    return this->call(std::forward<Arguments>(arguments)...);
+  }
+
+ private:
+  void is_a_face() override {}
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// The two sides of `keep`: a call whose results are held, and its place when the block runs again.
+#pragma once
+
+#include <looptorch/memory/recompute/checkpointed_call.hpp>
+
+#include <any>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+template <class Tuple>
+[[nodiscard]] std::vector<at::Tensor> tensors_in(const Tuple& arguments) {
+  std::vector<at::Tensor> tensors;
+  for_each_argument_tensor(arguments, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  return tensors;
+}
+
+/// While `keep` calls: what autograd saves of its inputs is recorded when the block runs again; all else is
+/// held.
+class KeptCall final : public SavedTensorKeeper {
+ public:
+  KeptCall(Recomputation& block, const std::vector<at::Tensor>& inputs)
+      : block_(block), inputs_(inputs), slots_(inputs.size()) {
+    for (const at::Tensor& input : inputs) versions_.push_back(input._version());
+  }
+
+  std::unique_ptr<SavedVariableHooks> hooks() override {
+    if (torch::autograd::get_current_graph_task_id() != pass_) return nullptr;  // as in FirstRun
+    return std::make_unique<SourceHooks<KeptCall>>(*this, block_.shared_from_this());
+  }
+
+  Source source_of(const at::Tensor& tensor) {
+    if (!is_trained_leaf(tensor) && tensor.has_storage())
+      for (std::size_t i = 0; i < inputs_.size(); ++i)
+        if (is_view_of(tensor, inputs_[i])) return view_of(i, tensor);
+    return Held{SavedAs(tensor)};
+  }
+
+  /// Throws CheckpointError if the call has written to an input.
+  void check_inputs() const {
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i]._version() != versions_[i])
+        throw CheckpointError(message("what keep calls in ", block_.name(),
+                                      " writes in place to an input of shape ", inputs_[i].sizes(),
+                                      ": clone it first"));
+  }
+
+  /// One place for each input, in their order; empty where nothing of it was saved.
+  void add_places() {
+    for (const auto& slot : slots_) block_.add_place(slot);
+  }
+
+ private:
+  static bool is_view_of(const at::Tensor& tensor, const at::Tensor& input) {
+    return input.has_storage() && !is_trained_leaf(input) && tensor.is_alias_of(input) &&
+           tensor.scalar_type() == input.scalar_type() && Geometry(tensor).lies_within(Geometry(input));
+  }
+
+  Source view_of(std::size_t i, const at::Tensor& tensor) {
+    if (!slots_[i]) {
+      slots_[i] = std::make_shared<SavedSlot>(inputs_[i]);
+      slots_[i]->asked_once = false;  // by each view
+    }
+    return ViewOfSlot{slots_[i], Geometry(tensor), tensor.storage_offset() - inputs_[i].storage_offset()};
+  }
+
+  Recomputation& block_;
+  Pass pass_ = torch::autograd::get_current_graph_task_id();
+  const std::vector<at::Tensor>& inputs_;
+  std::vector<std::int64_t> versions_;
+  std::vector<std::shared_ptr<SavedSlot>> slots_;
+};
+
+/// Takes the tensors out of a result, and holds on to them.
+template <class Result>
+[[nodiscard]] KeptResult kept_of(Result result, RandomState random, std::size_t place) {
+  KeptResult kept{{}, {}, std::move(random), place};
+  for_each_tensor(result, [&](at::Tensor& tensor) {
+    auto& place = kept.tensors.emplace_back();
+    if (tensor.defined()) place = {SavedAs(tensor), tensor.requires_grad()};
+    tensor = at::Tensor();
+  });
+  kept.value = std::move(result);
+  return kept;
+}
+
+/// The first run: calls.
+template <class Result, class Call>
+[[nodiscard]] Result call_kept(Recomputation& block, const std::vector<at::Tensor>& inputs, Call&& call) {
+  const RandomState before = block.ambient().random_now();
+  KeptCall keeper(block, inputs);
+  Result result = [&] {
+    const KeeperScope scope(&keeper);
+    return call();
+  }();
+  keeper.check_inputs();
+  const std::size_t place = block.number_of_places();
+  keeper.add_places();
+  RandomState after = block.ambient().random_now();
+  after.forget_equal(before);
+  block.kept.push_back(kept_of(result, std::move(after), place));
+  return result;
+}
+
+/// When the block runs again: does not call.
+template <class Result>
+[[nodiscard]] Result replay(Recorder& recorder, const std::vector<at::Tensor>& inputs) {
+  const Recomputation& block = recorder.block();
+  const KeptResult& kept = recorder.next_kept();
+  const auto* const value = std::any_cast<Result>(&kept.value);
+  if (!value) recorder.throw_other_keep();
+  for (const at::Tensor& input : inputs) recorder.record(input);
+  kept.random.apply();
+  Result result = *value;
+  auto next = kept.tensors.begin();
+  for_each_tensor(result, [&](at::Tensor& tensor) {
+    if (const auto& of = *next++) {
+      tensor = of->saved.unchanged(block.name()).detach();
+      tensor.requires_grad_(of->requires_grad);
+    }
+  });
+  return result;
+}
+
+}  // namespace looptorch::detail

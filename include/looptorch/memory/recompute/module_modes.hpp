@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+// What a block reads of its module: modes, buffers, and which parameters are trained. The block runs again on
+// copies of the buffers that it writes to, as they were when it began; on a CPU those that it only reads stay
+// where they are, since another thread may read them too.
+#pragma once
+
+#include <looptorch/memory/recompute/saved_tensors.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// The modes, buffers and parameters of a module and its descendants.
+class ModuleState {
+  struct Mode {
+    torch::nn::Module* module;
+    bool training;
+  };
+  using Modes = std::vector<Mode>;
+
+ public:
+  /// Of no module where `module` is null; `more` are further buffers.
+  ModuleState(torch::nn::Module* module, const std::vector<at::Tensor>& more) {
+    for (const at::Tensor& buffer : more) add_buffer(buffer, module);
+    if (!module) return;
+    module_ = module->shared_from_this();
+    for (const auto& each : module->modules()) add_module(*each);
+  }
+
+  [[nodiscard]] bool has_trained_parameters() const {
+    for (const Parameter& parameter : parameters_)
+      if (parameter.trained) return true;
+    return false;
+  }
+
+  template <class Visit>
+  void for_each_parameter(Visit&& visit) const {
+    for (const Parameter& parameter : parameters_) visit(parameter.tensor);
+  }
+
+  /// Call when the block has run: keeps copies of those buffers only that it has written to.
+  void forget_unchanged() {
+    for (auto first = buffers_.begin(); first != buffers_.end();) {
+      auto last = first;
+      bool changed = false;
+      // batch_norm writes to running statistics without telling; but its module counts.
+      for (; last != buffers_.end() && last->of == first->of; ++last) changed |= last->is_changed();
+      for (; first != last; ++first)
+        if (!changed) first->before = at::Tensor();
+    }
+  }
+
+  /// Throws CheckpointError where a parameter has been changed since; `how` ends the sentence.
+  void check_parameters(std::string_view block, std::string_view how) const {
+    for (const Parameter& parameter : parameters_)
+      if (parameter.tensor._version() != parameter.version)
+        throw CheckpointError(message(block, " cannot be recomputed: its parameter ",
+                                      name_of(parameter.tensor), "of shape ", parameter.tensor.sizes(), how));
+  }
+
+  /// Throws CheckpointError where a buffer that the block only reads has been changed since.
+  void check_buffers(std::string_view block) const {
+    for (const Buffer& buffer : buffers_)
+      if (!buffer.before.defined() && buffer.is_changed())
+        throw CheckpointError(message(block, " cannot be recomputed: a buffer of shape ",
+                                      buffer.tensor.sizes(),
+                                      " that it reads has been changed in place since the forward pass"));
+  }
+
+  /// While it lives the module is as it was when the block began, on copies of its buffers.
+  class Scope;
+
+ private:
+  struct Buffer {
+    at::Tensor tensor;
+    const torch::nn::Module* of;
+    std::int64_t version;
+    at::Tensor before;  ///< What it held; undefined where the block does not write to it.
+
+    [[nodiscard]] bool is_changed() const { return tensor._version() != version; }
+  };
+  struct Parameter {
+    at::Tensor tensor;
+    std::int64_t version;
+    bool trained;
+  };
+
+  void add_module(torch::nn::Module& module) {
+    modes_.push_back({&module, module.is_training()});
+    for (const at::Tensor& buffer : module.buffers(/*recurse=*/false)) add_buffer(buffer, &module);
+    for (const at::Tensor& parameter : module.parameters(/*recurse=*/false))
+      parameters_.push_back({parameter, parameter._version(), parameter.requires_grad()});
+  }
+  void add_buffer(const at::Tensor& buffer, const torch::nn::Module* of) {
+    if (buffer.defined()) buffers_.push_back({buffer, of, buffer._version(), buffer.detach().clone()});
+  }
+
+  [[nodiscard]] std::string name_of(const at::Tensor& parameter) const {
+    for (const auto& item : module_->named_parameters())
+      if (item.value().is_same(parameter)) return message("'", item.key(), "' ");
+    return "";
+  }
+
+  std::shared_ptr<torch::nn::Module> module_;
+  Modes modes_;
+  std::vector<Buffer> buffers_;
+  std::vector<Parameter> parameters_;
+};
+
+class ModuleState::Scope {
+ public:
+  explicit Scope(const ModuleState& state) : Scope() {  // so that what throws here is undone
+    for (const Mode& mode : state.modes_) modes_.push_back({mode.module, mode.module->is_training()});
+    set(state.modes_);
+    for (const Parameter& parameter : state.parameters_) set_trained(parameter);
+    replaced_.reserve(state.buffers_.size());
+    guarded_.reserve(state.buffers_.size());
+    for (const Buffer& buffer : state.buffers_) take(buffer);
+  }
+  ~Scope() {
+    for (const Guarded& each : guarded_) each.put_back();
+    for (auto each = replaced_.rbegin(); each != replaced_.rend(); ++each) each->put_back();
+    for (const at::Tensor& parameter : flipped_) parameter.set_requires_grad(!parameter.requires_grad());
+    set(modes_);
+  }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  struct Replaced {
+    at::Tensor buffer;
+    at::Tensor data;
+    c10::VariableVersion version;
+
+    void put_back() const {
+      buffer.set_data(data);
+      torch::autograd::impl::set_version_counter(buffer, version);
+    }
+  };
+  /// batch_norm writes to running statistics without telling.
+  struct Guarded {
+    at::Tensor buffer;
+    at::Tensor copy;
+
+    void put_back() const {
+      void* const data = buffer.mutable_data_ptr();
+      if (std::memcmp(data, copy.const_data_ptr(), copy.nbytes()) != 0)
+        std::memcpy(data, copy.const_data_ptr(), copy.nbytes());
+    }
+  };
+
+  // Parents come before their children, so that a child's own mode has the last word.
+  static void set(const Modes& modes) {
+    for (const Mode& mode : modes)
+      if (mode.module->is_training() != mode.training) mode.module->train(mode.training);
+  }
+
+  void set_trained(const Parameter& parameter) {
+    if (parameter.tensor.requires_grad() == parameter.trained) return;
+    flipped_.push_back(parameter.tensor);
+    parameter.tensor.set_requires_grad(parameter.trained);
+  }
+
+  void take(const Buffer& of) {
+    const at::Tensor& buffer = of.tensor;
+    if (of.before.defined())
+      replace(of, of.before.clone());
+    else if (buffer.is_cpu() && buffer.has_storage() && buffer.is_contiguous() && buffer.numel() > 0)
+      guarded_.push_back({buffer, buffer.detach().clone()});
+    else
+      replace(of, buffer.detach().clone());
+  }
+  /// Of its own version too: what is written to the copy has not changed the buffer.
+  void replace(const Buffer& of, const at::Tensor& copy) {
+    const at::Tensor& buffer = of.tensor;
+    replaced_.push_back({buffer, buffer.variable_data(), torch::autograd::impl::version_counter(buffer)});
+    buffer.set_data(copy);
+    torch::autograd::impl::set_version_counter(buffer,
+                                               c10::VariableVersion(static_cast<std::uint32_t>(of.version)));
+  }
+
+  Scope() = default;
+
+  Modes modes_;
+  std::vector<at::Tensor> flipped_;
+  std::vector<Replaced> replaced_;
+  std::vector<Guarded> guarded_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// Saved tensors wait in host memory instead of on the device (host_copy.hpp). On a CPU they are where they
+// should be already.
+#pragma once
+
+#include <looptorch/memory/recompute/host_copy.hpp>
+#include <looptorch/memory/recompute/saved_slot.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace looptorch::detail {
+
+class Offload final : public SavedTensorKeeper {
+ public:
+  /// What the module owns stays where it is.
+  Offload(BlockName name, const torch::nn::Module* module)
+      : name_(std::make_shared<const BlockName>(std::move(name))) {
+    if (!module) return;
+    for (const at::Tensor& parameter : module->parameters()) own(parameter);
+    for (const at::Tensor& buffer : module->buffers()) own(buffer);
+  }
+
+  std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
+
+ private:
+  using Place = std::variant<std::monostate, SavedAs, std::shared_ptr<HostCopy>>;
+
+  class Hooks final : public SavedVariableHooks {
+   public:
+    explicit Hooks(Offload& of) : of_(&of), name_(of.name_) {}
+    void call_pack_hook(const at::Tensor& tensor) override {
+      place_ = std::exchange(of_, nullptr)->place_of(tensor);
+    }
+    at::Tensor call_unpack_hook() override {
+      if (const auto* const copy = std::get_if<std::shared_ptr<HostCopy>>(&place_))
+        return (*copy)->back(name_->view());
+      return std::get<SavedAs>(place_).unchanged(name_->view());
+    }
+
+   private:
+    Offload* of_;
+    std::shared_ptr<const BlockName> name_;
+    Place place_;
+  };
+
+  [[nodiscard]] Place place_of(const at::Tensor& tensor) {
+    if (tensor.is_cpu() || stays(tensor)) return SavedAs(tensor);
+    return host_copy(tensor);
+  }
+
+  void own(const at::Tensor& tensor) {
+    if (tensor.has_storage()) owned_.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+  /// Parameters, and views of them: to copy them would save nothing.
+  [[nodiscard]] bool stays(const at::Tensor& tensor) const {
+    const at::TensorBase& base = tensor.is_view() ? tensor._base() : tensor;
+    return tensor.is_meta() || !tensor.has_storage() || (base.is_leaf() && base.requires_grad()) ||
+           owned_.contains(tensor.storage().unsafeGetStorageImpl());
+  }
+
+  /// A tensor that several nodes save is copied once.
+  struct Copy {
+    c10::weak_intrusive_ptr<c10::StorageImpl> of;
+    std::int64_t version;
+    Geometry geometry;
+    std::shared_ptr<HostCopy> copy;
+  };
+
+  std::shared_ptr<HostCopy> host_copy(const at::Tensor& tensor) {
+    const Geometry geometry(tensor);
+    for (const Copy& known : copies_)
+      if (const auto storage = known.of.lock(); storage.get() == tensor.storage().unsafeGetStorageImpl() &&
+                                                known.version == tensor._version() &&
+                                                known.geometry == geometry)
+        return known.copy;
+    copies_.push_back({c10::weak_intrusive_ptr<c10::StorageImpl>(tensor.storage().getWeakStorageImpl()),
+                       tensor._version(), geometry, HostCopy::make(tensor)});
+    return copies_.back().copy;
+  }
+
+  std::shared_ptr<const BlockName> name_;
+  std::vector<Copy> copies_;
+  std::unordered_set<const c10::StorageImpl*> owned_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// The block runs again: each tensor that it saves goes to its place of the first run, whose node is waiting
+// for it, and after the last one that is needed the block is left by an exception.
+#pragma once
+
+#include <looptorch/memory/recompute/recomputation.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// Thrown through the block when all that is needed has been recorded. Not a std::exception, which a block
+/// might catch.
+struct RecordedAll {};
+
+class Recorder final : public BlockKeeper {
+ public:
+  Recorder(Recomputation& block, Pass pass) : block_(block), pass_(pass) {
+    for (last_ = block.places_.size(); last_ > 0; --last_)
+      if (!block.places_[last_ - 1].expired()) break;
+  }
+
+  /// As in the first run: a pass of backward that the block runs saves as LibTorch does.
+  std::unique_ptr<SavedVariableHooks> hooks() override {
+    if (torch::autograd::get_current_graph_task_id() != pass_) return nullptr;
+    return std::make_unique<Hooks>(*this);
+  }
+  Recomputation& block() override { return block_; }
+  Recorder* recorder() override { return this; }
+
+  /// Takes the next place's tensor. Throws RecordedAll after the last that is needed.
+  void record(const at::Tensor& tensor) {
+    if (kept_ < block_.kept.size() && block_.kept[kept_].place <= next_) throw_other_keep();
+    const std::size_t place = next_++;
+    if (place >= block_.places_.size()) return;  // `check_count` tells
+    if (const auto slot = block_.places_[place].lock()) {
+      check_same(place, *slot, tensor);
+      slot->record(pass_, SavedAs(tensor));
+    }
+    if (!block_.early_stop_ || next_ != last_) return;
+    has_all_ = true;
+    throw RecordedAll{};
+  }
+
+  /// What this call of `keep` returned in the first run. Throws CheckpointError if it made another one here.
+  const KeptResult& next_kept() {
+    if (kept_ == block_.kept.size() || block_.kept[kept_].place != next_) throw_other_keep();
+    return block_.kept[kept_++];
+  }
+  [[noreturn]] void throw_other_keep() const {
+    throw CheckpointError(message(
+        block_.name(), " calls keep otherwise when it runs again: a block must do the same both times"));
+  }
+
+  /// It has been left, or should have been: nothing that the block does now matters.
+  [[nodiscard]] bool has_all() const { return has_all_; }
+
+  /// Throws CheckpointError if the block saved another number of tensors than when it first ran.
+  void check_count() const {
+    const std::size_t then = block_.places_.size();
+    if (has_all_ || (!block_.early_stop_ && next_ == then)) return;
+    if (!block_.has_run_ && next_ >= last_) return;  // its first run, which asks itself, is not over
+    throw CheckpointError(message(block_.name(), " saved ", then, " tensors when it ran and ", next_,
+                                  " when it ran again: a block must do the same both times"));
+  }
+
+ private:
+  /// Of the graph of the second run, which nobody differentiates unless the block itself does.
+  class Hooks final : public SavedVariableHooks {
+   public:
+    explicit Hooks(Recorder& recorder) : recorder_(&recorder) {}
+    void call_pack_hook(const at::Tensor& tensor) override {
+      saved_ = tensor.detach();
+      std::exchange(recorder_, nullptr)->record(tensor);
+    }
+    at::Tensor call_unpack_hook() override { return saved_; }
+
+   private:
+    Recorder* recorder_;
+    at::Tensor saved_;
+  };
+
+  void check_same(std::size_t place, const SavedSlot& then, const at::Tensor& tensor) const {
+    if (const TensorKind now(tensor); !(then.kind == now))
+      throw CheckpointError(message("tensor ", place + 1, " that ", block_.name(), " saves was ",
+                                    then.kind.text(), " when it ran and is ", now.text(),
+                                    " when it runs again: a block must do the same both times"));
+    if (then.is_leaf(tensor) && is_cudnn_dropout(tensor))
+      throw CheckpointError(message(
+          block_.name(),
+          " runs a recurrent layer with dropout, whose masks cuDNN draws from a state of its own that "
+          "cannot be put back: call it by keep(layer, x), or apply dropout outside of it"));
+    if (then.changed_since(tensor))
+      throw CheckpointError(message("tensor ", place + 1, " that ", block_.name(), " saves, of shape ",
+                                    tensor.sizes(),
+                                    ", has been modified by an inplace operation since the forward pass"));
+    if (!block_.ambient_.random().can_be_now(then.random))
+      throw CheckpointError(message(
+          block_.name(), " had drawn other random numbers up to tensor ", place + 1,
+          " that it saves than it has when it runs again: either it does not do the same both times, or another thread "
+          "draws from the default generator meanwhile. Give that thread a generator of its own or, if the block draws "
+          "nothing, set random_state = false"));
+  }
+
+  /// LibTorch keeps one such state a device; recurrent layers save it.
+  static bool is_cudnn_dropout(const at::Tensor& tensor) {
+    return tensor.is_cuda() && tensor.scalar_type() == at::kByte && tensor.dim() == 1;
+  }
+
+  Recomputation& block_;
+  Pass pass_;
+  std::size_t last_ = 0;  // the number of places up to the last that is needed
+  std::size_t next_ = 0;
+  std::size_t kept_ = 0;
+  bool has_all_ = false;
+};
+
+inline void Recomputation::run_again(Pass pass) {
+  try {
+    Recorder recorder(*this, pass);
+    Tensors inputs;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) inputs.push_back(input(i));
+    const AmbientState::Scope as_then(ambient_, name());
+    const KeeperScope keeper(&recorder);
+    try {
+      call_again(std::move(inputs));
+    } catch (...) {  // RecordedAll, or what a block makes of it that catches everything
+      if (!recorder.has_all()) throw;
+    }
+    recorder.check_count();
+  } catch (const std::exception&) {
+    forget(pass);
+    throw;
+  } catch (...) {  // LibTorch's engine passes on nothing else
+    forget(pass);
+    throw CheckpointError(
+        message(name(), " threw something when it ran again that is not derived from std::exception"));
+  }
+  forget_at_end_of(pass);
+}
+
+}  // namespace looptorch::detail

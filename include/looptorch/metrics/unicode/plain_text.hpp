@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// Text without symbols and diacritics: compatibility decomposition (NFKD), no marks, a blank for each symbol
+// and punctuation mark. Up to three searches of a table a character beyond ASCII.
+#pragma once
+
+#include <looptorch/base/utf8.hpp>
+#include <looptorch/metrics/tables/plain_letters.hpp>
+#include <looptorch/metrics/unicode/grapheme_clusters.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace looptorch::detail {
+
+/// What the number rules need: decimal points, per cent and money.
+[[nodiscard]] constexpr bool is_numeric_symbol(char32_t c) {
+  return c == U'.' || c == U'%' || c == U'$' || c == U'\u00A2' || c == U'\u00A3' || c == U'\u20AC';
+}
+
+/// What stands for `c` where it is written otherwise, nothing where it is not.
+[[nodiscard]] inline std::optional<std::string_view> replacement_of(char32_t c) {
+  const auto* after =
+      std::upper_bound(std::begin(kLetterReplacements), std::end(kLetterReplacements), c,
+                       [](char32_t value, const LetterReplacements& row) { return value < row.first; });
+  if (after == std::begin(kLetterReplacements)) return std::nullopt;
+  auto targets = std::prev(after)->targets;
+  for (auto skipped = c - std::prev(after)->first; skipped > 0; --skipped) {
+    const auto bar = targets.find('|');
+    if (bar == std::string_view::npos) return std::nullopt;
+    targets.remove_prefix(bar + 1);
+  }
+  return targets.substr(0, targets.find('|'));
+}
+
+/// A Hangul syllable as its two or three letters.
+inline void append_hangul(std::string& out, char32_t c) {
+  constexpr char32_t kVowels = 21, kEndings = 28;
+  const char32_t index = c - 0xAC00;
+  append_utf8(out, 0x1100 + index / (kVowels * kEndings));
+  append_utf8(out, 0x1161 + index / kEndings % kVowels);
+  if (index % kEndings != 0) append_utf8(out, 0x11A7 + index % kEndings);
+}
+
+inline void append_plain(std::string& out, char32_t c) {
+  if (is_numeric_symbol(c)) return append_utf8(out, c);
+  if (find_range(kBlankedSymbols, c)) return out.push_back(' ');
+  if (c < 0x80) return out.push_back(static_cast<char>(c));
+  if (find_range(kDroppedMarks, c)) return;
+  if (c >= 0xAC00 && c <= 0xD7A3) return append_hangul(out, c);
+  if (const auto target = replacement_of(c))
+    out += *target;
+  else
+    append_utf8(out, c);
+}
+
+[[nodiscard]] inline std::string without_symbols_and_diacritics(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const auto step = utf8_step(text, at);
+    append_plain(out, step.code_point);
+    at += step.size;
+  }
+  return out;
+}
+
+}  // namespace looptorch::detail

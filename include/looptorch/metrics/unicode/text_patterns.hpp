@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// What Python's regular expressions mean by \w, \d and \b, and one left-to-right replacement over UTF-8 text,
+// for rules that are written out by hand. The text must be UTF-8. Linear.
+#pragma once
+
+#include <looptorch/base/utf8.hpp>
+#include <looptorch/metrics/tables/plain_letters.hpp>
+#include <looptorch/metrics/unicode/grapheme_clusters.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+namespace looptorch::detail {
+
+[[nodiscard]] constexpr bool is_ascii_digit(char32_t c) { return c >= U'0' && c <= U'9'; }
+[[nodiscard]] constexpr bool is_ascii_lower(char32_t c) { return c >= U'a' && c <= U'z'; }
+
+/// \w: letters and numbers of any script, and "_".
+[[nodiscard]] inline bool is_word_character(char32_t c) {
+  if (c < 0x80) return is_ascii_lower(c | 0x20) || is_ascii_digit(c) || c == U'_';
+  return find_range(kWordCharacters, c) != nullptr;
+}
+
+/// The value of a decimal digit of any script (\d), else -1.
+[[nodiscard]] inline int digit_value(char32_t c) {
+  const auto* after = std::upper_bound(std::begin(kDigitZeros), std::end(kDigitZeros), c);
+  const bool is_digit = after != std::begin(kDigitZeros) && c - *std::prev(after) < 10;
+  return is_digit ? static_cast<int>(c - *std::prev(after)) : -1;
+}
+
+/// \b between the bytes before and from `at` on.
+[[nodiscard]] inline bool is_word_boundary(std::string_view text, std::size_t at) {
+  auto before = at;
+  while (before > 0 && (static_cast<unsigned char>(text[--before]) & 0xC0) == 0x80) continue;
+  const bool ends = at > 0 && is_word_character(utf8_step(text, before).code_point);
+  const bool begins = at < text.size() && is_word_character(utf8_step(text, at).code_point);
+  return ends != begins;
+}
+
+/// The text after one pass of a rule. `rule(text, at, out)` either appends what it makes of the text from
+/// `at` on and returns how many bytes that replaces, or returns 0: the character at `at` stays.
+template <class Rule>
+[[nodiscard]] std::string rewrite(std::string_view text, Rule rule) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t replaced = rule(text, at, out);
+    if (replaced == 0) out += text[at];
+    at += std::max<std::size_t>(replaced, 1);
+  }
+  return out;
+}
+
+/// Whether a pattern's ends must be word boundaries.
+enum class Bounded { at_end, at_both_ends };
+
+/// Replaces each occurrence of `pattern`, which must not be empty, between boundaries.
+inline void replace_all(std::string& text, std::string_view pattern, std::string_view replacement,
+                        Bounded bounded) {
+  std::string out;
+  std::size_t copied = 0;
+  for (auto at = text.find(pattern); at != std::string::npos; at = text.find(pattern, at)) {
+    const bool begins = bounded == Bounded::at_end || is_word_boundary(text, at);
+    if (!begins || !is_word_boundary(text, at + pattern.size())) {
+      ++at;
+      continue;
+    }
+    out.append(text, copied, at - copied).append(replacement);
+    copied = at += pattern.size();
+  }
+  if (copied > 0) text = out.append(text, copied);
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// What FusedAdam and FusedAdamW share: moments, checks, and the order of their kernels' arguments.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/optim/fused_call.hpp>
+#include <looptorch/optim/moment_slots.hpp>
+#include <looptorch/optim/step_counts.hpp>
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+namespace looptorch {
+
+/// What Adam and AdamW keep for the parameters of one group, each list in their order; undefined before a
+/// parameter's first gradient.
+struct AdamMoments {
+  std::vector<at::Tensor> first;       ///< Like the parameters.
+  std::vector<at::Tensor> second;      ///< Like the parameters.
+  std::vector<at::Tensor> max_second;  ///< Like the parameters with `amsgrad`, else empty.
+  std::vector<at::Tensor> steps;  ///< 0-dim fp32; shared by parameters that were always updated together.
+};
+
+namespace detail {
+
+template <class OptionsType, class Kernel>
+struct AdamRule {
+  using Options = OptionsType;
+  using Moments = AdamMoments;
+  static constexpr const char* kName = Kernel::kName;
+  static constexpr std::array<MomentSlot<Moments, Options>, 4> kSlots{{
+      {.key = "exp_avg", .list = &Moments::first},
+      {.key = "exp_avg_sq", .list = &Moments::second},
+      {.key = "max_exp_avg_sq",
+       .list = &Moments::max_second,
+       .kept = [](const Options& options) { return options.amsgrad; }},
+      {.key = "step", .list = &Moments::steps, .counter = true},
+  }};
+
+  static void check(const Options& options) {
+    const auto [beta1, beta2] = options.betas;
+    const bool valid = options.lr >= 0 && options.eps >= 0 && options.weight_decay >= 0 && beta1 >= 0 &&
+                       beta1 < 1 && beta2 >= 0 && beta2 < 1;
+    if (!valid)
+      throw UsageError(message(
+          kName, " needs lr, eps and weight_decay of at least 0 and betas in [0, 1); got lr ", options.lr,
+          ", betas ", beta1, " and ", beta2, ", eps ", options.eps, ", weight_decay ", options.weight_decay));
+  }
+
+  static constexpr bool first_differs(const Options&) { return false; }
+
+  static void advance(Moments& moments, const std::vector<std::size_t>& due, const FusedFactors& factors) {
+    advance_counts(moments.steps, due, factors.found_inf);
+  }
+
+  static void apply(const Options& options, const FusedCall<Moments>& call) {
+    const auto max_second = options.amsgrad ? at::TensorList(call.moments.max_second) : at::TensorList();
+    Kernel::run(call.parameters, call.gradients, call.moments.first, call.moments.second, max_second,
+                call.moments.steps, options.lr, options.betas[0], options.betas[1], options.weight_decay,
+                options.eps, options.amsgrad, /*maximize=*/false, call.factors.divisor,
+                call.factors.found_inf);
+  }
+};
+
+}  // namespace detail
+}  // namespace looptorch

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: MIT
+// What all fused optimizers do: parameter groups, moments, one kernel call a group (and a device and dtype,
+// where a group has several). A `Rule` adds the options, the moments and the kernel; see adam_rule.hpp.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/optim/fused_call.hpp>
+#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/listed_parameters.hpp>
+#include <looptorch/optim/moment_slots.hpp>
+
+#include <ATen/core/grad_mode.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Options as LibTorch's parameter groups hold them; `get_lr` and `set_lr` serve schedules.
+template <class Options>
+struct FusedGroupOptions : torch::optim::OptimizerCloneableOptions<FusedGroupOptions<Options>> {
+  explicit FusedGroupOptions(Options options) : values(options) {}
+  double get_lr() const override { return values.lr; }
+  void set_lr(const double lr) override { values.lr = lr; }
+  Options values;
+};
+
+/// `Rule` names the optimizer (`kName`), its `Options`, its `Moments` and their `kSlots`; it has
+/// `check(options)`, which throws UsageError, `first_differs(options)`, `advance(moments, due, factors)`,
+/// called before a kernel that updates those due, and `apply(options, call)`, the kernel.
+template <class Rule>
+class FusedOptimizer : public torch::optim::Optimizer {
+ public:
+  using Options = typename Rule::Options;
+  using Moments = typename Rule::Moments;
+  using Group = torch::optim::OptimizerParamGroup;
+
+  /// Takes a parameter that is listed twice, as a tied weight is, once. Throws UsageError for options out of
+  /// range.
+  explicit FusedOptimizer(const std::vector<at::Tensor>& parameters, Options options = {})
+      : FusedOptimizer(std::vector<Group>{Group(parameters)}, options) {}
+
+  /// For groups with rates of their own: make each by `group`. Throws UsageError for a parameter that is in
+  /// two of them, or that the kernels cannot update: complex, or with gaps in memory.
+  explicit FusedOptimizer(const std::vector<Group>& groups, Options defaults = {})
+      : Optimizer(groups, make_options(defaults)) {
+    adopt_groups();
+  }
+
+  /// A parameter group with options of its own.
+  [[nodiscard]] static Group group(std::vector<at::Tensor> parameters, Options options) {
+    return {std::move(parameters), make_options(options)};
+  }
+
+  /// Updates each parameter that has a gradient; others, and their moments, stay as they are. Moments follow
+  /// a parameter that changed its place or group; one that takes another's place begins without. Throws
+  /// UsageError, before anything changes, for a gradient that is not dense and for a parameter that changed
+  /// its shape.
+  at::Tensor step(LossClosure closure = nullptr) override {
+    at::Tensor loss;
+    if (closure) {
+      at::AutoGradMode with_gradients(true);
+      loss = closure();
+    }
+    step(GradientScale{}, at::Tensor());
+    return loss;
+  }
+
+  /// The same for gradients that `scale` still has to multiply; where `found_inf` (0-dim; undefined: no) is
+  /// not zero nothing changes, step counts included. Never waits for the device, unless the optimizer's own
+  /// description says so.
+  void step(const GradientScale& scale, const at::Tensor& found_inf) {
+    at::NoGradGuard no_gradients;
+    follow_groups();
+    find_due();
+    if (found_inf.defined() && some_first_update() && found_inf.item<double>() != 0) return;
+    FusedFactors factors(scale, found_inf);
+    for (std::size_t i = 0; i < moments_.size(); ++i) step_group(i, factors);
+  }
+
+  /// True when folding `scale` into the kernel, which divides by an fp32 number, loses no precision.
+  [[nodiscard]] bool can_fold(const GradientScale& scale) const {
+    if (scale.is_one()) return true;
+    for (const Group& group : param_groups_)
+      for (const at::Tensor& parameter : group.params())
+        if (parameter.scalar_type() == at::kDouble) return false;
+    return true;
+  }
+
+  /// What is kept for the parameters of each group, in their order.
+  [[nodiscard]] const std::vector<Moments>& moments() const { return moments_; }
+
+  /// What is kept for one parameter, by PyTorch's names ("exp_avg", "step", ...); empty before its first
+  /// gradient. By handle: clone what must not go on changing, and write to none, since counts are shared.
+  /// Throws UsageError for a parameter that is not this optimizer's.
+  [[nodiscard]] StateDict state_of(const at::Tensor& parameter) const {
+    (void)place_of(parameter);
+    const auto known = listed_.find(parameter);
+    return known ? slots_state<Rule>(moments_[known->group], known->index) : StateDict{};
+  }
+
+  /// Throws what `load_state_of` would throw, and changes nothing.
+  void check_state_of(const at::Tensor& parameter, const StateDict& state) const {
+    const Place place = place_of(parameter);
+    check_slots<Rule>(options_of(param_groups_[place.group]), parameter, state);
+  }
+
+  /// Takes over what `state_of` gave, on another device or in another dtype too. Throws StateError, and
+  /// leaves all as it was, where the names or shapes are not this optimizer's.
+  void load_state_of(const at::Tensor& parameter, const StateDict& state) {
+    at::NoGradGuard no_gradients;
+    follow_groups();
+    const Place place = place_of(parameter);
+    const Group& group = param_groups_[place.group];
+    load_slots<Rule>(options_of(group), group.params(), place.index, state, moments_[place.group]);
+  }
+
+  /// The options of one of this optimizer's groups. Throws UsageError for another optimizer's.
+  [[nodiscard]] static const Options& options_of(const Group& group) {
+    const auto* options = dynamic_cast<const FusedGroupOptions<Options>*>(&group.options());
+    if (!options)
+      throw UsageError(message("a parameter group of ", Rule::kName,
+                               " has another optimizer's options: make it by ", Rule::kName, "::group"));
+    return options->values;
+  }
+
+  /// torch::save would pass over what is kept here, in silence: throws UsageError. Use `state_of`.
+  void save(torch::serialize::OutputArchive&) const override { refuse_archive(); }
+  /// Throws UsageError, as `save` does. Use `load_state_of`.
+  void load(torch::serialize::InputArchive&) override { refuse_archive(); }
+
+ private:
+  using Slot = MomentSlot<Moments, Options>;
+
+  using Place = ListedParameters::Place;
+
+  /// What parameters must share to be updated by one call.
+  struct Kind {
+    at::Device device;
+    at::ScalarType type;
+    bool first;
+    bool operator==(const Kind&) const = default;
+  };
+
+  /// A call's lists, kept between steps for their capacity; emptied at its end, so that no gradient outlives
+  /// it.
+  struct Lists {
+    std::vector<at::Tensor> parameters, gradients;
+    Moments moments;
+
+    void clear() {
+      parameters.clear(), gradients.clear();
+      for (const Slot& slot : Rule::kSlots) (moments.*slot.list).clear();
+    }
+  };
+  struct ClearedAtExit {
+    Lists& lists;
+    ~ClearedAtExit() { lists.clear(); }
+  };
+
+  static std::unique_ptr<torch::optim::OptimizerOptions> make_options(const Options& options) {
+    Rule::check(options);
+    return std::make_unique<FusedGroupOptions<Options>>(options);
+  }
+
+  [[noreturn]] static void refuse_archive() {
+    throw UsageError(message("torch::save and torch::load do not know what ", Rule::kName,
+                             " keeps: use its state_of and load_state_of"));
+  }
+
+  // ---- Parameters, as they are taken in ----
+
+  /// LibTorch's `add_param_group` is not virtual and its groups are open to everybody, so that what changed
+  /// in them is seen at the next step.
+  void follow_groups() {
+    if (!listed_.match(param_groups_)) adopt_groups();
+  }
+
+  void adopt_groups() {
+    std::unordered_set<const void*> seen;
+    for (Group& group : param_groups_) {
+      (void)options_of(group);
+      group.params() = distinct(group.params());
+      for (const at::Tensor& parameter : group.params())
+        check_parameter(parameter, seen.insert(parameter.unsafeGetTensorImpl()).second);
+    }
+    moments_ = followed_moments<Rule>(listed_, moments_, param_groups_);
+    listed_.look_at(param_groups_);
+  }
+
+  static void check_parameter(const at::Tensor& parameter, bool is_new) {
+    if (!is_new)
+      throw UsageError(message(Rule::kName, " was given a parameter of shape ", parameter.sizes(),
+                               " in two parameter groups"));
+    require_updatable(parameter, Rule::kName);
+  }
+
+  // ---- A step ----
+
+  /// Finds the parameters with a gradient, and refuses what a kernel would misread before any is moved.
+  void find_due() {
+    due_.resize(param_groups_.size());
+    for (std::size_t i = 0; i < due_.size(); ++i) {
+      const auto& parameters = param_groups_[i].params();
+      due_[i].clear();
+      for (std::size_t j = 0; j < parameters.size(); ++j) {
+        const at::Tensor& gradient = parameters[j].grad();
+        if (!gradient.defined()) continue;
+        require_updatable(parameters[j], Rule::kName);
+        require_dense(gradient, Rule::kName);
+        for (const Slot& slot : Rule::kSlots) check_shape(slot, moments_[i].*slot.list, j, parameters[j]);
+        due_[i].push_back(j);
+      }
+    }
+  }
+
+  bool is_first_update(const Options& options, const Moments& moments, std::size_t index) const {
+    return Rule::first_differs(options) && !has(moments.*Rule::kSlots.front().list, index);
+  }
+
+  bool some_first_update() const {
+    for (std::size_t i = 0; i < param_groups_.size(); ++i) {
+      const Options& options = options_of(param_groups_[i]);
+      if (!Rule::first_differs(options)) continue;
+      for (const std::size_t j : due_[i])
+        if (is_first_update(options, moments_[i], j)) return true;
+    }
+    return false;
+  }
+
+  void step_group(std::size_t index, FusedFactors& factors) {
+    const Group& group = param_groups_[index];
+    const Options& options = options_of(group);
+    while (!due_[index].empty()) step_alike(options, group.params(), moments_[index], due_[index], factors);
+  }
+
+  /// Updates those parameters that are due and like the first of them; the others stay due.
+  void step_alike(const Options& options, const std::vector<at::Tensor>& parameters, Moments& moments,
+                  std::vector<std::size_t>& due, FusedFactors& factors) {
+    const Kind kind = take_alike(options, parameters, moments, due);
+    const ClearedAtExit cleared{lists_};
+    gather_gradients(parameters);
+    for (const Slot& slot : Rule::kSlots)
+      if (slot.kept(options)) begin_slot(slot, moments.*slot.list, parameters, alike_);
+    factors.move_to(kind.device);
+    Rule::advance(moments, alike_, factors);
+    // The kernels change parameters without telling: a graph that still needs the old ones must find out.
+    for (const std::size_t i : alike_) parameters[i].unsafeGetTensorImpl()->bump_version();
+    if (alike_.size() == parameters.size()) {
+      Rule::apply(options, FusedCall<Moments>{parameters, lists_.gradients, moments, kind.first, factors});
+    } else {
+      gather(options, parameters, moments);
+      Rule::apply(options, FusedCall<Moments>{lists_.parameters, lists_.gradients, lists_.moments, kind.first,
+                                              factors});
+    }
+  }
+
+  Kind take_alike(const Options& options, const std::vector<at::Tensor>& parameters, const Moments& moments,
+                  std::vector<std::size_t>& due) {
+    const auto kind_of = [&](std::size_t i) {
+      return Kind{parameters[i].device(), parameters[i].scalar_type(), is_first_update(options, moments, i)};
+    };
+    const Kind kind = kind_of(due.front());
+    alike_.clear();
+    std::size_t left = 0;
+    for (const std::size_t i : due) kind_of(i) == kind ? alike_.push_back(i) : void(due[left++] = i);
+    due.resize(left);
+    return kind;
+  }
+
+  void gather_gradients(const std::vector<at::Tensor>& parameters) {
+    for (const std::size_t i : alike_)
+      lists_.gradients.push_back(fused_gradient(parameters[i], parameters[i].grad()));
+  }
+
+  void gather(const Options& options, const std::vector<at::Tensor>& parameters, const Moments& moments) {
+    for (const std::size_t i : alike_) lists_.parameters.push_back(parameters[i]);
+    for (const Slot& slot : Rule::kSlots)
+      if (slot.kept(options))
+        for (const std::size_t i : alike_) (lists_.moments.*slot.list).push_back((moments.*slot.list)[i]);
+  }
+
+  // ---- State of single parameters ----
+
+  Place place_of(const at::Tensor& parameter) const {
+    for (std::size_t i = 0; i < param_groups_.size(); ++i)
+      for (std::size_t j = 0; j < param_groups_[i].params().size(); ++j)
+        if (param_groups_[i].params()[j].is_same(parameter)) return {i, j};
+    throw UsageError(
+        message("a parameter of shape ", parameter.sizes(), " is none of this ", Rule::kName, "'s"));
+  }
+
+  ListedParameters listed_;                    // whose moments these are
+  std::vector<Moments> moments_;               // by group
+  std::vector<std::vector<std::size_t>> due_;  // by group: indices of the parameters that are still to update
+  std::vector<std::size_t> alike_;             // those of them in the call at hand
+  Lists lists_;
+};
+
+}  // namespace looptorch::detail

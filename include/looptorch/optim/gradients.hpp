@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+// The gradients of one update: what multiplies them before they reach the optimizer, and who may receive any.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+namespace detail {
+
+/// `number`, 0-dim, on the device of `tensor`. Never waits, unless it goes from an accelerator to the CPU.
+inline at::Tensor beside(const at::Tensor& tensor, const at::Tensor& number) {
+  return number.to(tensor.device(), /*non_blocking=*/!tensor.is_cpu());
+}
+
+/// Calls `visit(list)` with the gradients of each device in turn: most kernels take those of one.
+template <class Visit>
+void for_each_device(const std::vector<at::Tensor>& gradients, Visit&& visit) {
+  const auto device_of = [&](std::size_t i) { return gradients[i].device(); };
+  std::size_t alike = 1;
+  while (alike < gradients.size() && device_of(alike) == device_of(0)) ++alike;
+  if (alike >= gradients.size()) return visit(at::TensorList(gradients));
+  std::vector<bool> visited(gradients.size());
+  for (std::size_t first = 0; first < gradients.size(); ++first) {
+    if (visited[first]) continue;
+    std::vector<at::Tensor> on_one;
+    for (std::size_t i = first; i < gradients.size(); ++i)
+      if (!visited[i] && device_of(i) == device_of(first)) on_one.push_back(gradients[i]), visited[i] = true;
+    visit(at::TensorList(on_one));
+  }
+}
+
+}  // namespace detail
+
+/// A factor that all gradients still have to be multiplied by. It is carried along, as a number and a 0-dim
+/// device tensor, so that averaging, unscaling and clipping cost one pass over the gradients, or none in a
+/// fused optimizer.
+class GradientScale {
+ public:
+  void multiply(double factor) { number_ *= factor; }
+  /// The first tensor's device is the factor's.
+  void multiply(const at::Tensor& factor) {
+    tensor_ = tensor_.defined() ? tensor_ * detail::beside(tensor_, factor) : factor;
+  }
+
+  [[nodiscard]] bool is_one() const { return number_ == 1.0 && !tensor_.defined(); }
+  [[nodiscard]] double number() const { return number_; }
+  /// 0-dim; undefined while only numbers have been multiplied in.
+  [[nodiscard]] const at::Tensor& tensor() const { return tensor_; }
+
+  /// The factor applied to a value that is linear in the gradients, such as their norm.
+  [[nodiscard]] at::Tensor apply(at::Tensor value) const {
+    if (number_ != 1.0) value = value * number_;
+    return tensor_.defined() ? value * detail::beside(value, tensor_) : value;
+  }
+
+  /// Multiplies the gradients in place, on whatever devices they are, and is one afterwards.
+  void flush(std::vector<at::Tensor>& gradients) {
+    if (!gradients.empty() && tensor_.defined())
+      detail::for_each_device(
+          gradients, [&, factor = apply(at::scalar_tensor(1.0, tensor_.options()))](at::TensorList on_one) {
+            at::_foreach_mul_(on_one, detail::beside(on_one.front(), factor));
+          });
+    else if (!gradients.empty() && number_ != 1.0)
+      at::_foreach_mul_(gradients, number_);
+    *this = GradientScale{};
+  }
+
+  /// One over the factor as a 0-dim fp32 tensor on `device`: what LibTorch's fused optimizers divide
+  /// gradients by.
+  [[nodiscard]] at::Tensor reciprocal(at::Device device) const {
+    auto options = at::TensorOptions(at::kFloat).device(device);
+    if (!tensor_.defined()) return at::scalar_tensor(1.0 / number_, options);
+    if (number_ == 1.0 && tensor_.scalar_type() == at::kFloat && tensor_.device() == device)
+      return tensor_.reciprocal();
+    return (tensor_.to(at::kDouble) * number_).reciprocal().to(options);
+  }
+
+ private:
+  double number_ = 1.0;
+  at::Tensor tensor_;
+};
+
+namespace detail {
+
+/// Throws UsageError for a sparse gradient, on behalf of `who`, which cannot read it.
+inline void require_dense(const at::Tensor& gradient, const char* who) {
+  if (gradient.layout() != at::kStrided)
+    throw UsageError(message(who, " takes dense gradients only; that of a parameter of shape ",
+                             gradient.sizes(), " is ", gradient.layout(),
+                             ": leave its layer's option `sparse` off"));
+}
+inline void require_dense(const std::vector<at::Tensor>& gradients, const char* who) {
+  for (const at::Tensor& gradient : gradients) require_dense(gradient, who);
+}
+
+/// The gradients that exist, as handles that share their storage.
+inline void collect_gradients(const std::vector<at::Tensor>& parameters, std::vector<at::Tensor>& gradients) {
+  gradients.clear();
+  for (const at::Tensor& parameter : parameters)
+    if (const at::Tensor& gradient = parameter.grad(); gradient.defined()) gradients.push_back(gradient);
+}
+
+inline void drop_gradients(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) parameter.mutable_grad() = at::Tensor();
+}
+
+/// Each tensor once, in the order of its first mention: models list a tied weight twice.
+inline std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> result;
+  std::unordered_set<const void*> seen;
+  for (const at::Tensor& tensor : tensors)
+    if (seen.insert(tensor.unsafeGetTensorImpl()).second) result.push_back(tensor);
+  return result;
+}
+
+/// Those of `all`, each once, that are not among `inside`.
+inline std::vector<at::Tensor> without(const std::vector<at::Tensor>& all,
+                                       const std::vector<at::Tensor>& inside) {
+  std::unordered_set<const void*> excluded;
+  for (const at::Tensor& tensor : inside) excluded.insert(tensor.unsafeGetTensorImpl());
+  std::vector<at::Tensor> rest;
+  for (const at::Tensor& tensor : all)
+    if (excluded.insert(tensor.unsafeGetTensorImpl()).second) rest.push_back(tensor);
+  return rest;
+}
+
+/// Keeps parameters from receiving gradients while it lives; restores exactly the flags it changed.
+class FrozenScope {
+ public:
+  explicit FrozenScope(const std::vector<at::Tensor>& parameters) {
+    for (const at::Tensor& parameter : parameters)
+      if (parameter.requires_grad()) frozen_.push_back(parameter), parameter.set_requires_grad(false);
+  }
+  ~FrozenScope() {
+    for (const at::Tensor& parameter : frozen_) parameter.set_requires_grad(true);
+  }
+  FrozenScope(const FrozenScope&) = delete;
+  FrozenScope& operator=(const FrozenScope&) = delete;
+
+ private:
+  std::vector<at::Tensor> frozen_;
+};
+
+}  // namespace detail
+}  // namespace looptorch

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// The dynamic loss scale of `Autocast<fp16>`: torch.amp.GradScaler's arithmetic, by the same kernels.
+#pragma once
+
+#include <looptorch/base/device/readback.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/context.hpp>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace looptorch {
+
+/// Gradients overflowed again and again until the loss scale fell below `Autocast<fp16>::min_scale`.
+struct LossScaleCollapse : Error {
+  using Error::Error;
+};
+
+namespace detail {
+
+/// What `trainer.policy<Autocast<fp16>>()` shows.
+struct LossScaleState {
+  at::Tensor scale;           ///< 0-dim fp32, on the device; what losses are multiplied by.
+  at::Tensor growth_tracker;  ///< 0-dim int32, on the device: windows without overflow since the last change.
+
+  void prepare(double initial_scale, at::Device device) {
+    const at::TensorOptions options = at::TensorOptions().device(device);
+    if (!scale.defined()) {
+      scale = at::full({}, initial_scale, options.dtype(at::kFloat));
+      growth_tracker = at::zeros({}, options.dtype(at::kInt));
+    }
+    follow(device);
+    found_ = at::Tensor();  // of a window that an exception ended
+  }
+
+  /// Makes the update's gradients true ones in one pass; returns a 0-dim tensor, 1 where any is NaN or
+  /// infinite.
+  at::Tensor unscale(UpdateContext& update) {
+    const std::vector<at::Tensor>& gradients = update.raw_gradients();
+    require_wide(gradients, update.view().name);
+    require_dense(gradients, "Autocast<fp16>");
+    const at::Tensor multiplier = factor(update, gradients);
+    at::Tensor found;
+    for_each_device(gradients, [&](at::TensorList on_one) {
+      at::Tensor here = at::zeros({}, scale.options().device(on_one.front().device()));
+      at::_amp_foreach_non_finite_check_and_unscale_(on_one, here, beside(on_one.front(), multiplier));
+      found = found.defined() ? at::maximum(found, beside(found, here)) : here;
+    });
+    found_ = found_.defined() ? at::maximum(found_, beside(found_, found)) : beside(scale, found);
+    return found;
+  }
+
+  /// The loss times the scale, which follows a model that has moved.
+  at::Tensor scaled(const at::Tensor& loss) {
+    if (scale.device() != loss.device()) follow(loss.device());
+    return loss * scale;
+  }
+
+  /// After a window: grows or backs off. A window in which nothing was differentiated changes nothing.
+  void adapt(double growth_factor, double backoff_factor, std::int64_t growth_interval) {
+    if (!found_.defined()) return;
+    at::_amp_update_scale_(scale, growth_tracker, found_, growth_factor, backoff_factor, growth_interval);
+    found_ = at::Tensor();
+    read_.start(scale);
+  }
+
+  /// Looks at the scale that the last window left.
+  void require_at_least(double min_scale, const Progress& progress) {
+    if (!read_.under_way()) return;
+    if (const double now = read_.take(); !(now >= min_scale))
+      throw LossScaleCollapse(
+          message("the loss scale fell to ", now, ", below min_scale ", min_scale, ", after step ",
+                  progress.step, " (", progress.skipped,
+                  " steps skipped): gradients overflow fp16 whatever the scale. Look for a NaN in the data, "
+                  "lower the learning rate, or use Autocast<bf16>"));
+  }
+
+  void save(StateDict& out) const {
+    if (!scale.defined()) return;
+    out.set("scale", scale.clone());
+    out.set("growth_tracker", growth_tracker.clone());
+  }
+  void load(const StateDict& in) {
+    *this = LossScaleState{};  // what was being read belongs to another run
+    if (in.empty()) return;
+    scale = in.get<at::Tensor>("scale").clone();
+    growth_tracker = in.get<at::Tensor>("growth_tracker").clone();
+    read_.start(scale);
+  }
+
+ private:
+  void follow(at::Device device) {
+    scale = scale.to(device);
+    growth_tracker = growth_tracker.to(device);
+    if (found_.defined()) found_ = found_.to(device);
+  }
+
+  /// What turns gradients of the scaled loss into the window's: 1 / scale, and whatever else is pending. fp64
+  /// gradients get the second factor by itself, since the kernel multiplies by an fp32 number.
+  at::Tensor factor(UpdateContext& update, const std::vector<at::Tensor>& gradients) const {
+    const at::Tensor inverse = scale.to(at::kDouble).reciprocal();
+    const bool any_double = std::any_of(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) {
+      return gradient.scalar_type() == at::kDouble;
+    });
+    return (any_double ? inverse : update.take_pending().apply(inverse)).to(at::kFloat);
+  }
+
+  static void require_wide(const std::vector<at::Tensor>& gradients, const std::string& update) {
+    for (const at::Tensor& gradient : gradients)
+      if (gradient.scalar_type() == at::kHalf || gradient.scalar_type() == at::kBFloat16)
+        throw UsageError(message("Autocast<fp16> cannot unscale the gradients of ", update,
+                                 ": a parameter of shape ", gradient.sizes(), " is itself in ",
+                                 gradient.scalar_type(),
+                                 ". Keep the model in fp32; autocast makes the 16-bit copies"));
+  }
+
+  at::Tensor found_;  // of the window under way, over all updates
+  Readback read_;
+};
+
+template <class Policy>
+void check_loss_scale(const Policy& policy) {
+  const bool valid = policy.initial_scale > 0 && std::isfinite(policy.initial_scale) &&
+                     policy.growth_factor > 1 && policy.backoff_factor > 0 && policy.backoff_factor < 1 &&
+                     policy.growth_interval > 0 && policy.min_scale >= 0;
+  if (!valid)
+    throw UsageError(message(
+        "Autocast<fp16> needs initial_scale above 0, growth_factor above 1, backoff_factor between 0 and 1, "
+        "growth_interval of at least 1 and min_scale of at least 0; got ",
+        policy.initial_scale, ", ", policy.growth_factor, ", ", policy.backoff_factor, ", ",
+        policy.growth_interval, " and ", policy.min_scale));
+}
+
+}  // namespace detail
+}  // namespace looptorch

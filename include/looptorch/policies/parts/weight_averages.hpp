@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT
+// The averages that AverageWeights keeps, one of each weight of the model that is trained: how they grow,
+// take the weights' place, and are saved. Memory: as much as the weights that they average. What looks at the
+// model is a template, so that this header does not include torch/nn.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/policies/parts/exchange_memory.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// A model's parameters and buffers by name; one that has several names, as a tied weight does, stands under
+/// each.
+template <class Module>
+std::map<std::string, at::Tensor> weights_by_name(const Module& model, bool buffers) {
+  std::map<std::string, at::Tensor> weights;
+  for (const auto& item : buffers ? model.named_buffers() : model.named_parameters())
+    if (item.value().defined()) weights.emplace(item.key(), item.value());
+  return weights;
+}
+template <class Module>
+std::map<std::string, at::Tensor> weights_by_name(const Module& model) {
+  auto weights = weights_by_name(model, /*buffers=*/false);
+  weights.merge(weights_by_name(model, /*buffers=*/true));
+  return weights;
+}
+
+inline at::Tensor copy_of(const at::Tensor& weight) {
+  at::NoGradGuard no_gradients;
+  return at::empty_like(weight).copy_(weight);
+}
+
+/// What `trainer.policy<AverageWeights>()` shows.
+class WeightAverages {
+ public:
+  /// How often the weights of this update, by its place in the Trainer's list, were averaged.
+  [[nodiscard]] std::int64_t count(std::size_t update = 0) const {
+    return update < updates_.size() ? updates_[update].count : 0;
+  }
+
+  /// The averages by the names that their weights have in the model. Handles: they go on changing.
+  [[nodiscard]] std::map<std::string, at::Tensor> named() const {
+    std::map<std::string, at::Tensor> averages;
+    for (const Group& group : updates_)
+      for (std::size_t i = 0; i < group.names.size(); ++i)
+        averages.emplace(group.names[i], group.averages[i]);
+    return averages;
+  }
+
+  /// Copies the averages into `model`, into its weights of the same names: for good into the one that was
+  /// trained, or into another of its kind. Throws StateError, before it copies, unless all are there in these
+  /// shapes.
+  template <class Module>
+  void copy_to(const Module& model) const {
+    at::NoGradGuard no_gradients;
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+    const auto weights = weights_by_name(model);
+    for (const auto& [name, average] : named())
+      copies.emplace_back(counterpart(weights, name, average), average);
+    for (auto& [weight, average] : copies) weight.copy_(average);
+  }
+
+  /// Ties the averages to the weights that the model has now: it may have moved to another device, and loaded
+  /// averages know names only. Throws StateError for a name or shape that the model lacks.
+  template <class Module>
+  void follow(const Module& model) {
+    if (updates_.empty()) return;
+    at::NoGradGuard no_gradients;
+    const auto weights = weights_by_name(model);
+    averaged_.clear();
+    for (Group& group : updates_) {
+      group.seen.clear();
+      for (std::size_t i = 0; i < group.names.size(); ++i) {
+        group.weights[i] = counterpart(weights, group.names[i], group.averages[i]);
+        follow(group.weights[i], group.averages[i]);
+        averaged_.insert(key(group.weights[i]));
+      }
+    }
+  }
+
+  /// Takes up those of the candidates that need a gradient, belong to the model and have no average yet; it
+  /// begins as the weight is now. Cheap where there are none.
+  template <class Module>
+  void admit(std::size_t update, const std::vector<at::Tensor>& candidates, const Module& model) {
+    Group& group = grown(update);
+    std::unordered_set<const void*> fresh;
+    for (const at::Tensor& candidate : candidates)
+      if (candidate.requires_grad() && group.seen.insert(key(candidate)).second) fresh.insert(key(candidate));
+    if (fresh.empty()) return;
+    for (const auto& item : model.named_parameters())
+      if (fresh.count(key(item.value()))) add(group, item.key(), item.value());
+  }
+
+  /// Takes up the model's floating-point buffers.
+  template <class Module>
+  void admit_buffers(std::size_t update, const Module& model) {
+    for (const auto& [name, buffer] : weights_by_name(model, /*buffers=*/true))
+      if (buffer.is_floating_point() || buffer.is_complex()) add(grown(update), name, buffer);
+  }
+
+  /// Keeps the model's buffers as a window leaves them: an update of it that counts only after the next
+  /// forward pass averages these.
+  template <class Module>
+  void keep_buffers(const Module& model) {
+    kept_.clear();
+    for (const auto& [name, buffer] : weights_by_name(model, /*buffers=*/true))
+      if (buffer.is_floating_point() || buffer.is_complex()) kept_.emplace(key(buffer), copy_of(buffer));
+  }
+  void forget_buffers() { kept_.clear(); }
+
+  /// Says that this update does not average `weight`, whoever else does.
+  void pass_over(std::size_t update, const at::Tensor& weight) { grown(update).seen.insert(key(weight)); }
+
+  /// Moves the averages of this update by `share` of the way to its weights, and counts it.
+  void move(std::size_t update, double share) {
+    at::NoGradGuard no_gradients;
+    Group& group = grown(update);
+    for (std::size_t i = 0; i < group.averages.size(); ++i)  // a model may move between two windows
+      if (group.averages[i].device() != group.weights[i].device())
+        follow(group.weights[i], group.averages[i]);
+    if (!group.averages.empty()) {
+      if (kept_.empty())
+        at::_foreach_lerp_(group.averages, group.weights, share);
+      else
+        at::_foreach_lerp_(group.averages, as_left(group.weights), share);
+    }
+    ++group.count;
+  }
+
+  /// Counts the averages as they were taken up.
+  void begin(std::size_t update) { grown(update).count = 1; }
+
+  [[nodiscard]] bool in_place() const { return in_place_; }
+
+  /// Puts the averages in the weights' place, without copies, and the weights in theirs.
+  void put_in_place() {
+    in_place_ = true;
+    for (Group& group : updates_)
+      for (std::size_t i = 0; i < group.weights.size(); ++i)
+        exchange_memory(group.weights[i], group.averages[i]);
+  }
+  /// In the reverse order, which weights that share memory need.
+  void take_out() {
+    for (std::size_t g = updates_.size(); g-- > 0;)
+      for (std::size_t i = updates_[g].weights.size(); i-- > 0;)
+        exchange_memory(updates_[g].weights[i], updates_[g].averages[i]);
+    in_place_ = false;
+  }
+
+  /// By handle, as `named`.
+  void save(StateDict& dict) const {
+    dict.set("updates", updates_.size());
+    for (std::size_t g = 0; g < updates_.size(); ++g) {
+      dict.set(message("updates.", g, ".count"), updates_[g].count);
+      for (std::size_t i = 0; i < updates_[g].names.size(); ++i)
+        dict.set(message("updates.", g, ".averages.", updates_[g].names[i]), updates_[g].averages[i]);
+    }
+  }
+
+  /// The averages wait for `follow`.
+  void load(const StateDict& dict) {
+    const auto updates = dict.get<std::int64_t>("updates");
+    if (updates < 0 || static_cast<std::size_t>(updates) > dict.values().size())  // each has a count
+      throw StateError(message("averages of ", updates, " updates cannot be"));
+    std::vector<Group> loaded(static_cast<std::size_t>(updates));
+    for (std::size_t g = 0; g < loaded.size(); ++g) {
+      loaded[g].count = dict.get<std::int64_t>(message("updates.", g, ".count"));
+      const StateDict averages = dict.under(message("updates.", g, ".averages"));
+      for (const auto& [name, value] : averages.values()) {
+        loaded[g].names.push_back(name);
+        loaded[g].averages.push_back(copy_of(averages.get<at::Tensor>(name)));
+      }
+      loaded[g].weights.resize(loaded[g].names.size());
+    }
+    updates_ = std::move(loaded);
+    averaged_.clear();
+  }
+
+ private:
+  /// The weights of one update, each list in the same order.
+  struct Group {
+    std::int64_t count = 0;
+    std::vector<std::string> names;
+    std::vector<at::Tensor> weights;
+    std::vector<at::Tensor> averages;
+    std::unordered_set<const void*> seen;  // what need not be looked at again
+  };
+
+  static const void* key(const at::Tensor& weight) { return weight.unsafeGetTensorImpl(); }
+
+  /// Device, type and layout: kernels that meet another layout round differently, and views of the weight do
+  /// not go along when the two trade places.
+  static void follow(const at::Tensor& weight, at::Tensor& average) {
+    average = average.to(weight.device(), weight.scalar_type());
+    if (average.strides() != weight.strides() && weight.is_non_overlapping_and_dense())
+      average = at::empty_like(weight).copy_(average);
+  }
+
+  static at::Tensor counterpart(const std::map<std::string, at::Tensor>& weights, const std::string& name,
+                                const at::Tensor& average) {
+    const auto found = weights.find(name);
+    if (found == weights.end())
+      throw StateError(
+          message("there is an average of the weight '", name, "', which the model does not have"));
+    if (found->second.sizes() != average.sizes())
+      throw StateError(message("the average of the weight '", name, "' has the shape ", average.sizes(),
+                               ", the weight ", found->second.sizes()));
+    return found->second;
+  }
+
+  Group& grown(std::size_t update) {
+    if (updates_.size() <= update) updates_.resize(update + 1);
+    return updates_[update];
+  }
+
+  /// A weight that took another's place takes its average's place too.
+  void add(Group& group, const std::string& name, const at::Tensor& weight) {
+    if (!averaged_.insert(key(weight)).second) return;
+    if (const auto known = std::find(group.names.begin(), group.names.end(), name);
+        known != group.names.end()) {
+      const auto index = static_cast<std::size_t>(known - group.names.begin());
+      averaged_.erase(key(std::exchange(group.weights[index], weight)));
+      group.averages[index] = copy_of(as_left(weight));
+      return;
+    }
+    group.names.push_back(name);
+    group.weights.push_back(weight);
+    group.averages.push_back(copy_of(as_left(weight)));
+  }
+
+  /// A weight, or a buffer as its window left it.
+  [[nodiscard]] const at::Tensor& as_left(const at::Tensor& weight) const {
+    const auto found = kept_.find(key(weight));
+    return found == kept_.end() ? weight : found->second;
+  }
+  [[nodiscard]] std::vector<at::Tensor> as_left(std::vector<at::Tensor> weights) const {
+    for (at::Tensor& weight : weights) weight = as_left(std::as_const(weight)).to(weight.device());
+    return weights;
+  }
+
+  std::vector<Group> updates_;
+  std::unordered_set<const void*> averaged_;
+  std::unordered_map<const void*, at::Tensor> kept_;  // buffers, while an update may still count
+  bool in_place_ = false;
+};
+
+/// Puts the averages in the weights' place while it lives.
+class AveragesInPlace {
+ public:
+  /// Null: changes nothing.
+  explicit AveragesInPlace(WeightAverages* averages) : averages_(averages) {
+    if (averages_) averages_->put_in_place();
+  }
+  ~AveragesInPlace() {
+    if (averages_) averages_->take_out();
+  }
+  AveragesInPlace(const AveragesInPlace&) = delete;
+  AveragesInPlace& operator=(const AveragesInPlace&) = delete;
+
+ private:
+  WeightAverages* averages_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// What a program's flag `--resume auto|DIR` means: the snapshot that a run goes on from.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/state/snapshot/snapshot.hpp>
+#include <looptorch/state/snapshot/snapshot_folder.hpp>
+#include <looptorch/state/snapshot/snapshot_names.hpp>
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace looptorch {
+namespace detail {
+
+/// What `resume` names, `auto` apart.
+[[nodiscard]] inline NewestSnapshot named_snapshot(const std::string& resume) {
+  if (std::filesystem::is_regular_file(resume) || std::filesystem::path(resume).extension() == ".pt")
+    throw SnapshotError(
+        resume +
+        ": is no snapshot, which is a folder, nor a folder of them (checkpoints of PyTorch's, "
+        ".pt, cannot be read)");
+  if (is_snapshot(resume)) {
+    verify_snapshot(resume);
+    return {.path = resume, .passed_over = {}};
+  }
+  auto newest = find_newest_snapshot(resume);
+  if (newest.path.empty())
+    throw SnapshotError(resume + ": holds no snapshot to go on from" + newest.reasons());
+  return newest;
+}
+
+[[nodiscard]] inline bool lies_in(const std::filesystem::path& snapshot,
+                                  const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(snapshot / "..", folder, ignored);
+}
+
+}  // namespace detail
+
+/// The snapshot that `resume` means to a run whose own snapshots lie in `folder`; an empty path begins anew.
+///
+///   ""      begins anew
+///   "auto"  the newest sound one in `folder`, if there is one
+///   else    that snapshot, or the newest sound one in that folder
+///
+/// Throws UsageError for a run that begins anew, or goes on from elsewhere, where `folder` holds another's
+/// snapshots, which it would mix with; SnapshotError for a path that holds no sound snapshot, and for a
+/// folder that cannot be read.
+[[nodiscard]] inline NewestSnapshot choose_snapshot(const std::string& resume,
+                                                    const std::filesystem::path& folder) {
+  if (resume.empty()) {
+    if (list_snapshots(folder).empty()) return {};
+    throw UsageError(folder.string() + " holds a run: go on with --resume auto, or choose another folder");
+  }
+  if (resume == "auto") return find_newest_snapshot(folder);
+  auto named = detail::named_snapshot(resume);
+  if (!list_snapshots(folder).empty() && !detail::lies_in(named.path, folder))
+    throw UsageError(folder.string() + " holds another run than " + named.path.string() +
+                     ": go on with --resume auto, or choose another folder");
+  return named;
+}
+
+}  // namespace looptorch

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// Snapshots on disk: a folder `step-00000120` with the weights and moments as safetensors, all else as JSON,
+// and a manifest with a checksum of every byte. It appears under its name when it is whole and on the disk,
+// or not at all, whatever is killed or fails; reading believes nothing that does not agree with the manifest.
+// Costs a copy to the CPU of one tensor at a time, and an fsync of each file. See docs/snapshots.md.
+//
+// snapshot_folder.hpp finds, sweeps and prunes; snapshot_writer.hpp writes in the background.
+#pragma once
+
+#include <looptorch/state/snapshot/partial_folder.hpp>
+#include <looptorch/state/snapshot/snapshot_contents.hpp>
+#include <looptorch/state/snapshot/snapshot_error.hpp>
+#include <looptorch/state/snapshot/snapshot_image.hpp>
+#include <looptorch/state/snapshot/snapshot_reading.hpp>
+
+#include <sys/statvfs.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+
+namespace looptorch {
+
+/// Writes `folder/step-NNNNNNNN`, making the folder where it is missing, and returns that path. It is on the
+/// disk then. A snapshot of the same step is replaced in one step (renameat2); on a file system that cannot
+/// do that, a sound one is an error. Throws SnapshotError, or SnapshotSpaceError before anything is written;
+/// then all that was in the folder is as before. UsageError for a step below 0.
+std::filesystem::path write_snapshot(const std::filesystem::path& folder, const SnapshotContents& contents);
+
+/// Reads a snapshot into CPU tensors with memory of their own, and verifies all of it before it returns.
+/// Throws SnapshotError for one that is damaged, cut off, incomplete, has surplus files, is of a newer
+/// version, or lies in a folder named after another step.
+[[nodiscard]] SnapshotContents read_snapshot(const std::filesystem::path& snapshot);
+
+/// Throws what read_snapshot would throw; takes the memory of one tensor at a time.
+void verify_snapshot(const std::filesystem::path& snapshot);
+
+namespace detail {
+
+/// The folder that such a snapshot is to be. Throws what write_snapshot throws for tensors and names that no
+/// snapshot can hold.
+[[nodiscard]] inline std::filesystem::path snapshot_path(const std::filesystem::path& folder,
+                                                         const SnapshotContents& contents) {
+  if (contents.step < 0)
+    throw UsageError(message("a snapshot of step ", contents.step, ": steps begin at 0"));
+  auto path = folder / snapshot_name(contents.step);
+  as_snapshot_errors([&] { check_contents(path, contents); });
+  return path;
+}
+
+/// Throws the same, and SnapshotError for files that would be too long to be read.
+[[nodiscard]] inline SnapshotImage make_image(const std::filesystem::path& folder,
+                                              const SnapshotContents& contents) {
+  auto path = snapshot_path(folder, contents);
+  return as_snapshot_errors([&] { return SnapshotImage(std::move(path), contents); });
+}
+
+/// File systems that do not know their size are believed to have room.
+inline void check_space(const std::filesystem::path& folder, const SnapshotImage& image) {
+  struct statvfs disk {};
+  if (::statvfs(folder.c_str(), &disk) != 0) throw_file_error(folder, "cannot ask for free space", errno);
+  if (disk.f_blocks == 0 || disk.f_frsize == 0) return;
+  const std::uint64_t needed = image.bytes_on_disk(disk.f_frsize), free = disk.f_bavail * disk.f_frsize;
+  if (needed > free) throw SnapshotSpaceError(folder, needed, free);
+}
+
+[[nodiscard]] inline bool is_sound(const std::filesystem::path& snapshot) {
+  try {
+    verify_snapshot(snapshot);
+    return true;
+  } catch (const SnapshotError&) {
+    return false;
+  }
+}
+
+inline void write_files(SnapshotImage& image) {
+  PartialFolder partial(image.path());
+  for (std::size_t i = 0; i < image.files().size(); ++i) {
+    auto file = partial.create(image.files()[i].listed.name);
+    image.write(i, file);
+    file.sync();
+    file.close();
+  }
+  partial.publish(image.manifest(), is_sound);
+}
+
+}  // namespace detail
+
+inline std::filesystem::path write_snapshot(const std::filesystem::path& folder,
+                                            const SnapshotContents& contents) {
+  auto image = detail::make_image(folder, contents);
+  return detail::as_snapshot_errors([&] {
+    detail::make_folders(folder);
+    detail::check_space(folder, image);
+    detail::write_files(image);
+    return image.path();
+  });
+}
+
+inline SnapshotContents read_snapshot(const std::filesystem::path& snapshot) {
+  return detail::as_snapshot_errors([&] {
+    const detail::SnapshotReading reading(snapshot);
+    SnapshotContents contents;
+    contents.step = reading.manifest().step;
+    reading.read_tensors([&](const std::string& file, const std::string& name, const at::Tensor& tensor) {
+      detail::take_tensor(contents, file, name, tensor);
+    });
+    detail::take_state(contents, snapshot / detail::kStateFile, reading.read_state());
+    return contents;
+  });
+}
+
+inline void verify_snapshot(const std::filesystem::path& snapshot) {
+  detail::as_snapshot_errors([&] {
+    const detail::SnapshotReading reading(snapshot);
+    SnapshotContents contents;
+    reading.read_tensors([&](const std::string& file, const std::string& name, const at::Tensor&) {
+      detail::take_tensor(contents, file, name, at::Tensor());
+    });
+    detail::take_state(contents, snapshot / detail::kStateFile, reading.read_state());
+  });
+}
+
+}  // namespace looptorch

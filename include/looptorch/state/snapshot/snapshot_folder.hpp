@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+// A folder of snapshots: the newest sound one, what killed processes have left, and which may go. What is in
+// the folder is found by looking; no file points to it. Other files and folders in it are never touched.
+#pragma once
+
+#include <looptorch/state/snapshot/snapshot.hpp>
+#include <looptorch/state/snapshot/snapshot_names.hpp>
+#include <looptorch/state/snapshot/snapshot_remove.hpp>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// A snapshot by its name; whether it is sound only reading it tells.
+struct ListedSnapshot {
+  std::int64_t step = 0;
+  std::filesystem::path path;
+};
+
+/// A snapshot that cannot be used, and why.
+struct PassedOver {
+  std::filesystem::path path;
+  std::string reason;
+};
+
+/// What find_newest_snapshot has found.
+struct NewestSnapshot {
+  /// Empty if there is none.
+  std::filesystem::path path;
+  /// Newer ones, the newest first.
+  std::vector<PassedOver> passed_over;
+
+  /// For a log, a line each: what was passed over and why, and what a run goes on from.
+  [[nodiscard]] std::string describe() const;
+  /// Why others were passed over, to end an error with: "; REASON" for each.
+  [[nodiscard]] std::string reasons() const;
+};
+
+/// By step, the oldest first; none where the folder does not exist. Throws SnapshotError if it cannot be
+/// read.
+[[nodiscard]] std::vector<ListedSnapshot> list_snapshots(const std::filesystem::path& folder);
+
+/// The snapshot of the highest step that verify_snapshot finds sound. Throws SnapshotError if the folder
+/// cannot be read.
+[[nodiscard]] NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder);
+
+/// Removes what processes that are gone have begun to write or to delete, and returns those paths. What a
+/// living one is writing is left alone, and so is what holds other files than a snapshot has. Throws
+/// SnapshotError if the folder cannot be read.
+std::vector<std::filesystem::path> sweep_unfinished(const std::filesystem::path& folder);
+
+/// Renames a snapshot away, so that nobody takes what is left of it for one, and deletes it. Throws
+/// SnapshotError, if it has other files than a snapshot for example; then it is as before.
+void remove_snapshot(const std::filesystem::path& snapshot);
+
+/// Removes all but the `keep` newest snapshots and those of the steps in `spared`; returns what was removed.
+/// One whose manifest or sizes are wrong neither counts nor is removed, and so is one of a later step than
+/// `newest`: a run that goes on from before a damaged snapshot says here where it stands, since only reading
+/// all of it would tell that it is damaged. Throws SnapshotError.
+std::vector<std::filesystem::path> prune_snapshots(
+    const std::filesystem::path& folder, std::size_t keep, const std::set<std::int64_t>& spared = {},
+    std::int64_t newest = std::numeric_limits<std::int64_t>::max());
+
+namespace detail {
+
+/// None where the folder does not exist.
+[[nodiscard]] inline std::vector<std::string> names_in_folder(const std::filesystem::path& folder) {
+  const FileDescriptor handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (handle.get() < 0 && errno == ENOENT) return {};
+  auto names = handle.get() < 0 ? std::nullopt : names_in(handle);
+  if (!names)
+    throw_snapshot_error(folder, "cannot read the folder: ", std::generic_category().message(errno));
+  return *std::move(names);
+}
+
+/// Nobody writes to it: its lock is free, and it has not been renamed before that was known.
+[[nodiscard]] inline bool is_left_over(const FileDescriptor& folder, const FileDescriptor& manifest,
+                                       const std::filesystem::path& path) {
+  struct stat open {};
+  struct stat named {};
+  const auto lock = [&] { return ::flock(manifest.get(), LOCK_EX | LOCK_NB); };
+  return retried(lock) == 0 && ::fstat(folder.get(), &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         open.st_ino == named.st_ino && open.st_dev == named.st_dev;
+}
+
+inline bool sweep(const std::filesystem::path& path) {
+  const auto folder = open_folder(path);
+  if (folder.get() < 0) return false;
+  const FileDescriptor manifest(
+      ::openat(folder.get(), std::string(kManifestFile).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  if (manifest.get() < 0) return errno == ENOENT && ::rmdir(path.c_str()) == 0;
+  return is_left_over(folder, manifest, path) && remove_open_snapshot(folder, path);
+}
+
+/// All files are there and have their sizes.
+[[nodiscard]] inline bool looks_whole(const std::filesystem::path& snapshot) {
+  try {
+    as_snapshot_errors([&] { SnapshotReading(snapshot).check_sizes(); });
+    return true;
+  } catch (const SnapshotError&) {
+    return false;
+  }
+}
+
+}  // namespace detail
+
+inline std::string NewestSnapshot::describe() const {
+  std::string text;
+  for (const auto& [snapshot, reason] : passed_over) text += "passed over " + reason + "\n";
+  return text +
+         (path.empty() ? "no snapshot to go on from: begins anew\n" : "goes on from " + path.string() + "\n");
+}
+
+inline std::string NewestSnapshot::reasons() const {
+  std::string text;
+  for (const auto& [snapshot, reason] : passed_over) text += "; " + reason;
+  return text;
+}
+
+inline std::vector<ListedSnapshot> list_snapshots(const std::filesystem::path& folder) {
+  std::vector<ListedSnapshot> found;
+  for (const auto& name : detail::names_in_folder(folder)) {
+    if (const auto step = detail::step_of(name)) found.push_back({*step, folder / name});
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  return found;
+}
+
+inline NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder) {
+  NewestSnapshot newest;
+  const auto listed = list_snapshots(folder);
+  for (auto snapshot = listed.rbegin(); snapshot != listed.rend(); ++snapshot) {
+    try {
+      verify_snapshot(snapshot->path);
+      newest.path = snapshot->path;
+      break;
+    } catch (const SnapshotError& error) {
+      newest.passed_over.push_back({snapshot->path, error.what()});
+    }
+  }
+  return newest;
+}
+
+inline std::vector<std::filesystem::path> sweep_unfinished(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> swept;
+  for (const auto& name : detail::names_in_folder(folder)) {
+    if (detail::is_unfinished_name(name) && detail::sweep(folder / name)) swept.push_back(folder / name);
+  }
+  return swept;
+}
+
+inline void remove_snapshot(const std::filesystem::path& snapshot) {
+  detail::as_snapshot_errors([&] {
+    const auto folder = detail::open_folder(snapshot);
+    detail::expect_only_snapshot(folder, snapshot);
+    const auto away = detail::sibling_of(snapshot, detail::kDeleted);
+    if (::rename(snapshot.c_str(), away.c_str()) != 0)
+      detail::throw_file_error(snapshot, "cannot remove", errno);
+    detail::sync_folder(detail::folder_of(snapshot));
+    if (!detail::remove_open_snapshot(folder, away)) {
+      detail::throw_file_error(away, "cannot remove all of it", errno);
+    }
+  });
+}
+
+inline std::vector<std::filesystem::path> prune_snapshots(const std::filesystem::path& folder,
+                                                          std::size_t keep,
+                                                          const std::set<std::int64_t>& spared,
+                                                          std::int64_t newest) {
+  std::vector<std::filesystem::path> removed;
+  std::size_t kept = 0;
+  const auto listed = list_snapshots(folder);
+  for (auto snapshot = listed.rbegin(); snapshot != listed.rend(); ++snapshot) {
+    if (snapshot->step > newest || !detail::looks_whole(snapshot->path)) continue;
+    if (kept++ < keep || spared.count(snapshot->step) > 0) continue;
+    remove_snapshot(snapshot->path);
+    removed.push_back(snapshot->path);
+  }
+  return removed;
+}
+
+}  // namespace looptorch

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// manifest.json of a snapshot: which files it has, their sizes, and checksums of every byte of them and of
+// the manifest itself.
+#pragma once
+
+#include <looptorch/base/hash/checksum.hpp>
+#include <looptorch/base/json/hex.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/state/snapshot/snapshot_error.hpp>
+#include <looptorch/state/snapshot/snapshot_names.hpp>
+#include <looptorch/state/weights/tied_tensors.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// The version of the format that is written, and the newest that is read.
+inline constexpr std::int64_t kSnapshotVersion = 1;
+inline constexpr std::string_view kSnapshotFormat = "looptorch snapshot";
+
+[[nodiscard]] inline std::uint64_t checksum_of(std::string_view bytes) {
+  Checksum sum;
+  sum.add(bytes.data(), bytes.size());
+  return sum.value();
+}
+
+/// Nobody's manifest or state is longer, and none has more values, since each takes more than 8 bytes.
+inline constexpr JsonLimits kSnapshotJson{
+    .max_bytes = std::size_t{1} << 26, .max_depth = 8, .max_values = std::size_t{1} << 23};
+
+/// Throws JsonError for a text that would be refused when it is read.
+inline void check_json_size(std::string_view text) {
+  if (text.size() > kSnapshotJson.max_bytes) {
+    throw JsonError(
+        message("takes ", text.size(), " bytes, more than the ", kSnapshotJson.max_bytes, " allowed"));
+  }
+}
+
+struct ManifestTensor {
+  std::string name;
+  std::uint64_t bytes = 0, checksum = 0;
+};
+
+struct ManifestFile {
+  std::string name;
+  std::uint64_t bytes = 0;
+  /// Of the whole file; of safetensors that of the header followed by the tensors' checksums.
+  std::uint64_t checksum = 0;
+  /// In the order in which they lie in the file.
+  std::vector<ManifestTensor> tensors;
+  TiedNames tied;
+};
+
+/// Of a file's header, or of the whole of one without tensors; completed by the tensors' checksums.
+[[nodiscard]] inline std::uint64_t file_checksum(std::string_view head,
+                                                 const std::vector<ManifestTensor>& tensors) {
+  Checksum sum;
+  sum.add(head.data(), head.size());
+  for (const auto& tensor : tensors) sum.add(&tensor.checksum, sizeof tensor.checksum);
+  return sum.value();
+}
+
+class SnapshotManifest {
+ public:
+  std::int64_t step = 0;
+  std::vector<ManifestFile> files;
+
+  [[nodiscard]] std::string text() const;
+
+  /// Throws SnapshotError that names `path`.
+  [[nodiscard]] static SnapshotManifest parse(const std::filesystem::path& path, std::string_view text);
+
+  /// A text that ends with its checksum, of its members before that.
+  [[nodiscard]] static std::string sealed(std::string beginning) { return beginning + end_of(beginning); }
+
+ private:
+  [[nodiscard]] static Json to_json(const ManifestFile& file);
+  [[nodiscard]] static ManifestFile read_file(const std::string& name, const Json& json);
+  [[nodiscard]] static std::string end_of(std::string_view beginning);
+};
+
+/// The last member, which covers all that stands before it.
+inline std::string SnapshotManifest::end_of(std::string_view beginning) {
+  return message(",\n  \"checksum\": \"", hex_of(checksum_of(beginning)), "\"\n}\n");
+}
+
+inline Json SnapshotManifest::to_json(const ManifestFile& file) {
+  auto json = Json::object();
+  json.set("bytes", static_cast<std::int64_t>(file.bytes)).set("checksum", hex_of(file.checksum));
+  JsonObject tensors;
+  for (const auto& tensor : file.tensors) {
+    auto entry = Json::object();
+    entry.set("bytes", static_cast<std::int64_t>(tensor.bytes)).set("checksum", hex_of(tensor.checksum));
+    tensors.insert(tensor.name, std::move(entry));
+  }
+  JsonObject tied;
+  for (const auto& [name, kept] : file.tied) tied.insert(name, kept);
+  if (!tensors.empty()) json.set("tensors", std::move(tensors));
+  if (!tied.empty()) json.set("tied", std::move(tied));
+  return json;
+}
+
+inline std::string SnapshotManifest::text() const {
+  auto json = Json::object();
+  json.set("format", kSnapshotFormat).set("version", kSnapshotVersion).set("step", step);
+  JsonObject entries;
+  for (const auto& file : files) entries.insert(file.name, to_json(file));
+  json.set("files", std::move(entries));
+  auto beginning = json.dump(2);
+  beginning.resize(beginning.size() - 2);  // without the last "\n}"
+  return sealed(std::move(beginning));
+}
+
+inline std::uint64_t read_size(const Json& json) {
+  const auto size = json.at("bytes").as_int();
+  if (size < 0) throw JsonError(message("a size of ", size, " bytes"));
+  return static_cast<std::uint64_t>(size);
+}
+
+/// Throws JsonError unless each name is tied to one of the tensors and is none itself.
+inline void check_tied(const ManifestFile& file) {
+  std::set<std::string_view> names;
+  for (const auto& tensor : file.tensors) names.insert(tensor.name);
+  for (const auto& [name, kept] : file.tied) {
+    if (names.count(name) > 0 || names.count(kept) == 0) {
+      throw JsonError(message("in ", file.name, " \"", name, "\" cannot be tied to \"", kept, '"'));
+    }
+  }
+}
+
+inline ManifestFile SnapshotManifest::read_file(const std::string& name, const Json& json) {
+  if (!is_snapshot_file(name) || name == kManifestFile) {
+    throw JsonError(message("\"", name, "\" is no file of a snapshot"));
+  }
+  ManifestFile file{name, read_size(json), parse_hex(json.at("checksum").as_string()), {}, {}};
+  for (const auto& [tensor, entry] : json.get("tensors", Json::object()).as_object()) {
+    file.tensors.push_back({tensor, read_size(entry), parse_hex(entry.at("checksum").as_string())});
+  }
+  for (const auto& [tied, kept] : json.get("tied", Json::object()).as_object()) {
+    file.tied.emplace(tied, kept.as_string());
+  }
+  check_tied(file);
+  return file;
+}
+
+inline SnapshotManifest SnapshotManifest::parse(const std::filesystem::path& path, std::string_view text) {
+  const std::size_t end = end_of({}).size();
+  const auto beginning = text.substr(0, text.size() - std::min(end, text.size()));
+  if (const auto expected = end_of(beginning); text.substr(beginning.size()) != expected) {
+    throw SnapshotError(message(path.string(), ": is damaged: it does not end with its checksum, ",
+                                hex_of(checksum_of(beginning))));
+  }
+  try {
+    const auto json = Json::parse(text, kSnapshotJson);
+    if (const auto& format = json.at("format").as_string(); format != kSnapshotFormat) {
+      throw JsonError(message("is no snapshot's: its format is \"", format, '"'));
+    }
+    if (const auto version = json.at("version").as_int(); version > kSnapshotVersion || version < 1) {
+      throw JsonError(message("the snapshot has version ", version,
+                              " of the format, and this looptorch reads ", kSnapshotVersion,
+                              " and older: use the looptorch that wrote it, or a newer one"));
+    }
+    SnapshotManifest manifest;
+    manifest.step = json.at("step").as_int();
+    for (const auto& [name, entry] : json.at("files").as_object()) {
+      manifest.files.push_back(read_file(name, entry));
+    }
+    return manifest;
+  } catch (const JsonError& error) {
+    throw SnapshotError(message(path.string(), ": ", error.what()));
+  }
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// Deleting a snapshot's folder: only files that a snapshot has, and through no link.
+#pragma once
+
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/state/snapshot/snapshot_error.hpp>
+#include <looptorch/state/snapshot/snapshot_names.hpp>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// An open folder, itself and not what a link of its name leads to.
+[[nodiscard]] inline FileDescriptor open_folder(const std::filesystem::path& path) {
+  return FileDescriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+/// The names in a folder; nothing where it cannot be read.
+[[nodiscard]] inline std::optional<std::vector<std::string>> names_in(const FileDescriptor& folder) {
+  struct Close {
+    void operator()(DIR* stream) const { ::closedir(stream); }
+  };
+  FileDescriptor copy(::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::unique_ptr<DIR, Close> stream(copy.get() < 0 ? nullptr : ::fdopendir(copy.get()));
+  if (!stream) return std::nullopt;
+  (void)copy.release();  // the stream's now
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;  // readdir returns null at the end, too
+    const dirent* entry = ::readdir(stream.get());
+    if (!entry) return errno == 0 ? std::optional(std::move(names)) : std::nullopt;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+}
+
+[[nodiscard]] inline bool is_regular_in(const FileDescriptor& folder, const std::string& name) {
+  struct stat status {};
+  return ::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode);
+}
+
+/// Something in the folder that a snapshot does not have; nothing if there is none.
+[[nodiscard]] inline std::optional<std::string> find_foreign(const FileDescriptor& folder,
+                                                             const std::vector<std::string>& names) {
+  for (const auto& name : names) {
+    if (!is_snapshot_file(name) || !is_regular_in(folder, name)) return name;
+  }
+  return std::nullopt;
+}
+
+/// Throws FileError if the folder cannot be read, and SnapshotError if it has what a snapshot has not.
+inline void expect_only_snapshot(const FileDescriptor& folder, const std::filesystem::path& path) {
+  const auto names = folder.get() < 0 ? std::nullopt : names_in(folder);
+  if (!names) throw_file_error(path, "cannot read the folder", errno);
+  if (const auto foreign = find_foreign(folder, *names)) {
+    throw SnapshotError(
+        message((path / *foreign).string(), ": is no file of a snapshot, so its folder stays"));
+  }
+}
+
+/// Removes an open folder with its files, the manifest last, which is what locks it; false with errno where
+/// something stays, all of it where it has what a snapshot has not.
+inline bool remove_open_snapshot(const FileDescriptor& folder, const std::filesystem::path& path) {
+  const auto names = names_in(folder);
+  if (!names) return false;
+  if (find_foreign(folder, *names)) return errno = ENOTEMPTY, false;
+  bool gone = true;
+  const auto remove = [&](std::string_view name) {
+    gone &= ::unlinkat(folder.get(), std::string(name).c_str(), 0) == 0 || errno == ENOENT;
+  };
+  for (const auto name : kSnapshotFiles) remove(name);
+  if (gone) remove(kManifestFile);
+  return gone && (::rmdir(path.c_str()) == 0 || errno == ENOENT);
+}
+
+/// Removes a folder that nobody else uses; false with errno where something stays.
+inline bool try_remove_snapshot(const std::filesystem::path& path) {
+  const auto folder = open_folder(path);
+  return folder.get() >= 0 && remove_open_snapshot(folder, path);
+}
+
+}  // namespace looptorch::detail

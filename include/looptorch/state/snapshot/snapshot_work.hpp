@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// What SnapshotEvery has under way during a fit: the writer, what it prunes, and the watch for signals.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/folder_lock.hpp>
+#include <looptorch/base/signals.hpp>
+#include <looptorch/base/what_of.hpp>
+#include <looptorch/state/snapshot/snapshot_folder.hpp>
+#include <looptorch/state/snapshot/snapshot_writer.hpp>
+
+#include <c10/util/Exception.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// Which snapshots stay in the folder, beside the best.
+struct SnapshotsToKeep {
+  std::size_t newest = 0;  ///< 0: all
+  std::int64_t every = 0;  ///< those whose step is a multiple of it; 0: none for that
+};
+
+class SnapshotWork {
+ public:
+  /// `lock` is held as long as this lives.
+  SnapshotWork(std::filesystem::path folder, FolderLock lock, SnapshotsToKeep keep, bool watch_signals)
+      : keep_(keep),
+        lock_(std::move(lock)),
+        writer_(std::move(folder), {.on_written = [this](const auto&) { prune(); }}) {
+    if (watch_signals) watch_.emplace();
+  }
+  SnapshotWork(const SnapshotWork&) = delete;
+  SnapshotWork& operator=(const SnapshotWork&) = delete;
+
+  /// Begins to write, when the snapshot before is on the disk. `best` are the steps of those that are to
+  /// stay. Throws what went wrong with either.
+  void begin(const SnapshotContents& contents, std::set<std::int64_t> best) {
+    wait();
+    best_ = std::move(best);
+    step_ = contents.step;
+    (void)writer_.begin(contents);
+  }
+  void look() {
+    if (writer_.poll()) tell();
+  }
+  void wait() {
+    if (writer_.wait()) tell();
+  }
+
+  /// The signal that came, if any.
+  [[nodiscard]] int signal() const { return watch_ ? SignalWatch::received() : 0; }
+  int end_watch() { return watch_ ? watch_->close() : 0; }
+
+ private:
+  /// On the writing thread.
+  void prune() {
+    if (keep_.newest == 0) return;
+    try {
+      prune_snapshots(writer_.folder(), keep_.newest, spared(), step_);
+    } catch (...) {  // the snapshot is written: this must not count as its failure
+      prune_error_ = what_of(std::current_exception());
+    }
+  }
+
+  [[nodiscard]] std::set<std::int64_t> spared() const {
+    auto spared = best_;
+    if (keep_.every > 0)
+      for (const ListedSnapshot& snapshot : list_snapshots(writer_.folder()))
+        if (snapshot.step % keep_.every == 0) spared.insert(snapshot.step);
+    return spared;
+  }
+
+  void tell() {
+    if (const std::string error = std::exchange(prune_error_, {}); !error.empty())
+      TORCH_WARN("looptorch: an old snapshot stays: ", error);
+  }
+
+  SnapshotsToKeep keep_;
+  FolderLock lock_;
+  std::set<std::int64_t> best_;  // steps of snapshots that are to stay
+  std::int64_t step_ = 0;        // of the snapshot that is written: later ones in the folder are damaged
+  std::string prune_error_;
+  std::optional<SignalWatch> watch_;
+  SnapshotWriter writer_;  // last, so that it has ended before the rest goes
+};
+
+/// Throws UsageError for sound snapshots of later steps than `step`: those are another run's.
+inline void require_no_later_snapshots(const std::filesystem::path& folder, std::int64_t step) {
+  for (const ListedSnapshot& snapshot : list_snapshots(folder))
+    if (snapshot.step > step && is_sound(snapshot.path))
+      throw UsageError(message("SnapshotEvery is to write into ", folder.string(), " from step ", step,
+                               " on, and there is ", snapshot.path.filename().string(),
+                               " already: go on from it (fit's `resume`), or choose another folder"));
+}
+
+/// Makes the folder, locks it, and removes what killed processes left there. Throws SnapshotError where that
+/// cannot be done, and UsageError for a folder that another run has locked and for sound snapshots of later
+/// steps than `step`.
+[[nodiscard]] inline FolderLock prepare_snapshot_folder(const std::filesystem::path& folder,
+                                                        std::int64_t step) {
+  as_snapshot_errors([&] { make_folders(folder); });
+  FolderLock lock(folder);
+  sweep_unfinished(folder);
+  require_no_later_snapshots(folder, step);
+  return lock;
+}
+
+[[nodiscard]] inline bool has_snapshot(const std::filesystem::path& folder, std::int64_t step) {
+  for (const ListedSnapshot& snapshot : list_snapshots(folder))
+    if (snapshot.step == step) return true;
+  return false;
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+// Host memory that tensors are copied to so that they can be written while training goes on. It is kept from
+// one snapshot to the next: after the first there are no page faults. Costs a second copy of all tensors.
+//
+// Tensors of devices go into pinned blocks of at most 1 GiB, since LibTorch rounds each up to a power of two;
+// CPU tensors, and single tensors beyond 1 GiB, go into one pageable block.
+#pragma once
+
+#include <looptorch/base/device/stream_copy.hpp>
+#include <looptorch/state/snapshot/block_plan.hpp>
+#include <looptorch/state/snapshot/snapshot_contents.hpp>
+#include <looptorch/state/snapshot/staging_memory.hpp>
+#include <looptorch/state/snapshot/state_json.hpp>
+#include <looptorch/state/weights/tied_tensors.hpp>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/Event.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// A copy of tensors in host memory.
+class Staging {
+ public:
+  Staging() = default;
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  /// Gives pinned memory back to the system, which LibTorch would keep.
+  ~Staging();
+
+  /// Makes room for such contents, which `copy` then finds.
+  void reserve(const SnapshotContents& contents);
+
+  /// The same contents, of contiguous CPU tensors in this memory, which the next `copy` overwrites. Tensors
+  /// of devices are still on their way until `wait_for_devices`. Throws c10::Error for layouts without
+  /// values; no copy is under way then.
+  SnapshotContents copy(const SnapshotContents& contents);
+
+  /// Any thread may wait, once.
+  void wait_for_devices();
+
+ private:
+  struct Piece {
+    char* to;
+    const char* from;
+    std::size_t bytes;
+  };
+
+  /// Where a tensor goes: the pageable block, or one of the pinned ones.
+  struct Place {
+    bool pinned;
+    BlockPlan::Place at;
+  };
+
+  /// The places of all tensors; one for the names of one tensor.
+  struct Places {
+    std::vector<Place> distinct;
+    std::vector<std::size_t> of;  // the index in `distinct`, by the order of visits
+    std::size_t pageable_bytes = 0;
+    BlockPlan pinned{std::size_t{1} << 30};
+
+    Place add(const at::Tensor& tensor);
+  };
+
+  template <class Visit>
+  static void visit_tensors(const SnapshotContents& contents, Visit visit);
+  template <class Replace>
+  static void replace_tensors(SnapshotContents& contents, Replace replace);
+  static Places find_places(const SnapshotContents& contents);
+  static std::size_t bytes_of(const at::Tensor& tensor);
+  void reserve(const Places& places);
+  at::Tensor memory_for(const at::Tensor& tensor, const Place& place) const;
+  void enqueue(const at::Tensor& to, const at::Tensor& from, std::vector<Piece>& pieces);
+  static void copy_pieces(const std::vector<Piece>& pieces);
+  void record_devices();
+
+  StagingMemory pageable_;
+  std::deque<StagingMemory> pinned_;  // which a block cannot be moved out of
+  std::set<at::Device, bool (*)(at::Device, at::Device)> devices_{[](at::Device a, at::Device b) {
+    return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+  }};
+  std::vector<c10::Event> arrived_;
+  std::optional<at::DeviceType> device_type_;  // whose allocator pinned memory is from
+};
+
+template <class Visit>
+void Staging::visit_tensors(const SnapshotContents& contents, Visit visit) {
+  for (const auto* tensors : {&contents.model, &contents.averaged}) {
+    for (const auto& [name, tensor] : *tensors) visit(tensor);
+  }
+  for (const auto* state : {&contents.optimizer, &contents.state}) {
+    for (const auto& [key, value] : state->values()) {
+      if (const auto* tensor = std::get_if<at::Tensor>(&value); tensor && tensor->defined()) visit(*tensor);
+    }
+  }
+}
+
+/// In the order of visit_tensors.
+template <class Replace>
+void Staging::replace_tensors(SnapshotContents& contents, Replace replace) {
+  for (auto* tensors : {&contents.model, &contents.averaged}) {
+    for (auto& [name, tensor] : *tensors) tensor = replace(tensor);
+  }
+  for (auto* state : {&contents.optimizer, &contents.state}) {
+    for (const auto& [key, tensor] : tensors_of(*state)) state->set(key, replace(tensor));
+  }
+}
+
+/// In whole cache lines.
+inline std::size_t Staging::bytes_of(const at::Tensor& tensor) {
+  constexpr std::size_t kLine = 64;
+  return (tensor.nbytes() + kLine - 1) / kLine * kLine;
+}
+
+inline at::Tensor Staging::memory_for(const at::Tensor& tensor, const Place& place) const {
+  const auto options = tensor.options().device(at::kCPU).requires_grad(false).memory_format(std::nullopt);
+  if (tensor.numel() == 0) return at::empty(tensor.sizes(), options);
+  const auto& memory = place.pinned ? pinned_[place.at.block] : pageable_;
+  return at::from_blob(memory.data() + place.at.offset, tensor.sizes(), options);
+}
+
+inline Staging::Place Staging::Places::add(const at::Tensor& tensor) {
+  const std::size_t bytes = bytes_of(tensor);
+  if (!tensor.is_cpu() && pinned.fits(bytes)) return {true, pinned.add(bytes)};
+  return {false, {0, std::exchange(pageable_bytes, pageable_bytes + bytes)}};
+}
+
+inline Staging::Places Staging::find_places(const SnapshotContents& contents) {
+  Places places;
+  std::map<TensorIdentity, std::size_t> known;
+  visit_tensors(contents, [&](const at::Tensor& tensor) {
+    const auto [found, is_new] = known.try_emplace(identity_of(tensor), places.distinct.size());
+    if (is_new) places.distinct.push_back(places.add(tensor));
+    places.of.push_back(found->second);
+  });
+  return places;
+}
+
+inline void Staging::reserve(const Places& places) {
+  pageable_.reserve(places.pageable_bytes);
+  const auto& sizes = places.pinned.sizes();
+  while (pinned_.size() < sizes.size()) pinned_.emplace_back();
+  for (std::size_t i = 0; i < sizes.size(); ++i) pinned_[i].reserve_pinned(sizes[i]);
+}
+
+inline void Staging::reserve(const SnapshotContents& contents) {
+  reserve(find_places(contents));
+  pageable_.touch();
+  for (const auto& block : pinned_) block.touch();
+}
+
+inline SnapshotContents Staging::copy(const SnapshotContents& contents) {
+  const c10::NoGradGuard no_grad;
+  const auto places = find_places(contents);
+  reserve(places);
+  auto staged = contents;
+  std::vector<at::Tensor> copies(places.distinct.size());
+  std::vector<Piece> pieces;
+  auto place = places.of.begin();
+  try {
+    replace_tensors(staged, [&](const at::Tensor& tensor) {
+      auto& to = copies[*place];
+      if (!to.defined()) {
+        to = memory_for(tensor, places.distinct[*place]);
+        enqueue(to, tensor, pieces);
+      }
+      ++place;
+      return to;
+    });
+    copy_pieces(pieces);
+    record_devices();
+  } catch (...) {  // the memory must outlive the copies that have begun
+    record_devices();
+    wait_for_devices();
+    throw;
+  }
+  return staged;
+}
+
+/// In pieces of a size that keeps all threads busy to the end.
+inline void Staging::enqueue(const at::Tensor& to, const at::Tensor& from, std::vector<Piece>& pieces) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  if (!from.is_cpu()) devices_.insert(from.device());
+  if (!from.is_cpu() || !from.is_contiguous() || from.is_conj() || from.is_neg()) {
+    to.copy_(from, /*non_blocking=*/true);
+    return;
+  }
+  auto* target = static_cast<char*>(to.mutable_data_ptr());
+  const auto* source = static_cast<const char*>(from.const_data_ptr());
+  for (std::size_t done = 0; done < from.nbytes(); done += kPiece) {
+    pieces.push_back({target + done, source + done, std::min(kPiece, from.nbytes() - done)});
+  }
+}
+
+inline void Staging::copy_pieces(const std::vector<Piece>& pieces) {
+  at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      stream_copy(pieces[i].to, pieces[i].from, pieces[i].bytes);
+    }
+  });
+}
+
+/// Later work of the devices waits for the copies in their streams' order; only the writer waits here.
+inline void Staging::record_devices() {
+  arrived_.clear();
+  for (const auto device : devices_) {
+    device_type_ = device.type();
+    arrived_.emplace_back(device.type());
+    arrived_.back().record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  devices_.clear();
+}
+
+inline Staging::~Staging() {
+  const bool any_pinned =
+      std::any_of(pinned_.begin(), pinned_.end(), [](const auto& block) { return block.is_pinned(); });
+  pinned_.clear();
+  if (!any_pinned || !device_type_) return;
+  try {
+    at::getHostAllocator(*device_type_)->empty_cache();
+  } catch (...) {  // a device that has failed: what it failed in has been thrown
+  }
+}
+
+inline void Staging::wait_for_devices() {
+  for (const auto& event : arrived_) event.synchronize();
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// One block of memory that grows and is kept: pinned where devices copy into it, else in huge pages where the
+// system has them.
+#pragma once
+
+#include <looptorch/state/snapshot/snapshot_error.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace looptorch::detail {
+
+class StagingMemory {
+ public:
+  StagingMemory() = default;
+  StagingMemory(const StagingMemory&) = delete;
+  StagingMemory& operator=(const StagingMemory&) = delete;
+  ~StagingMemory() { release(); }
+
+  /// Makes room for that many bytes, pageable ones. Throws SnapshotError where there are not so many.
+  void reserve(std::size_t bytes) {
+    if (bytes > size_) map(bytes);
+  }
+
+  /// The same in pinned memory. Where none can be had the block is pageable: copies from a device then hold
+  /// up the thread that begins them.
+  void reserve_pinned(std::size_t bytes) {
+    if (bytes <= size_) return;
+    release();
+    try {
+      pinned_ =
+          at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).pinned_memory(true));
+    } catch (const c10::Error& error) {
+      TORCH_WARN_ONCE("looptorch: snapshots are copied through pageable memory, which takes longer: ",
+                      error.what_without_backtrace());
+      return map(bytes);
+    }
+    data_ = static_cast<char*>(pinned_.mutable_data_ptr());
+    size_ = bytes;
+  }
+
+  /// Takes the page faults now.
+  void touch() const {
+    constexpr std::size_t kPage = 4096;
+    for (std::size_t at = 0; at < size_; at += kPage) data_[at] = 0;
+  }
+
+  [[nodiscard]] char* data() const { return data_; }
+  [[nodiscard]] bool is_pinned() const { return pinned_.defined(); }
+
+ private:
+  /// Pages that are there already stay.
+  void map(std::size_t bytes) {
+    constexpr int kAccess = PROT_READ | PROT_WRITE, kKind = MAP_PRIVATE | MAP_ANONYMOUS;
+    void* memory =
+        data_ ? ::mremap(data_, size_, bytes, MREMAP_MAYMOVE) : ::mmap(nullptr, bytes, kAccess, kKind, -1, 0);
+    if (memory == MAP_FAILED) throw SnapshotError(message("no memory for a snapshot of ", bytes, " bytes"));
+    data_ = static_cast<char*>(memory);
+    size_ = bytes;
+    (void)::madvise(data_, size_, MADV_HUGEPAGE);  // without them it is slower only
+  }
+
+  void release() {
+    if (data_ && !pinned_.defined()) ::munmap(data_, size_);
+    pinned_ = at::Tensor();
+    data_ = nullptr;
+    size_ = 0;
+  }
+
+  at::Tensor pinned_;
+  char* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// A StateDict's numbers and texts as JSON and back, bit for bit; its tensors stand elsewhere.
+#pragma once
+
+#include <looptorch/base/json/hex.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/utf8.hpp>
+#include <looptorch/state/weights/safetensors_layout.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace looptorch::detail {
+
+/// What JSON has no value for: {"double": its bits} where it is not finite, {"bytes": hexadecimal} for a text
+/// that is not UTF-8, null for an undefined tensor.
+struct StateValueToJson {
+  Json operator()(bool value) const { return value; }
+  Json operator()(std::int64_t value) const { return value; }
+  Json operator()(double value) const {
+    if (std::isfinite(value)) return value;
+    return wrapped("double", hex_of(std::bit_cast<std::uint64_t>(value)));
+  }
+  Json operator()(const std::string& value) const {
+    if (find_invalid_utf8(value) == std::string_view::npos) return value;
+    return wrapped("bytes", hex_of_bytes(value));
+  }
+  Json operator()(const at::Tensor&) const { return nullptr; }
+
+  static Json wrapped(const char* kind, std::string text) {
+    return std::move(Json::object().set(kind, std::move(text)));
+  }
+};
+
+[[nodiscard]] inline StateDict::Value state_value_from(const Json& json) {
+  if (json.is_null()) return at::Tensor();
+  if (json.is_bool()) return json.as_bool();
+  if (json.is_int()) return json.as_int();
+  if (json.is_number()) return json.as_number();
+  if (json.is_string()) return json.as_string();
+  const auto& members = json.as_object();
+  if (members.size() != 1) throw JsonError("is no value of a state");
+  if (const Json* bytes = members.find("bytes")) return bytes_of_hex(bytes->as_string());
+  return std::bit_cast<double>(parse_hex(json.at("double").as_string()));
+}
+
+/// The tensors of a state, which a JSON text cannot hold.
+[[nodiscard]] inline TensorMap tensors_of(const StateDict& state) {
+  TensorMap tensors;
+  for (const auto& [key, value] : state.values()) {
+    if (const auto* tensor = std::get_if<at::Tensor>(&value); tensor && tensor->defined()) {
+      tensors.emplace(key, *tensor);
+    }
+  }
+  return tensors;
+}
+
+/// Throws JsonError that shows the key as well as it can be shown.
+inline void check_key(const std::string& key) {
+  if (find_invalid_utf8(key) != std::string_view::npos) {
+    throw JsonError(message("the name \"", replace_invalid_utf8(key), "\" is not UTF-8"));
+  }
+}
+
+/// All else. Throws JsonError for a key that is not UTF-8.
+[[nodiscard]] inline Json numbers_of(const StateDict& state) {
+  JsonObject members;
+  for (const auto& [key, value] : state.values()) {
+    check_key(key);
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    if (!tensor || !tensor->defined()) members.insert(key, std::visit(StateValueToJson{}, value));
+  }
+  return members;
+}
+
+/// Puts back what numbers_of has taken; throws JsonError that names the key.
+inline void add_numbers(StateDict& state, const Json& json) {
+  for (const auto& [key, value] : json.as_object()) {
+    try {
+      state.set(key, state_value_from(value));
+    } catch (const JsonError& error) {
+      throw JsonError(message("\"", key, "\": ", error.what()));
+    }
+  }
+}
+
+}  // namespace looptorch::detail

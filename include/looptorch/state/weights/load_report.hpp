@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+// How given tensors fit those that are expected, name by name, and the error that says so. Include
+// module_state.hpp or load_weights.hpp.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/near_names.hpp>
+#include <looptorch/state/weights/safetensors_layout.hpp>
+#include <looptorch/state/weights/tied_tensors.hpp>
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// A tensor that has a place by its name, and does not fit there.
+struct UnfitTensor {
+  std::string name;
+  std::string why;  ///< "[5] instead of [2]"
+};
+
+/// What became of each name; each list is in the order of the names.
+struct LoadReport {
+  std::vector<std::string> loaded;   ///< Names of the module.
+  std::vector<std::string> missing;  ///< The module has them, and nothing was given.
+  std::vector<std::string> surplus;  ///< They were given, and the module has no place for them.
+  /// Of another shape, or of a kind that cannot be converted; or another value of a tensor that has two
+  /// names.
+  std::vector<UnfitTensor> unfit;
+
+  /// One line: "5 loaded; 1 missing: fc.bias (near: fc.bais)". Long lists are cut.
+  [[nodiscard]] std::string text() const;
+};
+
+/// Weights that are not this module's. What they lack stands in `report`; its `loaded` are those that would
+/// have fitted, nothing was changed.
+struct ModuleStateError : Error {
+  explicit ModuleStateError(const std::string& what, LoadReport how = {})
+      : Error(what), report(std::move(how)) {}
+  LoadReport report;
+};
+
+namespace detail {
+
+/// "; 9 missing: a, b, ..., and 1 more", each name by `describe`; nothing for an empty list.
+template <class Names, class Describe>
+[[nodiscard]] std::string list_names(const Names& names, const char* kind, Describe describe) {
+  constexpr std::size_t kNamed = 8;
+  if (names.empty()) return {};
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i) {
+    text += (i == 0 ? "" : ", ") + describe(names[i]);
+  }
+  if (names.size() > kNamed) text += message(", and ", names.size() - kNamed, " more");
+  return message("; ", names.size(), " ", kind, ": ", text);
+}
+
+[[nodiscard]] inline std::string describe_missing(const std::string& name,
+                                                  const std::vector<std::string>& surplus) {
+  std::string text;
+  for (const auto& near : near_names(name, surplus)) text += (text.empty() ? "" : ", ") + near;
+  return text.empty() ? name : message(name, " (near: ", text, ")");
+}
+
+/// Faults that may be let pass.
+struct Leniency {
+  bool missing = false, surplus = false;
+};
+
+[[nodiscard]] inline std::string describe_faults(const LoadReport& report, Leniency allow = {}) {
+  const auto missing = [&](const std::string& name) { return describe_missing(name, report.surplus); };
+  const auto as_is = [](const std::string& name) { return name; };
+  const auto unfit = [](const UnfitTensor& tensor) { return tensor.name + " " + tensor.why; };
+  return (allow.missing ? "" : list_names(report.missing, "missing", missing)) +
+         (allow.surplus ? "" : list_names(report.surplus, "surplus", as_is)) +
+         list_names(report.unfit, "unfit", unfit);
+}
+
+[[nodiscard]] inline bool can_convert(at::ScalarType from, at::ScalarType to) {
+  const bool is_packed = from == at::kFloat4_e2m1fn_x2 || to == at::kFloat4_e2m1fn_x2;
+  const bool is_quantised = at::isQIntType(from) || at::isQIntType(to);
+  return from == to || (c10::canCast(from, to) && !is_packed && !is_quantised);
+}
+
+/// Why nothing can be copied to `own`, or nothing from `given`; empty if the two are only to fit each other.
+[[nodiscard]] inline std::string find_obstacle(const at::Tensor& own, const at::Tensor& given) {
+  if (!given.defined()) return "undefined";
+  if (own.layout() != at::kStrided || given.layout() != at::kStrided) {
+    return message(given.layout(), " into ", own.layout());
+  }
+  if (own.is_meta()) return "into a tensor without memory (meta device)";
+  if (given.is_meta()) return "from a tensor without memory (meta device)";
+  if (own.is_inference() && !c10::InferenceMode::is_enabled()) return "into a tensor of inference mode";
+  if (at::has_internal_overlap(own) == at::MemOverlap::Yes) return "into a tensor that overlaps itself";
+  if (at::get_overlap_status(own, given) == at::MemOverlapStatus::Partial) return "from a part of itself";
+  return {};
+}
+
+/// Why `given` cannot be copied to `own`; empty if it can.
+[[nodiscard]] inline std::string find_misfit(const at::Tensor& own, const at::Tensor& given) {
+  if (auto obstacle = find_obstacle(own, given); !obstacle.empty()) return obstacle;
+  if (given.sizes() != own.sizes()) return message(given.sizes(), " instead of ", own.sizes());
+  if (!can_convert(given.scalar_type(), own.scalar_type())) {
+    return message(given.scalar_type(), " instead of ", own.scalar_type());
+  }
+  return {};
+}
+
+/// Whether two tensors leave the same bytes in `own`, also where they are NaN.
+[[nodiscard]] inline bool fill_alike(const at::Tensor& own, const at::Tensor& a, const at::Tensor& b) {
+  if (identity_of(a) == identity_of(b)) return true;
+  const c10::NoGradGuard no_grad;
+  const auto bytes = [&](const at::Tensor& tensor) {
+    return tensor.to(own.options()).resolve_conj().resolve_neg().flatten().view(at::kByte);
+  };
+  return at::equal(bytes(a), bytes(b));
+}
+
+/// Of names that stand for one tensor, as tied weights do, one given is enough.
+inline void split_missing(const TensorMap& own, const TensorMap& given, LoadReport& report) {
+  std::set<TensorIdentity> filled;
+  for (const auto& [name, tensor] : own) {
+    if (given.contains(name)) filled.insert(identity_of(tensor));
+  }
+  for (const auto& [name, tensor] : own) {
+    if (given.contains(name)) continue;
+    (filled.contains(identity_of(tensor)) ? report.loaded : report.missing).push_back(name);
+  }
+}
+
+/// What was given first for each tensor of a module, which tied weights are given twice.
+class FirstGiven {
+ public:
+  /// Why `given` contradicts what the same tensor was given under another name; empty if it does not.
+  [[nodiscard]] std::string find_contradiction(const std::string& name, const at::Tensor& own,
+                                               const at::Tensor& given) {
+    const auto [first, is_new] = first_.emplace(identity_of(own), Given{name, given});
+    if (is_new || fill_alike(own, first->second.tensor, given)) return {};
+    return message("other values than ", first->second.name, ", to which it is tied");
+  }
+
+ private:
+  struct Given {
+    std::string name;
+    at::Tensor tensor;
+  };
+
+  std::map<TensorIdentity, Given> first_;
+};
+
+[[nodiscard]] inline LoadReport compare_state(const TensorMap& own, const TensorMap& given) {
+  LoadReport report;
+  FirstGiven first;
+  split_missing(own, given, report);
+  for (const auto& [name, tensor] : given) {
+    const auto place = own.find(name);
+    if (place == own.end()) {
+      report.surplus.push_back(name);
+      continue;
+    }
+    auto why = find_misfit(place->second, tensor);
+    if (why.empty()) why = first.find_contradiction(name, place->second, tensor);
+    if (!why.empty()) {
+      report.unfit.push_back({name, std::move(why)});
+    } else {
+      report.loaded.push_back(name);
+    }
+  }
+  std::sort(report.loaded.begin(), report.loaded.end());
+  return report;
+}
+
+}  // namespace detail
+
+inline std::string LoadReport::text() const {
+  return message(loaded.size(), " loaded", detail::describe_faults(*this));
+}
+
+}  // namespace looptorch

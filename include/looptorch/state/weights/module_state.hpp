@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// A module's parameters and buffers as a TensorMap, and back. Loading is strict and all or nothing: every
+// name that is missing, surplus or of another shape stands in one error, and then nothing was changed; for
+// less strict loading, from a file, see load_weights.hpp.
+// Templates, so that this header does not include torch/nn; they take a Module or a ModuleHolder.
+#pragma once
+
+#include <looptorch/state/weights/load_report.hpp>
+
+#include <c10/core/GradMode.h>
+
+namespace looptorch {
+
+/// Parameters and buffers by their full names; the tensors share storage with the module. Buffers that are
+/// undefined, such as the running mean of a BatchNorm that tracks none, are left out.
+template <class Module>
+[[nodiscard]] TensorMap state_dict(const Module& module);
+
+/// Copies the tensors into the module, on its device and in its dtype. Throws ModuleStateError if the names
+/// or shapes are not exactly the module's. Of tied weights one name is enough; two must agree.
+template <class Module>
+void load_state_dict(const Module& module, const TensorMap& tensors);
+
+namespace detail {
+
+/// The module behind a ModuleHolder, or the module itself.
+template <class Module>
+const auto& held_module(const Module& module) {
+  if constexpr (requires { module.ptr(); }) {
+    return *module.ptr();
+  } else {
+    return module;
+  }
+}
+
+template <class NamedTensors>
+void add_defined(const NamedTensors& items, TensorMap& tensors) {
+  for (const auto& item : items) {
+    if (item.value().defined()) tensors.emplace(item.key(), item.value());
+  }
+}
+
+/// Those of `given` that have a place in `own`.
+inline void copy_state(const TensorMap& own, const TensorMap& given) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : own) {
+    if (const auto found = given.find(name); found != given.end()) tensor.copy_(found->second);
+  }
+}
+
+}  // namespace detail
+
+template <class Module>
+TensorMap state_dict(const Module& module) {
+  TensorMap tensors;
+  detail::add_defined(detail::held_module(module).named_parameters(true), tensors);
+  detail::add_defined(detail::held_module(module).named_buffers(true), tensors);
+  return tensors;
+}
+
+template <class Module>
+void load_state_dict(const Module& module, const TensorMap& tensors) {
+  const auto own = state_dict(module);
+  auto report = detail::compare_state(own, tensors);
+  if (const auto faults = detail::describe_faults(report); !faults.empty()) {
+    throw ModuleStateError("the tensors do not fit the module" + faults, std::move(report));
+  }
+  detail::copy_state(own, tensors);
+}
+
+}  // namespace looptorch

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// safetensors, the format in which Hugging Face keeps weights: a JSON header, then raw little-endian tensors.
+// Reading checks the whole header against the file, then maps the data: it costs next to nothing until a
+// tensor is used. Writing gives the bytes that Python's safetensors gives, by AtomicFile.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/files/mapped_file.hpp>
+#include <looptorch/state/weights/safetensors_header.hpp>
+#include <looptorch/state/weights/safetensors_layout.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+namespace looptorch {
+
+/// What a safetensors file holds.
+struct Safetensors {
+  TensorMap tensors;
+  SafetensorsMetadata metadata;
+};
+
+/// How a file is read.
+struct SafetensorsOptions {
+  /// The tensors are views of the file, mapped privately: writing to one changes neither file nor other
+  /// readers. False reads all data at once into memory of their own, for a file that may be overwritten in
+  /// place while the tensors live.
+  bool mapped = true;
+};
+
+/// Reads a file into CPU tensors, each with a storage of its own. Throws FileError if it cannot be read or
+/// changes meanwhile, and SafetensorsError, which names file and tensor, if the header is not sound: its
+/// length, its JSON, a dtype or shape against the data, overlaps, holes.
+[[nodiscard]] Safetensors load_safetensors(const std::filesystem::path& path,
+                                           const SafetensorsOptions& options = {});
+
+/// Writes tensors of any device, strided, contiguous or not; one at a time is copied to the CPU. Throws
+/// FileError, and SafetensorsError for a tensor or name that the format cannot hold and for tensors that
+/// share memory (from first element to last, so interleaved views do); then the target is as it was.
+void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
+                      const SafetensorsMetadata& metadata = {});
+
+namespace detail {
+
+inline at::Tensor allocate_tensor(const SafetensorsEntry& entry) {
+  return at::empty(shape_in_torch(*entry.type, entry.shape),
+                   at::TensorOptions().dtype(entry.type->scalar_type));
+}
+
+inline std::size_t bytes_of(const SafetensorsEntry& entry) {
+  return static_cast<std::size_t>(entry.end - entry.begin);
+}
+
+inline bool is_aligned(const void* data, at::ScalarType type) {
+  return reinterpret_cast<std::uintptr_t>(data) % c10::elementSize(type) == 0;
+}
+
+inline at::Tensor copy_tensor(const std::byte* data, const SafetensorsEntry& entry) {
+  auto tensor = allocate_tensor(entry);
+  std::memcpy(tensor.mutable_data_ptr(), data, bytes_of(entry));
+  return tensor;
+}
+
+/// A view that keeps the mapping alive; a copy where another writer left the data unaligned.
+inline at::Tensor map_tensor(const std::shared_ptr<MappedFile>& file, std::uint64_t data_begin,
+                             const SafetensorsEntry& entry) {
+  if (entry.begin == entry.end) return allocate_tensor(entry);
+  std::byte* data = file->data() + data_begin + entry.begin;
+  if (!is_aligned(data, entry.type->scalar_type)) return copy_tensor(data, entry);
+  const auto shape = shape_in_torch(*entry.type, entry.shape);
+  const auto keep_alive = [file](void*) {};
+  return at::from_blob(data, shape, keep_alive, at::TensorOptions().dtype(entry.type->scalar_type));
+}
+
+inline TensorMap map_tensors(const InputFile& file, const SafetensorsHeader& header) {
+  const auto mapped = std::make_shared<MappedFile>(file);
+  TensorMap tensors;
+  for (const auto& entry : header.entries) {
+    tensors.emplace(entry.name, map_tensor(mapped, header.data_begin, entry));
+  }
+  return tensors;
+}
+
+inline TensorMap read_tensors(const InputFile& file, const SafetensorsHeader& header) {
+  TensorMap tensors;
+  for (const auto& entry : header.entries) {
+    auto tensor = allocate_tensor(entry);
+    file.read_at(header.data_begin + entry.begin, tensor.mutable_data_ptr(), bytes_of(entry));
+    tensors.emplace(entry.name, std::move(tensor));
+  }
+  file.expect_unchanged();
+  return tensors;
+}
+
+inline void write_tensor(AtomicFile& file, const at::Tensor& tensor) {
+  const auto values = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
+  file.write(values.const_data_ptr(), values.nbytes());
+}
+
+}  // namespace detail
+
+inline Safetensors load_safetensors(const std::filesystem::path& path, const SafetensorsOptions& options) {
+  const InputFile file(path);
+  auto header = detail::read_safetensors_header(file);
+  auto tensors = options.mapped ? detail::map_tensors(file, header) : detail::read_tensors(file, header);
+  return {std::move(tensors), std::move(header.metadata)};
+}
+
+inline void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
+                             const SafetensorsMetadata& metadata) {
+  const auto entries = detail::lay_out(path, tensors);
+  detail::check_sharing(path, tensors);
+  const auto header = detail::format_safetensors_header(path, entries, metadata);
+  AtomicFile file(path);
+  file.write(header);
+  for (const auto& entry : entries) detail::write_tensor(file, tensors.find(entry.name)->second);
+  file.commit();
+}
+
+}  // namespace looptorch

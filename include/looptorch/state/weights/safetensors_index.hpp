@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// Large models as Hugging Face cuts them up: several safetensors files and an index, usually
+// `model.safetensors.index.json`, that says which tensor is in which. Costs what load_safetensors costs.
+#pragma once
+
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/state/weights/safetensors.hpp>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace looptorch {
+
+/// Reads all files that `index` names, which lie beside it or in folders below. Throws FileError for a file
+/// that cannot be read, and SafetensorsError for an index that is not sound, names a file elsewhere, or does
+/// not say exactly what the files hold.
+[[nodiscard]] Safetensors load_safetensors_index(const std::filesystem::path& index,
+                                                 const SafetensorsOptions& options = {});
+
+/// Reads a safetensors file, an index (`*.json`), or the `model.safetensors` or
+/// `model.safetensors.index.json` of a folder. Throws what the two functions throw.
+[[nodiscard]] Safetensors load_safetensors_any(const std::filesystem::path& path,
+                                               const SafetensorsOptions& options = {});
+
+namespace detail {
+
+/// File names by tensor.
+using WeightMap = std::map<std::string, std::string, std::less<>>;
+
+/// An index is not to reach into the rest of the disk.
+inline void check_shard_name(const std::filesystem::path& index, const std::string& tensor,
+                             const std::string& shard) {
+  const std::filesystem::path path(shard);
+  bool is_below = path.is_relative() && path.has_filename() && shard.find('\0') == std::string::npos;
+  for (const auto& part : path) is_below = is_below && part != "..";
+  if (!is_below)
+    throw_safetensors_error(index, tensor, "is in \"", shard, "\", which is not below the index");
+}
+
+inline WeightMap read_weight_map(const std::filesystem::path& index) {
+  WeightMap map;
+  try {
+    const auto json = Json::parse(read_file(index, JsonLimits{}.max_bytes));
+    for (const auto& [tensor, shard] : json.at("weight_map").as_object()) {
+      check_shard_name(index, tensor, shard.as_string());
+      map.emplace(tensor, shard.as_string());
+    }
+  } catch (const JsonError& error) {
+    throw SafetensorsError(message(index.string(), ": ", error.what()));
+  }
+  return map;
+}
+
+/// Moves one file's tensors over; each must be there by the index's word.
+inline void take_shard(const std::filesystem::path& index, const std::string& shard, const WeightMap& map,
+                       Safetensors from, Safetensors& to) {
+  for (auto& [name, tensor] : from.tensors) {
+    const auto listed = map.find(name);
+    if (listed == map.end() || listed->second != shard) {
+      throw_safetensors_error(index, name, "is in \"", shard, "\", which the index does not say");
+    }
+    to.tensors.emplace(name, std::move(tensor));
+  }
+  to.metadata.merge(std::move(from.metadata));
+}
+
+}  // namespace detail
+
+inline Safetensors load_safetensors_index(const std::filesystem::path& index,
+                                          const SafetensorsOptions& options) {
+  const auto map = detail::read_weight_map(index);
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : map) shards.insert(shard);
+  Safetensors out;
+  for (const auto& shard : shards) {
+    detail::take_shard(index, shard, map, load_safetensors(index.parent_path() / shard, options), out);
+  }
+  for (const auto& [tensor, shard] : map) {
+    if (!out.tensors.contains(tensor)) {
+      detail::throw_safetensors_error(index, tensor, "is not in \"", shard, "\", where it should be");
+    }
+  }
+  return out;
+}
+
+inline Safetensors load_safetensors_any(const std::filesystem::path& path,
+                                        const SafetensorsOptions& options) {
+  std::error_code ignored;  // what is wrong with the path is said when it is opened
+  if (!std::filesystem::is_directory(path, ignored)) {
+    return path.extension() == ".json" ? load_safetensors_index(path, options)
+                                       : load_safetensors(path, options);
+  }
+  const auto whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
+  const bool is_cut = !std::filesystem::exists(whole, ignored) && std::filesystem::exists(index, ignored);
+  return is_cut ? load_safetensors_index(index, options) : load_safetensors(whole, options);
+}
+
+}  // namespace looptorch

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+// Generators put back: the CPU's, and one that, as CUDA's, has recurrent layers seed themselves anew when its
+// state is set.
+#include "support/precompiled.hpp"
+
+#include <looptorch/memory/ambient/generator_place.hpp>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GeneratorImpl.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+using looptorch::detail::GeneratorPlace;
+
+namespace {
+
+/// Counts as CUDA's does: seed and offset are a state that generators can share.
+class PhiloxImpl final : public c10::GeneratorImpl {
+ public:
+  struct State {
+    std::uint64_t seed, offset;
+  };
+
+  explicit PhiloxImpl(std::shared_ptr<State> state)
+      : GeneratorImpl(at::Device(at::kCUDA, 0), c10::DispatchKeySet(c10::DispatchKey::CUDA)),
+        state_(std::move(state)) {}
+
+  std::uint64_t draw() { return state_->seed * 1000 + state_->offset++; }
+  int reseeded = 0;
+
+  void set_current_seed(std::uint64_t seed) override { *state_ = {seed, 0}, ++reseeded; }
+  void set_offset(std::uint64_t offset) override { state_->offset = offset; }
+  std::uint64_t get_offset() const override { return state_->offset; }
+  std::uint64_t current_seed() const override { return state_->seed; }
+  std::uint64_t seed() override { return state_->seed; }
+  void set_state(const c10::TensorImpl& state) override {
+    std::memcpy(state_.get(), state.data(), sizeof(State));
+    ++reseeded;
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    const at::Tensor bytes = torch::empty({sizeof(State)}, at::kByte);
+    std::memcpy(bytes.mutable_data_ptr(), state_.get(), sizeof(State));
+    return bytes.getIntrusivePtr();
+  }
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& source) override {
+    state_ = static_cast<const PhiloxImpl&>(*source).state_;
+  }
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    return c10::make_intrusive<PhiloxImpl>(state_);
+  }
+
+ private:
+  GeneratorImpl* clone_impl() const override {
+    return new PhiloxImpl(std::make_shared<State>(*state_));  // its owner is an intrusive_ptr
+  }
+
+  std::shared_ptr<State> state_;
+};
+
+struct Philox {
+  at::Generator generator =
+      at::make_generator<PhiloxImpl>(std::make_shared<PhiloxImpl::State>(PhiloxImpl::State{7, 0}));
+  PhiloxImpl& impl() { return *generator.get<PhiloxImpl>(); }
+};
+
+}  // namespace
+
+TEST_CASE("a device's generator goes back by exchange of its state, again and again") {
+  Philox philox;
+  philox.impl().draw();
+  const GeneratorPlace place(philox.generator);
+  const std::uint64_t first = philox.impl().draw();
+  philox.impl().draw();
+  for (int time = 0; time < 3; ++time) {
+    place.restore();
+    CHECK(philox.impl().draw() == first);
+  }
+  CHECK(philox.impl().reseeded == 0);
+}
+
+TEST_CASE("afterwards a device's generator goes on where it was") {
+  Philox philox;
+  const GeneratorPlace start(philox.generator);
+  philox.impl().draw();
+  const at::Generator same_state = philox.generator.graphsafe_get_state();
+  {
+    const GeneratorPlace::Scope scope(philox.generator);
+    start.restore();
+    CHECK(philox.impl().draw() == 7000);
+    CHECK(philox.impl().draw() == 7001);
+  }
+  CHECK(philox.impl().draw() == 7001);
+  CHECK(same_state.get_offset() == 2);  // it is the very state that it drew from before
+  CHECK(philox.impl().reseeded == 0);
+}
+
+TEST_CASE("places are the same if nothing was drawn between") {
+  Philox philox;
+  const GeneratorPlace a(philox.generator), b(philox.generator);
+  philox.impl().draw();
+  CHECK(a.same(b));
+  CHECK_FALSE(a.same(GeneratorPlace(philox.generator)));
+}
+
+TEST_CASE("the CPU's generator goes back by its state") {
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
+  const GeneratorPlace place(generator);
+  const at::Tensor first = torch::randn({17}, generator);
+  CHECK_FALSE(place.same(GeneratorPlace(generator)));
+  const at::Tensor second = [&] {
+    const GeneratorPlace::Scope scope(generator);
+    place.restore();
+    CHECK(place.same(GeneratorPlace(generator)));
+    return torch::randn({17}, generator);
+  }();
+  CHECK(second.equal(first));
+  CHECK_FALSE(torch::randn({17}, generator).equal(first));
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// Against the file that tests/parity/safetensors_model.py recorded with Python's save_model.
+#include "support/precompiled.hpp"
+
+#include <looptorch/state/weights/load_weights.hpp>
+#include <looptorch/state/weights/save_weights.hpp>
+
+#include "support/temporary_folder.hpp"
+
+#include <filesystem>
+#include <string>
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+using looptorch::load_safetensors;
+using looptorch::load_weights;
+using looptorch::SafetensorsError;
+using looptorch::save_weights;
+using looptorch::state_dict;
+using looptorch::testing::TemporaryFolder;
+using Metadata = looptorch::SafetensorsMetadata;
+
+namespace {
+
+const fs::path kReference =
+    fs::path(LOOPTORCH_SOURCE_DIR) / "tests/parity/data/safetensors_model.safetensors";
+
+struct HeadImpl : torch::nn::Module {
+  explicit HeadImpl(const at::Tensor& weight) {
+    register_parameter("weight", weight);
+    register_parameter("bias", torch::zeros({5}));
+  }
+};
+TORCH_MODULE(Head);
+
+/// The module of the parity script, whose head has the weight of the embedding; or a weight of its own.
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(bool is_tied = true) {
+    embedding = register_module("embedding", torch::nn::Embedding(5, 3));
+    register_module("head", Head(is_tied ? embedding->weight : torch::zeros({5, 3})));
+    register_module("norm", torch::nn::BatchNorm1d(3));
+  }
+  torch::nn::Embedding embedding{nullptr};
+};
+TORCH_MODULE(Net);
+
+/// With the values of the parity script.
+Net reference_net() {
+  Net net;
+  const torch::NoGradGuard no_grad;
+  int number = 0;
+  for (const auto& [name, tensor] : state_dict(net)) {
+    tensor.copy_(torch::arange(tensor.numel()).reshape(tensor.sizes()) + 100 * number++);
+  }
+  return net;
+}
+
+void check_equal(const Net& a, const Net& b) {
+  const auto of_a = state_dict(a), of_b = state_dict(b);
+  REQUIRE(of_a.size() == 8);
+  for (const auto& [name, tensor] : of_a) {
+    CAPTURE(name);
+    CHECK(torch::equal(tensor, of_b.at(name)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("save weights: a tied module is what Python's save_model writes, and either file restores it") {
+  const TemporaryFolder folder;
+  save_weights(reference_net(), folder / "ours");
+  const auto ours = load_safetensors(folder / "ours"), theirs = load_safetensors(kReference);
+  CHECK(ours.metadata == theirs.metadata);
+  CHECK(ours.metadata == Metadata{{"format", "pt"}, {"head.weight", "embedding.weight"}});
+  REQUIRE(ours.tensors.size() == 7);
+  for (const auto& [name, tensor] : theirs.tensors) {
+    CAPTURE(name);
+    REQUIRE(ours.tensors.contains(name));
+    CHECK(torch::equal(ours.tensors.at(name), tensor));
+    CHECK(ours.tensors.at(name).scalar_type() == tensor.scalar_type());
+  }
+  for (const auto& path : {folder / "ours", kReference}) {
+    Net net;
+    CHECK(load_weights(net, path).loaded.size() == 8);
+    check_equal(net, reference_net());
+  }
+}
+
+TEST_CASE("save weights: a module with its metadata, and without ties, is written whole") {
+  const TemporaryFolder folder;
+  const Net untied(false);
+  save_weights(*untied, folder / "x", {{"epoch", "3"}, {"format", "mine"}});
+  CHECK(load_safetensors(folder / "x").metadata == Metadata{{"epoch", "3"}, {"format", "mine"}});
+  Net other(false);
+  CHECK(load_weights(other, folder / "x").loaded.size() == 8);
+  check_equal(other, untied);
+}
+
+TEST_CASE("save weights: an alias counts as loaded only where the module ties the two") {
+  const TemporaryFolder folder;
+  save_weights(reference_net(), folder / "x");
+  const Net untied(false);
+  const auto before = untied->embedding->weight.detach().clone();
+  CHECK_THROWS_AS(load_weights(untied, folder / "x"), looptorch::ModuleStateError);
+  CHECK_THROWS_WITH(load_weights(untied, folder / "x"), Contains("1 missing: head.weight"));
+  CHECK(torch::equal(untied->embedding->weight, before));
+  CHECK(load_weights(untied, folder / "x", {.allow_missing = true}).loaded.size() == 7);
+}
+
+TEST_CASE("save weights: parameters that are views of the same memory are tied too") {
+  const TemporaryFolder folder;
+  const auto net = [] {
+    torch::nn::Module module;
+    const auto memory = torch::zeros({4});
+    module.register_buffer("a", memory);
+    module.register_buffer("b", memory.view({4}));
+    return module;
+  };
+  const auto from = net();
+  from.named_buffers()["a"].fill_(3);
+  save_weights(from, folder / "x");
+  CHECK(load_safetensors(folder / "x").metadata.at("b") == "a");
+  const auto to = net();
+  CHECK(load_weights(to, folder / "x").loaded.size() == 2);
+  CHECK(torch::equal(to.named_buffers()["b"], torch::full({4}, 3.F)));
+}
+
+TEST_CASE("save weights: what cannot be written is refused by the tensor's name, and the old file stays") {
+  const TemporaryFolder folder;
+  save_weights(Net(), folder / "x");
+  const auto old = looptorch::read_file(folder / "x");
+  const auto refuses = [&](const at::Tensor& a, const at::Tensor& b, const std::string& message) {
+    torch::nn::Module module;
+    module.register_buffer("first", a);
+    module.register_buffer("second", b);
+    REQUIRE_THROWS_AS(save_weights(module, folder / "x"), SafetensorsError);
+    REQUIRE_THROWS_WITH(save_weights(module, folder / "x"), Contains("x: tensor \"") && Contains(message));
+    CHECK(looptorch::read_file(folder / "x") == old);
+    CHECK(folder.entries() == 1);
+  };
+  const auto memory = torch::zeros({2, 6});
+  refuses(memory, memory[1], "shares memory with");
+  refuses(memory, memory.view({3, 4}), "shares memory with");
+  refuses(memory, torch::zeros({1}, at::kComplexDouble), "\"second\": has a dtype that safetensors lacks");
+  refuses(memory, torch::empty({1}, at::kMeta), "\"second\": has no values (meta device)");
+  refuses(memory, torch::eye(3).to_sparse(), "\"second\": is not strided");
+}
