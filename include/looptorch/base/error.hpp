@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The root of every exception that looptorch throws itself; LibTorch's own errors (c10::Error) pass through
+// The root of every exception that looptorch itself throws. LibTorch's own errors (c10::Error) pass through
 // unchanged.
 #pragma once
 
@@ -9,13 +9,14 @@
 
 namespace looptorch {
 
-/// Base of looptorch's typed errors. `what()` is one sentence that names the value, shape, file or line at
-/// fault.
+/// The base of looptorch's typed errors. `what()` is one sentence that names the value, shape, file or line
+/// at fault.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A setting or a call that cannot be right: negative epochs, an empty model, a loss of the wrong shape.
+/// Thrown for a setting or a call that cannot be right: negative epochs, an empty model, a loss of the wrong
+/// shape.
 struct UsageError : Error {
   using Error::Error;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What somebody may have meant: the names nearest to one that was not found. Costs the product of the lengths
-// for each candidate, so use it only on the way to an error.
+// Finds the names nearest to one that was not found, for "did you mean" in an error. Costs the product of the
+// lengths for each candidate, so use it only on the way to an error.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace looptorch {
 
-/// The fewest bytes to insert, remove or replace that make `a` of `b` (Levenshtein).
+/// Returns the fewest bytes to insert, remove or replace that turn `a` into `b` (Levenshtein).
 [[nodiscard]] inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -28,8 +28,9 @@ namespace looptorch {
   return row.back();
 }
 
-/// At most `count` candidates, the nearest first: those within a third of the name's length, and those that
-/// end in the name or in which the name ends, after a dot. Names beyond 512 bytes are passed over.
+/// Returns at most `count` candidates, the nearest first. A candidate is near if its distance is at most a
+/// third of the longer name, or if one name ends in a dot and the other name. Names beyond 512 bytes are
+/// passed over.
 [[nodiscard]] std::vector<std::string> near_names(std::string_view name,
                                                   const std::vector<std::string>& candidates,
                                                   std::size_t count = 2);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// SIGTERM and SIGINT as a wish that can be asked about: who is stopped by a scheduler or by Ctrl-C can finish
-// what is under way. A second signal acts at once, as it would have without this. Costs a read of an atomic
-// where it is asked about.
+// Turns SIGTERM and SIGINT into a flag that a run can poll, so that a run stopped by a scheduler or by Ctrl-C
+// can finish the work under way. A second signal has its usual effect at once. A poll reads one atomic.
 #pragma once
 
 #include <signal.h>
@@ -15,7 +14,7 @@
 
 namespace looptorch::detail {
 
-/// Shared by all fits of a process, in whichever threads; what a handler touches is lock-free.
+/// The state that all fits of a process share, from any thread. What the handler touches is lock-free.
 class SignalState {
  public:
   static constexpr std::array kSignals{SIGTERM, SIGINT};
@@ -25,7 +24,8 @@ class SignalState {
     return state;
   }
 
-  /// The first watch puts the handlers in place. A signal that is ignored, as under nohup, stays so.
+  /// Installs the handlers if this is the first watch. A signal that is ignored, as under nohup, stays
+  /// ignored.
   void open() {
     const std::lock_guard lock(mutex_);
     if (watches_++ > 0) return;
@@ -39,7 +39,7 @@ class SignalState {
     }
   }
 
-  /// The last one puts back those that were there. Returns what was received by then; 0 for nothing.
+  /// Restores the previous handlers if this is the last watch. Returns the signal received until then, or 0.
   int close() {
     const std::lock_guard lock(mutex_);
     if (--watches_ > 0) return received_.load();
@@ -52,8 +52,8 @@ class SignalState {
  private:
   static_assert(std::atomic<int>::is_always_lock_free);
 
-  /// Async-signal-safe. What the second signal would have done without a watch follows when the handler
-  /// returns; `previous_` does not change while handlers are in place.
+  /// Records a signal; async-signal-safe. A second signal is raised again under the previous handler and
+  /// takes effect when this one returns. `previous_` does not change while handlers are installed.
   void receive(int signal) {
     const int error = errno;
     if (int none = 0; !received_.compare_exchange_strong(none, signal)) {
@@ -70,7 +70,7 @@ class SignalState {
   std::atomic<int> received_{0};
 };
 
-/// Takes note of the signals while it lives.
+/// Records the signals while it lives.
 class SignalWatch {
  public:
   SignalWatch() { SignalState::instance().open(); }
@@ -78,11 +78,11 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  /// The first signal that came since the process's first watch was opened; 0 for none.
+  /// Returns the first signal received since the process's first watch was opened, or 0.
   [[nodiscard]] static int received() { return SignalState::instance().received(); }
 
-  /// Ends the watch before its time. The same answer, and nothing is missed: what comes later acts as it
-  /// would have without a watch.
+  /// Ends the watch early and returns what `received` would. No signal is lost: a later one has its usual
+  /// effect.
   int close() {
     if (closed_) return 0;
     closed_ = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Two states compared value by value, in the same words wherever it is done. Tensors are compared bit for bit
-// on the host.
+// Compares two states value by value and words each difference the same way everywhere. Tensors are compared
+// bit for bit on the host.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -19,8 +19,8 @@
 
 namespace looptorch::detail {
 
-/// A step of loading that has been checked and only has to be made: all that can be refused is refused before
-/// anything is touched.
+/// One step of loading, checked and ready to be made. Everything that can be refused is refused before any
+/// step is made.
 using Commit = std::function<void()>;
 
 inline bool same_value(const StateDict::Value& a, const StateDict::Value& b) {
@@ -37,8 +37,8 @@ inline bool same_value(const StateDict::Value& a, const StateDict::Value& b) {
       a);
 }
 
-/// "batch_size is 2 here, 4 in the snapshot" for each key whose values differ, or that only one side has.
-/// `of` stands before the key, `there` is what the other side is called.
+/// Returns "batch_size is 2 here, 4 in the snapshot" for each key whose values differ, or that only one side
+/// has. `of` stands before the key; `there` names the other side.
 [[nodiscard]] inline std::vector<std::string> compare_values(const StateDict& here, const StateDict& saved,
                                                              const std::string& of, const char* there) {
   const auto text = [](const StateDict& in, const std::string& key) {
@@ -56,7 +56,7 @@ inline bool same_value(const StateDict::Value& a, const StateDict::Value& b) {
   return differences;
 }
 
-/// "a, b".
+/// Returns the texts with the separator between them: "a, b".
 [[nodiscard]] inline std::string joined(const std::vector<std::string>& texts, const char* separator) {
   std::string all;
   for (const std::string& text : texts) all += (all.empty() ? "" : separator) + text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Named numbers, texts and tensors: what a policy's state turns into and comes back from. Policies write one
-// in `state_dict` and read it in `load_state_dict`; snapshots put them on disk.
+// Named numbers, texts and tensors: the state of a policy, an optimizer or a loader. Policies write one in
+// `state_dict` and read it in `load_state_dict`; snapshots put them on disk.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -17,13 +17,13 @@
 
 namespace looptorch {
 
-/// A state that lacks a key, or holds something else under it than is asked for.
+/// Thrown for a state that lacks a key or holds another type under it.
 struct StateError : Error {
   using Error::Error;
 };
 
-/// A flat dictionary; nested ones have keys with dots. Tensors are held by handle: `set(key, tensor.clone())`
-/// for one that goes on changing.
+/// A flat dictionary. Nested ones have keys with dots. Tensors are held by handle: use `set(key,
+/// tensor.clone())` for one that will change.
 class StateDict {
  public:
   using Value = std::variant<bool, std::int64_t, double, std::string, at::Tensor>;
@@ -38,18 +38,19 @@ class StateDict {
   }
   // clang-format on
 
-  /// Under `key.0`, `key.1`, ...
+  /// Sets the tensors under `key.0`, `key.1`, ...
   void set(const std::string& key, const std::vector<at::Tensor>& tensors) {
     set(key + ".size", tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) set(key + "." + std::to_string(i), tensors[i]);
   }
 
-  /// All of `nested`, each key behind `prefix` and a dot.
+  /// Sets all values of `nested`, each under `prefix`, a dot and its key.
   void set(const std::string& prefix, const StateDict& nested) {
     for (const auto& [key, value] : nested.values_) set(prefix + "." + key, value);
   }
 
-  /// T is bool, std::int64_t, double, std::string or at::Tensor. Throws StateError that names the key.
+  /// Returns a value; T is bool, std::int64_t, double, std::string or at::Tensor. Throws StateError that
+  /// names the key.
   template <class T>
   [[nodiscard]] const T& get(const std::string& key) const {
     const auto found = values_.find(key);
@@ -58,7 +59,7 @@ class StateDict {
     throw StateError("a state holds something of another type under '" + key + "'");
   }
 
-  /// What was set as a vector of tensors.
+  /// Returns what was set as a vector of tensors.
   [[nodiscard]] std::vector<at::Tensor> tensors(const std::string& key) const {
     std::vector<at::Tensor> result;
     const std::int64_t size = get<std::int64_t>(key + ".size");
@@ -66,7 +67,7 @@ class StateDict {
     return result;
   }
 
-  /// What stands behind `prefix` and a dot, without them; empty if nothing does.
+  /// Returns the values whose keys begin with `prefix` and a dot, without those; empty if there are none.
   [[nodiscard]] StateDict under(const std::string& prefix) const {
     StateDict nested;
     for (auto it = values_.lower_bound(prefix + "."); it != values_.end(); ++it) {
@@ -86,7 +87,7 @@ class StateDict {
 
 namespace detail {
 
-/// The same with tensors of its own.
+/// Returns a copy with tensors of its own.
 [[nodiscard]] inline StateDict copied(const StateDict& state) {
   StateDict copy;
   for (const auto& [key, value] : state.values()) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One line of a terminal that is written again and again, or whole lines where the output is a file or a
-// pipe.
+// Writes a line of a terminal that is updated in place, and formats times and numbers for it.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -15,7 +14,7 @@ namespace looptorch::detail {
 
 inline bool is_terminal(std::FILE* out) { return ::isatty(::fileno(out)) == 1; }
 
-/// Columns of the terminal behind `out`; 80 where that is unknown.
+/// Returns the columns of the terminal behind `out`; 80 where that is unknown.
 inline std::size_t terminal_columns(std::FILE* out) {
   winsize size{};
   return ::ioctl(::fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -27,7 +26,7 @@ inline void write_live_line(std::FILE* out, const std::string& text) {
   std::fflush(out);
 }
 
-/// "0:05", "12:34", "1:02:03".
+/// Returns "0:05", "12:34" or "1:02:03".
 inline std::string clock_text(double seconds) {
   if (!(seconds >= 0 && seconds < 3.6e6)) return "?";
   const auto total = static_cast<std::int64_t>(std::llround(seconds));
@@ -41,7 +40,7 @@ inline std::string clock_text(double seconds) {
   return text;
 }
 
-/// `value` with `digits` significant digits.
+/// Returns `value` with `digits` significant digits.
 inline std::string number_text(double value, int digits = 4) {
   char text[32];
   std::snprintf(text, sizeof text, "%.*g", digits, value);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
-// The names of types as the compiler spells them: for messages, and to break ties between policies.
+// The names of types as the compiler spells them, for messages and to break ties between policies.
 #pragma once
 
 #include <string_view>
 
 namespace looptorch::detail {
 
-/// The compiler's spelling of T: stable within one compiler, which is all that breaking ties needs.
+/// Returns the compiler's spelling of T: stable within one compiler, which is all that breaking ties needs.
 template <class T>
 constexpr std::string_view spelled_type() {
   return __PRETTY_FUNCTION__;
 }
 
-/// T's name as a user reads it in a message.
+/// Returns T's name as a user reads it in a message.
 template <class T>
 constexpr std::string_view type_name() {
   constexpr std::string_view spelled = spelled_type<T>();

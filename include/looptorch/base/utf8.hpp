@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing beyond U+10FFFF. Linear, no allocation.
+// UTF-8 by RFC 3629: no overlong forms, no surrogates, nothing beyond U+10FFFF. Linear, no allocation.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace looptorch {
 
-/// One step through UTF-8 text: what was read, and how many bytes it took.
+/// One step through UTF-8 text: the character and its number of bytes.
 struct Utf8Step {
   char32_t code_point = 0;  ///< U+FFFD if the bytes are not UTF-8.
-  std::size_t size = 0;     ///< Of a fault: the longest start of a character that is there, at least 1.
+  std::size_t size = 0;     ///< For a fault: the longest valid start of a character, at least 1.
   bool valid = false;
 };
 
@@ -21,19 +21,18 @@ struct Utf8Step {
 /// decoders do.
 [[nodiscard]] constexpr Utf8Step utf8_step(std::string_view text, std::size_t offset);
 
-/// Offset of the first byte that is not UTF-8, or `npos`.
+/// Returns the offset of the first byte that is not UTF-8, or `npos`.
 [[nodiscard]] constexpr std::size_t find_invalid_utf8(std::string_view text);
 
-/// The text with U+FFFD for each fault.
+/// Returns the text with U+FFFD for each fault.
 [[nodiscard]] std::string replace_invalid_utf8(std::string_view text);
 
-/// Appends a code point; `code_point` must be a Unicode scalar value.
+/// Appends a code point, which must be a Unicode scalar value.
 void append_utf8(std::string& out, char32_t code_point);
 
 namespace detail {
 
-/// What may follow a lead byte: how many bytes, and between which bounds the first of them lies (RFC 3629,
-/// section 4).
+/// The bytes that may follow a lead byte: how many, and the bounds of the first (RFC 3629, section 4).
 struct Utf8Lead {
   std::size_t trailing;
   unsigned char first_min, first_max;

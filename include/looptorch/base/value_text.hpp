@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A value of a state as messages show it.
+// Formats a value of a state for messages.
 #pragma once
 
 #include <looptorch/base/error.hpp>

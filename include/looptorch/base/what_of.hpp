@@ -9,7 +9,7 @@
 
 namespace looptorch::detail {
 
-/// Its message; LibTorch's without the stack trace.
+/// Returns the exception's message; a LibTorch error's without the stack trace.
 inline std::string what_of(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The accelerator of this process, whatever its type. Uses LibTorch's device-generic interface, so that the
-// headers are the same with and without CUDA.
+// Finds the accelerator of this process, whatever its type. Uses LibTorch's device-generic interface, so that
+// the headers are the same with and without CUDA.
 #pragma once
 
 #include <ATen/Context.h>
@@ -16,7 +16,7 @@ namespace looptorch::detail {
   return at::isAccelerator(device.type()) && !device.is_mps();
 }
 
-/// The type of the accelerators that this process can use; empty where there is none.
+/// Returns the type of the accelerators that this process can use, or nothing where there is none.
 [[nodiscard]] inline std::optional<c10::DeviceType> accelerator_here() {
   const std::optional<c10::DeviceType> type = at::getAccelerator();
   if (!type || !is_accelerator(*type)) return std::nullopt;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reading and setting the process's default random generators, under the lock that those who draw from them
-// take.
+// Reads and sets the process's default random generators, under the lock that every draw takes.
 #pragma once
 
 #include <ATen/Context.h>
@@ -11,7 +10,7 @@
 
 namespace looptorch::detail {
 
-/// The process's own for a device.
+/// Returns the process's default generator for a device.
 [[nodiscard]] inline const at::Generator& default_generator(at::Device device) {
   return at::globalContext().defaultGenerator(device);
 }
@@ -26,7 +25,7 @@ namespace looptorch::detail {
   return generator.clone();
 }
 
-/// Throws c10::Error for a state that is not of such a generator.
+/// Throws c10::Error if `state` does not belong to a generator of this kind.
 inline void set_state(at::Generator generator, const at::Tensor& state) {
   const std::lock_guard lock(generator.mutex());
   generator.set_state(state);

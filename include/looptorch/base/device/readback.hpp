@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A number on its way from a device to the host. Asking for it early costs nothing; it is waited for only
-// where somebody takes it, by which time it has usually arrived.
+// A number on its way from a device to the host. Starting the copy costs nothing. Only `take` waits, and by
+// then the number has usually arrived.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,7 @@ class Readback {
     start_on_device(value);
   }
 
-  /// The same for a number that is known already.
+  /// Stores a number that the host knows already.
   void start(double number) {
     under_way_ = true;
     on_device_ = false;
@@ -33,12 +33,12 @@ class Readback {
   [[nodiscard]] bool under_way() const { return under_way_; }
   /// True if `take` would not wait.
   [[nodiscard]] bool is_known() const { return under_way_ && !on_device_; }
-  /// The number, where it is known.
+  /// Returns the number. Call only if `is_known()`.
   [[nodiscard]] double known() const { return number_; }
-  /// Forgets what is under way.
+  /// Discards the copy that is under way.
   void drop() { under_way_ = on_device_ = false; }
 
-  /// The number that was copied; waits for it. Afterwards nothing is under way.
+  /// Waits for the copy and returns its number. Afterwards nothing is under way.
   double take() {
     under_way_ = false;
     if (std::exchange(on_device_, false)) {

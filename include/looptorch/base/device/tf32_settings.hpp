@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Whether fp32 matrix products, convolutions and recurrent layers may use TF32 on CUDA. LibTorch has an older
-// and a newer interface for it and throws where they disagree; both are set together here.
+// Allows or forbids TF32 for fp32 matrix products, convolutions and recurrent layers on CUDA. LibTorch has an
+// older and a newer interface for it and throws where they disagree, so both are set together here.
 #pragma once
 
 #include <ATen/Context.h>
@@ -11,7 +11,7 @@
 
 namespace looptorch::detail {
 
-/// The switches as they were when it was made.
+/// Captures the switches when it is made.
 class Tf32Settings {
  public:
   Tf32Settings() {
@@ -47,7 +47,7 @@ class Tf32Settings {
     at::globalContext().setAllowTF32CuDNN(convolutions);
   }
 
-  /// What the older interface calls "medium" covers the CPU's bf16 products too.
+  /// True if the older interface is set to "medium", which covers the CPU's bf16 products too.
   static bool is_medium() {
     try {
       return at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::MEDIUM;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Files that are either complete or not there: written beside the target under another name, synced, renamed.
-// Use it for all that a later run reads back. Costs one fsync of the file and one of its folder.
+// Files that are either complete or absent: written beside the target under another name, synced, then
+// renamed. Use it for everything that a later run reads back. Costs one fsync of the file and one of its
+// folder.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -19,7 +20,7 @@
 
 namespace looptorch {
 
-/// A file in the making. Until `commit` the target keeps its old contents, or does not exist; without
+/// A file that is being written. Until `commit` the target keeps its old contents, or does not exist. Without
 /// `commit` the destructor removes what was written. A process that is killed leaves at most
 /// `TARGET.partial-PID-N` behind.
 class AtomicFile {
@@ -30,11 +31,11 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
 
-  /// Appends; throws FileError, on a full disk for example.
+  /// Appends. Throws FileError, for example on a full disk.
   void write(const void* data, std::size_t size) { file_.write(data, size); }
   void write(std::string_view text) { write(text.data(), text.size()); }
 
-  /// Syncs and renames; throws FileError, after which the target is as it was.
+  /// Syncs and renames. Throws FileError, after which the target is unchanged.
   void commit();
 
  private:
@@ -45,7 +46,7 @@ class AtomicFile {
   detail::OutputFile file_;
 };
 
-/// Replaces the file's contents in one step; throws FileError.
+/// Replaces the file's contents in one step. Throws FileError.
 inline void write_file_atomically(const std::filesystem::path& target, std::string_view contents) {
   AtomicFile file(target);
   file.write(contents);
@@ -85,7 +86,7 @@ inline void AtomicFile::commit() {
     detail::throw_file_error(target_, "cannot replace", errno);
   }
   partial_.clear();
-  // Makes the rename itself durable; where that fails the file is complete either way.
+  // Makes the rename durable. The file is complete even where this fails.
   (void)detail::try_sync_folder(detail::folder_of(target_));
 }
 

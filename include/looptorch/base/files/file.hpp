@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reading files with errors that name the path and the system's reason. Reads go straight into the caller's
+// Reads files, with errors that name the path and the system's reason. Reads go straight into the caller's
 // memory, at any offset, so that a large file is never held twice.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace looptorch {
 
-/// A file that cannot be opened, read, written or renamed; names the path and the system's reason.
+/// Thrown for a file that cannot be opened, read, written or renamed. Names the path and the system's reason.
 struct FileError : Error {
   using Error::Error;
 };
@@ -55,7 +55,7 @@ class FileDescriptor {
 
 }  // namespace detail
 
-/// A regular file open for reading; all operations throw FileError.
+/// A regular file that is open for reading. All operations throw FileError.
 class InputFile {
  public:
   explicit InputFile(std::filesystem::path path);
@@ -63,14 +63,14 @@ class InputFile {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
 
-  /// Fills `size` bytes from `offset` on; a file that ends before is an error.
+  /// Reads `size` bytes from `offset` on. Throws if the file ends before that.
   void read_at(std::uint64_t offset, void* data, std::size_t size) const;
 
-  /// Throws if the file was written to or cut since it was opened, as far as its size and time of change
-  /// tell.
+  /// Throws if the file was written to or truncated since it was opened, judged by its size and modification
+  /// time.
   void expect_unchanged() const;
 
-  /// For mmap and the like; stays this object's.
+  /// Returns the file descriptor, for mmap and the like. This object keeps it and closes it.
   [[nodiscard]] int descriptor() const { return file_.get(); }
 
  private:
@@ -80,11 +80,11 @@ class InputFile {
   timespec changed_{};
 };
 
-/// The whole file; throws FileError if it is larger than `max_bytes`.
+/// Returns the whole file. Throws FileError if it is larger than `max_bytes`.
 [[nodiscard]] std::string read_file(const std::filesystem::path& path,
                                     std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max());
 
-// O_NONBLOCK: a named pipe, too, is to be opened at once, and then refused.
+// O_NONBLOCK opens a named pipe at once too, so that it can be refused.
 inline InputFile::InputFile(std::filesystem::path path)
     : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   struct stat status {};

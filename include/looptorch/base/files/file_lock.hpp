@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Locks between processes (flock) that are waited for so long and no longer: a process that was stopped while
-// it held one must not stop others, and a file system without locks is an answer, not an error.
+// Locks between processes (flock) with a limit on the wait: a process that is stopped while it holds a lock
+// does not stop others. A file system without locks is reported as a result, not as an error.
 #pragma once
 
 #include <sys/file.h>
@@ -12,11 +12,12 @@
 
 namespace looptorch::detail {
 
-/// How long a process that holds a lock may work before others do without.
+/// The longest wait for a lock before a process goes on without it.
 constexpr std::chrono::milliseconds kLockPatience{2000};
 
-/// Takes the lock LOCK_SH or LOCK_EX on an open file, waiting for it at most `patience`. Returns 0, or the
-/// error: EWOULDBLOCK where another process holds it, ENOLCK, ENOSYS and others where it cannot be had.
+/// Takes the lock LOCK_SH or LOCK_EX on an open file and waits for it at most `patience`. Returns 0 or the
+/// error: EWOULDBLOCK if another process holds the lock; ENOLCK, ENOSYS and others if the file system has
+/// none.
 inline int lock_file(int descriptor, int operation, std::chrono::milliseconds patience = kLockPatience) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + patience;
@@ -28,7 +29,7 @@ inline int lock_file(int descriptor, int operation, std::chrono::milliseconds pa
   }
 }
 
-/// A lock of this process, given back at the end.
+/// Holds a lock until it is destroyed.
 class FileLock {
  public:
   FileLock(int descriptor, int operation, std::chrono::milliseconds patience = kLockPatience)
@@ -39,7 +40,7 @@ class FileLock {
     if (error_ == 0) ::flock(descriptor_, LOCK_UN);
   }
 
-  /// 0 where the lock is held, else the reason as `lock_file` gives it.
+  /// Returns 0 if the lock is held, else the error that `lock_file` returned.
   [[nodiscard]] int error() const { return error_; }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Keeps a folder of snapshots for one run: two that write into one folder would prune each other's.
+// Reserves a folder of snapshots for one run. Two runs that wrote into one folder would prune each other's
+// snapshots.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -14,7 +15,7 @@
 namespace looptorch::detail {
 
 /// Locks a folder (flock) until it is destroyed or the process ends, however it ends. Has no effect on file
-/// systems without locks of folders, such as NFS.
+/// systems that cannot lock folders, such as NFS.
 class FolderLock {
  public:
   /// Throws UsageError if the folder is locked, by this process or another.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A file as memory: opening costs nothing, pages come from the disk as they are touched and are shared with
-// every other process that maps the file. Use it for large files of which parts are read, or read once.
+// A file mapped into memory. Opening it costs nothing; pages come from the disk as they are touched and are
+// shared with every other process that maps the file. Use it for large files that are read in part or only
+// once.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
@@ -12,9 +13,9 @@
 
 namespace looptorch {
 
-/// The whole of a file, privately: what is written to the memory never reaches the file. Files that are
-/// replaced by a rename, as AtomicFile does, stay as they were mapped; one that is cut in place meanwhile
-/// ends the process (SIGBUS) when the lost part is touched.
+/// Maps a whole file privately: writes to the memory never reach the file. A file that is replaced by a
+/// rename, as AtomicFile does, stays mapped in its old version. If the file is truncated in place, touching
+/// the lost part ends the process (SIGBUS).
 class MappedFile {
  public:
   /// Throws FileError if the system cannot map the file, or if it changed since `file` was opened.
@@ -23,7 +24,7 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  /// Begins at a page; null for an empty file.
+  /// Returns the first byte, aligned to a page. Null for an empty file.
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return size_; }
 
@@ -35,7 +36,7 @@ class MappedFile {
 inline MappedFile::MappedFile(const InputFile& file) : size_(static_cast<std::size_t>(file.size())) {
   file.expect_unchanged();
   if (size_ == 0) return;
-  // Without MAP_NORESERVE the system would set swap aside for copies of pages that are hardly ever made.
+  // Without MAP_NORESERVE the system would reserve swap for copies of pages, which are hardly ever made.
   void* mapped =
       ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.descriptor(), 0);
   if (mapped == MAP_FAILED) detail::throw_file_error(file.path(), "cannot map", errno);

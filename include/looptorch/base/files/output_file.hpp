@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Files and folders being made, down to the disk: write, fsync, and errors that name the path and the
-// system's reason. What atomic_file.hpp and snapshots are written with.
+// Writes files and folders through to the disk: write, fsync, and errors that name the path and the system's
+// reason. Used by atomic_file.hpp and the snapshots.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
@@ -19,7 +19,7 @@
 
 namespace looptorch::detail {
 
-/// A system call's result, once no signal comes in between.
+/// Repeats a system call until no signal interrupts it and returns its result.
 template <class Call>
 [[nodiscard]] int retried(Call call) {
   int result = call();
@@ -27,21 +27,22 @@ template <class Call>
   return result;
 }
 
-/// `PATH.KIND-PID-N`, where N is new for this process: a name beside `path` that nobody else takes.
+/// Returns `PATH.KIND-PID-N`, where N is new for this process: a name beside `path` that no other process or
+/// thread uses.
 [[nodiscard]] inline std::filesystem::path sibling_of(std::filesystem::path path, std::string_view kind) {
   static std::atomic<unsigned> counter{0};
   path += message('.', kind, '-', ::getpid(), '-', counter++);
   return path;
 }
 
-/// A file that nobody else has made before, with the permissions that the umask leaves; where it cannot be
-/// made the descriptor is -1 and errno says why.
+/// Creates a new file, with the permissions that the umask leaves. If it exists or cannot be created, the
+/// descriptor is -1 and errno has the reason.
 [[nodiscard]] inline FileDescriptor create_file(const std::filesystem::path& path) {
   return FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
 }
 
-/// An open file that is written from its beginning to its end; all operations throw FileError, which calls it
-/// by the name it is to have.
+/// An open file that is written from its beginning to its end. All operations throw FileError, which names
+/// the file by `named`, its final path.
 class OutputFile {
  public:
   OutputFile(FileDescriptor file, std::filesystem::path named)
@@ -60,12 +61,12 @@ class OutputFile {
   }
   void write(std::string_view text) { write(text.data(), text.size()); }
 
-  /// Waits until the disk has all of it.
+  /// Blocks until the disk has all of the file.
   void sync() const {
     if (retried([&] { return ::fsync(file_.get()); }) != 0) throw_file_error(named_, "cannot write", errno);
   }
 
-  /// Some file systems tell of a failed write only here.
+  /// Closes the file. Throws here too, since some file systems report a failed write only on close.
   void close() {
     if (::close(file_.release()) != 0 && errno != EINTR) throw_file_error(named_, "cannot write", errno);
   }
@@ -77,25 +78,25 @@ class OutputFile {
   std::filesystem::path named_;
 };
 
-/// The folder that a path is in.
+/// Returns the folder that contains `path`.
 [[nodiscard]] inline std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
-/// Makes what was created, renamed or removed in a folder durable. False with errno where that fails; true
-/// too where the file system cannot sync a folder.
+/// Makes creations, renames and removals in a folder durable. True also if the file system cannot sync
+/// folders. False, with errno set, if it fails.
 [[nodiscard]] inline bool try_sync_folder(const std::filesystem::path& folder) {
   const FileDescriptor handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const auto sync = [&] { return ::fsync(handle.get()); };
   return handle.get() >= 0 && (retried(sync) == 0 || errno == EINVAL || errno == ENOTSUP);
 }
 
-/// Throws FileError.
+/// Syncs a folder as `try_sync_folder` does. Throws FileError if that fails.
 inline void sync_folder(const std::filesystem::path& folder) {
   if (!try_sync_folder(folder)) throw_file_error(folder, "cannot write the folder", errno);
 }
 
-/// Makes a folder and those above it that are missing, durably; throws FileError.
+/// Creates a folder and its missing parents, durably. Throws FileError.
 inline void make_folders(const std::filesystem::path& folder) {
   if (::mkdir(folder.c_str(), 0777) == 0) return sync_folder(folder_of(folder));
   if (errno == ENOENT && folder_of(folder) != folder) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A 64-bit checksum against accidents, not against attackers: one change in 2^64 goes unseen. About 7 GB/s on
-// one core; the same on every little-endian platform.
+// one core, and the same on every little-endian platform.
 #pragma once
 
 #include <looptorch/base/hash/split_mix64.hpp>
@@ -13,7 +13,7 @@
 
 namespace looptorch::detail {
 
-/// Of pieces of memory in turn; where one ends and the next begins is part of it.
+/// Computes the checksum of several pieces of memory. The boundaries between the pieces affect the value.
 class Checksum {
  public:
   explicit Checksum(std::uint64_t seed = 0) : state_(mix64(seed + kGoldenGamma)) {}

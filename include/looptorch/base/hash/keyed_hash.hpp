@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Hashes for tables whose keys come out of a file. They depend on a secret that is drawn anew in each
-// process, so that nobody can prepare keys that all collide and make a table as slow as a list. One
-// multiplication for each 8 bytes and one more, which takes the pattern out of keys in a row; not for
-// cryptography, and never to be stored.
+// Hashes for tables whose keys come from a file. They depend on a secret that each process draws anew, so
+// that prepared keys cannot all collide and make a table as slow as a list. Costs one multiplication for each
+// 8 bytes and one more, which breaks up patterns in consecutive keys. Not for cryptography, and never to be
+// stored.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct HashSecret {
   return kSecret;
 }
 
-/// Both halves of a product, as one.
+/// Returns the xor of both halves of the 128-bit product.
 [[nodiscard]] inline std::uint64_t fold_multiply(std::uint64_t value, std::uint64_t factor) {
   const auto product = static_cast<Uint128>(value) * factor;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
@@ -39,7 +39,7 @@ struct HashSecret {
   return static_cast<std::size_t>(fold_multiply(fold_multiply(value ^ start, factor), last_factor));
 }
 
-/// The first `size` bytes as a number, 8 at most; without a loop or a call.
+/// Returns the first `size` bytes, at most 8, as a number, without a loop or a call.
 [[nodiscard]] inline std::uint64_t read_block(const char* bytes, std::size_t size) {
   std::uint64_t block = 0;
   std::uint32_t low = 0, high = 0;
@@ -66,7 +66,7 @@ struct HashSecret {
   return static_cast<std::size_t>(fold_multiply(hash, last_factor));
 }
 
-/// For the standard's unordered containers of strings, which may then be asked by a string_view.
+/// Hashes strings in the standard's unordered containers, which then accept a string_view as key.
 struct KeyedHash {
   using is_transparent = void;
   [[nodiscard]] std::size_t operator()(std::string_view key) const { return keyed_hash(key); }

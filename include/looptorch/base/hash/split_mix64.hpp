@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Random numbers that are the same with every compiler, standard library and processor: what samplers and
-// augmentation draw from. A few nanoseconds a number.
+// Random numbers that are the same with every compiler, standard library and processor. Samplers and
+// augmentation draw from them. A few nanoseconds a number.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace looptorch::detail {
 
-/// The odd number next to 2^64 / golden ratio: steps by it spread evenly.
+/// The odd number nearest to 2^64 / golden ratio. Multiples of it spread evenly over 64 bits.
 inline constexpr std::uint64_t kGoldenGamma = 0x9e3779b97f4a7c15U;
 
 /// SplitMix64's finalizer (Stafford's variant 13).
@@ -26,7 +26,7 @@ class SplitMix64 {
 
   std::uint64_t next() { return mix(state_ += kGamma); }
 
-  /// Uniform in [0, bound), without bias.
+  /// Returns a number uniform in [0, bound), without bias.
   std::uint64_t below(std::uint64_t bound) {
     const std::uint64_t surplus = (0 - bound) % bound;  // 2^64 mod bound
     std::uint64_t value = next();
@@ -42,17 +42,17 @@ class SplitMix64 {
   std::uint64_t state_;
 };
 
-/// What a sampler draws an epoch from.
+/// Returns the generator from which a sampler draws an epoch.
 inline SplitMix64 epoch_random(std::uint64_t seed, std::int64_t epoch) {
   return SplitMix64(SplitMix64::mix(seed) + static_cast<std::uint64_t>(epoch));
 }
 
-/// The next seed of a chain: far from its neighbours', whatever `number` is.
+/// Returns a seed derived from `seed` and `number`. Seeds of neighbouring numbers are unrelated.
 inline std::uint64_t derive_seed(std::uint64_t seed, std::uint64_t number) {
   return SplitMix64::mix(SplitMix64::mix(seed + SplitMix64::kGamma) + number * SplitMix64::kGamma);
 }
 
-/// All permutations are equally likely (Fisher and Yates).
+/// Shuffles in place; all permutations are equally likely (Fisher and Yates).
 template <class T>
 void shuffle(std::span<T> values, SplitMix64& random) {
   for (std::size_t left = values.size(); left > 1; --left)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Numbers and bytes as hexadecimal digits, lower case, and back; nothing else is read.
+// Converts numbers and bytes to lower-case hexadecimal digits and back. Reading accepts no other spelling.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -14,14 +14,14 @@
 
 namespace looptorch::detail {
 
-/// 16 digits.
+/// Returns 16 digits.
 [[nodiscard]] inline std::string hex_of(std::uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
   return text;
 }
 
-/// Reads what hex_of gives; throws JsonError.
+/// Parses the text of hex_of. Throws JsonError for any other text.
 [[nodiscard]] inline std::uint64_t parse_hex(std::string_view text) {
   std::uint64_t value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value, 16);
@@ -39,7 +39,7 @@ namespace looptorch::detail {
   return hex;
 }
 
-/// Throws JsonError for what hex_of_bytes does not give.
+/// Parses the text of hex_of_bytes. Throws JsonError for any other text.
 [[nodiscard]] inline std::string bytes_of_hex(std::string_view hex) {
   std::string bytes;
   for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// JSON as RFC 8259 has it: strict, UTF-8 only, bounded in size, depth and number of values. Refused where the
-// RFC leaves a choice: duplicate keys, a byte order mark, unpaired surrogates, numbers beyond a double's
-// range (also those that would round to 0). Integers stay exact (int64), objects keep their order, and what
-// is written reads back equal. Some 150 MB/s; look-up in a large object is O(1), so a tokenizer's vocabulary
-// can be read as it is.
+// JSON by RFC 8259: strict, UTF-8 only, bounded in size, depth and number of values. Where the RFC leaves a
+// choice, it refuses: duplicate keys, a byte order mark, unpaired surrogates, and numbers beyond a double's
+// range, including those that would round to 0. Integers stay exact (int64), objects keep their order, and
+// written text reads back equal. About 150 MB/s. Look-up in a large object is O(1), so that a tokenizer's
+// vocabulary can be used directly.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,14 +21,14 @@
 
 namespace looptorch {
 
-/// Text that is not JSON (with line, column and byte), a missing key, or a value of another kind than asked
-/// for.
+/// Thrown for text that is not JSON (with line, column and byte), a missing key, or a value of another kind
+/// than the accessor's.
 struct JsonError : Error {
   using Error::Error;
 };
 
-/// What the parser accepts at most. Beside its text a value takes 56 bytes, a member of an object 88, and
-/// lists grow by doubling: it is `max_values` that bounds the memory of a text like "[0,0,0,...".
+/// Limits of the parser. Beside its text a value takes 56 bytes and a member of an object 88, and lists grow
+/// by doubling. So `max_values` bounds the memory of a text such as "[0,0,0,...".
 struct JsonLimits {
   std::size_t max_bytes = std::size_t{1} << 28;
   int max_depth = 64;
@@ -49,13 +49,13 @@ concept JsonInteger = std::is_integral_v<T> && !std::is_same_v<T, bool> &&
 
 }  // namespace detail
 
-/// Members in the order in which they were written; look-up by key is O(1).
+/// Keeps members in the order in which they were inserted. Look-up by key is O(1).
 class JsonObject {
  public:
   [[nodiscard]] const Json* find(std::string_view key) const;
   [[nodiscard]] Json* find(std::string_view key);
 
-  /// Appends and returns true, or returns false if the key is there already.
+  /// Appends and returns true, or returns false if the key exists.
   bool insert(std::string key, Json value);
 
   [[nodiscard]] std::size_t size() const;
@@ -63,7 +63,7 @@ class JsonObject {
   [[nodiscard]] std::vector<JsonMember>::const_iterator begin() const;
   [[nodiscard]] std::vector<JsonMember>::const_iterator end() const;
 
-  /// Equal members, in whatever order.
+  /// True if both have equal members, in any order.
   friend bool operator==(const JsonObject& a, const JsonObject& b);
 
  private:
@@ -75,8 +75,8 @@ class JsonObject {
   std::vector<std::uint32_t> slots_;  ///< Open addressing: 1 + position, 0 is free. Empty if few members.
 };
 
-/// A JSON value. Accessors throw JsonError where the kind is another one; none converts between kinds, except
-/// that an integer is also a number.
+/// A JSON value. Accessors throw JsonError if the value is of another kind. They never convert, except that
+/// `as_number` accepts an integer.
 class Json {
  public:
   Json() = default;
@@ -91,8 +91,8 @@ class Json {
   Json(JsonArray value) : value_(std::move(value)) {}
   Json(JsonObject value) : value_(std::move(value)) {}
 
-  /// `Json::array({1, 2})`, `Json::array(ids)` for any range of what a Json is made from; `Json::object()`,
-  /// then `set`.
+  /// Makes an array from a list, `Json::array({1, 2})`, or from a range of anything that a Json can be made
+  /// from, `Json::array(ids)`. An object is made by `Json::object()` and then `set`.
   [[nodiscard]] static Json array(std::initializer_list<Json> values = {}) { return JsonArray(values); }
   template <class Range>
   [[nodiscard]] static Json array(const Range& values) {
@@ -100,11 +100,11 @@ class Json {
   }
   [[nodiscard]] static Json object() { return JsonObject{}; }
 
-  /// The value of a whole text; throws JsonError.
+  /// Parses a whole text. Throws JsonError.
   [[nodiscard]] static Json parse(std::string_view text, JsonLimits limits = {});
 
-  /// The text: on one line, or with `indent` spaces a level. Strings must be UTF-8 and numbers finite, else
-  /// JsonError.
+  /// Returns the text, on one line or with `indent` spaces a level. Throws JsonError for a string that is not
+  /// UTF-8 and for a number that is not finite.
   [[nodiscard]] std::string dump(int indent = 0) const;
 
   [[nodiscard]] bool is_null() const { return holds<std::nullptr_t>(); }
@@ -121,18 +121,19 @@ class Json {
   [[nodiscard]] const std::string& as_string() const& { return get_as<std::string>("a string"); }
   [[nodiscard]] const JsonArray& as_array() const& { return get_as<JsonArray>("an array"); }
   [[nodiscard]] const JsonObject& as_object() const& { return get_as<JsonObject>("an object"); }
-  // Of a temporary the contents are handed out, so that `for (auto& x : json.get(...).as_array())` is safe.
+  // The accessors of a temporary return the contents by value, so that `for (auto& x :
+  // json.get(...).as_array())` is safe.
   [[nodiscard]] std::string as_string() && { return take<std::string>("a string"); }
   [[nodiscard]] JsonArray as_array() && { return take<JsonArray>("an array"); }
   [[nodiscard]] JsonObject as_object() && { return take<JsonObject>("an object"); }
 
-  /// The member, which must be there.
+  /// Returns the member. Throws JsonError if there is none.
   [[nodiscard]] const Json& at(std::string_view key) const;
   [[nodiscard]] const Json& operator[](std::string_view key) const { return at(key); }
-  /// The element, which must be there.
+  /// Returns the element. Throws JsonError if there is none.
   [[nodiscard]] const Json& at(std::size_t index) const;
   [[nodiscard]] bool contains(std::string_view key) const { return as_object().find(key) != nullptr; }
-  /// The member, or `fallback` if it is absent.
+  /// Returns the member, or `fallback` if it is absent.
   [[nodiscard]] Json get(std::string_view key, Json fallback) const;
 
   /// Adds or replaces a member of an object.
@@ -140,10 +141,10 @@ class Json {
   /// Adds an element to an array.
   Json& push_back(Json value);
 
-  /// "null", "a boolean", "an integer", ...: how errors call it.
+  /// Returns the kind as errors name it: "null", "a boolean", "an integer", ...
   [[nodiscard]] const char* kind() const;
 
-  /// Same kind and same value; 1 and 1.0 differ.
+  /// True if kind and value are the same. 1 and 1.0 differ.
   friend bool operator==(const Json& a, const Json& b) { return a.value_ == b.value_; }
 
  private:
@@ -166,7 +167,7 @@ class Json {
   std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, JsonArray, JsonObject> value_;
 };
 
-/// Parses a file; throws FileError, or JsonError that names the file.
+/// Parses a file. Throws FileError, or JsonError that names the file.
 [[nodiscard]] Json load_json(const std::filesystem::path& path, JsonLimits limits = {});
 
 }  // namespace looptorch

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The members of json.hpp's values: access, and the hash index that keeps large objects fast. Include
-// json.hpp.
+// Member access of json.hpp's values, and the hash index that keeps large objects fast. Include json.hpp.
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>
@@ -18,7 +17,7 @@
 namespace looptorch {
 
 namespace detail {
-/// Up to this many members a scan is faster than a hash table, and takes no memory.
+/// Up to this many members a scan is faster than a hash table and needs no further memory.
 inline constexpr std::size_t kJsonScanLimit = 16;
 inline constexpr std::size_t kJsonAbsent = static_cast<std::size_t>(-1);
 }  // namespace detail

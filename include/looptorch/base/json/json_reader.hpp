@@ -44,7 +44,7 @@ class JsonReader {
     throw JsonError(message("line ", line, ", column ", column + 1, " (byte ", offset, "): ", what));
   }
 
-  /// The next byte, or NUL at the end, which no rule of the grammar accepts either.
+  /// Returns the next byte, or NUL at the end, which the grammar never accepts.
   [[nodiscard]] char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   [[nodiscard]] bool peek_digit() const { return peek() >= '0' && peek() <= '9'; }
 
@@ -126,7 +126,7 @@ class JsonReader {
     members.insert(std::move(key), read_value(depth - 1));
   }
 
-  /// A key fit for a message: at most some 60 bytes of it, and whole characters.
+  /// Returns at most about 60 bytes of a key, in whole characters, for a message.
   [[nodiscard]] static std::string_view beginning_of(std::string_view key) {
     std::size_t size = std::min<std::size_t>(key.size(), 60);
     while (size < key.size() && (static_cast<unsigned char>(key[size]) & 0xC0) == 0x80) --size;
@@ -146,7 +146,7 @@ class JsonReader {
     }
   }
 
-  /// ASCII that stands for itself inside a string.
+  /// True for ASCII that stands for itself inside a string.
   [[nodiscard]] static bool is_plain(char c) {
     return static_cast<unsigned char>(c) >= 0x20 && static_cast<unsigned char>(c) < 0x80 && c != '"' &&
            c != '\\';
@@ -170,7 +170,7 @@ class JsonReader {
     ++at_;
   }
 
-  /// After "\u"; a surrogate needs its partner, since alone it stands for no character.
+  /// Reads what follows "\u". A surrogate without its partner is an error, since it stands for no character.
   char32_t read_escaped_code_point() {
     const auto start = at_ - 2;
     const char32_t high = read_hex4();
