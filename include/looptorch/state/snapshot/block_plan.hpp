@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Places things of known sizes into blocks of bounded size, before any block is allocated.
+// Assigns allocations of known sizes to blocks of bounded size, before any block is allocated.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 
 namespace looptorch::detail {
 
-/// First fit: each thing goes into the first block with room for it. One that is larger than a block may be
-/// has no place here; ask `fits` first.
+/// Assigns by first fit: each allocation goes into the first block with room for it. `add` accepts only sizes
+/// for which `fits` is true.
 class BlockPlan {
  public:
-  struct Place {
+  struct Allocation {
     std::size_t block = 0, offset = 0;
   };
 
@@ -20,16 +20,16 @@ class BlockPlan {
 
   [[nodiscard]] bool fits(std::size_t bytes) const { return bytes <= max_bytes_; }
 
-  Place add(std::size_t bytes) {
+  Allocation add(std::size_t bytes) {
     auto block = std::find_if(used_.begin(), used_.end(),
                               [&](std::size_t used) { return bytes <= max_bytes_ - used; });
     if (block == used_.end()) block = used_.insert(block, 0);
-    const Place place{static_cast<std::size_t>(block - used_.begin()), *block};
+    const Allocation allocation{static_cast<std::size_t>(block - used_.begin()), *block};
     *block += bytes;
-    return place;
+    return allocation;
   }
 
-  /// The bytes that each block needs.
+  /// Returns the bytes that each block needs.
   [[nodiscard]] const std::vector<std::size_t>& sizes() const { return used_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a program's flag `--resume auto|DIR` means: the snapshot that a run goes on from.
+// Resolves a program's flag `--resume auto|DIR` to the snapshot that a run resumes from.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -14,7 +14,7 @@
 namespace looptorch {
 namespace detail {
 
-/// What `resume` names, `auto` apart.
+/// Returns the snapshot that `resume` names; it is not "auto".
 [[nodiscard]] inline NewestSnapshot named_snapshot(const std::string& resume) {
   if (std::filesystem::is_regular_file(resume) || std::filesystem::path(resume).extension() == ".pt")
     throw SnapshotError(
@@ -39,15 +39,16 @@ namespace detail {
 
 }  // namespace detail
 
-/// The snapshot that `resume` means to a run whose own snapshots lie in `folder`; an empty path begins anew.
+/// Returns the snapshot that `resume` stands for in a run whose own snapshots lie in `folder`. An empty path
+/// starts a new run.
 ///
-///   ""      begins anew
-///   "auto"  the newest sound one in `folder`, if there is one
+///   ""      starts a new run
+///   "auto"  the newest sound snapshot in `folder`, if there is one
 ///   else    that snapshot, or the newest sound one in that folder
 ///
-/// Throws UsageError for a run that begins anew, or goes on from elsewhere, where `folder` holds another's
-/// snapshots, which it would mix with; SnapshotError for a path that holds no sound snapshot, and for a
-/// folder that cannot be read.
+/// Throws UsageError if a run that starts anew, or resumes from elsewhere, finds another run's snapshots in
+/// `folder` and would mix its own with them. Throws SnapshotError for a path that holds no sound snapshot,
+/// and for a folder that cannot be read.
 [[nodiscard]] inline NewestSnapshot choose_snapshot(const std::string& resume,
                                                     const std::filesystem::path& folder) {
   if (resume.empty()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A snapshot's folder while it is written, under a name of its own beside the final one. Its manifest is the
-// first file that is made and the last that is filled, and is locked in between: so others can tell what a
-// killed process has left from what is being written.
+// first file to be created and the last to be filled, and is locked in between. The lock tells other
+// processes that the folder is being written and was not left by a killed process.
 #pragma once
 
 #include <looptorch/base/files/output_file.hpp>
@@ -20,12 +20,13 @@
 
 namespace looptorch::detail {
 
-/// A folder in the making. Without `publish` the destructor removes it.
+/// A folder that is being written. Without `publish` the destructor removes it.
 class PartialFolder {
  public:
-  /// `target`: what it is to be called; its folder must be there. Throws FileError.
+  /// `target` is the folder's final path, whose parent must exist. Throws FileError.
   explicit PartialFolder(std::filesystem::path target)
-      : PartialFolder(std::move(target), OutputFile(FileDescriptor(-1), {})) {  // what throws here is undone
+      : PartialFolder(std::move(target),
+                      OutputFile(FileDescriptor(-1), {})) {  // so that a throw below is undone
     manifest_ = open();
   }
   PartialFolder(const PartialFolder&) = delete;
@@ -40,9 +41,9 @@ class PartialFolder {
     return {std::move(file), target_ / name};
   }
 
-  /// Writes the manifest, after which the folder takes its final name, in place of what had it before.
-  /// `is_sound`: whether what has the name is a snapshot that must not be lost. Throws FileError and
-  /// SnapshotError; what was there stays.
+  /// Writes the manifest and renames the folder to its final name, replacing what had that name. `is_sound`
+  /// decides whether that is a snapshot that must not be lost. Throws FileError and SnapshotError; then the
+  /// previous folder stays.
   template <class IsSound>
   void publish(std::string_view manifest, IsSound is_sound);
 
@@ -59,7 +60,8 @@ class PartialFolder {
   OutputFile manifest_;
 };
 
-/// Another process may sweep what looks left over just before it is locked: then the next name is tried.
+/// Creates the folder and locks its manifest. If another process sweeps the folder just before it is locked,
+/// tries the next name.
 inline OutputFile PartialFolder::open() {
   for (;;) {
     partial_ = sibling_of(target_, kPartial);
@@ -76,8 +78,8 @@ inline OutputFile PartialFolder::open() {
   }
 }
 
-/// True as well where the file system has no locks: there no other process sweeps either. Where no link is
-/// counted the file is asked for by its name, since some file systems count none.
+/// Locks the manifest and returns true if it still exists. Also true on a file system without locks, where no
+/// other process sweeps either. Some file systems count no links; there the file is looked up by its name.
 inline bool PartialFolder::lock(const FileDescriptor& manifest) const {
   const auto lock = [&] { return ::flock(manifest.get(), LOCK_EX | LOCK_NB); };
   if (retried(lock) != 0 && errno == EWOULDBLOCK) return false;
@@ -97,7 +99,8 @@ void PartialFolder::publish(std::string_view manifest, IsSound is_sound) {
   if (!replaced.empty()) try_remove_snapshot(replaced);
 }
 
-/// Where what had the name is now; empty if nothing had.
+/// Gives the folder its final name. If another folder had that name, moves it aside and returns its new path;
+/// else returns an empty one.
 template <class IsSound>
 std::filesystem::path PartialFolder::rename_over(IsSound is_sound) {
   if (::rename(partial_.c_str(), target_.c_str()) == 0) return {};

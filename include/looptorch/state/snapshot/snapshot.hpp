@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Snapshots on disk: a folder `step-00000120` with the weights and moments as safetensors, all else as JSON,
-// and a manifest with a checksum of every byte. It appears under its name when it is whole and on the disk,
-// or not at all, whatever is killed or fails; reading believes nothing that does not agree with the manifest.
+// Snapshots on disk: a folder `step-00000120` with the weights and moments as safetensors, everything else as
+// JSON, and a manifest with a checksum of every byte. The folder appears under its name only when it is
+// complete and on the disk, whatever is killed or fails. Reading accepts only what agrees with the manifest.
 // Costs a copy to the CPU of one tensor at a time, and an fsync of each file. See docs/snapshots.md.
 //
 // snapshot_folder.hpp finds, sweeps and prunes; snapshot_writer.hpp writes in the background.
@@ -22,24 +22,25 @@
 
 namespace looptorch {
 
-/// Writes `folder/step-NNNNNNNN`, making the folder where it is missing, and returns that path. It is on the
-/// disk then. A snapshot of the same step is replaced in one step (renameat2); on a file system that cannot
-/// do that, a sound one is an error. Throws SnapshotError, or SnapshotSpaceError before anything is written;
-/// then all that was in the folder is as before. UsageError for a step below 0.
+/// Writes `folder/step-NNNNNNNN`, creates the folder if it is missing, and returns that path. The snapshot is
+/// on the disk then. A snapshot of the same step is replaced in one step (renameat2); on a file system that
+/// cannot do that, replacing a sound one is an error. Throws SnapshotError, or SnapshotSpaceError before
+/// anything is written; then the folder is unchanged. Throws UsageError for a step below 0.
 std::filesystem::path write_snapshot(const std::filesystem::path& folder, const SnapshotContents& contents);
 
 /// Reads a snapshot into CPU tensors with memory of their own, and verifies all of it before it returns.
-/// Throws SnapshotError for one that is damaged, cut off, incomplete, has surplus files, is of a newer
-/// version, or lies in a folder named after another step.
+/// Throws SnapshotError for a snapshot that is damaged, truncated, incomplete, has surplus files, is of a
+/// newer version, or lies in a folder named after another step.
 [[nodiscard]] SnapshotContents read_snapshot(const std::filesystem::path& snapshot);
 
-/// Throws what read_snapshot would throw; takes the memory of one tensor at a time.
+/// Verifies a snapshot without keeping it, in the memory of one tensor at a time. Throws what read_snapshot
+/// would throw.
 void verify_snapshot(const std::filesystem::path& snapshot);
 
 namespace detail {
 
-/// The folder that such a snapshot is to be. Throws what write_snapshot throws for tensors and names that no
-/// snapshot can hold.
+/// Returns the folder of the snapshot with these contents. Throws what write_snapshot throws for tensors and
+/// names that no snapshot can hold.
 [[nodiscard]] inline std::filesystem::path snapshot_path(const std::filesystem::path& folder,
                                                          const SnapshotContents& contents) {
   if (contents.step < 0)
@@ -49,14 +50,16 @@ namespace detail {
   return path;
 }
 
-/// Throws the same, and SnapshotError for files that would be too long to be read.
+/// Returns the image of the snapshot. Throws what snapshot_path throws, and SnapshotError for files that
+/// would be too long to be read.
 [[nodiscard]] inline SnapshotImage make_image(const std::filesystem::path& folder,
                                               const SnapshotContents& contents) {
   auto path = snapshot_path(folder, contents);
   return as_snapshot_errors([&] { return SnapshotImage(std::move(path), contents); });
 }
 
-/// File systems that do not know their size are believed to have room.
+/// Throws SnapshotSpaceError if the disk has too little room. A file system that reports no size is assumed
+/// to have enough.
 inline void check_space(const std::filesystem::path& folder, const SnapshotImage& image) {
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) != 0) throw_file_error(folder, "cannot ask for free space", errno);

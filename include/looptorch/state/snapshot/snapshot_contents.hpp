@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a snapshot holds, in memory. Include snapshot.hpp.
+// The contents of a snapshot in memory. Include snapshot.hpp.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -9,18 +9,18 @@
 
 namespace looptorch {
 
-/// Everything that a training run needs to go on. Tensors are handles: of any device, strided, contiguous or
-/// not; names of one tensor, as tied weights have them, come back as names of one tensor.
+/// Everything that a training run needs to resume. Tensors are handles, on any device, strided, contiguous or
+/// not. Names that share one tensor, as tied weights do, share one tensor again after reading.
 struct SnapshotContents {
   /// Optimizer steps taken so far; names the snapshot's folder.
   std::int64_t step = 0;
   /// The model's parameters and buffers, as `state_dict(module)` gives them.
   TensorMap model{};
-  /// The same of averaged weights; empty where none are kept.
+  /// The averaged weights under the same names; empty where none are kept.
   TensorMap averaged{};
   /// The optimizers' moments, steps and options.
   StateDict optimizer{};
-  /// All else: policies, loader, random generators, counters.
+  /// Everything else: policies, loader, random generators, counters.
   StateDict state{};
 };
 

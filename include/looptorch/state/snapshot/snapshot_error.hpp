@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What goes wrong with snapshots. Include snapshot.hpp.
+// The errors of snapshots. Include snapshot.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -10,13 +10,13 @@
 
 namespace looptorch {
 
-/// A snapshot that cannot be written, found or believed; names the folder or file, the tensor or key, and
-/// both sides of what does not agree.
+/// Thrown for a snapshot that cannot be written, found or trusted. Names the folder or file, the tensor or
+/// key, and both sides of a disagreement.
 struct SnapshotError : Error {
   using Error::Error;
 };
 
-/// The disk has no room for a snapshot; nothing of it was written.
+/// Thrown when the disk has no room for a snapshot; nothing of it was written.
 struct SnapshotSpaceError : SnapshotError {
   SnapshotSpaceError(const std::filesystem::path& folder, std::uint64_t needed, std::uint64_t free)
       : SnapshotError(message(folder.string(), ": a snapshot needs ", needed, " bytes, and the disk has ",
@@ -29,7 +29,7 @@ struct SnapshotSpaceError : SnapshotError {
 
 namespace detail {
 
-/// Errors of the files, of safetensors and of JSON are a snapshot's: who takes and reads snapshots has one
+/// Runs `work` and turns errors of files, safetensors and JSON into SnapshotError, so that callers have one
 /// type to catch.
 template <class Work>
 decltype(auto) as_snapshot_errors(Work&& work) {

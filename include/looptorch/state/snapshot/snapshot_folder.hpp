@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A folder of snapshots: the newest sound one, what killed processes have left, and which may go. What is in
-// the folder is found by looking; no file points to it. Other files and folders in it are never touched.
+// A folder of snapshots: finds the newest sound one, sweeps what killed processes have left, and prunes old
+// ones. The folder is listed each time; no file points to the newest. Other files and folders in it are never
+// touched.
 #pragma once
 
 #include <looptorch/state/snapshot/snapshot.hpp>
@@ -28,7 +29,7 @@
 
 namespace looptorch {
 
-/// A snapshot by its name; whether it is sound only reading it tells.
+/// A snapshot as listed by its name. Only reading it shows whether it is sound.
 struct ListedSnapshot {
   std::int64_t step = 0;
   std::filesystem::path path;
@@ -40,47 +41,48 @@ struct PassedOver {
   std::string reason;
 };
 
-/// What find_newest_snapshot has found.
+/// The result of find_newest_snapshot.
 struct NewestSnapshot {
   /// Empty if there is none.
   std::filesystem::path path;
-  /// Newer ones, the newest first.
+  /// Newer snapshots that cannot be used, the newest first.
   std::vector<PassedOver> passed_over;
 
-  /// For a log, a line each: what was passed over and why, and what a run goes on from.
+  /// Returns lines for a log: each snapshot that was passed over and why, then the one that the run resumes
+  /// from.
   [[nodiscard]] std::string describe() const;
-  /// Why others were passed over, to end an error with: "; REASON" for each.
+  /// Returns "; REASON" for each snapshot that was passed over, to end an error message with.
   [[nodiscard]] std::string reasons() const;
 };
 
-/// By step, the oldest first; none where the folder does not exist. Throws SnapshotError if it cannot be
-/// read.
+/// Returns the snapshots by step, the oldest first; none if the folder does not exist. Throws SnapshotError
+/// if it cannot be read.
 [[nodiscard]] std::vector<ListedSnapshot> list_snapshots(const std::filesystem::path& folder);
 
-/// The snapshot of the highest step that verify_snapshot finds sound. Throws SnapshotError if the folder
+/// Returns the snapshot of the highest step that verify_snapshot accepts. Throws SnapshotError if the folder
 /// cannot be read.
 [[nodiscard]] NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder);
 
-/// Removes what processes that are gone have begun to write or to delete, and returns those paths. What a
-/// living one is writing is left alone, and so is what holds other files than a snapshot has. Throws
-/// SnapshotError if the folder cannot be read.
+/// Removes what processes that no longer run have begun to write or to delete, and returns those paths.
+/// Leaves alone what a living process is writing, and any folder that holds other files than a snapshot has.
+/// Throws SnapshotError if the folder cannot be read.
 std::vector<std::filesystem::path> sweep_unfinished(const std::filesystem::path& folder);
 
-/// Renames a snapshot away, so that nobody takes what is left of it for one, and deletes it. Throws
-/// SnapshotError, if it has other files than a snapshot for example; then it is as before.
+/// Renames a snapshot and then deletes it, so that its remains are never taken for a snapshot. Throws
+/// SnapshotError, for example if it holds other files than a snapshot has; then it is unchanged.
 void remove_snapshot(const std::filesystem::path& snapshot);
 
-/// Removes all but the `keep` newest snapshots and those of the steps in `spared`; returns what was removed.
-/// One whose manifest or sizes are wrong neither counts nor is removed, and so is one of a later step than
-/// `newest`: a run that goes on from before a damaged snapshot says here where it stands, since only reading
-/// all of it would tell that it is damaged. Throws SnapshotError.
+/// Removes all snapshots but the `keep` newest and those of the steps in `spared`, and returns the paths that
+/// it removed. A snapshot whose manifest or sizes are wrong is neither counted nor removed. The same holds
+/// for steps after `newest`: a run that resumed from before a damaged snapshot passes its own step here,
+/// since only reading a whole snapshot would show the damage. Throws SnapshotError.
 std::vector<std::filesystem::path> prune_snapshots(
     const std::filesystem::path& folder, std::size_t keep, const std::set<std::int64_t>& spared = {},
     std::int64_t newest = std::numeric_limits<std::int64_t>::max());
 
 namespace detail {
 
-/// None where the folder does not exist.
+/// Returns the names in the folder; none if it does not exist.
 [[nodiscard]] inline std::vector<std::string> names_in_folder(const std::filesystem::path& folder) {
   const FileDescriptor handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (handle.get() < 0 && errno == ENOENT) return {};
@@ -90,7 +92,7 @@ namespace detail {
   return *std::move(names);
 }
 
-/// Nobody writes to it: its lock is free, and it has not been renamed before that was known.
+/// True if no process writes to the folder: its lock is free, and it has not been renamed in the meantime.
 [[nodiscard]] inline bool is_left_over(const FileDescriptor& folder, const FileDescriptor& manifest,
                                        const std::filesystem::path& path) {
   struct stat open {};
@@ -109,7 +111,7 @@ inline bool sweep(const std::filesystem::path& path) {
   return is_left_over(folder, manifest, path) && remove_open_snapshot(folder, path);
 }
 
-/// All files are there and have their sizes.
+/// True if all files exist and have their sizes.
 [[nodiscard]] inline bool looks_whole(const std::filesystem::path& snapshot) {
   try {
     as_snapshot_errors([&] { SnapshotReading(snapshot).check_sizes(); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The files of a snapshot before they are written: which tensors each has, where they lie, and what is known
-// of the manifest. Costs no copy of a tensor.
+// The files of a snapshot before they are written: the tensors of each, their layout, and what is known of
+// the manifest. Copies no tensor.
 #pragma once
 
 #include <looptorch/base/files/output_file.hpp>
@@ -27,8 +27,9 @@ struct FileImage {
   std::vector<at::Tensor> tensors;
 };
 
-/// Of tied tensors only the first is written; names of the others go into the metadata, where Python's
-/// `safetensors` looks for them. Throws SafetensorsError, with `path`, for what the format cannot hold.
+/// Returns the image of a file of tensors. Of tied tensors only the first is written; the names of the others
+/// go into the metadata, where Python's `safetensors` looks for them. Throws SafetensorsError, with `path`,
+/// for anything that the format cannot hold.
 [[nodiscard]] inline FileImage image_of_tensors(const std::filesystem::path& path, TensorMap tensors,
                                                 TiedNames tied) {
   FileImage image;
@@ -48,7 +49,7 @@ struct FileImage {
   return image;
 }
 
-/// Throws JsonError.
+/// Returns the image of the state's file. Throws JsonError.
 [[nodiscard]] inline FileImage image_of_state(const SnapshotContents& contents) {
   auto json = Json::object();
   json.set("step", contents.step).set("optimizer", numbers_of(contents.optimizer));
@@ -60,8 +61,9 @@ struct FileImage {
   return image;
 }
 
-/// Throws SafetensorsError and SnapshotError, which name the file and the tensor or key, for what no snapshot
-/// can hold. Takes a fraction of the time in which an image is made, so the training thread may call it.
+/// Checks that a snapshot can hold the contents. Throws SafetensorsError and SnapshotError, which name the
+/// file and the tensor or key. Takes a fraction of the time of making an image, so that the training thread
+/// may call it.
 inline void check_contents(const std::filesystem::path& folder, const SnapshotContents& contents) {
   const auto check_name = [&](std::string_view file, const std::string& name) {
     try {
@@ -92,19 +94,20 @@ inline void check_contents(const std::filesystem::path& folder, const SnapshotCo
 
 class SnapshotImage {
  public:
-  /// `path`: the folder that it is to be; `contents`: what check_contents has passed.
+  /// `path` is the snapshot's folder. `contents` must have passed check_contents.
   SnapshotImage(std::filesystem::path path, const SnapshotContents& contents);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] const std::vector<FileImage>& files() const { return files_; }
 
-  /// Of all files, the manifest included, each in whole blocks.
+  /// Returns the size of all files, the manifest included, each rounded up to whole blocks.
   [[nodiscard]] std::uint64_t bytes_on_disk(std::uint64_t block) const;
 
   /// Writes a file and computes its checksums.
   void write(std::size_t file, OutputFile& to);
 
-  /// Once all files have been written. Throws JsonError if it is too long to be read.
+  /// Returns the manifest. Call after all files have been written. Throws JsonError if it is too long to be
+  /// read.
   [[nodiscard]] std::string manifest() const;
 
  private:

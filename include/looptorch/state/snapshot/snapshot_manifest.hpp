@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// manifest.json of a snapshot: which files it has, their sizes, and checksums of every byte of them and of
-// the manifest itself.
+// The manifest.json of a snapshot: its files, their sizes, and checksums of every byte of them and of the
+// manifest itself.
 #pragma once
 
 #include <looptorch/base/hash/checksum.hpp>
@@ -21,7 +21,7 @@
 
 namespace looptorch::detail {
 
-/// The version of the format that is written, and the newest that is read.
+/// The version of the format that is written, which is also the newest that can be read.
 inline constexpr std::int64_t kSnapshotVersion = 1;
 inline constexpr std::string_view kSnapshotFormat = "looptorch snapshot";
 
@@ -31,11 +31,12 @@ inline constexpr std::string_view kSnapshotFormat = "looptorch snapshot";
   return sum.value();
 }
 
-/// Nobody's manifest or state is longer, and none has more values, since each takes more than 8 bytes.
+/// The limits for manifests and states, far above any real one. Each value takes more than 8 bytes of text,
+/// which gives the number of values.
 inline constexpr JsonLimits kSnapshotJson{
     .max_bytes = std::size_t{1} << 26, .max_depth = 8, .max_values = std::size_t{1} << 23};
 
-/// Throws JsonError for a text that would be refused when it is read.
+/// Throws JsonError for a text that reading would refuse.
 inline void check_json_size(std::string_view text) {
   if (text.size() > kSnapshotJson.max_bytes) {
     throw JsonError(
@@ -51,14 +52,16 @@ struct ManifestTensor {
 struct ManifestFile {
   std::string name;
   std::uint64_t bytes = 0;
-  /// Of the whole file; of safetensors that of the header followed by the tensors' checksums.
+  /// The checksum of the whole file. For safetensors it is that of the header, followed by the tensors'
+  /// checksums.
   std::uint64_t checksum = 0;
-  /// In the order in which they lie in the file.
+  /// The tensors, in the order of the file.
   std::vector<ManifestTensor> tensors;
   TiedNames tied;
 };
 
-/// Of a file's header, or of the whole of one without tensors; completed by the tensors' checksums.
+/// Returns the checksum of a file's header, or of a whole file without tensors, combined with the tensors'
+/// checksums.
 [[nodiscard]] inline std::uint64_t file_checksum(std::string_view head,
                                                  const std::vector<ManifestTensor>& tensors) {
   Checksum sum;
@@ -74,10 +77,10 @@ class SnapshotManifest {
 
   [[nodiscard]] std::string text() const;
 
-  /// Throws SnapshotError that names `path`.
+  /// Parses a manifest. Throws SnapshotError that names `path`.
   [[nodiscard]] static SnapshotManifest parse(const std::filesystem::path& path, std::string_view text);
 
-  /// A text that ends with its checksum, of its members before that.
+  /// Returns the text with its last member added: the checksum of the members before it.
   [[nodiscard]] static std::string sealed(std::string beginning) { return beginning + end_of(beginning); }
 
  private:
@@ -86,7 +89,7 @@ class SnapshotManifest {
   [[nodiscard]] static std::string end_of(std::string_view beginning);
 };
 
-/// The last member, which covers all that stands before it.
+/// Returns the last member, a checksum of everything before it.
 inline std::string SnapshotManifest::end_of(std::string_view beginning) {
   return message(",\n  \"checksum\": \"", hex_of(checksum_of(beginning)), "\"\n}\n");
 }

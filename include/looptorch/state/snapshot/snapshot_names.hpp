@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the folders and files of snapshots are called.
+// The names of the folders and files of snapshots.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ inline constexpr std::string_view kManifestFile = "manifest.json", kStateFile = 
                                   kOptimizerFile = "optimizer.safetensors",
                                   kStateTensorsFile = "state.safetensors";
 
-/// All that a snapshot may have beside its manifest.
+/// All files that a snapshot may have beside its manifest.
 inline constexpr std::array kSnapshotFiles{kModelFile, kAveragedFile, kOptimizerFile, kStateTensorsFile,
                                            kStateFile};
 
@@ -30,17 +30,17 @@ inline constexpr std::array kSnapshotFiles{kModelFile, kAveragedFile, kOptimizer
          std::find(kSnapshotFiles.begin(), kSnapshotFiles.end(), name) != kSnapshotFiles.end();
 }
 
-/// What a folder is being written or deleted under: `step-00000120.partial-PID-N`.
+/// Name parts of a folder that is being written or deleted: `step-00000120.partial-PID-N`.
 inline constexpr std::string_view kPartial = "partial", kDeleted = "deleted";
 
-/// "step-00000120"; steps beyond 99,999,999 take more digits.
+/// Returns "step-00000120"; steps beyond 99,999,999 take more digits.
 [[nodiscard]] inline std::string snapshot_name(std::int64_t step) {
   char text[32];
   std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
   return text;
 }
 
-/// The step of a snapshot's name; nothing for any other name.
+/// Returns the step in a snapshot's name, or nothing for any other name.
 [[nodiscard]] inline std::optional<std::int64_t> step_of(std::string_view name) {
   constexpr std::string_view kPrefix = "step-";
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -51,14 +51,14 @@ inline constexpr std::string_view kPartial = "partial", kDeleted = "deleted";
   return step >= 0 && snapshot_name(step) == name ? std::optional(step) : std::nullopt;
 }
 
-/// By its name, or, as a copy that is called `best`, by its manifest.
+/// True for a snapshot's name, or, as in a copy that is called `best`, for a folder with a manifest.
 [[nodiscard]] inline bool is_snapshot(const std::filesystem::path& path) {
   std::error_code ignored;
   if (std::filesystem::exists(path / kManifestFile, ignored)) return true;
   return step_of((path.has_filename() ? path : path.parent_path()).filename().string()).has_value();
 }
 
-/// True for what a writer or a deletion leaves behind when it is killed.
+/// True for the name of a folder that a killed writer or deletion leaves behind.
 [[nodiscard]] inline bool is_unfinished_name(std::string_view name) {
   const auto dot = name.find('.');
   if (dot == std::string_view::npos || !step_of(name.substr(0, dot))) return false;

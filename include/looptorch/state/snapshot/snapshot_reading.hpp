@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reading a snapshot: nothing is handed on that does not agree with the manifest. Each tensor is read into
-// memory of its own before it is checked, so that what was checked is what the caller gets.
+// Reads a snapshot and returns only what agrees with the manifest. Each tensor is read into memory of its own
+// before it is checked, so that the caller gets the bytes that were checked.
 #pragma once
 
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
@@ -25,12 +25,12 @@ template <class... Parts>
 
 class SnapshotReading {
  public:
-  /// Reads the manifest and compares it with the folder; throws as read_snapshot does, as all of this does.
+  /// Reads the manifest and compares it with the folder. Throws as read_snapshot does, as do all members.
   explicit SnapshotReading(std::filesystem::path snapshot);
 
   [[nodiscard]] const SnapshotManifest& manifest() const { return manifest_; }
 
-  /// Throws unless every file is there and has its size.
+  /// Throws unless every file exists and has its size.
   void check_sizes() const {
     for (const auto& file : manifest_.files) (void)open(file);
   }
@@ -39,7 +39,7 @@ class SnapshotReading {
   template <class Take>
   void read_tensors(Take take) const;
 
-  /// The state's numbers and texts.
+  /// Returns the state's numbers and texts.
   [[nodiscard]] Json read_state() const;
 
  private:
@@ -164,7 +164,7 @@ inline Json SnapshotReading::read_state() const {
   }
 }
 
-/// Where a file's tensors go.
+/// Moves a tensor to the member of `contents` that belongs to its file.
 inline void take_tensor(SnapshotContents& contents, std::string_view file, const std::string& name,
                         const at::Tensor& tensor) {
   if (file == kModelFile) {
@@ -176,7 +176,7 @@ inline void take_tensor(SnapshotContents& contents, std::string_view file, const
   }
 }
 
-/// Adds the numbers to the tensors, which have none of their keys.
+/// Adds the numbers and texts to a state of tensors. Throws if a key occurs in both.
 inline void take_numbers(StateDict& state, std::string_view tensors_file, const Json& json) {
   for (const auto& [key, value] : json.as_object()) {
     if (state.contains(key)) throw JsonError(message('"', key, "\": is a tensor too, in ", tensors_file));

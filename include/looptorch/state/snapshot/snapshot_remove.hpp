@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Deleting a snapshot's folder: only files that a snapshot has, and through no link.
+// Deletes a snapshot's folder: only files that a snapshot has, and never through a link.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
@@ -22,12 +22,12 @@
 
 namespace looptorch::detail {
 
-/// An open folder, itself and not what a link of its name leads to.
+/// Opens a folder without following a link of its name.
 [[nodiscard]] inline FileDescriptor open_folder(const std::filesystem::path& path) {
   return FileDescriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-/// The names in a folder; nothing where it cannot be read.
+/// Returns the names in a folder, or nothing if it cannot be read.
 [[nodiscard]] inline std::optional<std::vector<std::string>> names_in(const FileDescriptor& folder) {
   struct Close {
     void operator()(DIR* stream) const { ::closedir(stream); }
@@ -35,7 +35,7 @@ namespace looptorch::detail {
   FileDescriptor copy(::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const std::unique_ptr<DIR, Close> stream(copy.get() < 0 ? nullptr : ::fdopendir(copy.get()));
   if (!stream) return std::nullopt;
-  (void)copy.release();  // the stream's now
+  (void)copy.release();  // the stream closes it
   std::vector<std::string> names;
   for (;;) {
     errno = 0;  // readdir returns null at the end, too
@@ -51,7 +51,7 @@ namespace looptorch::detail {
   return ::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode);
 }
 
-/// Something in the folder that a snapshot does not have; nothing if there is none.
+/// Returns the name of a file in the folder that no snapshot has, or nothing if there is none.
 [[nodiscard]] inline std::optional<std::string> find_foreign(const FileDescriptor& folder,
                                                              const std::vector<std::string>& names) {
   for (const auto& name : names) {
@@ -60,7 +60,7 @@ namespace looptorch::detail {
   return std::nullopt;
 }
 
-/// Throws FileError if the folder cannot be read, and SnapshotError if it has what a snapshot has not.
+/// Throws FileError if the folder cannot be read, and SnapshotError if it has a file that no snapshot has.
 inline void expect_only_snapshot(const FileDescriptor& folder, const std::filesystem::path& path) {
   const auto names = folder.get() < 0 ? std::nullopt : names_in(folder);
   if (!names) throw_file_error(path, "cannot read the folder", errno);
@@ -70,8 +70,8 @@ inline void expect_only_snapshot(const FileDescriptor& folder, const std::filesy
   }
 }
 
-/// Removes an open folder with its files, the manifest last, which is what locks it; false with errno where
-/// something stays, all of it where it has what a snapshot has not.
+/// Removes an open folder with its files. The manifest goes last, since it holds the lock. Returns false,
+/// with errno set, if something stays. Removes nothing if the folder has a file that no snapshot has.
 inline bool remove_open_snapshot(const FileDescriptor& folder, const std::filesystem::path& path) {
   const auto names = names_in(folder);
   if (!names) return false;
@@ -85,7 +85,7 @@ inline bool remove_open_snapshot(const FileDescriptor& folder, const std::filesy
   return gone && (::rmdir(path.c_str()) == 0 || errno == ENOENT);
 }
 
-/// Removes a folder that nobody else uses; false with errno where something stays.
+/// Removes a folder that no other process uses. Returns false, with errno set, if something stays.
 inline bool try_remove_snapshot(const std::filesystem::path& path) {
   const auto folder = open_folder(path);
   return folder.get() >= 0 && remove_open_snapshot(folder, path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What SnapshotEvery has under way during a fit: the writer, what it prunes, and the watch for signals.
+// The running parts of SnapshotEvery during a fit: the writer, its pruning, and the watch for signals.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -22,15 +22,15 @@
 
 namespace looptorch::detail {
 
-/// Which snapshots stay in the folder, beside the best.
+/// Selects the snapshots that stay in the folder, beside the best.
 struct SnapshotsToKeep {
-  std::size_t newest = 0;  ///< 0: all
-  std::int64_t every = 0;  ///< those whose step is a multiple of it; 0: none for that
+  std::size_t newest = 0;  ///< So many of the newest; 0: all.
+  std::int64_t every = 0;  ///< Those whose step is a multiple of it; 0: none for this reason.
 };
 
 class SnapshotWork {
  public:
-  /// `lock` is held as long as this lives.
+  /// Holds `lock` as long as this lives.
   SnapshotWork(std::filesystem::path folder, FolderLock lock, SnapshotsToKeep keep, bool watch_signals)
       : keep_(keep),
         lock_(std::move(lock)),
@@ -40,8 +40,8 @@ class SnapshotWork {
   SnapshotWork(const SnapshotWork&) = delete;
   SnapshotWork& operator=(const SnapshotWork&) = delete;
 
-  /// Begins to write, when the snapshot before is on the disk. `best` are the steps of those that are to
-  /// stay. Throws what went wrong with either.
+  /// Waits for the snapshot before and begins to write this one. `best` are the steps of the snapshots that
+  /// stay. Throws the errors of both.
   void begin(const SnapshotContents& contents, std::set<std::int64_t> best) {
     wait();
     best_ = std::move(best);
@@ -55,12 +55,12 @@ class SnapshotWork {
     if (writer_.wait()) tell();
   }
 
-  /// The signal that came, if any.
+  /// Returns the signal that was received, or 0.
   [[nodiscard]] int signal() const { return watch_ ? SignalWatch::received() : 0; }
   int end_watch() { return watch_ ? watch_->close() : 0; }
 
  private:
-  /// On the writing thread.
+  /// Removes old snapshots. Runs on the writing thread.
   void prune() {
     if (keep_.newest == 0) return;
     try {
@@ -86,13 +86,13 @@ class SnapshotWork {
   SnapshotsToKeep keep_;
   FolderLock lock_;
   std::set<std::int64_t> best_;  // steps of snapshots that are to stay
-  std::int64_t step_ = 0;        // of the snapshot that is written: later ones in the folder are damaged
+  std::int64_t step_ = 0;        // the snapshot being written; later ones in the folder are damaged
   std::string prune_error_;
   std::optional<SignalWatch> watch_;
-  SnapshotWriter writer_;  // last, so that it has ended before the rest goes
+  SnapshotWriter writer_;  // last, so that it ends before the other members are destroyed
 };
 
-/// Throws UsageError for sound snapshots of later steps than `step`: those are another run's.
+/// Throws UsageError if the folder has sound snapshots of later steps than `step`, which are another run's.
 inline void require_no_later_snapshots(const std::filesystem::path& folder, std::int64_t step) {
   for (const ListedSnapshot& snapshot : list_snapshots(folder))
     if (snapshot.step > step && is_sound(snapshot.path))
@@ -101,9 +101,9 @@ inline void require_no_later_snapshots(const std::filesystem::path& folder, std:
                                " already: go on from it (fit's `resume`), or choose another folder"));
 }
 
-/// Makes the folder, locks it, and removes what killed processes left there. Throws SnapshotError where that
-/// cannot be done, and UsageError for a folder that another run has locked and for sound snapshots of later
-/// steps than `step`.
+/// Creates the folder, locks it, and removes what killed processes left there. Throws SnapshotError if that
+/// fails, and UsageError for a folder that another run has locked and for sound snapshots of later steps than
+/// `step`.
 [[nodiscard]] inline FolderLock prepare_snapshot_folder(const std::filesystem::path& folder,
                                                         std::int64_t step) {
   as_snapshot_errors([&] { make_folders(folder); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Snapshots written by a thread of their own from a copy in host memory: training stands still for the copy
-// only (about 0.1 s a gigabyte), and holds that much memory from the first snapshot on.
+// Writes snapshots on a thread of its own from a copy in host memory. Training pauses only for the copy
+// (about 0.1 s a gigabyte). The copy's memory is kept from the first snapshot on.
 #pragma once
 
 #include <looptorch/base/what_of.hpp>
@@ -20,26 +20,26 @@
 
 namespace looptorch {
 
-/// How long `SnapshotWriter::begin` held up its caller.
+/// The time for which `SnapshotWriter::begin` blocked its caller.
 struct SnapshotPause {
-  double waited_ms = 0;  ///< For the snapshot before, which was still being written.
+  double waited_ms = 0;  ///< Waiting for the snapshot before, which was still being written.
   double copied_ms = 0;
-  /// That snapshot, unless `poll` or `wait` has told of it.
+  /// The path of that snapshot, unless `poll` or `wait` has returned it.
   std::optional<std::filesystem::path> finished{};
 };
 
-/// What a SnapshotWriter calls.
+/// The callbacks of a SnapshotWriter.
 struct SnapshotWriterOptions {
-  /// After each snapshot, on the writing thread: the place to prune. What it throws surfaces as errors of
-  /// writing do.
+  /// Called after each snapshot on the writing thread, for example to prune. What it throws is reported like
+  /// an error of writing.
   std::function<void(const std::filesystem::path&)> on_written{};
-  /// With the message of an error that nobody has heard of when the writer is destroyed; else it goes to
-  /// stderr.
+  /// Called when the writer is destroyed with an error that no call has thrown yet. Without it the message
+  /// goes to stderr.
   std::function<void(const std::string&)> on_lost_error{};
 };
 
-/// Writes one snapshot at a time in the background. An error of writing, SnapshotError whatever its cause, is
-/// thrown by the next call of `begin`, `poll` or `wait`, once; the snapshots before are untouched. For one
+/// Writes one snapshot at a time in the background. An error of writing, always a SnapshotError, is thrown
+/// once, by the next call of `begin`, `poll` or `wait`. Earlier snapshots are untouched. Use it from one
 /// thread.
 class SnapshotWriter {
  public:
@@ -47,32 +47,32 @@ class SnapshotWriter {
       : folder_(std::move(folder)), options_(std::move(options)) {}
   SnapshotWriter(const SnapshotWriter&) = delete;
   SnapshotWriter& operator=(const SnapshotWriter&) = delete;
-  /// Waits for what is being written.
+  /// Blocks until the snapshot that is being written is finished.
   ~SnapshotWriter();
 
-  /// Makes room in memory for such contents, in the background: else the first snapshot takes that time,
-  /// which is several times that of the copy. Waits for what is being written; an error surfaces as those of
-  /// writing do, at the next `begin` or `wait`. Throws SnapshotError for tensors and names that a snapshot
-  /// cannot hold.
+  /// Reserves memory for such contents in the background. Without it the first snapshot takes that time,
+  /// which is several times that of the copy. Waits for the snapshot that is being written; its error is
+  /// thrown by the next `begin` or `wait`. Throws SnapshotError for tensors and names that a snapshot cannot
+  /// hold.
   void prepare(const SnapshotContents& contents);
 
   /// Copies the contents, which may then change, and begins to write them. Waits first for the snapshot
-  /// before; if that failed, its error is thrown and nothing is begun. Throws SnapshotError as well for
-  /// tensors and names that a snapshot cannot hold, and where there is no memory for the copy; files that
-  /// would be too long to be read are an error of writing. UsageError for a step below 0.
+  /// before; if that failed, throws its error and begins nothing. Throws SnapshotError also for tensors and
+  /// names that a snapshot cannot hold, and if there is no memory for the copy. Files that would be too long
+  /// to be read are an error of writing. Throws UsageError for a step below 0.
   SnapshotPause begin(const SnapshotContents& contents);
 
-  /// The snapshot that has been written since the last `poll` or `wait`, if any; does not wait.
+  /// Returns the snapshot that has been written since the last `poll` or `wait`, if any. Does not wait.
   std::optional<std::filesystem::path> poll();
 
-  /// The same; waits for what is being written.
+  /// Waits for the snapshot that is being written, then returns what `poll` would.
   std::optional<std::filesystem::path> wait();
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
 
  private:
-  /// Does a part of what a snapshot takes. What the system, the standard library or LibTorch throws there
-  /// becomes a SnapshotError that names `path`.
+  /// Runs a part of writing a snapshot. Errors of the system, the standard library and LibTorch become a
+  /// SnapshotError that names `path`.
   template <class Work>
   static auto typed(const std::filesystem::path& path, Work&& work) -> decltype(work());
 
@@ -87,7 +87,7 @@ class SnapshotWriter {
 
 namespace detail {
 
-/// Milliseconds that `work` takes.
+/// Returns the milliseconds that `work` takes.
 template <class Work>
 double time_ms(Work work) {
   const auto start = std::chrono::steady_clock::now();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Host memory that tensors are copied to so that they can be written while training goes on. It is kept from
-// one snapshot to the next: after the first there are no page faults. Costs a second copy of all tensors.
+// Host memory that tensors are copied to, so that they can be written while training goes on. The memory is
+// kept from one snapshot to the next, so that only the first has page faults. Costs a second copy of all
+// tensors.
 //
-// Tensors of devices go into pinned blocks of at most 1 GiB, since LibTorch rounds each up to a power of two;
-// CPU tensors, and single tensors beyond 1 GiB, go into one pageable block.
+// Device tensors go into pinned blocks of at most 1 GiB, since LibTorch rounds each up to a power of two. CPU
+// tensors, and single tensors beyond 1 GiB, go into one pageable block.
 #pragma once
 
 #include <looptorch/base/device/stream_copy.hpp>
@@ -41,18 +42,18 @@ class Staging {
   Staging() = default;
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
-  /// Gives pinned memory back to the system, which LibTorch would keep.
+  /// Returns pinned memory to the system, which LibTorch would keep.
   ~Staging();
 
-  /// Makes room for such contents, which `copy` then finds.
+  /// Reserves the memory that `copy` needs for such contents.
   void reserve(const SnapshotContents& contents);
 
-  /// The same contents, of contiguous CPU tensors in this memory, which the next `copy` overwrites. Tensors
-  /// of devices are still on their way until `wait_for_devices`. Throws c10::Error for layouts without
-  /// values; no copy is under way then.
+  /// Returns the same contents as contiguous CPU tensors in this memory, which the next `copy` overwrites.
+  /// Device tensors have arrived only after `wait_for_devices`. Throws c10::Error for layouts without values;
+  /// no copy is under way then.
   SnapshotContents copy(const SnapshotContents& contents);
 
-  /// Any thread may wait, once.
+  /// Blocks until the copies from devices have arrived. Any thread may call it, once.
   void wait_for_devices();
 
  private:
@@ -62,41 +63,41 @@ class Staging {
     std::size_t bytes;
   };
 
-  /// Where a tensor goes: the pageable block, or one of the pinned ones.
-  struct Place {
+  /// The memory of one tensor: a range of the pageable block or of a pinned one.
+  struct Allocation {
     bool pinned;
-    BlockPlan::Place at;
+    BlockPlan::Allocation at;
   };
 
-  /// The places of all tensors; one for the names of one tensor.
-  struct Places {
-    std::vector<Place> distinct;
-    std::vector<std::size_t> of;  // the index in `distinct`, by the order of visits
+  /// The allocations of all tensors; names that share a tensor share one.
+  struct Layout {
+    std::vector<Allocation> distinct;
+    std::vector<std::size_t> of;  // index in `distinct` of each visited tensor
     std::size_t pageable_bytes = 0;
     BlockPlan pinned{std::size_t{1} << 30};
 
-    Place add(const at::Tensor& tensor);
+    Allocation add(const at::Tensor& tensor);
   };
 
   template <class Visit>
   static void visit_tensors(const SnapshotContents& contents, Visit visit);
   template <class Replace>
   static void replace_tensors(SnapshotContents& contents, Replace replace);
-  static Places find_places(const SnapshotContents& contents);
+  static Layout plan_layout(const SnapshotContents& contents);
   static std::size_t bytes_of(const at::Tensor& tensor);
-  void reserve(const Places& places);
-  at::Tensor memory_for(const at::Tensor& tensor, const Place& place) const;
+  void reserve(const Layout& layout);
+  at::Tensor memory_for(const at::Tensor& tensor, const Allocation& allocation) const;
   void enqueue(const at::Tensor& to, const at::Tensor& from, std::vector<Piece>& pieces);
   static void copy_pieces(const std::vector<Piece>& pieces);
   void record_devices();
 
   StagingMemory pageable_;
-  std::deque<StagingMemory> pinned_;  // which a block cannot be moved out of
+  std::deque<StagingMemory> pinned_;  // a deque, since blocks cannot be moved
   std::set<at::Device, bool (*)(at::Device, at::Device)> devices_{[](at::Device a, at::Device b) {
     return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
   }};
   std::vector<c10::Event> arrived_;
-  std::optional<at::DeviceType> device_type_;  // whose allocator pinned memory is from
+  std::optional<at::DeviceType> device_type_;  // its allocator gave the pinned memory
 };
 
 template <class Visit>
@@ -111,7 +112,7 @@ void Staging::visit_tensors(const SnapshotContents& contents, Visit visit) {
   }
 }
 
-/// In the order of visit_tensors.
+/// Replaces the tensors in the order of visit_tensors.
 template <class Replace>
 void Staging::replace_tensors(SnapshotContents& contents, Replace replace) {
   for (auto* tensors : {&contents.model, &contents.averaged}) {
@@ -122,65 +123,65 @@ void Staging::replace_tensors(SnapshotContents& contents, Replace replace) {
   }
 }
 
-/// In whole cache lines.
+/// Returns the tensor's bytes, rounded up to whole cache lines.
 inline std::size_t Staging::bytes_of(const at::Tensor& tensor) {
   constexpr std::size_t kLine = 64;
   return (tensor.nbytes() + kLine - 1) / kLine * kLine;
 }
 
-inline at::Tensor Staging::memory_for(const at::Tensor& tensor, const Place& place) const {
+inline at::Tensor Staging::memory_for(const at::Tensor& tensor, const Allocation& allocation) const {
   const auto options = tensor.options().device(at::kCPU).requires_grad(false).memory_format(std::nullopt);
   if (tensor.numel() == 0) return at::empty(tensor.sizes(), options);
-  const auto& memory = place.pinned ? pinned_[place.at.block] : pageable_;
-  return at::from_blob(memory.data() + place.at.offset, tensor.sizes(), options);
+  const auto& memory = allocation.pinned ? pinned_[allocation.at.block] : pageable_;
+  return at::from_blob(memory.data() + allocation.at.offset, tensor.sizes(), options);
 }
 
-inline Staging::Place Staging::Places::add(const at::Tensor& tensor) {
+inline Staging::Allocation Staging::Layout::add(const at::Tensor& tensor) {
   const std::size_t bytes = bytes_of(tensor);
   if (!tensor.is_cpu() && pinned.fits(bytes)) return {true, pinned.add(bytes)};
   return {false, {0, std::exchange(pageable_bytes, pageable_bytes + bytes)}};
 }
 
-inline Staging::Places Staging::find_places(const SnapshotContents& contents) {
-  Places places;
+inline Staging::Layout Staging::plan_layout(const SnapshotContents& contents) {
+  Layout layout;
   std::map<TensorIdentity, std::size_t> known;
   visit_tensors(contents, [&](const at::Tensor& tensor) {
-    const auto [found, is_new] = known.try_emplace(identity_of(tensor), places.distinct.size());
-    if (is_new) places.distinct.push_back(places.add(tensor));
-    places.of.push_back(found->second);
+    const auto [found, is_new] = known.try_emplace(identity_of(tensor), layout.distinct.size());
+    if (is_new) layout.distinct.push_back(layout.add(tensor));
+    layout.of.push_back(found->second);
   });
-  return places;
+  return layout;
 }
 
-inline void Staging::reserve(const Places& places) {
-  pageable_.reserve(places.pageable_bytes);
-  const auto& sizes = places.pinned.sizes();
+inline void Staging::reserve(const Layout& layout) {
+  pageable_.reserve(layout.pageable_bytes);
+  const auto& sizes = layout.pinned.sizes();
   while (pinned_.size() < sizes.size()) pinned_.emplace_back();
   for (std::size_t i = 0; i < sizes.size(); ++i) pinned_[i].reserve_pinned(sizes[i]);
 }
 
 inline void Staging::reserve(const SnapshotContents& contents) {
-  reserve(find_places(contents));
+  reserve(plan_layout(contents));
   pageable_.touch();
   for (const auto& block : pinned_) block.touch();
 }
 
 inline SnapshotContents Staging::copy(const SnapshotContents& contents) {
   const c10::NoGradGuard no_grad;
-  const auto places = find_places(contents);
-  reserve(places);
+  const auto layout = plan_layout(contents);
+  reserve(layout);
   auto staged = contents;
-  std::vector<at::Tensor> copies(places.distinct.size());
+  std::vector<at::Tensor> copies(layout.distinct.size());
   std::vector<Piece> pieces;
-  auto place = places.of.begin();
+  auto index = layout.of.begin();
   try {
     replace_tensors(staged, [&](const at::Tensor& tensor) {
-      auto& to = copies[*place];
+      auto& to = copies[*index];
       if (!to.defined()) {
-        to = memory_for(tensor, places.distinct[*place]);
+        to = memory_for(tensor, layout.distinct[*index]);
         enqueue(to, tensor, pieces);
       }
-      ++place;
+      ++index;
       return to;
     });
     copy_pieces(pieces);
@@ -193,7 +194,8 @@ inline SnapshotContents Staging::copy(const SnapshotContents& contents) {
   return staged;
 }
 
-/// In pieces of a size that keeps all threads busy to the end.
+/// Begins the copy of one tensor. Contiguous CPU tensors are cut into pieces small enough to keep all threads
+/// busy to the end.
 inline void Staging::enqueue(const at::Tensor& to, const at::Tensor& from, std::vector<Piece>& pieces) {
   constexpr std::size_t kPiece = std::size_t{1} << 20;
   if (!from.is_cpu()) devices_.insert(from.device());
@@ -216,7 +218,8 @@ inline void Staging::copy_pieces(const std::vector<Piece>& pieces) {
   });
 }
 
-/// Later work of the devices waits for the copies in their streams' order; only the writer waits here.
+/// Records an event behind each device's copies. Later work of the devices is ordered behind them by its
+/// stream; only the writer waits on the host.
 inline void Staging::record_devices() {
   arrived_.clear();
   for (const auto device : devices_) {
@@ -234,7 +237,7 @@ inline Staging::~Staging() {
   if (!any_pinned || !device_type_) return;
   try {
     at::getHostAllocator(*device_type_)->empty_cache();
-  } catch (...) {  // a device that has failed: what it failed in has been thrown
+  } catch (...) {  // a device that has failed, and whose failure was reported
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One block of memory that grows and is kept: pinned where devices copy into it, else in huge pages where the
+// One block of memory that grows and is kept. It is pinned if devices copy into it, else in huge pages if the
 // system has them.
 #pragma once
 
@@ -23,13 +23,13 @@ class StagingMemory {
   StagingMemory& operator=(const StagingMemory&) = delete;
   ~StagingMemory() { release(); }
 
-  /// Makes room for that many bytes, pageable ones. Throws SnapshotError where there are not so many.
+  /// Reserves that many pageable bytes. Throws SnapshotError if there is not enough memory.
   void reserve(std::size_t bytes) {
     if (bytes > size_) map(bytes);
   }
 
-  /// The same in pinned memory. Where none can be had the block is pageable: copies from a device then hold
-  /// up the thread that begins them.
+  /// Reserves that many bytes in pinned memory. If none can be had the block is pageable, and copies from a
+  /// device then block the thread that begins them.
   void reserve_pinned(std::size_t bytes) {
     if (bytes <= size_) return;
     release();
@@ -45,7 +45,7 @@ class StagingMemory {
     size_ = bytes;
   }
 
-  /// Takes the page faults now.
+  /// Touches every page, so that the page faults happen now.
   void touch() const {
     constexpr std::size_t kPage = 4096;
     for (std::size_t at = 0; at < size_; at += kPage) data_[at] = 0;
@@ -55,7 +55,7 @@ class StagingMemory {
   [[nodiscard]] bool is_pinned() const { return pinned_.defined(); }
 
  private:
-  /// Pages that are there already stay.
+  /// Grows the mapping; existing pages stay.
   void map(std::size_t bytes) {
     constexpr int kAccess = PROT_READ | PROT_WRITE, kKind = MAP_PRIVATE | MAP_ANONYMOUS;
     void* memory =
@@ -63,7 +63,7 @@ class StagingMemory {
     if (memory == MAP_FAILED) throw SnapshotError(message("no memory for a snapshot of ", bytes, " bytes"));
     data_ = static_cast<char*>(memory);
     size_ = bytes;
-    (void)::madvise(data_, size_, MADV_HUGEPAGE);  // without them it is slower only
+    (void)::madvise(data_, size_, MADV_HUGEPAGE);  // failure costs only speed
   }
 
   void release() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A StateDict's numbers and texts as JSON and back, bit for bit; its tensors stand elsewhere.
+// Converts a StateDict's numbers and texts to JSON and back, bit for bit. Its tensors are stored elsewhere.
 #pragma once
 
 #include <looptorch/base/json/hex.hpp>
@@ -18,8 +18,8 @@
 
 namespace looptorch::detail {
 
-/// What JSON has no value for: {"double": its bits} where it is not finite, {"bytes": hexadecimal} for a text
-/// that is not UTF-8, null for an undefined tensor.
+/// Encodes values that JSON lacks: {"double": bits} for a number that is not finite, {"bytes": hexadecimal}
+/// for a text that is not UTF-8, null for an undefined tensor.
 struct StateValueToJson {
   Json operator()(bool value) const { return value; }
   Json operator()(std::int64_t value) const { return value; }
@@ -50,7 +50,7 @@ struct StateValueToJson {
   return std::bit_cast<double>(parse_hex(json.at("double").as_string()));
 }
 
-/// The tensors of a state, which a JSON text cannot hold.
+/// Returns the tensors of a state, which a JSON text cannot hold.
 [[nodiscard]] inline TensorMap tensors_of(const StateDict& state) {
   TensorMap tensors;
   for (const auto& [key, value] : state.values()) {
@@ -61,14 +61,14 @@ struct StateValueToJson {
   return tensors;
 }
 
-/// Throws JsonError that shows the key as well as it can be shown.
+/// Throws JsonError for a key that is not UTF-8, which the message shows as far as possible.
 inline void check_key(const std::string& key) {
   if (find_invalid_utf8(key) != std::string_view::npos) {
     throw JsonError(message("the name \"", replace_invalid_utf8(key), "\" is not UTF-8"));
   }
 }
 
-/// All else. Throws JsonError for a key that is not UTF-8.
+/// Returns everything but the tensors. Throws JsonError for a key that is not UTF-8.
 [[nodiscard]] inline Json numbers_of(const StateDict& state) {
   JsonObject members;
   for (const auto& [key, value] : state.values()) {
@@ -79,7 +79,7 @@ inline void check_key(const std::string& key) {
   return members;
 }
 
-/// Puts back what numbers_of has taken; throws JsonError that names the key.
+/// Adds the values that numbers_of returned. Throws JsonError that names the key.
 inline void add_numbers(StateDict& state, const Json& json) {
   for (const auto& [key, value] : json.as_object()) {
     try {

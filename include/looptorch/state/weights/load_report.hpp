@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How given tensors fit those that are expected, name by name, and the error that says so. Include
-// module_state.hpp or load_weights.hpp.
+// Reports how given tensors fit the expected ones, name by name, and the error that carries the report.
+// Include module_state.hpp or load_weights.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -26,27 +26,27 @@
 
 namespace looptorch {
 
-/// A tensor that has a place by its name, and does not fit there.
+/// A tensor whose name the module has, but whose shape, type or value does not fit.
 struct UnfitTensor {
   std::string name;
   std::string why;  ///< "[5] instead of [2]"
 };
 
-/// What became of each name; each list is in the order of the names.
+/// The outcome for each name. Each list is in the order of the names.
 struct LoadReport {
   std::vector<std::string> loaded;   ///< Names of the module.
-  std::vector<std::string> missing;  ///< The module has them, and nothing was given.
-  std::vector<std::string> surplus;  ///< They were given, and the module has no place for them.
-  /// Of another shape, or of a kind that cannot be converted; or another value of a tensor that has two
-  /// names.
+  std::vector<std::string> missing;  ///< Names of the module for which nothing was given.
+  std::vector<std::string> surplus;  ///< Given names that the module does not have.
+  /// Tensors of another shape or of a type that cannot be converted, or with another value for a tensor that
+  /// has two names.
   std::vector<UnfitTensor> unfit;
 
-  /// One line: "5 loaded; 1 missing: fc.bias (near: fc.bais)". Long lists are cut.
+  /// Returns one line: "5 loaded; 1 missing: fc.bias (near: fc.bais)". Long lists are shortened.
   [[nodiscard]] std::string text() const;
 };
 
-/// Weights that are not this module's. What they lack stands in `report`; its `loaded` are those that would
-/// have fitted, nothing was changed.
+/// Thrown for weights that do not fit the module; nothing was changed. `report` says what is wrong, and its
+/// `loaded` are the names that would have fitted.
 struct ModuleStateError : Error {
   explicit ModuleStateError(const std::string& what, LoadReport how = {})
       : Error(what), report(std::move(how)) {}
@@ -55,7 +55,7 @@ struct ModuleStateError : Error {
 
 namespace detail {
 
-/// "; 9 missing: a, b, ..., and 1 more", each name by `describe`; nothing for an empty list.
+/// Returns "; 9 missing: a, b, ..., and 1 more", each name by `describe`. Empty for an empty list.
 template <class Names, class Describe>
 [[nodiscard]] std::string list_names(const Names& names, const char* kind, Describe describe) {
   constexpr std::size_t kNamed = 8;
@@ -75,7 +75,7 @@ template <class Names, class Describe>
   return text.empty() ? name : message(name, " (near: ", text, ")");
 }
 
-/// Faults that may be let pass.
+/// Faults that are allowed.
 struct Leniency {
   bool missing = false, surplus = false;
 };
@@ -95,7 +95,7 @@ struct Leniency {
   return from == to || (c10::canCast(from, to) && !is_packed && !is_quantised);
 }
 
-/// Why nothing can be copied to `own`, or nothing from `given`; empty if the two are only to fit each other.
+/// Returns why `own` cannot be written or `given` cannot be read; empty if both can be copied.
 [[nodiscard]] inline std::string find_obstacle(const at::Tensor& own, const at::Tensor& given) {
   if (!given.defined()) return "undefined";
   if (own.layout() != at::kStrided || given.layout() != at::kStrided) {
@@ -109,7 +109,7 @@ struct Leniency {
   return {};
 }
 
-/// Why `given` cannot be copied to `own`; empty if it can.
+/// Returns why `given` cannot be copied to `own`; empty if it can.
 [[nodiscard]] inline std::string find_misfit(const at::Tensor& own, const at::Tensor& given) {
   if (auto obstacle = find_obstacle(own, given); !obstacle.empty()) return obstacle;
   if (given.sizes() != own.sizes()) return message(given.sizes(), " instead of ", own.sizes());
@@ -119,7 +119,7 @@ struct Leniency {
   return {};
 }
 
-/// Whether two tensors leave the same bytes in `own`, also where they are NaN.
+/// True if copying either tensor leaves the same bytes in `own`, NaN included.
 [[nodiscard]] inline bool fill_alike(const at::Tensor& own, const at::Tensor& a, const at::Tensor& b) {
   if (identity_of(a) == identity_of(b)) return true;
   const c10::NoGradGuard no_grad;
@@ -129,7 +129,8 @@ struct Leniency {
   return at::equal(bytes(a), bytes(b));
 }
 
-/// Of names that stand for one tensor, as tied weights do, one given is enough.
+/// Sorts the names that were not given: into `loaded` if another name of the same tensor was given, as for
+/// tied weights, else into `missing`.
 inline void split_missing(const TensorMap& own, const TensorMap& given, LoadReport& report) {
   std::set<TensorIdentity> filled;
   for (const auto& [name, tensor] : own) {
@@ -141,10 +142,10 @@ inline void split_missing(const TensorMap& own, const TensorMap& given, LoadRepo
   }
 }
 
-/// What was given first for each tensor of a module, which tied weights are given twice.
+/// Remembers what was given first for each tensor of a module, since tied weights are given twice.
 class FirstGiven {
  public:
-  /// Why `given` contradicts what the same tensor was given under another name; empty if it does not.
+  /// Returns why `given` contradicts what the same tensor was given under another name; empty if it does not.
   [[nodiscard]] std::string find_contradiction(const std::string& name, const at::Tensor& own,
                                                const at::Tensor& given) {
     const auto [first, is_new] = first_.emplace(identity_of(own), Given{name, given});
@@ -166,13 +167,13 @@ class FirstGiven {
   FirstGiven first;
   split_missing(own, given, report);
   for (const auto& [name, tensor] : given) {
-    const auto place = own.find(name);
-    if (place == own.end()) {
+    const auto target = own.find(name);
+    if (target == own.end()) {
       report.surplus.push_back(name);
       continue;
     }
-    auto why = find_misfit(place->second, tensor);
-    if (why.empty()) why = first.find_contradiction(name, place->second, tensor);
+    auto why = find_misfit(target->second, tensor);
+    if (why.empty()) why = first.find_contradiction(name, target->second, tensor);
     if (!why.empty()) {
       report.unfit.push_back({name, std::move(why)});
     } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Weights from a file into a module, whole or in part, under other names if need be. All or nothing: the
-// module is not touched unless everything that is asked for fits. Costs one copy of what is loaded.
+// Loads weights from a file into a module, whole or in part, under other names if need be. All or nothing:
+// the module is not touched unless everything that is asked for fits. Costs one copy of what is loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -16,32 +16,32 @@
 
 namespace looptorch {
 
-/// What of a file goes where; as it is, the names must be exactly the module's.
+/// Selects and renames the tensors of the file. By default the names must be exactly the module's.
 struct LoadWeightsOptions {
   /// Tensors of the module that the file lacks keep their values.
   bool allow_missing = false;
   /// Tensors of the file that the module lacks are passed over.
   bool allow_surplus = false;
-  /// The name in the module of a name in the file (`prefix` taken off); an empty one leaves the tensor out.
+  /// Maps a name in the file, without `prefix`, to a name in the module. An empty result leaves the tensor
+  /// out.
   std::function<std::string(const std::string&)> rename{};
-  /// Only names that begin so are looked at, and lose it:
-  /// "model.encoder." loads an encoder alone.
+  /// Only names with this prefix are loaded, and lose it: "model.encoder." loads an encoder alone.
   std::string prefix{};
 };
 
-/// Loads a safetensors file, an index, or a folder (see load_safetensors_any) into a Module or ModuleHolder,
-/// parameters and buffers, on its devices and in its dtypes. Of names that stand for one tensor in the
-/// module, as tied weights do, one in the file is enough; two must agree. The report names what was loaded,
-/// and what was allowed to be missing or surplus. Throws FileError and SafetensorsError for the file;
-/// ModuleStateError, with the report, for what does not fit, or if nothing at all does; UsageError if two
-/// tensors are renamed to one.
+/// Loads a safetensors file, an index, or a folder (see load_safetensors_any) into a Module or ModuleHolder:
+/// parameters and buffers, on its devices and in its dtypes. For names that share one tensor in the module,
+/// as tied weights do, one in the file is enough; two must agree. Returns a report of what was loaded and
+/// what was allowed to be missing or surplus. Throws FileError and SafetensorsError for the file. Throws
+/// ModuleStateError, with the report, for what does not fit, or if nothing at all does. Throws UsageError if
+/// two tensors are renamed to one.
 template <class Module>
 LoadReport load_weights(const Module& module, const std::filesystem::path& path,
                         const LoadWeightsOptions& options = {});
 
 namespace detail {
 
-/// The name that a file's tensor has in the module; empty if it is left out.
+/// Returns the name of a file's tensor in the module; empty if it is left out.
 inline std::string name_in_module(const std::string& name, const LoadWeightsOptions& options) {
   if (!std::string_view(name).starts_with(options.prefix)) return {};
   auto shorter = name.substr(options.prefix.size());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A module's parameters and buffers as a TensorMap, and back. Loading is strict and all or nothing: every
-// name that is missing, surplus or of another shape stands in one error, and then nothing was changed; for
-// less strict loading, from a file, see load_weights.hpp.
+// Reads a module's parameters and buffers into a TensorMap, and loads them back. Loading is strict and all or
+// nothing: one error names every name that is missing, surplus or of another shape, and then nothing was
+// changed. For less strict loading, from a file, see load_weights.hpp.
 // Templates, so that this header does not include torch/nn; they take a Module or a ModuleHolder.
 #pragma once
 
@@ -11,19 +11,19 @@
 
 namespace looptorch {
 
-/// Parameters and buffers by their full names; the tensors share storage with the module. Buffers that are
-/// undefined, such as the running mean of a BatchNorm that tracks none, are left out.
+/// Returns parameters and buffers by their full names. The tensors share storage with the module. Undefined
+/// buffers are left out, such as the running mean of a BatchNorm that tracks none.
 template <class Module>
 [[nodiscard]] TensorMap state_dict(const Module& module);
 
 /// Copies the tensors into the module, on its device and in its dtype. Throws ModuleStateError if the names
-/// or shapes are not exactly the module's. Of tied weights one name is enough; two must agree.
+/// or shapes are not exactly the module's. For tied weights one name is enough; two must agree.
 template <class Module>
 void load_state_dict(const Module& module, const TensorMap& tensors);
 
 namespace detail {
 
-/// The module behind a ModuleHolder, or the module itself.
+/// Returns the module behind a ModuleHolder, or the module itself.
 template <class Module>
 const auto& held_module(const Module& module) {
   if constexpr (requires { module.ptr(); }) {
@@ -40,7 +40,7 @@ void add_defined(const NamedTensors& items, TensorMap& tensors) {
   }
 }
 
-/// Those of `given` that have a place in `own`.
+/// Copies those of `given` whose names `own` has.
 inline void copy_state(const TensorMap& own, const TensorMap& given) {
   const c10::NoGradGuard no_grad;
   for (const auto& [name, tensor] : own) {

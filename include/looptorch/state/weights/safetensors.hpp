@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// safetensors, the format in which Hugging Face keeps weights: a JSON header, then raw little-endian tensors.
-// Reading checks the whole header against the file, then maps the data: it costs next to nothing until a
-// tensor is used. Writing gives the bytes that Python's safetensors gives, by AtomicFile.
+// Reads and writes safetensors, Hugging Face's format for weights: a JSON header, then raw little-endian
+// tensors. Reading checks the whole header against the file, then maps the data, and costs almost nothing
+// until a tensor is used. Writing gives the bytes that Python's safetensors gives, by AtomicFile.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -23,29 +23,30 @@
 
 namespace looptorch {
 
-/// What a safetensors file holds.
+/// The contents of a safetensors file.
 struct Safetensors {
   TensorMap tensors;
   SafetensorsMetadata metadata;
 };
 
-/// How a file is read.
+/// Options for reading a file.
 struct SafetensorsOptions {
-  /// The tensors are views of the file, mapped privately: writing to one changes neither file nor other
+  /// Makes the tensors views of the file, mapped privately: writing to one changes neither the file nor other
   /// readers. False reads all data at once into memory of their own, for a file that may be overwritten in
   /// place while the tensors live.
   bool mapped = true;
 };
 
-/// Reads a file into CPU tensors, each with a storage of its own. Throws FileError if it cannot be read or
-/// changes meanwhile, and SafetensorsError, which names file and tensor, if the header is not sound: its
-/// length, its JSON, a dtype or shape against the data, overlaps, holes.
+/// Reads a file into CPU tensors, each with a storage of its own. Throws FileError if the file cannot be read
+/// or changes meanwhile. Throws SafetensorsError, which names file and tensor, if the header is not sound:
+/// its length, its JSON, a dtype or shape against the data, overlaps, holes.
 [[nodiscard]] Safetensors load_safetensors(const std::filesystem::path& path,
                                            const SafetensorsOptions& options = {});
 
 /// Writes tensors of any device, strided, contiguous or not; one at a time is copied to the CPU. Throws
-/// FileError, and SafetensorsError for a tensor or name that the format cannot hold and for tensors that
-/// share memory (from first element to last, so interleaved views do); then the target is as it was.
+/// FileError. Throws SafetensorsError for a tensor or name that the format cannot hold and for tensors that
+/// share memory, judged from first element to last, so that interleaved views count as sharing. Then the
+/// target is unchanged.
 void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
                       const SafetensorsMetadata& metadata = {});
 
@@ -70,7 +71,7 @@ inline at::Tensor copy_tensor(const std::byte* data, const SafetensorsEntry& ent
   return tensor;
 }
 
-/// A view that keeps the mapping alive; a copy where another writer left the data unaligned.
+/// Returns a view that keeps the mapping alive, or a copy if another writer left the data unaligned.
 inline at::Tensor map_tensor(const std::shared_ptr<MappedFile>& file, std::uint64_t data_begin,
                              const SafetensorsEntry& entry) {
   if (entry.begin == entry.end) return allocate_tensor(entry);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The header of a safetensors file: 8 bytes of length, then JSON that gives each tensor's dtype, shape and
-// place. Use it alone to look into a file without reading the tensors.
+// The header of a safetensors file: 8 bytes of length, then JSON with each tensor's dtype, shape and offsets.
+// Use it alone to inspect a file without reading the tensors.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -20,8 +20,8 @@
 
 namespace looptorch {
 
-/// A file that is not sound safetensors, or tensors that the format cannot hold; names the file and the
-/// tensor.
+/// Thrown for a file that is not sound safetensors, and for tensors that the format cannot hold. Names the
+/// file and the tensor.
 struct SafetensorsError : Error {
   using Error::Error;
 };
@@ -29,8 +29,8 @@ struct SafetensorsError : Error {
 /// Free text by key, such as {"format", "pt"}.
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-/// One tensor of a file; the offsets count from the end of the header. The shape is the file's: of F4 its
-/// last dimension is twice the tensor's.
+/// One tensor of a file. The offsets count from the end of the header. The shape is the file's, whose last
+/// dimension for F4 is twice the tensor's.
 struct SafetensorsEntry {
   std::string name;
   const SafetensorsType* type = nullptr;
@@ -51,7 +51,7 @@ static_assert(std::endian::native == std::endian::little,
               "looptorch: safetensors are read and written as they lie in memory, which is right on "
               "little-endian machines only.");
 
-/// As in Python's safetensors: nobody's header is longer, so a longer one is not safetensors.
+/// The longest header that is accepted, as in Python's safetensors.
 inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 
 template <class... Parts>
@@ -65,9 +65,9 @@ template <class... Parts>
   throw SafetensorsError(message(path.string(), ": tensor \"", tensor, "\": ", parts...));
 }
 
-/// The bytes that a shape takes. Throws JsonError if they do not fit in 63 bits with each 0 taken as 1, since
-/// strides would not either, or if elements of less than a byte do not come in pairs along the last
-/// dimension.
+/// Returns the bytes that a shape takes. Throws JsonError if they do not fit in 63 bits with each 0 taken as
+/// 1, since strides would not either. Throws JsonError also if elements of less than a byte do not come in
+/// pairs along the last dimension.
 [[nodiscard]] inline std::uint64_t count_bytes(const SafetensorsType& type,
                                                const std::vector<std::int64_t>& shape) {
   if (type.bits < 8 && (shape.empty() || shape.back() % 2 != 0)) {
@@ -91,7 +91,7 @@ inline std::vector<std::int64_t> read_counts(const Json& json, const char* what)
   return counts;
 }
 
-/// Throws JsonError, to which the caller adds file and tensor.
+/// Reads one entry. Throws JsonError, to which the caller adds file and tensor.
 inline SafetensorsEntry read_entry(const std::string& name, const Json& json) {
   SafetensorsEntry entry;
   entry.name = name;
@@ -139,7 +139,7 @@ inline void read_entries(const std::filesystem::path& path, const JsonObject& js
   }
 }
 
-/// Sorts the entries by place and checks that they fill the data exactly.
+/// Sorts the entries by offset and checks that they fill the data exactly.
 inline void check_placement(const std::filesystem::path& path, std::vector<SafetensorsEntry>& entries,
                             std::uint64_t data_bytes) {
   std::sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
@@ -190,7 +190,7 @@ inline SafetensorsHeader read_safetensors_header(const InputFile& file) {
 
 }  // namespace detail
 
-/// Reads and checks a file's header only; throws FileError and SafetensorsError.
+/// Reads and checks only a file's header. Throws FileError and SafetensorsError.
 [[nodiscard]] inline SafetensorsHeader load_safetensors_header(const std::filesystem::path& path) {
   return detail::read_safetensors_header(InputFile(path));
 }

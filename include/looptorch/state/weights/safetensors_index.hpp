@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Large models as Hugging Face cuts them up: several safetensors files and an index, usually
-// `model.safetensors.index.json`, that says which tensor is in which. Costs what load_safetensors costs.
+// Reads large models as Hugging Face splits them: several safetensors files and an index, usually
+// `model.safetensors.index.json`, that maps each tensor to its file. Costs what load_safetensors costs.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
@@ -18,22 +18,23 @@
 namespace looptorch {
 
 /// Reads all files that `index` names, which lie beside it or in folders below. Throws FileError for a file
-/// that cannot be read, and SafetensorsError for an index that is not sound, names a file elsewhere, or does
-/// not say exactly what the files hold.
+/// that cannot be read. Throws SafetensorsError for an index that is not sound, names a file elsewhere, or
+/// does not list exactly what the files hold.
 [[nodiscard]] Safetensors load_safetensors_index(const std::filesystem::path& index,
                                                  const SafetensorsOptions& options = {});
 
 /// Reads a safetensors file, an index (`*.json`), or the `model.safetensors` or
-/// `model.safetensors.index.json` of a folder. Throws what the two functions throw.
+/// `model.safetensors.index.json` of a folder. Throws what load_safetensors and load_safetensors_index throw.
 [[nodiscard]] Safetensors load_safetensors_any(const std::filesystem::path& path,
                                                const SafetensorsOptions& options = {});
 
 namespace detail {
 
-/// File names by tensor.
+/// File names by tensor name.
 using WeightMap = std::map<std::string, std::string, std::less<>>;
 
-/// An index is not to reach into the rest of the disk.
+/// Throws SafetensorsError for a file name outside the index's folder, so that an index cannot reach other
+/// files on the disk.
 inline void check_shard_name(const std::filesystem::path& index, const std::string& tensor,
                              const std::string& shard) {
   const std::filesystem::path path(shard);
@@ -57,7 +58,8 @@ inline WeightMap read_weight_map(const std::filesystem::path& index) {
   return map;
 }
 
-/// Moves one file's tensors over; each must be there by the index's word.
+/// Moves one file's tensors to `to`. Throws SafetensorsError for a tensor that the index does not list in
+/// this file.
 inline void take_shard(const std::filesystem::path& index, const std::string& shard, const WeightMap& map,
                        Safetensors from, Safetensors& to) {
   for (auto& [name, tensor] : from.tensors) {
@@ -91,7 +93,7 @@ inline Safetensors load_safetensors_index(const std::filesystem::path& index,
 
 inline Safetensors load_safetensors_any(const std::filesystem::path& path,
                                         const SafetensorsOptions& options) {
-  std::error_code ignored;  // what is wrong with the path is said when it is opened
+  std::error_code ignored;  // opening the path reports what is wrong with it
   if (!std::filesystem::is_directory(path, ignored)) {
     return path.extension() == ".json" ? load_safetensors_index(path, options)
                                        : load_safetensors(path, options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What save_safetensors does before it writes: which tensors the format can hold, where each goes, the
-// header. Include safetensors.hpp.
+// Prepares a safetensors file before it is written: checks that the format can hold the tensors, assigns
+// their offsets and makes the header. Include safetensors.hpp.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
@@ -68,7 +68,8 @@ inline bool lies_before(const TensorSpan& a, const TensorSpan& b) {
   return key(a) < key(b);
 }
 
-/// Tensors that share memory would be written twice and come back as two; refused, as by Python's save_file.
+/// Throws SafetensorsError for tensors that share memory, which would be written twice and come back as two.
+/// Python's save_file refuses them too.
 inline void check_sharing(const std::filesystem::path& path, const TensorMap& tensors) {
   std::vector<TensorSpan> spans;
   for (const auto& [name, tensor] : tensors) {
@@ -83,7 +84,7 @@ inline void check_sharing(const std::filesystem::path& path, const TensorMap& te
                           "\": leave one of them out, or save a clone");
 }
 
-/// Python's order: widest type first, then by name.
+/// Returns the entries in Python's order: widest type first, then by name.
 inline std::vector<SafetensorsEntry> lay_out(const std::filesystem::path& path, const TensorMap& tensors) {
   std::vector<SafetensorsEntry> entries;
   for (const auto& [name, tensor] : tensors) entries.push_back(describe_tensor(path, name, tensor));
@@ -117,7 +118,7 @@ inline Json header_to_json(const std::filesystem::path& path, const std::vector<
   return members;
 }
 
-/// Length and JSON, padded with spaces so that the data begin at a multiple of 8.
+/// Returns length and JSON, padded with spaces so that the data begin at a multiple of 8.
 inline std::string format_safetensors_header(const std::filesystem::path& path,
                                              const std::vector<SafetensorsEntry>& entries,
                                              const SafetensorsMetadata& metadata) {

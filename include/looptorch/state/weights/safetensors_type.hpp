@@ -12,7 +12,7 @@
 
 namespace looptorch {
 
-/// An element type by its name in the format; `bits` are those of one element of a file's shape.
+/// An element type and its name in the format. `bits` are those of one element of the file's shape.
 struct SafetensorsType {
   std::string_view name;
   at::ScalarType scalar_type;
@@ -21,7 +21,7 @@ struct SafetensorsType {
 
 namespace detail {
 
-/// In the order in which Python's safetensors lays tensors out, which keeps every tensor aligned.
+/// All types, in the order in which Python's safetensors lays tensors out, which keeps every tensor aligned.
 inline constexpr std::array kSafetensorsTypes{
     SafetensorsType{"U64", at::kUInt64, 64},
     SafetensorsType{"I64", at::kLong, 64},
@@ -60,7 +60,8 @@ template <class Matches>
       [&](const SafetensorsType& type) { return type.scalar_type == scalar_type; });
 }
 
-/// LibTorch keeps two F4 in an element, so its last dimension is half of the file's.
+/// Returns the tensor's shape. LibTorch keeps two F4 in an element, so its last dimension is half of the
+/// file's.
 [[nodiscard]] inline std::vector<std::int64_t> shape_in_torch(const SafetensorsType& type,
                                                               std::vector<std::int64_t> shape) {
   if (type.bits < 8) shape.back() /= 2;

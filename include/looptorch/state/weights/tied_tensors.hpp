@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names that stand for one tensor, as those of a language model's embedding and output do. Costs a map of the
-// names. Include save_weights.hpp or load_weights.hpp.
+// Finds names that share one tensor, such as those of a language model's embedding and output layer. Costs a
+// map of the names. Include save_weights.hpp or load_weights.hpp.
 #pragma once
 
 #include <looptorch/state/weights/safetensors_layout.hpp>
@@ -17,16 +17,16 @@
 
 namespace looptorch {
 
-/// The name under which a tensor is kept, by each of its other names.
+/// Maps each further name of a tensor to the name under which it is kept.
 using TiedNames = std::map<std::string, std::string>;
 
-/// Of names that stand for the same elements of the same memory the first is kept. Tensors that merely
-/// overlap are not tied.
+/// Returns the tied names. Of several names for the same elements of the same memory the first is kept.
+/// Tensors that merely overlap are not tied.
 [[nodiscard]] TiedNames find_tied_names(const TensorMap& tensors);
 
 namespace detail {
 
-/// What two tensors share if, and only if, they are the same values in the same memory.
+/// Equal for two tensors if, and only if, they are the same values in the same memory.
 struct TensorIdentity {
   const void* memory;
   at::DeviceType device;
@@ -37,7 +37,7 @@ struct TensorIdentity {
   friend auto operator<=>(const TensorIdentity&, const TensorIdentity&) = default;
 };
 
-/// A tensor without memory is the same as itself only.
+/// Returns the tensor's identity. A tensor without memory is identical only to itself.
 [[nodiscard]] inline TensorIdentity identity_of(const at::Tensor& tensor) {
   const bool has_memory = tensor.defined() && tensor.has_storage() && !tensor.is_meta() && tensor.numel() > 0;
   if (!tensor.defined()) return {nullptr, at::kCPU, at::ScalarType::Undefined, false, false, {}, {}};
