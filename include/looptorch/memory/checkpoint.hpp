@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Recomputation: a block forgets what backward will need of it, and runs a second time when backward asks.
+// Recomputation: a block keeps nothing for backward and runs a second time when backward needs its tensors.
 // Costs about a third of a step's time and saves most of the activations' memory. Gradients, outputs and
-// random numbers are those of the plain run, bit for bit. For layers of a model see
+// random numbers equal those of the plain run, bit for bit. For layers of a model see
 // policies/checkpointed.hpp; `keep` (keep.hpp) exempts expensive parts of a block.
 #pragma once
 
@@ -17,18 +17,19 @@ namespace looptorch {
 /// Calls `f(arguments...)` and keeps only the arguments for backward, which calls it again. `f` is a callable
 /// or a module holder. It is copied: what it captures by reference must live until backward. It must do the
 /// same both times, and not write to its arguments or parameters. The default random generators and autocast
-/// are put back by themselves; of a module holder also modes, buffers and which parameters are trained.
-/// Buffers that a function writes to, as of a BatchNorm that it calls, are to be listed in the options.
+/// are restored automatically; for a module holder also its modes, its buffers and which parameters are
+/// trained. Buffers that a function writes to, such as those of a BatchNorm that it calls, must be listed in
+/// the options.
 ///
-/// A default generator is shared by all threads. Where another thread draws from it while a block runs, it is
-/// not known whose numbers they are: backward throws. Draw from a generator of its own there; for a block
-/// that draws nothing, set `random_state = false`. Threads may share a module without buffers, on a CPU also
-/// one that only reads them.
+/// A default generator is shared by all threads. If another thread draws from it while a block runs, backward
+/// throws, since the numbers cannot be told apart. Use a separate generator in that thread. For a block that
+/// draws nothing, set `random_state = false`. Threads may share a module without buffers; on a CPU also one
+/// that only reads its buffers.
 ///
-/// Throws CheckpointError if `f` writes to an argument or parameter; backward does if `f` behaves differently
-/// when it runs again, or if what it reads has been changed since. It ends by an exception of no standard
-/// type, which passes through `f`, unless `f` is noexcept; if it only calls what is noexcept, set `early_stop
-/// = false`. Without gradients it is a plain call.
+/// Throws CheckpointError if `f` writes to an argument or parameter. Backward throws it if `f` behaves
+/// differently when it runs again, or if something that it reads has changed since. The second run ends by an
+/// exception of no standard type that passes through `f`, unless `f` is noexcept. If `f` only calls noexcept
+/// functions, set `early_stop = false`. Without gradients it is a plain call.
 template <class F, class... Arguments>
 requires(!std::same_as<std::remove_cvref_t<F>, CheckpointOptions>) decltype(auto)
     checkpoint(F&& f, Arguments&&... arguments) {
@@ -41,8 +42,8 @@ decltype(auto) checkpoint(const CheckpointOptions& options, F&& f, Arguments&&..
                                    std::forward<Arguments>(arguments)...);
 }
 
-/// Passes `x` through `layers`, a range of module holders, and recomputes the first of every K; K = 1
-/// recomputes all. Half as much is saved at K = 2, for half the time.
+/// Passes `x` through `layers`, a range of module holders, and recomputes the first of every K. K = 1
+/// recomputes all; K = 2 saves half as much memory for half the time.
 template <std::size_t K, class Layers, class X>
 X checkpoint_every(Layers&& layers, X x, const CheckpointOptions& options = {}) {
   static_assert(K > 0,

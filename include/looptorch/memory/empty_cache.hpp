@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Gives memory that a device's caching allocator holds unused back to the driver. Works through LibTorch's
+// Returns the memory that a device's caching allocator holds unused to the driver. Works through LibTorch's
 // device-generic allocator interface, so that the header is the same with and without CUDA.
 #pragma once
 
@@ -12,8 +12,9 @@
 
 namespace looptorch {
 
-/// Returns the bytes that `device` gave back; 0 where it has no cache of that kind, as a CPU, or has not been
-/// used. Without an index it is the current device of its type. Waits for the device.
+/// Releases the unused memory of `device` and returns the released bytes. Returns 0 if the device has no such
+/// cache, as a CPU, or has not been used. Without an index it is the current device of its type. Waits for
+/// the device.
 inline std::int64_t empty_cache(c10::Device device) {
   auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
   if (!allocator || !allocator->initialized()) return 0;

@@ -18,8 +18,8 @@
 
 namespace looptorch {
 
-/// Returns `f(inputs...)`, a tensor or anything that tensors can be found in; when the block runs again, what
-/// it returned before, without a call. What backward needs of the inputs is recomputed, what it needs of
+/// Returns `f(inputs...)`, a tensor or any type in which tensors can be found. When the block runs again,
+/// returns the earlier result without a call. Tensors of the inputs that backward needs are recomputed;
 /// anything else that `f` reads or makes is held. Neither inputs nor result may be written to in place
 /// afterwards: backward throws CheckpointError.
 template <class F, class... Inputs>

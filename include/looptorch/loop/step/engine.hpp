@@ -339,7 +339,7 @@ class Engine {
           " does not depend on any parameter that its optimizer "
           "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
     const at::Tensor scaled = stack_.scaled(weighed);
-    bypass_watch_.look(scaled);
+    bypass_watch_.check(scaled);
     prepare_gradients<I>(weighed);
     scaled.backward();
   }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Autocast as a block met it. It is a thread's own, and backward may run on another one. Not so the copies of
-// weights that it caches: they are the process's, and belong to the graph that is being built. A block that
-// runs again neither uses them nor clears them.
+// Captures autocast's settings for a block that runs again. The settings belong to a thread, and backward may
+// run on another one. Autocast's cached copies of weights belong to the process and to the graph that is
+// being built, so a block that runs again neither uses nor clears them.
 #pragma once
 
-#include <looptorch/memory/ambient/random_state.hpp>
+#include <looptorch/memory/ambient/device_generators.hpp>
 
 #include <ATen/autocast_mode.h>
 #include <c10/util/SmallVector.h>
 
 namespace looptorch::detail {
 
-/// Autocast as it stood on this thread.
+/// The autocast settings of this thread when it is made.
 class AutocastState {
  public:
   explicit AutocastState(const DeviceSet& devices) {
@@ -23,7 +23,7 @@ class AutocastState {
     }
   }
 
-  /// The thread's autocast is as it was then while it lives.
+  /// Applies the captured settings to this thread while it lives.
   class Scope;
 
  private:
@@ -45,21 +45,21 @@ class AutocastState {
 
 class AutocastState::Scope {
  public:
-  Scope(const AutocastState& state, const DeviceSet& devices) : met_(devices) {
+  Scope(const AutocastState& state, const DeviceSet& devices) : previous_(devices) {
     state.apply();
     at::autocast::set_autocast_cache_enabled(false);
-    at::autocast::increment_nesting();  // so that a scope that ends within the block clears nothing
+    at::autocast::increment_nesting();  // so that a scope that ends within the block does not clear the cache
   }
   ~Scope() {
     at::autocast::decrement_nesting();
     at::autocast::set_autocast_cache_enabled(cached_);
-    met_.apply();
+    previous_.apply();
   }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
  private:
-  AutocastState met_;
+  AutocastState previous_;
   bool cached_ = at::autocast::is_autocast_cache_enabled();
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Streams of an accelerator through LibTorch's device-generic interface, so that the header is the same with
-// and without CUDA. A CPU has none: there all of this does nothing.
+// and without CUDA. On a CPU, which has no streams, these functions do nothing.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -22,13 +22,13 @@ namespace looptorch::detail {
 
 using MaybeStream = std::optional<c10::Stream>;
 
-/// The stream on which this thread computes on a device.
+/// Returns the stream on which this thread computes on a device.
 [[nodiscard]] inline MaybeStream current_stream(c10::Device device) {
   if (!is_accelerator(device)) return std::nullopt;
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-/// A device's stream for copies from and to the host, beside its computation.
+/// Returns a device's stream for copies from and to the host, beside its computation.
 [[nodiscard]] inline MaybeStream copy_stream(c10::Device device) {
   if (!is_accelerator(device)) return std::nullopt;
   static std::mutex mutex;
@@ -40,13 +40,13 @@ using MaybeStream = std::optional<c10::Stream>;
   return streams.emplace(device.index(), guard.getStreamFromGlobalPool(device)).first->second;
 }
 
-/// The work that a stream was given up to here.
+/// Marks the work that was submitted to a stream so far.
 class StreamMark {
  public:
   explicit StreamMark(const MaybeStream& stream) {
     if (stream) event_.emplace(stream->device_type()).record(*stream);
   }
-  /// What `stream` is given from now on waits for that work; the host does not.
+  /// Makes later work of `stream` wait for the marked work. The host does not wait.
   void delay(const MaybeStream& stream) const {
     if (event_ && stream) event_->block(*stream);
   }
@@ -55,7 +55,7 @@ class StreamMark {
   std::optional<c10::Event> event_;
 };
 
-/// What `later` is given from now on waits for what `earlier` has been given.
+/// Makes later work of `later` wait for the work submitted to `earlier` so far.
 inline void order(const MaybeStream& earlier, const MaybeStream& later) {
   if (!earlier || !later || *earlier == *later) return;
   c10::Event event(earlier->device_type());
@@ -63,7 +63,7 @@ inline void order(const MaybeStream& earlier, const MaybeStream& later) {
   event.block(*later);
 }
 
-/// The current streams of some devices, and the device that was current among those of their type.
+/// Captures the current streams of some devices, and the current device of their type.
 class StreamState {
  public:
   template <class Devices>
@@ -73,19 +73,19 @@ class StreamState {
     if (!streams_.empty()) device_ = c10::impl::VirtualGuardImpl(streams_.front().device_type()).getDevice();
   }
 
-  /// They are the current ones while it lives. They wait for those that it meets, and these for them
-  /// afterwards.
+  /// Makes the captured streams current while it lives. They wait for the streams that were current before,
+  /// and those wait for them afterwards.
   class Scope {
    public:
     explicit Scope(const StreamState& then) : then_(then), device_(then.device_) {
-      for (const c10::Stream& stream : then.streams_) met_.push_back(*current_stream(stream.device()));
-      for (std::size_t i = 0; i < met_.size(); ++i) order(met_[i], then_.streams_[i]);
+      for (const c10::Stream& stream : then.streams_) previous_.push_back(*current_stream(stream.device()));
+      for (std::size_t i = 0; i < previous_.size(); ++i) order(previous_[i], then_.streams_[i]);
       streams_.emplace(then.streams_);
     }
-    /// Passes over errors of a device that has failed: the next operation on it reports them.
+    /// Ignores the errors of a device that has failed: the next operation on it reports them.
     ~Scope() {
       try {
-        for (std::size_t i = 0; i < met_.size(); ++i) order(then_.streams_[i], met_[i]);
+        for (std::size_t i = 0; i < previous_.size(); ++i) order(then_.streams_[i], previous_[i]);
       } catch (...) {
       }
     }
@@ -95,7 +95,7 @@ class StreamState {
    private:
     const StreamState& then_;
     c10::OptionalDeviceGuard device_;
-    c10::SmallVector<c10::Stream, 2> met_;
+    c10::SmallVector<c10::Stream, 2> previous_;
     std::optional<c10::MultiStreamGuard> streams_;
   };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// What a block reads besides its arguments: random generators, autocast, the current device and streams, its
-// module's modes, buffers and parameters. Captured when it runs, put back while it runs again, and afterwards
-// as if it had not.
+// Captures everything that a block reads besides its arguments: random generators, autocast, the current
+// device and streams, its module's modes, buffers and parameters. It is captured when the block runs,
+// restored while it runs again, and undone afterwards.
 #pragma once
 
 #include <looptorch/memory/ambient/autocast_state.hpp>
-#include <looptorch/memory/ambient/random_state.hpp>
+#include <looptorch/memory/ambient/device_generators.hpp>
 #include <looptorch/memory/ambient/streams.hpp>
-#include <looptorch/memory/recompute/module_modes.hpp>
+#include <looptorch/memory/recompute/captured_module.hpp>
 
 #include <ATen/core/grad_mode.h>
 
@@ -16,34 +16,34 @@
 
 namespace looptorch::detail {
 
-/// All that a block reads besides its arguments.
+/// Everything that a block reads besides its arguments.
 class AmbientState {
  public:
-  AmbientState(DeviceSet devices, bool with_random, ModuleState module)
+  AmbientState(DeviceSet devices, bool with_random, CapturedModule module)
       : devices_(std::move(devices)),
-        random_(with_random ? RandomState(devices_) : RandomState()),
+        random_(with_random ? DeviceGenerators(devices_) : DeviceGenerators()),
         with_random_(with_random),
         autocast_(devices_),
         streams_(devices_),
         module_(std::move(module)) {}
 
-  /// The states of the generators that the block may use, as they are now.
-  [[nodiscard]] RandomState random_now() const {
-    return with_random_ ? RandomState(devices_) : RandomState();
+  /// Returns the current states of the generators that the block may use.
+  [[nodiscard]] DeviceGenerators random_now() const {
+    return with_random_ ? DeviceGenerators(devices_) : DeviceGenerators();
   }
-  /// As they were when the block began.
-  [[nodiscard]] const RandomState& random() const { return random_; }
+  /// Returns their states when the block began.
+  [[nodiscard]] const DeviceGenerators& random() const { return random_; }
 
-  /// Call when the block has run: keeps what it used. Throws CheckpointError if it has written to a
-  /// parameter.
-  void settle(std::string_view block) {
+  /// Ends the first run: drops the states that the block did not use. Throws CheckpointError if the block has
+  /// written to a parameter.
+  void finish_first_run(std::string_view block) {
     module_.check_parameters(block, " is written to in place by its forward");
     random_.forget_equal(random_now());
     module_.forget_unchanged();
   }
 
-  /// Everything is as it was then, with gradients, while it lives. Throws CheckpointError where a parameter
-  /// has been changed since.
+  /// Restores the captured state while it lives, with gradients enabled. Throws CheckpointError if a
+  /// parameter has changed since.
   class Scope {
    public:
     Scope(const AmbientState& state, std::string_view block)
@@ -60,18 +60,18 @@ class AmbientState {
 
     at::AutoGradMode with_gradients_{true};
     StreamState::Scope streams_;
-    ModuleState::Scope module_;
-    RandomState::Scope random_;
+    CapturedModule::Scope module_;
+    DeviceGenerators::Scope random_;
     AutocastState::Scope autocast_;
   };
 
  private:
   DeviceSet devices_;
-  RandomState random_;
+  DeviceGenerators random_;
   bool with_random_;
   AutocastState autocast_;
   StreamState streams_;
-  ModuleState module_;
+  CapturedModule module_;
 };
 
 }  // namespace looptorch::detail

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A layer whose forward is not virtual can be called past its wrapper. That costs the memory that the wrapper
-// was to save, and nobody would notice. So a fit looks, in the first graph that trains the layer, which
-// operations on its parameters were made outside of its calls (bypass_watch.hpp).
+// Detects calls of a layer past its checkpointing wrapper, which C++ allows since forward is not virtual.
+// Such a call silently costs the memory that the wrapper should save. In the first graph that trains the
+// layer, a fit checks which operations on its parameters were made outside of the wrapper's calls
+// (bypass_watch.hpp).
 #pragma once
 
 #include <ATen/SequenceNumber.h>
@@ -17,10 +18,10 @@
 
 namespace looptorch::detail {
 
-/// A module that remembers, while it is watched, which nodes of the graph were made by its calls.
+/// A module that records, while it is watched, which nodes of the graph its calls make.
 class Bypassable {
  public:
-  /// Whether a call past it makes a difference.
+  /// True if a call past the wrapper costs memory.
   [[nodiscard]] virtual bool saves_memory() const = 0;
 
   void watch(bool watched) {
@@ -36,7 +37,7 @@ class Bypassable {
     const std::lock_guard lock(mutex_);
     calls_.clear();
   }
-  /// Whether the node was made by a call since.
+  /// True if the node was made by a recorded call.
   [[nodiscard]] bool has_made(const torch::autograd::Node& node) const {
     const std::lock_guard lock(mutex_);
     return std::any_of(calls_.begin(), calls_.end(), [&](const Nodes& nodes) {
@@ -45,7 +46,7 @@ class Bypassable {
     });
   }
 
-  /// A call of the module while it lives.
+  /// Records a call of the module while it lives.
   class Call {
    public:
     explicit Call(Bypassable& module)
@@ -68,12 +69,12 @@ class Bypassable {
   ~Bypassable() = default;
 
  private:
-  /// Nodes are numbered by the thread that makes them.
+  /// A range of nodes, which each thread numbers by itself.
   struct Nodes {
     std::uint64_t thread, first, end;
   };
 
-  /// Whoever calls so often without a fit is not watched.
+  /// Records a call. Stops watching after many calls without a fit.
   void remember(const Nodes& nodes) {
     constexpr std::size_t kMost = 4096;
     const std::lock_guard lock(mutex_);

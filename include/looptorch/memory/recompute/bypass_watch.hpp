@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds layers that were called past their wrapper (bypass.hpp) in the graph of a loss: there operations that
-// the layer's calls do with its parameters have been made outside of them. Costs a walk over one graph a fit.
+// Finds layers that were called past their wrapper (bypass.hpp) in the graph of a loss: there the operations
+// of the layer on its parameters were made outside of its calls. Costs a walk over one graph a fit.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -24,7 +24,7 @@
 
 namespace looptorch::detail {
 
-/// Which operations of a graph use which parameters; casts and transpositions of them are looked through.
+/// Maps each parameter to the operations of a graph that use it. Casts and transpositions are passed through.
 class ParameterUses {
  public:
   using Node = torch::autograd::Node;
@@ -48,49 +48,49 @@ class ParameterUses {
   }
 
  private:
-  static bool is_looked_through(const std::string& name) {
+  static bool is_pass_through(const std::string& name) {
     static constexpr std::array<std::string_view, 6> kNames{"ToCopyBackward0",    "TBackward0",
                                                             "TransposeBackward0", "PermuteBackward0",
                                                             "ViewBackward0",      "AliasBackward0"};
     return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
   }
 
-  /// Depth first; a node is left once all below it have been.
+  /// Walks the graph depth first; a node is finished after all nodes below it.
   void walk(const Node* root) {
     std::vector<std::pair<const Node*, bool>> open{{root, false}};
     std::unordered_set<const Node*> seen;
     while (!open.empty()) {
-      const auto [node, left] = open.back();
+      const auto [node, is_finished] = open.back();
       open.pop_back();
-      if (left)
-        leave(*node);
+      if (is_finished)
+        finish(*node);
       else if (node && seen.insert(node).second) {
         open.emplace_back(node, true);
         for (const auto& edge : node->next_edges()) open.emplace_back(edge.function.get(), false);
       }
     }
   }
-  void leave(const Node& node) {
+  void finish(const Node& node) {
     std::vector<const Node*> used;
     for (const auto& edge : node.next_edges()) {
       if (leaves_.contains(edge.function.get())) used.push_back(edge.function.get());
-      if (const auto through = through_.find(edge.function.get()); through != through_.end())
+      if (const auto through = pass_through_.find(edge.function.get()); through != pass_through_.end())
         used.insert(used.end(), through->second.begin(), through->second.end());
     }
     if (used.empty()) return;
     const std::string name = node.name();
-    if (is_looked_through(name))
-      through_.emplace(&node, std::move(used));
+    if (is_pass_through(name))
+      pass_through_.emplace(&node, std::move(used));
     else
       for (const Node* leaf : used) uses_[leaf].push_back({&node, name});
   }
 
   std::unordered_set<const Node*> leaves_;
-  std::unordered_map<const Node*, std::vector<const Node*>> through_;
+  std::unordered_map<const Node*, std::vector<const Node*>> pass_through_;
   std::unordered_map<const Node*, std::vector<Use>> uses_;
 };
 
-/// The layers of a model that no graph has spoken of yet.
+/// Watches the layers of a model until a graph has shown how each is called.
 class BypassWatch {
  public:
   BypassWatch() = default;
@@ -104,7 +104,7 @@ class BypassWatch {
   }
 
   /// Throws UsageError for a layer that was called past its wrapper in the graph of `loss`.
-  void look(const at::Tensor& loss) {
+  void check(const at::Tensor& loss) {
     if (watched_.empty()) return;
     std::vector<at::Tensor> parameters;
     for (const Watched& each : watched_) {
@@ -113,19 +113,19 @@ class BypassWatch {
     }
     if (!parameters.empty()) {
       const ParameterUses uses(loss, parameters);
-      for (Watched& each : watched_) each.judge(uses);
+      for (Watched& each : watched_) each.check(uses);
     }
     for (const Watched& each : watched_) each.layer->forget_calls();
-    std::erase_if(watched_, [](const Watched& each) { return each.is_judged; });
+    std::erase_if(watched_, [](const Watched& each) { return each.is_done; });
   }
 
  private:
   struct Watched {
     std::string name;
     Bypassable* layer;
-    std::function<std::vector<at::Tensor>()> parameters;  ///< Holds the layer.
-    bool is_judged = false;
-    int looks = 0;
+    std::function<std::vector<at::Tensor>()> parameters;  ///< Also keeps the layer alive.
+    bool is_done = false;
+    int checks = 0;
 
     [[nodiscard]] std::vector<at::Tensor> trained() const {
       if (!layer->saves_memory()) return {};
@@ -134,11 +134,11 @@ class BypassWatch {
       return all;
     }
 
-    /// A use of a parameter by an operation of some name.
+    /// The index of a parameter and the name of an operation that uses it.
     using Kinds = std::set<std::pair<std::size_t, std::string>>;
 
-    void judge(const ParameterUses& uses) {
-      constexpr int kLooks = 16;  // a layer may be left out at random
+    void check(const ParameterUses& uses) {
+      constexpr int kMaxChecks = 16;  // a layer may be skipped at random
       const auto parameters = trained();
       if (parameters.empty()) return;
       Kinds within, past;
@@ -146,8 +146,8 @@ class BypassWatch {
         for (const auto& [by, name] : uses.of(parameters[i]))
           (layer->has_made(*by) ? within : past).emplace(i, name);
       if (within.empty() ? uses_all(past, parameters.size()) : repeats(within, past)) throw_bypassed();
-      is_judged = !within.empty() || ++looks == kLooks;
-      if (is_judged) layer->watch(false);
+      is_done = !within.empty() || ++checks == kMaxChecks;
+      if (is_done) layer->watch(false);
     }
 
     static bool uses_all(const Kinds& kinds, std::size_t count) {
@@ -155,8 +155,8 @@ class BypassWatch {
       for (const auto& kind : kinds) used.insert(kind.first);
       return used.size() == count;
     }
-    /// Whether all that the layer's calls did with its parameters was done past them too. Products alone may
-    /// be a penalty on the weights.
+    /// True if everything that the layer's calls do with its parameters was also done outside of them.
+    /// Products alone may be a penalty on the weights.
     static bool repeats(const Kinds& within, const Kinds& past) {
       return std::includes(past.begin(), past.end(), within.begin(), within.end()) &&
              std::any_of(within.begin(), within.end(), [](const auto& kind) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A call of a block with any arguments, whose tensors are found and saved as autograd saves them.
+// Calls a block with any arguments, finds their tensors and saves them as autograd does.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -27,16 +27,17 @@ namespace looptorch {
 
 enum class CheckpointMode {
   recompute,  ///< The block runs again in backward.
-  offload,    ///< What it saves moves to pinned host memory and back, beside the computation.
+  offload,    ///< Its saved tensors move to pinned host memory and back, beside the computation.
   off,        ///< A plain call.
 };
 
 struct CheckpointOptions {
   CheckpointMode mode = CheckpointMode::recompute;
-  bool random_state = true;  ///< Put the random generators back: false if the block draws no random numbers.
-  bool early_stop = true;    ///< End with the last tensor that is needed; false also counts those after it.
+  bool random_state = true;  ///< Restore the random generators; false if the block draws no random numbers.
+  bool early_stop =
+      true;  ///< End the second run with the last tensor needed; false also counts those after it.
   std::vector<at::Tensor> buffers = {};  ///< Further tensors that the block writes to besides its module's.
-  std::string name = {};                 ///< In errors; empty: its type.
+  std::string name = {};                 ///< The block's name in errors; empty: its type.
 };
 
 namespace detail {
@@ -46,7 +47,7 @@ concept ModuleHolderLike = requires(const T& holder) {
   { holder.ptr() } -> std::convertible_to<std::shared_ptr<torch::nn::Module>>;
 };
 
-/// What is called.
+/// The block that is called.
 struct Callee {
   torch::nn::Module* module;  ///< Null for a function.
   std::string_view type;
@@ -70,7 +71,7 @@ class RecomputedCall final : public Recomputation {
         f_(std::forward<G>(f)),
         arguments_(std::move(arguments)) {}
 
-  /// Takes the tensors out of the arguments.
+  /// Moves the tensors out of the arguments.
   Tensors take_inputs() {
     Tensors inputs;
     for_each_argument_tensor(arguments_, [&](at::Tensor& tensor) {
@@ -81,7 +82,7 @@ class RecomputedCall final : public Recomputation {
   }
 
  private:
-  /// Marks the place of a tensor among those that are undefined.
+  /// Returns the tensor that stands for a removed one, to tell it from an undefined tensor.
   static const at::Tensor& placeholder() {
     static const at::Tensor tensor = at::empty({0});
     return tensor;
@@ -91,7 +92,7 @@ class RecomputedCall final : public Recomputation {
     Stored arguments = arguments_;
     auto next = inputs.begin();
     for_each_argument_tensor(arguments, [&](at::Tensor& tensor) { tensor = std::move(*next++); });
-    F f = f_;  // each run begins with what it was given
+    F f = f_;  // each run begins with the function as it was given
     std::apply([&](auto&... each) { (void)std::invoke(f, given<Arguments>(each)...); }, arguments);
   }
 
@@ -99,10 +100,11 @@ class RecomputedCall final : public Recomputation {
   Stored arguments_;
 };
 
-/// The devices that the block may draw random numbers on. A function may use layers on any accelerator
-/// that the process uses.
+/// Returns the devices on which the block may draw random numbers. A function may use layers on any
+/// accelerator that the process uses.
 template <class Tuple>
-[[nodiscard]] DeviceSet devices_of(const Callee& callee, const ModuleState& module, const Tuple& arguments) {
+[[nodiscard]] DeviceSet devices_of(const Callee& callee, const CapturedModule& module,
+                                   const Tuple& arguments) {
   DeviceSet devices;
   for_each_argument_tensor(arguments, [&](const at::Tensor& tensor) { devices.add(tensor.device()); });
   module.for_each_parameter([&](const at::Tensor& parameter) { devices.add(parameter.device()); });
@@ -115,9 +117,9 @@ template <class Tuple>
   return devices;
 }
 
-/// A function may have parameters of its own.
+/// True if the call may need gradients. A function may have parameters of its own.
 template <class Tuple>
-[[nodiscard]] bool may_need_gradient(const Callee& callee, const ModuleState& module,
+[[nodiscard]] bool may_need_gradient(const Callee& callee, const CapturedModule& module,
                                      const Tuple& arguments) {
   bool may = !callee.module || module.has_trained_parameters();
   for_each_argument_tensor(arguments, [&](const at::Tensor& tensor) { may |= tensor.requires_grad(); });
@@ -131,7 +133,7 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& c
   using Call = RecomputedCall<std::decay_t<F>, Arguments...>;
   using Result = std::invoke_result_t<F, Arguments...>;
   const auto given = std::forward_as_tuple(arguments...);
-  ModuleState module(callee.module, options.buffers);
+  CapturedModule module(callee.module, options.buffers);
   if (!may_need_gradient(callee, module, given))
     return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
   install_saved_tensor_engine();
@@ -150,7 +152,7 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& c
   };
   const auto finish = [&] {
     run.check_inputs();
-    call->settle();
+    call->finish_first_run();
   };
   if constexpr (std::is_void_v<Result>) {
     invoke();

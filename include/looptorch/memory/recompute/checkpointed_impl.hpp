@@ -26,7 +26,7 @@ class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
   using Impl::Impl;
 
   CheckpointOptions checkpoint;
-  std::atomic<bool> entered = false;  ///< Its forward was called with gradients.
+  std::atomic<bool> entered = false;  ///< True once its forward was called with gradients.
 
   [[nodiscard]] bool saves_memory() const override { return checkpoint.mode != CheckpointMode::off; }
 
@@ -50,7 +50,7 @@ class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
   }
 };
 
-/// The signature of a member function; void where it is none, as of an overloaded one.
+/// The signature of a member function; void if it has none, as when it is overloaded.
 template <class Member>
 struct SignatureOf {
   using type = void;
@@ -76,7 +76,7 @@ template <class Layer>
 requires requires { &Layer::ContainedType::forward; }
 struct ForwardOf<Layer> : SignatureOf<decltype(&Layer::ContainedType::forward)> {};
 
-/// What AnyModule looks at: one `forward` with the layer's own signature.
+/// Declares one `forward` with the layer's own signature, which AnyModule needs.
 template <class Layer, class Forward>
 class WithForward;
 template <class Layer, class Result, class... Arguments>
@@ -85,7 +85,7 @@ class WithForward<Layer, Result(Arguments...)> : public CheckpointedLayer<Layer>
   using CheckpointedLayer<Layer>::CheckpointedLayer;
   Result forward(Arguments... arguments) { return this->call(std::forward<Arguments>(arguments)...); }
 };
-/// A forward that is overloaded or a template, which no AnyModule takes.
+/// Declares a generic `forward` if the layer's is overloaded or a template. AnyModule accepts neither.
 template <class Layer>
 class WithForward<Layer, void> : public CheckpointedLayer<Layer> {
  public:
@@ -96,7 +96,7 @@ class WithForward<Layer, void> : public CheckpointedLayer<Layer> {
   }
 };
 
-/// Abstract, so that whatever is one is a CheckpointedFace too.
+/// The implementation type. It is abstract, so that every object of it is a CheckpointedFace.
 template <class Layer>
 class CheckpointedImpl : public WithForward<Layer, typename ForwardOf<Layer>::type> {
  public:
@@ -106,12 +106,12 @@ class CheckpointedImpl : public WithForward<Layer, typename ForwardOf<Layer>::ty
   virtual void is_a_face() = 0;
 };
 
-/// What `layer->` shows: forward with the layer's default arguments too.
+/// The type behind `layer->`: its `forward` also takes the layer's default arguments.
 template <class Layer>
 class CheckpointedFace final : public CheckpointedImpl<Layer> {
  public:
   using CheckpointedImpl<Layer>::CheckpointedImpl;
-  using CheckpointedImpl<Layer>::forward;  // takes braces
+  using CheckpointedImpl<Layer>::forward;  // accepts braced arguments
   template <class... Arguments>
   decltype(auto) forward(Arguments&&... arguments) {
     return this->call(std::forward<Arguments>(arguments)...);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The block runs first: autograd builds its graph, whose nodes hold, for each tensor that they would have
-// saved, where backward is to get it from.
+// The first run of a block: autograd builds its graph, whose nodes hold the source of each saved tensor
+// instead of the tensor.
 #pragma once
 
 #include <looptorch/memory/recompute/recomputation.hpp>
@@ -18,24 +18,24 @@
 
 namespace looptorch::detail {
 
-/// Where backward gets a saved tensor from.
-struct OfInput {  // it is what the block was given
+/// The sources from which backward gets a saved tensor.
+struct BlockInput {  // an argument of the block
   std::size_t index = 0;
 };
-struct Held {  // it was kept
-  SavedAs saved;
+struct HeldTensor {  // held as it is
+  SavedTensor saved;
 };
-struct OfSlot {  // it is recorded when the block runs again
-  std::shared_ptr<SavedSlot> slot;
+struct RecomputedTensor {  // recorded when the block runs again
+  std::shared_ptr<SavedTensorHolder> holder;
 };
-struct ViewOfSlot {  // it is a view of what is recorded, `offset` elements into it
-  std::shared_ptr<SavedSlot> slot;
+struct RecomputedView {  // a view into a recorded tensor, from element `offset` on
+  std::shared_ptr<SavedTensorHolder> holder;
   Geometry view;
   std::int64_t offset;
 };
-using Source = std::variant<OfInput, Held, OfSlot, ViewOfSlot>;
+using Source = std::variant<BlockInput, HeldTensor, RecomputedTensor, RecomputedView>;
 
-/// What a node of the first graph holds of one saved tensor.
+/// Gives a node of the first graph its saved tensor.
 template <class Keeper>
 class SourceHooks final : public SavedVariableHooks {
  public:
@@ -50,11 +50,11 @@ class SourceHooks final : public SavedVariableHooks {
   }
 
  private:
-  at::Tensor get(const Held& held) const { return held.saved.unchanged(block_->name()); }
-  at::Tensor get(const OfInput& input) const { return block_->input(input.index); }
-  at::Tensor get(const OfSlot& of) const { return block_->recorded(*of.slot); }
-  at::Tensor get(const ViewOfSlot& view) const {
-    const at::Tensor base = block_->recorded(*view.slot);
+  at::Tensor get(const HeldTensor& held) const { return held.saved.unchanged(block_->name()); }
+  at::Tensor get(const BlockInput& input) const { return block_->input(input.index); }
+  at::Tensor get(const RecomputedTensor& of) const { return block_->recomputed(*of.holder); }
+  at::Tensor get(const RecomputedView& view) const {
+    const at::Tensor base = block_->recomputed(*view.holder);
     return base.as_strided(view.view.sizes, view.view.strides, base.storage_offset() + view.offset);
   }
 
@@ -65,12 +65,13 @@ class SourceHooks final : public SavedVariableHooks {
 
 class FirstRun final : public BlockKeeper {
  public:
-  /// Holds on to `inputs` while the block runs, so that each is known by its address.
+  /// Holds `inputs` while the block runs, so that each is identified by its address.
   FirstRun(Recomputation& block, const std::vector<at::Tensor>& inputs) : block_(block) {
     for (const at::Tensor& input : inputs) inputs_.emplace_back(input, input._version());
   }
 
-  /// Where the block itself runs backward, that pass saves as LibTorch does: on a GPU it is another thread's.
+  /// Returns null in a pass of backward that the block itself runs, where tensors are saved as LibTorch does.
+  /// On a GPU that pass belongs to another thread.
   std::unique_ptr<SavedVariableHooks> hooks() override {
     if (torch::autograd::get_current_graph_task_id() != pass_) return nullptr;
     return std::make_unique<SourceHooks<FirstRun>>(*this, block_.shared_from_this());
@@ -79,16 +80,16 @@ class FirstRun final : public BlockKeeper {
 
   Source source_of(const at::Tensor& tensor) {
     if (const auto input = index_of(tensor); input || is_trained_leaf(tensor)) {
-      block_.add_place({});
-      return input ? Source(OfInput{*input}) : Source(Held{SavedAs(tensor)});
+      block_.add_holder({});
+      return input ? Source(BlockInput{*input}) : Source(HeldTensor{SavedTensor(tensor)});
     }
-    auto slot = std::make_shared<SavedSlot>(tensor, block_.ambient().random().positions_now());
-    slot->asked_once = !saving_block_inputs;
-    block_.add_place(slot);
-    return OfSlot{std::move(slot)};
+    auto holder = std::make_shared<SavedTensorHolder>(tensor, block_.ambient().random().positions_now());
+    holder->requested_once = !saving_block_inputs;
+    block_.add_holder(holder);
+    return RecomputedTensor{std::move(holder)};
   }
 
-  /// Throws CheckpointError if the block has written to what it was given.
+  /// Throws CheckpointError if the block has written to an argument.
   void check_inputs() const {
     for (const auto& [input, version] : inputs_)
       if (input._version() != version)

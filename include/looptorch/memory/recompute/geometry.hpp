@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where in its storage a tensor lies, and how it reads it.
+// A tensor's position in its storage, and how it reads the elements there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ struct Geometry {
         is_negative(tensor.is_neg()) {}
   bool operator==(const Geometry&) const = default;
 
-  /// The elements of the storage from the first to the last that the tensor has.
+  /// Returns the number of elements of the storage from the tensor's first to its last.
   [[nodiscard]] std::int64_t extent() const {
     std::int64_t last = 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -38,7 +38,7 @@ struct Geometry {
   std::int64_t offset = 0;
   at::ScalarType type = at::kFloat;
   bool is_conjugate = false,
-       is_negative = false;  ///< What is in memory stands for its conjugate, its negative.
+       is_negative = false;  ///< The values are the conjugate, the negative of those in memory.
 };
 
 }  // namespace looptorch::detail

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// A tensor of a device that waits in host memory, pinned, until backward asks for it. Copies have a stream of
-// their own beside the computation: the last few tensors that were copied are still on the device, so that
-// the computation seldom waits for a copy, and the next few that will be asked for are on their way back.
+// A device's tensor that waits in pinned host memory until backward needs it. Copies run on a stream of their
+// own beside the computation. The last few copied tensors stay on the device, and the next few that backward
+// will need are fetched ahead, so that the computation seldom waits.
 #pragma once
 
 #include <looptorch/memory/ambient/streams.hpp>
 #include <looptorch/memory/recompute/host_elements.hpp>
-#include <looptorch/memory/recompute/saved_slot.hpp>
+#include <looptorch/memory/recompute/saved_tensor_holder.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
@@ -26,7 +26,7 @@ namespace looptorch::detail {
 class HostCopy {
   struct Key {};
 
-  /// Calls `f` with the stream for copies as the current one, after what the computation has been given.
+  /// Calls `f` with the copy stream as the current one, ordered behind the computation so far.
   template <class F>
   auto on_copies(F&& f) const {
     order(used_on_, copies_);
@@ -35,7 +35,7 @@ class HostCopy {
   }
 
  public:
-  /// So many of those that were copied last are still on their devices, and so many are fetched ahead.
+  /// The number of recently copied tensors that stay on their devices, and of tensors that are fetched ahead.
   static constexpr std::size_t kNear = 4;
 
   [[nodiscard]] static std::shared_ptr<HostCopy> make(const at::Tensor& tensor) {
@@ -48,44 +48,44 @@ class HostCopy {
   }
   HostCopy(Key, const at::Tensor& tensor)
       : saved_(tensor),
-        here_(tensor.detach()),
+        on_device_(tensor.detach()),
         used_on_(current_stream(tensor.device())),
         copies_(copy_stream(tensor.device())),
-        elements_(on_copies([&] { return HostElements(here_); })),
+        elements_(on_copies([&] { return HostElements(on_device_); })),
         copied_(copies_) {}
-  ~HostCopy() { leave(); }
+  ~HostCopy() { release(); }
   HostCopy(const HostCopy&) = delete;
   HostCopy& operator=(const HostCopy&) = delete;
 
-  /// The tensor on its device, for the stream that computes there. Throws CheckpointError if it was changed
-  /// in place since it was saved: its copy may have been under way.
-  [[nodiscard]] at::Tensor back(std::string_view block) {
+  /// Returns the tensor on its device, for use on the current stream. Throws CheckpointError if it was
+  /// changed in place since it was saved, when its copy may have been under way.
+  [[nodiscard]] at::Tensor fetch_back(std::string_view block) {
     Traffic& traffic = HostCopy::traffic();
     const std::lock_guard lock(traffic.mutex);
     check_unchanged(saved_, elements_.sizes(), block);
     fetch_now(traffic);
-    at::Tensor tensor = is_copy_ ? hand_over() : here_;
-    asked_in_ = torch::autograd::get_current_graph_task_id();
+    at::Tensor tensor = is_copy_ ? hand_over() : on_device_;
+    requested_in_ = torch::autograd::get_current_graph_task_id();
     fetch_ahead(traffic);
     return tensor;
   }
 
  private:
-  /// The last few of a kind; those before them are sent away.
-  class Few {
+  /// Keeps the last few tensors of a kind on the device and releases those before them.
+  class Recent {
    public:
-    /// Sends all of them away; false if there were none.
+    /// Releases all of them; false if there were none.
     bool clear() {
       bool any = false;
       for (const auto& each : copies_)
-        if (const auto copy = each.lock(); copy && copy->here_.defined()) copy->leave(), any = true;
+        if (const auto copy = each.lock(); copy && copy->on_device_.defined()) copy->release(), any = true;
       copies_.clear();
       return any;
     }
     void push(const std::shared_ptr<HostCopy>& copy) {
       copies_.push_back(copy);
       if (copies_.size() <= kNear) return;
-      if (const auto first = copies_.front().lock()) first->leave();
+      if (const auto first = copies_.front().lock()) first->release();
       copies_.pop_front();
     }
 
@@ -94,7 +94,7 @@ class HostCopy {
   };
   struct Traffic {
     std::mutex mutex;
-    Few leaving, arriving;
+    Recent leaving, arriving;
     std::weak_ptr<HostCopy> last;
   };
   static Traffic& traffic() {
@@ -102,18 +102,19 @@ class HostCopy {
     return traffic;
   }
 
-  /// Its memory may be used again once the copy is over. After a device's failure there is nothing to wait
-  /// for: that must not throw out of a destructor, and the next operation reports it.
-  void leave() noexcept {
-    if (!here_.defined()) return;
+  /// Releases the device memory once the copy is done. If the device has failed there is nothing to wait for;
+  /// the next operation reports it, and a destructor must not throw.
+  void release() noexcept {
+    if (!on_device_.defined()) return;
     try {
       copied_.delay(used_on_);
     } catch (...) {
     }
-    here_ = at::Tensor();
+    on_device_ = at::Tensor();
   }
 
-  /// Gives up what was fetched ahead, or has not left yet, where the memory does not suffice.
+  /// Fetches the tensor. If memory runs out, first releases the tensors that were fetched ahead or have not
+  /// left yet.
   void fetch_now(Traffic& traffic) try { fetch(); } catch (const c10::OutOfMemoryError&) {
     const bool arrived = traffic.arriving.clear(), left = traffic.leaving.clear();
     if (!arrived && !left) throw;
@@ -121,29 +122,29 @@ class HostCopy {
   }
 
   void fetch() {
-    if (here_.defined()) return;
+    if (on_device_.defined()) return;
     used_on_ = current_stream(elements_.device());
-    const at::Tensor room = elements_.room();
-    on_copies([&] { elements_.copy_to(room); });
+    const at::Tensor memory = elements_.allocate();
+    on_copies([&] { elements_.copy_to(memory); });
     copied_ = StreamMark(copies_);
-    here_ = elements_.in(room);
+    on_device_ = elements_.view_in(memory);
     is_copy_ = true;
   }
 
-  /// To the stream that computes now, which waits until it is there.
+  /// Returns the tensor for the current stream, which waits until it has arrived.
   [[nodiscard]] at::Tensor hand_over() {
     const MaybeStream now = current_stream(elements_.device());
     copied_.delay(now);
-    if (now != used_on_) here_.record_stream(*now);
-    return std::exchange(here_, at::Tensor());
+    if (now != used_on_) on_device_.record_stream(*now);
+    return std::exchange(on_device_, at::Tensor());
   }
 
-  /// Backward asks for what was saved before, as a rule. Where the memory does not suffice for it yet, it is
-  /// fetched when it is asked for.
+  /// Fetches the tensors that were saved before this one, which backward usually needs next. If memory runs
+  /// out, they are fetched when they are needed.
   void fetch_ahead(Traffic& traffic) const try {
     auto next = previous_.lock();
     for (std::size_t i = 0; next && i < kNear; ++i, next = next->previous_.lock()) {
-      if (next->here_.defined() || next->asked_in_ == asked_in_) continue;
+      if (next->on_device_.defined() || next->requested_in_ == requested_in_) continue;
       next->fetch();
       traffic.arriving.push(next);
     }
@@ -151,12 +152,12 @@ class HostCopy {
   }
 
   SavedVersion saved_;
-  at::Tensor here_;  ///< Undefined where only the host has it.
+  at::Tensor on_device_;  ///< Undefined if only the host has it.
   MaybeStream used_on_, copies_;
   HostElements elements_;
-  StreamMark copied_;  ///< To the host or back.
+  StreamMark copied_;  ///< The last copy, to the host or back.
   bool is_copy_ = false;
-  std::optional<int> asked_in_;  ///< The pass of backward that did last.
+  std::optional<int> requested_in_;  ///< The last pass of backward that requested it.
   std::weak_ptr<HostCopy> previous_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a tensor's memory holds, in host memory, and the tensor made anew: of the same sizes, strides and
-// bits, without more memory than its elements need.
+// A copy of a tensor's memory on the host, from which the tensor is made anew with the same sizes, strides
+// and bits. Takes no more memory than its elements need.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -15,7 +15,8 @@
 
 namespace looptorch::detail {
 
-/// The elements of a tensor's memory, each once: all from the first to the last where there are no gaps.
+/// Returns the elements of a tensor's memory, each once. Without gaps these are all from the first to the
+/// last.
 [[nodiscard]] inline at::Tensor elements_of(const at::Tensor& tensor) {
   Geometry once(tensor);
   std::int64_t count = 1;
@@ -27,11 +28,11 @@ namespace looptorch::detail {
   return extent <= count ? tensor.as_strided({extent}, {1}) : tensor.as_strided(once.sizes, once.strides);
 }
 
-/// The elements of a tensor in host memory, pinned if it is a GPU's. Copies do not wait for the device.
+/// The elements of a tensor in host memory, pinned for a GPU's tensor. Copies do not wait for the device.
 class HostElements {
  public:
   explicit HostElements(const at::Tensor& tensor) : geometry_(tensor), device_(tensor.device()) {
-    const at::Tensor elements = elements_of(other_reading(tensor));
+    const at::Tensor elements = elements_of(reinterpreted(tensor));
     const auto options = elements.options().device(at::kCPU).pinned_memory(is_accelerator(tensor.device()));
     host_ = at::empty(elements.sizes(), options).copy_(elements, /*non_blocking=*/true);
   }
@@ -39,20 +40,20 @@ class HostElements {
   [[nodiscard]] at::Device device() const { return device_; }
   [[nodiscard]] at::IntArrayRef sizes() const { return geometry_.sizes; }
 
-  /// Memory on the device for a tensor of the same sizes and strides, aligned alike.
-  [[nodiscard]] at::Tensor room() const {
+  /// Allocates memory on the device for a tensor of the same sizes and strides and the same alignment.
+  [[nodiscard]] at::Tensor allocate() const {
     constexpr std::int64_t kAlignment = 64;
     const std::int64_t offset = geometry_.offset % kAlignment;
     return at::empty({offset + geometry_.extent()}, host_.options().device(device_).pinned_memory(false))
         .as_strided(geometry_.sizes, geometry_.strides, offset);
   }
-  void copy_to(const at::Tensor& room) const { elements_of(room).copy_(host_, /*non_blocking=*/true); }
-  /// The tensor whose elements `room` holds.
-  [[nodiscard]] at::Tensor in(const at::Tensor& room) const { return other_reading(room); }
+  void copy_to(const at::Tensor& memory) const { elements_of(memory).copy_(host_, /*non_blocking=*/true); }
+  /// Returns the tensor whose elements `memory` holds.
+  [[nodiscard]] at::Tensor view_in(const at::Tensor& memory) const { return reinterpreted(memory); }
 
  private:
-  /// From what a tensor stands for to what its memory holds, and the other way round.
-  [[nodiscard]] at::Tensor other_reading(const at::Tensor& tensor) const {
+  /// Converts between a tensor's values and those in its memory, in either direction.
+  [[nodiscard]] at::Tensor reinterpreted(const at::Tensor& tensor) const {
     const at::Tensor read = geometry_.is_conjugate ? tensor.conj() : tensor;
     return geometry_.is_negative ? read._neg_view() : read;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The two sides of `keep`: a call whose results are held, and its place when the block runs again.
+// The two sides of `keep`: the call whose results are held, and their return when the block runs again.
 #pragma once
 
 #include <looptorch/memory/recompute/checkpointed_call.hpp>
@@ -19,12 +19,12 @@ template <class Tuple>
   return tensors;
 }
 
-/// While `keep` calls: what autograd saves of its inputs is recorded when the block runs again; all else is
-/// held.
+/// Saves tensors during a call by `keep`. Tensors of the inputs are recorded when the block runs again; all
+/// others are held.
 class KeptCall final : public SavedTensorKeeper {
  public:
   KeptCall(Recomputation& block, const std::vector<at::Tensor>& inputs)
-      : block_(block), inputs_(inputs), slots_(inputs.size()) {
+      : block_(block), inputs_(inputs), holders_(inputs.size()) {
     for (const at::Tensor& input : inputs) versions_.push_back(input._version());
   }
 
@@ -37,7 +37,7 @@ class KeptCall final : public SavedTensorKeeper {
     if (!is_trained_leaf(tensor) && tensor.has_storage())
       for (std::size_t i = 0; i < inputs_.size(); ++i)
         if (is_view_of(tensor, inputs_[i])) return view_of(i, tensor);
-    return Held{SavedAs(tensor)};
+    return HeldTensor{SavedTensor(tensor)};
   }
 
   /// Throws CheckpointError if the call has written to an input.
@@ -49,9 +49,9 @@ class KeptCall final : public SavedTensorKeeper {
                                       ": clone it first"));
   }
 
-  /// One place for each input, in their order; empty where nothing of it was saved.
-  void add_places() {
-    for (const auto& slot : slots_) block_.add_place(slot);
+  /// Adds a holder for each input, in their order; null if nothing of it was saved.
+  void add_holders() {
+    for (const auto& holder : holders_) block_.add_holder(holder);
   }
 
  private:
@@ -61,52 +61,53 @@ class KeptCall final : public SavedTensorKeeper {
   }
 
   Source view_of(std::size_t i, const at::Tensor& tensor) {
-    if (!slots_[i]) {
-      slots_[i] = std::make_shared<SavedSlot>(inputs_[i]);
-      slots_[i]->asked_once = false;  // by each view
+    if (!holders_[i]) {
+      holders_[i] = std::make_shared<SavedTensorHolder>(inputs_[i]);
+      holders_[i]->requested_once = false;  // each view requests it
     }
-    return ViewOfSlot{slots_[i], Geometry(tensor), tensor.storage_offset() - inputs_[i].storage_offset()};
+    return RecomputedView{holders_[i], Geometry(tensor),
+                          tensor.storage_offset() - inputs_[i].storage_offset()};
   }
 
   Recomputation& block_;
   Pass pass_ = torch::autograd::get_current_graph_task_id();
   const std::vector<at::Tensor>& inputs_;
   std::vector<std::int64_t> versions_;
-  std::vector<std::shared_ptr<SavedSlot>> slots_;
+  std::vector<std::shared_ptr<SavedTensorHolder>> holders_;
 };
 
-/// Takes the tensors out of a result, and holds on to them.
+/// Moves the tensors out of a result and holds them.
 template <class Result>
-[[nodiscard]] KeptResult kept_of(Result result, RandomState random, std::size_t place) {
-  KeptResult kept{{}, {}, std::move(random), place};
+[[nodiscard]] KeptResult kept_of(Result result, DeviceGenerators random, std::size_t first_index) {
+  KeptResult kept{{}, {}, std::move(random), first_index};
   for_each_tensor(result, [&](at::Tensor& tensor) {
-    auto& place = kept.tensors.emplace_back();
-    if (tensor.defined()) place = {SavedAs(tensor), tensor.requires_grad()};
+    auto& saved = kept.tensors.emplace_back();
+    if (tensor.defined()) saved = {SavedTensor(tensor), tensor.requires_grad()};
     tensor = at::Tensor();
   });
   kept.value = std::move(result);
   return kept;
 }
 
-/// The first run: calls.
+/// Makes the call in the first run and keeps its result.
 template <class Result, class Call>
 [[nodiscard]] Result call_kept(Recomputation& block, const std::vector<at::Tensor>& inputs, Call&& call) {
-  const RandomState before = block.ambient().random_now();
+  const DeviceGenerators before = block.ambient().random_now();
   KeptCall keeper(block, inputs);
   Result result = [&] {
     const KeeperScope scope(&keeper);
     return call();
   }();
   keeper.check_inputs();
-  const std::size_t place = block.number_of_places();
-  keeper.add_places();
-  RandomState after = block.ambient().random_now();
+  const std::size_t first_index = block.number_of_saved();
+  keeper.add_holders();
+  DeviceGenerators after = block.ambient().random_now();
   after.forget_equal(before);
-  block.kept.push_back(kept_of(result, std::move(after), place));
+  block.kept.push_back(kept_of(result, std::move(after), first_index));
   return result;
 }
 
-/// When the block runs again: does not call.
+/// Returns the kept result when the block runs again, without a call.
 template <class Result>
 [[nodiscard]] Result replay(Recorder& recorder, const std::vector<at::Tensor>& inputs) {
   const Recomputation& block = recorder.block();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Saved tensors wait in host memory instead of on the device (host_copy.hpp). On a CPU they are where they
-// should be already.
+// Keeps saved tensors in host memory instead of on the device (host_copy.hpp). CPU tensors stay as they are.
 #pragma once
 
 #include <looptorch/memory/recompute/host_copy.hpp>
-#include <looptorch/memory/recompute/saved_slot.hpp>
+#include <looptorch/memory/recompute/saved_tensor_holder.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
@@ -21,7 +20,7 @@ namespace looptorch::detail {
 
 class Offload final : public SavedTensorKeeper {
  public:
-  /// What the module owns stays where it is.
+  /// Leaves the parameters and buffers of `module` where they are.
   Offload(BlockName name, const torch::nn::Module* module)
       : name_(std::make_shared<const BlockName>(std::move(name))) {
     if (!module) return;
@@ -32,42 +31,42 @@ class Offload final : public SavedTensorKeeper {
   std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
 
  private:
-  using Place = std::variant<std::monostate, SavedAs, std::shared_ptr<HostCopy>>;
+  using Location = std::variant<std::monostate, SavedTensor, std::shared_ptr<HostCopy>>;
 
   class Hooks final : public SavedVariableHooks {
    public:
     explicit Hooks(Offload& of) : of_(&of), name_(of.name_) {}
     void call_pack_hook(const at::Tensor& tensor) override {
-      place_ = std::exchange(of_, nullptr)->place_of(tensor);
+      location_ = std::exchange(of_, nullptr)->location_of(tensor);
     }
     at::Tensor call_unpack_hook() override {
-      if (const auto* const copy = std::get_if<std::shared_ptr<HostCopy>>(&place_))
-        return (*copy)->back(name_->view());
-      return std::get<SavedAs>(place_).unchanged(name_->view());
+      if (const auto* const copy = std::get_if<std::shared_ptr<HostCopy>>(&location_))
+        return (*copy)->fetch_back(name_->view());
+      return std::get<SavedTensor>(location_).unchanged(name_->view());
     }
 
    private:
     Offload* of_;
     std::shared_ptr<const BlockName> name_;
-    Place place_;
+    Location location_;
   };
 
-  [[nodiscard]] Place place_of(const at::Tensor& tensor) {
-    if (tensor.is_cpu() || stays(tensor)) return SavedAs(tensor);
+  [[nodiscard]] Location location_of(const at::Tensor& tensor) {
+    if (tensor.is_cpu() || stays(tensor)) return SavedTensor(tensor);
     return host_copy(tensor);
   }
 
   void own(const at::Tensor& tensor) {
     if (tensor.has_storage()) owned_.insert(tensor.storage().unsafeGetStorageImpl());
   }
-  /// Parameters, and views of them: to copy them would save nothing.
+  /// True for parameters and views of them, whose copies would save nothing, and for tensors without memory.
   [[nodiscard]] bool stays(const at::Tensor& tensor) const {
     const at::TensorBase& base = tensor.is_view() ? tensor._base() : tensor;
     return tensor.is_meta() || !tensor.has_storage() || (base.is_leaf() && base.requires_grad()) ||
            owned_.contains(tensor.storage().unsafeGetStorageImpl());
   }
 
-  /// A tensor that several nodes save is copied once.
+  /// The copy of a tensor, shared by all nodes that save it.
   struct Copy {
     c10::weak_intrusive_ptr<c10::StorageImpl> of;
     std::int64_t version;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// One run of a checkpointed block. Instead of the tensors that autograd saved, their places are kept; the
-// first that backward asks for runs the block again (recorder.hpp) and records them all, up to the last that
-// is still needed. The graph of the first run (first_run.hpp) is the one that is differentiated, so that
-// whatever the block returns needs no wrapping.
+// One call of a checkpointed block. It keeps a holder for each tensor that autograd saved. The first holder
+// that backward asks for its tensor runs the block again (recorder.hpp), which records all of them, up to the
+// last that is still needed. The graph of the first run (first_run.hpp) is the one that is differentiated, so
+// that the block's results need no wrapping.
 #pragma once
 
 #include <looptorch/memory/recompute/ambient_state.hpp>
-#include <looptorch/memory/recompute/saved_slot.hpp>
+#include <looptorch/memory/recompute/saved_tensor_holder.hpp>
 #include <looptorch/memory/recompute/saved_tensors.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -29,21 +29,21 @@ namespace looptorch::detail {
 class Recomputation;
 class Recorder;
 
-/// What `keep` holds on to of one call.
+/// The result of one call of `keep`.
 struct KeptResult {
   struct Tensor {
-    SavedAs saved;
+    SavedTensor saved;
     bool requires_grad;
   };
   std::any value;                              ///< The result, without its tensors.
-  std::vector<std::optional<Tensor>> tensors;  ///< In its order; none for undefined ones.
-  RandomState random;                          ///< Of the generators that the call used, after it.
-  std::size_t place = 0;                       ///< Of its first input.
+  std::vector<std::optional<Tensor>> tensors;  ///< In the order of the result; empty for undefined ones.
+  DeviceGenerators random;                     ///< The generators that the call used, after it.
+  std::size_t first_index = 0;                 ///< The index among the saved tensors of its first input.
 };
 
 inline thread_local bool saving_block_inputs = false;
 
-/// While it lives tensors are saved for a block, which asks for them more than once a pass.
+/// Marks tensors saved while it lives as inputs of a block, which requests them more than once a pass.
 class BlockInputsScope {
  public:
   BlockInputsScope() : previous_(std::exchange(saving_block_inputs, true)) {}
@@ -59,8 +59,8 @@ class BlockInputsScope {
   return tensor.is_leaf() && tensor.requires_grad();
 }
 
-/// Holds what a block is given without its history, which autograd adds. Held as it is, a tensor that is
-/// changed in place later, by what the block returned, would hold the block that holds it.
+/// Holds an input without its history, which autograd adds on unpacking. With its history, an input that is
+/// later changed in place by the block's result would keep the block alive that holds it.
 class InputHooks final : public SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override { saved_ = tensor.detach(); }
@@ -70,7 +70,7 @@ class InputHooks final : public SavedVariableHooks {
   at::Tensor saved_;
 };
 
-/// Lives as long as a pass of backward, whether it ends well or not, in which a block has run again.
+/// Drops a block's recorded tensors when a pass of backward ends, normally or by an exception.
 class PassEnd {
  public:
   PassEnd(std::weak_ptr<Recomputation> block, Pass pass) : block_(std::move(block)), pass_(pass) {}
@@ -96,20 +96,20 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   [[nodiscard]] std::string_view name() const { return name_.view(); }
   [[nodiscard]] AmbientState& ambient() { return ambient_; }
 
-  /// Call when the first run is over. Throws CheckpointError if it has written to a parameter.
-  void settle() {
-    ambient_.settle(name());
+  /// Ends the first run. Throws CheckpointError if the block has written to a parameter.
+  void finish_first_run() {
+    ambient_.finish_first_run(name());
     has_run_ = true;
   }
 
-  /// The tensors that the block is given. They are saved as any other: within another block its keeper may
-  /// drop and recompute them.
+  /// Saves the tensors that the block is given, as autograd saves any other: within another block its keeper
+  /// may drop and recompute them.
   void save_inputs(const Tensors& inputs) {
-    const BlockInputsScope asked_often;
+    const BlockInputsScope requested_often;
     inputs_.reserve(inputs.size());
     for (const at::Tensor& input : inputs) inputs_.emplace_back(input);
   }
-  /// Throws CheckpointError if it was changed in place since.
+  /// Returns an input. Throws CheckpointError if it was changed in place since.
   [[nodiscard]] at::Tensor input(std::size_t index) const {
     const Input& input = inputs_[index];
     if (!input.version.is_current())
@@ -117,26 +117,26 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
     return input.saved.unpack();
   }
 
-  /// The next place of the first run; null where nothing is recomputed.
-  void add_place(const std::shared_ptr<SavedSlot>& slot) { places_.emplace_back(slot); }
+  /// Adds the holder of the next tensor that the first run saves; null if that one is not recomputed.
+  void add_holder(const std::shared_ptr<SavedTensorHolder>& holder) { holders_.emplace_back(holder); }
 
-  [[nodiscard]] std::size_t number_of_places() const { return places_.size(); }
+  [[nodiscard]] std::size_t number_of_saved() const { return holders_.size(); }
 
-  /// The tensor of a place, recorded by running the block again if it is the first of this pass. Throws
+  /// Returns the tensor of a holder. Runs the block again if this pass has not recorded it. Throws
   /// CheckpointError, and what the block throws.
-  [[nodiscard]] at::Tensor recorded(SavedSlot& slot) {
+  [[nodiscard]] at::Tensor recomputed(SavedTensorHolder& holder) {
     const Pass pass = torch::autograd::get_current_graph_task_id();
     const std::lock_guard lock(mutex_);
-    if (!slot.find(pass)) run_again(pass);
-    at::Tensor tensor = slot.find(pass)->unchanged(name());
-    if (slot.asked_once) slot.forget(pass);  // its node lives until its gradients have been checked
+    if (!holder.find(pass)) run_again(pass);
+    at::Tensor tensor = holder.find(pass)->unchanged(name());
+    if (holder.requested_once) holder.forget(pass);  // its node lives until its gradients have been checked
     return tensor;
   }
 
   std::vector<KeptResult> kept;
 
  protected:
-  /// Calls the block on `inputs` and drops what it returns.
+  /// Calls the block on `inputs` and drops the result.
   virtual void call_again(Tensors inputs) = 0;
 
  private:
@@ -156,12 +156,13 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
 
   void forget(Pass pass) {
     const std::lock_guard lock(mutex_);
-    for (const auto& place : places_)
-      if (const auto slot = place.lock()) slot->forget(pass);
+    for (const auto& weak : holders_)
+      if (const auto holder = weak.lock()) holder->forget(pass);
   }
 
-  /// Places that no node of the pass asked for, as when only a part of the graph is differentiated or the
-  /// pass fails: then its callbacks are not called, but destroyed.
+  /// Drops recorded tensors at the end of the pass if no node requested them, as when only a part of the
+  /// graph is differentiated. If the pass fails, its callbacks are destroyed without a call, so the
+  /// destructor does it.
   void forget_at_end_of(Pass pass) {
     if (pass < 0) return;
     torch::autograd::Engine::get_default_engine().queue_callback(
@@ -173,7 +174,7 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   bool has_run_ = false;
   AmbientState ambient_;
   std::vector<Input> inputs_;
-  std::vector<std::weak_ptr<SavedSlot>> places_;  // in the order of saving
+  std::vector<std::weak_ptr<SavedTensorHolder>> holders_;  // in the order in which tensors were saved
   std::recursive_mutex mutex_;
 };
 
@@ -181,14 +182,14 @@ inline PassEnd::~PassEnd() {
   if (const auto block = block_.lock()) block->forget(pass_);
 }
 
-/// A keeper that `keep` can ask for.
+/// A keeper that belongs to a block, which `keep` finds.
 class BlockKeeper : public SavedTensorKeeper {
  public:
   [[nodiscard]] virtual Recomputation& block() = 0;
-  /// The recorder of a block that runs again; null in its first run.
+  /// Returns the recorder of a block that runs again; null in its first run.
   [[nodiscard]] virtual Recorder* recorder() { return nullptr; }
 
-  /// The keeper of the innermost block that runs on this thread; null outside of all.
+  /// Returns the keeper of the innermost block that runs on this thread; null outside of all.
   [[nodiscard]] static BlockKeeper* current() { return dynamic_cast<BlockKeeper*>(current_keeper); }
 
  protected:

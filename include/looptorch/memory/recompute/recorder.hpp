@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The block runs again: each tensor that it saves goes to its place of the first run, whose node is waiting
-// for it, and after the last one that is needed the block is left by an exception.
+// The second run of a block: each tensor that it saves goes to its holder of the first run, whose node waits
+// for it. After the last tensor that is needed, an exception ends the run.
 #pragma once
 
 #include <looptorch/memory/recompute/recomputation.hpp>
@@ -14,18 +14,18 @@
 
 namespace looptorch::detail {
 
-/// Thrown through the block when all that is needed has been recorded. Not a std::exception, which a block
-/// might catch.
+/// Thrown through the block when all tensors that are needed have been recorded. Not a std::exception, which
+/// a block might catch.
 struct RecordedAll {};
 
 class Recorder final : public BlockKeeper {
  public:
   Recorder(Recomputation& block, Pass pass) : block_(block), pass_(pass) {
-    for (last_ = block.places_.size(); last_ > 0; --last_)
-      if (!block.places_[last_ - 1].expired()) break;
+    for (last_ = block.holders_.size(); last_ > 0; --last_)
+      if (!block.holders_[last_ - 1].expired()) break;
   }
 
-  /// As in the first run: a pass of backward that the block runs saves as LibTorch does.
+  /// Returns null, as in the first run, in a pass of backward that the block itself runs.
   std::unique_ptr<SavedVariableHooks> hooks() override {
     if (torch::autograd::get_current_graph_task_id() != pass_) return nullptr;
     return std::make_unique<Hooks>(*this);
@@ -33,23 +33,24 @@ class Recorder final : public BlockKeeper {
   Recomputation& block() override { return block_; }
   Recorder* recorder() override { return this; }
 
-  /// Takes the next place's tensor. Throws RecordedAll after the last that is needed.
+  /// Records the next tensor. Throws RecordedAll after the last that is needed.
   void record(const at::Tensor& tensor) {
-    if (kept_ < block_.kept.size() && block_.kept[kept_].place <= next_) throw_other_keep();
-    const std::size_t place = next_++;
-    if (place >= block_.places_.size()) return;  // `check_count` tells
-    if (const auto slot = block_.places_[place].lock()) {
-      check_same(place, *slot, tensor);
-      slot->record(pass_, SavedAs(tensor));
+    if (kept_ < block_.kept.size() && block_.kept[kept_].first_index <= next_) throw_other_keep();
+    const std::size_t index = next_++;
+    if (index >= block_.holders_.size()) return;  // `check_count` reports it
+    if (const auto holder = block_.holders_[index].lock()) {
+      check_same(index, *holder, tensor);
+      holder->record(pass_, SavedTensor(tensor));
     }
     if (!block_.early_stop_ || next_ != last_) return;
     has_all_ = true;
     throw RecordedAll{};
   }
 
-  /// What this call of `keep` returned in the first run. Throws CheckpointError if it made another one here.
+  /// Returns the result of this call of `keep` in the first run. Throws CheckpointError if the first run made
+  /// another call here.
   const KeptResult& next_kept() {
-    if (kept_ == block_.kept.size() || block_.kept[kept_].place != next_) throw_other_keep();
+    if (kept_ == block_.kept.size() || block_.kept[kept_].first_index != next_) throw_other_keep();
     return block_.kept[kept_++];
   }
   [[noreturn]] void throw_other_keep() const {
@@ -57,20 +58,20 @@ class Recorder final : public BlockKeeper {
         block_.name(), " calls keep otherwise when it runs again: a block must do the same both times"));
   }
 
-  /// It has been left, or should have been: nothing that the block does now matters.
+  /// True once the run has ended, or should have: nothing that the block does now matters.
   [[nodiscard]] bool has_all() const { return has_all_; }
 
-  /// Throws CheckpointError if the block saved another number of tensors than when it first ran.
+  /// Throws CheckpointError if the block saved another number of tensors than in its first run.
   void check_count() const {
-    const std::size_t then = block_.places_.size();
+    const std::size_t then = block_.holders_.size();
     if (has_all_ || (!block_.early_stop_ && next_ == then)) return;
-    if (!block_.has_run_ && next_ >= last_) return;  // its first run, which asks itself, is not over
+    if (!block_.has_run_ && next_ >= last_) return;  // backward within the first run, which is not over
     throw CheckpointError(message(block_.name(), " saved ", then, " tensors when it ran and ", next_,
                                   " when it ran again: a block must do the same both times"));
   }
 
  private:
-  /// Of the graph of the second run, which nobody differentiates unless the block itself does.
+  /// Saves tensors of the second run's graph, which is discarded unless the block itself calls backward.
   class Hooks final : public SavedVariableHooks {
    public:
     explicit Hooks(Recorder& recorder) : recorder_(&recorder) {}
@@ -85,9 +86,9 @@ class Recorder final : public BlockKeeper {
     at::Tensor saved_;
   };
 
-  void check_same(std::size_t place, const SavedSlot& then, const at::Tensor& tensor) const {
+  void check_same(std::size_t index, const SavedTensorHolder& then, const at::Tensor& tensor) const {
     if (const TensorKind now(tensor); !(then.kind == now))
-      throw CheckpointError(message("tensor ", place + 1, " that ", block_.name(), " saves was ",
+      throw CheckpointError(message("tensor ", index + 1, " that ", block_.name(), " saves was ",
                                     then.kind.text(), " when it ran and is ", now.text(),
                                     " when it runs again: a block must do the same both times"));
     if (then.is_leaf(tensor) && is_cudnn_dropout(tensor))
@@ -96,18 +97,18 @@ class Recorder final : public BlockKeeper {
           " runs a recurrent layer with dropout, whose masks cuDNN draws from a state of its own that "
           "cannot be put back: call it by keep(layer, x), or apply dropout outside of it"));
     if (then.changed_since(tensor))
-      throw CheckpointError(message("tensor ", place + 1, " that ", block_.name(), " saves, of shape ",
+      throw CheckpointError(message("tensor ", index + 1, " that ", block_.name(), " saves, of shape ",
                                     tensor.sizes(),
                                     ", has been modified by an inplace operation since the forward pass"));
     if (!block_.ambient_.random().can_be_now(then.random))
       throw CheckpointError(message(
-          block_.name(), " had drawn other random numbers up to tensor ", place + 1,
+          block_.name(), " had drawn other random numbers up to tensor ", index + 1,
           " that it saves than it has when it runs again: either it does not do the same both times, or another thread "
           "draws from the default generator meanwhile. Give that thread a generator of its own or, if the block draws "
           "nothing, set random_state = false"));
   }
 
-  /// LibTorch keeps one such state a device; recurrent layers save it.
+  /// True for the dropout state that cuDNN's recurrent layers save, of which LibTorch keeps one a device.
   static bool is_cudnn_dropout(const at::Tensor& tensor) {
     return tensor.is_cuda() && tensor.scalar_type() == at::kByte && tensor.dim() == 1;
   }
@@ -129,14 +130,14 @@ inline void Recomputation::run_again(Pass pass) {
     const KeeperScope keeper(&recorder);
     try {
       call_again(std::move(inputs));
-    } catch (...) {  // RecordedAll, or what a block makes of it that catches everything
+    } catch (...) {  // RecordedAll, or another exception if the block catches everything
       if (!recorder.has_all()) throw;
     }
     recorder.check_count();
   } catch (const std::exception&) {
     forget(pass);
     throw;
-  } catch (...) {  // LibTorch's engine passes on nothing else
+  } catch (...) {  // LibTorch's engine forwards only std::exception
     forget(pass);
     throw CheckpointError(
         message(name(), " threw something when it ran again that is not derived from std::exception"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The seam to what autograd saves. LibTorch asks its engine how a tensor is to be saved for backward; ours
-// asks the keeper that is current on this thread, and where there is none answers as LibTorch's does.
-// Installed by the first use, so that programs without checkpoints keep LibTorch's engine.
+// The hook into how autograd saves tensors. LibTorch asks its engine how a tensor is saved for backward. Our
+// engine asks the keeper that is current on this thread; without one it answers as LibTorch's does. It is
+// installed by the first use, so that programs without checkpoints keep LibTorch's engine.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -14,8 +14,8 @@
 
 namespace looptorch {
 
-/// A block cannot be recomputed: it behaves differently when it runs again, what it reads has been changed in
-/// place, or another autograd engine is at work.
+/// Thrown if a block cannot be recomputed: it behaves differently when it runs again, something that it reads
+/// has been changed in place, or another autograd engine is installed.
 struct CheckpointError : Error {
   using Error::Error;
 };
@@ -24,10 +24,10 @@ namespace detail {
 
 using torch::autograd::SavedVariableHooks;
 
-/// Decides how tensors that autograd saves are kept.
+/// Decides how the tensors that autograd saves are kept.
 class SavedTensorKeeper {
  public:
-  /// For one saved tensor: its `call_pack_hook` is called at once.
+  /// Returns the hooks for one saved tensor, whose `call_pack_hook` is called at once.
   virtual std::unique_ptr<SavedVariableHooks> hooks() = 0;
 
  protected:
@@ -36,7 +36,7 @@ class SavedTensorKeeper {
 
 inline thread_local SavedTensorKeeper* current_keeper = nullptr;
 
-/// Makes a keeper the current one of this thread; with nullptr tensors are saved as LibTorch does.
+/// Makes a keeper current on this thread while it lives. With nullptr tensors are saved as LibTorch does.
 class KeeperScope {
  public:
   explicit KeeperScope(SavedTensorKeeper* keeper) : previous_(std::exchange(current_keeper, keeper)) {}
@@ -63,15 +63,15 @@ class SavedTensorEngine final : public torch::autograd::Engine {
   }
 
  private:
-  /// LibTorch starts the threads of devices and of deeply nested passes once a process, for the first engine
-  /// that needs them. So that pass is given to LibTorch's own engine, and ours starts its own.
+  /// Starts the engine's threads. LibTorch counts the threads of devices and of deeply nested passes once a
+  /// process, for the first engine that needs them, so its own engine starts first.
   SavedTensorEngine() {
     get_base_engine().initialize_device_threads_pool();
     start_device_threads();
   }
 };
 
-/// Throws CheckpointError where a third engine is installed, as within Python.
+/// Installs the engine. Throws CheckpointError if a third engine is installed, as within Python.
 inline void install_saved_tensor_engine() {
   using torch::autograd::Engine;
   const Engine* const current = &Engine::get_default_engine();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a block that runs again is given again: a copy of each argument; of what only refers to elements or
-// characters, a copy of those.
+// Stores a copy of each argument for a block that runs again. An argument that only refers to elements or
+// characters is stored as a copy of those.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
@@ -19,7 +19,7 @@
 
 namespace looptorch::detail {
 
-/// How an argument of type T, without its reference, is stored.
+/// The type in which an argument of type T, without its reference, is stored.
 template <class T>
 struct StoredAs {
   using type = T;
@@ -63,7 +63,7 @@ template <class Argument>
     return Stored(argument.begin(), argument.end());
 }
 
-/// The argument of a stored copy, as the block was given it.
+/// Converts a stored copy back to the argument that the block was given.
 template <class Argument>
 decltype(auto) given(stored_t<Argument>& stored) {
   using T = std::remove_cvref_t<Argument>;
@@ -75,7 +75,7 @@ decltype(auto) given(stored_t<Argument>& stored) {
     return T(stored);
 }
 
-/// The tensors of arguments that have any to be found.
+/// Calls `visit` with each defined tensor in the arguments.
 template <class Tuple, class Visit>
 void for_each_argument_tensor(Tuple& arguments, Visit&& visit) {
   const auto of_one = [&](auto& argument) {

@@ -20,9 +20,9 @@ namespace {
 /// Copied to the host and back.
 at::Tensor moved(const at::Tensor& tensor) {
   const HostElements elements(tensor);
-  const at::Tensor room = elements.room();
-  elements.copy_to(room);
-  return elements.in(room);
+  const at::Tensor memory = elements.allocate();
+  elements.copy_to(memory);
+  return elements.view_in(memory);
 }
 
 std::int64_t bytes_of_copy(const at::Tensor& tensor) {
@@ -105,7 +105,7 @@ TEST_CASE(
   std::int64_t most = 0;
   while (!all.empty()) {
     const int number = static_cast<int>(all.size()) - 1;
-    const at::Tensor back = all.back()->back("a block");
+    const at::Tensor back = all.back()->fetch_back("a block");
     most = std::max(most, live.now() - kBytes * (number + 1));  // besides the host's
     CHECK(is_number(back, number));
     all.pop_back();
@@ -120,10 +120,10 @@ TEST_CASE("in any order, twice, and from nodes that save two tensors") {
     const auto all = copies(20);
     for (int pass = 0; pass < 2; ++pass) {
       for (int i = 18; i >= 0; i -= 2) {
-        CHECK(is_number(all[i]->back("a block"), i));
-        CHECK(is_number(all[i + 1]->back("a block"), i + 1));
+        CHECK(is_number(all[i]->fetch_back("a block"), i));
+        CHECK(is_number(all[i + 1]->fetch_back("a block"), i + 1));
       }
-      for (int i = 0; i < 20; ++i) CHECK(is_number(all[i]->back("a block"), i));
+      for (int i = 0; i < 20; ++i) CHECK(is_number(all[i]->fetch_back("a block"), i));
     }
     CHECK(live.now() <= (20 + 2 * static_cast<int>(HostCopy::kNear)) * kBytes);
   }
@@ -134,13 +134,13 @@ TEST_CASE("what cannot be fetched ahead is fetched when it is asked for") {
   LiveBytes live;
   auto all = copies(12);
   live.limit(live.now());  // four have not left yet: there is no room for a fifth
-  at::Tensor back = all[11]->back("a block");
+  at::Tensor back = all[11]->fetch_back("a block");
   CHECK(live.now() == (12 + static_cast<int>(HostCopy::kNear)) * kBytes);
   for (int number = 10; number >= 0; --number) {
     all.pop_back();
     back = at::Tensor();
     live.limit(live.now() + kBytes);  // of one tensor
-    back = all.back()->back("a block");
+    back = all.back()->fetch_back("a block");
     live.limit(std::numeric_limits<std::int64_t>::max());
     CHECK(is_number(back, number));
   }
@@ -150,13 +150,13 @@ TEST_CASE("what was fetched ahead makes room for what is needed; without any, me
   LiveBytes live;
   const auto all = copies(12);
   live.limit(live.now());
-  at::Tensor back = all[0]->back("a block");
+  at::Tensor back = all[0]->fetch_back("a block");
   CHECK(live.now() == (12 + 1) * kBytes);
   live.limit(live.now());
-  CHECK_THROWS_AS(all[1]->back("a block"), c10::OutOfMemoryError);
+  CHECK_THROWS_AS(all[1]->fetch_back("a block"), c10::OutOfMemoryError);
   live.limit(std::numeric_limits<std::int64_t>::max());
   CHECK(is_number(back, 0));
-  CHECK(is_number(all[1]->back("a block"), 1));
+  CHECK(is_number(all[1]->fetch_back("a block"), 1));
 }
 
 TEST_CASE("a tensor that was changed in place since is noticed, wherever it is") {
@@ -164,10 +164,10 @@ TEST_CASE("a tensor that was changed in place since is noticed, wherever it is")
     const at::Tensor tensor = torch::ones({3, 2});
     const auto copy = HostCopy::make(tensor);
     const auto others = copies(later);
-    CHECK(torch::equal(copy->back("decoder"), tensor));
+    CHECK(torch::equal(copy->fetch_back("decoder"), tensor));
     tensor.add_(1);
-    CHECK_THROWS_AS(copy->back("decoder"), lt::CheckpointError);
-    CHECK_THROWS_WITH(copy->back("decoder"),
+    CHECK_THROWS_AS(copy->fetch_back("decoder"), lt::CheckpointError);
+    CHECK_THROWS_WITH(copy->fetch_back("decoder"),
                       Catch::Contains("a tensor of shape [3, 2] that backward through decoder needs has been "
                                       "modified by an inplace operation: it is at version 1"));
   }
@@ -178,7 +178,7 @@ TEST_CASE("two threads that copy and fetch at once") {
     for (int round = 0; round < 50; ++round) {
       auto all = copies(10);
       for (int i = 9; i >= 0; --i)
-        if (!is_number(all[static_cast<std::size_t>(i)]->back("a block"), i)) return false;
+        if (!is_number(all[static_cast<std::size_t>(i)]->fetch_back("a block"), i)) return false;
     }
     return true;
   };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What is known of one saved tensor while nobody holds it, and what holds it once the block has run again.
+// Describes one saved tensor while it is not in memory, and holds it once the block has run again.
 #pragma once
 
-#include <looptorch/memory/ambient/random_state.hpp>
+#include <looptorch/memory/ambient/device_generators.hpp>
 #include <looptorch/memory/recompute/geometry.hpp>
 #include <looptorch/memory/recompute/saved_tensors.hpp>
 
@@ -20,21 +20,21 @@
 
 namespace looptorch::detail {
 
-/// The block as errors name it: by the name that it was given, or its type's, which outlives it.
+/// The block's name in errors: the given one, or its type's, whose text must outlive this.
 struct BlockName {
   std::string given;
   std::string_view type;
   [[nodiscard]] std::string_view view() const { return given.empty() ? type : std::string_view(given); }
 };
 
-/// The version of a tensor that was saved, where the tensor itself is not held.
+/// The version of a saved tensor, without the tensor.
 class SavedVersion {
  public:
   explicit SavedVersion(const at::Tensor& tensor)
       : counter_(torch::autograd::impl::version_counter(tensor)), saved_(counter_.current_version()) {}
 
   [[nodiscard]] bool is_current() const { return counter_.current_version() == saved_; }
-  /// The end of a sentence about a tensor that is not.
+  /// Returns the end of a sentence about a tensor that has changed.
   [[nodiscard]] std::string text() const {
     return message(" has been modified by an inplace operation: it is at version ",
                    counter_.current_version(), ", and was saved at version ", saved_);
@@ -52,12 +52,12 @@ inline void check_unchanged(const SavedVersion& version, at::IntArrayRef sizes, 
         message("a tensor of shape ", sizes, " that backward through ", block, " needs", version.text()));
 }
 
-/// A tensor as it was saved, without its history: what is saved must not hold the graph that it is saved in.
-class SavedAs {
+/// A saved tensor without its history: a saved tensor must not keep alive the graph that saves it.
+class SavedTensor {
  public:
-  explicit SavedAs(const at::Tensor& tensor) : tensor_(tensor.detach()), version_(tensor) {}
+  explicit SavedTensor(const at::Tensor& tensor) : tensor_(tensor.detach()), version_(tensor) {}
 
-  /// Throws CheckpointError if it was changed in place since.
+  /// Returns the tensor. Throws CheckpointError if it was changed in place since.
   [[nodiscard]] const at::Tensor& unchanged(std::string_view block) const {
     check_unchanged(version_, tensor_.sizes(), block);
     return tensor_;
@@ -68,11 +68,11 @@ class SavedAs {
   SavedVersion version_;
 };
 
-/// What must be the same of a saved tensor when the block runs again.
+/// The properties of a saved tensor that must be the same when the block runs again.
 struct TensorKind {
   explicit TensorKind(const at::Tensor& tensor)
       : sizes(tensor.sizes()),
-        strides(told_strides(tensor)),
+        strides(strides_to_compare(tensor)),
         type(tensor.scalar_type()),
         device(tensor.device()) {}
   bool operator==(const TensorKind&) const = default;
@@ -82,29 +82,30 @@ struct TensorKind {
   }
 
   c10::SmallVector<std::int64_t, 5> sizes;
-  c10::SmallVector<std::int64_t, 5> strides;  ///< None where it is contiguous, or has none.
+  c10::SmallVector<std::int64_t, 5> strides;  ///< Empty if it is contiguous or has none.
   at::ScalarType type;
   at::Device device;
 
  private:
-  static at::IntArrayRef told_strides(const at::Tensor& tensor) {
+  static at::IntArrayRef strides_to_compare(const at::Tensor& tensor) {
     if (!tensor.has_storage() || tensor.is_contiguous()) return {};
     return tensor.strides();
   }
 };
 
-/// A pass of backward, as the engine numbers them; below 0 outside of one.
+/// A pass of backward by the engine's number; below 0 outside of a pass.
 using Pass = int;
 
-/// The place of a saved tensor, held by the node that saved it: with the node goes what was recorded.
-class SavedSlot {
+/// Stands for a saved tensor in the node that saved it, and holds the recorded one. It is destroyed with the
+/// node.
+class SavedTensorHolder {
  public:
-  explicit SavedSlot(const at::Tensor& tensor, RandomPositions random = {})
+  explicit SavedTensorHolder(const at::Tensor& tensor, RandomPositions random = {})
       : kind(tensor), random(std::move(random)), version_(tensor._version()) {
     if (tensor.is_leaf()) leaf_ = c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr());
   }
 
-  /// Whether `tensor` is the very one that was saved, such as a mask that the block only reads.
+  /// True if `tensor` is the very leaf that was saved, such as a mask that the block only reads.
   [[nodiscard]] bool is_leaf(const at::Tensor& tensor) const {
     return leaf_.lock().get() == tensor.unsafeGetTensorImpl();
   }
@@ -112,12 +113,12 @@ class SavedSlot {
     return is_leaf(tensor) && tensor._version() != version_;
   }
 
-  [[nodiscard]] const SavedAs* find(Pass pass) const {
+  [[nodiscard]] const SavedTensor* find(Pass pass) const {
     for (const auto& [of, saved] : recorded_)
       if (of == pass) return &saved;
     return nullptr;
   }
-  void record(Pass pass, SavedAs saved) {
+  void record(Pass pass, SavedTensor saved) {
     forget(pass);
     recorded_.emplace_back(pass, std::move(saved));
   }
@@ -126,11 +127,11 @@ class SavedSlot {
   }
 
   TensorKind kind;
-  bool asked_once = true;  ///< In a pass; a block within asks for its inputs again and again.
-  RandomPositions random;  ///< Of the generators when it was saved; empty where that is not checked.
+  bool requested_once = true;  ///< At most once a pass; a nested block requests its inputs repeatedly.
+  RandomPositions random;      ///< The generators' positions when it was saved; empty if unchecked.
 
  private:
-  std::vector<std::pair<Pass, SavedAs>> recorded_;
+  std::vector<std::pair<Pass, SavedTensor>> recorded_;
   std::int64_t version_;
   c10::weak_intrusive_ptr<c10::TensorImpl> leaf_{c10::intrusive_ptr<c10::TensorImpl>()};
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A random generator put back to where it stood. With CUDA by exchanging the state that it draws from, as
-// graphs do: `set_state` would make cuDNN seed the dropout of recurrent layers anew, with a wait.
+// Captures a random generator's state and restores it. On CUDA the state is exchanged, as graphs do:
+// `set_state` would make cuDNN seed the dropout of recurrent layers anew, with a wait.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>
@@ -14,31 +14,31 @@
 
 namespace looptorch::detail {
 
-/// Where a generator stood when this was made.
-class GeneratorPlace {
+/// The state of a generator when it is made.
+class CapturedGenerator {
  public:
-  explicit GeneratorPlace(at::Generator generator)
+  explicit CapturedGenerator(at::Generator generator)
       : generator_(std::move(generator)), then_(copy_of(generator_)) {}
 
-  /// Puts the generator there. What is drawn then leaves this as it is.
+  /// Restores the state. Later draws do not change the captured copy.
   void restore() const {
     if (can_exchange(generator_)) return exchange(generator_, copy_of(then_));
     set_state(generator_, state_of(then_));
   }
 
-  /// True if the generator stood at the same place in both.
-  [[nodiscard]] bool same(const GeneratorPlace& other) const {
+  /// True if both captured the same state.
+  [[nodiscard]] bool same(const CapturedGenerator& other) const {
     const at::Tensor a = state_of(then_), b = state_of(other.then_);
     return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
   }
 
-  /// Puts the generator back, when it ends, to where it stood when it began.
+  /// Restores, when it ends, the state in which the generator was when it began.
   class Scope;
 
  private:
   static bool can_exchange(const at::Generator& generator) { return generator.device().is_cuda(); }
 
-  /// `generator` draws from the state of `source` from now on, and moves it.
+  /// Makes `generator` draw from, and advance, the state of `source`.
   static void exchange(at::Generator generator, const at::Generator& source) {
     const std::lock_guard lock(generator.mutex());
     generator.graphsafe_set_state(source);
@@ -48,32 +48,33 @@ class GeneratorPlace {
   at::Generator then_;
 };
 
-class GeneratorPlace::Scope {
+class CapturedGenerator::Scope {
  public:
-  explicit Scope(const at::Generator& generator) : generator_(generator), met_(state_met(generator)) {}
+  explicit Scope(const at::Generator& generator)
+      : generator_(generator), previous_(current_state(generator)) {}
   Scope(Scope&& other) noexcept
-      : generator_(std::exchange(other.generator_, {})), met_(std::exchange(other.met_, {})) {}
+      : generator_(std::exchange(other.generator_, {})), previous_(std::exchange(other.previous_, {})) {}
   Scope& operator=(Scope&&) = delete;
   ~Scope() {
     if (!generator_.defined()) return;
     try {
       if (can_exchange(generator_))
-        exchange(generator_, met_);
+        exchange(generator_, previous_);
       else
-        set_state(generator_, state_of(met_));
-    } catch (...) {  // without memory for a state: the numbers to come are others
+        set_state(generator_, state_of(previous_));
+    } catch (...) {  // no memory for a state: later draws differ
     }
   }
 
  private:
-  static at::Generator state_met(at::Generator generator) {
+  static at::Generator current_state(at::Generator generator) {
     if (!can_exchange(generator)) return copy_of(generator);
     const std::lock_guard lock(generator.mutex());
     return generator.graphsafe_get_state();
   }
 
   at::Generator generator_;
-  at::Generator met_;
+  at::Generator previous_;
 };
 
 }  // namespace looptorch::detail

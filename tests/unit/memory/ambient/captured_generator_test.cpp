@@ -3,7 +3,7 @@
 // state is set.
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/ambient/generator_place.hpp>
+#include <looptorch/memory/ambient/captured_generator.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GeneratorImpl.h>
@@ -12,7 +12,7 @@
 #include <cstring>
 #include <memory>
 
-using looptorch::detail::GeneratorPlace;
+using looptorch::detail::CapturedGenerator;
 
 namespace {
 
@@ -70,11 +70,11 @@ struct Philox {
 TEST_CASE("a device's generator goes back by exchange of its state, again and again") {
   Philox philox;
   philox.impl().draw();
-  const GeneratorPlace place(philox.generator);
+  const CapturedGenerator captured(philox.generator);
   const std::uint64_t first = philox.impl().draw();
   philox.impl().draw();
   for (int time = 0; time < 3; ++time) {
-    place.restore();
+    captured.restore();
     CHECK(philox.impl().draw() == first);
   }
   CHECK(philox.impl().reseeded == 0);
@@ -82,11 +82,11 @@ TEST_CASE("a device's generator goes back by exchange of its state, again and ag
 
 TEST_CASE("afterwards a device's generator goes on where it was") {
   Philox philox;
-  const GeneratorPlace start(philox.generator);
+  const CapturedGenerator start(philox.generator);
   philox.impl().draw();
   const at::Generator same_state = philox.generator.graphsafe_get_state();
   {
-    const GeneratorPlace::Scope scope(philox.generator);
+    const CapturedGenerator::Scope scope(philox.generator);
     start.restore();
     CHECK(philox.impl().draw() == 7000);
     CHECK(philox.impl().draw() == 7001);
@@ -96,23 +96,23 @@ TEST_CASE("afterwards a device's generator goes on where it was") {
   CHECK(philox.impl().reseeded == 0);
 }
 
-TEST_CASE("places are the same if nothing was drawn between") {
+TEST_CASE("captured states are the same if nothing was drawn between") {
   Philox philox;
-  const GeneratorPlace a(philox.generator), b(philox.generator);
+  const CapturedGenerator a(philox.generator), b(philox.generator);
   philox.impl().draw();
   CHECK(a.same(b));
-  CHECK_FALSE(a.same(GeneratorPlace(philox.generator)));
+  CHECK_FALSE(a.same(CapturedGenerator(philox.generator)));
 }
 
 TEST_CASE("the CPU's generator goes back by its state") {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  const GeneratorPlace place(generator);
+  const CapturedGenerator captured(generator);
   const at::Tensor first = torch::randn({17}, generator);
-  CHECK_FALSE(place.same(GeneratorPlace(generator)));
+  CHECK_FALSE(captured.same(CapturedGenerator(generator)));
   const at::Tensor second = [&] {
-    const GeneratorPlace::Scope scope(generator);
-    place.restore();
-    CHECK(place.same(GeneratorPlace(generator)));
+    const CapturedGenerator::Scope scope(generator);
+    captured.restore();
+    CHECK(captured.same(CapturedGenerator(generator)));
     return torch::randn({17}, generator);
   }();
   CHECK(second.equal(first));

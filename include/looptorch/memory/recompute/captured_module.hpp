@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a block reads of its module: modes, buffers, and which parameters are trained. The block runs again on
-// copies of the buffers that it writes to, as they were when it began; on a CPU those that it only reads stay
-// where they are, since another thread may read them too.
+// Captures what a block reads of its module: modes, buffers, and which parameters are trained. The block runs
+// again on copies of the buffers that it writes to, with the values from when it began. On a CPU, buffers
+// that it only reads stay in use, since another thread may read them too.
 #pragma once
 
 #include <looptorch/memory/recompute/saved_tensors.hpp>
@@ -21,7 +21,7 @@
 namespace looptorch::detail {
 
 /// The modes, buffers and parameters of a module and its descendants.
-class ModuleState {
+class CapturedModule {
   struct Mode {
     torch::nn::Module* module;
     bool training;
@@ -29,8 +29,8 @@ class ModuleState {
   using Modes = std::vector<Mode>;
 
  public:
-  /// Of no module where `module` is null; `more` are further buffers.
-  ModuleState(torch::nn::Module* module, const std::vector<at::Tensor>& more) {
+  /// Captures `module`, which may be null, and the further buffers `more`.
+  CapturedModule(torch::nn::Module* module, const std::vector<at::Tensor>& more) {
     for (const at::Tensor& buffer : more) add_buffer(buffer, module);
     if (!module) return;
     module_ = module->shared_from_this();
@@ -48,19 +48,20 @@ class ModuleState {
     for (const Parameter& parameter : parameters_) visit(parameter.tensor);
   }
 
-  /// Call when the block has run: keeps copies of those buffers only that it has written to.
+  /// Ends the first run: keeps copies only of buffers that the block has written to.
   void forget_unchanged() {
     for (auto first = buffers_.begin(); first != buffers_.end();) {
       auto last = first;
       bool changed = false;
-      // batch_norm writes to running statistics without telling; but its module counts.
+      // batch_norm writes to running statistics without raising their version, but raises that of its
+      // counter.
       for (; last != buffers_.end() && last->of == first->of; ++last) changed |= last->is_changed();
       for (; first != last; ++first)
         if (!changed) first->before = at::Tensor();
     }
   }
 
-  /// Throws CheckpointError where a parameter has been changed since; `how` ends the sentence.
+  /// Throws CheckpointError if a parameter has changed since; `how` ends the sentence.
   void check_parameters(std::string_view block, std::string_view how) const {
     for (const Parameter& parameter : parameters_)
       if (parameter.tensor._version() != parameter.version)
@@ -68,7 +69,7 @@ class ModuleState {
                                       name_of(parameter.tensor), "of shape ", parameter.tensor.sizes(), how));
   }
 
-  /// Throws CheckpointError where a buffer that the block only reads has been changed since.
+  /// Throws CheckpointError if a buffer that the block only reads has changed since.
   void check_buffers(std::string_view block) const {
     for (const Buffer& buffer : buffers_)
       if (!buffer.before.defined() && buffer.is_changed())
@@ -77,7 +78,7 @@ class ModuleState {
                                       " that it reads has been changed in place since the forward pass"));
   }
 
-  /// While it lives the module is as it was when the block began, on copies of its buffers.
+  /// Puts the module into the state in which the block began, on copies of its buffers, while it lives.
   class Scope;
 
  private:
@@ -85,7 +86,7 @@ class ModuleState {
     at::Tensor tensor;
     const torch::nn::Module* of;
     std::int64_t version;
-    at::Tensor before;  ///< What it held; undefined where the block does not write to it.
+    at::Tensor before;  ///< Its former values; undefined if the block does not write to it.
 
     [[nodiscard]] bool is_changed() const { return tensor._version() != version; }
   };
@@ -117,9 +118,9 @@ class ModuleState {
   std::vector<Parameter> parameters_;
 };
 
-class ModuleState::Scope {
+class CapturedModule::Scope {
  public:
-  explicit Scope(const ModuleState& state) : Scope() {  // so that what throws here is undone
+  explicit Scope(const CapturedModule& state) : Scope() {  // so that a throw below is undone
     for (const Mode& mode : state.modes_) modes_.push_back({mode.module, mode.module->is_training()});
     set(state.modes_);
     for (const Parameter& parameter : state.parameters_) set_trained(parameter);
@@ -147,7 +148,8 @@ class ModuleState::Scope {
       torch::autograd::impl::set_version_counter(buffer, version);
     }
   };
-  /// batch_norm writes to running statistics without telling.
+  /// Restores a buffer's bytes. Its version does not show a change, since batch_norm writes to running
+  /// statistics without raising it.
   struct Guarded {
     at::Tensor buffer;
     at::Tensor copy;
@@ -159,7 +161,7 @@ class ModuleState::Scope {
     }
   };
 
-  // Parents come before their children, so that a child's own mode has the last word.
+  // Sets parents before their children, so that a child's own mode wins.
   static void set(const Modes& modes) {
     for (const Mode& mode : modes)
       if (mode.module->is_training() != mode.training) mode.module->train(mode.training);
@@ -180,7 +182,8 @@ class ModuleState::Scope {
     else
       replace(of, buffer.detach().clone());
   }
-  /// Of its own version too: what is written to the copy has not changed the buffer.
+  /// Replaces the buffer's data and version counter, so that writes to the copy do not count as changes of
+  /// the buffer.
   void replace(const Buffer& of, const at::Tensor& copy) {
     const at::Tensor& buffer = of.tensor;
     replaced_.push_back({buffer, buffer.variable_data(), torch::autograd::impl::version_counter(buffer)});
