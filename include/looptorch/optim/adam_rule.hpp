@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What FusedAdam and FusedAdamW share: moments, checks, and the order of their kernels' arguments.
+// The common part of FusedAdam and FusedAdamW: moments, checks, and the order of their kernels' arguments.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/optim/fused_call.hpp>
-#include <looptorch/optim/moment_slots.hpp>
+#include <looptorch/optim/moment_fields.hpp>
 #include <looptorch/optim/step_counts.hpp>
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace looptorch {
 
-/// What Adam and AdamW keep for the parameters of one group, each list in their order; undefined before a
-/// parameter's first gradient.
+/// The moments that Adam and AdamW keep for the parameters of one group, each list in their order; undefined
+/// before a parameter's first gradient.
 struct AdamMoments {
   std::vector<at::Tensor> first;       ///< Like the parameters.
   std::vector<at::Tensor> second;      ///< Like the parameters.
@@ -29,7 +29,7 @@ struct AdamRule {
   using Options = OptionsType;
   using Moments = AdamMoments;
   static constexpr const char* kName = Kernel::kName;
-  static constexpr std::array<MomentSlot<Moments, Options>, 4> kSlots{{
+  static constexpr std::array<MomentField<Moments, Options>, 4> kFields{{
       {.key = "exp_avg", .list = &Moments::first},
       {.key = "exp_avg_sq", .list = &Moments::second},
       {.key = "max_exp_avg_sq",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Adam in one kernel a parameter group (at::_fused_adam_), with torch.optim.Adam's numbers. For weight decay
-// prefer FusedAdamW: here the decay joins the gradient and is divided by the second moment's root with it.
-// Speed, folding, skipped steps and memory as FusedAdamW's.
+// prefer FusedAdamW: here the decay is added to the gradient and so divided by the root of the second moment.
+// Speed, folding, skipped steps and memory are FusedAdamW's.
 #pragma once
 
 #include <looptorch/optim/adam_rule.hpp>
@@ -34,7 +34,7 @@ struct AdamKernel {
 
 }  // namespace detail
 
-/// Adam; see detail/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
+/// Adam. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
 /// `load_state_of`.
 class FusedAdam : public detail::FusedOptimizer<detail::AdamRule<FusedAdamOptions, detail::AdamKernel>> {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// AdamW in one kernel a parameter group (at::_fused_adamw_): on a CPU and on CUDA several times faster than
-// torch::optim::AdamW, with torch.optim.AdamW's numbers. Averaging, unscaling and clipping of gradients are
-// folded into the kernel, and so is the decision to skip an overflowed step, without a wait for the device.
+// AdamW in one kernel a parameter group (at::_fused_adamw_), with torch.optim.AdamW's numbers; on a CPU and
+// on CUDA several times faster than torch::optim::AdamW. Averaging, unscaling and clipping of gradients are
+// folded into the kernel. So is the decision to skip an overflowed step, without a wait for the device.
 // Memory: two moments a parameter, from its first gradient on.
 #pragma once
 
@@ -35,7 +35,7 @@ struct AdamWKernel {
 
 }  // namespace detail
 
-/// AdamW; see detail/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
+/// AdamW. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
 /// `load_state_of`.
 class FusedAdamW : public detail::FusedOptimizer<detail::AdamRule<FusedAdamWOptions, detail::AdamWKernel>> {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the fused optimizers' rules are written in: the tensors kept for each parameter, and what one call of
-// a kernel works on.
+// The vocabulary of the fused optimizers' rules: the tensors kept for each parameter, and the arguments of
+// one kernel call.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -29,8 +29,8 @@ class FusedFactors {
                                       /*non_blocking=*/!device.is_cpu());
   }
 
-  std::optional<at::Tensor> divisor;    ///< fp32; none where the factor is 1.
-  std::optional<at::Tensor> found_inf;  ///< fp32 0 or 1; none where no flag was given.
+  std::optional<at::Tensor> divisor;    ///< fp32; empty if the factor is 1.
+  std::optional<at::Tensor> found_inf;  ///< fp32 0 or 1; empty if no flag was given.
 
  private:
   const GradientScale& scale_;
@@ -38,12 +38,12 @@ class FusedFactors {
   std::optional<at::Device> device_;
 };
 
-/// Lists of one device and dtype, as LibTorch's CUDA kernels require.
+/// The arguments of one kernel call: lists of one device and dtype, as LibTorch's CUDA kernels require.
 template <class Moments>
 struct FusedCall {
   at::TensorList parameters, gradients;
   const Moments& moments;
-  bool first;  ///< These parameters' first update, where the rule tells it from others.
+  bool first;  ///< True in these parameters' first update, if the rule treats it differently.
   const FusedFactors& factors;
 };
 
@@ -58,8 +58,8 @@ inline void require_updatable(const at::Tensor& parameter, const char* name) {
                              parameter.sizes(), " has strides ", parameter.strides()));
 }
 
-/// The gradient in the parameter's memory layout, which the kernels take for granted. Costs a copy where the
-/// layouts differ: autograd's own gradients have the parameter's.
+/// Returns the gradient in the parameter's memory layout, which the kernels assume. Copies only if the
+/// layouts differ; autograd's own gradients have the parameter's.
 inline at::Tensor fused_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
   if (gradient.strides() == parameter.strides()) return gradient;
   return at::empty_like(parameter).copy_(gradient);

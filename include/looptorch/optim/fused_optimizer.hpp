@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What all fused optimizers do: parameter groups, moments, one kernel call a group (and a device and dtype,
-// where a group has several). A `Rule` adds the options, the moments and the kernel; see adam_rule.hpp.
+// The common part of all fused optimizers: parameter groups, moments, and one kernel call a group (and a
+// device and dtype, if a group has several). A `Rule` adds the options, the moments and the kernel; see
+// adam_rule.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -8,7 +9,7 @@
 #include <looptorch/optim/fused_call.hpp>
 #include <looptorch/optim/gradients.hpp>
 #include <looptorch/optim/listed_parameters.hpp>
-#include <looptorch/optim/moment_slots.hpp>
+#include <looptorch/optim/moment_fields.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
@@ -31,9 +32,10 @@ struct FusedGroupOptions : torch::optim::OptimizerCloneableOptions<FusedGroupOpt
   Options values;
 };
 
-/// `Rule` names the optimizer (`kName`), its `Options`, its `Moments` and their `kSlots`; it has
-/// `check(options)`, which throws UsageError, `first_differs(options)`, `advance(moments, due, factors)`,
-/// called before a kernel that updates those due, and `apply(options, call)`, the kernel.
+/// `Rule` names the optimizer (`kName`), its `Options`, its `Moments` and their `kFields`. Its
+/// `check(options)` throws UsageError. `first_differs(options)` is true if a parameter's first update differs
+/// from later ones. `advance(moments, due, factors)` is called before a kernel that updates the parameters in
+/// `due`. `apply(options, call)` calls the kernel.
 template <class Rule>
 class FusedOptimizer : public torch::optim::Optimizer {
  public:
@@ -41,27 +43,27 @@ class FusedOptimizer : public torch::optim::Optimizer {
   using Moments = typename Rule::Moments;
   using Group = torch::optim::OptimizerParamGroup;
 
-  /// Takes a parameter that is listed twice, as a tied weight is, once. Throws UsageError for options out of
-  /// range.
+  /// Makes one group of the parameters. A parameter that is listed twice, as a tied weight is, is taken once.
+  /// Throws UsageError for options out of range.
   explicit FusedOptimizer(const std::vector<at::Tensor>& parameters, Options options = {})
       : FusedOptimizer(std::vector<Group>{Group(parameters)}, options) {}
 
-  /// For groups with rates of their own: make each by `group`. Throws UsageError for a parameter that is in
-  /// two of them, or that the kernels cannot update: complex, or with gaps in memory.
+  /// Takes groups with options of their own, each made by `group`. Throws UsageError for a parameter that is
+  /// in two of them, or that the kernels cannot update: complex, or with gaps in memory.
   explicit FusedOptimizer(const std::vector<Group>& groups, Options defaults = {})
       : Optimizer(groups, make_options(defaults)) {
     adopt_groups();
   }
 
-  /// A parameter group with options of its own.
+  /// Returns a parameter group with options of its own.
   [[nodiscard]] static Group group(std::vector<at::Tensor> parameters, Options options) {
     return {std::move(parameters), make_options(options)};
   }
 
-  /// Updates each parameter that has a gradient; others, and their moments, stay as they are. Moments follow
-  /// a parameter that changed its place or group; one that takes another's place begins without. Throws
-  /// UsageError, before anything changes, for a gradient that is not dense and for a parameter that changed
-  /// its shape.
+  /// Updates each parameter that has a gradient; others keep their values and moments. Moments follow a
+  /// parameter that moved within the groups. A new parameter in the position of another starts without
+  /// moments. Throws UsageError, before anything changes, for a gradient that is not dense and for a
+  /// parameter that changed its shape.
   at::Tensor step(LossClosure closure = nullptr) override {
     at::Tensor loss;
     if (closure) {
@@ -72,19 +74,19 @@ class FusedOptimizer : public torch::optim::Optimizer {
     return loss;
   }
 
-  /// The same for gradients that `scale` still has to multiply; where `found_inf` (0-dim; undefined: no) is
-  /// not zero nothing changes, step counts included. Never waits for the device, unless the optimizer's own
+  /// Updates with gradients that `scale` still has to multiply. If `found_inf` (0-dim; undefined means no) is
+  /// not zero, nothing changes, step counts included. Never waits for the device, unless the optimizer's own
   /// description says so.
   void step(const GradientScale& scale, const at::Tensor& found_inf) {
     at::NoGradGuard no_gradients;
-    follow_groups();
+    refresh_groups();
     find_due();
     if (found_inf.defined() && some_first_update() && found_inf.item<double>() != 0) return;
     FusedFactors factors(scale, found_inf);
     for (std::size_t i = 0; i < moments_.size(); ++i) step_group(i, factors);
   }
 
-  /// True when folding `scale` into the kernel, which divides by an fp32 number, loses no precision.
+  /// True if folding `scale` into the kernel, which divides by an fp32 number, loses no precision.
   [[nodiscard]] bool can_fold(const GradientScale& scale) const {
     if (scale.is_one()) return true;
     for (const Group& group : param_groups_)
@@ -93,35 +95,35 @@ class FusedOptimizer : public torch::optim::Optimizer {
     return true;
   }
 
-  /// What is kept for the parameters of each group, in their order.
+  /// Returns the moments of each group, in the order of its parameters.
   [[nodiscard]] const std::vector<Moments>& moments() const { return moments_; }
 
-  /// What is kept for one parameter, by PyTorch's names ("exp_avg", "step", ...); empty before its first
-  /// gradient. By handle: clone what must not go on changing, and write to none, since counts are shared.
-  /// Throws UsageError for a parameter that is not this optimizer's.
+  /// Returns the moments of one parameter by PyTorch's names ("exp_avg", "step", ...); empty before its first
+  /// gradient. The tensors are handles: clone what must not change, and write to none, since counts are
+  /// shared. Throws UsageError for a parameter that is not this optimizer's.
   [[nodiscard]] StateDict state_of(const at::Tensor& parameter) const {
-    (void)place_of(parameter);
+    (void)position_of(parameter);
     const auto known = listed_.find(parameter);
-    return known ? slots_state<Rule>(moments_[known->group], known->index) : StateDict{};
+    return known ? fields_state<Rule>(moments_[known->group], known->index) : StateDict{};
   }
 
   /// Throws what `load_state_of` would throw, and changes nothing.
   void check_state_of(const at::Tensor& parameter, const StateDict& state) const {
-    const Place place = place_of(parameter);
-    check_slots<Rule>(options_of(param_groups_[place.group]), parameter, state);
+    const Position position = position_of(parameter);
+    check_fields<Rule>(options_of(param_groups_[position.group]), parameter, state);
   }
 
-  /// Takes over what `state_of` gave, on another device or in another dtype too. Throws StateError, and
-  /// leaves all as it was, where the names or shapes are not this optimizer's.
+  /// Loads the result of `state_of`, also from another device or dtype. Throws StateError, and changes
+  /// nothing, if the names or shapes are not this optimizer's.
   void load_state_of(const at::Tensor& parameter, const StateDict& state) {
     at::NoGradGuard no_gradients;
-    follow_groups();
-    const Place place = place_of(parameter);
-    const Group& group = param_groups_[place.group];
-    load_slots<Rule>(options_of(group), group.params(), place.index, state, moments_[place.group]);
+    refresh_groups();
+    const Position position = position_of(parameter);
+    const Group& group = param_groups_[position.group];
+    load_fields<Rule>(options_of(group), group.params(), position.index, state, moments_[position.group]);
   }
 
-  /// The options of one of this optimizer's groups. Throws UsageError for another optimizer's.
+  /// Returns the options of one of this optimizer's groups. Throws UsageError for another optimizer's group.
   [[nodiscard]] static const Options& options_of(const Group& group) {
     const auto* options = dynamic_cast<const FusedGroupOptions<Options>*>(&group.options());
     if (!options)
@@ -130,17 +132,17 @@ class FusedOptimizer : public torch::optim::Optimizer {
     return options->values;
   }
 
-  /// torch::save would pass over what is kept here, in silence: throws UsageError. Use `state_of`.
+  /// Throws UsageError, since torch::save would silently omit the moments. Use `state_of`.
   void save(torch::serialize::OutputArchive&) const override { refuse_archive(); }
   /// Throws UsageError, as `save` does. Use `load_state_of`.
   void load(torch::serialize::InputArchive&) override { refuse_archive(); }
 
  private:
-  using Slot = MomentSlot<Moments, Options>;
+  using Field = MomentField<Moments, Options>;
 
-  using Place = ListedParameters::Place;
+  using Position = ListedParameters::Position;
 
-  /// What parameters must share to be updated by one call.
+  /// The properties that parameters must share to be updated by one call.
   struct Kind {
     at::Device device;
     at::ScalarType type;
@@ -148,15 +150,15 @@ class FusedOptimizer : public torch::optim::Optimizer {
     bool operator==(const Kind&) const = default;
   };
 
-  /// A call's lists, kept between steps for their capacity; emptied at its end, so that no gradient outlives
-  /// it.
+  /// A call's lists. They are kept between steps for their capacity and cleared after each call, so that no
+  /// gradient outlives it.
   struct Lists {
     std::vector<at::Tensor> parameters, gradients;
     Moments moments;
 
     void clear() {
       parameters.clear(), gradients.clear();
-      for (const Slot& slot : Rule::kSlots) (moments.*slot.list).clear();
+      for (const Field& field : Rule::kFields) (moments.*field.list).clear();
     }
   };
   struct ClearedAtExit {
@@ -174,11 +176,11 @@ class FusedOptimizer : public torch::optim::Optimizer {
                              " keeps: use its state_of and load_state_of"));
   }
 
-  // ---- Parameters, as they are taken in ----
+  // ---- Parameters ----
 
-  /// LibTorch's `add_param_group` is not virtual and its groups are open to everybody, so that what changed
-  /// in them is seen at the next step.
-  void follow_groups() {
+  /// Adopts changes of the groups at the next step. LibTorch's `add_param_group` is not virtual and its
+  /// groups are public, so a change cannot be observed earlier.
+  void refresh_groups() {
     if (!listed_.match(param_groups_)) adopt_groups();
   }
 
@@ -191,7 +193,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
         check_parameter(parameter, seen.insert(parameter.unsafeGetTensorImpl()).second);
     }
     moments_ = followed_moments<Rule>(listed_, moments_, param_groups_);
-    listed_.look_at(param_groups_);
+    listed_.refresh(param_groups_);
   }
 
   static void check_parameter(const at::Tensor& parameter, bool is_new) {
@@ -203,7 +205,8 @@ class FusedOptimizer : public torch::optim::Optimizer {
 
   // ---- A step ----
 
-  /// Finds the parameters with a gradient, and refuses what a kernel would misread before any is moved.
+  /// Finds the parameters with a gradient. Throws for anything that a kernel would misread, before any
+  /// parameter is updated.
   void find_due() {
     due_.resize(param_groups_.size());
     for (std::size_t i = 0; i < due_.size(); ++i) {
@@ -214,14 +217,15 @@ class FusedOptimizer : public torch::optim::Optimizer {
         if (!gradient.defined()) continue;
         require_updatable(parameters[j], Rule::kName);
         require_dense(gradient, Rule::kName);
-        for (const Slot& slot : Rule::kSlots) check_shape(slot, moments_[i].*slot.list, j, parameters[j]);
+        for (const Field& field : Rule::kFields)
+          check_shape(field, moments_[i].*field.list, j, parameters[j]);
         due_[i].push_back(j);
       }
     }
   }
 
   bool is_first_update(const Options& options, const Moments& moments, std::size_t index) const {
-    return Rule::first_differs(options) && !has(moments.*Rule::kSlots.front().list, index);
+    return Rule::first_differs(options) && !has(moments.*Rule::kFields.front().list, index);
   }
 
   bool some_first_update() const {
@@ -240,17 +244,18 @@ class FusedOptimizer : public torch::optim::Optimizer {
     while (!due_[index].empty()) step_alike(options, group.params(), moments_[index], due_[index], factors);
   }
 
-  /// Updates those parameters that are due and like the first of them; the others stay due.
+  /// Updates the due parameters that are of the same kind as the first; the others stay due.
   void step_alike(const Options& options, const std::vector<at::Tensor>& parameters, Moments& moments,
                   std::vector<std::size_t>& due, FusedFactors& factors) {
     const Kind kind = take_alike(options, parameters, moments, due);
     const ClearedAtExit cleared{lists_};
     gather_gradients(parameters);
-    for (const Slot& slot : Rule::kSlots)
-      if (slot.kept(options)) begin_slot(slot, moments.*slot.list, parameters, alike_);
+    for (const Field& field : Rule::kFields)
+      if (field.kept(options)) begin_field(field, moments.*field.list, parameters, alike_);
     factors.move_to(kind.device);
     Rule::advance(moments, alike_, factors);
-    // The kernels change parameters without telling: a graph that still needs the old ones must find out.
+    // The kernels write to parameters without raising their version, which a graph that still needs the old
+    // values checks.
     for (const std::size_t i : alike_) parameters[i].unsafeGetTensorImpl()->bump_version();
     if (alike_.size() == parameters.size()) {
       Rule::apply(options, FusedCall<Moments>{parameters, lists_.gradients, moments, kind.first, factors});
@@ -281,14 +286,14 @@ class FusedOptimizer : public torch::optim::Optimizer {
 
   void gather(const Options& options, const std::vector<at::Tensor>& parameters, const Moments& moments) {
     for (const std::size_t i : alike_) lists_.parameters.push_back(parameters[i]);
-    for (const Slot& slot : Rule::kSlots)
-      if (slot.kept(options))
-        for (const std::size_t i : alike_) (lists_.moments.*slot.list).push_back((moments.*slot.list)[i]);
+    for (const Field& field : Rule::kFields)
+      if (field.kept(options))
+        for (const std::size_t i : alike_) (lists_.moments.*field.list).push_back((moments.*field.list)[i]);
   }
 
   // ---- State of single parameters ----
 
-  Place place_of(const at::Tensor& parameter) const {
+  Position position_of(const at::Tensor& parameter) const {
     for (std::size_t i = 0; i < param_groups_.size(); ++i)
       for (std::size_t j = 0; j < param_groups_[i].params().size(); ++j)
         if (param_groups_[i].params()[j].is_same(parameter)) return {i, j};
@@ -296,10 +301,10 @@ class FusedOptimizer : public torch::optim::Optimizer {
         message("a parameter of shape ", parameter.sizes(), " is none of this ", Rule::kName, "'s"));
   }
 
-  ListedParameters listed_;                    // whose moments these are
+  ListedParameters listed_;                    // the parameters that the moments belong to
   std::vector<Moments> moments_;               // by group
-  std::vector<std::vector<std::size_t>> due_;  // by group: indices of the parameters that are still to update
-  std::vector<std::size_t> alike_;             // those of them in the call at hand
+  std::vector<std::vector<std::size_t>> due_;  // by group: indices of parameters not updated yet
+  std::vector<std::size_t> alike_;             // those in the current call
   Lists lists_;
 };
 

@@ -7,7 +7,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/optim/fused_call.hpp>
 #include <looptorch/optim/fused_optimizer.hpp>
-#include <looptorch/optim/moment_slots.hpp>
+#include <looptorch/optim/moment_fields.hpp>
 
 #include <ATen/ops/_fused_sgd.h>
 
@@ -27,8 +27,8 @@ struct FusedSGDOptions {
   bool nesterov = false;      ///< Look ahead by one step; needs momentum, and no dampening.
 };
 
-/// What SGD keeps for the parameters of one group, in their order; undefined before a parameter's first
-/// gradient.
+/// The momentum that SGD keeps for the parameters of one group, in their order; undefined before a
+/// parameter's first gradient.
 struct SGDMoments {
   std::vector<at::Tensor> momentum;  ///< Like the parameters with momentum, else empty.
 };
@@ -39,7 +39,7 @@ struct SGDRule {
   using Options = FusedSGDOptions;
   using Moments = SGDMoments;
   static constexpr const char* kName = "FusedSGD";
-  static constexpr std::array<MomentSlot<Moments, Options>, 1> kSlots{{
+  static constexpr std::array<MomentField<Moments, Options>, 1> kFields{{
       {.key = "momentum_buffer",
        .list = &Moments::momentum,
        .kept = [](const Options& options) { return options.momentum != 0; }},
@@ -56,7 +56,8 @@ struct SGDRule {
                                options.momentum, ", dampening ", options.dampening));
   }
 
-  /// The first gradient goes into the buffer undamped. Without dampening a buffer of zeros does the same.
+  /// True with dampening: the first gradient goes into the buffer undamped. Without dampening a buffer of
+  /// zeros gives the same result.
   static bool first_differs(const Options& options) {
     return options.momentum != 0 && options.dampening != 0;
   }
@@ -81,8 +82,8 @@ struct SGDRule {
                     call.factors.found_inf);
   }
 
-  /// LibTorch's CPU kernel leaves fp16 and bf16 parameters as they are (2.11), so they go through fp32
-  /// copies.
+  /// Updates fp16 and bf16 parameters through fp32 copies, since LibTorch's CPU kernel does not change them
+  /// (2.11).
   static void run_widened(const Options& options, const FusedCall<Moments>& call, at::TensorList momentum) {
     const auto parameters = widened(call.parameters), buffers = widened(momentum);
     run(options, call, parameters, widened(call.gradients), buffers);
@@ -99,9 +100,9 @@ struct SGDRule {
 
 }  // namespace detail
 
-/// SGD; see detail/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
-/// `load_state_of`. With dampening, and only then, `step` reads `found_inf` in steps in which some parameter
-/// has its first gradient.
+/// SGD. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
+/// `load_state_of`. Only with dampening, `step` reads `found_inf` in steps in which some parameter has its
+/// first gradient.
 class FusedSGD : public detail::FusedOptimizer<detail::SGDRule> {
  public:
   using FusedOptimizer::FusedOptimizer;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The gradients of one update: what multiplies them before they reach the optimizer, and who may receive any.
+// The gradients of one update: the factor that multiplies them before they reach the optimizer, and the
+// parameters that receive any.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -17,12 +18,12 @@
 namespace looptorch {
 namespace detail {
 
-/// `number`, 0-dim, on the device of `tensor`. Never waits, unless it goes from an accelerator to the CPU.
+/// Returns `number`, 0-dim, on the device of `tensor`. Waits only if it goes from an accelerator to the CPU.
 inline at::Tensor beside(const at::Tensor& tensor, const at::Tensor& number) {
   return number.to(tensor.device(), /*non_blocking=*/!tensor.is_cpu());
 }
 
-/// Calls `visit(list)` with the gradients of each device in turn: most kernels take those of one.
+/// Calls `visit(list)` with the gradients of each device in turn, since most kernels take those of one.
 template <class Visit>
 void for_each_device(const std::vector<at::Tensor>& gradients, Visit&& visit) {
   const auto device_of = [&](std::size_t i) { return gradients[i].device(); };
@@ -41,29 +42,29 @@ void for_each_device(const std::vector<at::Tensor>& gradients, Visit&& visit) {
 
 }  // namespace detail
 
-/// A factor that all gradients still have to be multiplied by. It is carried along, as a number and a 0-dim
+/// A factor by which all gradients still have to be multiplied. It is carried along as a number and a 0-dim
 /// device tensor, so that averaging, unscaling and clipping cost one pass over the gradients, or none in a
 /// fused optimizer.
 class GradientScale {
  public:
   void multiply(double factor) { number_ *= factor; }
-  /// The first tensor's device is the factor's.
+  /// Multiplies the factor by a tensor. The first tensor's device becomes the factor's.
   void multiply(const at::Tensor& factor) {
     tensor_ = tensor_.defined() ? tensor_ * detail::beside(tensor_, factor) : factor;
   }
 
   [[nodiscard]] bool is_one() const { return number_ == 1.0 && !tensor_.defined(); }
   [[nodiscard]] double number() const { return number_; }
-  /// 0-dim; undefined while only numbers have been multiplied in.
+  /// Returns the factor's tensor, 0-dim; undefined while only numbers have been multiplied in.
   [[nodiscard]] const at::Tensor& tensor() const { return tensor_; }
 
-  /// The factor applied to a value that is linear in the gradients, such as their norm.
+  /// Returns a value that is linear in the gradients, such as their norm, times the factor.
   [[nodiscard]] at::Tensor apply(at::Tensor value) const {
     if (number_ != 1.0) value = value * number_;
     return tensor_.defined() ? value * detail::beside(value, tensor_) : value;
   }
 
-  /// Multiplies the gradients in place, on whatever devices they are, and is one afterwards.
+  /// Multiplies the gradients in place, on whatever devices they are. Afterwards the factor is one.
   void flush(std::vector<at::Tensor>& gradients) {
     if (!gradients.empty() && tensor_.defined())
       detail::for_each_device(
@@ -75,8 +76,8 @@ class GradientScale {
     *this = GradientScale{};
   }
 
-  /// One over the factor as a 0-dim fp32 tensor on `device`: what LibTorch's fused optimizers divide
-  /// gradients by.
+  /// Returns one over the factor as a 0-dim fp32 tensor on `device`, by which LibTorch's fused optimizers
+  /// divide gradients.
   [[nodiscard]] at::Tensor reciprocal(at::Device device) const {
     auto options = at::TensorOptions(at::kFloat).device(device);
     if (!tensor_.defined()) return at::scalar_tensor(1.0 / number_, options);
@@ -92,7 +93,7 @@ class GradientScale {
 
 namespace detail {
 
-/// Throws UsageError for a sparse gradient, on behalf of `who`, which cannot read it.
+/// Throws UsageError for a sparse gradient, in the name of `who`, which cannot read it.
 inline void require_dense(const at::Tensor& gradient, const char* who) {
   if (gradient.layout() != at::kStrided)
     throw UsageError(message(who, " takes dense gradients only; that of a parameter of shape ",
@@ -103,7 +104,7 @@ inline void require_dense(const std::vector<at::Tensor>& gradients, const char* 
   for (const at::Tensor& gradient : gradients) require_dense(gradient, who);
 }
 
-/// The gradients that exist, as handles that share their storage.
+/// Collects the gradients that exist, as handles that share their storage.
 inline void collect_gradients(const std::vector<at::Tensor>& parameters, std::vector<at::Tensor>& gradients) {
   gradients.clear();
   for (const at::Tensor& parameter : parameters)
@@ -114,7 +115,7 @@ inline void drop_gradients(const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& parameter : parameters) parameter.mutable_grad() = at::Tensor();
 }
 
-/// Each tensor once, in the order of its first mention: models list a tied weight twice.
+/// Returns each tensor once, in the order of first occurrence: models list a tied weight twice.
 inline std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> result;
   std::unordered_set<const void*> seen;
@@ -123,7 +124,7 @@ inline std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors) 
   return result;
 }
 
-/// Those of `all`, each once, that are not among `inside`.
+/// Returns those of `all`, each once, that are not among `inside`.
 inline std::vector<at::Tensor> without(const std::vector<at::Tensor>& all,
                                        const std::vector<at::Tensor>& inside) {
   std::unordered_set<const void*> excluded;
@@ -134,7 +135,7 @@ inline std::vector<at::Tensor> without(const std::vector<at::Tensor>& all,
   return rest;
 }
 
-/// Keeps parameters from receiving gradients while it lives; restores exactly the flags it changed.
+/// Keeps parameters from receiving gradients while it lives, and restores exactly the flags that it changed.
 class FrozenScope {
  public:
   explicit FrozenScope(const std::vector<at::Tensor>& parameters) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What an optimizer keeps for each parameter, and its groups' options, as state dicts and back: looptorch's
-// own and others that have `state_of` by that, LibTorch's Adam, AdamW, SGD, RMSprop and Adagrad by their
-// classes, any other by `state_dict` as a whole. Those classes are only named here: who trains with one has
-// included it.
+// Converts an optimizer's state for each parameter, and its groups' options, to state dicts and back.
+// looptorch's optimizers and others with `state_of` use that; LibTorch's Adam, AdamW, SGD, RMSprop and
+// Adagrad are known by class; any other is saved whole by `state_dict`. LibTorch's classes are only declared
+// here; a program that trains with one includes it.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -51,7 +51,7 @@ struct LibTorchClasses {
   using Options = OptionsType;
 };
 
-/// The first of the lists whose optimizer is Optimizer or a base of it; void if none is.
+/// The first of the lists whose optimizer is Optimizer or a base of it; void if there is none.
 template <class Optimizer, class... Lists>
 struct ClassesOf {
   using type = void;
@@ -70,14 +70,14 @@ using libtorch_classes_t = typename ClassesOf<
     LibTorchClasses<torch::optim::Adagrad, torch::optim::AdagradParamState,
                     torch::optim::AdagradOptions>>::type;
 
-/// Saves itself as a whole, as a policy does.
+/// An optimizer that saves itself as a whole, as a policy does.
 template <class Optimizer>
 concept SavesWhole = requires(Optimizer& optimizer, const Optimizer& saved, StateDict& out) {
   saved.state_dict(out);
   optimizer.load_state_dict(std::as_const(out));
 };
 
-/// Saves what it keeps for each parameter.
+/// An optimizer that saves its state for each parameter.
 template <class Optimizer>
 concept SavesParameters = requires(Optimizer& optimizer, const Optimizer& saved, const at::Tensor& parameter,
                                    const StateDict& in) {
@@ -92,9 +92,9 @@ concept LibTorchOptimizer = !std::is_void_v<libtorch_classes_t<Optimizer>>;
 template <class Optimizer>
 concept SavedOptimizer = SavesWhole<Optimizer> || SavesParameters<Optimizer> || LibTorchOptimizer<Optimizer>;
 
-// ---- LibTorch's classes: what they keep has one name in all of them ----
+// ---- LibTorch's classes: a moment has the same name in all of them ----
 
-/// Calls `visit(name, value)` for each of what a param state keeps.
+/// Calls `visit(name, value)` for each value of a param state.
 template <class State, class Visit>
 void each_kept(State& state, Visit&& visit) {
   if constexpr (requires { state.step(); }) visit("step", state.step());
@@ -120,7 +120,7 @@ void put(StateDict& out, const char* name, const Pair& pair) {
   out.set(std::string(name) + ".1", std::get<1>(pair));
 }
 
-/// Whether an optimizer of these options keeps `name` for each parameter that has a state.
+/// True if an optimizer with these options keeps `name` for each parameter that has a state.
 template <class Options>
 [[nodiscard]] bool keeps([[maybe_unused]] const Options& options, std::string_view name) {
   if constexpr (requires { options.amsgrad(); })
@@ -132,7 +132,7 @@ template <class Options>
   return true;
 }
 
-/// A copy like the parameter; undefined where the state has none.
+/// Copies a saved tensor to the parameter's device and dtype; undefined if the state has none.
 inline void take(const StateDict& in, const char* name, const at::Tensor& parameter, at::Tensor& tensor) {
   if (!in.contains(name)) return;
   const at::Tensor& saved = in.get<at::Tensor>(name);
@@ -148,7 +148,7 @@ inline void take(const StateDict& in, const char* name, const at::Tensor&, std::
   if (number < 0) throw StateError(message("'", name, "' counts from 0, and is ", number));
 }
 
-/// What a param state keeps, from `in`. Throws StateError for what is missing, surplus or of another shape.
+/// Reads a param state from `in`. Throws StateError for a value that is missing, surplus or of another shape.
 template <class State, class Options>
 void take_all(const StateDict& in, const Options& options, const at::Tensor& parameter, State& state) {
   std::set<std::string> surplus;
@@ -163,9 +163,9 @@ void take_all(const StateDict& in, const Options& options, const at::Tensor& par
         message("the snapshot has '", *surplus.begin(), "' for it, which the optimizer does not keep"));
 }
 
-// ---- What snapshots call ----
+// ---- Called by snapshots ----
 
-/// What is kept for one parameter, by handle; empty before its first gradient.
+/// Returns the state of one parameter, as handles; empty before its first gradient.
 template <class Optimizer>
 [[nodiscard]] StateDict parameter_state(const Optimizer& optimizer, const at::Tensor& parameter) {
   if constexpr (SavesParameters<Optimizer>) {
@@ -183,8 +183,8 @@ template <class Optimizer>
   }
 }
 
-/// Makes ready to load what `parameter_state` gave for a parameter of `group`. Throws StateError where it
-/// does not fit, as far as that can be told beforehand.
+/// Returns the step that loads the result of `parameter_state` for a parameter of `group`. Throws StateError
+/// for what does not fit, as far as that is known beforehand.
 template <class Optimizer>
 [[nodiscard]] Commit stage_parameter_state(Optimizer& optimizer,
                                            [[maybe_unused]] const torch::optim::OptimizerParamGroup& group,
@@ -210,7 +210,7 @@ template <class Optimizer>
   }
 }
 
-/// The options of a parameter group but for its rate, which a schedule moves.
+/// Returns the options of a parameter group without its rate, which a schedule changes.
 template <class Optimizer>
 [[nodiscard]] StateDict group_options(const torch::optim::OptimizerParamGroup& group) {
   StateDict out;

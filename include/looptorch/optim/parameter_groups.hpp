@@ -23,8 +23,8 @@
 
 namespace looptorch {
 
-/// Options of the parameters whose names match one of the patterns: `*` stands for any characters, dots
-/// included, `?` for one, `[abc]` for one of several.
+/// Options for the parameters whose names match one of the patterns: `*` matches any characters, dots
+/// included, `?` one, `[abc]` one of several.
 template <class Options>
 struct GroupRule {
   std::vector<std::string> patterns;
@@ -34,7 +34,7 @@ struct GroupRule {
 namespace detail {
 
 template <class Optimizer>
-struct OptimizerOptionsOf {};  // for LibTorch's own optimizers say which: torch::optim::AdamOptions(1e-3)
+struct OptimizerOptionsOf {};  // LibTorch's optimizers: name the options
 // clang-format off
 template <class Optimizer>
   requires requires { typename Optimizer::Options; }
@@ -49,7 +49,7 @@ struct NamedParameter {
   std::vector<std::string> names;
 };
 
-/// All parameters, frozen ones included, each once.
+/// Returns all parameters, frozen ones included, each once.
 template <class Module>
 std::vector<NamedParameter> named_parameters(const Module& module) {
   if constexpr (requires { module.named_parameters(true); }) {
@@ -106,12 +106,13 @@ torch::optim::OptimizerParamGroup parameter_group(std::vector<at::Tensor> parame
 
 }  // namespace detail
 
-/// The model's parameters in groups for `Optimizer`'s constructor: first those that no rule matches, with the
-/// defaults, then one group a rule, in order; the first rule that matches takes a parameter, and groups that
-/// remain empty stay in their place. Frozen parameters are included; a tied weight comes once, and each of
-/// its names can match. Throws UsageError for a pattern that matches no parameter.
+/// Returns the model's parameters in groups for `Optimizer`'s constructor. The first group has the parameters
+/// that no rule matches, with the defaults. Then comes one group a rule, in order; the first rule that
+/// matches takes a parameter, and empty groups keep their position. Frozen parameters are included. A tied
+/// weight comes once, and each of its names can match. Throws UsageError for a pattern that matches no
+/// parameter.
 ///
-/// For LibTorch's own optimizers name the type of the defaults: `parameter_groups<torch::optim::Adam>(net,
+/// For LibTorch's own optimizers, name the type of the defaults: `parameter_groups<torch::optim::Adam>(net,
 /// torch::optim::AdamOptions(1e-3), rules)`.
 template <class Optimizer, class Options = typename detail::OptimizerOptionsOf<Optimizer>::type, class Module>
 [[nodiscard]] std::vector<torch::optim::OptimizerParamGroup> parameter_groups(
@@ -133,8 +134,8 @@ template <class Optimizer, class Options = typename detail::OptimizerOptionsOf<O
   return groups;
 }
 
-/// Patterns for all parameters with fewer than 2 dimensions: norms' weights and all biases, which the usual
-/// recipes exempt from weight decay.
+/// Returns patterns for all parameters with fewer than 2 dimensions: norms' weights and all biases, which the
+/// usual recipes exempt from weight decay.
 template <class Module>
 [[nodiscard]] std::vector<std::string> norms_and_biases(const Module& model) {
   std::vector<std::string> patterns;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Step counts on the device, one a parameter. Parameters that have always been updated together share one
-// tensor, so that a step usually adds to one number instead of hundreds: on a CPU those additions cost as
-// much as AdamW's kernel.
+// tensor, so that a step usually increments one number instead of hundreds. On a CPU those increments would
+// cost as much as AdamW's kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -43,11 +43,11 @@ class SharedCounts {
   }
 
   c10::SmallVector<SharedCount, 4> distinct_;
-  std::size_t last_ = 0;  // neighbours mostly share
+  std::size_t last_ = 0;  // neighbours usually share a count
 };
 
-/// Adds one to fp32 counts of one device, or nothing where `found_inf` is 1. What a CPU adds is one number,
-/// for which an operator's dispatch would cost a hundred times as much.
+/// Adds one to fp32 counts of one device, or nothing if `found_inf` is 1. On a CPU it adds without an
+/// operator, whose dispatch would cost a hundred times as much.
 inline void add_one(at::TensorList counts, const std::optional<at::Tensor>& found_inf) {
   if (!counts.empty() && counts.front().is_cpu()) {
     const float one = found_inf ? 1 - *found_inf->const_data_ptr<float>() : 1;
@@ -59,8 +59,8 @@ inline void add_one(at::TensorList counts, const std::optional<at::Tensor>& foun
   }
 }
 
-/// Adds one to the counts of the parameters that are `due`, or nothing where `found_inf` is 1. A count that
-/// others hold too, who are not due, is copied first.
+/// Adds one to the counts of the parameters in `due`, or nothing if `found_inf` is 1. A count that is shared
+/// with a parameter not in `due` is copied first.
 inline void advance_counts(std::vector<at::Tensor>& counts, const std::vector<std::size_t>& due,
                            const std::optional<at::Tensor>& found_inf) {
   c10::SmallVector<at::Tensor, 4> advanced;

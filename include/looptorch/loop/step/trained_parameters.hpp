@@ -34,7 +34,7 @@ class TrainedParameters {
       follow(updates[i]);
       const auto& groups = updates[i].optimizer->param_groups();
       remember_rates(updates[i], listed_[i].former(groups));
-      listed_[i].look_at(groups);
+      listed_[i].refresh(groups);
       trained_.insert(trained_.end(), updates[i].parameters.begin(), updates[i].parameters.end());
     }
     all_.insert(all_.end(), trained_.begin(), trained_.end());
