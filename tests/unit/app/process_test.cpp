@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <whisper/process.hpp>
+#include <looptorch/app/process.hpp>
 
 #include <string>
 #include <thread>
 #include <vector>
 
-using whisper::run_process;
+using looptorch::app::run_process;
 
 TEST_CASE("A program that ends well is silent, whatever it writes") {
   CHECK_NOTHROW(run_process({"true"}));
@@ -26,7 +26,7 @@ TEST_CASE("A program that fails is quoted") {
 }
 
 TEST_CASE("A program that is not there comes with the remedy") {
-  CHECK_THROWS_AS(run_process({"no-such-program"}), whisper::ProcessError);
+  CHECK_THROWS_AS(run_process({"no-such-program"}), looptorch::app::ProcessError);
   CHECK_THROWS_WITH(run_process({"no-such-program"}),
                     "no-such-program is not installed (Debian: apt-get install no-such-program)");
 }

@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <whisper/command_line.hpp>
+#include <looptorch/app/command_line.hpp>
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <iostream>
-#include <sstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 using Catch::Contains;
-using whisper::CommandLine;
-using whisper::CommandLineError;
+using looptorch::app::CommandLine, looptorch::app::CommandLineError;
 
 namespace {
 
@@ -51,27 +46,6 @@ void refuses(std::vector<std::string> words, const std::string& message) {
   CAPTURE(words);
   REQUIRE_THROWS_AS(Program().parse(words), CommandLineError);
   REQUIRE_THROWS_WITH(Program().parse(words), Contains(message));
-}
-
-/// What run_main returned and wrote.
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome run(std::vector<std::string> words, const std::function<void()>& body) {
-  std::ostringstream out, err;
-  auto* old_out = std::cout.rdbuf(out.rdbuf());
-  auto* old_err = std::cerr.rdbuf(err.rdbuf());
-  Program program;
-  words.insert(words.begin(), "program");
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  const int code = whisper::run_main(static_cast<int>(words.size()), argv.data(), program.line, body);
-  std::cout.rdbuf(old_out);
-  std::cerr.rdbuf(old_err);
-  return {code, out.str(), err.str()};
 }
 
 }  // namespace
@@ -140,43 +114,93 @@ TEST_CASE("command line: a program without positional arguments takes none") {
 }
 
 TEST_CASE("command line: help shows every flag with its default") {
-  const auto outcome = run({"--help"}, [] { FAIL("the body ran"); });
-  CHECK(outcome.code == 0);
-  CHECK(outcome.err.empty());
+  const auto help = Program().line.help();
   for (const auto* text :
        {"usage: program --model DIR [options] FILE...", "Does things.", "--model DIR", "(required)",
         "--batch-size N", "clips at once [8]", "[0.0001]", "--bf16", "--fp32", "--help", "audio",
         "--on-bad-audio skip|stop", "what then [skip]", "--recompute [none|encoder|all]", "layers [none]"}) {
-    CHECK_THAT(outcome.out, Contains(text));
+    CHECK_THAT(help, Contains(text));
   }
 }
 
-TEST_CASE("command line: errors are one line on stderr and an exit code") {
-  const auto outcome_of = [](const std::function<void()>& body) { return run({"--model=m", "x"}, body); };
-  const auto good = outcome_of([] {});
-  CHECK((good.code == 0 && good.out.empty() && good.err.empty()));
+TEST_CASE("command line: underscores and hyphens in a flag's name are the same, and values keep theirs") {
+  Program program;
+  REQUIRE(program.parse(
+      {"--model=a_b", "--batch_size", "9", "--learning_rate=2", "--on_bad-audio", "stop", "a_b.wav"}));
+  CHECK(program.model == "a_b");
+  CHECK(program.batch_size == 9);
+  CHECK(program.learning_rate == 2);
+  CHECK(program.on_bad_audio == "stop");
+  CHECK(program.files == std::vector<std::string>{"a_b.wav"});
+  refuses({"--model=m", "--batch_size=0", "x"}, "--batch-size: 0 is less than 1");
 
-  const auto flags = run({"--batch-size=0"}, [] { FAIL("the body ran"); });
-  CHECK(flags.code == 2);
-  CHECK(flags.err == "program: --batch-size: 0 is less than 1 (see --help)\n");
+  std::int64_t value = 0;
+  CommandLine listed("program", "");
+  listed.option("mel_bins", "N", value, "");
+  CHECK_THAT(listed.help(), Contains("--mel-bins N") && !Contains("mel_bins"));
+}
 
-  const auto typed = outcome_of([] { throw looptorch::Error("x.wav: is silent"); });
-  CHECK((typed.code == 2 && typed.err == "program: x.wav: is silent\n"));
-
-  const auto torch_error = outcome_of([] { TORCH_CHECK(false, "first\nsecond"); });
-  CHECK((torch_error.code == 2 && torch_error.err == "program: first\n"));
-
-  const auto no_folder = outcome_of([] { std::filesystem::create_directories("/dev/null/x"); });
-  CHECK((no_folder.code == 2 && no_folder.err.find("/dev/null/x") != std::string::npos));
-
-  const auto stopped_by = [&](const char* reason) {
-    return outcome_of([reason] { throw whisper::Interrupted(reason, 7); });
+TEST_CASE("command line: an alias sets the flag before it, and help does not show it") {
+  std::int64_t workers = 0, other = 0;
+  CommandLine line("program", "");
+  line.option("workers", "N", workers, "").alias("dataloader-num-workers").alias("threads");
+  line.option("others", "N", other, "");
+  const auto parse = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "program");
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    return line.parse(static_cast<int>(words.size()), argv.data());
   };
-  const auto stopped = stopped_by("SIGINT was received");
-  CHECK(stopped.code == 130);
-  CHECK(stopped.err == "program: SIGINT was received: stopped after 7 steps; go on with --resume auto\n");
-  CHECK(stopped_by("SIGTERM was received").code == 143);
+  REQUIRE(parse({"--dataloader_num_workers", "3"}));
+  CHECK(workers == 3);
+  REQUIRE(parse({"--threads=4", "--others", "1"}));
+  CHECK(workers == 4);
+  CHECK(other == 1);
+  CHECK_THAT(line.help(), !Contains("threads"));
+  CHECK_THROWS_WITH(parse({"--threads", "x"}), Contains("--workers: \"x\" is not an integer"));
 
-  const auto other = outcome_of([] { throw std::runtime_error("surprise"); });
-  CHECK((other.code == 1 && other.err == "program: surprise\n"));
+  line.option("threads", "N", other, "");
+  CHECK_THROWS_AS(parse({}), looptorch::UsageError);
+  CHECK_THROWS_WITH(parse({}), "CommandLine: --threads is listed twice");
+}
+
+TEST_CASE(
+    "command line: a name may be cut short while one flag is meant; wrong names come with the nearest") {
+  Program program;
+  REQUIRE(program.parse({"--mod=m", "--batch", "9", "x"}));
+  CHECK(program.batch_size == 9);
+  refuses({"--model=m", "--b", "9", "x"}, "--b is short for --batch-size and --bf16; write it out");
+  refuses({"--model=m", "--bach-size=9", "x"}, "unknown option --bach-size=9; did you mean --batch-size?");
+  refuses({"--model=m", "--=9", "x"}, "unknown option --=9");
+}
+
+TEST_CASE("command line: a preset sets the defaults of the other flags, wherever it stands") {
+  struct Size {
+    std::string preset = "small";
+    std::int64_t width = 1, layers = 1;
+  };
+  const auto parsed = [](std::vector<std::string> words) {
+    Size size;
+    CommandLine line("program", "");
+    line.option("width", "N", size.width, "columns");
+    line.preset("preset", size.preset, {"small", "large"}, "size", [&size](const std::string& name) {
+      if (name == "large") size = {.preset = {}, .width = 100, .layers = 10};
+    });
+    line.option("layers", "N", size.layers, "rows");
+    words.insert(words.begin(), "program");
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const bool is_help = !line.parse(static_cast<int>(words.size()), argv.data());
+    return is_help ? line.help() : looptorch::message(size.preset, " ", size.width, " ", size.layers);
+  };
+  CHECK(parsed({}) == "small 1 1");
+  CHECK(parsed({"--preset", "large"}) == "large 100 10");
+  CHECK(parsed({"--width", "7", "--preset=large"}) == "large 7 10");
+  CHECK(parsed({"--pre", "large", "--layers=2"}) == "large 100 2");
+  CHECK(parsed({"--preset=large", "--preset=small", "--layers=2"}) == "small 100 2");
+  CHECK_THAT(parsed({"--help"}), Contains("columns [1]") && Contains("size [small]"));
+  CHECK_THAT(parsed({"--preset", "large", "--help"}), Contains("columns [100]") && Contains("size [large]"));
+  CHECK_THROWS_WITH(parsed({"--preset", "huge"}), "--preset: \"huge\" is not small|large");
 }

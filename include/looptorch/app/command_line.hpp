@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT
+// A table of flags bound to variables: it parses, checks types and ranges, and writes --help. `run_main`
+// (run_main.hpp) turns every error into one line on stderr and an exit code, so that a program's main is its
+// table.
+//
+//   app::CommandLine line("loudness", "Prints how loud each FILE is.");
+//   line.required("output", "FILE", options.output, "table to write");
+//   line.option("window", "N", options.window, "samples at once", {.min = 1, .max = 65536});
+//   line.positional("FILE", options.files, "audio files");
+//   return app::run_main(argc, argv, line, [&] { measure(options); });
+//
+// Flags are written with hyphens; underscores are accepted in their place: `--batch_size` is `--batch-size`.
+#pragma once
+
+#include <looptorch/app/command_words.hpp>
+#include <looptorch/app/flag_values.hpp>
+#include <looptorch/base/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch::app {
+
+/// The flags of one program. Values are written straight into the variables given, which must outlive the
+/// parse; what a variable holds before the parse is its default. Types: std::string, path, std::int64_t,
+/// double.
+class CommandLine {
+ public:
+  CommandLine(std::string program, std::string summary)
+      : program_(std::move(program)), summary_(std::move(summary)) {}
+
+  /// `--name VALUE`, may be left out.
+  template <class T>
+  CommandLine& option(std::string name, std::string placeholder, T& target, std::string help,
+                      NumberRange range = {});
+
+  /// `--name VALUE`, must be given.
+  template <class T>
+  CommandLine& required(std::string name, std::string placeholder, T& target, std::string help,
+                        NumberRange range = {});
+
+  /// `--name` sets the variable to `value`; two flags on one variable form a choice, of which the last one
+  /// wins.
+  template <class T>
+  CommandLine& flag(std::string name, T& target, std::type_identity_t<T> value, std::string help);
+
+  /// `--name VALUE`, one of `values`. With `implied` the flag may also stand alone and then means that value.
+  CommandLine& choice(std::string name, std::string& target, std::vector<std::string> values,
+                      std::string help, std::string implied = {});
+
+  /// A choice that sets the defaults of other flags: where it is given, `apply` runs with its value before
+  /// any other flag is set and before --help is written. `target` may be among what `apply` assigns.
+  CommandLine& preset(std::string name, std::string& target, std::vector<std::string> values,
+                      std::string help, std::function<void(const std::string&)> apply);
+
+  /// A further name of the flag that was listed last; --help does not show it.
+  CommandLine& alias(std::string name);
+
+  /// The words that stand without a flag, one or more. A program without this call takes none.
+  CommandLine& positional(std::string placeholder, std::vector<std::string>& target, std::string help);
+
+  /// Fills the variables. Returns false if `--help` was asked for. Throws CommandLineError for wrong words,
+  /// UsageError for a table that lists a name twice.
+  [[nodiscard]] bool parse(int argc, char* const* argv);
+
+  [[nodiscard]] std::string help() const;
+  [[nodiscard]] const std::string& program() const { return program_; }
+
+ private:
+  struct Flag {
+    detail::FlagForm form;
+    std::string placeholder, help;
+    std::function<void(const std::string&)> set;
+    std::function<std::string()> default_text = [] { return std::string(); };
+    bool is_required = false, is_preset = false;
+
+    [[nodiscard]] std::string name() const { return "--" + form.names.front(); }
+  };
+
+  CommandLine& add(Flag flag, std::string name);
+  [[nodiscard]] std::vector<detail::FlagForm> forms() const;
+  void set(const Flag& flag, const std::string& value) const;
+  void take_positional(std::vector<std::string> words);
+  [[nodiscard]] std::string usage() const;
+
+  std::string program_, summary_;
+  std::vector<Flag> flags_;
+  std::string positional_name_, positional_help_;
+  std::vector<std::string>* positional_ = nullptr;
+};
+
+inline CommandLine& CommandLine::add(Flag flag, std::string name) {
+  flag.form.names = {detail::hyphenated(std::move(name))};
+  flags_.push_back(std::move(flag));
+  return *this;
+}
+
+template <class T>
+CommandLine& CommandLine::option(std::string name, std::string placeholder, T& target, std::string help,
+                                 NumberRange range) {
+  return add({.form = {},
+              .placeholder = std::move(placeholder),
+              .help = std::move(help),
+              .set = [&target, range](const std::string& text) { detail::parse_value(text, range, target); },
+              .default_text = [&target] { return detail::default_text(target); }},
+             std::move(name));
+}
+
+template <class T>
+CommandLine& CommandLine::required(std::string name, std::string placeholder, T& target, std::string help,
+                                   NumberRange range) {
+  option(std::move(name), std::move(placeholder), target, std::move(help), range);
+  flags_.back().is_required = true;
+  flags_.back().default_text = [] { return std::string(" (required)"); };
+  return *this;
+}
+
+template <class T>
+CommandLine& CommandLine::flag(std::string name, T& target, std::type_identity_t<T> value, std::string help) {
+  return add({.form = {.names = {}, .takes = detail::Takes::nothing},
+              .placeholder = {},
+              .help = std::move(help),
+              .set = [&target, value = std::move(value)](const std::string&) { target = value; }},
+             std::move(name));
+}
+
+inline CommandLine& CommandLine::choice(std::string name, std::string& target,
+                                        std::vector<std::string> values, std::string help,
+                                        std::string implied) {
+  std::string listed;
+  for (const auto& value : values) listed += (listed.empty() ? "" : "|") + value;
+  const auto set = [&target, values, listed, implied](const std::string& text) {
+    const auto& value = text.empty() ? implied : text;
+    if (std::find(values.begin(), values.end(), value) == values.end())
+      throw CommandLineError("\"" + value + "\" is not " + listed);
+    target = value;
+  };
+  const auto takes = implied.empty() ? detail::Takes::value : detail::Takes::value_or_nothing;
+  return add({.form = {.names = {}, .takes = takes, .values = std::move(values)},
+              .placeholder = implied.empty() ? listed : "[" + listed + "]",
+              .help = std::move(help),
+              .set = set,
+              .default_text = [&target] { return detail::default_text(target); }},
+             std::move(name));
+}
+
+inline CommandLine& CommandLine::preset(std::string name, std::string& target,
+                                        std::vector<std::string> values, std::string help,
+                                        std::function<void(const std::string&)> apply) {
+  choice(std::move(name), target, std::move(values), std::move(help));
+  auto& flag = flags_.back();
+  flag.is_preset = true;
+  flag.set = [choose = flag.set, apply = std::move(apply), &target](const std::string& text) {
+    choose(text);
+    apply(text);
+    target = text;
+  };
+  return *this;
+}
+
+inline CommandLine& CommandLine::alias(std::string name) {
+  flags_.back().form.names.push_back(detail::hyphenated(std::move(name)));
+  return *this;
+}
+
+inline CommandLine& CommandLine::positional(std::string placeholder, std::vector<std::string>& target,
+                                            std::string help) {
+  positional_name_ = std::move(placeholder);
+  positional_help_ = std::move(help);
+  positional_ = &target;
+  return *this;
+}
+
+inline std::string CommandLine::usage() const {
+  std::string text = program_;
+  for (const auto& flag : flags_) {
+    if (flag.is_required) text += " " + flag.name() + " " + flag.placeholder;
+  }
+  text += " [options]";
+  if (positional_) text += " " + positional_name_ + "...";
+  return text;
+}
+
+inline std::string CommandLine::help() const {
+  std::vector<std::pair<std::string, std::string>> rows;
+  if (positional_) rows.emplace_back(positional_name_ + "...", positional_help_);
+  for (const auto& flag : flags_) {
+    rows.emplace_back(flag.name() + (flag.placeholder.empty() ? "" : " " + flag.placeholder),
+                      flag.help + flag.default_text());
+  }
+  rows.emplace_back("--help", "this text");
+  std::size_t width = 0;
+  for (const auto& [left, right] : rows) width = std::max(width, left.size());
+  std::string text = "usage: " + usage() + "\n\n" + summary_ + "\n\n";
+  for (const auto& [left, right] : rows)
+    text += "  " + left + std::string(width + 2 - left.size(), ' ') + right + "\n";
+  return text;
+}
+
+inline std::vector<detail::FlagForm> CommandLine::forms() const {
+  std::set<std::string> known{"help"};
+  std::vector<detail::FlagForm> forms;
+  for (const auto& flag : flags_) {
+    for (const auto& name : flag.form.names) {
+      if (!known.insert(name).second) throw UsageError("CommandLine: --" + name + " is listed twice");
+    }
+    forms.push_back(flag.form);
+  }
+  return forms;
+}
+
+inline bool CommandLine::parse(int argc, char* const* argv) {
+  const auto forms = this->forms();
+  auto words = detail::WordReader(forms, argc, argv).read();
+  for (const bool presets : {true, false}) {
+    if (!presets && words.wants_help) return false;
+    for (const auto& [number, value] : words.flags) {
+      if (flags_[number].is_preset == presets) set(flags_[number], value);
+    }
+  }
+  take_positional(std::move(words.positional));
+  for (std::size_t i = 0; i < flags_.size(); ++i) {
+    const auto is_it = [i](const detail::GivenFlag& given) { return given.number == i; };
+    if (flags_[i].is_required && std::none_of(words.flags.begin(), words.flags.end(), is_it))
+      throw CommandLineError(flags_[i].name() + " is missing");
+  }
+  return true;
+}
+
+inline void CommandLine::set(const Flag& flag, const std::string& value) const {
+  try {
+    flag.set(value);
+  } catch (const CommandLineError& error) {
+    throw CommandLineError(flag.name() + ": " + error.what());
+  }
+}
+
+inline void CommandLine::take_positional(std::vector<std::string> words) {
+  if (!positional_ && !words.empty()) throw CommandLineError("unexpected argument " + words.front());
+  if (!positional_) return;
+  if (words.empty()) throw CommandLineError("no " + positional_name_ + " given");
+  *positional_ = std::move(words);
+}
+
+}  // namespace looptorch::app

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+// How the words of a command line are taken apart into flags, their values, and the rest. Private to
+// command_line.hpp.
+#pragma once
+
+#include <looptorch/app/flag_values.hpp>
+#include <looptorch/base/near_names.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::app::detail {
+
+/// Whether a value follows a flag.
+enum class Takes { nothing, value, value_or_nothing };
+
+/// A flag as the reader of words sees it.
+struct FlagForm {
+  std::vector<std::string> names;  ///< the flag's own, then its aliases; all with hyphens
+  Takes takes = Takes::value;
+  std::vector<std::string> values = {};  ///< the words that `value_or_nothing` takes
+
+  [[nodiscard]] bool takes_word(const std::string& word) const {
+    return std::find(values.begin(), values.end(), word) != values.end();
+  }
+};
+
+/// A flag that was given, by its number, and its value; empty where it has none.
+struct GivenFlag {
+  std::size_t number;
+  std::string value;
+};
+
+struct CommandWords {
+  std::vector<GivenFlag> flags = {};
+  std::vector<std::string> positional = {};
+  bool wants_help = false;  ///< `--help` was met; words behind it are not looked at
+};
+
+/// A flag's name with hyphens for underscores: `batch_size` and `batch-size` are one name.
+[[nodiscard]] inline std::string hyphenated(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+/// Reads words as GNU's getopt_long does: `--name value`, `--name=value`, names shortened as long as one flag
+/// is meant, flags and other words in any order, and `--` before words that begin with a hyphen.
+class WordReader {
+ public:
+  /// `forms` must outlive the reader.
+  WordReader(const std::vector<FlagForm>& forms, int argc, char* const* argv)
+      : forms_(forms), words_(argv + std::min(argc, 1), argv + argc) {}
+
+  /// Throws CommandLineError for an unknown flag, a missing value, and a value of a flag that takes none.
+  [[nodiscard]] CommandWords read() {
+    while (next_ < words_.size() && !read_.wants_help) {
+      auto word = words_[next_++];
+      if (word == "--")
+        take_rest();
+      else if (word.starts_with("-") && word != "-")
+        take_flag(word);
+      else
+        read_.positional.push_back(std::move(word));
+    }
+    return std::move(read_);
+  }
+
+ private:
+  void take_rest() {
+    for (; next_ < words_.size(); ++next_) read_.positional.push_back(words_[next_]);
+  }
+
+  void take_flag(const std::string& word) {
+    const auto equals = word.find('=');
+    const auto number = number_of(word, hyphenated(word.substr(0, equals)));
+    if (number == forms_.size()) {
+      read_.wants_help = true;
+      return;
+    }
+    const auto& form = forms_[number];
+    if (equals != std::string::npos) {
+      if (form.takes == Takes::nothing)
+        throw CommandLineError("--" + form.names.front() + " takes no value: " + word);
+      read_.flags.push_back({number, word.substr(equals + 1)});
+    } else {
+      read_.flags.push_back({number, value_behind(form)});
+    }
+  }
+
+  [[nodiscard]] std::string value_behind(const FlagForm& form) {
+    const bool has_word = next_ < words_.size();
+    if (form.takes == Takes::value) {
+      if (!has_word) throw CommandLineError("--" + form.names.front() + " needs a value");
+      return words_[next_++];
+    }
+    if (form.takes == Takes::value_or_nothing && has_word && form.takes_word(words_[next_]))
+      return words_[next_++];
+    return {};
+  }
+
+  /// Returns the number of the flag that `flag`, the hyphenated name in `word`, means; that behind the last
+  /// is `--help`.
+  [[nodiscard]] std::size_t number_of(const std::string& word, const std::string& flag) const {
+    const std::string name = flag.starts_with("--") ? flag.substr(2) : "";
+    std::set<std::size_t> meant;
+    for (std::size_t number = 0; number <= forms_.size(); ++number) {
+      for (const auto& known : names_of(number)) {
+        if (known == name) return number;
+        if (!name.empty() && known.starts_with(name)) meant.insert(number);
+      }
+    }
+    if (meant.size() == 1) return *meant.begin();
+    if (meant.empty()) throw CommandLineError("unknown option " + word + suggestion(name));
+    std::string flags;
+    for (const auto number : meant) flags += (flags.empty() ? "--" : " and --") + names_of(number).front();
+    throw CommandLineError(word + " is short for " + flags + "; write it out");
+  }
+
+  [[nodiscard]] std::vector<std::string> names_of(std::size_t number) const {
+    return number < forms_.size() ? forms_[number].names : std::vector<std::string>{"help"};
+  }
+
+  [[nodiscard]] std::string suggestion(const std::string& name) const {
+    if (name.empty()) return {};
+    std::vector<std::string> known;
+    for (const auto& form : forms_) known.push_back(form.names.front());
+    const auto near = near_names(name, known, 1);
+    return near.empty() ? "" : "; did you mean --" + near.front() + "?";
+  }
+
+  const std::vector<FlagForm>& forms_;
+  std::vector<std::string> words_;
+  std::size_t next_ = 0;
+  CommandWords read_;
+};
+
+}  // namespace looptorch::app::detail

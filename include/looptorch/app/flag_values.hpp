@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// The words of a command line as values: types, ranges, and how --help shows a default.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <system_error>
+#include <type_traits>
+
+namespace looptorch::app {
+
+/// A flag that is unknown, lacks its value, has a wrong one, or is required and absent. Names the flag and
+/// the value.
+struct CommandLineError : Error {
+  using Error::Error;
+};
+
+/// The range of a number, both ends included. `above` excludes its end: `{.above = 0}` for a learning rate.
+struct NumberRange {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  double above = -std::numeric_limits<double>::infinity();
+};
+
+/// The types of numbers that flags have.
+template <class T>
+concept FlagNumber = std::is_same_v<T, std::int64_t> || std::is_same_v<T, double>;
+
+/// Returns the number that `text` is. Throws CommandLineError if `text` is anything else, not finite, or
+/// outside `range`.
+template <FlagNumber T>
+[[nodiscard]] T parse_number(const std::string& text, const NumberRange& range = {}) {
+  T number{};
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (code != std::errc{} || end != text.data() + text.size() ||
+      !std::isfinite(static_cast<double>(number))) {
+    throw CommandLineError(
+        message("\"", text, std::is_integral_v<T> ? "\" is not an integer" : "\" is not a number"));
+  }
+  const auto value = static_cast<double>(number);
+  if (value <= range.above) throw CommandLineError(message(text, " is not above ", range.above));
+  if (value < range.min) throw CommandLineError(message(text, " is less than ", range.min));
+  if (value > range.max) throw CommandLineError(message(text, " is more than ", range.max));
+  return number;
+}
+
+namespace detail {
+
+template <FlagNumber T>
+void parse_value(const std::string& text, const NumberRange& range, T& out) {
+  out = parse_number<T>(text, range);
+}
+inline void parse_value(const std::string& text, const NumberRange&, std::string& out) { out = text; }
+inline void parse_value(const std::string& text, const NumberRange&, std::filesystem::path& out) {
+  out = text;
+}
+
+template <FlagNumber T>
+[[nodiscard]] std::string default_text(T value) {
+  return message(" [", value, "]");
+}
+[[nodiscard]] inline std::string default_text(const std::string& value) {
+  return value.empty() ? "" : " [" + value + "]";
+}
+[[nodiscard]] inline std::string default_text(const std::filesystem::path& value) {
+  return default_text(value.string());
+}
+
+}  // namespace detail
+}  // namespace looptorch::app

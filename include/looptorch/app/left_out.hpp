@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// What a run leaves out because it cannot be used (lines of manifests, texts, clips), each with the reason. A
+// few damaged files among thousands should not end a night's run, and should not go unnoticed either.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/loader/loader_error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <iostream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::app {
+
+/// The words of `LeftOut::describe`.
+struct LeftOutWords {
+  std::string one = "entry", many = "entries";
+  /// Why an entry may be left out, where the program counts that: {"by a wrong line", "without audio"}.
+  std::vector<std::string> kinds = {};
+};
+
+/// Which entries `LeftOut::describe` counts and lists.
+struct LeftOutListing {
+  std::size_t from = 0;      ///< the first entry, in the order in which they were added
+  std::size_t at_most = 20;  ///< lines of each kind
+};
+
+/// A list of what was left out. One thread adds to it.
+class LeftOut {
+ public:
+  explicit LeftOut(LeftOutWords words = {}) : words_(std::move(words)) {}
+
+  /// Adds the first line of `reason`, "FILE: why" or "FILE:LINE: why", unless it is listed already. `kind` is
+  /// an index of `LeftOutWords::kinds`.
+  void add(const std::string& reason, std::size_t kind = 0) {
+    auto line = reason.substr(0, reason.find('\n'));
+    if (known_.insert(line).second) entries_.push_back({std::move(line), kind});
+  }
+
+  /// Adds what a loader with OnError::skip has left out, each with its path.
+  void add(const SkippedSamples& skipped, std::size_t kind = 0) {
+    for (const auto& [epoch, batch, index, path, what] : skipped.first)
+      add(path.empty() || what.find(path) != std::string::npos ? what : path + ": " + what, kind);
+  }
+
+  /// Adds each line of `list`, which `list()` wrote in an earlier process.
+  void add_lines(const std::string& list) {
+    std::istringstream lines(list);
+    for (std::string line; std::getline(lines, line);) add(line);
+  }
+
+  [[nodiscard]] std::size_t count() const { return entries_.size(); }
+  [[nodiscard]] std::size_t count(std::size_t kind) const { return of_kind(kind, 0).size(); }
+
+  /// All entries, a line each.
+  [[nodiscard]] std::string list() const {
+    std::string text;
+    for (const auto& entry : entries_) text += entry.reason + "\n";
+    return text;
+  }
+
+  /// The number of entries, and the number of each kind; then entries, a line each. Empty if there are none.
+  [[nodiscard]] std::string describe(LeftOutListing listing = {}) const {
+    const auto count = entries_.size() - std::min(listing.from, entries_.size());
+    if (count == 0) return {};
+    auto text = message(count, " ", count == 1 ? words_.one + " is" : words_.many + " are",
+                        " left out (--on-bad-audio stop ends the run instead):");
+    for (std::size_t kind = 0; kind < words_.kinds.size(); ++kind)
+      text += message(kind == 0 ? " " : ", ", of_kind(kind, listing.from).size(), " ", words_.kinds[kind]);
+    text += "\n";
+    for (std::size_t kind = 0; kind < std::max<std::size_t>(words_.kinds.size(), 1); ++kind)
+      text += lines_of(of_kind(kind, listing.from), listing.at_most);
+    return text;
+  }
+
+ private:
+  struct Entry {
+    std::string reason;
+    std::size_t kind;
+  };
+
+  [[nodiscard]] std::vector<std::string> of_kind(std::size_t kind, std::size_t from) const {
+    std::vector<std::string> reasons;
+    for (std::size_t i = from; i < entries_.size(); ++i) {
+      if (entries_[i].kind == kind) reasons.push_back(entries_[i].reason);
+    }
+    return reasons;
+  }
+
+  [[nodiscard]] static std::string lines_of(const std::vector<std::string>& reasons, std::size_t at_most) {
+    std::string text;
+    const auto listed = std::min(at_most, reasons.size());
+    for (std::size_t i = 0; i < listed; ++i) text += "  " + reasons[i] + "\n";
+    if (listed < reasons.size()) text += message("  and ", reasons.size() - listed, " more\n");
+    return text;
+  }
+
+  LeftOutWords words_;
+  std::vector<Entry> entries_;
+  std::set<std::string> known_;
+};
+
+/// Prints what `List::describe()` returns on stderr as it goes out of scope, after an exception too. The list
+/// must outlive it.
+template <class List>
+class PrintAtEnd {
+ public:
+  explicit PrintAtEnd(const List& list) : list_(list) {}
+  PrintAtEnd(const PrintAtEnd&) = delete;
+  PrintAtEnd& operator=(const PrintAtEnd&) = delete;
+  ~PrintAtEnd() {
+    const auto text = list_.describe();
+    if (!text.empty()) std::cerr << text << (text.ends_with('\n') ? "" : "\n") << std::flush;
+  }
+
+ private:
+  const List& list_;
+};
+
+}  // namespace looptorch::app

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// A program's main: it parses the command line, runs the body, and turns every error into one line on stderr
+// and an exit code.
+#pragma once
+
+#include <looptorch/app/command_line.hpp>
+#include <looptorch/base/error.hpp>
+
+#include <c10/util/Exception.h>
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <utility>
+
+namespace looptorch::app {
+
+/// What `run_main` returns. Those of a stopped run are the ones that shells give for the signal.
+enum ExitCode : int {
+  kDone = 0,
+  kUnexpectedError = 1,  ///< an exception that neither looptorch nor LibTorch nor the file system threw
+  kError = 2,            ///< a wrong flag, wrong data, a wrong setting
+  kTimeIsUp = 75,        ///< `FitOptions::max_time` ended the run
+  kStoppedBySigint = 130,
+  kStoppedBySigterm = 143,
+};
+
+/// A run that a signal or a time limit ended before its end; it can be resumed.
+struct Interrupted : Error {
+  /// `reason` is FitResult's: it begins with the signal's name where a signal was received.
+  Interrupted(const std::string& reason, std::int64_t steps)
+      : Error(reason + ": stopped after " + std::to_string(steps) + " steps; go on with --resume auto"),
+        exit_code(reason.starts_with("SIGINT")    ? kStoppedBySigint
+                  : reason.starts_with("SIGTERM") ? kStoppedBySigterm
+                                                  : kTimeIsUp) {}
+  ExitCode exit_code;
+};
+
+namespace detail {
+
+[[nodiscard]] inline std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace detail
+
+/// Parses, runs `body`, and returns the exit code for main. An error is one line on stderr,
+/// "program: sentence"; `--help` goes to stdout.
+template <class Body>
+[[nodiscard]] int run_main(int argc, char* const* argv, CommandLine& line, Body&& body) {
+  const auto report = [&](const std::string& what, ExitCode code) {
+    std::cerr << line.program() << ": " << detail::first_line(what) << std::endl;
+    return code;
+  };
+  try {
+    if (!line.parse(argc, argv))
+      std::cout << line.help();
+    else
+      std::forward<Body>(body)();
+    return kDone;
+  } catch (const CommandLineError& error) {
+    return report(detail::first_line(error.what()) + " (see --help)", kError);
+  } catch (const Interrupted& interrupted) {
+    return report(interrupted.what(), interrupted.exit_code);
+  } catch (const Error& error) {
+    return report(error.what(), kError);
+  } catch (const c10::Error& error) {
+    return report(error.what_without_backtrace(), kError);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(error.what(), kError);
+  } catch (const std::exception& error) {
+    return report(error.what(), kUnexpectedError);
+  }
+}
+
+}  // namespace looptorch::app

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// A run's figures as a JSON file, and the time that it took. A program removes the old summary before it
+// overwrites results and writes the new one last, so that a folder with a summary holds a whole result.
+#pragma once
+
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace looptorch::app {
+
+/// Measures wall time since it was made.
+class Stopwatch {
+ public:
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+/// A flat JSON object, a line a figure, in the order in which they are set.
+class Summary {
+ public:
+  /// A number that is NaN or infinite becomes null, since JSON has neither.
+  Summary& set(std::string_view key, Json value) {
+    const bool is_none = value.is_number() && !std::isfinite(value.as_number());
+    json_.set(key, is_none ? Json() : std::move(value));
+    return *this;
+  }
+
+  [[nodiscard]] std::string text() const { return json_.dump(2); }
+
+  /// Writes the file whole or not at all. Throws looptorch::Error.
+  void write(const std::filesystem::path& file) const { write_file_atomically(file, text() + "\n"); }
+
+ private:
+  Json json_ = Json::object();
+};
+
+}  // namespace looptorch::app

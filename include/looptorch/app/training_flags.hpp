@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// The flags of TrainingOptions: one call adds those that a program has to its command line. They are spelled
+// alike in all programs, and the spellings of PyTorch's and Hugging Face's scripts are accepted too.
+//
+//   app::TrainingOptions training{.epochs = 5, .learning_rate = 2e-3};
+//   app::add_training_flags(line, training, {.without = {app::TrainingFlag::cache}});
+#pragma once
+
+#include <looptorch/app/command_line.hpp>
+#include <looptorch/app/training_options.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::app {
+
+/// The flags of TrainingOptions: `batch_size` is `--batch-size`.
+enum class TrainingFlag {
+  epochs,
+  max_steps,
+  batch_size,
+  gradient_accumulation,
+  learning_rate,
+  warmup_steps,
+  mixed_precision,
+  gradient_checkpointing,
+  device,
+  workers,
+  seed,
+  cache,
+  snapshot_every,
+  resume,
+  on_bad_audio,
+};
+
+/// Which flags a program has, and what its --help says of them where the standard text would not do.
+struct TrainingFlags {
+  std::vector<TrainingFlag> only = {};  ///< empty: all
+  std::vector<TrainingFlag> without = {};
+  std::vector<std::pair<TrainingFlag, std::string>> help = {};
+};
+
+namespace detail {
+
+/// Adds single flags of TrainingOptions to a command line.
+class TrainingFlagWriter {
+ public:
+  TrainingFlagWriter(CommandLine& line, TrainingOptions& options, const TrainingFlags& flags)
+      : line_(line), options_(options), flags_(flags) {}
+
+  void add_all() {
+    add_length();
+    add_batches();
+    add_rate();
+    add_memory();
+    add_machine();
+    add_resuming();
+  }
+
+ private:
+  using enum TrainingFlag;
+
+  [[nodiscard]] bool has(TrainingFlag flag) const {
+    const auto lists = [flag](const auto& flags) {
+      return std::find(flags.begin(), flags.end(), flag) != flags.end();
+    };
+    return (flags_.only.empty() || lists(flags_.only)) && !lists(flags_.without);
+  }
+  [[nodiscard]] std::string help(TrainingFlag flag, std::string standard) const {
+    for (const auto& [changed, text] : flags_.help) {
+      if (changed == flag) return text;
+    }
+    return standard;
+  }
+
+  void add_length() {
+    if (has(epochs))
+      line_.option("epochs", "N", options_.epochs, help(epochs, "passes over the training data"), {.min = 1})
+          .alias("num-epochs")
+          .alias("num-train-epochs");
+    if (has(max_steps))
+      line_.option("max-steps", "N", options_.max_steps,
+                   help(max_steps, "ends earlier, after so many steps; 0: does not"), {.min = 0});
+  }
+
+  void add_batches() {
+    if (has(batch_size))
+      line_
+          .option("batch-size", "N", options_.batch_size, help(batch_size, "samples in one forward pass"),
+                  {.min = 1, .max = 65536})
+          .alias("per-device-train-batch-size");
+    if (has(gradient_accumulation))
+      line_
+          .option("gradient-accumulation", "N", options_.gradient_accumulation,
+                  help(gradient_accumulation, "batches in one step"), {.min = 1, .max = 65536})
+          .alias("gradient-accumulation-steps");
+  }
+
+  void add_rate() {
+    if (has(learning_rate))
+      line_.option("learning-rate", "X", options_.learning_rate,
+                   help(learning_rate, "of the optimizer, after the warm-up"), {.above = 0});
+    if (has(warmup_steps))
+      line_.option("warmup-steps", "N", options_.warmup_steps,
+                   help(warmup_steps, "steps from rate 0 to the full rate"), {.min = 0});
+  }
+
+  void add_memory() {
+    if (has(mixed_precision))
+      line_.flag("mixed-precision", options_.mixed_precision, true,
+                 help(mixed_precision, "fp16 on a GPU, bf16 on a CPU"));
+    if (has(gradient_checkpointing))
+      line_.flag("gradient-checkpointing", options_.gradient_checkpointing, true,
+                 help(gradient_checkpointing,
+                      "layers run a second time in backward: less memory, same result, more time"));
+  }
+
+  void add_machine() {
+    if (has(device))
+      line_.option("device", "NAME", options_.device,
+                   help(device, "cpu, cuda, cuda:1, or auto: cuda if there is one"));
+    if (has(workers))
+      line_
+          .option("workers", "N", options_.workers, help(workers, "threads that read samples"),
+                  {.min = 0, .max = 1024})
+          .alias("dataloader-num-workers");
+    if (has(seed)) line_.option("seed", "N", options_.seed, help(seed, "of all that is drawn"), {.min = 0});
+    if (has(cache))
+      line_.option("cache", "DIR", options_.cache,
+                   help(cache, "keeps decoded samples there for later epochs and runs"));
+  }
+
+  void add_resuming() {
+    if (has(snapshot_every))
+      line_.option(
+          "snapshot-every", "STEPS", options_.snapshot_every,
+          help(snapshot_every,
+               "writes the whole run to OUTPUT/snapshots so often, and when it is stopped; 0: never"),
+          {.min = 0});
+    if (has(resume))
+      line_.option(
+          "resume", "auto|DIR", options_.resume,
+          help(
+              resume,
+              "goes on from a snapshot or the newest in a folder; auto: in OUTPUT/snapshots, if there is one"));
+    if (has(on_bad_audio))
+      line_.choice(
+          "on-bad-audio", options_.on_bad_audio, {"skip", "stop"},
+          help(on_bad_audio, "samples that cannot be used: listed and left out, or the first one stops"));
+  }
+
+  CommandLine& line_;
+  TrainingOptions& options_;
+  const TrainingFlags& flags_;
+};
+
+}  // namespace detail
+
+/// Adds the flags of `options`, whose values are the defaults and which must outlive the parse.
+inline void add_training_flags(CommandLine& line, TrainingOptions& options, const TrainingFlags& flags = {}) {
+  detail::TrainingFlagWriter(line, options, flags).add_all();
+}
+
+}  // namespace looptorch::app

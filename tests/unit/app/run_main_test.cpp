@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/app/run_main.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using Catch::Contains;
+using looptorch::app::Interrupted, looptorch::app::run_main;
+
+namespace {
+
+/// What run_main returned and wrote.
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+Outcome run(std::vector<std::string> words, const std::function<void()>& body) {
+  std::ostringstream out, err;
+  auto* old_out = std::cout.rdbuf(out.rdbuf());
+  auto* old_err = std::cerr.rdbuf(err.rdbuf());
+  std::filesystem::path model;
+  std::int64_t batch_size = 8;
+  std::vector<std::string> files;
+  looptorch::app::CommandLine line("program", "Does things.");
+  line.required("model", "DIR", model, "the model");
+  line.option("batch-size", "N", batch_size, "clips at once", {.min = 1, .max = 64});
+  line.positional("FILE", files, "audio");
+  words.insert(words.begin(), "program");
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const int code = run_main(static_cast<int>(words.size()), argv.data(), line, body);
+  std::cout.rdbuf(old_out);
+  std::cerr.rdbuf(old_err);
+  return {code, out.str(), err.str()};
+}
+
+}  // namespace
+
+TEST_CASE("run_main: --help goes to stdout, and the body does not run") {
+  const auto outcome = run({"--help"}, [] { FAIL("the body ran"); });
+  CHECK(outcome.code == 0);
+  CHECK(outcome.err.empty());
+  CHECK_THAT(outcome.out, Contains("usage: program --model DIR [options] FILE..."));
+}
+
+TEST_CASE("run_main: errors are one line on stderr and an exit code") {
+  const auto outcome_of = [](const std::function<void()>& body) { return run({"--model=m", "x"}, body); };
+  const auto good = outcome_of([] {});
+  CHECK((good.code == 0 && good.out.empty() && good.err.empty()));
+
+  const auto flags = run({"--batch-size=0"}, [] { FAIL("the body ran"); });
+  CHECK(flags.code == 2);
+  CHECK(flags.err == "program: --batch-size: 0 is less than 1 (see --help)\n");
+
+  const auto typed = outcome_of([] { throw looptorch::Error("x.wav: is silent"); });
+  CHECK((typed.code == 2 && typed.err == "program: x.wav: is silent\n"));
+
+  const auto torch_error = outcome_of([] { TORCH_CHECK(false, "first\nsecond"); });
+  CHECK((torch_error.code == 2 && torch_error.err == "program: first\n"));
+
+  const auto no_folder = outcome_of([] { std::filesystem::create_directories("/dev/null/x"); });
+  CHECK((no_folder.code == 2 && no_folder.err.find("/dev/null/x") != std::string::npos));
+
+  const auto stopped_by = [&](const char* reason) {
+    return outcome_of([reason] { throw Interrupted(reason, 7); });
+  };
+  const auto stopped = stopped_by("SIGINT was received");
+  CHECK(stopped.code == 130);
+  CHECK(stopped.err == "program: SIGINT was received: stopped after 7 steps; go on with --resume auto\n");
+  CHECK(stopped_by("SIGTERM was received").code == 143);
+  CHECK(stopped_by("the time limit of 60 s is reached").code == 75);
+
+  const auto other = outcome_of([] { throw std::runtime_error("surprise"); });
+  CHECK((other.code == 1 && other.err == "program: surprise\n"));
+}

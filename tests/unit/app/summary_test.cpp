@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/app/summary.hpp>
+#include <looptorch/base/files/file.hpp>
+
+#include "support/temporary_folder.hpp"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+TEST_CASE("A summary keeps the order of its figures and writes null for a number that is none") {
+  const looptorch::testing::TemporaryFolder folder;
+  looptorch::app::Summary summary;
+  summary.set("wer", 0.25).set("loss", std::numeric_limits<double>::quiet_NaN());
+  summary.set("ratio", std::numeric_limits<double>::infinity());
+  summary.set("steps", std::int64_t{7}).set("name", "marks").set("wer", 0.5);
+  summary.write(folder / "summary.json");
+  CHECK(looptorch::read_file(folder / "summary.json") == summary.text() + "\n");
+  const std::string expected =
+      "{\n  \"wer\": 0.5,\n  \"loss\": null,\n  \"ratio\": null,\n  \"steps\": 7,\n  \"name\": \"marks\"\n}";
+  CHECK(summary.text() == expected);
+}
+
+TEST_CASE("A stopwatch runs") {
+  const looptorch::app::Stopwatch stopwatch;
+  const double first = stopwatch.seconds();
+  CHECK(first >= 0);
+  CHECK(stopwatch.seconds() >= first);
+  CHECK(stopwatch.seconds() < 60);
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/app/training_flags.hpp>
+
+#include <string>
+#include <vector>
+
+using Catch::Contains;
+using looptorch::app::add_training_flags, looptorch::app::CommandLine, looptorch::app::TrainingFlag,
+    looptorch::app::TrainingFlags, looptorch::app::TrainingOptions;
+
+namespace {
+
+TrainingOptions parsed(std::vector<std::string> words, TrainingOptions options = {},
+                       const TrainingFlags& flags = {}) {
+  CommandLine line("program", "");
+  add_training_flags(line, options, flags);
+  words.insert(words.begin(), "program");
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const bool runs = line.parse(static_cast<int>(words.size()), argv.data());
+  REQUIRE(runs);
+  return options;
+}
+
+std::string help_of(TrainingOptions options, const TrainingFlags& flags) {
+  CommandLine line("program", "");
+  add_training_flags(line, options, flags);
+  return line.help();
+}
+
+}  // namespace
+
+TEST_CASE("Every training flag reaches its field") {
+  const auto options = parsed({"--epochs",
+                               "3",
+                               "--max-steps",
+                               "40",
+                               "--batch-size",
+                               "5",
+                               "--gradient-accumulation",
+                               "6",
+                               "--learning-rate",
+                               "0.5",
+                               "--warmup-steps",
+                               "7",
+                               "--mixed-precision",
+                               "--gradient-checkpointing",
+                               "--device",
+                               "cpu",
+                               "--workers",
+                               "9",
+                               "--seed",
+                               "10",
+                               "--cache",
+                               "kept",
+                               "--snapshot-every",
+                               "11",
+                               "--resume",
+                               "auto",
+                               "--on-bad-audio",
+                               "stop"});
+  CHECK(options.epochs == 3);
+  CHECK(options.max_steps == 40);
+  CHECK(options.batch_size == 5);
+  CHECK(options.gradient_accumulation == 6);
+  CHECK(options.learning_rate == 0.5);
+  CHECK(options.warmup_steps == 7);
+  CHECK(options.mixed_precision);
+  CHECK(options.gradient_checkpointing);
+  CHECK(options.device == "cpu");
+  CHECK(options.workers == 9);
+  CHECK(options.seed == 10);
+  CHECK(options.cache == "kept");
+  CHECK(options.snapshot_every == 11);
+  CHECK(options.resume == "auto");
+  CHECK(options.on_bad_audio == "stop");
+}
+
+TEST_CASE("The spellings of other projects' scripts are accepted") {
+  const auto options = parsed({"--num_epochs", "3", "--batch_size", "5", "--gradient_accumulation_steps", "6",
+                               "--mixed_precision", "--dataloader_num_workers", "9"});
+  CHECK(options.epochs == 3);
+  CHECK(options.batch_size == 5);
+  CHECK(options.gradient_accumulation == 6);
+  CHECK(options.mixed_precision);
+  CHECK(options.workers == 9);
+  const auto others = parsed({"--num-train-epochs=4", "--per_device_train_batch_size=2"});
+  CHECK(others.epochs == 4);
+  CHECK(others.batch_size == 2);
+}
+
+TEST_CASE("A program chooses defaults, flags and their help") {
+  const TrainingOptions defaults{.epochs = 12, .workers = 3};
+  const auto all = help_of(defaults, {});
+  CHECK_THAT(all, Contains("--epochs N") && Contains("[12]") && Contains("--workers N") && Contains("[3]"));
+  CHECK_THAT(all, !Contains("_"));
+
+  const auto some = help_of(defaults, {.without = {TrainingFlag::cache, TrainingFlag::learning_rate},
+                                       .help = {{TrainingFlag::epochs, "rounds"}}});
+  CHECK_THAT(some, !Contains("--cache") && !Contains("--learning-rate") && Contains("--warmup-steps"));
+  CHECK_THAT(some, Contains("rounds [12]") && !Contains("passes over"));
+
+  const auto few = help_of(defaults, {.only = {TrainingFlag::device, TrainingFlag::workers}});
+  CHECK_THAT(few, Contains("--device NAME") && Contains("--workers N") && !Contains("--epochs"));
+  CHECK(parsed({"--workers", "1"}, defaults, {.only = {TrainingFlag::workers}}).epochs == 12);
+}
+
+TEST_CASE("Training flags refuse what no run can have") {
+  CHECK_THROWS_WITH(parsed({"--epochs", "0"}), "--epochs: 0 is less than 1");
+  CHECK_THROWS_WITH(parsed({"--gradient_accumulation_steps", "0"}),
+                    "--gradient-accumulation: 0 is less than 1");
+  CHECK_THROWS_WITH(parsed({"--learning-rate", "0"}), "--learning-rate: 0 is not above 0");
+  CHECK_THROWS_WITH(parsed({"--on-bad-audio", "wait"}), "--on-bad-audio: \"wait\" is not skip|stop");
+  CHECK_THROWS_WITH(parsed({"--gradient", "2"}),
+                    Contains("--gradient-accumulation and --gradient-checkpointing"));
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/app/training_options.hpp>
+
+#include "support/temporary_folder.hpp"
+
+#include <set>
+#include <string>
+
+using Catch::Contains;
+using looptorch::OnError;
+using looptorch::app::Interrupted, looptorch::app::throw_if_interrupted, looptorch::app::TrainingOptions;
+
+TEST_CASE("FitOptions have the epochs, the steps where they are limited, and the snapshot") {
+  TrainingOptions options{.epochs = 3};
+  CHECK(options.fit_options().epochs == 3);
+  CHECK_FALSE(options.fit_options().max_steps.has_value());
+  CHECK(options.fit_options().resume.empty());
+  options.max_steps = 40;
+  CHECK(options.fit_options().max_steps == 40);
+  CHECK(options.fit_options("run/snapshots/step-00000002").resume == "run/snapshots/step-00000002");
+}
+
+TEST_CASE("LoaderOptions have the batch size, the workers, the seed, and what becomes of a bad sample") {
+  TrainingOptions options{.batch_size = 5, .workers = 7, .seed = 9};
+  const auto loading = options.loader_options();
+  CHECK(loading.batch_size == 5);
+  CHECK(loading.workers == 7);
+  CHECK(loading.seed == 9);
+  CHECK(loading.on_error == OnError::skip);
+  options.on_bad_audio = "stop";
+  CHECK(options.loader_options().on_error == OnError::fail);
+}
+
+TEST_CASE("Snapshots are taken where they are asked for and where a run goes on") {
+  CHECK_FALSE(TrainingOptions{}.takes_snapshots());
+  CHECK(TrainingOptions{.snapshot_every = 2}.takes_snapshots());
+  CHECK(TrainingOptions{.resume = "auto"}.takes_snapshots());
+}
+
+TEST_CASE("The snapshot to resume from is the one that --resume names") {
+  const looptorch::testing::TemporaryFolder folder;
+  CHECK(TrainingOptions{}.snapshot_to_resume(folder.path()).path.empty());
+  CHECK(TrainingOptions{.resume = "auto"}.snapshot_to_resume(folder.path()).path.empty());
+  CHECK_THROWS_WITH(TrainingOptions{.resume = folder.path().string()}.snapshot_to_resume(folder / "run"),
+                    Contains("holds no snapshot to go on from"));
+}
+
+TEST_CASE("Seeds: the generators repeat, and derived seeds differ from the run's and from each other") {
+  const TrainingOptions options{.seed = 4};
+  options.seed_generators();
+  const auto first = at::randn({8});
+  options.seed_generators();
+  CHECK(at::equal(at::randn({8}), first));
+  TrainingOptions{.seed = 5}.seed_generators();
+  CHECK_FALSE(at::equal(at::randn({8}), first));
+  CHECK(std::set{options.unsigned_seed(), options.derived_seed(1), options.derived_seed(2)}.size() == 3);
+}
+
+TEST_CASE("A fit that was interrupted becomes an error that says how to go on") {
+  looptorch::FitResult result{.status = looptorch::FitStatus::completed, .steps = 7};
+  CHECK_NOTHROW(throw_if_interrupted(result));
+  result.status = looptorch::FitStatus::interrupted;
+  result.reason = "SIGTERM was received";
+  CHECK_THROWS_AS(throw_if_interrupted(result), Interrupted);
+  CHECK_THROWS_WITH(throw_if_interrupted(result),
+                    "SIGTERM was received: stopped after 7 steps; go on with --resume auto");
+}
