@@ -6,6 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
+#include <looptorch/base/hash/stable_hash.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
@@ -158,13 +159,6 @@ struct Found {
   return folder / *names.begin();
 }
 
-/// FNV-1a: the same on every machine.
-[[nodiscard]] inline std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3;
-  return hash;
-}
-
 /// The clips of one of the folders `train`, `dev`, `test`.
 [[nodiscard]] inline std::vector<looptorch::Utterance> read_part(const fs::path& folder, LeftOut* left_out) {
   if (!fs::is_directory(folder)) throw looptorch::ManifestError("there is no folder " + folder.string());
@@ -181,7 +175,7 @@ inline looptorch::ManifestSplit split_by_sentence(std::vector<looptorch::Utteran
   std::set<std::pair<std::uint64_t, std::string>> sentences;  // in an order that no corpus has
   const auto key = [](const looptorch::Utterance& utterance) {
     auto text = normalize(utterance.text);
-    return std::pair{detail::hash_of(text), std::move(text)};
+    return std::pair{looptorch::stable_hash(text), std::move(text)};
   };
   for (const auto& utterance : utterances) sentences.insert(key(utterance));
   if (sentences.size() < 3)

@@ -2,7 +2,7 @@
 // How many characters and words of held-out speech a model gets wrong, and what it heard.
 #pragma once
 
-#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
@@ -11,14 +11,11 @@
 #include "recognizer.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <ostream>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -118,20 +115,11 @@ inline void print_examples(std::ostream& out, const Transcripts& transcripts, st
   }
 }
 
-/// Adds a line to the CSV file `path`: step, seconds, character and word error rate. Lines of this step and
-/// later ones, which a run that went on from an earlier snapshot makes again, go.
+/// Adds a row to the learning curve in `path`: step, seconds, character and word error rate.
 inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, double seconds,
                          const Transcripts& heard) {
-  std::string kept = "step,seconds,cer,wer\n";
-  std::ifstream earlier(path);
-  for (std::string line; std::getline(earlier, line);) {
-    std::int64_t at = 0;
-    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), at);
-    if (error == std::errc() && at < step) kept += line + "\n";
-  }
-  kept += looptorch::message(step, ',', seconds, ',', heard.character_error_rate, ',', heard.word_error_rate,
-                             '\n');
-  looptorch::write_file_atomically(path, kept);
+  looptorch::LearningCurve(path, {"seconds", "cer", "wer"})
+      .add(step, {seconds, heard.character_error_rate, heard.word_error_rate});
 }
 
 }  // namespace konkanivani

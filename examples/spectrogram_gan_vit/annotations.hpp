@@ -136,7 +136,7 @@ class AnnotationReader {
     const auto contents = looptorch::read_file(table, kMaxBytes);
     std::string_view text = contents;
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-    looptorch::detail::TableRows rows(text, ',');
+    looptorch::TableRows rows(text, ',');
     if (!rows.has_next()) throw AnnotationError(table.string() + ": is empty");
     const auto header = read_header(table, rows);
     while (rows.has_next()) {
@@ -166,8 +166,7 @@ class AnnotationReader {
  private:
   static constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 28;
 
-  static AnnotationHeader read_header(const std::filesystem::path& table,
-                                      looptorch::detail::TableRows& rows) try {
+  static AnnotationHeader read_header(const std::filesystem::path& table, looptorch::TableRows& rows) try {
     return AnnotationHeader(rows.next());
   } catch (const looptorch::Error& error) {
     throw AnnotationError(looptorch::message(table.string(), ":1: ", error.what()));
@@ -178,7 +177,7 @@ class AnnotationReader {
     if (faults_++ == 0) first_fault_ = what;
   }
 
-  void take(const AnnotationHeader& header, looptorch::detail::TableRows& rows, const std::string& line) {
+  void take(const AnnotationHeader& header, looptorch::TableRows& rows, const std::string& line) {
     const auto row = rows.next();
     if (row.size() != header.width())
       rows.refuse(looptorch::message("has ", row.size(), " fields, the header ", header.width()));

@@ -7,18 +7,17 @@
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/parallel_for_each.hpp>
 
 #include "command_line.hpp"
 #include "corpus/catalogue.hpp"
 
-#include <atomic>
-#include <exception>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <iostream>
-#include <mutex>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 namespace {
@@ -96,28 +95,11 @@ void write_clip(const sg::CorpusClip& clip, const Options& options) {
 
 /// Writes all clips with `jobs` workers; the first error ends the work and is thrown.
 void write_clips(const std::vector<sg::CorpusClip>& clips, const Options& options) {
-  std::atomic<std::size_t> next{0}, done{0};
-  std::exception_ptr error;
-  std::mutex mutex;
-  const auto work = [&] {
-    for (std::size_t i = 0; (i = next++) < clips.size();) {
-      try {
-        write_clip(clips[i], options);
-      } catch (...) {
-        next = clips.size();
-        const std::lock_guard lock(mutex);
-        error = std::current_exception();
-      }
-      if (++done % 500 != 0) continue;
-      const std::lock_guard lock(mutex);
-      std::cout << "  " << done << " of " << clips.size() << " clips" << std::endl;
-    }
-  };
-  {
-    std::vector<std::jthread> workers;
-    for (std::int64_t i = 0; i < options.jobs; ++i) workers.emplace_back(work);
-  }
-  if (error) std::rethrow_exception(error);
+  looptorch::parallel_for_each(
+      clips, options.jobs, [&](const sg::CorpusClip& clip) { write_clip(clip, options); },
+      [&](std::size_t done) {
+        if (done % 500 == 0) std::cout << "  " << done << " of " << clips.size() << " clips" << std::endl;
+      });
 }
 
 void make_corpus(const Options& options) {

@@ -164,7 +164,7 @@ Validation prepare_validation(const Data& data, std::int64_t n_mels, at::Device 
   constexpr std::uint64_t kJudge = 2;  // a chain of seeds beside the run's
   const sg::EmotionNetTraining training{
       .epochs = 8,
-      .seed = lt::detail::derive_seed(static_cast<std::uint64_t>(options.seed), kJudge),
+      .seed = lt::derive_seed(static_cast<std::uint64_t>(options.seed), kJudge),
       .loading = options.loading(16)};
   auto judge = sg::validation_judge(data.train, n_mels, device, training,
                                     options.output / "judge.safetensors", goes_on);

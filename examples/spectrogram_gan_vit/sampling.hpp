@@ -6,7 +6,7 @@
 
 #include <looptorch/audio/griffin_lim.hpp>
 #include <looptorch/audio/mel_inverse.hpp>
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 
 #include "generator.hpp"
 #include "spectrogram.hpp"
@@ -30,7 +30,7 @@ template <class Draw>
   for (auto i = first; i < first + count; ++i)
     rows.push_back(draw(at::IntArrayRef(width),
                         std::optional<at::Generator>(at::make_generator<at::CPUGeneratorImpl>(
-                            looptorch::detail::derive_seed(seed, static_cast<std::uint64_t>(i)))),
+                            looptorch::derive_seed(seed, static_cast<std::uint64_t>(i)))),
                         at::TensorOptions(at::kFloat)));
   return at::stack(rows);
 }
@@ -57,13 +57,13 @@ struct WantedConditions {
 [[nodiscard]] inline at::Tensor draw_conditions(const at::Tensor& labels_N2, std::uint64_t seed,
                                                 std::int64_t first, std::int64_t count,
                                                 const WantedConditions& wanted = {}) {
-  using looptorch::detail::derive_seed;
+  using looptorch::derive_seed;
   constexpr std::uint64_t kConditions = 1;  // a chain beside that of the noise
   const auto labels_K2 = labels_near(labels_N2, wanted);
   auto conditions_B2 = at::empty({count, 2});
   for (std::int64_t i = 0; i < count; ++i) {
     const auto number = derive_seed(derive_seed(seed, kConditions), static_cast<std::uint64_t>(first + i));
-    conditions_B2[i].copy_(labels_K2[static_cast<std::int64_t>(static_cast<double>(number >> 11) * 0x1p-53 *
+    conditions_B2[i].copy_(labels_K2[static_cast<std::int64_t>(looptorch::uniform_from(number) *
                                                                static_cast<double>(labels_K2.size(0)))]);
   }
   if (wanted.valence) conditions_B2.select(1, 0).fill_(*wanted.valence);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 
 #include "annotations.hpp"
@@ -53,8 +53,8 @@ struct SongSplits {
                                                    shares.validation,
                                                    " must not be negative, nor more than 1 together"));
   const auto drawn = [&](const Song& song) {
-    const auto number = looptorch::detail::derive_seed(seed, static_cast<std::uint64_t>(song.id));
-    const double draw = static_cast<double>(number >> 11) * 0x1p-53;
+    const double draw =
+        looptorch::uniform_from(looptorch::derive_seed(seed, static_cast<std::uint64_t>(song.id)));
     return draw < shares.train ? Split::train : draw < both ? Split::validation : Split::test;
   };
   std::array<std::vector<Song>, 3> parts;

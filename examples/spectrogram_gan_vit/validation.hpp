@@ -8,7 +8,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/loop/loss.hpp>
 #include <looptorch/state/weights/load_weights.hpp>
@@ -24,12 +24,9 @@
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -121,18 +118,9 @@ class HeldOutDistance {
   std::uint64_t seed_;
 };
 
-/// Adds a line to the CSV file `path`. Lines of this step and later ones, which a run that goes on from an
-/// earlier snapshot makes again, go.
+/// Adds a row to the learning curve in `path`.
 inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, double frechet, double kid) {
-  std::string kept = "step,frechet,kid\n";
-  std::ifstream earlier(path);
-  for (std::string line; std::getline(earlier, line);) {
-    std::int64_t at = 0;
-    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), at);
-    if (error == std::errc() && at < step) kept += line + "\n";
-  }
-  kept += looptorch::message(step, ',', frechet, ',', kid, '\n');
-  looptorch::write_file_atomically(path, kept);
+  looptorch::LearningCurve(path, {"frechet", "kid"}).add(step, {frechet, kid});
 }
 
 }  // namespace spectrogram_gan

@@ -3,6 +3,9 @@
 // accents at several speeds, as 16 kHz FLAC files with JSONL manifests. It shows how to prepare data for
 // `whisper_finetune`.
 #include <looptorch/audio/decode.hpp>
+#include <looptorch/base/hash/stable_hash.hpp>
+#include <looptorch/base/hex.hpp>
+#include <looptorch/base/parallel_for_each.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 
 #include "command_line.hpp"
@@ -10,15 +13,13 @@
 #include "process.hpp"
 
 #include <array>
-#include <atomic>
-#include <cstdio>
-#include <exception>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <iostream>
-#include <mutex>
 #include <set>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -42,13 +43,8 @@ struct Clip {
 
   /// Named after all that makes the sound, so that a file which is there is the right one.
   [[nodiscard]] fs::path file() const {
-    auto hash = std::uint64_t{0xcbf29ce484222325};  // FNV-1a
-    for (const unsigned char c : text + "|" + voice + "|" + std::to_string(words_per_minute)) {
-      hash = (hash ^ c) * 0x100000001b3;
-    }
-    std::array<char, 17> name{};
-    std::snprintf(name.data(), name.size(), "%016llx", static_cast<unsigned long long>(hash));
-    return fs::path("audio") / (std::string(name.data()) + ".flac");
+    const auto sound = text + "|" + voice + "|" + std::to_string(words_per_minute);
+    return fs::path("audio") / (looptorch::hex_of(looptorch::stable_hash(sound)) + ".flac");
   }
 };
 
@@ -109,28 +105,11 @@ void speak(Clip& clip, const fs::path& root) {
 
 /// Speaks all clips with `jobs` workers; the first error ends the work and is thrown.
 void speak_all(const std::vector<Clip*>& clips, const Options& options) {
-  std::atomic<std::size_t> next{0}, done{0};
-  std::exception_ptr error;
-  std::mutex mutex;
-  const auto work = [&] {
-    for (std::size_t i = 0; (i = next++) < clips.size();) {
-      try {
-        speak(*clips[i], options.output);
-      } catch (...) {
-        next = clips.size();
-        const std::lock_guard lock(mutex);
-        error = std::current_exception();
-      }
-      if (++done % 32 != 0) continue;
-      const std::lock_guard lock(mutex);
-      std::cout << "  " << done << " of " << clips.size() << " clips" << std::endl;
-    }
-  };
-  {
-    std::vector<std::jthread> workers;
-    for (std::int64_t i = 0; i < options.jobs; ++i) workers.emplace_back(work);
-  }
-  if (error) std::rethrow_exception(error);
+  looptorch::parallel_for_each(
+      clips, options.jobs, [&](Clip* clip) { speak(*clip, options.output); },
+      [&](std::size_t done) {
+        if (done % 32 == 0) std::cout << "  " << done << " of " << clips.size() << " clips" << std::endl;
+      });
 }
 
 void write_manifest(const Split& split, const fs::path& root) {

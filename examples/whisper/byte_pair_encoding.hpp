@@ -55,7 +55,7 @@ class MergeTable {
   /// Of the pair's slot, or of the free one where it would go.
   [[nodiscard]] std::size_t position(std::uint64_t pair) const {
     const auto mask = slots_.size() - 1;
-    auto slot = looptorch::detail::keyed_hash(pair) & mask;
+    auto slot = looptorch::keyed_hash(pair) & mask;
     while (slots_[slot].pair != pair && slots_[slot].pair != kFree) slot = (slot + 1) & mask;
     return slot;
   }

@@ -4,6 +4,8 @@
 // gives the same sentences on every platform.
 #pragma once
 
+#include <looptorch/base/random.hpp>
+
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -13,17 +15,12 @@
 
 namespace whisper {
 
-/// Draws from SplitMix64, whose sequence, unlike that of std's distributions, no standard library varies.
+/// Draws the same numbers with every compiler and standard library.
 class Dice {
  public:
-  explicit Dice(std::uint64_t seed) : state_(seed) {}
+  explicit Dice(std::uint64_t seed) : random_(seed) {}
 
-  std::uint64_t roll() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t roll() { return random_.next(); }
 
   /// A number from `low` to `high`, both included.
   int between(int low, int high) {
@@ -36,7 +33,7 @@ class Dice {
   }
 
  private:
-  std::uint64_t state_;
+  looptorch::SplitMix64 random_;
 };
 
 /// An endless stream of instructions, clearances, reports and readbacks of at most 17 words.

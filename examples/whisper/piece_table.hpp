@@ -53,7 +53,7 @@ class PieceTable {
   /// Of the piece's slot, or of the free one where it would go.
   [[nodiscard]] std::size_t position(std::string_view piece) const {
     const auto mask = slots_.size() - 1;
-    auto slot = looptorch::detail::keyed_hash(piece) & mask;
+    auto slot = looptorch::keyed_hash(piece) & mask;
     while (slots_[slot].id != kAbsent && !holds(slots_[slot], piece)) slot = (slot + 1) & mask;
     return slot;
   }

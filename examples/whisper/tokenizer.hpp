@@ -66,13 +66,13 @@ class Tokenizer {
   void encode_plain(std::string_view text, std::vector<std::int64_t>& ids) const;
   void merge_piece(std::string_view piece, std::vector<std::int64_t>& ids) const;
 
-  std::unordered_map<std::string, std::int64_t, looptorch::detail::KeyedHash, std::equal_to<>> ids_;
+  std::unordered_map<std::string, std::int64_t, looptorch::KeyedHash, std::equal_to<>> ids_;
   std::vector<std::string> bytes_;  ///< By id: the bytes that a token stands for; empty if there is none.
   std::array<std::int64_t, 256> byte_ids_{};
   MergeTable merges_;
   PieceTable whole_pieces_;
   std::array<bool, 256> begins_added_{};  ///< By byte: whether an added token begins with it.
-  std::unordered_set<std::string, looptorch::detail::KeyedHash, std::equal_to<>> added_;
+  std::unordered_set<std::string, looptorch::KeyedHash, std::equal_to<>> added_;
   std::set<std::size_t, std::greater<>> added_sizes_;
   std::unordered_set<std::int64_t> special_;
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/random.hpp>
 
 #include "../trimmed.hpp"
 #include "patterns_market.hpp"
@@ -27,17 +28,12 @@ struct GrammarError : looptorch::Error {
   using Error::Error;
 };
 
-/// Draws from SplitMix64, whose sequence, unlike that of std's distributions, no standard library varies.
+/// Draws the same numbers with every compiler and standard library.
 class Dice {
  public:
-  explicit Dice(std::uint64_t seed) : state_(seed) {}
+  explicit Dice(std::uint64_t seed) : random_(seed) {}
 
-  std::uint64_t roll() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t roll() { return random_.next(); }
 
   /// A number from `low` to `high`, both included.
   std::int64_t between(std::int64_t low, std::int64_t high) {
@@ -45,7 +41,7 @@ class Dice {
   }
 
   /// A number in [0, 1).
-  double share() { return static_cast<double>(roll() >> 11) * 0x1p-53; }
+  double share() { return random_.uniform(); }
 
   template <class T>
   const T& pick(const std::vector<T>& from) {
@@ -53,7 +49,7 @@ class Dice {
   }
 
  private:
-  std::uint64_t state_;
+  looptorch::SplitMix64 random_;
 };
 
 /// Patterns, and the forms that may stand in their slots.

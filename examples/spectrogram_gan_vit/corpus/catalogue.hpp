@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 
 #include "../annotations.hpp"
 #include "dice.hpp"
@@ -37,7 +37,7 @@ struct CorpusClip {
   CorpusClip clip;
   clip.split = split;
   clip.id = 3 * index + static_cast<std::int64_t>(split) + 1;
-  clip.seed = looptorch::detail::derive_seed(corpus_seed, static_cast<std::uint64_t>(clip.id));
+  clip.seed = looptorch::derive_seed(corpus_seed, static_cast<std::uint64_t>(clip.id));
   Dice dice(~clip.seed);
   clip.valence_mean = 1 + 0.1 * static_cast<double>(dice.below(81));
   clip.arousal_mean = 1 + 0.1 * static_cast<double>(dice.below(81));

@@ -3,7 +3,7 @@
 // library.
 #pragma once
 
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 
 #include <array>
 #include <cmath>
@@ -17,7 +17,7 @@ class Dice {
   explicit Dice(std::uint64_t seed) : random_(seed) {}
 
   /// A number in [0, 1).
-  double share() { return static_cast<double>(random_.next() >> 11) * 0x1p-53; }
+  double share() { return random_.uniform(); }
 
   /// A number in [low, high).
   double between(double low, double high) { return low + (high - low) * share(); }
@@ -40,7 +40,7 @@ class Dice {
   }
 
  private:
-  looptorch::detail::SplitMix64 random_;
+  looptorch::SplitMix64 random_;
 };
 
 }  // namespace spectrogram_gan

@@ -6,7 +6,7 @@
 
 #include <looptorch/audio/resample.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/sampler.hpp>
+#include <looptorch/base/random.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -83,7 +83,7 @@ inline SpeedPerturbation::SpeedPerturbation(const std::vector<double>& factors) 
 }
 
 inline at::Tensor SpeedPerturbation::operator()(const at::Tensor& samples, std::uint64_t seed) const {
-  looptorch::detail::SplitMix64 random(looptorch::detail::SplitMix64::mix(seed));
+  SplitMix64 random(looptorch::detail::mix64(seed));
   return resamplers_[random.below(resamplers_.size())](samples);
 }
 
@@ -121,7 +121,7 @@ inline at::Tensor NoiseMixer::operator()(const at::Tensor& samples_T, std::uint6
     throw UsageError(looptorch::message("NoiseMixer: expected float32 samples [T], got ",
                                         samples_T.toString(), " ", samples_T.sizes()));
   if (samples_T.numel() == 0) return samples_T.clone();
-  looptorch::detail::SplitMix64 random(looptorch::detail::SplitMix64::mix(seed));
+  SplitMix64 random(looptorch::detail::mix64(seed));
   const at::Tensor& noise_N = noises_[random.below(noises_.size())];
   const auto first = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(noise_N.numel())));
   const double share = static_cast<double>(random.next() >> 11) * 0x1p-53;  // in [0, 1)

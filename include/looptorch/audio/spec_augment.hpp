@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/sampler.hpp>
+#include <looptorch/base/random.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
@@ -47,7 +47,7 @@ class SpecAugment {
  private:
   void mask(const at::Tensor& mel_MF, std::uint64_t seed) const;
   static void hide(const at::Tensor& mel_MF, std::int64_t dim, std::int64_t widest, const at::Tensor& fill,
-                   looptorch::detail::SplitMix64& random);
+                   SplitMix64& random);
 
   SpecAugmentOptions options_;
 };
@@ -71,13 +71,13 @@ inline at::Tensor SpecAugment::operator()(const at::Tensor& mel, std::uint64_t s
   const at::Tensor masked = mel.clone();
   const at::Tensor masked_BMF = masked.dim() == 2 ? masked.unsqueeze(0) : masked;
   for (std::int64_t clip = 0; clip < masked_BMF.size(0); ++clip)
-    mask(masked_BMF[clip], looptorch::detail::SplitMix64::mix(seed) + static_cast<std::uint64_t>(clip));
+    mask(masked_BMF[clip], looptorch::detail::mix64(seed) + static_cast<std::uint64_t>(clip));
   return masked;
 }
 
 inline void SpecAugment::mask(const at::Tensor& mel_MF, std::uint64_t seed) const {
   if (mel_MF.numel() == 0) return;
-  looptorch::detail::SplitMix64 random(seed);
+  SplitMix64 random(seed);
   const at::Tensor fill = options_.fill ? at::full({}, *options_.fill, mel_MF.options()) : mel_MF.mean();
   const auto share = static_cast<std::int64_t>(options_.max_time_share * static_cast<double>(mel_MF.size(1)));
   for (std::int64_t i = 0; i < options_.time_masks; ++i)
@@ -86,7 +86,7 @@ inline void SpecAugment::mask(const at::Tensor& mel_MF, std::uint64_t seed) cons
 }
 
 inline void SpecAugment::hide(const at::Tensor& mel_MF, std::int64_t dim, std::int64_t widest,
-                              const at::Tensor& fill, looptorch::detail::SplitMix64& random) {
+                              const at::Tensor& fill, SplitMix64& random) {
   const auto below = [&](std::int64_t bound) {
     return static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(bound)));
   };

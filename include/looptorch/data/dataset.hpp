@@ -4,7 +4,7 @@
 // `collate`, a callable given to the loader, or field by field.
 #pragma once
 
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 #include <looptorch/data/stack_samples.hpp>
 
 #include <concepts>
@@ -27,8 +27,8 @@ struct SampleContext {
 /// The context of sample `index`: a function of the run's seed, the epoch and the index, the same on every
 /// platform.
 inline SampleContext sample_context(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
-  const std::uint64_t in_epoch = detail::derive_seed(seed, static_cast<std::uint64_t>(epoch));
-  return {.seed = detail::derive_seed(in_epoch, static_cast<std::uint64_t>(index)), .epoch = epoch};
+  const std::uint64_t in_epoch = derive_seed(seed, static_cast<std::uint64_t>(epoch));
+  return {.seed = derive_seed(in_epoch, static_cast<std::uint64_t>(index)), .epoch = epoch};
 }
 
 namespace detail {

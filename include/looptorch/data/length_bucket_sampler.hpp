@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/sampler_identity.hpp>
 
@@ -186,17 +186,17 @@ inline std::vector<LengthBucketSampler::Range> LengthBucketSampler::cut() const 
 
 inline BatchPlan LengthBucketSampler::batches(std::int64_t epoch, std::int64_t size) const {
   check_size(size);
-  detail::SplitMix64 random = detail::epoch_random(options_.seed, epoch);
+  SplitMix64 random = detail::epoch_random(options_.seed, epoch);
   std::vector<std::int64_t> samples = layout_->sorted;
   for (const Bucket& bucket : layout_->buckets)
-    detail::shuffle(std::span(samples).subspan(bucket.begin, bucket.end - bucket.begin), random);
+    shuffle(std::span(samples).subspan(bucket.begin, bucket.end - bucket.begin), random);
   if (options_.longest_first && size > 0)
     std::swap(samples.front(), *std::ranges::find(samples, layout_->sorted.front()));
   std::vector<Range> ranges = cut();
   if (epoch < options_.shortest_first_epochs)
     std::ranges::reverse(ranges);
   else
-    detail::shuffle(std::span(ranges).subspan(options_.longest_first && size > 0 ? 1 : 0), random);
+    shuffle(std::span(ranges).subspan(options_.longest_first && size > 0 ? 1 : 0), random);
   BatchPlan plan;
   plan.indices.reserve(samples.size());
   for (const auto& [begin, end] : ranges) plan.add(std::span(samples).subspan(begin, end - begin));

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -77,8 +77,8 @@ struct RandomSampler {
 
   std::vector<std::int64_t> order(std::int64_t epoch, std::int64_t size) const {
     std::vector<std::int64_t> indices = SequentialSampler{}.order(epoch, size);
-    detail::SplitMix64 random = detail::epoch_random(seed, epoch);
-    detail::shuffle(std::span(indices), random);
+    SplitMix64 random = detail::epoch_random(seed, epoch);
+    shuffle(std::span(indices), random);
     return indices;
   }
 };

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/dataset.hpp>
 #include <looptorch/data/sampler.hpp>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 #include <looptorch/data/sampler_identity.hpp>
 
 #include <algorithm>
@@ -136,7 +136,7 @@ inline std::vector<std::int64_t> WeightedSampler::order(std::int64_t epoch, std:
   if (size != std::ssize(*sums_))
     throw UsageError(
         message("WeightedSampler: ", sums_->size(), " weights for a dataset of ", size, " samples"));
-  detail::SplitMix64 random = detail::epoch_random(options_.seed, epoch);
+  SplitMix64 random = detail::epoch_random(options_.seed, epoch);
   std::vector<std::int64_t> drawn(static_cast<std::size_t>(options_.draws));
   if (options_.replacement) {
     for (std::int64_t& index : drawn) index = draw(random.below(sums_->back()));

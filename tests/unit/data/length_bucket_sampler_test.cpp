@@ -17,7 +17,7 @@ namespace {
 
 /// Lengths like those of speech: between 50 and 3,000, most of them short.
 Indices speech_lengths(std::int64_t count) {
-  looptorch::detail::SplitMix64 random(11);
+  looptorch::SplitMix64 random(11);
   Indices lengths;
   for (std::int64_t i = 0; i < count; ++i) {
     const double uniform = double(random.below(1'000'000)) / 1e6;

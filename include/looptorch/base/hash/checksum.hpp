@@ -3,7 +3,7 @@
 // one core, and the same on every little-endian platform.
 #pragma once
 
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 
 #include <array>
 #include <bit>

@@ -2,7 +2,7 @@
 // Hashes for tables whose keys come from a file. They depend on a secret that each process draws anew, so
 // that prepared keys cannot all collide and make a table as slow as a list. Costs one multiplication for each
 // 8 bytes and one more, which breaks up patterns in consecutive keys. Not for cryptography, and never to be
-// stored.
+// stored: what must be the same in another run needs `stable_hash`.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,9 @@
 #include <random>
 #include <string_view>
 
-namespace looptorch::detail {
+namespace looptorch {
+
+namespace detail {
 
 __extension__ using Uint128 = unsigned __int128;
 
@@ -28,15 +30,10 @@ struct HashSecret {
   return kSecret;
 }
 
-/// Returns the xor of both halves of the 128-bit product.
+/// Both halves of a product, as one.
 [[nodiscard]] inline std::uint64_t fold_multiply(std::uint64_t value, std::uint64_t factor) {
   const auto product = static_cast<Uint128>(value) * factor;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-}
-
-[[nodiscard]] inline std::size_t keyed_hash(std::uint64_t value) {
-  const auto& [start, factor, last_factor] = hash_secret();
-  return static_cast<std::size_t>(fold_multiply(fold_multiply(value ^ start, factor), last_factor));
 }
 
 /// Returns the first `size` bytes, at most 8, as a number, without a loop or a call.
@@ -56,20 +53,31 @@ struct HashSecret {
   return block;
 }
 
-[[nodiscard]] inline std::size_t keyed_hash(std::string_view bytes) {
-  const auto& [start, factor, last_factor] = hash_secret();
-  auto hash = start ^ bytes.size();
-  for (; bytes.size() > 8; bytes.remove_prefix(8)) {
-    hash = fold_multiply(hash ^ read_block(bytes.data(), 8), factor);
-  }
-  hash = fold_multiply(hash ^ read_block(bytes.data(), bytes.size()), factor);
-  return static_cast<std::size_t>(fold_multiply(hash, last_factor));
+}  // namespace detail
+
+/// Returns the hash of a number; the same within a process only.
+[[nodiscard]] inline std::size_t keyed_hash(std::uint64_t value) {
+  const auto& [start, factor, last_factor] = detail::hash_secret();
+  return static_cast<std::size_t>(
+      detail::fold_multiply(detail::fold_multiply(value ^ start, factor), last_factor));
 }
 
-/// Hashes strings in the standard's unordered containers, which then accept a string_view as key.
+/// Returns the hash of a text; the same within a process only.
+[[nodiscard]] inline std::size_t keyed_hash(std::string_view bytes) {
+  const auto& [start, factor, last_factor] = detail::hash_secret();
+  auto hash = start ^ bytes.size();
+  for (; bytes.size() > 8; bytes.remove_prefix(8))
+    hash = detail::fold_multiply(hash ^ detail::read_block(bytes.data(), 8), factor);
+  hash = detail::fold_multiply(hash ^ detail::read_block(bytes.data(), bytes.size()), factor);
+  return static_cast<std::size_t>(detail::fold_multiply(hash, last_factor));
+}
+
+/// Hashes strings in the standard's unordered containers, which then accept a string_view as key:
+///
+///     std::unordered_map<std::string, std::int64_t, looptorch::KeyedHash, std::equal_to<>> ids;
 struct KeyedHash {
   using is_transparent = void;
   [[nodiscard]] std::size_t operator()(std::string_view key) const { return keyed_hash(key); }
 };
 
-}  // namespace looptorch::detail
+}  // namespace looptorch

@@ -33,7 +33,7 @@ inline std::size_t JsonObject::position(std::string_view key) const {
     return found == end() ? detail::kJsonAbsent : static_cast<std::size_t>(found - begin());
   }
   const std::size_t mask = slots_.size() - 1;
-  for (auto slot = detail::keyed_hash(key) & mask; slots_[slot] != 0; slot = (slot + 1) & mask) {
+  for (auto slot = keyed_hash(key) & mask; slots_[slot] != 0; slot = (slot + 1) & mask) {
     if (members_[slots_[slot] - 1].first == key) return slots_[slot] - 1;
   }
   return detail::kJsonAbsent;
@@ -41,7 +41,7 @@ inline std::size_t JsonObject::position(std::string_view key) const {
 
 inline void JsonObject::index(std::size_t member) {
   const std::size_t mask = slots_.size() - 1;
-  std::size_t slot = detail::keyed_hash(members_[member].first) & mask;
+  std::size_t slot = keyed_hash(members_[member].first) & mask;
   while (slots_[slot] != 0) slot = (slot + 1) & mask;
   slots_[slot] = static_cast<std::uint32_t>(member + 1);
 }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/cache/cached_options.hpp>
 #include <looptorch/data/intra_op.hpp>
@@ -39,7 +39,7 @@ class CacheBuild {
       throw UsageError(
           message("CachedDataset: build with ", options_.workers, " workers; it must be at least 1"));
     if (total_ > 0)  // processes that build at once begin in different places
-      first_ = static_cast<std::int64_t>(SplitMix64::mix(static_cast<std::uint64_t>(::getpid())) %
+      first_ = static_cast<std::int64_t>(mix64(static_cast<std::uint64_t>(::getpid())) %
                                          static_cast<std::uint64_t>(total_));
   }
 

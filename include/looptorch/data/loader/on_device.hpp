@@ -40,7 +40,7 @@ struct BatchContext {
   /// dataset below was given.
   [[nodiscard]] SampleContext sample(std::size_t row) const {
     const SampleContext context = sample_context(seed, epoch, indices[row]);
-    return {.seed = detail::derive_seed(context.seed, 2), .epoch = epoch};
+    return {.seed = derive_seed(context.seed, 2), .epoch = epoch};
   }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rows of a CSV or TSV text, each with its line. Linear in the text, whatever it holds: see
-// TableRows::refuse.
+// Rows of a CSV or TSV text, each with its line: for tables of annotations beside the manifests that the
+// library reads itself. Linear in the text, whatever it holds: see TableRows::refuse.
 #pragma once
 
 #include <looptorch/data/manifest/utterance.hpp>
@@ -11,7 +11,9 @@
 #include <string_view>
 #include <vector>
 
-namespace looptorch::detail {
+namespace looptorch {
+
+namespace detail {
 
 /// The text up to `end`, or all of it; `text` goes on behind.
 [[nodiscard]] inline std::string_view take_until(char end, std::string_view& text) {
@@ -24,26 +26,31 @@ namespace looptorch::detail {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
+}  // namespace detail
+
 /// Reads row after row: parted by commas, with the quotes of RFC 4180; parted by tabs, with quotes that stand
 /// for themselves and a backslash before a tab, line end, quote or backslash of the text, as Common Voice
 /// writes. A row that breaks the rules throws, and reading goes on at the line after its first: an unclosed
 /// quote costs one line, not the rest of the file.
 class TableRows {
  public:
+  /// Reads `text`, which must outlive this; `separator` is ',' or '\t'.
   TableRows(std::string_view text, char separator) : text_(text), separator_(separator) {}
 
-  /// Whether there is another row; blank lines are passed over.
+  /// True if there is another row; blank lines are passed over.
   [[nodiscard]] bool has_next() {
-    while (at_ < text_.size() && is_blank(text_.substr(at_, line_end(at_) - at_))) {
+    while (at_ < text_.size() && detail::is_blank(text_.substr(at_, line_end(at_) - at_))) {
       at_ = behind_line(at_);
       ++line_;
     }
     return at_ < text_.size();
   }
 
-  /// Where the next row begins, from 1.
+  /// Returns the line where the next row begins, from 1.
   [[nodiscard]] std::size_t line() const { return line_; }
 
+  /// Returns the fields of the next row, which must be there. Throws ManifestError for a row that breaks the
+  /// rules.
   [[nodiscard]] std::vector<std::string> next() {
     row_ = at_, row_line_ = line_;
     limit_ = reread_ <= kRereads * text_.size() ? text_.size() : line_end(row_);
@@ -56,11 +63,12 @@ class TableRows {
     return fields;
   }
 
-  /// The text of the row that `next` gave, of one line or more.
+  /// Returns the text of the row that `next` gave, of one line or more.
   [[nodiscard]] std::string_view last() const { return text_.substr(row_, at_ - row_); }
 
-  /// Throws what is wrong with that row. What it holds behind its first line is read again, as rows of their
-  /// own; where a text makes that happen over and over, no further row may have more than one line.
+  /// Throws ManifestError: what is wrong with that row. What it holds behind its first line is read again, as
+  /// rows of their own; where a text makes that happen over and over, no further row may have more than one
+  /// line.
   [[noreturn]] void refuse(const std::string& what) {
     const auto next_line = behind_line(row_);
     reread_ += std::max(at_, next_line) - next_line;
@@ -137,4 +145,4 @@ class TableRows {
   std::size_t reread_ = 0;              ///< bytes
 };
 
-}  // namespace looptorch::detail
+}  // namespace looptorch

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/base/hash/checksum.hpp>
-#include <looptorch/base/json/hex.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/json/json_hex.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
 #include <looptorch/state/snapshot/snapshot_names.hpp>
 #include <looptorch/state/weights/tied_tensors.hpp>
@@ -142,9 +142,9 @@ inline ManifestFile SnapshotManifest::read_file(const std::string& name, const J
   if (!is_snapshot_file(name) || name == kManifestFile) {
     throw JsonError(message("\"", name, "\" is no file of a snapshot"));
   }
-  ManifestFile file{name, read_size(json), parse_hex(json.at("checksum").as_string()), {}, {}};
+  ManifestFile file{name, read_size(json), number_from_hex(json.at("checksum")), {}, {}};
   for (const auto& [tensor, entry] : json.get("tensors", Json::object()).as_object()) {
-    file.tensors.push_back({tensor, read_size(entry), parse_hex(entry.at("checksum").as_string())});
+    file.tensors.push_back({tensor, read_size(entry), number_from_hex(entry.at("checksum"))});
   }
   for (const auto& [tied, kept] : json.get("tied", Json::object()).as_object()) {
     file.tied.emplace(tied, kept.as_string());

@@ -2,8 +2,8 @@
 // Converts a StateDict's numbers and texts to JSON and back, bit for bit. Its tensors are stored elsewhere.
 #pragma once
 
-#include <looptorch/base/json/hex.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/json/json_hex.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/state/weights/safetensors_layout.hpp>
@@ -46,8 +46,8 @@ struct StateValueToJson {
   if (json.is_string()) return json.as_string();
   const auto& members = json.as_object();
   if (members.size() != 1) throw JsonError("is no value of a state");
-  if (const Json* bytes = members.find("bytes")) return bytes_of_hex(bytes->as_string());
-  return std::bit_cast<double>(parse_hex(json.at("double").as_string()));
+  if (const Json* bytes = members.find("bytes")) return bytes_from_hex(*bytes);
+  return std::bit_cast<double>(number_from_hex(json.at("double")));
 }
 
 /// Returns the tensors of a state, which a JSON text cannot hold.

@@ -2,7 +2,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/hash/checksum.hpp>
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 
 #include <algorithm>
 #include <set>
@@ -23,7 +23,7 @@ std::uint64_t checksum(std::initializer_list<std::string_view> pieces, std::uint
 TEST_CASE("every flipped bit changes the checksum, and no two changes give the same") {
   for (const std::size_t size : {1, 7, 8, 63, 64, 65, 200}) {
     std::string text(size, '\0');
-    looptorch::detail::SplitMix64 random(size);
+    looptorch::SplitMix64 random(size);
     for (char& letter : text) letter = char(random.next());
     std::set<std::uint64_t> seen{checksum({text})};
     for (std::size_t bit = 0; bit < 8 * size; ++bit) {

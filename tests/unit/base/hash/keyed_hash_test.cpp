@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-using looptorch::detail::keyed_hash;
+using looptorch::keyed_hash;
 
 namespace {
 
@@ -73,6 +73,6 @@ TEST_CASE("keyed hash: a key has one hash, wherever it lies") {
   for (std::size_t size = 0; size + 2 <= text.size(); ++size) {
     const std::string copy = text.substr(2, size);
     CHECK(keyed_hash(copy) == keyed_hash(std::string_view(text).substr(2, size)));
-    CHECK(looptorch::detail::KeyedHash{}(copy) == keyed_hash(copy));
+    CHECK(looptorch::KeyedHash{}(copy) == keyed_hash(copy));
   }
 }

@@ -268,7 +268,7 @@ TEST_CASE("any flipped bit is found, counted and healed") {
   const TemporaryFolder folder;
   const Clips clips{.count = 4};
   CHECK(all_right(CachedDataset(clips, {.folder = folder / "made", .settings = "clips"})));
-  looptorch::detail::SplitMix64 random(5);
+  looptorch::SplitMix64 random(5);
   int found = 0;
   for (int round = 0; round < 300; ++round) {
     const CacheOptions options{.folder = folder / std::to_string(round), .settings = "clips"};

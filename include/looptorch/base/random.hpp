@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// Random numbers that are the same with every compiler, standard library and processor: samplers and
+// augmentation draw from them, and so can a corpus that must come out the same everywhere. A few nanoseconds
+// a number. Not for cryptography.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace looptorch {
+
+namespace detail {
+
+/// The odd number nearest to 2^64 / golden ratio. Multiples of it spread evenly over 64 bits.
+inline constexpr std::uint64_t kGoldenGamma = 0x9e3779b97f4a7c15U;
+
+/// SplitMix64's finalizer (Stafford's variant 13).
+[[nodiscard]] constexpr std::uint64_t mix64(std::uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
+  return value ^ (value >> 31);
+}
+
+}  // namespace detail
+
+/// Maps 64 random bits to a number in [0, 1): the upper 53 of them, as many as a double holds.
+[[nodiscard]] constexpr double uniform_from(std::uint64_t bits) {
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014). One thread draws from it. Which numbers a seed gives is part of the
+/// contract.
+class SplitMix64 {
+ public:
+  explicit constexpr SplitMix64(std::uint64_t seed) : state_(seed) {}
+
+  /// Returns the next 64 bits.
+  constexpr std::uint64_t next() { return detail::mix64(state_ += detail::kGoldenGamma); }
+
+  /// Returns a number in [0, bound), without bias; `bound` must not be 0.
+  constexpr std::uint64_t below(std::uint64_t bound) {
+    const std::uint64_t surplus = (0 - bound) % bound;  // 2^64 mod bound
+    std::uint64_t value = next();
+    while (value < surplus) value = next();
+    return value % bound;
+  }
+
+  /// Returns a number in [0, 1).
+  constexpr double uniform() { return uniform_from(next()); }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Returns the seed numbered `number` that belongs to `seed`. Use it where each sample, epoch or worker needs
+/// a generator of its own: neighbouring numbers give seeds that have nothing in common, and chains
+/// (`derive_seed(derive_seed(seed, epoch), index)`) stay apart.
+[[nodiscard]] constexpr std::uint64_t derive_seed(std::uint64_t seed, std::uint64_t number) {
+  return detail::mix64(detail::mix64(seed + detail::kGoldenGamma) + number * detail::kGoldenGamma);
+}
+
+/// Shuffles in place; all permutations are equally likely (Fisher and Yates).
+template <class T>
+void shuffle(std::span<T> values, SplitMix64& random) {
+  for (std::size_t left = values.size(); left > 1; --left)
+    std::swap(values[left - 1], values[random.below(left)]);
+}
+
+namespace detail {
+
+/// Returns the generator from which a sampler draws an epoch.
+[[nodiscard]] inline SplitMix64 epoch_random(std::uint64_t seed, std::int64_t epoch) {
+  return SplitMix64(mix64(seed) + static_cast<std::uint64_t>(epoch));
+}
+
+}  // namespace detail
+}  // namespace looptorch
