@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/app/run_main.hpp>
-#include <looptorch/base/hash/split_mix64.hpp>
+#include <looptorch/base/random.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/state/snapshot/choose_snapshot.hpp>
@@ -73,7 +73,7 @@ struct TrainingOptions {
 
   /// Returns a seed beside the run's, for something that must not draw what the run draws.
   [[nodiscard]] std::uint64_t derived_seed(std::uint64_t number) const {
-    return looptorch::detail::derive_seed(unsigned_seed(), number);
+    return looptorch::derive_seed(unsigned_seed(), number);
   }
 
   /// Seeds LibTorch's random generators on all devices.
