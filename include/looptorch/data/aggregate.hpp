@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Field count and field access of plain aggregates by structured binding, up to kMaxFields fields; what a
-// batch type written by a user needs to be walked without a macro or a base class.
+// Counts and accesses the fields of plain aggregates by structured binding, up to kMaxFields fields. With it
+// a user's batch type is walked without a macro or a base class.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Walks the tensors of a batch, whatever its shape: an aggregate of tensors, numbers, strings, vectors,
-// optionals, tuples and further aggregates, or a type with `each_tensor(f)`. Resolved at compile time;
-// nothing is copied. Use it to move, pin or measure a batch without knowing its type.
+// Walks the tensors of a batch: an aggregate of tensors, numbers, strings, vectors, optionals, tuples and
+// further aggregates, or a type with `each_tensor(f)`. Resolved at compile time; nothing is copied. Use it to
+// move, pin or measure a batch without knowing its type.
 #pragma once
 
 #include <looptorch/data/aggregate.hpp>
@@ -72,7 +72,7 @@ constexpr bool traversable() {
 
 }  // namespace detail
 
-/// A type whose tensors looptorch can find: see the head of this file.
+/// A type in which looptorch can find tensors: see the head of this file.
 template <class T>
 concept BatchLike = detail::traversable<std::remove_cvref_t<T>>();
 
@@ -100,7 +100,8 @@ void for_each_tensor(Batch& batch, Visit&& visit) {
     detail::visit_fields(batch, visit_field);
 }
 
-/// Samples in a batch: the first dimension of its first tensor that has one; 0 where no tensor has.
+/// Returns the number of samples in a batch: the first dimension of its first tensor that has one, or 0 if no
+/// tensor has.
 template <BatchLike Batch>
 [[nodiscard]] std::int64_t batch_size(const Batch& batch) {
   std::int64_t size = -1;
@@ -110,7 +111,7 @@ template <BatchLike Batch>
   return size < 0 ? 0 : size;
 }
 
-/// True when every defined tensor of `batch` is on `device`.
+/// True if every defined tensor of `batch` is on `device`.
 template <BatchLike Batch>
 [[nodiscard]] bool is_on(const Batch& batch, at::Device device) {
   bool there = true;
@@ -133,9 +134,9 @@ void move_to(Batch& batch, at::Device device, PinnedSource pinned) {
 }  // namespace detail
 
 /// Moves the tensors of `batch` that are elsewhere to `device`. Copies from the host to an accelerator run on
-/// a stream of their own, beside what the device computes; its current stream waits for them alone, and the
-/// host does not wait. Pinned tensors are read after this call returns: do not write to them before the
-/// device has used the batch. Pageable tensors are copied to pinned memory first and may be refilled at once.
+/// a stream of their own, beside the device's computation; only the device's current stream waits for them,
+/// not the host. Pinned tensors are read after this call returns: do not write to them before the device has
+/// used the batch. Pageable tensors are copied to pinned memory first and may be refilled at once.
 template <BatchLike Batch>
 void move_to(Batch& batch, at::Device device) {
   detail::move_to(batch, device, detail::PinnedSource::in_place);

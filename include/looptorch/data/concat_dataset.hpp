@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Several datasets as one, one behind the other: corpora that are trained on together. Finding a sample's
-// dataset costs a search among their number.
+// Several datasets in sequence as one, for corpora that are trained on together. Finding a sample's dataset
+// costs a binary search among the datasets.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -20,10 +20,10 @@
 namespace looptorch {
 namespace detail {
 
-/// Where each of several datasets ends among all their samples.
+/// Finds the dataset of a sample from the datasets' cumulative sizes.
 class ConcatEnds {
  public:
-  struct Place {
+  struct Location {
     std::size_t part;
     std::int64_t index;
   };
@@ -31,7 +31,7 @@ class ConcatEnds {
   void add(std::int64_t size) { ends_.push_back(total() + size); }
   std::int64_t total() const { return ends_.empty() ? 0 : ends_.back(); }
 
-  Place find(std::int64_t index) const {
+  Location find(std::int64_t index) const {
     const auto part = static_cast<std::size_t>(std::ranges::upper_bound(ends_, index) - ends_.begin());
     return {part, part == 0 ? index : index - ends_[part - 1]};
   }
@@ -40,7 +40,7 @@ class ConcatEnds {
   std::vector<std::int64_t> ends_;
 };
 
-/// Datasets of several types, whose samples have one type.
+/// Datasets of several types with one sample type.
 template <class... Sets>
 class ConcatParts {
  public:
@@ -110,10 +110,10 @@ class ConcatParts<std::vector<Set>> {
 
 }  // namespace detail
 
-/// The samples of the first dataset, then of the second, and so on; `ConcatDataset(a, b)`, or
+/// Yields the samples of the first dataset, then of the second, and so on: `ConcatDataset(a, b)`, or
 /// `ConcatDataset(std::vector<Set>)` for a number that is known at run time. Lvalues are held by reference
-/// and must outlive this; temporaries are moved in. The first dataset's collate serves all. Sizes are asked
-/// once. Seeds go by the index among all.
+/// and must outlive this; temporaries are moved in. The first dataset's collate serves all. Each dataset's
+/// size is read once, on construction. Seeds depend on the index among all samples.
 template <class... Sets>
 class ConcatDataset {
   using Parts = detail::ConcatParts<Sets...>;
@@ -143,23 +143,24 @@ class ConcatDataset {
     return parts_.first().collate(samples);
   }
   std::string identity(std::int64_t index) const requires(Parts::kIdentified) {
-    const auto place = ends_.find(index);
-    return parts_.visit(place.part,
-                        [&](const auto& set) -> std::string { return set.identity(place.index); });
+    const auto location = ends_.find(index);
+    return parts_.visit(location.part,
+                        [&](const auto& set) -> std::string { return set.identity(location.index); });
   }
-  /// Empty for a sample of a dataset that has none.
+  /// Returns the sample's path, or an empty one if its dataset has none.
   std::filesystem::path path(std::int64_t index) const requires(Parts::kLocated) {
-    const auto place = ends_.find(index);
-    return parts_.visit(place.part, [&](const auto& set) -> std::filesystem::path {
-      if constexpr (LocatedDataset<std::remove_cvref_t<decltype(set)>>) return set.path(place.index);
+    const auto location = ends_.find(index);
+    return parts_.visit(location.part, [&](const auto& set) -> std::filesystem::path {
+      if constexpr (LocatedDataset<std::remove_cvref_t<decltype(set)>>) return set.path(location.index);
       return {};
     });
   }
 
  private:
   auto get_from(std::int64_t index, const SampleContext& context) const {
-    const auto place = ends_.find(index);
-    return parts_.visit(place.part, [&](const auto& set) { return get_sample(set, place.index, context); });
+    const auto location = ends_.find(index);
+    return parts_.visit(location.part,
+                        [&](const auto& set) { return get_sample(set, location.index, context); });
   }
 
   Parts parts_;

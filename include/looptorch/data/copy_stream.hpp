@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies from host memory to an accelerator, beside its computation. LibTorch's pool of pinned memory learns
-// of each copy, and gives the block out again only when the copy is done; the device's allocator learns which
-// stream uses the copy.
+// Copies from host memory to an accelerator on a stream of their own, beside the computation. Each copy is
+// recorded with LibTorch's pool of pinned memory, which reuses a block only after its copy is done, and with
+// the device's allocator, which needs to know the streams that use a tensor.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -19,10 +19,10 @@
 
 namespace looptorch::detail {
 
-/// How a copy that runs later may read pinned memory of the caller's.
+/// Says whether an asynchronous copy may read the caller's pinned memory directly.
 enum class PinnedSource {
-  in_place,  ///< Nothing writes to it before the copy is done.
-  staged,    ///< The caller may refill it at once: it is copied on the host first, as pageable memory is.
+  in_place,  ///< Read directly: it is not written to before the copy is done.
+  staged,    ///< Copied on the host first, as pageable memory is: the caller may refill it at once.
 };
 
 /// The copies of one batch.
@@ -40,7 +40,7 @@ class CopyStream {
     return copies_.emplace_back(source.to(device_, /*non_blocking=*/true));
   }
 
-  /// Lets the device's current stream wait for the copies, and have them.
+  /// Makes the device's current stream wait for the copies and take them over.
   void hand_over() {
     if (copies_.empty()) return;
     const c10::impl::VirtualGuardImpl device(device_.type());
@@ -53,13 +53,15 @@ class CopyStream {
   }
 
  private:
-  /// The tensor itself, or its copy in a pinned block that the pool keeps until the device has read it.
+  /// Returns the tensor itself, or its copy in a pinned block that the pool keeps until the device has read
+  /// it.
   [[nodiscard]] at::Tensor readable_later(const at::Tensor& tensor) const {
     if (pinned_ == PinnedSource::in_place && tensor.is_pinned()) return tensor;
     return at::empty_like(tensor, tensor.options().pinned_memory(true)).copy_(tensor);
   }
 
-  /// This thread's for the device: one, so that copies do not take each other's bandwidth.
+  /// Returns this thread's copy stream for the device. There is only one, so that copies do not share
+  /// bandwidth.
   c10::Stream stream() {
     thread_local std::map<c10::DeviceIndex, c10::Stream> streams;
     const c10::impl::VirtualGuardImpl device(device_.type());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a dataset is: anything with `size()` and a `get(index)` that several threads may call at once. No base
-// class. A dataset that augments asks for the sample's seed. How samples become a batch: the dataset's own
-// `collate`, a callable given to the loader, or field by field.
+// The concept of a dataset: any type with `size()` and a `get(index)` that several threads may call at once,
+// without a base class. A dataset that augments asks for the sample's seed. Samples become a batch by the
+// dataset's own `collate`, by a callable given to the loader, or field by field.
 #pragma once
 
 #include <looptorch/base/random.hpp>
@@ -17,15 +17,15 @@
 
 namespace looptorch {
 
-/// What a sample's randomness may depend on: nothing that changes with the number of workers or the order in
-/// which they run.
+/// The values on which a sample's randomness may depend. None changes with the number of workers or the order
+/// in which they run.
 struct SampleContext {
-  std::uint64_t seed = 0;  ///< this sample's own, in this epoch
+  std::uint64_t seed = 0;  ///< of this sample in this epoch
   std::int64_t epoch = 0;
 };
 
-/// The context of sample `index`: a function of the run's seed, the epoch and the index, the same on every
-/// platform.
+/// Returns the context of sample `index`: a function of the run's seed, the epoch and the index, the same on
+/// every platform.
 inline SampleContext sample_context(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
   const std::uint64_t in_epoch = derive_seed(seed, static_cast<std::uint64_t>(epoch));
   return {.seed = derive_seed(in_epoch, static_cast<std::uint64_t>(index)), .epoch = epoch};
@@ -46,34 +46,35 @@ concept SeededGet = requires(const T& dataset, std::int64_t index, const SampleC
 }  // namespace detail
 
 // clang-format off
-/// `size()` samples, `get(index)` or `get(index, const SampleContext&)` for 0 <= index < size(). `get` is
-/// const and safe to call from several threads; what it returns should depend on its arguments only, so that a
-/// run does not depend on the number of workers.
+/// A type with `size()` samples and `get(index)` or `get(index, const SampleContext&)` for 0 <= index <
+/// size(). `get` is const and safe to call from several threads. Its result should depend only on its
+/// arguments, so that a run does not depend on the number of workers.
 template <class T>
 concept Dataset = requires(const T& dataset) {
   { dataset.size() } -> std::convertible_to<std::int64_t>;
 } && (detail::PlainGet<T> || detail::SeededGet<T>);
 
-/// A dataset whose samples differ from epoch to epoch: `get(index, const SampleContext&)`, which is preferred
-/// where there is a `get(index)` too.
+/// A dataset whose samples differ from epoch to epoch: `get(index, const SampleContext&)`, which takes
+/// precedence over a `get(index)`.
 template <class T>
 concept SeededDataset = Dataset<T> && detail::SeededGet<T>;
 
-/// A dataset that can say what sample `index` is made from, beside settings that are the same for all:
-/// `identity(index)`, such as `file_identity(path)`. A cache is keyed by it.
+/// A dataset with `identity(index)`, a text that identifies the sample's source, such as
+/// `file_identity(path)`. Settings that are the same for all samples are not part of it. A cache uses it as
+/// key.
 template <class T>
 concept IdentifiedDataset = Dataset<T> && requires(const T& dataset, std::int64_t index) {
   { dataset.identity(index) } -> std::convertible_to<std::string>;
 };
 
-/// A dataset that can say where sample `index` lies: `path(index)`, which errors name.
+/// A dataset with `path(index)`, the sample's file, which errors name.
 template <class T>
 concept LocatedDataset = requires(const T& dataset, std::int64_t index) {
   { dataset.path(index) } -> std::convertible_to<std::filesystem::path>;
 };
 // clang-format on
 
-/// Sample `index` of either kind of dataset.
+/// Returns sample `index` of either kind of dataset.
 template <Dataset T>
 auto get_sample(const T& dataset, std::int64_t index, const SampleContext& context) {
   if constexpr (SeededDataset<T>)
@@ -82,7 +83,7 @@ auto get_sample(const T& dataset, std::int64_t index, const SampleContext& conte
     return dataset.get(index);
 }
 
-/// What a dataset's `get` returns.
+/// The type that a dataset's `get` returns.
 template <Dataset T>
 using sample_t = std::remove_cvref_t<decltype(get_sample(std::declval<const T&>(), std::int64_t{},
                                                          std::declval<const SampleContext&>()))>;
@@ -96,20 +97,20 @@ concept CollatesItself = requires(const Set& set, std::span<Sample> samples) {
 
 }  // namespace detail
 
-/// A dataset that says how its samples become a batch: `collate(std::span<Sample>) const`. It may move from
-/// the samples, and is called from several threads at once.
+/// A dataset with `collate(std::span<Sample>) const`, which makes a batch of samples. It may move from the
+/// samples, and is called from several threads at once.
 template <class T>
 concept CollatingDataset = Dataset<T> && detail::CollatesItself<T, sample_t<T>>;
 
-/// The loader's default: the dataset's own `collate`; else tensors are stacked (`StackTensors`), numbers
-/// become a tensor [B], of int64 for whole ones, strings, paths and vectors a vector of them, and aggregates,
-/// tuples, pairs and arrays a std::tuple of their fields' batches. An aggregate of tensors only becomes
-/// another one of its type.
+/// The loader's default: the dataset's own `collate`, if it has one. Otherwise tensors are stacked
+/// (`StackTensors`); numbers become a tensor [B], int64 for integers; strings, paths and vectors become a
+/// vector of them; aggregates, tuples, pairs and arrays become a std::tuple of their fields' batches. An
+/// aggregate of tensors only becomes another one of its type.
 struct DefaultCollate {};
 
 namespace detail {
 
-/// A batch of `samples`, made as the dataset or the given callable says.
+/// Returns a batch of `samples`, made by the dataset or the given callable.
 template <class Set, class Collate, class Sample>
 auto collate_samples(const Set& dataset, const Collate& collate, std::span<Sample> samples) {
   if constexpr (!std::is_same_v<Collate, DefaultCollate>)
@@ -120,7 +121,7 @@ auto collate_samples(const Set& dataset, const Collate& collate, std::span<Sampl
     return stack_samples(samples);
 }
 
-/// Samples of a dataset or stream can be made a batch.
+/// True if samples of the dataset or stream can be made into a batch.
 template <class Set, class Collate, class Sample>
 concept Collates = (std::is_same_v<Collate, DefaultCollate>
                         ? CollatesItself<Set, Sample> || Stackable<Sample>
@@ -130,14 +131,14 @@ template <class Set, class Collate, class Sample>
 using collated_t = std::remove_cvref_t<decltype(collate_samples(
     std::declval<const Set&>(), std::declval<const Collate&>(), std::span<Sample>{}))>;
 
-/// How a loader holds a dataset: an lvalue by reference, a temporary by value.
+/// The type in which a loader holds a dataset: a reference for an lvalue, a value for a temporary.
 template <class Set>
 using held_t = std::conditional_t<std::is_lvalue_reference_v<Set>, const std::remove_cvref_t<Set>&,
                                   std::remove_cv_t<Set>>;
 
 }  // namespace detail
 
-/// What a loader over the dataset yields.
+/// The batch type of a loader over the dataset.
 template <Dataset Set, class Collate = DefaultCollate>
 using batch_t = detail::collated_t<Set, Collate, sample_t<Set>>;
 

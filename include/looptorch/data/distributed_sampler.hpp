@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One rank's share of what another sampler gives: all ranks draw the same epoch and take every
-// world_size-th sample, or batch where the sampler decides batches. No communication.
+// One rank's share of another sampler: all ranks draw the same epoch, and each takes every world_size-th
+// sample, or every world_size-th batch if the sampler decides batches. Needs no communication.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -15,10 +15,10 @@
 
 namespace looptorch {
 
-/// What ranks get where samples or batches do not divide evenly.
+/// The treatment of samples or batches that do not divide evenly among the ranks.
 enum class Uneven {
-  repeat,  ///< the first ones a second time, as torch.utils.data.DistributedSampler does: nothing is left out
-  drop,    ///< the last ones are left out in this epoch: nothing comes twice
+  repeat,  ///< repeats the first ones, as torch.utils.data.DistributedSampler does: none is left out
+  drop,    ///< leaves out the last ones in this epoch: none comes twice
 };
 
 /// Options of `DistributedSampler`. The order of the fields is API; new ones come last.
@@ -28,8 +28,8 @@ struct DistributedSamplerOptions {
   Uneven uneven = Uneven::repeat;
 };
 
-/// Shares of equal size, disjoint but for what is repeated. Give every rank the same inner sampler and seed.
-/// With an inner sampler that decides batches, batches are shared out, whole.
+/// Yields shares of equal size, disjoint except for repeats. Give every rank the same inner sampler and seed.
+/// An inner sampler that decides batches has whole batches shared out.
 ///
 ///     DistributedSampler sampler({.rank = rank, .world_size = 4}, RandomSampler{.seed = 1});
 template <class Inner = RandomSampler>
@@ -53,7 +53,7 @@ class DistributedSampler {
     const std::vector<std::int64_t> all = inner_.order(epoch, size);
     std::vector<std::int64_t> mine;
     for (std::int64_t i = 0; i < share(std::ssize(all)); ++i)
-      mine.push_back(all[static_cast<std::size_t>(place(i, std::ssize(all)))]);
+      mine.push_back(all[static_cast<std::size_t>(position_of(i, std::ssize(all)))]);
     return mine;
   }
 
@@ -64,7 +64,7 @@ class DistributedSampler {
   BatchPlan batches(std::int64_t epoch, std::int64_t size) const requires BatchSampler<Inner> {
     const BatchPlan all = inner_.batches(epoch, size);
     BatchPlan mine;
-    for (std::int64_t i = 0; i < share(all.size()); ++i) mine.add(all.batch(place(i, all.size())));
+    for (std::int64_t i = 0; i < share(all.size()); ++i) mine.add(all.batch(position_of(i, all.size())));
     return mine;
   }
 
@@ -72,7 +72,7 @@ class DistributedSampler {
     return share(inner_.batch_count(size));
   }
 
-  /// Without the rank: all ranks stand at the same place.
+  /// Returns the identity without the rank, since all ranks are at the same position.
   std::string identity() const {
     return message("DistributedSampler, world_size ", options_.world_size, ", uneven ",
                    options_.uneven == Uneven::drop ? "drop" : "repeat", " of ",
@@ -85,8 +85,8 @@ class DistributedSampler {
     return count / options_.world_size + one_more;
   }
 
-  /// Where this rank's i-th is among all.
-  std::int64_t place(std::int64_t i, std::int64_t count) const {
+  /// Returns the index among all of this rank's i-th.
+  std::int64_t position_of(std::int64_t i, std::int64_t count) const {
     return (i * options_.world_size + options_.rank) % count;
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Batches of samples of similar length, of at most so many tokens or frames each: padding shrinks, and with
-// it time and memory. Use it wherever clips or sentences differ in length. Sorting a million lengths takes
-// about 0.1 s, once; an epoch's batches about 40 ms.
+// Batches of samples of similar length, with a limit on the tokens or frames of each: less padding, so less
+// time and memory. Use it if clips or sentences differ in length. Sorting a million lengths takes about 0.1
+// s, once; an epoch's batches about 40 ms.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -22,28 +22,29 @@
 
 namespace looptorch {
 
-/// What becomes of a sample that is longer than the budget of a batch.
+/// The treatment of a sample that is longer than the budget of a batch.
 enum class TooLong {
-  fail,   ///< SampleTooLong, when the sampler is made
-  alone,  ///< a batch of its own, beyond the budget
+  fail,   ///< throws SampleTooLong when the sampler is made
+  alone,  ///< makes a batch of its own, beyond the budget
 };
 
 /// Options of `LengthBucketSampler`. The order of the fields is API; new ones come last.
 struct LengthBucketOptions {
-  std::int64_t budget = 0;      ///< at most so many tokens or frames a batch, padding included; 0: any number
-  std::int64_t batch_size = 0;  ///< at most so many samples a batch; 0: any number
-  /// A batch is drawn from as many samples of similar length as fill so many batches, of at least 3/4 of the
-  /// longest's length: fewer, less padding; more, more variety. 1 composes the same batches in every epoch.
+  std::int64_t budget = 0;      ///< largest number of tokens or frames a batch, padding included; 0: no limit
+  std::int64_t batch_size = 0;  ///< largest number of samples a batch; 0: no limit
+  /// The number of batches' worth of samples of similar length from which a batch is drawn. Each has at least
+  /// 3/4 of the longest's length. Fewer mean less padding, more mean more variety. 1 composes the same
+  /// batches in every epoch.
   std::int64_t batches_per_bucket = 8;
-  bool longest_first = false;  ///< each epoch begins with a full batch that holds the longest sample
+  bool longest_first = false;  ///< begins each epoch with a full batch that holds the longest sample
   TooLong too_long = TooLong::fail;
   std::uint64_t seed = 0;
-  /// So many epochs at the beginning go from the shortest batch to the longest, which lets a recogniser of
-  /// speech find its feet (SortaGrad, Amodei et al. 2016).
+  /// The number of first epochs whose batches come from the shortest to the longest, which helps a speech
+  /// recogniser to start learning (SortaGrad, Amodei et al. 2016).
   std::int64_t shortest_first_epochs = 0;
 };
 
-/// A sample that no batch within the budget can hold.
+/// Thrown for a sample that no batch within the budget can hold.
 struct SampleTooLong : UsageError {
   SampleTooLong(std::int64_t sample, std::int64_t sample_length, std::int64_t budget)
       : UsageError(message("LengthBucketSampler: sample ", sample, " has length ", sample_length,
@@ -55,17 +56,17 @@ struct SampleTooLong : UsageError {
   std::int64_t length;
 };
 
-/// Every sample once an epoch, in batches of similar lengths; which samples share a batch and the order of
-/// the batches are drawn anew for each epoch from (seed, epoch) alone. A batch's number of samples times its
+/// Yields every sample once an epoch, in batches of similar lengths. The composition of the batches and their
+/// order are drawn anew for each epoch from (seed, epoch) alone. A batch's number of samples times its
 /// longest length never exceeds the budget. With `longest_first` the first batch has the most samples of the
-/// greatest length that any epoch pads to, so that memory which does not suffice shows at once.
+/// greatest length that any epoch pads to, so that insufficient memory shows at once.
 ///
-/// How: the samples, sorted by length, are cut into buckets, each of which takes batches as large as its
-/// longest sample allows. So the number of batches is the same in every epoch.
+/// The samples, sorted by length, are cut into buckets. All batches of a bucket are as large as its longest
+/// sample allows, so the number of batches is the same in every epoch.
 class LengthBucketSampler {
  public:
-  /// `lengths[i]`: the tokens or frames of sample i. Throws SampleTooLong, and UsageError for a negative
-  /// length and for options out of range.
+  /// Takes the tokens or frames of sample i in `lengths[i]`. Throws SampleTooLong, and UsageError for a
+  /// negative length and for options out of range.
   explicit LengthBucketSampler(const std::vector<std::int64_t>& lengths, LengthBucketOptions options);
 
   /// Throws UsageError if `size` is not the number of lengths.
@@ -137,7 +138,7 @@ inline void LengthBucketSampler::check_size(std::int64_t size) const {
                              size, " samples"));
 }
 
-/// How many samples of this length a batch may hold.
+/// Returns the number of samples of this length that a batch may hold.
 inline std::size_t LengthBucketSampler::batch_of(std::int64_t index, std::int64_t length) const {
   constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
   if (options_.budget > 0 && length > options_.budget) {
@@ -148,7 +149,8 @@ inline std::size_t LengthBucketSampler::batch_of(std::int64_t index, std::int64_
   return static_cast<std::size_t>(std::min(by_budget, options_.batch_size > 0 ? options_.batch_size : kAny));
 }
 
-/// Whole batches, the last of all perhaps excepted, up to the first that begins with a much shorter sample.
+/// Returns the bucket that begins at `begin`: whole batches, except perhaps for the very last, up to the
+/// first that begins with a much shorter sample.
 inline LengthBucketSampler::Bucket LengthBucketSampler::bucket_at(
     std::size_t begin, std::span<const std::int64_t> sorted, const std::vector<std::int64_t>& lengths) const {
   const auto length_at = [&](std::size_t i) { return lengths[static_cast<std::size_t>(sorted[i])]; };
@@ -175,7 +177,7 @@ inline LengthBucketSampler::Layout LengthBucketSampler::lay_out(
   return layout;
 }
 
-/// Where the batches begin and end, bucket by bucket.
+/// Returns the ranges of the batches, bucket by bucket.
 inline std::vector<LengthBucketSampler::Range> LengthBucketSampler::cut() const {
   std::vector<Range> ranges;
   for (const Bucket& bucket : layout_->buckets)

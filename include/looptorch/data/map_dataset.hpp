@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A function over the samples of a dataset: features, augmentation, a smaller type. Runs in the loader's
-// workers, each time a sample is asked for.
+// Applies a function to the samples of a dataset: features, augmentation, a smaller type. It runs in the
+// loader's workers, each time a sample is requested.
 #pragma once
 
 #include <looptorch/data/dataset.hpp>
@@ -33,20 +33,22 @@ template <class Function, class Sample>
 using mapped_t =
     decltype(map_sample(std::declval<const Function&>(), std::declval<Sample>(), SampleContext{}));
 
-/// What a dataset below another that draws is given: two that drew from one seed would draw alike.
+/// Returns the context for the dataset below one that draws. Its seed differs, since two that drew from one
+/// seed would draw the same numbers.
 inline SampleContext context_below(const SampleContext& context) {
   return {.seed = derive_seed(context.seed, 1), .epoch = context.epoch};
 }
 
 }  // namespace detail
 
-/// `function(sample)`, or `function(sample, const SampleContext&)` where it draws: from `context.seed` alone,
-/// so that a sample is the same whatever the number of workers. The function is called from several threads
-/// at once and gets the sample as an rvalue. An lvalue dataset is held by reference and must outlive this; a
-/// temporary is moved in. A dataset's own collate stays while the type of its samples stays.
+/// Yields `function(sample)`, or `function(sample, const SampleContext&)` for a function that draws. It must
+/// draw from `context.seed` alone, so that a sample does not depend on the number of workers. The function is
+/// called from several threads at once and gets the sample as an rvalue. An lvalue dataset is held by
+/// reference and must outlive this; a temporary is moved in. A dataset's own collate is kept if the type of
+/// its samples stays the same.
 ///
 ///     MapDataset noisy(clips, [](Clip clip, const SampleContext& context) { ... mixer(clip, context.seed)
-///     ... });
+/// ... });
 template <class Set, class Function>
 class MapDataset {
   using Inner = std::remove_cvref_t<Set>;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The order in which an epoch visits a dataset. A sampler is a value without state: its order depends on its
-// own settings, the epoch and the dataset's size only, so that a resumed run needs nothing but the numbers of
-// the epoch and of the batch. 8 bytes a sample while an epoch is open; a permutation of a million samples
-// takes about 10 ms. Others: weighted_sampler.hpp, length_bucket_sampler.hpp, distributed_sampler.hpp.
+// The order in which an epoch visits a dataset. A sampler is a value without state: its order depends only on
+// its settings, the epoch and the dataset's size, so that a resumed run needs only the numbers of the epoch
+// and of the batch. 8 bytes a sample while an epoch is open; a permutation of a million samples takes about
+// 10 ms. Others: weighted_sampler.hpp, length_bucket_sampler.hpp, distributed_sampler.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -18,10 +18,10 @@
 
 namespace looptorch {
 
-/// `order(epoch, size)`: the indices, each in [0, size), that this epoch visits. Optional `count(size)`: how
-/// many they are, when that is not `size`; it must not depend on the epoch. Optional `identity()`: name and
-/// settings as a text, by which a saved position is recognised; without it the type's name and, of an
-/// aggregate, its numbers and strings serve.
+/// A type with `order(epoch, size)`, which returns the indices, each in [0, size), that this epoch visits.
+/// Optional `count(size)`: their number, if it is not `size`; it must not depend on the epoch. Optional
+/// `identity()`: name and settings as a text, by which a saved position is recognised. Without it the
+/// identity is the type's name and, for an aggregate, its numbers and strings.
 template <class T>
 concept Sampler = requires(const T& sampler, std::int64_t number) {
   { sampler.order(number, number) } -> std::same_as<std::vector<std::int64_t>>;
@@ -29,13 +29,13 @@ concept Sampler = requires(const T& sampler, std::int64_t number) {
 
 /// An epoch cut into batches.
 struct BatchPlan {
-  std::vector<std::int64_t> indices;  ///< of all batches, one behind the other
-  std::vector<std::int64_t> ends;     ///< where each batch ends in `indices`, ascending
+  std::vector<std::int64_t> indices;  ///< of all batches in sequence
+  std::vector<std::int64_t> ends;     ///< the end of each batch in `indices`, ascending
 
-  /// Batches in the epoch.
+  /// Returns the number of batches in the epoch.
   std::int64_t size() const { return std::ssize(ends); }
 
-  /// The samples of batch `number`.
+  /// Returns the samples of batch `number`.
   std::span<const std::int64_t> batch(std::int64_t number) const {
     const std::int64_t begin = number == 0 ? 0 : ends[static_cast<std::size_t>(number - 1)];
     const std::int64_t end = ends[static_cast<std::size_t>(number)];
@@ -49,15 +49,15 @@ struct BatchPlan {
   }
 };
 
-/// A sampler that decides itself which samples share a batch: `batches(epoch, size)`, and
-/// `batch_count(size)`, how many they are, which must not depend on the epoch.
+/// A sampler that decides which samples share a batch: `batches(epoch, size)`, and `batch_count(size)`, their
+/// number, which must not depend on the epoch.
 template <class T>
 concept BatchSampler = requires(const T& sampler, std::int64_t number) {
   { sampler.batches(number, number) } -> std::same_as<BatchPlan>;
   { sampler.batch_count(number) } -> std::convertible_to<std::int64_t>;
 };
 
-/// 0, 1, 2, ... in every epoch.
+/// Yields 0, 1, 2, ... in every epoch.
 struct SequentialSampler {
   std::string identity() const { return "SequentialSampler"; }
 
@@ -68,8 +68,8 @@ struct SequentialSampler {
   }
 };
 
-/// Every sample once, in an order drawn anew for each epoch from (seed, epoch, size) alone: the same on every
-/// platform.
+/// Yields every sample once, in an order drawn anew for each epoch from (seed, epoch, size) alone: the same
+/// on every platform.
 struct RandomSampler {
   std::uint64_t seed = 0;
 
@@ -85,7 +85,7 @@ struct RandomSampler {
 
 namespace detail {
 
-/// The number of elements that a sampler yields for a dataset of `size` samples.
+/// Returns the number of elements that a sampler yields for a dataset of `size` samples.
 template <Sampler T>
 std::int64_t sampled_count(const T& sampler, std::int64_t size) {
   if constexpr (requires {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A sampler's name and settings in one line: by which a saved position knows the order that it stands in.
+// A sampler's name and settings in one line, by which a saved position is matched with its order.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -24,7 +24,7 @@ concept DescribedSampler = requires(const T& sampler) {
   { sampler.identity() } -> std::convertible_to<std::string>;
 };
 
-/// A field of an aggregate as far as it can be told.
+/// Returns a field of an aggregate as text, if it has one.
 template <class Field>
 std::string field_text(const Field& field) {
   if constexpr (std::is_enum_v<Field>)
@@ -37,7 +37,7 @@ std::string field_text(const Field& field) {
     return "?";
 }
 
-/// The sampler's own `identity()`, else its type and, of an aggregate, the numbers and strings that it holds.
+/// Returns the sampler's own `identity()`, else its type and, for an aggregate, its numbers and strings.
 template <class T>
 std::string sampler_identity(const T& sampler) {
   if constexpr (DescribedSampler<T>) {
@@ -50,7 +50,7 @@ std::string sampler_identity(const T& sampler) {
   }
 }
 
-/// Tells lists of numbers apart in an identity.
+/// Returns a text that distinguishes lists of numbers.
 template <class Number>
 std::uint64_t checksum_of(std::span<const Number> numbers) {
   Checksum sum;

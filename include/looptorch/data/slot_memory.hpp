@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Memory for a batch that is collated: the loader's slots, which are given out again once no tensor holds
-// them. Where the loader pins, these are blocks of LibTorch's pool of pinned memory, which also learns by
-// events when every copy from them is done; elsewhere the loader has a pool of its own.
+// Memory for a batch that is collated: the loader's slots, which are reused once no tensor holds them. If the
+// loader pins, these are blocks of LibTorch's pool of pinned memory, which also tracks by events when every
+// copy from them is done. Otherwise the loader has a pool of its own.
 #pragma once
 
 #include <looptorch/data/slot_pool.hpp>
@@ -20,15 +20,15 @@
 namespace looptorch {
 namespace detail {
 
-/// The slot into which this thread collates; none where there is no pool.
+/// The slot into which this thread collates; `pool` is null where there is none.
 struct OpenSlot {
   SlotPool* pool = nullptr;
   bool pins = false;
-  std::size_t tensors = 0;  ///< that it holds so far
+  std::size_t tensors = 0;  ///< handed out so far
 };
 inline thread_local OpenSlot open_slot;
 
-/// While it lives, `batch_empty` on this thread gives memory of one slot.
+/// Makes `batch_empty` on this thread return memory of one slot while it lives.
 class SlotScope {
  public:
   SlotScope(SlotPool& pool, bool pins) : before_(std::exchange(open_slot, {&pool, pins})) {}
@@ -40,7 +40,7 @@ class SlotScope {
   OpenSlot before_;
 };
 
-/// A pool whose memory is that of LibTorch's tensors.
+/// Makes a pool whose memory comes from LibTorch's CPU allocator.
 inline std::shared_ptr<SlotPool> make_slot_pool() {
   return std::make_shared<SlotPool>([](std::size_t bytes) -> SlotPool::Memory {
     auto memory = std::make_shared<c10::DataPtr>(c10::GetCPUAllocator()->allocate(bytes));
@@ -49,14 +49,14 @@ inline std::shared_ptr<SlotPool> make_slot_pool() {
   });
 }
 
-/// Gives the memory of the open slot; that of any tensor where none is open, as for one that is resized.
+/// Allocates from the open slot. Without one, as for a tensor that is resized, allocates as for any tensor.
 class SlotAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (!open_slot.pool || bytes == 0) return c10::GetCPUAllocator()->allocate(bytes);
     SlotPool::Lease block = open_slot.pool->take(open_slot.tensors++, bytes);
     void* const data = block->data();
-    return {data, block.release(), &give_back, c10::Device(c10::kCPU)};
+    return {data, block.release(), &return_to_pool, c10::Device(c10::kCPU)};
   }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
@@ -68,16 +68,16 @@ class SlotAllocator final : public c10::Allocator {
   }
 
  private:
-  static void give_back(void* block) { SlotPool::GiveBack()(static_cast<SlotPool::Block*>(block)); }
+  static void return_to_pool(void* block) { SlotPool::ReturnToPool()(static_cast<SlotPool::Block*>(block)); }
 };
 
-/// True where `options` ask for no more than plain memory.
+/// True if `options` need only plain memory.
 inline bool is_plain(const at::TensorOptions& options) {
   return options.device().is_cpu() && options.layout() == at::kStrided && !options.pinned_memory() &&
          !options.requires_grad() && !c10::isQIntType(c10::typeMetaToScalarType(options.dtype()));
 }
 
-/// True where `at::empty` fills what it gives with NaN, which used memory does not have.
+/// True if `at::empty` fills its memory with NaN, which reused memory would lack.
 inline bool fills_empty() {
   const at::Context& context = at::globalContext();
   return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
@@ -85,8 +85,8 @@ inline bool fills_empty() {
 
 }  // namespace detail
 
-/// A tensor without values for a collate to fill, in the loader's reused memory, page-locked where it pins:
-/// `at::empty` with one copy or one allocation less. Outside a collate it is `at::empty` itself.
+/// Returns an uninitialised tensor for a collate to fill, in the loader's reused memory, page-locked if the
+/// loader pins: `at::empty` with one copy or one allocation less. Outside a collate it is `at::empty` itself.
 inline at::Tensor batch_empty(at::IntArrayRef sizes, const at::TensorOptions& options = {}) {
   if (detail::open_slot.pins) return at::empty(sizes, options.device(at::kCPU).pinned_memory(true));
   if (!detail::open_slot.pool || !detail::is_plain(options) || detail::fills_empty())

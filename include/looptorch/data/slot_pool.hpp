@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Memory that is used again and again: as many slots as batches exist at once, each with a block for every
-// tensor of a batch. Free of torch, so that ThreadSanitizer sees all of it. A lock and no allocation for a
-// block that was there.
+// A pool of slots, each the memory of one batch: a block for every tensor. There are as many slots as batches
+// that exist at once. Free of torch, so that ThreadSanitizer sees all of it. Reusing a block costs a lock and
+// no allocation.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 
 namespace looptorch::detail {
 
-/// What a pool has, and what it has done for that.
+/// The pool's size and its allocations so far.
 struct SlotCounts {
   std::int64_t slots = 0;
-  std::int64_t bytes = 0;        ///< of all slots, those in use and those that wait
-  std::int64_t allocations = 0;  ///< blocks that were made, or made larger
-  std::int64_t reuses = 0;       ///< blocks that were given out as they were
+  std::int64_t bytes = 0;        ///< of all slots, in use or free
+  std::int64_t allocations = 0;  ///< blocks that were created or enlarged
+  std::int64_t reuses = 0;       ///< blocks that were reused unchanged
 };
 
-/// Blocks come back by themselves, from any thread, and after the pool's end too. Owned by a shared_ptr.
+/// Blocks return by themselves, from any thread, also after the pool's end. Owned by a shared_ptr.
 class SlotPool : public std::enable_shared_from_this<SlotPool> {
  public:
   using Memory = std::shared_ptr<void>;
@@ -35,80 +35,81 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
 
    private:
     friend SlotPool;
-    Block(std::weak_ptr<SlotPool> pool, std::size_t place) : pool_(std::move(pool)), place_(place) {}
+    Block(std::weak_ptr<SlotPool> pool, std::size_t position) : pool_(std::move(pool)), position_(position) {}
 
     const std::weak_ptr<SlotPool> pool_;
-    const std::size_t place_;
+    const std::size_t position_;
     std::size_t bytes_ = 0;
     Memory memory_;
   };
 
-  /// Gives a block back to its pool; frees it where the pool has ended.
-  struct GiveBack {
+  /// Returns a block to its pool, or frees it if the pool has ended.
+  struct ReturnToPool {
     void operator()(Block* block) const noexcept {
       std::unique_ptr<Block> owned(block);
-      if (const auto pool = owned->pool_.lock()) pool->keep(std::move(owned));
+      if (const auto pool = owned->pool_.lock()) pool->put_back(std::move(owned));
     }
   };
-  using Lease = std::unique_ptr<Block, GiveBack>;
+  using Lease = std::unique_ptr<Block, ReturnToPool>;
 
   explicit SlotPool(Allocate allocate) : allocate_(allocate) {}
   SlotPool(const SlotPool&) = delete;
   SlotPool& operator=(const SlotPool&) = delete;
 
-  /// At least `bytes` for the tensor at `place` of a batch: of a slot that waits, which grows if need be, or
-  /// of a new one. Tensors have places so that one which is kept holds its own memory only.
-  [[nodiscard]] Lease take(std::size_t place, std::size_t bytes) {
-    Lease block = waiting_or_new(place, bytes);
+  /// Returns a block of at least `bytes` for the tensor at `position` of a batch: a free one, which grows if
+  /// need be, or a new one. Each position has its own blocks, so that a tensor that is kept holds only its
+  /// own memory.
+  [[nodiscard]] Lease take(std::size_t position, std::size_t bytes) {
+    Lease block = free_or_new(position, bytes);
     if (block->bytes_ < bytes) grow(*block, bytes);
     return block;
   }
 
-  /// Frees what has not been needed since the last call; what was in use at once stays.
+  /// Frees blocks that have not been needed since the last call. Keeps as many as were in use at once.
   void trim() {
     const std::lock_guard lock(mutex_);
-    for (Place& place : places_) {
-      for (; place.blocks() > place.most && !place.waiting.empty(); place.waiting.pop_back())
-        bytes_ -= place.waiting.back()->bytes_;
-      place.most = place.in_use;
+    for (Blocks& blocks : positions_) {
+      for (; blocks.total() > blocks.most && !blocks.free.empty(); blocks.free.pop_back())
+        bytes_ -= blocks.free.back()->bytes_;
+      blocks.most = blocks.in_use;
     }
   }
 
   [[nodiscard]] SlotCounts counts() const {
     const std::lock_guard lock(mutex_);
     std::size_t slots = 0;
-    for (const Place& place : places_) slots = std::max(slots, place.blocks());
+    for (const Blocks& blocks : positions_) slots = std::max(slots, blocks.total());
     return {static_cast<std::int64_t>(slots), static_cast<std::int64_t>(bytes_), allocations_, reuses_};
   }
 
  private:
-  struct Place {
-    std::vector<std::unique_ptr<Block>> waiting{};  ///< The one that was used last is given out first.
+  struct Blocks {
+    std::vector<std::unique_ptr<Block>> free{};  ///< The last one used is reused first.
     std::size_t in_use = 0;
     std::size_t most = 0;  ///< In use at once since the last `trim`.
 
-    [[nodiscard]] std::size_t blocks() const { return in_use + waiting.size(); }
+    [[nodiscard]] std::size_t total() const { return in_use + free.size(); }
   };
 
-  Lease waiting_or_new(std::size_t place, std::size_t bytes) {
+  Lease free_or_new(std::size_t position, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
-    if (places_.size() <= place) places_.resize(place + 1);
-    Place& here = places_[place];
-    if (here.waiting.empty()) make(here, place);
-    reuses_ += here.waiting.back()->bytes_ >= bytes;
-    here.most = std::max(here.most, ++here.in_use);
-    Lease block(here.waiting.back().release());
-    here.waiting.pop_back();
+    if (positions_.size() <= position) positions_.resize(position + 1);
+    Blocks& blocks = positions_[position];
+    if (blocks.free.empty()) make(blocks, position);
+    reuses_ += blocks.free.back()->bytes_ >= bytes;
+    blocks.most = std::max(blocks.most, ++blocks.in_use);
+    Lease block(blocks.free.back().release());
+    blocks.free.pop_back();
     return block;
   }
 
-  /// With room for it to come back, which must not fail.
-  void make(Place& here, std::size_t place) {
-    here.waiting.reserve(here.in_use + 1);
-    here.waiting.push_back(std::unique_ptr<Block>(new Block(weak_from_this(), place)));
+  /// Adds a block and reserves room for its return, which must not fail.
+  void make(Blocks& blocks, std::size_t position) {
+    blocks.free.reserve(blocks.in_use + 1);
+    blocks.free.push_back(std::unique_ptr<Block>(new Block(weak_from_this(), position)));
   }
 
-  /// Never has the old and the new memory at once.
+  /// Enlarges a block. Frees its old memory before it allocates the new.
   void grow(Block& block, std::size_t bytes) {
     block.memory_.reset();
     count(-static_cast<std::ptrdiff_t>(std::exchange(block.bytes_, 0)), 0);
@@ -123,16 +124,16 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
     allocations_ += allocations;
   }
 
-  void keep(std::unique_ptr<Block> block) noexcept {
+  void put_back(std::unique_ptr<Block> block) noexcept {
     const std::lock_guard lock(mutex_);
-    Place& here = places_[block->place_];
-    --here.in_use;
-    here.waiting.push_back(std::move(block));
+    Blocks& blocks = positions_[block->position_];
+    --blocks.in_use;
+    blocks.free.push_back(std::move(block));
   }
 
   const Allocate allocate_;
   mutable std::mutex mutex_;  // guards everything below
-  std::vector<Place> places_;
+  std::vector<Blocks> positions_;
   std::ptrdiff_t bytes_ = 0;
   std::int64_t allocations_ = 0;
   std::int64_t reuses_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The default collate: what a batch of samples of any plain type is. Tensors are stacked, numbers become a
-// tensor, texts and lists become vectors, and an aggregate is collated field by field. Resolved at compile
-// time; in a loader tensors are stacked straight into its slot.
+// The default collate, for samples of any plain type. Tensors are stacked, numbers become a tensor, texts and
+// lists become vectors, and an aggregate is collated field by field. Resolved at compile time; in a loader
+// tensors are stacked straight into its slot.
 #pragma once
 
 #include <looptorch/data/aggregate.hpp>
@@ -60,12 +60,12 @@ inline constexpr bool is_vector<std::vector<T>> = true;
 template <class T>
 concept StackedNumber = (std::is_arithmetic_v<T> || std::is_enum_v<T>)&&!std::is_same_v<T, long double>;
 
-/// What stays as it is, in a vector.
+/// A type whose values are collected unchanged in a vector.
 template <class T>
 concept StackedList =
     std::is_same_v<T, std::string> || std::is_same_v<T, std::filesystem::path> || is_vector<T>;
 
-/// References to the fields of an aggregate, or to the elements of a tuple, pair or array.
+/// Returns references to the fields of an aggregate, or to the elements of a tuple, pair or array.
 template <class T>
 constexpr auto stacked_fields(T& value) {
   if constexpr (TupleLike<T>)
@@ -98,16 +98,17 @@ constexpr bool stackable() {
     return false;
 }
 
-/// A sample that has a default collate. Not bool itself, whose std::vector has no span.
+/// A sample that has a default collate. A bare bool has none, since its std::vector has no span.
 template <class T>
 concept Stackable = stackable<T>() && !std::is_same_v<T, bool>;
 
-/// The type of tensor that numbers become: PyTorch's int64 for whole ones, as losses want their classes.
+/// Returns the dtype of a tensor of such numbers: PyTorch's int64 for integers, which losses expect for
+/// classes.
 template <StackedNumber T>
 using stacked_number_t =
     std::conditional_t<std::is_same_v<T, bool> || std::is_floating_point_v<T>, T, std::int64_t>;
 
-/// `number(i)` for i < count, as a tensor [count].
+/// Returns `number(i)` for i < count, as a tensor [count].
 template <StackedNumber T, class Number>
 at::Tensor stack_numbers(std::size_t count, const Number& number) {
   using Value = stacked_number_t<T>;
@@ -135,7 +136,7 @@ auto stack_field(std::span<T> samples) {
   }
 }
 
-/// True where each field's batch has the field's own type: then the aggregate is its own batch.
+/// True if each field's batch has the field's own type: then the aggregate is its own batch type.
 template <class T, class... Batches>
 constexpr bool stacks_to_itself() {
   if constexpr (TupleLike<T>)
@@ -152,7 +153,7 @@ auto stack_fields(std::span<T> samples, std::index_sequence<I...>) {
     return std::tuple<decltype(stack_field<I>(samples))...>{stack_field<I>(samples)...};
 }
 
-/// A batch of `samples`, which are moved from.
+/// Returns a batch of `samples`, which are moved from.
 template <class T>
 auto stack_samples(std::span<T> samples) {
   if constexpr (TensorLike<T>)

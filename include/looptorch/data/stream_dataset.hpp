@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A dataset that is read from front to back and whose length nobody knows: a socket, a tar archive, a
-// generator. Reading is serial; what a sample then costs goes into `transform`, which runs in the workers.
+// A dataset that is read from front to back and whose length is unknown: a socket, a tar archive, a
+// generator. Reading is serial; the expensive work on a sample goes into `transform`, which runs in the
+// workers.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -29,15 +30,15 @@ inline constexpr bool is_movable_optional<std::optional<T>> = true;
 
 }  // namespace detail
 
-/// `next()` returns std::optional of the next sample, nothing at the end. Never called from two threads at
-/// once, but from different ones. Optional members:
+/// A type whose `next()` returns std::optional of the next sample, empty at the end. It is called from
+/// different threads, but never from two at once. Optional members:
 /// - `begin(std::int64_t epoch)`: starts anew; without it the stream is read once.
-/// - `transform(sample) const`, or `transform(sample, const SampleContext&) const` where it draws: makes the
-///   sample that is collated, in the workers, several at once, while `next` reads on.
+/// - `transform(sample) const`, or `transform(sample, const SampleContext&) const` if it draws: makes the
+///   sample that is collated, in several workers at once, while `next` reads on.
 /// - `collate(std::span<Sample>) const`, as a dataset's.
-/// - `state_dict()` and `load_state_dict(const StateDict&)`: where it stands, so that a resumed loader need
-/// not
-///   read past what is done. Called between two `next`; `begin`, where there is one, comes before the second.
+/// - `state_dict()` and `load_state_dict(const StateDict&)`: its position, so that a resumed loader need not
+///   read the processed part again. Called between two `next`; `begin`, if there is one, comes before
+///   `load_state_dict`.
 template <class T>
 concept StreamDataset = !Dataset<T> && requires(T & stream) {
   requires detail::is_movable_optional<std::remove_cvref_t<decltype(stream.next())>>;
@@ -49,35 +50,35 @@ concept RestartableStream = StreamDataset<T> && requires(T& stream, std::int64_t
   stream.begin(epoch);
 };
 
-/// Shuffles a stream: each sample is drawn from the `size` that lie ready, which are refilled as the stream
-/// is read. Given to a loader of a stream in a sampler's place. Holds `size` samples as they were read.
+/// Shuffles a stream: each sample is drawn from a buffer of `size` samples, which is refilled as the stream
+/// is read. Given to a loader of a stream instead of a sampler. Holds `size` samples as they were read.
 struct ShuffleBuffer {
   std::int64_t size = 1000;
   std::uint64_t seed = 0;
 };
 
-/// A stream that can tell where it stands, and go on from there.
+/// A stream that can save its position and resume from it.
 template <class T>
 concept ResumableStream = StreamDataset<T> && requires(T& stream, const T& constant, const StateDict& state) {
   { constant.state_dict() } -> std::same_as<StateDict>;
   stream.load_state_dict(state);
 };
 
-/// One rank's share of a stream that every rank reads: of each `world_size` samples in turn the one of its
-/// rank. Together the ranks have each sample once. Given to a loader of a stream in a sampler's place.
-/// Samples keep their numbers in the whole stream, so that ranks do not draw alike. What a rank passes over
-/// is read and not transformed; a stream that can read a share by itself is better given as that.
+/// One rank's share of a stream that every rank reads: of each `world_size` samples in turn, the one of its
+/// rank. Together the ranks have each sample once. Given to a loader of a stream instead of a sampler.
+/// Samples keep their numbers in the whole stream, so that ranks draw different random numbers. The other
+/// ranks' samples are read but not transformed; a stream that can read a share by itself should do so
+/// instead.
 struct StreamShare {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
-  bool even =
-      false;  ///< leaves out the last samples where not every rank gets one, for equal numbers of steps
+  bool even = false;  ///< leaves out the last samples if not every rank gets one, for equal numbers of steps
   ShuffleBuffer shuffle{.size = 0};  ///< of the share; 0: in the stream's order
 };
 
 namespace detail {
 
-/// What a stream's `next` reads.
+/// The type that a stream's `next` reads.
 template <class Stream>
 using read_t = typename std::remove_cvref_t<decltype(std::declval<Stream&>().next())>::value_type;
 
@@ -91,7 +92,7 @@ concept TransformsPlain = requires(const Stream& stream, read_t<Stream> read) {
   stream.transform(std::move(read));
 };
 
-/// The sample that is collated.
+/// The type of the sample that is collated.
 template <class Stream>
 auto transform_read(const Stream& stream, read_t<Stream>&& read, const SampleContext& context) {
   if constexpr (TransformsSeeded<Stream>)
@@ -106,13 +107,13 @@ template <class Stream>
 using streamed_t = std::remove_cvref_t<decltype(transform_read(
     std::declval<const Stream&>(), std::declval<read_t<Stream>>(), SampleContext{}))>;
 
-/// What a stream's samples may be visited in.
+/// True for the types that may order a stream's samples.
 template <class Order>
 inline constexpr bool is_stream_order =
     std::is_same_v<Order, SequentialSampler> || std::is_same_v<Order, ShuffleBuffer> ||
     std::is_same_v<Order, StreamShare>;
 
-/// Any of them as the most general one.
+/// Converts any of them to the most general one.
 template <class Order>
 StreamShare share_of([[maybe_unused]] const Order& order) {
   if constexpr (std::is_same_v<Order, StreamShare>)
@@ -123,7 +124,7 @@ StreamShare share_of([[maybe_unused]] const Order& order) {
     return {};
 }
 
-/// How a loader holds its data: a stream by a reference through which it can be read.
+/// The type in which a loader holds its data: a stream by a reference through which it can be read.
 template <class Set>
 using loader_held_t =
     std::conditional_t<std::is_lvalue_reference_v<Set> && StreamDataset<std::remove_reference_t<Set>>, Set,
@@ -136,13 +137,13 @@ struct Numbered {
   Read read;
 };
 
-/// Hands on a rank's samples of a stream, out of a buffer that is drawn from if there is one.
+/// Yields a rank's samples of a stream, drawn from a shuffle buffer if there is one.
 template <class Stream>
 class StreamReader {
  public:
   using Sample = Numbered<read_t<Stream>>;
 
-  /// Begins the epoch, if the stream can. Goes on from what `place` saved, if that is given.
+  /// Begins the epoch, if the stream can. Resumes from the position in `saved`, if given.
   StreamReader(Stream& stream, const StreamShare& share, std::int64_t epoch, const StateDict* saved)
       : stream_(stream),
         share_(share),
@@ -156,20 +157,20 @@ class StreamReader {
     }
   }
 
-  /// Where the stream stands, if it can tell. Nothing where samples lie in the buffer, which it does not
-  /// know.
-  std::shared_ptr<const StateDict> place() const {
+  /// Returns the stream's position, if it can save one. Null while samples lie in the buffer, which the
+  /// stream does not know.
+  std::shared_ptr<const StateDict> position() const {
     if constexpr (ResumableStream<Stream>) {
       if (room_ > 0) return nullptr;
-      StateDict place;
-      place.set("stream", std::as_const(stream_).state_dict());
-      place.set("read", count_);
-      return std::make_shared<const StateDict>(std::move(place));
+      StateDict position;
+      position.set("stream", std::as_const(stream_).state_dict());
+      position.set("read", count_);
+      return std::make_shared<const StateDict>(std::move(position));
     }
     return nullptr;
   }
 
-  /// The next sample; nothing at the end.
+  /// Returns the next sample, or nothing at the end.
   std::optional<Sample> next() {
     while (buffer_.size() < room_)
       if (std::optional<Sample> sample = read())
@@ -180,7 +181,7 @@ class StreamReader {
   }
 
  private:
-  /// This rank's, of one sample for each.
+  /// Reads one sample for each rank and returns this rank's.
   std::optional<Sample> read() {
     std::optional<Sample> mine;
     for (std::int64_t rank = 0; rank < share_.world_size; ++rank) {

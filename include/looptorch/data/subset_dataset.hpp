@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Some samples of a dataset, in an order of your own: a split, a filter, a smaller run. 8 bytes a sample.
+// Some samples of a dataset in any order: a split, a filter, a smaller run. 8 bytes a sample.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -16,8 +16,8 @@
 
 namespace looptorch {
 
-/// The samples `indices` of a dataset, which may repeat. An lvalue dataset is held by reference and must
-/// outlive this; a temporary is moved in. Seeds go by the index in the subset.
+/// Yields the samples `indices` of a dataset, which may repeat. An lvalue dataset is held by reference and
+/// must outlive this; a temporary is moved in. Seeds depend on the index in the subset.
 template <class Set>
 class SubsetDataset {
   using Inner = std::remove_cvref_t<Set>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Samples drawn by weight: rare classes more often, doubtful clips less. Drawn in integers, so that an
+// Draws samples by weight: rare classes more often, doubtful clips less. It draws in integers, so that an
 // epoch's order is the same on every platform. 16 bytes a sample; a million draws take about 0.3 s with
 // replacement and 0.6 s without.
 #pragma once
@@ -23,15 +23,15 @@ namespace looptorch {
 
 /// Options of `WeightedSampler`. The order of the fields is API; new ones come last.
 struct WeightedSamplerOptions {
-  std::int64_t draws = 0;   ///< samples an epoch; 0: as many as there are weights
-  bool replacement = true;  ///< false: no sample twice in an epoch
+  std::int64_t draws = 0;   ///< samples an epoch; 0: as many as weights
+  bool replacement = true;  ///< false: each sample at most once in an epoch
   std::uint64_t seed = 0;
 };
 
 /// Draws sample i with a chance of `weights[i]` over the sum of the weights: at each draw with replacement,
-/// of the samples that are left without (as torch.utils.data.WeightedRandomSampler does). Weights need no
-/// particular sum; below 2^-40 of the largest they lose precision, but never their chance. A sample of weight
-/// 0 is never drawn.
+/// or among the samples that are left without (as torch.utils.data.WeightedRandomSampler does). Weights need
+/// no particular sum. Below 2^-40 of the largest they lose precision, but never their chance. A sample of
+/// weight 0 is never drawn.
 class WeightedSampler {
  public:
   /// Throws UsageError for no weight, a weight that is negative or not finite, weights that are all 0, and,
@@ -55,12 +55,12 @@ class WeightedSampler {
 
   WeightedSamplerOptions options_;
   std::shared_ptr<const std::vector<std::uint64_t>> weights_;  // shared, so that copies cost nothing
-  std::shared_ptr<const std::vector<std::uint64_t>> sums_;     // of the weights up to and with each
+  std::shared_ptr<const std::vector<std::uint64_t>> sums_;     // cumulative
 };
 
 namespace detail {
 
-/// Weights of which one is taken at a time (Fenwick's tree): log2(size) steps a draw.
+/// A tree of weights from which one is removed at a time (Fenwick): log2(size) steps a draw.
 class WeightTree {
  public:
   explicit WeightTree(const std::vector<std::uint64_t>& weights) : sums_(weights.size() + 1) {
@@ -74,7 +74,7 @@ class WeightTree {
 
   std::uint64_t total() const { return total_; }
 
-  /// The index into whose share `ticket` < total() falls.
+  /// Returns the index whose share contains `ticket` < total().
   std::size_t find(std::uint64_t ticket) const {
     std::size_t node = 0;
     for (std::size_t step = std::bit_floor(sums_.size() - 1); step > 0; step /= 2)
@@ -111,7 +111,8 @@ inline WeightedSampler::WeightedSampler(const std::vector<double>& weights, Weig
   sums_ = std::make_shared<const std::vector<std::uint64_t>>(std::move(sums));
 }
 
-/// Scaled by a power of two, such that the largest use of the 64 bits cannot overflow their sum.
+/// Returns the weights as integers, scaled by a power of two to use most of the 64 bits without overflowing
+/// their sum.
 inline std::vector<std::uint64_t> WeightedSampler::to_integers(const std::vector<double>& weights) {
   if (weights.empty()) throw UsageError("WeightedSampler: there is no weight");
   for (std::size_t i = 0; i < weights.size(); ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Threads that fill a cache: each takes the next sample until all are there or one fails. Once
-// there is no room for one, no other is computed.
+// Fills a cache with several threads: each takes the next sample until all are stored or one fails. Once one
+// does not fit, no further sample is computed.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -25,12 +25,13 @@
 
 namespace looptorch::detail {
 
-/// What became of one sample.
+/// The outcome of one sample.
 enum class CacheStep { present, added, full };
 
 class CacheBuild {
  public:
-  /// Called from several threads at once, once for each index; with `room` false it only looks.
+  /// Called from several threads at once, once for each index. With `room` false it only checks whether the
+  /// sample is present.
   using Add = std::function<CacheStep(std::int64_t index, bool room)>;
 
   CacheBuild(const CacheBuildOptions& options, std::int64_t total, Add add)
@@ -38,14 +39,14 @@ class CacheBuild {
     if (options_.workers < 1)
       throw UsageError(
           message("CachedDataset: build with ", options_.workers, " workers; it must be at least 1"));
-    if (total_ > 0)  // processes that build at once begin in different places
+    if (total_ > 0)  // processes that build at once begin at different samples
       first_ = static_cast<std::int64_t>(mix64(static_cast<std::uint64_t>(::getpid())) %
                                          static_cast<std::uint64_t>(total_));
   }
 
   CacheBuildResult run() {
     {
-      const SingleIntraOpThread restored;  // what the workers set would leak into later threads
+      const SingleIntraOpThread restored;  // undoes what the workers change for later threads
       std::vector<std::jthread> workers;
       const StopOnExit stop{this};  // before the workers are joined
       start(workers);
@@ -72,7 +73,7 @@ class CacheBuild {
 
   void work() {
     use_one_intra_op_thread();
-    while (const auto index = claim()) settle(attempt(*index));
+    while (const auto index = claim()) record(attempt(*index));
     const std::lock_guard lock(mutex_);
     ++finished_;
     changed_.notify_one();
@@ -84,7 +85,7 @@ class CacheBuild {
     return (first_ + claimed_++) % total_;
   }
 
-  /// Nothing where the sample threw.
+  /// Returns the outcome, or nothing if the sample threw.
   std::optional<CacheStep> attempt(std::int64_t index) {
     try {
       return add_(index, has_room());
@@ -110,7 +111,7 @@ class CacheBuild {
     }
   }
 
-  void settle(std::optional<CacheStep> step) {
+  void record(std::optional<CacheStep> step) {
     if (!step) return;
     const std::lock_guard lock(mutex_);
     result_.left_out += *step == CacheStep::full;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A folder of sample packs, one for each kind of sample, and the limit that they share. Who has a pack open
-// holds a shared lock on its NAME.lock, so that nobody removes it.
+// A folder of sample packs, one for each kind of sample, with a common size limit. A process that has a pack
+// open holds a shared lock on its NAME.lock, so that no other process removes it.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -44,40 +44,40 @@ class CacheFolder {
           message("CachedDataset: max_bytes is ", max_bytes_, "; it must be 0 (no limit) or more"));
     make_folder();
     lock_ = open_lock(pack());
-    lock_file(lock_.get(), LOCK_SH);  // where it cannot be had, no other process can have it alone either
+    lock_file(lock_.get(), LOCK_SH);  // if this fails, no other process can lock it exclusively either
     ::futimens(lock_.get(), nullptr);
     describe(options, layout);
     others_ = bytes_of_others();
   }
 
-  /// The path of this kind's pack, without the ends of its files' names.
+  /// Returns the path of this kind's pack, without its files' extensions.
   std::filesystem::path pack() const { return folder_ / name_; }
 
-  /// What this kind's pack may take.
+  /// Returns the bytes that this kind's pack may take.
   std::uint64_t allowance() const {
     if (max_bytes_ == 0) return std::numeric_limits<std::uint64_t>::max();
     const std::uint64_t limit = static_cast<std::uint64_t>(max_bytes_), others = others_;
     return limit > others ? limit - others : 0;
   }
 
-  /// Removes packs that no process has open, those first that were opened longest ago, until this one may
-  /// take `bytes`; false where it still may not. Looks through the folder at most once in `kLookAgain`.
+  /// Removes packs that no process has open, those opened longest ago first, until this one may take `bytes`.
+  /// Returns false if it still may not. Scans the folder at most once in `kRescanInterval`.
   bool make_room(std::uint64_t bytes) {
     if (max_bytes_ == 0) return false;
     const std::lock_guard lock(mutex_);
-    if (Clock::now() < look_again_) return bytes <= allowance();
+    if (Clock::now() < next_scan_) return bytes <= allowance();
     for (const auto& pack : packs_by_age()) {
       if (bytes <= allowance()) return true;
       if (remove_unused(pack)) others_ = bytes_of_others();
     }
-    look_again_ = Clock::now() + kLookAgain;
+    next_scan_ = Clock::now() + kRescanInterval;
     return bytes <= allowance();
   }
 
  private:
   using Time = std::filesystem::file_time_type;
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::seconds kLookAgain{30};
+  static constexpr std::chrono::seconds kRescanInterval{30};
 
   static std::string name_of(const CacheOptions& options, const std::string& layout) {
     const PackKey key = pack_key(message(options.version, '|', layout, '|', options.settings));
@@ -93,21 +93,22 @@ class CacheFolder {
     if (error) throw FileError(message(folder_.string(), ": cannot create: ", error.message()));
   }
 
-  /// Not open where the folder is read-only, and then no process can remove anything either.
+  /// Opens the lock file. It stays closed if the folder is read-only, where no process can remove anything
+  /// either.
   static FileDescriptor open_lock(const std::filesystem::path& pack) {
     const std::string path = pack.string() + ".lock";
     const int made = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     return FileDescriptor(made >= 0 ? made : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   }
 
-  /// For people who look into the folder.
+  /// Writes a description of the pack for people who inspect the folder.
   void describe(const CacheOptions& options, const std::string& layout) const {
     const std::filesystem::path path = pack().string() + ".txt";
     if (std::filesystem::exists(path)) return;
     try {
       write_file_atomically(path, message("settings: ", options.settings, "\nversion: ", options.version,
                                           "\nsample: ", layout, "\n"));
-    } catch (const FileError&) {  // a full or read-only disk: the cache works without
+    } catch (const FileError&) {  // a full or read-only disk: the cache works without it
     }
   }
 
@@ -121,7 +122,7 @@ class CacheFolder {
     return bytes;
   }
 
-  /// The other packs of the folder, the one opened longest ago first.
+  /// Returns the other packs of the folder, the one opened longest ago first.
   std::vector<std::filesystem::path> packs_by_age() const {
     std::vector<std::pair<Time, std::filesystem::path>> found;
     std::error_code error;
@@ -142,7 +143,8 @@ class CacheFolder {
     return bytes;
   }
 
-  /// The lock file stays: a process that waits for it would otherwise hold a lock that no other sees.
+  /// Removes a pack that no process has open. The lock file stays: a process that waits for it would
+  /// otherwise hold a lock that no other sees.
   static bool remove_unused(const std::filesystem::path& pack) {
     const FileDescriptor lock = open_lock(pack);
     if (lock.get() < 0 || bytes_of(pack) == 0 || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return false;
@@ -155,8 +157,8 @@ class CacheFolder {
   const std::int64_t max_bytes_;
   const std::string name_;
   FileDescriptor lock_;
-  std::mutex mutex_;  // guards the next
-  Clock::time_point look_again_{};
+  std::mutex mutex_;  // guards next_scan_
+  Clock::time_point next_scan_{};
   std::atomic<std::uint64_t> others_ = 0;
 };
 

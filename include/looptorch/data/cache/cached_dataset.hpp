@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Decoded features on disk: the first epoch computes and keeps them, later epochs and later runs read them.
-// Use it where a sample costs more to make than to read, such as FLAC to log-mel (15 ms against 0.3). Costs
-// the features' size on disk, and a copy and a checksum at each reading.
+// Caches decoded features on disk: the first epoch computes and stores them, later epochs and later runs read
+// them. Use it if a sample costs more to compute than to read, such as FLAC to log-mel (15 ms against 0.3).
+// Costs the features' size on disk, and a copy and a checksum for each read.
 #pragma once
 
 #include <looptorch/data/cache/cache_build.hpp>
@@ -30,25 +30,25 @@ namespace looptorch {
 /// The default of CachedDataset: the dataset's own `identity(index)`.
 struct DatasetIdentity {};
 
-/// A dataset whose samples are kept on disk, bit for bit. What a sample is made from is its identity: the
-/// dataset's `identity(index)`, or a callable given as the third argument, which usually returns
+/// A dataset whose samples are stored on disk, bit for bit. A sample's source is described by its identity:
+/// the dataset's `identity(index)`, or a callable given as the third argument, which usually returns
 /// `file_identity(path)` or `content_identity(path)`. Identity, settings, version and the structure of the
-/// sample's type are the key, so a changed file or setting is computed anew; what the settings do not tell,
-/// looptorch cannot know.
+/// sample's type form the key, so a changed file or setting is computed anew. A change that none of them
+/// shows goes unnoticed.
 ///
 ///     CachedDataset cached(clips, {.folder = "cache", .settings = "log-mel 80"});
 ///     cached.build({.workers = 4, .progress = print_cache_progress()});   // or let the first epoch fill it
 ///
-/// Samples: tensors of the CPU, numbers, enums, strings, paths, and vectors, maps, optionals, tuples and
-/// aggregates of them. Tensors are contiguous, computed or read. `get` is safe to call from several threads;
-/// a sample is there as a whole or not at all, whenever a process is killed; an entry that fails its checksum
-/// is computed anew and counted. A dataset that draws (SeededDataset) is refused: put the drawing above the
-/// cache.
+/// Samples may be CPU tensors, numbers, enums, strings, paths, and vectors, maps, optionals, tuples and
+/// aggregates of them. Tensors are contiguous, whether computed or read. `get` is safe to call from several
+/// threads. A sample is stored completely or not at all, whenever a process is killed. An entry that fails
+/// its checksum is computed anew and counted. A dataset that draws (SeededDataset) is refused: put the
+/// drawing above the cache.
 ///
-/// At the size limit what is there stays, and the rest is computed on the fly: every epoch reads all samples,
-/// so to evict one for another would gain nothing, and evicting the one unused for longest would evict each
-/// just before it is needed. Files of other settings in the folder that no process has open make way, oldest
-/// first.
+/// At the size limit the stored samples stay, and the rest is computed each time. Every epoch reads all
+/// samples, so evicting one for another would gain nothing, and evicting the least recently used would evict
+/// each just before it is needed. Files of other settings in the folder that no process has open are removed
+/// first, the oldest first.
 template <class Set, class Identity = DatasetIdentity>
 class CachedDataset {
   using Inner = std::remove_cvref_t<Set>;
@@ -74,9 +74,9 @@ class CachedDataset {
       "file_identity(path). See docs/errors.md#cached-dataset");
 
  public:
-  /// An lvalue dataset is held by reference and must outlive this; a temporary is moved in. Throws UsageError
-  /// for no folder and a negative limit, and FileError where the folder cannot be made or read; one that
-  /// cannot be written is only read from.
+  /// Opens the cache. An lvalue dataset is held by reference and must outlive this; a temporary is moved in.
+  /// Throws UsageError for an empty folder name and a negative limit, and FileError if the folder cannot be
+  /// created or read. A folder that cannot be written is only read from.
   CachedDataset(std::type_identity_t<Set>&& dataset, const CacheOptions& options, Identity identity = {})
       : dataset_(std::forward<Set>(dataset)),
         identity_(std::move(identity)),
@@ -84,7 +84,7 @@ class CachedDataset {
 
   std::int64_t size() const { return static_cast<std::int64_t>(dataset_.size()); }
 
-  /// Reads the sample, or computes and keeps it; throws what the dataset throws.
+  /// Reads the sample, or computes and stores it. Throws what the dataset throws.
   Sample get(std::int64_t index) const {
     const detail::PackKey key = key_of(index);
     if (auto sample = store_->template read<Sample>(key)) return std::move(*sample);
@@ -99,8 +99,8 @@ class CachedDataset {
     return dataset_.path(index);
   }
 
-  /// Computes all samples that are not there yet, in parallel; no more once one does not fit. Processes that
-  /// build at the same time share the work. Throws CacheBuildError for a sample that fails.
+  /// Computes all samples that are not stored yet, in parallel, until one does not fit. Processes that build
+  /// at the same time share the work. Throws CacheBuildError for a sample that fails.
   CacheBuildResult build(const CacheBuildOptions& options = {}) const {
     return detail::CacheBuild(options, size(),
                               [this](std::int64_t index, bool room) { return add(index, room); })
@@ -117,7 +117,7 @@ class CachedDataset {
       return detail::pack_key(std::string(std::invoke(identity_, index)));
   }
 
-  /// On one intra-op thread, as in a loader's worker: sums round in the same way.
+  /// Computes a sample on one intra-op thread, as in a loader's worker, so that sums round in the same way.
   Sample compute(std::int64_t index, const detail::PackKey& key) const {
     const c10::NoGradGuard no_grad;
     std::optional<detail::SingleIntraOpThread> single;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a file is, for a cache of what was made from it: by name, size and time, which costs a look at its
-// folder entry, or by contents, which costs reading it.
+// Identifies a file for a cache of samples made from it: by name, size and time, which costs reading its
+// folder entry, or by contents, which costs reading the file.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -19,16 +19,16 @@
 
 namespace looptorch {
 
-/// The file's absolute path, size and time of its last change, to the nanosecond. Throws FileError.
+/// Returns the file's absolute path, size and time of last change, to the nanosecond. Throws FileError.
 inline std::string file_identity(const std::filesystem::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) detail::throw_file_error(path, "cannot look at", errno);
-  const std::string place = std::filesystem::absolute(path).lexically_normal().string();
-  return message(place, '|', status.st_size, '|', status.st_mtim.tv_sec, '.', status.st_mtim.tv_nsec);
+  const std::string name = std::filesystem::absolute(path).lexically_normal().string();
+  return message(name, '|', status.st_size, '|', status.st_mtim.tv_sec, '.', status.st_mtim.tv_nsec);
 }
 
-/// The file's size and a 128-bit checksum of its contents: stays when the file is copied or moved. Throws
-/// FileError.
+/// Returns the file's size and a 128-bit checksum of its contents, which stay the same when the file is
+/// copied or moved. Throws FileError.
 inline std::string content_identity(const std::filesystem::path& path) {
   const InputFile file(path);
   detail::Checksum low(1), high(2);

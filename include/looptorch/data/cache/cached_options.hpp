@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How CachedDataset is set up, how it is built ahead of training, and what it reports.
+// The options of CachedDataset and of its build ahead of training, and their reports.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -16,40 +16,39 @@ namespace looptorch {
 
 /// Options of `CachedDataset`. The order of the fields is API; new ones come last.
 struct CacheOptions {
-  std::filesystem::path folder =
-      {};  ///< made if it is not there; several datasets and processes may share it
+  std::filesystem::path folder = {};  ///< created if missing; several datasets and processes may share it
   std::string settings =
-      {};  ///< all that a sample depends on beside its identity, such as "log-mel 80, 16 kHz"; not empty
-  std::int64_t version = 1;    ///< of the code that makes the samples: raise it when that changes
-  std::int64_t max_bytes = 0;  ///< of the folder; what does not fit is computed each time. 0: no limit
+      {};  ///< what a sample depends on beside its identity, such as "log-mel 80, 16 kHz"; not empty
+  std::int64_t version = 1;    ///< of the code that computes samples: raise it when that changes
+  std::int64_t max_bytes = 0;  ///< of the folder; samples beyond it are computed each time. 0: no limit
 };
 
-/// What a cache has done since it was opened.
+/// A cache's counts since it was opened.
 struct CacheCounts {
-  std::int64_t read = 0;                ///< samples from the disk
-  std::int64_t computed = 0;            ///< samples made anew
-  std::int64_t damaged = 0;             ///< entries found cut off or changed; their samples are made anew
-  std::int64_t not_stored = 0;          ///< samples computed and not kept: beyond max_bytes, or not writable
-  std::int64_t bytes = 0;               ///< on disk for these settings, by all datasets and processes
-  std::string not_stored_because = {};  ///< the reason of the last one that was not; empty where all were
+  std::int64_t read = 0;        ///< samples read from the disk
+  std::int64_t computed = 0;    ///< samples computed
+  std::int64_t damaged = 0;     ///< entries found truncated or changed; their samples are computed anew
+  std::int64_t not_stored = 0;  ///< samples computed but not stored: beyond max_bytes, or not writable
+  std::int64_t bytes = 0;       ///< on disk for these settings, by all datasets and processes
+  std::string not_stored_because = {};  ///< the last one's reason; empty if all were stored
 };
 
-/// How far `CachedDataset::build` is.
+/// The progress of `CachedDataset::build`.
 struct CacheProgress {
-  std::int64_t done = 0;   ///< samples that were dealt with, in whatever way
+  std::int64_t done = 0;   ///< samples that were processed, with any outcome
   std::int64_t total = 0;  ///< samples of the dataset
-  std::int64_t added = 0;  ///< of the done ones, computed by this build
+  std::int64_t added = 0;  ///< of these, computed by this build
   double seconds = 0;      ///< since the build began
 };
 
 /// Options of `CachedDataset::build`. The order of the fields is API; new ones come last.
 struct CacheBuildOptions {
   std::int64_t workers = 2;  ///< threads that compute samples
-  /// Called by the thread that builds: every `interval`, and once at the end.
+  /// Called by the building thread, every `interval` and once at the end.
   std::function<void(const CacheProgress&)> progress = {};
   std::chrono::milliseconds interval{500};
   bool skip_failures =
-      false;  ///< true: samples that throw are listed in the result; false: the first ends it
+      false;  ///< true: lists samples that throw in the result; false: the first one ends the build
 };
 
 /// A sample that could not be computed.
@@ -58,22 +57,22 @@ struct CacheFailure {
   std::string what;
 };
 
-/// What `CachedDataset::build` found and did.
+/// The result of `CachedDataset::build`.
 struct CacheBuildResult {
-  std::int64_t present = 0;  ///< samples that were there, or that another process added
+  std::int64_t present = 0;  ///< samples that were stored before, or by another process
   std::int64_t added = 0;    ///< samples that this build computed
   std::int64_t left_out =
-      0;  ///< samples that are not there for want of room: one did not fit, and no other was tried
+      0;  ///< samples not stored for lack of room: after one did not fit, no other was tried
   std::vector<CacheFailure> failures;  ///< by index; empty unless `skip_failures`
 };
 
-/// What a sample threw while a cache was built; the original exception is nested.
+/// Thrown for a sample that fails while a cache is built; the original exception is nested.
 struct CacheBuildError : Error {
   CacheBuildError(const std::string& what, std::int64_t at_index) : Error(what), index(at_index) {}
   std::int64_t index;
 };
 
-/// A progress callback that rewrites one line: `cache: 120 of 1000 samples, 45 a second`.
+/// Returns a progress callback that updates one line: `cache: 120 of 1000 samples, 45 a second`.
 inline std::function<void(const CacheProgress&)> print_cache_progress(std::FILE* file = stderr) {
   return [file](const CacheProgress& progress) {
     const double rate = progress.seconds > 0 ? static_cast<double>(progress.added) / progress.seconds : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a sample pack holds: keys, where each sample lies in the data file, and the records that say so.
+// The parts of a sample pack: keys, the ranges of samples in the data file, and their records in the index.
 #pragma once
 
 #include <looptorch/base/hash/checksum.hpp>
@@ -11,7 +11,7 @@
 
 namespace looptorch::detail {
 
-/// What names a sample: 128 bits of its identity.
+/// The key of a sample: 128 bits of its identity.
 struct PackKey {
   std::uint64_t low, high;
   bool operator==(const PackKey&) const = default;
@@ -24,20 +24,20 @@ inline PackKey pack_key(std::string_view identity) {
   return {low.value(), high.value()};
 }
 
-/// Where a sample lies in the data file: its fields, then each tensor, each at a multiple of 64 bytes.
+/// The range of a sample in the data file: its fields, then each tensor, each at a multiple of 64 bytes.
 struct PackEntry {
   std::uint64_t offset, field_bytes, total_bytes, checksum;
   bool operator==(const PackEntry&) const = default;
 };
 
-/// A line of the index.
+/// One record of the index.
 struct PackRecord {
   static constexpr std::uint64_t kMagic = 0x31304b4341504c54U;  // "TLPACK01"
 
   std::uint64_t magic;
   PackKey key;
   PackEntry entry;
-  std::uint64_t checksum;  ///< of all before
+  std::uint64_t checksum;  ///< of the members above
 
   static PackRecord of(const PackKey& key, const PackEntry& entry) {
     PackRecord record{kMagic, key, entry, 0};
@@ -62,11 +62,11 @@ constexpr std::uint64_t pack_aligned(std::uint64_t size) {
   return (size + kPackAlignment - 1) / kPackAlignment * kPackAlignment;
 }
 
-/// What became of a sample that was to be added.
+/// The outcome of adding a sample.
 struct PackAppend {
   enum Outcome { stored, no_room, failed } outcome;
-  std::uint64_t needs = 0;  ///< bytes of both files with the sample, where there is no room
-  int error = 0;            ///< errno, where it failed
+  std::uint64_t needs = 0;  ///< bytes of both files with the sample, if there is no room
+  int error = 0;            ///< errno, if it failed
 };
 
 /// A piece of memory to be written.

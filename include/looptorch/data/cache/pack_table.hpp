@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds a key's record in an index that stays on disk: 8 bytes a slot, of which at most two thirds are taken.
-// Ten million keys take 128 MB, and a second to read in.
+// Finds a key's record in an index that stays on disk. A hash table of 8 bytes a slot, at most two thirds
+// full: ten million keys take 128 MB, and a second to read in.
 #pragma once
 
 #include <looptorch/data/cache/pack_entry.hpp>
@@ -14,7 +14,7 @@
 
 namespace looptorch::detail {
 
-/// Numbers of records by key. It holds 32 bits of each key: `is_of_key(number)`, which reads the record,
+/// Maps keys to record numbers. It holds 32 bits of each key; `is_of_key(number)` reads the record and
 /// decides whether it is the right one. Open addressing with linear probing.
 class PackTable {
  public:
@@ -26,7 +26,7 @@ class PackTable {
     return slot_of(key, is_of_key) != nullptr;
   }
 
-  /// Sets the key's record, in place of an older one.
+  /// Sets the key's record, replacing an older one.
   template <class IsOfKey>
   void put(const PackKey& key, Number number, const IsOfKey& is_of_key) {
     if (const Slot* slot = slot_of(key, is_of_key)) {
@@ -34,7 +34,7 @@ class PackTable {
       return;
     }
     reserve(taken_ + 1);
-    place({tag_of(key), number});
+    insert({tag_of(key), number});
   }
 
   template <class IsOfKey>
@@ -43,14 +43,14 @@ class PackTable {
       slots_[static_cast<std::size_t>(slot - slots_.data())].number = kErased;
   }
 
-  /// Makes room for `count` keys at once.
+  /// Reserves slots for `count` keys.
   void reserve(std::size_t count) {
     if (3 * count <= 2 * slots_.size()) return;
     const std::vector<Slot> before =
         std::exchange(slots_, std::vector<Slot>(std::bit_ceil(count + count / 2 + kFewest)));
     taken_ = 0;
     for (const Slot& slot : before)
-      if (slot.number < kErased) place(slot);
+      if (slot.number < kErased) insert(slot);
   }
 
   void clear() {
@@ -78,7 +78,7 @@ class PackTable {
     return nullptr;
   }
 
-  void place(const Slot& slot) {
+  void insert(const Slot& slot) {
     std::size_t at = slot.tag & mask();
     while (slots_[at].number != kFree) at = (at + 1) & mask();
     slots_[at] = slot;
@@ -87,8 +87,8 @@ class PackTable {
 
   std::size_t mask() const { return slots_.size() - 1; }
 
-  std::vector<Slot> slots_;  // a power of two of them
-  std::size_t taken_ = 0;    // those erased included
+  std::vector<Slot> slots_;  // its size is a power of two
+  std::size_t taken_ = 0;    // erased ones included
 };
 
 }  // namespace looptorch::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A sample as bytes and back, whatever its type: tensors raw, other fields packed. Fields are walked at
+// Converts a sample of any type to bytes and back: tensors raw, other fields packed. Fields are walked at
 // compile time, as in data/batch.hpp; a type with a field that cannot be written is refused there.
 #pragma once
 
@@ -32,14 +32,14 @@ concept StoredScalar = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 template <class T>
 concept StoredText = std::is_same_v<T, std::string> || std::is_same_v<T, std::filesystem::path>;
 
-/// A vector, list, set or map: empty at first, filled by `insert(end, element)`.
+/// A vector, list, set or map: default-constructed empty, filled by `insert(end, element)`.
 template <class T>
 concept StoredRange = std::ranges::input_range<T> && std::default_initializable<T> &&
     requires(T& range, std::ranges::range_value_t<T>&& value) {
   range.insert(range.end(), std::move(value));
 };
 
-/// What is read before it becomes an element: the key of a map's pair is not const yet.
+/// The type that is read for an element; in a map's pair the key is not const yet.
 template <class T>
 struct element {
   using type = T;
@@ -84,7 +84,8 @@ concept Storable = storable<T>();
 template <class T, std::size_t... I>
 std::string layout_of_fields(std::index_sequence<I...>);
 
-/// The type's structure, such as `{Tn4s[n8]}`: what is read back must have been written as the same.
+/// Returns the type's structure, such as `{Tn4s[n8]}`. A sample can only be read as the structure that was
+/// written.
 template <Storable T>
 std::string layout_of() {
   if constexpr (TensorLike<T>)
@@ -108,14 +109,14 @@ std::string layout_of_fields(std::index_sequence<I...>) {
   return "{" + (std::string() + ... + layout_of<std::remove_reference_t<std::tuple_element_t<I, T>>>()) + "}";
 }
 
-/// A range of numbers that lie one behind the other.
+/// A contiguous range of numbers.
 template <class T>
 concept StoredArray = StoredRange<T> && std::ranges::contiguous_range<T> &&
     std::is_arithmetic_v<std::ranges::range_value_t<T>> && requires(T& range) {
   range.resize(1);
 };
 
-/// The tensor as it is stored, and as it comes back: contiguous, without a graph, a plain bit pattern.
+/// Returns the tensor as it is stored and read: contiguous, without a graph, a plain bit pattern.
 inline at::Tensor plain_tensor(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || tensor.layout() != at::kStrided || tensor.is_quantized())
     throw UsageError(message("CachedDataset: a sample holds a tensor that is not a plain one of the CPU: ",
@@ -123,7 +124,7 @@ inline at::Tensor plain_tensor(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().contiguous();
 }
 
-/// Gives the sample's tensors the form in which they will be read, strides too.
+/// Converts the sample's tensors to the form in which they will be read, strides included.
 template <class T>
 void make_plain(T& value) {
   using Value = std::remove_const_t<T>;  // a map's keys are const
@@ -143,7 +144,7 @@ void make_plain(T& value) {
   }
 }
 
-/// Takes a sample apart: small fields and the shapes of tensors into `fields`, the tensors' contents beside.
+/// Splits a sample: small fields and the shapes of tensors go into `fields`, the tensors' contents beside.
 class SampleWriter {
  public:
   template <Storable T>
@@ -191,15 +192,15 @@ class SampleWriter {
   }
 };
 
-/// What was written is not what is read.
+/// Thrown if the written type is not the one being read.
 struct SampleMismatch : Error {
   using Error::Error;
 };
 
-/// Puts a sample together again.
+/// Reassembles a sample.
 class SampleReader {
  public:
-  /// Fills a tensor's memory with the contents that come next.
+  /// Reads the next contents into a tensor's memory.
   using ReadData = std::function<void(void* data, std::size_t size)>;
 
   SampleReader(std::string_view fields, ReadData read_data)

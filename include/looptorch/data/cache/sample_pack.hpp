@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Where a cache keeps its samples: NAME.data, one sample behind the other, and NAME.index, a record of 64
-// bytes for each, which is written behind its data. So a sample is there as a whole or not at all, whenever a
-// process is killed, without a sync of the disk; what a power failure loses, checksums find. Any number of
-// processes and threads read and append at once. Reading takes no lock on a file; appending takes one on the
-// index. Opening reads the index: 0.1 us and 8 to 24 bytes of memory a record.
+// The files of a cache: NAME.data holds the samples in sequence, and NAME.index a record of 64 bytes for
+// each, which is written after its data. So a sample is stored completely or not at all, whenever a process
+// is killed, without a sync of the disk; checksums detect what a power failure loses. Any number of processes
+// and threads read and append at once. Reading takes no file lock; appending locks the index. Opening reads
+// the index: 0.1 us and 8 to 24 bytes of memory a record.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -34,33 +34,34 @@ namespace looptorch::detail {
 
 class SamplePack {
  public:
-  /// `name`: the files' path without `.data` and `.index`. Makes them; files that cannot be written are read,
-  /// and where a full disk has no room for them there are no samples. Throws FileError where they cannot be
-  /// opened.
+  /// Opens or creates the files; `name` is their path without `.data` and `.index`. Files that cannot be
+  /// written are only read. If a full disk has no room for them there are no samples. Throws FileError if
+  /// they cannot be opened.
   explicit SamplePack(const std::filesystem::path& name);
 
-  /// Also finds what other processes have added since. Waits for no other process.
+  /// Finds a sample, also one that another process has added since. Waits for no other process.
   std::optional<PackEntry> find(const PackKey& key);
 
-  /// Reads `size` bytes from `offset` on; false where the file ends before or the disk fails.
+  /// Reads `size` bytes from `offset` on. Returns false if the file ends before that or the disk fails.
   bool read(std::uint64_t offset, void* data, std::size_t size) const;
 
-  /// An entry that has turned out to be damaged; the next `append` of this key replaces it.
+  /// Removes a damaged entry; the next `append` of this key replaces it.
   void forget(const PackKey& key, const PackEntry& damaged);
 
-  /// Adds a sample, unless another process has meanwhile. `no_room` where both files would exceed
-  /// `max_bytes`, `failed` where they cannot be locked or written. Waits for another process's lock for
-  /// `kLockPatience` at most; once that was in vain, not at all until the lock was free again.
+  /// Adds a sample, unless another process has added it meanwhile. Returns `no_room` if both files would
+  /// exceed `max_bytes`, and `failed` if they cannot be locked or written. Waits for another process's lock
+  /// for at most `kLockPatience`. After a failed wait it does not wait again until the lock has been free
+  /// once.
   PackAppend append(const PackKey& key, std::span<const PackPiece> pieces, std::uint64_t max_bytes);
 
-  /// Of both files, what other processes have written included.
+  /// Returns the size of both files, including data of other processes.
   std::uint64_t bytes() const;
 
-  /// Records in the index that were damaged when they were read.
+  /// Returns the number of index records that were damaged when read.
   std::uint64_t damaged_records() const;
 
  private:
-  /// Whether a record that is not whole, at the end of the index, may still be on its way.
+  /// Says whether an incomplete record at the end of the index may still be in the middle of a write.
   enum class Tail { open, settled };
 
   FileDescriptor open(const std::filesystem::path& path);
@@ -73,24 +74,24 @@ class SamplePack {
   std::optional<PackRecord> record(std::uint64_t number) const;
   auto is_of(const PackKey& key) const;
   std::optional<PackEntry> known(const PackKey& key) const;
-  void take_news(Tail tail);
+  void read_new_records(Tail tail);
   std::size_t read_records(std::span<PackRecord> records) const;
   void take(const PackRecord& record);
   PackAppend write(const PackKey& key, std::span<const PackPiece> pieces, std::uint64_t max_bytes);
 
   int unwritable_ = 0;  // errno
   const FileDescriptor data_, index_;
-  std::mutex append_mutex_;  // held while the file lock is, and guards the next
+  std::mutex append_mutex_;  // held together with the file lock; also guards the next
   std::chrono::milliseconds patience_ = kLockPatience;
-  mutable std::shared_mutex mutex_;  // guards what follows; not held while the disk is written
+  mutable std::shared_mutex mutex_;  // guards what follows; not held while writing to the disk
   PackTable table_;
-  std::uint64_t seen_ = 0;  // records of the index that are in the table
+  std::uint64_t seen_ = 0;  // number of index records read so far
   std::uint64_t damaged_ = 0;
 };
 
 inline SamplePack::SamplePack(const std::filesystem::path& name)
     : data_(open(name.string() + ".data")), index_(open(name.string() + ".index")) {
-  take_news(Tail::open);
+  read_new_records(Tail::open);
 }
 
 inline FileDescriptor SamplePack::open(const std::filesystem::path& path) {
@@ -147,13 +148,14 @@ inline std::optional<PackEntry> SamplePack::find(const PackKey& key) {
     if (const auto entry = known(key); entry || records_in_index() == seen_) return entry;
   }
   const std::unique_lock lock(mutex_);
-  take_news(Tail::open);
+  read_new_records(Tail::open);
   return known(key);
 }
 
-/// Under the file lock nobody is writing, so that all but whole records are damaged, and a part of one at the
-/// end is a killed writer's. Without it, what is not whole at the end is looked at again next time.
-inline void SamplePack::take_news(Tail tail) {
+/// Reads the records that were added since. Under the file lock (`settled`) no process is writing, so an
+/// incomplete record is damaged or was left by a killed writer. Without the lock, an incomplete record at the
+/// end is read again next time.
+inline void SamplePack::read_new_records(Tail tail) {
   const std::uint64_t count = std::min(records_in_index(), PackTable::kMaxRecords);
   if (count < seen_) {  // another process has emptied the cache
     table_.clear();
@@ -172,7 +174,7 @@ inline void SamplePack::take_news(Tail tail) {
   }
 }
 
-/// Fills in the records from `seen_` on; returns how many could be read.
+/// Reads the records from `seen_` on and returns how many could be read.
 inline std::size_t SamplePack::read_records(std::span<PackRecord> records) const {
   const auto begin = static_cast<off_t>(seen_ * sizeof(PackRecord));
   for (;;) {
@@ -213,7 +215,7 @@ inline bool SamplePack::read_at(const FileDescriptor& file, std::uint64_t offset
   return true;
 }
 
-/// Sets errno where it fails.
+/// Writes at an offset. Returns false, with errno set, if it fails.
 inline bool SamplePack::write_at(const FileDescriptor& file, std::uint64_t offset, const void* data,
                                  std::size_t size) {
   const auto* bytes = static_cast<const char*>(data);
@@ -229,7 +231,7 @@ inline bool SamplePack::write_at(const FileDescriptor& file, std::uint64_t offse
   return true;
 }
 
-/// Where even that fails a part of a sample stays, without a record: nothing reads it.
+/// Truncates a file. If that fails, a part of a sample stays without a record and is never read.
 inline void SamplePack::cut(const FileDescriptor& file, std::uint64_t size) {
   [[maybe_unused]] const int failed = ::ftruncate(file.get(), static_cast<off_t>(size));
 }
@@ -243,27 +245,28 @@ inline PackAppend SamplePack::append(const PackKey& key, std::span<const PackPie
   if (lock.error() != 0) return {PackAppend::failed, 0, lock.error()};
   {
     const std::unique_lock own(mutex_);
-    take_news(Tail::settled);
+    read_new_records(Tail::settled);
     if (known(key)) return {PackAppend::stored};
   }
   const PackAppend done = write(key, pieces, max_bytes);
   const std::unique_lock own(mutex_);
-  take_news(Tail::settled);
+  read_new_records(Tail::settled);
   return done;
 }
 
-/// The record comes last: without it the data do not exist. What was begun and failed is taken back.
+/// Writes a sample, then its record, without which the data do not exist. Truncates the files again if either
+/// fails.
 inline PackAppend SamplePack::write(const PackKey& key, std::span<const PackPiece> pieces,
                                     std::uint64_t max_bytes) {
-  const std::uint64_t begin = pack_aligned(size_of(data_)), place = records_in_index();
+  const std::uint64_t begin = pack_aligned(size_of(data_)), number = records_in_index();
   Checksum sum;
   std::uint64_t end = begin;
   for (const PackPiece piece : pieces) {
     sum.add(piece.data(), piece.size());
     end += pack_aligned(piece.size());
   }
-  const std::uint64_t needs = end + (place + 1) * sizeof(PackRecord);
-  if (place >= PackTable::kMaxRecords) return {PackAppend::failed, 0, EFBIG};
+  const std::uint64_t needs = end + (number + 1) * sizeof(PackRecord);
+  if (number >= PackTable::kMaxRecords) return {PackAppend::failed, 0, EFBIG};
   if (needs > max_bytes) return {PackAppend::no_room, needs};
   std::uint64_t at = begin;
   bool written = true;
@@ -272,10 +275,10 @@ inline PackAppend SamplePack::write(const PackKey& key, std::span<const PackPiec
     at += pack_aligned(piece.size());
   }
   const auto record = PackRecord::of(key, {begin, pieces.front().size(), end - begin, sum.value()});
-  if (written && write_at(index_, place * sizeof(record), &record, sizeof(record)))
+  if (written && write_at(index_, number * sizeof(record), &record, sizeof(record)))
     return {PackAppend::stored};
   const int reason = errno;
-  cut(index_, place * sizeof(record));
+  cut(index_, number * sizeof(record));
   cut(data_, begin);
   return {PackAppend::failed, 0, reason};
 }

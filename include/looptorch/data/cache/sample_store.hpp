@@ -24,13 +24,13 @@ namespace looptorch::detail {
 
 class SampleStore {
  public:
-  /// `layout`: the structure of the samples' type.
+  /// Opens the store; `layout` is the structure of the samples' type.
   SampleStore(const CacheOptions& options, const std::string& layout)
       : folder_(options, layout), pack_(folder_.pack()) {}
 
   bool has(const PackKey& key) { return pack_.find(key).has_value(); }
 
-  /// Nothing where it is not there, or damaged.
+  /// Returns the sample, or nothing if it is missing or damaged.
   template <Storable T>
   std::optional<T> read(const PackKey& key) {
     const auto entry = pack_.find(key);
@@ -41,7 +41,7 @@ class SampleStore {
     return sample;
   }
 
-  /// Keeps a sample that was just computed, if there is room.
+  /// Stores a sample that was just computed, if there is room.
   template <Storable T>
   void write(const PackKey& key, const T& sample) {
     ++computed_;
@@ -64,7 +64,7 @@ class SampleStore {
   }
 
  private:
-  /// With its own checksum in front, so that nothing is made of damaged fields.
+  /// Returns the fields with their checksum in front, so that damaged fields are never decoded.
   static std::string sealed(const std::string& fields) {
     Checksum sum;
     sum.add(fields.data(), fields.size());

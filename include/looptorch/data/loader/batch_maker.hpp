@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes one batch of samples as they come: left out or failed as the options say, collated, pinned; every
-// failure named. What datasets and streams have in common.
+// Makes one batch of samples: collects them, skips or reports failures as the options say, collates and pins.
+// Common to datasets and streams.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -37,37 +37,37 @@
 
 namespace looptorch::detail {
 
-/// What a worker hands over.
+/// A worker's result.
 template <class Batch>
 struct MadeBatch {
-  std::optional<Batch> batch = {};          ///< nothing where no sample is left
-  std::vector<std::int64_t> indices = {};   ///< of its samples, where they are not those planned
-  std::vector<SkippedSample> skipped = {};  ///< in the order in which it was found out
+  std::optional<Batch> batch = {};          ///< empty if no sample is left
+  std::vector<std::int64_t> indices = {};   ///< of its samples, if they are not those planned
+  std::vector<SkippedSample> skipped = {};  ///< in the order of the failures
   bool as_planned = true;
-  bool end = false;                              ///< of a stream: neither this batch nor a later one
-  std::shared_ptr<const StateDict> stream = {};  ///< from which a stream goes on behind this batch, if it can
+  bool end = false;  ///< a stream's end: neither this batch nor a later one exists
+  std::shared_ptr<const StateDict> stream = {};  ///< a stream's position behind this batch, if it has one
 };
 
-/// Thrown where a batch is not wanted any more; nobody sees it.
-inline void leave_if_stopped(const std::stop_token& stop) {
+/// Throws if the batch is no longer wanted. The exception never reaches the user.
+inline void throw_if_stopped(const std::stop_token& stop) {
   if (stop.stop_requested()) throw UsageError("PinnedPrefetchLoader: this epoch was cancelled");
 }
 
-/// The path that a dataset tells for a sample; never throws.
+/// Returns the dataset's path of a sample, or an empty text. Never throws.
 template <class Set>
 std::string path_of(const Set& dataset, std::int64_t index) noexcept {
   if constexpr (LocatedDataset<Set>) {
     try {
       return std::filesystem::path(dataset.path(index)).string();
-    } catch (...) {  // the sample's own error is the one to tell
+    } catch (...) {  // the sample's own error is the one to report
     }
   }
   return {};
 }
 
-/// True for what says nothing of the sample: a lack of memory, and errors of CUDA, many of which every later
-/// call meets again.
-inline bool is_of_the_run(const std::exception_ptr& thrown) {
+/// True for errors that are not the sample's fault: a lack of memory, and errors of CUDA, many of which recur
+/// in every later call.
+inline bool is_run_error(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
   } catch (const std::bad_alloc&) {
@@ -83,8 +83,8 @@ inline bool is_of_the_run(const std::exception_ptr& thrown) {
   }
 }
 
-/// True where this process has used its accelerator: a CUDA context is hundreds of megabytes on the card, and
-/// not for a loader to make.
+/// True if this process has used its accelerator. A CUDA context takes hundreds of megabytes on the card, and
+/// a loader must not create one.
 inline bool uses_accelerator() {
   static std::atomic<bool> known = false;
   const auto type = known ? std::nullopt : accelerator_here();
@@ -110,7 +110,8 @@ class BatchMaker {
     indices_.reserve(samples);
   }
 
-  /// Adds what `get` returns as the sample `index`; `path` tells where it lies, and is asked after a failure.
+  /// Adds the result of `get` as sample `index`. `path` returns the sample's file and is called only after a
+  /// failure.
   template <class Get, class Path>
   void add(std::int64_t index, const Get& get, const Path& path) {
     try {
@@ -122,7 +123,8 @@ class BatchMaker {
     }
   }
 
-  /// The batch; without one if there is no sample. `path` is asked for those of a batch that is left out.
+  /// Returns the result, without a batch if there is no sample. `path` is called for the samples of a batch
+  /// that is skipped.
   template <class Collate, class Path>
   MadeBatch<Batch> finish(const Collate& collate, const Path& path) {
     MadeBatch<Batch> made;
@@ -136,7 +138,7 @@ class BatchMaker {
 
  private:
   bool skips(const std::exception_ptr& thrown) const {
-    return options_.on_error == OnError::skip && !is_of_the_run(thrown);
+    return options_.on_error == OnError::skip && !is_run_error(thrown);
   }
 
   void skip(std::int64_t index, std::string path, std::string what) {
@@ -174,7 +176,7 @@ class BatchMaker {
       try {
         for_each_tensor(batch, [](at::Tensor& tensor) {
           if (tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided)
-            tensor = tensor.pin_memory();  // itself where the collate used a slot
+            tensor = tensor.pin_memory();  // no copy if the collate used a slot
         });
       } catch (...) {
         std::throw_with_nested(LoaderError(

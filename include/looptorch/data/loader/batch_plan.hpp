@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An epoch's batches from either kind of sampler: one that orders samples, which the loader cuts into
-// batches, or one that decides the batches itself. What it gives is checked before any sample is touched.
+// Plans an epoch's batches with either kind of sampler: one that orders samples, which the loader cuts into
+// batches, or one that decides the batches itself. The sampler's result is checked before any sample is read.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -13,12 +13,13 @@
 
 namespace looptorch::detail {
 
-/// How a loader cuts an order of samples; a BatchSampler needs neither.
+/// How a loader cuts an order of samples; a BatchSampler uses neither member.
 struct BatchCut {
   std::int64_t batch_size = 1;
   bool drop_last = false;
 
-  /// For any batch_size: "all in one batch" is often spelled as the largest number.
+  /// Returns the number of batches, without overflow for any batch_size: "all in one batch" is often written
+  /// as the largest number.
   std::int64_t count(std::int64_t samples) const {
     return samples / batch_size + (!drop_last && samples % batch_size != 0);
   }
@@ -27,7 +28,7 @@ struct BatchCut {
 template <class T>
 concept AnySampler = Sampler<T> || BatchSampler<T>;
 
-/// A setting that would do nothing is refused.
+/// Throws UsageError for a setting that would have no effect.
 template <AnySampler T>
 void check_cut(const BatchCut& cut) {
   if constexpr (!BatchSampler<T>) {
@@ -40,7 +41,7 @@ void check_cut(const BatchCut& cut) {
   }
 }
 
-/// Batches in every epoch of a dataset of `size` samples.
+/// Returns the number of batches in every epoch of a dataset of `size` samples.
 template <AnySampler T>
 std::int64_t planned_count(const T& sampler, std::int64_t size, const BatchCut& cut) {
   if constexpr (BatchSampler<T>)
@@ -77,7 +78,8 @@ inline BatchPlan cut_order(std::vector<std::int64_t> order, const BatchCut& cut)
   return plan;
 }
 
-/// The batches of one epoch; UsageError where the sampler breaks its word.
+/// Returns the batches of one epoch. Throws UsageError if the sampler's result contradicts its count or the
+/// dataset's size.
 template <AnySampler T>
 BatchPlan plan_epoch(const T& sampler, std::int64_t epoch, std::int64_t size, const BatchCut& cut) {
   BatchPlan plan;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The batches of a dataset: samples in the sampler's order. What the loader's workers share; const, so that
-// they need no lock.
+// Makes the batches of a dataset, with samples in the sampler's order. It is shared by the loader's workers,
+// and const, so that they need no lock.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -52,50 +52,50 @@ class BatchSource {
 
   const LoaderOptions& options() const { return options_; }
 
-  /// What batches are collated into.
+  /// Returns the slots into which batches are collated.
   SlotPool& slots() const { return *slots_; }
 
-  /// Batches in an epoch.
+  /// Returns the number of batches in an epoch.
   std::int64_t size() const { return planned_count(sampler_, dataset_size(), cut()); }
 
-  /// An epoch whose first `skip` batches are left out.
+  /// Opens an epoch without its first `skip` batches.
   std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t /*skip*/, const StateDict* /*saved*/) const {
     return std::unique_ptr<Visit>(new Visit{epoch, plan_epoch(sampler_, epoch, dataset_size(), cut())});
   }
 
   std::int64_t end_of(const Visit& visit) const { return visit.plan.size(); }
 
-  /// Of the samples in batch `number`.
+  /// Returns the indices of the samples in batch `number`.
   std::span<const std::int64_t> indices_of(const Visit& visit, std::int64_t number, const Made& made) const {
     return made.as_planned ? visit.plan.batch(number) : std::span(made.indices);
   }
 
-  /// Batch `number` of the epoch; LoaderError says which sample failed. Gives up between samples when asked
-  /// to stop.
+  /// Makes batch `number` of the epoch. Throws LoaderError that names the sample that failed. Stops between
+  /// samples if requested.
   Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const {
     const c10::NoGradGuard no_grad;
     const std::span<const std::int64_t> indices = visit.plan.batch(number);
     BatchMaker<Sample, Batch> maker(options_, *slots_, visit.epoch, number);
     maker.reserve(indices.size());
     for (const std::int64_t index : indices) {
-      leave_if_stopped(stop);
+      throw_if_stopped(stop);
       if (options_.timeout > 0) visit.in_hand.begin(number, index);
       maker.add(
           index,
           [&] { return get_sample(dataset_, index, sample_context(options_.seed, visit.epoch, index)); },
           [&] { return path_of(dataset_, index); });
     }
-    leave_if_stopped(stop);
+    throw_if_stopped(stop);
     if (options_.timeout > 0) visit.in_hand.end(number);
     return maker.finish(
         [this](std::span<Sample> samples) { return collate_samples(dataset_, collate_, samples); },
         [this](std::int64_t index) { return path_of(dataset_, index); });
   }
 
-  /// The dataset's path of a sample, where it has one.
+  /// Returns the dataset's path of a sample, or an empty one.
   std::string path(std::int64_t index) const { return path_of(dataset_, index); }
 
-  /// What another loader must have in common for its batches to be the same.
+  /// Returns the values that another loader must have in common for its batches to be the same.
   StateDict identity() const {
     StateDict identity;
     identity.set("dataset", message(dataset_size(), " samples"));
@@ -118,7 +118,7 @@ class BatchSource {
   const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
 };
 
-/// Stands in after a failed check, so that its sentence is not followed by others; never defined.
+/// Stands in after a failed check, so that no further errors follow; never defined.
 struct RefusedBatchSource {
   using Batch = int;
   using Visit = EpochOrder;

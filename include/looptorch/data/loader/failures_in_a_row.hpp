@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Samples that failed one after the other, with no batch between. A stream need not end: where nothing of it
-// can be had, a reader that waits for a batch would wait for ever.
+// Counts samples that fail in a row, with no batch between. A stream may be endless, so without a limit a
+// reader would wait forever for a batch of a stream that always fails.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -16,7 +16,7 @@ namespace looptorch::detail {
 
 class FailuresInARow {
  public:
-  /// Ends the row.
+  /// Resets the count.
   void clear() {
     count_ = 0;
     last_.clear();
@@ -30,10 +30,10 @@ class FailuresInARow {
     }
   }
 
-  /// True where no more are to be tried.
+  /// True if the limit is reached.
   [[nodiscard]] bool too_many() const { return count_ >= kMost; }
 
-  /// Lists the last of them.
+  /// Throws LoaderError that lists the last failures.
   [[noreturn]] void throw_error() const {
     const SkippedSample& end = last_.back();
     std::string last;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a loader does with a sample that cannot be had, and how it tells. Use `OnError::skip` where a few
-// damaged files among many must not end a night's run, and look at `loader.skipped()` afterwards.
+// How a loader treats a sample that fails, and its errors. Use `OnError::skip` if a few damaged files among
+// many must not end a long run, and check `loader.skipped()` afterwards.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -13,27 +13,27 @@
 
 namespace looptorch {
 
-/// What becomes of an exception of a dataset or a collate.
+/// The treatment of an exception from a dataset or a collate.
 enum class OnError {
-  fail,  ///< LoaderError in place of the batch; the epoch ends
-  skip,  ///< the sample is left out, its batch is smaller; a lack of memory and CUDA's errors still fail
+  fail,  ///< throws LoaderError instead of the batch; the epoch ends
+  skip,  ///< leaves out the sample, so its batch is smaller; lack of memory and CUDA's errors still fail
 };
 
-/// What a dataset or a collate threw, with its place; the original exception is nested
-/// (`std::rethrow_if_nested`).
+/// Thrown for an exception from a dataset or a collate, with the sample's position. The original exception is
+/// nested (`std::rethrow_if_nested`).
 struct LoaderError : Error {
   LoaderError(const std::string& what, std::int64_t in_epoch, std::int64_t in_batch, std::int64_t at_sample,
               std::string at_path = {})
       : Error(what), epoch(in_epoch), batch(in_batch), sample(at_sample), path(std::move(at_path)) {}
   std::int64_t epoch;
-  std::int64_t batch;   ///< number of the batch in its epoch; -1 where a whole epoch failed
-  std::int64_t sample;  ///< index in the dataset; -1 where a whole batch failed
-  std::string path;     ///< the dataset's `path(sample)`; empty where it has none
+  std::int64_t batch;   ///< number of the batch in its epoch; -1 if a whole epoch failed
+  std::int64_t sample;  ///< index in the dataset; -1 if a whole batch failed
+  std::string path;     ///< the dataset's `path(sample)`; empty if it has none
 };
 
-/// A batch that did not come within `LoaderOptions::timeout`; `sample` is the one that its worker has had in
-/// hand, -1 where that is none. The worker cannot be stopped: it and what it uses stay until the process
-/// ends, and the dataset must outlive it.
+/// Thrown for a batch that did not arrive within `LoaderOptions::timeout`. `sample` is the one that its
+/// worker was processing, or -1. The worker cannot be stopped: it and everything it uses stay until the
+/// process ends, and the dataset must outlive it.
 struct LoaderTimeout : LoaderError {
   using LoaderError::LoaderError;
 };
@@ -43,17 +43,17 @@ struct SkippedSample {
   std::int64_t epoch = 0;
   std::int64_t batch = 0;  ///< number of the batch in its epoch
   std::int64_t index = 0;  ///< in the dataset
-  std::string path = {};   ///< the dataset's `path(index)`; empty where it has none
+  std::string path = {};   ///< the dataset's `path(index)`; empty if it has none
   std::string message = {};
 
   bool operator==(const SkippedSample&) const = default;
 };
 
-/// What a loader has left out since it was made, in the order of its batches.
+/// The samples that a loader has left out since it was made, in the order of its batches.
 struct SkippedSamples {
   static constexpr std::size_t kListed = 1000;
 
-  std::int64_t count = 0;                 ///< all, in every epoch
+  std::int64_t count = 0;                 ///< of all epochs
   std::vector<SkippedSample> first = {};  ///< the first `kListed`
 
   void add(std::vector<SkippedSample>&& more) {

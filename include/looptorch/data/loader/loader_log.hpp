@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a loader remembers of its epochs beyond their end. Written and read by the reader's thread only.
+// The state that a loader keeps beyond its epochs. Only the reader's thread writes and reads it.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -15,8 +15,8 @@ struct LoaderLog {
   LoaderPosition position;
   SkippedSamples skipped;
   LoaderStats stats;
-  std::shared_ptr<const StateDict> stream = {};  ///< what a stream that can go on has saved for `position`
-  bool told_drawing = false;                     ///< that samples draw from LibTorch's default generator
+  std::shared_ptr<const StateDict> stream = {};  ///< the stream's saved state at `position`, if it has one
+  bool told_drawing = false;  ///< the warning about LibTorch's default generator was printed
 };
 
 }  // namespace looptorch::detail

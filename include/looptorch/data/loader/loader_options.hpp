@@ -14,17 +14,16 @@ namespace looptorch {
 /// Options of `PinnedPrefetchLoader`. The order of the fields is API; new ones come last.
 struct LoaderOptions {
   std::int64_t batch_size = 1;
-  std::int64_t workers =
-      2;  ///< threads that decode and collate; 0: the consumer's own, with the same results
-  std::int64_t prefetch = 2;  ///< finished batches that may wait beyond the one that each worker makes
-  bool drop_last = false;     ///< leaves out a last batch that is smaller than batch_size
-  /// Page-locked batches, for asynchronous copies. Not set: as soon as this process uses an accelerator, so
-  /// that a run on the CPU makes no CUDA context. true: wherever there is an accelerator; false: never.
+  std::int64_t workers = 2;   ///< threads that decode and collate; 0: the consumer's, with the same results
+  std::int64_t prefetch = 2;  ///< finished batches that may wait, beside the one that each worker makes
+  bool drop_last = false;     ///< drops a last batch that is smaller than batch_size
+  /// Makes page-locked batches, for asynchronous copies. Unset: once this process uses an accelerator, so
+  /// that a run on the CPU creates no CUDA context. true: wherever there is an accelerator. false: never.
   std::optional<bool> pin = std::nullopt;
-  std::uint64_t seed = 0;            ///< of what samples draw: a SeededDataset's (seed, epoch, index)
-  OnError on_error = OnError::fail;  ///< what becomes of a sample that cannot be had
-  double starving = 0.2;  ///< share of waiting above which the loader says so once, on stderr; 1: never
-  double timeout = 0;     ///< seconds that the reader waits for a batch before LoaderTimeout; 0: any time
+  std::uint64_t seed = 0;  ///< of the samples' random numbers: a SeededDataset's (seed, epoch, index)
+  OnError on_error = OnError::fail;  ///< the treatment of a sample that fails
+  double starving = 0.2;  ///< share of waiting above which the loader warns once, on stderr; 1: never
+  double timeout = 0;     ///< seconds that the reader waits for a batch before LoaderTimeout; 0: no limit
 };
 
 namespace detail {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where a loader stands, and what it must have in common with another one to go on from there: two numbers
-// and a few settings, since samplers have no state.
+// A loader's position, and the check that another loader can resume from it. The position is two numbers, and
+// the check compares a few settings, since samplers have no state.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -11,18 +11,17 @@
 
 namespace looptorch {
 
-/// A place in a loader's epochs. The batch in the reader's hands is not done with until its iterator is
-/// advanced.
+/// A position in a loader's epochs. The current batch counts as processed once its iterator is advanced.
 struct LoaderPosition {
   std::int64_t epoch = 0;
-  std::int64_t batch = 0;  ///< batches of the epoch that are done with, left out ones included
+  std::int64_t batch = 0;  ///< batches of the epoch that are processed, skipped ones included
 
   bool operator==(const LoaderPosition&) const = default;
 };
 
 namespace detail {
 
-/// Throws StateError unless batches of the loader with the identity `saved` are those of the one with `mine`.
+/// Throws StateError unless a loader with the identity `saved` yields the same batches as one with `mine`.
 inline void require_same_loader(const StateDict& saved, const StateDict& mine) {
   if (const auto differences = compare_values(mine, saved, "", "the state"); !differences.empty())
     throw StateError(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which source of batches a loader has: a dataset's, a stream's, or, after a mistake, one that is never
-// defined, so that the mistake's sentence is not followed by others.
+// Selects a loader's source of batches: a dataset's, a stream's, or, after a mistake, one that is never
+// defined, so that no further errors follow the mistake's message.
 #pragma once
 
 #include <looptorch/data/dataset.hpp>
@@ -12,7 +12,7 @@
 
 namespace looptorch::detail {
 
-/// What a loader can be made of, and the source of its batches.
+/// Checks what a loader is made of, and names the source of its batches.
 template <class Set, class Order, class Collate>
 struct LoaderSource {
   static constexpr bool has_data = false, has_order = true, has_collate = true;
@@ -39,7 +39,7 @@ struct LoaderSource<Set, Order, Collate> {
                                            std::type_identity<RefusedBatchSource>>::type;
 };
 
-/// What `fit` loads from by the loader that is listed.
+/// A dataset or stream that `fit` reads through the listed loader.
 template <class Set>
 concept Loadable = Dataset<std::remove_cvref_t<Set>> || StreamDataset<std::remove_reference_t<Set>>;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How long a loader was waited for, how full its queue was, and what its workers did: whether the data or the
-// model is the bottleneck. Costs two looks at the clock a batch, and two in the worker that makes it.
+// Measures how long the reader waited, how full the queue was and what the workers did, to show whether the
+// data or the model is the bottleneck. Costs two clock readings a batch, and two in the worker that makes it.
 #pragma once
 
 #include <algorithm>
@@ -10,36 +10,37 @@
 
 namespace looptorch {
 
-/// Sums since the loader was made, up to the batch handed out last; `since` gives those of a part.
+/// Sums since the loader was made, up to the last batch yielded. `since` returns the difference to an earlier
+/// copy.
 struct LoaderStats {
-  std::int64_t batches = 0;     ///< handed out
-  std::int64_t asked = 0;       ///< times that a batch was asked for, those that were passed over too
-  std::int64_t waited_for = 0;  ///< times that it was not ready
-  double wait_seconds = 0;      ///< in which the reader waited for them
-  double use_seconds = 0;       ///< between a batch and asking for the next one
-  std::int64_t skipped = 0;     ///< samples that were left out, see OnError
-  std::int64_t queued = 0;      ///< finished batches that lay ready, summed over all askings
+  std::int64_t batches = 0;     ///< yielded
+  std::int64_t asked = 0;       ///< requests for a batch, including those for batches that were passed over
+  std::int64_t waited_for = 0;  ///< requests whose batch was not ready
+  double wait_seconds = 0;      ///< time that the reader waited
+  double use_seconds = 0;       ///< time between a batch and the next request
+  std::int64_t skipped = 0;     ///< samples that were left out; see OnError
+  std::int64_t queued = 0;      ///< finished batches that were ready, summed over all requests
   std::vector<double> worker_seconds =
-      {};                             ///< in which each worker made batches, without waiting for a stream
-  std::int64_t slots = 0;             ///< that the loader has now: memory of so many batches; 0 where it pins
-  std::int64_t slot_bytes = 0;        ///< of these
-  std::int64_t slot_allocations = 0;  ///< tensors for which a slot was made, or had to grow
-  std::int64_t slot_reuses = 0;       ///< tensors that were collated into memory which was there
-  /// The loader need not say that the data cannot keep up: it has, or somebody who shows these does.
+      {};                             ///< time that each worker made batches, without waits for a stream
+  std::int64_t slots = 0;             ///< batches whose memory the loader holds now; 0 if it pins
+  std::int64_t slot_bytes = 0;        ///< bytes of these
+  std::int64_t slot_allocations = 0;  ///< tensors for which a slot was created or enlarged
+  std::int64_t slot_reuses = 0;       ///< tensors that were collated into reused memory
+  /// True if the warning that the data cannot keep up was printed, or will be by the policy that shows these.
   mutable bool told_starving = false;
 
-  /// The part of the reader's time in which it waited, in [0, 1].
+  /// Returns the share of the reader's time in which it waited, in [0, 1].
   [[nodiscard]] double wait_share() const {
     const double seconds = wait_seconds + use_seconds;
     return seconds > 0 ? wait_seconds / seconds : 0;
   }
 
-  /// Finished batches that lay ready when one was asked for, on average.
+  /// Returns the mean number of finished batches that were ready at a request.
   [[nodiscard]] double queue_depth() const {
     return asked > 0 ? static_cast<double>(queued) / static_cast<double>(asked) : 0;
   }
 
-  /// What has been added to `earlier`, a former copy of these.
+  /// Returns the difference to `earlier`, a former copy of these.
   [[nodiscard]] LoaderStats since(const LoaderStats& earlier) const {
     LoaderStats part = *this;
     part.batches -= earlier.batches;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A function over whole batches, after they have reached the device: features of many clips in a few large
-// operators, beside or instead of the workers. Use it where the device has time to spare and the cores have
-// not. Costs the device's memory for one more batch.
+// Applies a function to whole batches on the device: features of many clips in a few large operators, beside
+// or instead of the workers. Use it if the device has time to spare and the cores have not. Costs the
+// device's memory for one more batch.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -30,14 +30,14 @@
 
 namespace looptorch {
 
-/// What a batch's randomness may depend on.
+/// The values on which a batch's randomness may depend.
 struct BatchContext {
   std::uint64_t seed = 0;  ///< the loader's
   std::int64_t epoch = 0;
   std::span<const std::int64_t> indices = {};  ///< of the batch's samples, in its order
 
-  /// That of the sample in `row`: the same in whichever batch it comes. Its seed is not the one that the
-  /// dataset below was given.
+  /// Returns the context of the sample in `row`, which is the same in any batch. Its seed differs from the
+  /// one that the dataset below was given.
   [[nodiscard]] SampleContext sample(std::size_t row) const {
     const SampleContext context = sample_context(seed, epoch, indices[row]);
     return {.seed = derive_seed(context.seed, 2), .epoch = epoch};
@@ -61,7 +61,7 @@ auto transform_batch(const Transform& transform, Batch&& batch,
     return std::invoke(transform, std::move(batch));
 }
 
-/// What is yielded; the batch itself where the transform cannot be called, so that nothing else is said.
+/// The yielded type; the batch itself if the transform cannot be called, so that no further errors follow.
 template <class Transform, class Batch>
 auto transformed_batch() {
   if constexpr (TransformsBatch<Transform, Batch>)
@@ -73,11 +73,11 @@ auto transformed_batch() {
 
 }  // namespace detail
 
-/// A loader's batches on `device`, each through `transform(batch)` or `transform(batch, const BatchContext&)`
-/// there, without gradients. A loader given as an lvalue is held by reference and must outlive this. What the
-/// transform throws arrives as LoaderError in place of its batch, the first one's from `begin()`; `++` goes
-/// on behind it, and so does `skip(error.batch + 1)` in its epoch, as for what the loader throws. As a range
-/// it does all that the loader does.
+/// Yields a loader's batches on `device`, each passed there through `transform(batch)` or `transform(batch,
+/// const BatchContext&)`, without gradients. A loader given as an lvalue is held by reference and must
+/// outlive this. An exception of the transform becomes a LoaderError instead of its batch; for the first
+/// batch `begin()` throws it. `++` continues behind it, and so does `skip(error.batch + 1)` in its epoch, as
+/// for the loader's own errors. As a range it has all members of the loader.
 ///
 ///     OnDevice mels(loader, device, audio::LogMel());   // the loader yields samples [B, T]
 template <class Loader, class Transform>
@@ -95,7 +95,7 @@ class OnDevice {
   using Batch = typename decltype(detail::transformed_batch<Transform, Given>())::type;
 
  private:
-  /// What is done with each batch; shared with the iterators.
+  /// The work on each batch, shared with the iterators.
   struct Work {
     at::Device device;
     Transform transform;
@@ -117,7 +117,7 @@ class OnDevice {
   };
 
  public:
-  /// Single-pass, as the loader's.
+  /// Single-pass, like the loader's.
   class Iterator {
    public:
     using iterator_concept = std::input_iterator_tag;
@@ -126,7 +126,7 @@ class OnDevice {
 
     Iterator() = default;
 
-    /// Throws UsageError at the end, and where the transform has failed.
+    /// Returns the batch. Throws UsageError at the end, and if the transform has failed.
     Batch& operator*() const {
       if (!*batch_)
         throw UsageError("OnDevice: there is no batch here: the epoch has ended, or the transform failed");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An epoch while it is being read: its workers and the batch in the consumer's hands. Owned by the loader's
-// iterators, so that leaving a loop stops the workers; the loader only knows how to cancel it.
+// An epoch while it is being read: its workers and the current batch. Owned by the loader's iterators, so
+// that leaving a loop stops the workers; the loader can only cancel it.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -38,8 +38,8 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
  public:
   using Batch = typename Source::Batch;
 
-  /// Begins at `begin`, where a stream goes on from what it has `saved`, if anything; the first `advance`
-  /// waits for the batch there.
+  /// Begins at `begin`, where a stream resumes from `saved`, if given. The first `advance` waits for the
+  /// batch there.
   OpenEpoch(std::shared_ptr<const Source> source, std::shared_ptr<LoaderLog> log, LoaderPosition begin,
             std::shared_ptr<const StateDict> saved)
       : source_(std::move(source)),
@@ -50,7 +50,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
         number_(begin.batch - 1),
         stream_(std::move(saved)) {
     const LoaderOptions& options = source_->options();
-    const SingleIntraOpThread restored;  // what the workers set would leak into later threads
+    const SingleIntraOpThread restored;  // undoes what the workers change for later threads
     log_->position = begin;
     source_->slots().trim();
     if (options.workers > 0 && !log_->told_drawing) draws_.emplace();
@@ -67,7 +67,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     return *current_->batch;
   }
 
-  /// Of the samples in `current()`.
+  /// Returns the indices of the samples in `current()`.
   std::span<const std::int64_t> indices() {
     require_current();
     return source_->indices_of(*visit_, number_, *current_);
@@ -75,13 +75,14 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
 
   std::int64_t epoch() const { return begin_.epoch; }
 
-  /// Of `current()` in its epoch.
+  /// Returns the number of `current()` in its epoch.
   std::int64_t number() {
     require_current();
     return number_;
   }
 
-  /// Throws UsageError where another epoch was begun meanwhile: this one would end early unnoticed.
+  /// Waits for the next batch. Throws UsageError if another epoch was begun meanwhile, since this one would
+  /// otherwise end early without notice.
   void advance() {
     if (cancelled_) throw_cancelled();
     if (ended_) return;
@@ -89,14 +90,14 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     if (!done()) log_->stats.use_seconds += seconds(asked - handed_out_);
     current_.reset();
     take();
-    tell_if_drawn();
+    warn_if_drawn();
     handed_out_ = Clock::now();
     log_->stats.wait_seconds += seconds(handed_out_ - asked);
-    tell_if_starving();
+    warn_if_starving();
     if (done()) end();
   }
 
-  /// The batch in the reader's hands stays there until `advance`, which throws.
+  /// Stops the workers. The current batch stays until `advance`, which throws.
   void cancel() noexcept {
     cancelled_ |= !done();  // also when called again
     if (!hangs_) prefetch_->cancel();
@@ -119,7 +120,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
         "one, or is gone; give each reader, such as Validate beside fit, a loader of its own");
   }
 
-  /// The next batch that has samples; none at the end.
+  /// Takes the next batch that has samples; none at the end.
   void take() {
     while (!ended_) {
       log_->position = {begin_.epoch, ++number_};
@@ -142,15 +143,16 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
       return prefetch_->next(std::chrono::duration<double>(source_->options().timeout));
     } catch (const PrefetchTimeout&) {
       ended_ = true;
-      leave_hanging();
+      abandon_worker();
     } catch (...) {
       ended_ = true;
       throw;
     }
   }
 
-  /// A thread cannot be stopped from outside: it, and all that it may still use, stays for good.
-  [[noreturn]] void leave_hanging() {
+  /// Throws LoaderTimeout. The hanging thread cannot be stopped from outside, so it and everything it may
+  /// still use are never destroyed.
+  [[noreturn]] void abandon_worker() {
     hangs_ = true;
     prefetch_->ask_to_stop();
     static auto& left = *new std::vector<std::shared_ptr<OpenEpoch>>;
@@ -206,34 +208,35 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   }
 
   /// Prints the warning once, unless a policy has taken over reporting.
-  void tell_if_starving() const {
+  void warn_if_starving() const {
     const LoaderStats& stats = log_->stats;
     if (stats.told_starving || !starves(stats, source_->options().starving)) return;
     stats.told_starving = true;
-    tell(starving_text(stats));
+    warn(starving_text(stats));
   }
 
-  /// The reader waited while the first batch was made, so that what was drawn was drawn by the workers.
-  void tell_if_drawn() {
+  /// Warns if samples draw from the default generator. The reader waited while the first batch was made, so
+  /// any draws were the workers'.
+  void warn_if_drawn() {
     if (!draws_) return;
     const bool drawn = draws_->any();
     draws_.reset();
     if (!drawn || log_->told_drawing) return;
     log_->told_drawing = true;
-    tell(
+    warn(
         "its samples draw from LibTorch's default random generator, and which of them gets which numbers "
         "differs from run to run. Draw from a generator of the sample's own seed, SampleContext::seed. See "
         "docs/loader.md#random-numbers");
   }
 
-  /// Clears a live line first.
-  void tell(const std::string& what) const {
+  /// Prints a warning, after clearing a live line.
+  void warn(const std::string& what) const {
     const auto data = source_->identity().template get<std::string>("dataset");
     std::fprintf(stderr, "%slooptorch: a loader of %s: %s\n", is_terminal(stderr) ? "\r\033[K" : "",
                  data.c_str(), what.c_str());
   }
 
-  /// An epoch of which nothing could be had is no epoch.
+  /// Ends the epoch. Throws LoaderError if every sample of it failed.
   void end() {
     prefetch_->cancel();
     log_->position = {begin_.epoch + 1, 0};
@@ -247,7 +250,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   Made make(std::int64_t number, const std::stop_token& stop) const {
     if (source_->options().workers > 0) return source_->make(*visit_, number, stop);
     const SingleIntraOpThread as_in_a_worker;  // so that sums round in the same way
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // of the reader's
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const c10::InferenceMode normal(false);
     return source_->make(*visit_, number, stop);
   }
@@ -256,7 +259,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   const std::shared_ptr<LoaderLog> log_;
   const LoaderPosition begin_;
   const LoaderStats before_;
-  std::optional<Clock::time_point> opened_ = Clock::now();  // until the first batch: waiting begins here
+  std::optional<Clock::time_point> opened_ = Clock::now();  // reset by the first batch
   const std::unique_ptr<typename Source::Visit> visit_;
   std::int64_t number_;  // of the current batch
   std::optional<Made> current_;
@@ -266,8 +269,8 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   bool hangs_ = false;
   std::optional<SkippedSample> first_skipped_;
   FailuresInARow failures_;
-  std::shared_ptr<const StateDict> stream_;  // where a stream stands behind the current batch, if it can tell
-  std::optional<DefaultDraws> draws_;        // until the first batch
+  std::shared_ptr<const StateDict> stream_;  // position behind the current batch, if any
+  std::optional<DefaultDraws> draws_;        // set until the first batch
   Clock::time_point handed_out_;
   std::optional<OrderedPrefetch<Made>> prefetch_;  // last: its workers use the members above
 };

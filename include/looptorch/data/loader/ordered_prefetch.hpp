@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Threads that produce numbered values ahead of a consumer, who receives them in order: the core of the
 // loader, free of torch so that ThreadSanitizer sees all of it. One mutex, two condition variables, no
-// polling. At most `workers + prefetch` values exist inside at any time, being made or waiting.
+// polling. At most `workers + prefetch` values exist inside at any time, in production or finished.
 #pragma once
 
 #include <looptorch/data/loader/turns.hpp>
@@ -23,25 +23,24 @@
 
 namespace looptorch::detail {
 
-/// What a sequence has cost and how full it was, up to the value taken last.
+/// The sequence's waits and queue lengths, up to the value taken last.
 struct PrefetchCounts {
   std::int64_t taken = 0;
-  std::int64_t waited_for = 0;            ///< of them not ready when they were asked for
-  std::int64_t queued = 0;                ///< finished values that lay ready, summed over all askings
-  std::vector<double> busy_seconds = {};  ///< of each worker, in which it made values
+  std::int64_t waited_for = 0;            ///< of these, not ready when requested
+  std::int64_t queued = 0;                ///< finished values that were ready, summed over all requests
+  std::vector<double> busy_seconds = {};  ///< time that each worker made values
 };
 
-/// A value that did not come in the time that `next` was given.
+/// Thrown for a value that did not arrive in the time that `next` was given.
 struct PrefetchTimeout {
   std::int64_t number;
 };
 
-/// Makes the values 0 .. count - 1, each once, and hands them out in this order whatever the number of
-/// workers.
+/// Makes the values 0 .. count - 1, each once, and yields them in this order with any number of workers.
 ///
 /// The consumer's side (constructor, `next`, `cancel`, destructor) belongs to one thread. With 0 workers
-/// `next` makes the value itself. An exception of `make` reaches the consumer once, in place of its value,
-/// and ends the sequence: values before it are delivered, none behind it.
+/// `next` makes the value itself. An exception of `make` reaches the consumer once, instead of its value, and
+/// ends the sequence: values before it are delivered, none behind it.
 template <class Value>
 class OrderedPrefetch {
   static_assert(
@@ -50,8 +49,8 @@ class OrderedPrefetch {
       "the member that lacks one in a std::unique_ptr. See docs/errors.md#batch-move");
 
  public:
-  /// Called from several threads at once. Once stop is requested its result is dropped: return or throw
-  /// early.
+  /// Makes a value; called from several threads at once. Once stop is requested its result is dropped, so it
+  /// may return or throw early.
   using Make = std::function<Value(std::int64_t number, const std::stop_token& stop)>;
   /// Called by each worker before its first value; the constructor waits for all of them. Must not throw.
   using OnStart = std::function<void()>;
@@ -71,29 +70,30 @@ class OrderedPrefetch {
   OrderedPrefetch& operator=(const OrderedPrefetch&) = delete;
   ~OrderedPrefetch() { cancel(); }
 
-  /// The next value, waiting for it if need be; nothing at the end and after `cancel`. Rethrows what `make`
-  /// threw. Throws PrefetchTimeout once it has waited for `patience`; 0 waits any time.
+  /// Waits for the next value and returns it; nothing at the end and after `cancel`. Rethrows what `make`
+  /// threw. Throws PrefetchTimeout after waiting for `patience`; 0 means no limit.
   std::optional<Value> next(std::chrono::duration<double> patience = {}) {
     std::unique_lock lock(mutex_);
     if (stop_.stop_requested() || taken_ >= end_) return std::nullopt;
     return workers_.empty() ? make_inline() : take(lock, patience);
   }
 
-  /// To be asked between two calls of `next`.
+  /// Returns the counts. Call between two calls of `next`.
   PrefetchCounts counts() const {
     const std::lock_guard lock(mutex_);
     return counts_;
   }
 
-  /// Stops the workers, waits for what each has in hand, and drops every value. Calling it again does
-  /// nothing.
+  /// Stops the workers, waits until each has finished its value, and drops all values. Calling it again has
+  /// no effect.
   void cancel() noexcept {
     ask_to_stop();
     workers_.clear();  // joins
     ring_.clear();
   }
 
-  /// Asks the workers to stop, and waits for none: one of them hangs. This object must live for ever then.
+  /// Asks the workers to stop without waiting for them, since one hangs. This object must then never be
+  /// destroyed.
   void ask_to_stop() noexcept {
     {
       const std::lock_guard lock(mutex_);
@@ -104,13 +104,13 @@ class OrderedPrefetch {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Slot {
+  struct Entry {
     std::optional<Value> value{};
     std::exception_ptr error{};
     bool ready = false;
 
-    /// Into an empty one; values need not be assignable.
-    void fill(Slot&& made) noexcept {
+    /// Fills an empty entry; values need not be assignable.
+    void fill(Entry&& made) noexcept {
       if (made.value) value.emplace(std::move(*made.value));
       error = std::move(made.error);
       ready = true;
@@ -129,7 +129,7 @@ class OrderedPrefetch {
         workers_.emplace_back([this, i] { work(static_cast<std::size_t>(i)); });
       std::unique_lock lock(mutex_);
       ready_.wait(lock, [this, threads] { return started_ == threads; });
-    } catch (...) {  // the system has no more threads: those that run must not outlive this
+    } catch (...) {  // the system has no more threads; those running must not outlive this
       cancel();
       throw;
     }
@@ -144,7 +144,7 @@ class OrderedPrefetch {
       lock.unlock();
       turn_wait = {};
       const auto begin = Clock::now();
-      Slot made = make_slot(*number);
+      Entry made = make_entry(*number);
       const std::chrono::duration<double> busy = Clock::now() - begin - turn_wait;
       lock.lock();
       counts_.busy_seconds[worker] += busy.count();
@@ -158,36 +158,36 @@ class OrderedPrefetch {
     return claimed_++;
   }
 
-  Slot make_slot(std::int64_t number) noexcept {
-    Slot slot{.ready = true};
+  Entry make_entry(std::int64_t number) noexcept {
+    Entry entry{.ready = true};
     try {
-      slot.value.emplace(make_(number, stop_.get_token()));
+      entry.value.emplace(make_(number, stop_.get_token()));
     } catch (...) {
-      slot.error = std::current_exception();
+      entry.error = std::current_exception();
     }
-    return slot;
+    return entry;
   }
 
-  void deliver(std::int64_t number, Slot&& made) {
+  void deliver(std::int64_t number, Entry&& made) {
     if (stop_.stop_requested()) return;
     if (made.error) close_at(number + 1);
-    slot_of(number).fill(std::move(made));
+    entry_of(number).fill(std::move(made));
     ++waiting_;
     if (number == taken_) ready_.notify_one();
   }
 
   std::optional<Value> take(std::unique_lock<std::mutex>& lock, std::chrono::duration<double> patience) {
-    Slot& slot = slot_of(taken_);
+    Entry& entry = entry_of(taken_);
     counts_.queued += waiting_;
-    counts_.waited_for += !slot.ready;
-    const auto is_ready = [&slot] { return slot.ready; };
-    constexpr std::chrono::duration<double> kYear{3e7};  // longer ones do not fit into a clock's time
+    counts_.waited_for += !entry.ready;
+    const auto is_ready = [&entry] { return entry.ready; };
+    constexpr std::chrono::duration<double> kYear{3e7};  // longer times overflow the clock's type
     if (patience.count() <= 0 || patience > kYear)
       ready_.wait(lock, is_ready);
     else if (!ready_.wait_for(lock, patience, is_ready))
       throw PrefetchTimeout{taken_};
-    Slot taken = std::move(slot);
-    slot.clear();
+    Entry taken = std::move(entry);
+    entry.clear();
     ++taken_;
     ++counts_.taken;
     --waiting_;
@@ -209,7 +209,7 @@ class OrderedPrefetch {
     }
   }
 
-  /// Nothing from `end` on will be delivered, so nothing more of it is begun.
+  /// Ends the sequence before `end`: no value from there on is begun or delivered.
   void close_at(std::int64_t end) {
     end_ = std::min(end_, end);
     room_.notify_all();
@@ -217,7 +217,7 @@ class OrderedPrefetch {
 
   bool finished() const { return stop_.stop_requested() || claimed_ >= end_; }
   std::int64_t capacity() const { return static_cast<std::int64_t>(ring_.size()); }
-  Slot& slot_of(std::int64_t number) { return ring_[static_cast<std::size_t>(number) % ring_.size()]; }
+  Entry& entry_of(std::int64_t number) { return ring_[static_cast<std::size_t>(number) % ring_.size()]; }
 
   const Make make_;
   const OnStart on_start_;
@@ -231,7 +231,7 @@ class OrderedPrefetch {
   std::int64_t end_;
   std::int64_t waiting_ = 0;  // finished values in the ring
   PrefetchCounts counts_;
-  std::vector<Slot> ring_;
+  std::vector<Entry> ring_;
   std::vector<std::jthread> workers_;
 };
 

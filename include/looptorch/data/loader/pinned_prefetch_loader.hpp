@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Batches made ahead of time by worker threads, in memory that is used again, page-locked where CUDA is
-// available: use it whenever a sample costs more than a copy. Holds at most `workers + prefetch` batches
-// beside those in the consumer's hands; threads that have nothing to do sleep. Batches, order and errors are
-// the same whatever the number of workers.
+// Loads batches ahead of time in worker threads, into reused memory, which is page-locked if CUDA is
+// available. Use it whenever a sample costs more than a copy. Holds at most `workers + prefetch` batches
+// beside the consumer's; idle threads sleep. Batches, order and errors are the same with any number of
+// workers.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -34,17 +34,18 @@ namespace looptorch {
 ///     for (auto& batch : loader) ...
 ///
 /// A dataset given as an lvalue is held by reference and must outlive the loader and its iterators; a
-/// temporary is moved in. One thread reads; the dataset and the collate are called from all workers at once,
-/// each of which gives LibTorch's operators one thread. Leaving the loop early, destroying the loader or
-/// beginning again ends an open epoch: its workers stop after the sample in hand, and its reader is told as
-/// it goes on. What a sample or a collate throws arrives as `LoaderError` in place of its batch and ends the
-/// epoch; `skip(error.batch + 1)` goes on behind it, and `on_error = OnError::skip` leaves such samples out
-/// and keeps a list. Batches that have lost all their samples are passed over, but keep their number; a
-/// stream of which a thousand samples in a row fail ends in a LoaderError. A batch that does not come within
-/// `timeout` ends in LoaderTimeout. A
-/// reader that waits for more than the share `starving` of its time is told so once, on stderr or by
-/// ShowProgress. Options out of range throw UsageError. A loader of a stream has no `size()`, and
-/// `begin_epoch` only if the stream can begin again.
+/// temporary is moved in. One thread reads. The dataset and the collate are called from all workers at once,
+/// each of which limits LibTorch's operators to one thread. Leaving the loop early, destroying the loader or
+/// calling `begin()` again ends an open epoch: its workers stop after the current sample, and advancing its
+/// iterator throws.
+///
+/// An exception of a sample or a collate becomes a `LoaderError` instead of its batch and ends the epoch.
+/// `skip(error.batch + 1)` continues behind it, and `on_error = OnError::skip` leaves such samples out and
+/// lists them. Batches that have lost all their samples are passed over, but keep their number. A stream
+/// whose samples fail a thousand times in a row throws LoaderError. A batch that does not arrive within
+/// `timeout` throws LoaderTimeout. If the reader waits for more than the share `starving` of its time, the
+/// loader or ShowProgress warns once. Options out of range throw UsageError. A loader of a stream has no
+/// `size()`, and `begin_epoch` only if the stream can begin again.
 template <class Set = void, class Order = SequentialSampler, class Collate = DefaultCollate>
 class PinnedPrefetchLoader {
   using Choice = detail::LoaderSource<Set, Order, Collate>;
@@ -70,7 +71,7 @@ class PinnedPrefetchLoader {
  public:
   using Batch = typename Source::Batch;
 
-  /// Single-pass; the batch that it refers to may be moved from, and is dropped by `++`.
+  /// Single-pass. The current batch may be moved from, and is dropped by `++`.
   class Iterator {
    public:
     using iterator_concept = std::input_iterator_tag;
@@ -79,22 +80,22 @@ class PinnedPrefetchLoader {
 
     Iterator() = default;
 
-    /// Throws UsageError at the end.
+    /// Returns the batch. Throws UsageError at the end.
     Batch& operator*() const { return epoch_->current(); }
     Batch* operator->() const { return &epoch_->current(); }
 
-    /// The dataset indices of the batch's samples, in its order; valid while the iterator stays where it is.
-    /// A stream's samples are numbered as they are read.
+    /// Returns the dataset indices of the batch's samples, in its order; valid until the iterator is
+    /// advanced. A stream's samples are numbered as they are read.
     std::span<const std::int64_t> indices() const { return epoch_->indices(); }
 
-    /// The batch's number in its epoch; one that was passed over leaves a gap.
+    /// Returns the batch's number in its epoch; a batch that was passed over leaves a gap.
     std::int64_t number() const { return epoch_->number(); }
 
-    /// The epoch that the batch belongs to.
+    /// Returns the epoch of the batch.
     std::int64_t epoch() const { return epoch_->epoch(); }
 
-    /// Waits for the next batch. Throws LoaderError in its place, and UsageError where the loader has begun
-    /// another epoch or is gone; until then the batch in hand stays.
+    /// Waits for the next batch. Throws LoaderError instead of it, and UsageError if the loader has begun
+    /// another epoch or is gone; until then the current batch stays.
     Iterator& operator++() {
       epoch_->advance();
       return *this;
@@ -122,17 +123,17 @@ class PinnedPrefetchLoader {
   PinnedPrefetchLoader& operator=(PinnedPrefetchLoader&&) = delete;
   ~PinnedPrefetchLoader() { end_open_epoch(); }
 
-  /// Batches in a whole epoch, whatever is skipped or cannot be had.
+  /// Returns the number of batches in a whole epoch, including those that are skipped or fail.
   std::int64_t size() const requires(Source::kSized) { return source_->size(); }
 
-  /// The next `begin()` starts this epoch. Without it epochs follow each other from 0 on.
+  /// Makes the next `begin()` start this epoch. Without it epochs are numbered from 0 on.
   void begin_epoch(std::int64_t epoch) requires(Source::kRepeatable) {
     if (epoch < 0) throw UsageError(message("PinnedPrefetchLoader: epoch ", epoch, " is negative"));
     go_to({epoch, next_.batch}, nullptr);
   }
 
-  /// The next `begin()` leaves out the first `batches` of its epoch: of a dataset without touching their
-  /// samples; a stream is read past them.
+  /// Makes the next `begin()` leave out the first `batches` of its epoch. A dataset's samples are not
+  /// touched; a stream is read past them.
   void skip(std::int64_t batches) {
     if (batches < 0 || (Source::kSized && batches > batches_in_epoch()))
       throw UsageError(message("PinnedPrefetchLoader: cannot skip ", batches, " of ",
@@ -152,14 +153,14 @@ class PinnedPrefetchLoader {
 
   std::default_sentinel_t end() const { return {}; }
 
-  /// Where the reader stands: behind the batches that it has done with. That is also where `begin_epoch` and
-  /// `skip` move to.
+  /// Returns the reader's position, behind the batches that it has processed. `begin_epoch` and `skip` move
+  /// it too.
   [[nodiscard]] LoaderPosition position() const { return log_->position; }
 
-  /// What decides which batches come: sizes, seed and sampler. Workers and prefetch are free to change.
+  /// Returns the values that determine the batches: sizes, seed and sampler, but not workers and prefetch.
   [[nodiscard]] StateDict identity() const { return source_->identity(); }
 
-  /// The position, the identity and, of a stream that can tell where it stands there, its state.
+  /// Returns the position, the identity and the state of a stream that can save its position.
   [[nodiscard]] StateDict state_dict() const {
     StateDict state;
     state.set("epoch", position().epoch);
@@ -169,8 +170,8 @@ class PinnedPrefetchLoader {
     return state;
   }
 
-  /// Ends an open epoch; the next `begin()` goes on at the saved position. Throws StateError, and leaves
-  /// everything as it is, for the state of a loader with other batches: the message names both sides.
+  /// Ends an open epoch and makes the next `begin()` continue at the saved position. Throws StateError, and
+  /// changes nothing, for the state of a loader with other batches; the message names both sides.
   void load_state_dict(const StateDict& state) {
     detail::require_same_loader(state.under("loader"), identity());
     const LoaderPosition saved{state.get<std::int64_t>("epoch"), state.get<std::int64_t>("batch")};
@@ -182,13 +183,13 @@ class PinnedPrefetchLoader {
     go_to(saved, stream.empty() ? nullptr : std::make_shared<const StateDict>(stream));
   }
 
-  /// What `on_error = OnError::skip` has left out.
+  /// Returns the samples that `on_error = OnError::skip` has left out.
   [[nodiscard]] const SkippedSamples& skipped() const { return log_->skipped; }
 
-  /// How long batches were waited for, and what the workers did.
+  /// Returns the times that the reader waited and the workers worked.
   [[nodiscard]] const LoaderStats& stats() const { return log_->stats; }
 
-  /// The same for those who outlive the loader.
+  /// Returns the same for an owner that may outlive the loader.
   [[nodiscard]] std::shared_ptr<const LoaderStats> shared_stats() const { return {log_, &log_->stats}; }
 
   [[nodiscard]] const LoaderOptions& options() const { return source_->options(); }
@@ -217,7 +218,7 @@ class PinnedPrefetchLoader {
   std::shared_ptr<const StateDict> saved_;  // by a stream, for next_
 };
 
-/// What all policy forms of PinnedPrefetchLoader have in common: only one of them may be listed.
+/// The family of PinnedPrefetchLoader's policy forms: only one of them may be listed.
 struct PrefetchFamily {};
 
 /// The policy form, without a dataset: listed in a Trainer it makes `fit(dataset)` load with these options.
@@ -232,8 +233,8 @@ class PinnedPrefetchLoader<void, Order, Collate> {
 
   const LoaderOptions& options() const { return options_; }
 
-  /// A loader over `dataset` with these options; as the constructor, it refers to an lvalue and takes in a
-  /// temporary.
+  /// Returns a loader over `dataset` with these options. Like the constructor, it refers to an lvalue and
+  /// takes over a temporary.
   template <class Set>
   auto make(Set&& dataset) const {
     return PinnedPrefetchLoader<detail::loader_held_t<Set>, Order, Collate>(std::forward<Set>(dataset),

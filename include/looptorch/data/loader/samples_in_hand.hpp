@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which sample the worker of each batch is at: what a timeout tells. Kept only where there is a timeout; a
-// lock and a look-up a sample. Free of torch.
+// Tracks the sample that the worker of each batch is processing, for the message of a timeout. Kept only if
+// there is a timeout; a lock and a look-up a sample. Free of torch.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class SamplesInHand {
     samples_.erase(batch);
   }
 
-  /// -1 where it is at none: not begun, or past them.
+  /// Returns the sample that batch `batch` is at; -1 if it has not begun or is past its samples.
   [[nodiscard]] std::int64_t of(std::int64_t batch) const {
     const std::lock_guard lock(mutex_);
     const auto found = samples_.find(batch);

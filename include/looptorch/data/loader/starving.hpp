@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// When a run waits for its data more than it should, and what helps.
+// Decides whether a run waits for its data too much, and words the advice.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -14,21 +14,21 @@
 
 namespace looptorch::detail {
 
-/// True where waiting is more than `share` of the time, and no accident of the first batches.
+/// True if waiting takes more than `share` of the time, and not only in the first batches.
 inline bool starves(const LoaderStats& loading, double share) {
   constexpr std::int64_t kBatches = 20;
   constexpr double kSeconds = 1;
   return loading.batches >= kBatches && loading.wait_seconds >= kSeconds && loading.wait_share() > share;
 }
 
-/// The part of their time in which the workers made batches.
+/// Returns the share of their time in which the workers made batches.
 inline double busy_share(const LoaderStats& loading) {
   const auto& busy = loading.worker_seconds;
   const double seconds = (loading.wait_seconds + loading.use_seconds) * static_cast<double>(busy.size());
   return seconds > 0 ? std::accumulate(busy.begin(), busy.end(), 0.0) / seconds : 0;
 }
 
-/// More workers help as long as there are cores for them, and those that there are do not wait themselves.
+/// Advises more workers if there are cores for them and the present ones are busy.
 inline std::string worker_advice(std::size_t workers, std::size_t cores, double busy) {
   if (workers == 0) return "load in the background, by workers = 1 or more; ";
   if (busy < 0.5) return "";  // they wait for each other, at a stream's `next`
@@ -36,7 +36,7 @@ inline std::string worker_advice(std::size_t workers, std::size_t cores, double 
                          : "";
 }
 
-/// One line: how much was waited, and the remedies.
+/// Returns one line: the share of waiting, and remedies.
 inline std::string starving_text(const LoaderStats& loading,
                                  std::size_t cores = std::thread::hardware_concurrency()) {
   const auto percent = [](double share) { return std::lround(100 * share); };

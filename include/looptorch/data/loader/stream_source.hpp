@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The batches of a stream: workers take turns at reading a batch's samples, and transform and collate them
-// side by side. So nothing but the shuffle buffer waits between reader and workers.
+// Makes the batches of a stream: workers take turns at reading a batch's samples, and transform and collate
+// them in parallel. So only the shuffle buffer is queued between reader and workers.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -29,7 +29,7 @@
 
 namespace looptorch::detail {
 
-/// A stream within a const source: it is read, which changes it, by who has the turn.
+/// A stream within a const source. Reading changes it; only the worker whose turn it is reads.
 template <class Set>
 struct HeldStream {
   mutable Set value;
@@ -39,7 +39,7 @@ struct HeldStream<Stream&> {
   Stream& value;
 };
 
-/// One epoch's reading of a stream; all but `turns` belongs to who has the turn.
+/// One epoch's reading of a stream. All members but `turns` belong to the worker whose turn it is.
 template <class Stream>
 struct StreamVisit {
   StreamVisit(Stream& stream, const StreamShare& share, std::int64_t of_epoch, std::int64_t skip,
@@ -47,9 +47,9 @@ struct StreamVisit {
       : epoch(of_epoch), to_skip(saved ? 0 : skip), reader(stream, share, of_epoch, saved), turns(skip) {}
 
   const std::int64_t epoch;
-  std::int64_t to_skip;  // batches that are read past before the first
+  std::int64_t to_skip;  // batches to read past before the first
   StreamReader<Stream> reader;
-  bool ended = false;  // at the stream's end, or where it failed
+  bool ended = false;  // the stream ended or failed
   Turns turns;
   SamplesInHand in_hand{};
 };
@@ -83,11 +83,11 @@ class StreamSource {
 
   const LoaderOptions& options() const { return options_; }
 
-  /// What batches are collated into.
+  /// Returns the slots into which batches are collated.
   SlotPool& slots() const { return *slots_; }
 
-  /// An epoch whose first `skip` batches are read past, or left out where the stream goes on from what it has
-  /// `saved`. Throws UsageError where the stream was read before and cannot begin again.
+  /// Opens an epoch. Its first `skip` batches are read past, or left out if the stream resumes from `saved`.
+  /// Throws UsageError if the stream was read before and cannot begin again.
   std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t skip, const StateDict* saved) const {
     if (!ResumableStream<Stream>) saved = nullptr;
     if (began_.exchange(true) && !kRepeatable && !saved)
@@ -105,12 +105,12 @@ class StreamSource {
 
   Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const {
     const c10::NoGradGuard no_grad;
-    auto [read, place] = take_turn(visit, number, stop);
+    auto [read, position] = take_turn(visit, number, stop);
     if (is_no_batch(read.size())) return {.end = true};
     BatchMaker<Sample, Batch> maker(options_, *slots_, visit.epoch, number);
     maker.reserve(read.size());
     for (auto& sample : read) {
-      leave_if_stopped(stop);
+      throw_if_stopped(stop);
       if (options_.timeout > 0) visit.in_hand.begin(number, sample.index);
       const SampleContext context = sample_context(options_.seed, visit.epoch, sample.index);
       maker.add(
@@ -118,18 +118,18 @@ class StreamSource {
           [&] { return transform_read<Stream>(stream_.value, std::move(sample.read), context); },
           [&] { return path(sample.index); });
     }
-    leave_if_stopped(stop);
+    throw_if_stopped(stop);
     if (options_.timeout > 0) visit.in_hand.end(number);
     Made made = maker.finish(
         [this](std::span<Sample> samples) {
           return collate_samples(std::as_const(stream_.value), collate_, samples);
         },
         [this](std::int64_t index) { return path(index); });
-    made.stream = std::move(place);
+    made.stream = std::move(position);
     return made;
   }
 
-  /// A stream's samples have none.
+  /// Returns an empty path: a stream's samples have none.
   std::string path(std::int64_t /*index*/) const { return {}; }
 
   StateDict identity() const {
@@ -146,7 +146,7 @@ class StreamSource {
   using Read = std::vector<Numbered<read_t<Stream>>>;
   static constexpr std::int64_t kMostAhead = std::int64_t{1} << 20;
 
-  /// Without the rank: all ranks stand at the same place.
+  /// Returns the order's identity without the rank, since all ranks are at the same position.
   std::string order_identity() const {
     const ShuffleBuffer& shuffle = share_.shuffle;
     const std::string order = shuffle.size == 0
@@ -160,14 +160,15 @@ class StreamSource {
     return samples == 0 || (options_.drop_last && static_cast<std::int64_t>(samples) < options_.batch_size);
   }
 
-  /// The samples of batch `number` as they are read, fewer at the end, and where the stream stands behind it.
+  /// Reads the samples of batch `number`, fewer at the end, and returns them with the stream's position
+  /// behind them.
   std::pair<Read, std::shared_ptr<const StateDict>> take_turn(Visit& visit, std::int64_t number,
                                                               const std::stop_token& stop) const {
     const Turns::Turn turn = visit.turns.wait_for(number);
     try {
       for (; visit.to_skip > 0 && !visit.ended; --visit.to_skip) read_batch(visit, stop);
       Read read = read_batch(visit, stop);
-      return {std::move(read), visit.reader.place()};
+      return {std::move(read), visit.reader.position()};
     } catch (...) {
       visit.ended = true;
       throw_failed(visit.epoch, number);
@@ -177,7 +178,7 @@ class StreamSource {
   Read read_batch(Visit& visit, const std::stop_token& stop) const {
     Read read;
     while (!visit.ended && std::ssize(read) < options_.batch_size) {
-      leave_if_stopped(stop);
+      throw_if_stopped(stop);
       if (auto sample = visit.reader.next())
         read.push_back(std::move(*sample));
       else

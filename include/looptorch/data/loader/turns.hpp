@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Threads that take turns in a given order: how workers read one stream without a thread of its own. Free of
-// torch.
+// Lets threads take turns in a given order, so that workers read one stream without a thread of its own. Free
+// of torch.
 #pragma once
 
 #include <chrono>
@@ -11,11 +11,11 @@
 
 namespace looptorch::detail {
 
-/// What this thread has waited for its turns; who measures its work sets it to zero.
+/// The time that this thread has waited for its turns. The caller that measures its work resets it.
 inline thread_local std::chrono::steady_clock::duration turn_wait{};
 
-/// Lets the numbers first, first + 1, ... through one at a time, in this order. Each must come exactly once,
-/// from a thread that holds no other turn.
+/// Admits the numbers first, first + 1, ... one at a time, in this order. Each must come exactly once, from a
+/// thread that holds no other turn.
 class Turns {
  public:
   explicit Turns(std::int64_t first) : next_(first) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The fields of one JSON object of a manifest or transcript, each with its kind checked. Errors do not yet
-// know where they are.
+// The fields of one JSON object of a manifest or transcript, with checked types. Their errors lack the line,
+// which the caller adds.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -16,7 +16,7 @@
 
 namespace looptorch::detail {
 
-/// Whether it is a file that can be opened; of a name that no file system takes, false as well.
+/// True if the path is a file that can be opened. False also for a name that no file system accepts.
 [[nodiscard]] inline bool is_file(const std::filesystem::path& path) {
   std::error_code ignored;
   return path.native().find('\0') == std::string::npos && std::filesystem::is_regular_file(path, ignored);
@@ -24,12 +24,12 @@ namespace looptorch::detail {
 
 class JsonFields {
  public:
-  /// Throws ManifestError for what is no object. Keeps a reference.
+  /// Keeps a reference to `object`. Throws ManifestError if it is not an object.
   explicit JsonFields(const Json& object) : object_(object) {
     if (!object.is_object()) throw ManifestError(message("expected a JSON object, found ", object.kind()));
   }
 
-  /// Whether there is a value, and not null.
+  /// True if there is a value, and it is not null.
   [[nodiscard]] bool present(std::string_view key) const {
     return object_.contains(key) && !object_.at(key).is_null();
   }
@@ -41,7 +41,7 @@ class JsonFields {
     return value.as_string();
   }
 
-  /// A string of more than blanks.
+  /// Returns a string that is not blank.
   [[nodiscard]] std::string filled_string(std::string_view key) const {
     std::string value = string(key);
     if (value.find_first_not_of(" \t\r\n") == std::string::npos)
@@ -49,7 +49,7 @@ class JsonFields {
     return value;
   }
 
-  /// A filled string of which the system sees all; it would take a NUL for its end.
+  /// Returns a string that is not blank and has no NUL, at which the system would cut it off.
   [[nodiscard]] std::string file_name(std::string_view key) const {
     std::string value = filled_string(key);
     if (value.find('\0') != std::string::npos) throw ManifestError(message("\"", key, "\" holds a NUL"));

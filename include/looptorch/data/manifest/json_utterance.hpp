@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A manifest's line as an utterance: what is read is judged by it, and so is what is written.
+// Converts a manifest's line to an utterance. Both reading and writing are checked by it.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -13,8 +13,8 @@
 
 namespace looptorch::detail {
 
-/// `(folder / name).lexically_normal()`. Takes the path apart once where it is normal as it is written.
-inline std::filesystem::path place_of(const std::filesystem::path& folder, std::string name) {
+/// Returns `(folder / name).lexically_normal()`, faster if the name is normal already.
+inline std::filesystem::path resolved_path(const std::filesystem::path& folder, std::string name) {
   const auto is_normal = [](const std::string& path) {
     return !path.starts_with('.') && path.find("/.") == path.npos && path.find("//") == path.npos;
   };
@@ -24,10 +24,10 @@ inline std::filesystem::path place_of(const std::filesystem::path& folder, std::
   return before + (before.ends_with('/') ? "" : "/") + std::move(name);
 }
 
-/// What one line says; errors do not yet know where they are.
+/// Returns the utterance of one line. Errors lack the line's number, which the caller adds.
 inline Utterance utterance_of(const Json& line, const std::filesystem::path& folder) {
   const JsonFields fields(line);
-  Utterance utterance{.audio_filepath = place_of(folder, fields.file_name("audio_filepath")),
+  Utterance utterance{.audio_filepath = resolved_path(folder, fields.file_name("audio_filepath")),
                       .text = fields.filled_string("text"),
                       .duration = fields.optional_seconds("duration"),
                       .start = fields.optional_seconds("start"),

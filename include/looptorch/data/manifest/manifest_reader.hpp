@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a manifest is read: lines of any format become JSON objects, these utterances, and what goes wrong on
-// the way is told with its line. Include manifest.hpp.
+// Reads a manifest: lines of any format become JSON objects, these become utterances, and errors get their
+// line. Include manifest.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -23,7 +23,7 @@
 namespace looptorch {
 namespace detail {
 
-/// `lines` names what is listed: the number of them, then the first `at_most` as FILE:LINE: REASON.
+/// Returns the number of lines, then the first `at_most` as FILE:LINE: REASON. `lines` names what is listed.
 inline std::string describe_lines(std::string_view lines, const std::filesystem::path& path,
                                   const std::vector<ManifestFault>& faults, std::size_t at_most) {
   if (faults.empty()) return {};
@@ -82,7 +82,7 @@ class ManifestReader {
     }
   }
 
-  /// Adds what `json()` says, or the fault on line `number`.
+  /// Adds the utterance of `json()`, or the fault on line `number`.
   template <class MakeJson>
   void take(std::size_t number, MakeJson json) {
     try {
@@ -101,7 +101,7 @@ class ManifestReader {
     return utterance;
   }
 
-  /// The parser counts lines from 1 within its text, which is one line here.
+  /// Returns the parser's message without its line, which counts from 1 within a text of one line.
   [[nodiscard]] static std::string without_line(std::string_view error) {
     constexpr std::string_view kLine = "line 1, ";
     return std::string(error.starts_with(kLine) ? error.substr(kLine.size()) : error);

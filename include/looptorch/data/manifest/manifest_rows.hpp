@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rows of a CSV or TSV text, each with its line: for tables of annotations beside the manifests that the
-// library reads itself. Linear in the text, whatever it holds: see TableRows::refuse.
+// Reads rows of a CSV or TSV text, each with its line number, for tables of annotations beside the manifests
+// that the library reads itself. Takes linear time for any text: see TableRows::refuse.
 #pragma once
 
 #include <looptorch/data/manifest/utterance.hpp>
@@ -15,7 +15,7 @@ namespace looptorch {
 
 namespace detail {
 
-/// The text up to `end`, or all of it; `text` goes on behind.
+/// Returns the text up to `end`, or all of it, and removes it with `end` from `text`.
 [[nodiscard]] inline std::string_view take_until(char end, std::string_view& text) {
   const auto part = text.substr(0, text.find(end));
   text.remove_prefix(std::min(text.size(), part.size() + 1));
@@ -28,16 +28,16 @@ namespace detail {
 
 }  // namespace detail
 
-/// Reads row after row: parted by commas, with the quotes of RFC 4180; parted by tabs, with quotes that stand
-/// for themselves and a backslash before a tab, line end, quote or backslash of the text, as Common Voice
-/// writes. A row that breaks the rules throws, and reading goes on at the line after its first: an unclosed
-/// quote costs one line, not the rest of the file.
+/// Reads row after row. Fields are separated by commas, with the quotes of RFC 4180, or by tabs. With tabs,
+/// as Common Voice writes, quotes are ordinary characters and a backslash escapes a tab, line end, quote or
+/// backslash. A row that breaks the rules throws, and reading continues at the line after its first: an
+/// unclosed quote costs one line, not the rest of the file.
 class TableRows {
  public:
   /// Reads `text`, which must outlive this; `separator` is ',' or '\t'.
   TableRows(std::string_view text, char separator) : text_(text), separator_(separator) {}
 
-  /// True if there is another row; blank lines are passed over.
+  /// True if there is another row; blank lines are skipped.
   [[nodiscard]] bool has_next() {
     while (at_ < text_.size() && detail::is_blank(text_.substr(at_, line_end(at_) - at_))) {
       at_ = behind_line(at_);
@@ -46,7 +46,7 @@ class TableRows {
     return at_ < text_.size();
   }
 
-  /// Returns the line where the next row begins, from 1.
+  /// Returns the line of the next row, from 1.
   [[nodiscard]] std::size_t line() const { return line_; }
 
   /// Returns the fields of the next row, which must be there. Throws ManifestError for a row that breaks the
@@ -63,12 +63,11 @@ class TableRows {
     return fields;
   }
 
-  /// Returns the text of the row that `next` gave, of one line or more.
+  /// Returns the text of the row that `next` returned, of one line or more.
   [[nodiscard]] std::string_view last() const { return text_.substr(row_, at_ - row_); }
 
-  /// Throws ManifestError: what is wrong with that row. What it holds behind its first line is read again, as
-  /// rows of their own; where a text makes that happen over and over, no further row may have more than one
-  /// line.
+  /// Throws ManifestError with the fault of that row. What follows its first line is read again as rows of
+  /// their own. If a text makes that happen repeatedly, no further row may span more than one line.
   [[noreturn]] void refuse(const std::string& what) {
     const auto next_line = behind_line(row_);
     reread_ += std::max(at_, next_line) - next_line;
@@ -77,7 +76,7 @@ class TableRows {
   }
 
  private:
-  static constexpr std::size_t kRereads = 4;  ///< of the whole text
+  static constexpr std::size_t kRereads = 4;  ///< in units of the whole text
 
   [[nodiscard]] std::size_t line_end(std::size_t from) const {
     return std::min(text_.find('\n', from), text_.size());
@@ -94,7 +93,7 @@ class TableRows {
     return text_.substr(at_, 1) == "\"" ? quoted() : plain();
   }
 
-  /// A quote inside stands for itself.
+  /// Reads an unquoted field; a quote inside is an ordinary character.
   [[nodiscard]] std::string plain() {
     const auto start = at_;
     while (!at_field_end()) ++at_;
@@ -115,7 +114,7 @@ class TableRows {
     return text_[at_] == '\\' && at_ + 1 < limit_ && kEscaped.find(text_[at_ + 1]) != std::string_view::npos;
   }
 
-  /// The field, which ends here, without the carriage return of a line's end.
+  /// Returns the field that ends here, without the carriage return of a line end.
   [[nodiscard]] std::string without_return(std::string field) const {
     const bool ends_row = at_ == text_.size() || text_[at_] == '\n';
     if (ends_row && field.ends_with('\r')) field.pop_back();
@@ -140,9 +139,9 @@ class TableRows {
   std::string_view text_;
   char separator_;
   std::size_t at_ = 0, line_ = 1;
-  std::size_t row_ = 0, row_line_ = 1;  ///< where the last row begins
-  std::size_t limit_ = 0;               ///< where it must end
-  std::size_t reread_ = 0;              ///< bytes
+  std::size_t row_ = 0, row_line_ = 1;  ///< the beginning of the last row
+  std::size_t limit_ = 0;               ///< the end of its allowed text
+  std::size_t reread_ = 0;              ///< bytes read again
 };
 
 }  // namespace looptorch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Utterances parted at random into those to learn from, to choose by and to report on. The parts depend on
-// their number, their order and the seed alone, with every compiler and on every machine. Linear.
+// Splits utterances at random into training, validation and test parts. The parts depend on their number,
+// their order and the seed alone, with every compiler and on every machine. Linear.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -15,7 +15,7 @@
 
 namespace looptorch {
 
-/// Shares of the whole; the test's is the rest.
+/// The parts' shares; the test's is the rest.
 struct SplitShares {
   double train = 0.8;
   double validation = 0.1;
@@ -25,7 +25,7 @@ struct ManifestSplit {
   std::vector<Utterance> train, validation, test;
 };
 
-/// Each utterance into one part, shuffled. Sizes are rounded so that the test's part grows first: of 9
+/// Puts each utterance into one part, shuffled. Sizes are rounded so that the test's part grows first: of 9
 /// utterances 7, 1 and 1. Throws UsageError for shares that are negative or together more than 1.
 [[nodiscard]] inline ManifestSplit split_utterances(std::vector<Utterance> utterances,
                                                     std::uint64_t seed = 42, SplitShares shares = {}) {
@@ -35,7 +35,7 @@ struct ManifestSplit {
                              " must not be negative, nor more than 1 together"));
   const auto size = static_cast<std::int64_t>(utterances.size());
   const auto count_of = [size](double share) {
-    constexpr double kRounding = 1e-9;  // of shares like 0.1
+    constexpr double kRounding = 1e-9;  // for the rounding of shares like 0.1
     return static_cast<std::size_t>(std::floor((share + kRounding) * static_cast<double>(size)));
   };
   const auto order = RandomSampler{.seed = seed}.order(0, size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the rows of a CSV or TSV text say, as JSON objects, so that lines of all formats are judged alike.
+// Converts the rows of a CSV or TSV text to JSON objects, so that lines of all formats are checked alike.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,19 +21,20 @@
 
 namespace looptorch::detail {
 
-/// The separator of the table that a manifest's name promises; NUL for JSON lines.
+/// Returns the separator for a manifest's name; NUL for JSON lines.
 [[nodiscard]] inline char table_separator(const std::filesystem::path& path) {
   const auto extension = path.extension().string();
   return extension == ".csv" ? ',' : extension == ".tsv" ? '\t' : '\0';
 }
 
-/// Endings of the usual audio files; a recording beside a transcript is looked for in this order.
+/// Extensions of the usual audio files, in the order in which a transcript's recording is searched.
 inline constexpr std::string_view kAudioExtensions[] = {".wav", ".flac", ".mp3", ".ogg", ".opus"};
 
-/// What a table's columns mean, from its header.
+/// The meaning of a table's columns, from its header.
 class TableHeader {
  public:
-  /// Throws ManifestError for a header without audio or text, or with two columns of one meaning.
+  /// Reads the header. Throws ManifestError for one without audio or text, or with two columns of one
+  /// meaning.
   TableHeader(const std::vector<std::string>& names, char separator) : separator_(separator) {
     for (const auto& name : names) {
       const auto* key = key_of(name);
@@ -49,8 +50,8 @@ class TableHeader {
     }
   }
 
-  /// Why `text`, read as these fields, is no row of this table; empty if it is one. Rows that an unclosed
-  /// quote made one still have their audio files, each on a line of its own.
+  /// Returns why `text`, read as these fields, is no row of this table; empty if it is one. Rows that an
+  /// unclosed quote has merged still name their audio files, each on its own line.
   [[nodiscard]] std::string find_fault(const std::vector<std::string>& fields, std::string_view text) const {
     if (fields.size() != keys_.size())
       return message("has ", fields.size(), " fields, the header ", keys_.size());
@@ -62,7 +63,7 @@ class TableHeader {
     return files > 1 ? "holds lines that name audio of their own, as if a quote were not closed" : "";
   }
 
-  /// A row without a fault as a line of JSON would say it; an empty optional field is absent.
+  /// Returns a row without faults as a line of JSON; an empty optional field is absent.
   [[nodiscard]] Json to_json(const std::vector<std::string>& fields) const {
     Json line = Json::object();
     for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -85,7 +86,7 @@ class TableHeader {
     return false;
   }
 
-  /// From the last dot of the file's name on; the field may be a part of a quoted one.
+  /// Returns the extension, from the last dot of the file's name on. The field may be a part of a quoted one.
   [[nodiscard]] static std::string_view extension_of(std::string_view field) {
     field = field.substr(0, field.find_last_not_of(" \"\r") + 1);
     field = field.substr(field.rfind('/') + 1);
@@ -129,14 +130,14 @@ class TableHeader {
       throw ManifestError(message("\"", key, "\" is not UTF-8 at its byte ", fault));
   }
 
-  /// The beginning of a field, fit for a message.
+  /// Returns the beginning of a field for a message.
   [[nodiscard]] static std::string printable(std::string_view field) {
     return replace_invalid_utf8(field.substr(0, 60));
   }
 
   char separator_;
-  std::vector<std::string> keys_;     ///< of each column; empty where it has no meaning here
-  std::vector<std::string> folders_;  ///< what a column's files lie in
+  std::vector<std::string> keys_;     ///< of each column; empty if it is ignored
+  std::vector<std::string> folders_;  ///< the folder of each column's files
 };
 
 }  // namespace looptorch::detail

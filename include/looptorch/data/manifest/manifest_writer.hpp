@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How a manifest is written: JSON lines, in one step. Include manifest.hpp.
+// Writes a manifest as JSON lines, in one step. Include manifest.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -17,7 +17,7 @@
 namespace looptorch {
 namespace detail {
 
-/// The path as a manifest in `folder` names it: relative where it lies beneath.
+/// Returns the path as a manifest in `folder` names it: relative if it lies beneath.
 inline std::string name_from(const std::filesystem::path& folder, const std::filesystem::path& audio) {
   if (audio.empty()) return {};
   const auto whole = std::filesystem::absolute(audio).lexically_normal();
@@ -25,7 +25,7 @@ inline std::string name_from(const std::filesystem::path& folder, const std::fil
   return relative.empty() || *relative.begin() == ".." ? whole.string() : relative.string();
 }
 
-/// Throws for what could not be read back.
+/// Returns the line of an utterance. Throws if it could not be read back.
 inline Json line_of(const Utterance& utterance, const std::filesystem::path& folder) {
   Json line = Json::object();
   line.set("audio_filepath", name_from(folder, utterance.audio_filepath)).set("text", utterance.text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a transcript with times is read: segments of a JSON array become utterances, and what goes wrong on the
-// way is told with its line. Include transcript.hpp.
+// Reads a transcript with times: segments of a JSON array become utterances, and errors get their line.
+// Include transcript.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -23,7 +23,7 @@
 namespace looptorch {
 namespace detail {
 
-/// The lines, from 1, on which the elements of a JSON array begin. The text must be JSON.
+/// Finds the lines, from 1, on which the elements of a JSON array begin. The text must be JSON.
 class ElementLines {
  public:
   [[nodiscard]] static std::vector<std::size_t> of(std::string_view array) {
@@ -56,7 +56,7 @@ class ElementLines {
   bool awaits_ = false, in_string_ = false, is_escaped_ = false;
 };
 
-/// The words of a text between single blanks.
+/// Returns the words of a text with single blanks between them.
 inline std::string on_one_line(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\n\v\f\r";
   std::string out;

@@ -10,19 +10,19 @@
 
 namespace looptorch {
 
-/// A manifest that cannot be used; the message begins with the file, and the line where there is one.
+/// Thrown for a manifest that cannot be used. The message begins with the file, and the line if there is one.
 struct ManifestError : Error {
   using Error::Error;
 };
 
-/// One line of a manifest; the members are called as its keys.
+/// One line of a manifest. The members are named like its keys.
 struct Utterance {
   std::filesystem::path audio_filepath;
   std::string text;
   std::optional<double> duration{};  ///< seconds
   std::optional<double> start{};     ///< seconds in the audio file; absent: its beginning
   std::optional<double> end{};       ///< seconds; absent: the file's end
-  std::string speaker{};             ///< empty where the line has none
+  std::string speaker{};             ///< empty if the line has none
 
   friend bool operator==(const Utterance&, const Utterance&) = default;
 };
