@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Augmentation of samples, for training: other speeds, and noise at a given distance below the sound. What is
-// drawn depends on the seed of the call alone: the same on every platform. (Masks of spectrograms:
-// spec_augment.hpp.) Shapes: B clips, T samples, N samples of noise.
+// Augments samples for training: other speeds, and noise at a given signal-to-noise ratio. The random numbers
+// depend only on the seed of the call: the same on every platform. (Masks of spectrograms: spec_augment.hpp.)
+// Shapes: B clips, T samples, N samples of noise.
 #pragma once
 
 #include <looptorch/audio/resample.hpp>
@@ -31,29 +31,29 @@ class SpeedPerturbation {
   /// Factors are rounded to hundredths. Throws UsageError for none, and for one outside [0.1, 10].
   explicit SpeedPerturbation(const std::vector<double>& factors = {0.9, 1.0, 1.1});
 
-  /// float32 `[..., ceil(T / factor)]`. The whole tensor gets one factor; a factor of 1 gives the samples
-  /// themselves. Throws UsageError for other types.
+  /// Returns float32 `[..., ceil(T / factor)]`. The whole tensor gets one factor; a factor of 1 returns the
+  /// samples themselves. Throws UsageError for other types.
   at::Tensor operator()(const at::Tensor& samples, std::uint64_t seed) const;
 
  private:
   std::vector<Resampler> resamplers_;
 };
 
-/// `samples + gain * noise`, both float32 `[..., T]`, where the gain puts the power of each clip's noise
-/// `snr_db` below the power of the clip. Noise that is silent (a power below 1e-30), noise below a silent
-/// clip and noise that would need an infinite gain change nothing. Throws UsageError for other types, other
-/// shapes than the samples' and a distance that is no finite number.
+/// Returns `samples + gain * noise`, both float32 `[..., T]`. The gain puts the power of each clip's noise
+/// `snr_db` below the power of the clip. Nothing changes if the noise is silent (a power below 1e-30), the
+/// clip is silent, or the gain would be infinite. Throws UsageError for other types, other shapes than the
+/// samples', and a ratio that is not finite.
 inline at::Tensor mix_at_snr(const at::Tensor& samples, const at::Tensor& noise, double snr_db);
 
-/// Puts a random stretch of a random noise below a clip, at a random distance.
+/// Adds a random stretch of a random noise to a clip, at a random signal-to-noise ratio.
 class NoiseMixer {
  public:
-  /// `noises`: float32 `[N]` each, at the rate of the clips, on their device; the distance is uniform in
-  /// [min_snr_db, max_snr_db]. Throws UsageError for no noise, an empty one, another type or shape, and a
-  /// range that is not one.
+  /// Takes `noises`, float32 `[N]` each, at the rate of the clips and on their device. The ratio is uniform
+  /// in [min_snr_db, max_snr_db]. Throws UsageError for no noise, an empty one, another type or shape, and an
+  /// invalid range.
   NoiseMixer(std::vector<at::Tensor> noises, double min_snr_db, double max_snr_db);
 
-  /// A noisy copy of the clip `[T]`; noise that is shorter is repeated. Throws UsageError for other types and
+  /// Returns a noisy copy of the clip `[T]`; shorter noise is repeated. Throws UsageError for other types and
   /// shapes.
   at::Tensor operator()(const at::Tensor& samples_T, std::uint64_t seed) const;
 
@@ -129,7 +129,7 @@ inline at::Tensor NoiseMixer::operator()(const at::Tensor& samples_T, std::uint6
                     min_snr_db_ + share * (max_snr_db_ - min_snr_db_));
 }
 
-/// `count` samples from `first` on; behind the last one comes the first one again.
+/// Returns `count` samples from `first` on, continuing from the first sample after the last.
 inline at::Tensor NoiseMixer::stretch(const at::Tensor& noise_N, std::int64_t first, std::int64_t count) {
   const at::Tensor stretch_T = at::empty({count}, noise_N.options());
   for (std::int64_t done = 0; done < count; first = 0) {

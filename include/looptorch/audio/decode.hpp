@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Audio files to samples through libsndfile: whatever it opens (WAV, FLAC, MP3, Vorbis, Opus, ...), mixed
-// down to one channel, at the rate that is wanted. A file that holds no samples, holds values that are no
-// numbers or, in a format that shows it (see decode), was cut off is an error, never silence. 30 s at 16 kHz
-// take 1 ms as WAV, 5 as FLAC, 6 as MP3, 8 as Vorbis and 50 as Opus.
+// Decodes audio files through libsndfile (WAV, FLAC, MP3, Vorbis, Opus, ...), mixed down to one channel, at
+// any sample rate. It is an error, never silence, if a file has no samples, has values that are not finite,
+// or was truncated, in a format that shows it (see decode). 30 s at 16 kHz take 1 ms as WAV, 5 as FLAC, 6 as
+// MP3, 8 as Vorbis and 50 as Opus.
 #pragma once
 
 #include <looptorch/audio/resample.hpp>
@@ -29,28 +29,28 @@
 
 namespace looptorch::audio {
 
-/// A file that cannot be used as audio; the message is one sentence that begins with the path.
+/// Thrown for a file that cannot be used as audio. The message is one sentence that begins with the path.
 struct AudioError : Error {
   using Error::Error;
 };
 
 /// One channel of sound.
 struct Waveform {
-  at::Tensor samples_T;  ///< float32; files of whole numbers are scaled to [-1, 1)
+  at::Tensor samples_T;  ///< float32; integer formats are scaled to [-1, 1)
   std::int64_t sample_rate;
 };
 
-/// What to read of a file.
+/// The part of a file to read, and its rate.
 struct DecodeOptions {
   std::int64_t sample_rate = 0;  ///< Hz; a file of another rate is resampled; 0 keeps the file's
-  double start = 0;              ///< seconds; where to begin
-  double end = std::numeric_limits<double>::infinity();  ///< seconds; beyond the file's end means its end
+  double start = 0;              ///< seconds; the beginning
+  double end = std::numeric_limits<double>::infinity();  ///< seconds; limited to the file's end
 };
 
 namespace detail {
 
 inline constexpr std::int64_t kMaxFrames = std::int64_t{1}
-                                           << 31;  // 37 h at 16 kHz, 8 GiB: rather a broken header
+                                           << 31;  // 37 h at 16 kHz, 8 GiB: more likely a broken header
 
 [[noreturn]] inline void refuse(const std::filesystem::path& path, const auto&... reason) {
   throw AudioError(looptorch::message(path.string(), ": ", reason...));
@@ -70,8 +70,8 @@ class SoundFile {
   std::int64_t frames() const { return frames_; }
   std::int64_t rate() const { return stream_.info().samplerate; }
 
-  /// The frames of `range`, the mean of all channels. Takes memory as frames come: what a damaged header
-  /// announces must not pass for a lack of memory.
+  /// Returns the frames of `range`, the mean of all channels. Allocates as frames arrive, so that the length
+  /// in a damaged header does not cause an out-of-memory error.
   at::Tensor read(SampleRange range) {
     const auto [first, end] = range;
     const std::int64_t count = end - first;
@@ -91,18 +91,18 @@ class SoundFile {
   }
 
  private:
-  static constexpr std::int64_t kUnseen = std::int64_t{1} << 24;  // frames that are believed: 64 MiB
+  static constexpr std::int64_t kUnseen = std::int64_t{1} << 24;  // frames allocated unseen: 64 MiB
   static constexpr int kMpeg = 0x230000;  // SF_FORMAT_MPEG, which libsndfile 1.0 lacks
 
   int container() const { return stream_.info().format & SF_FORMAT_TYPEMASK; }
 
-  /// At the first frame.
+  /// Opens the file at its first frame.
   void open() {
     stream_ = SoundStream([&](SF_INFO& info) { return sf_open(path_.c_str(), SFM_READ, &info); });
     if (!stream_) refuse(path_, "not audio that libsndfile can read: ", sf_strerror(nullptr));
   }
 
-  /// By decoding: FLAC that came out of a pipe does not say how long it is.
+  /// Counts the frames by decoding, since FLAC written by a pipe does not state its length.
   std::int64_t count_frames() {
     const std::int64_t count = stream_.skip(kMaxFrames + 1);
     if (sf_error(stream_.get()) != SF_ERR_NO_ERROR)
@@ -116,19 +116,19 @@ class SoundFile {
            frame);
   }
 
-  /// By decoding where libsndfile cannot seek, as in some kinds of ADPCM, and where a seek of its version 1.2
-  /// can end elsewhere than it says.
+  /// Moves to frame `first`. Decodes up to it if libsndfile cannot seek, as in some kinds of ADPCM, or if a
+  /// seek of its version 1.2 can end at another frame.
   void go_to(std::int64_t first) {
     if (first == 0) return;
     if (can_seek()) {
       if (sf_seek(stream_.get(), first, SEEK_SET) == first) return;
-      open();  // DWVW says that it can seek
+      open();  // DWVW claims to seek
     }
     if (const std::int64_t done = stream_.skip(first); done < first) refuse_end_at(done);
   }
 
-  /// Not in Ogg, where OggSeek does. Not in MP3: its decoder complains on stderr about the bits before each
-  /// place, and differs in the last bit.
+  /// True if libsndfile's seek is used. Not in Ogg, where OggSeek does it. Not in MP3, whose decoder prints
+  /// warnings about the bits before each position, and differs in the last bit.
   bool can_seek() const {
     return stream_.info().seekable && container() != SF_FORMAT_OGG && container() != kMpeg;
   }
@@ -138,7 +138,7 @@ class SoundFile {
   std::int64_t frames_ = 0;
 };
 
-/// What libsndfile reads as if nothing were missing.
+/// Throws AudioError for a truncated file, which libsndfile reads as if it were complete.
 inline void refuse_cut(const std::filesystem::path& path) {
   const InputFile file(path);
   if (is_cut_ogg(file)) refuse(path, "cut off: it does not end with the last page of an Ogg stream");
@@ -148,7 +148,7 @@ inline void refuse_cut(const std::filesystem::path& path) {
     refuse(path, "cut off: its header announces ", data->bytes, " bytes of samples, ", there, " are there");
 }
 
-/// Infinities and NaN have all bits of the exponent set; this form vectorises.
+/// Throws AudioError for infinities and NaN. They have all bits of the exponent set; this form vectorises.
 inline void refuse_non_finite(const std::filesystem::path& path, const at::Tensor& samples_T,
                               std::int64_t first) {
   const auto is_bad = [](float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000U) == 0x7f800000U; };
@@ -166,7 +166,7 @@ inline Resampler resampler_for(const std::filesystem::path& path, std::int64_t f
   refuse(path, error.what());
 }
 
-/// The samples between `start` and `end`, of `length` at `rate`.
+/// Returns the range between `start` and `end`, within `length` at `rate`.
 inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions& options, std::int64_t rate,
                           std::int64_t length) {
   const double first = std::round(options.start * static_cast<double>(rate));
@@ -180,15 +180,15 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 
 }  // namespace detail
 
-/// The file's samples, or those between `start` and `end`; the latter equal that part of the whole file, also
-/// where it is resampled. What lies before `start` is not decoded but for some seconds of Vorbis and Opus,
-/// all of MP3, and formats in which libsndfile cannot seek; nor is what lies behind `end`, but for a file
-/// that does not say how long it is.
+/// Returns the file's samples, or those between `start` and `end`. The latter equal that part of the whole
+/// file, also if it is resampled. The part before `start` is not decoded, except for some seconds of Vorbis
+/// and Opus, all of MP3, and formats in which libsndfile cannot seek. The part behind `end` is decoded only
+/// if the file does not state its length.
 ///
-/// Throws FileError for a path that is no readable file, AudioError for one that is not whole, finite,
-/// non-empty audio, UsageError for an empty range or a negative rate. That a file was cut off shows in Ogg,
-/// and where the length stands in the header: in WAV, AIFF, AU, W64, CAF, NIST SPHERE and FLAC that no pipe
-/// wrote, and in MP3 with Xing's or LAME's header. It does not show in libsndfile's rarer formats (VOC, SVX,
+/// Throws FileError for a path that is no readable file, AudioError for a file that is not complete, finite,
+/// non-empty audio, and UsageError for an empty range or a negative rate. Truncation is detected in Ogg and
+/// in formats whose header states the length: WAV, AIFF, AU, W64, CAF, NIST SPHERE, FLAC not written by a
+/// pipe, and MP3 with Xing's or LAME's header. It is not detected in libsndfile's rarer formats (VOC, SVX,
 /// PAF, ...). Safe to call from several threads.
 inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& options = {}) {
   if (!(options.start >= 0 && options.end > options.start) || options.sample_rate < 0)

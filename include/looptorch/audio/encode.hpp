@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Samples to audio files through libsndfile: WAV and FLAC, one channel, written whole or not at all. To hear
-// what a model makes, and to keep clips that were generated. (Reading: decode.hpp.)
+// Encodes samples to audio files through libsndfile: WAV and FLAC, one channel, written completely or not at
+// all. Use it to listen to a model's output, and to store generated clips. (Reading: decode.hpp.)
 #pragma once
 
 #include <looptorch/audio/decode.hpp>
@@ -23,11 +23,11 @@
 
 namespace looptorch::audio {
 
-/// How a sample is stored.
+/// The format of a stored sample.
 enum class SampleFormat {
-  pcm16,   ///< whole numbers of 16 bits
-  pcm24,   ///< whole numbers of 24 bits
-  float32  ///< as it is; not in FLAC
+  pcm16,   ///< integers of 16 bits
+  pcm24,   ///< integers of 24 bits
+  float32  ///< unchanged; not in FLAC
 };
 
 /// Options of `encode`.
@@ -48,16 +48,16 @@ class SoundImage {
     info.format = format;
     file_.reset(sf_open_virtual(&io, SFM_WRITE, &info, this));
     if (!file_) refuse(path_, "libsndfile cannot write it: ", sf_strerror(nullptr));
-    sf_command(file_.get(), SFC_SET_ADD_PEAK_CHUNK, nullptr, SF_FALSE);  // it holds the time of day
+    sf_command(file_.get(), SFC_SET_ADD_PEAK_CHUNK, nullptr, SF_FALSE);  // it contains the time of day
   }
   SoundImage(const SoundImage&) = delete;
   SoundImage& operator=(const SoundImage&) = delete;
 
-  /// Whole numbers are those of 32 bits.
+  /// Appends integers of 32 bits.
   void append(const std::vector<std::int32_t>& samples) { append_by(sf_write_int, samples); }
   void append(const std::vector<float>& samples) { append_by(sf_write_float, samples); }
 
-  /// The file, complete.
+  /// Completes the file and returns it.
   const std::string& close() {
     if (sf_close(file_.release()) != 0) refuse(path_, "libsndfile cannot complete it");
     return bytes_;
@@ -101,10 +101,10 @@ class SoundImage {
   std::filesystem::path path_;
   std::string bytes_;
   sf_count_t position_ = 0;
-  std::unique_ptr<SNDFILE, Close> file_;  // goes first, since closing writes
+  std::unique_ptr<SNDFILE, Close> file_;  // destroyed first, since closing writes
 };
 
-/// libsndfile's number for the path's extension and the sample format.
+/// Returns libsndfile's number for the path's extension and the sample format.
 inline int sound_format(const std::filesystem::path& path, SampleFormat format) {
   std::string extension = path.extension().string();
   std::ranges::transform(extension, extension.begin(),
@@ -120,8 +120,8 @@ inline int sound_format(const std::filesystem::path& path, SampleFormat format) 
                                                       : SF_FORMAT_FLOAT);
 }
 
-/// Whole numbers of so many bits in the upper bits of 32; what is beyond full scale is clipped. libsndfile's
-/// own conversion scales by 2^15 - 1 and would not give back what was read.
+/// Returns the samples as integers of `bits` bits in the upper bits of 32; values beyond full scale are
+/// clipped. libsndfile's own conversion scales by 2^15 - 1 and would not restore the values that were read.
 inline std::vector<std::int32_t> quantised(const float* samples, std::size_t count, int bits) {
   const double scale = std::ldexp(1.0, bits - 1);
   std::vector<std::int32_t> result(count);
@@ -135,14 +135,14 @@ inline std::vector<std::int32_t> quantised(const float* samples, std::size_t cou
 
 }  // namespace detail
 
-/// Writes one channel to a `.wav` or `.flac` file, in place of what was there; on an error that stays as it
-/// was. What lies beyond [-1, 1) is clipped but in float32. `decode` gives the samples back within half a
-/// step of the format.
+/// Writes one channel to a `.wav` or `.flac` file, replacing what was there; on an error that stays
+/// unchanged. Values beyond [-1, 1) are clipped, except in float32. `decode` restores the samples within half
+/// a step of the format.
 ///
 /// Throws UsageError for another extension, a rate outside 1 to 655350 Hz (FLAC's limit), and samples that
-/// are not float32 `[T]` with T from 1 to 2^29 (a float32 WAV ends at 4 GiB); AudioError for samples that are
-/// not finite and for what libsndfile refuses; FileError if the file cannot be written. Holds the file in
-/// memory.
+/// are not float32 `[T]` with T from 1 to 2^29 (a float32 WAV ends at 4 GiB). Throws AudioError for samples
+/// that are not finite and for what libsndfile refuses, and FileError if the file cannot be written. Holds
+/// the file in memory.
 inline void encode(const std::filesystem::path& path, const Waveform& waveform,
                    const EncodeOptions& options = {}) {
   constexpr std::int64_t kMaxRate = 655350, kMaxSamples = std::int64_t{1} << 29, kBlock = 65536;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Sound from magnitudes alone: the phases are found by iteration (Griffin and Lim 1984, with the momentum of
-// Perraudin, Balazs and Søndergaard 2013). To hear what a model draws; from a mel spectrogram by way of
-// mel_inverse.hpp. 30 s at 22.05 kHz take 0.4 s on one thread (librosa: 1.8).
+// Computes sound from magnitudes alone: the phases are found by iteration (Griffin and Lim 1984, with the
+// momentum of Perraudin, Balazs and Søndergaard 2013). Use it to listen to generated spectrograms; for a mel
+// spectrogram, convert it first by mel_inverse.hpp. 30 s at 22.05 kHz take 0.4 s on one thread (librosa:
+// 1.8).
 // Shapes: B clips, T samples, F frames, W samples of a window, K = W / 2 + 1 frequencies.
 #pragma once
 
@@ -33,16 +34,16 @@ namespace looptorch::audio {
 struct GriffinLimOptions {
   std::int64_t window = 2048;    ///< samples of the Fourier transform (`n_fft`)
   std::int64_t hop = 512;        ///< samples between frames
-  std::int64_t iterations = 32;  ///< 0: the phases stay as they begin
-  double momentum = 0.99;        ///< how far an iteration goes on in the direction of the last; 0: as in 1984
+  std::int64_t iterations = 32;  ///< 0: the initial phases are kept
+  double momentum = 0.99;        ///< share of the last iteration's step that is added; 0: the method of 1984
 };
 
-/// Magnitudes of a spectrogram to sound that has them, nearly: from the same phases equal to
-/// `librosa.griffinlim`, within 1e-9 of the loudest sample in float64 and 1e-3 in float32.
+/// Converts magnitudes of a spectrogram to sound that approximately has them. From the same phases it equals
+/// `librosa.griffinlim` within 1e-9 of the loudest sample in float64 and 1e-3 in float32.
 ///
-/// Centred frames of a periodic Hann window, zeros beyond both ends, as in `MelSpectrogram`. Magnitudes are
-/// `[..., K, F]`, float32 or float64, on any device; the sound has their type and device. Calling is const
-/// and safe from several threads; no gradient flows.
+/// Uses centred frames of a periodic Hann window and zeros beyond both ends, as in `MelSpectrogram`.
+/// Magnitudes are `[..., K, F]`, float32 or float64, on any device; the sound has their type and device.
+/// Calling is const and safe from several threads; no gradient flows.
 class GriffinLim {
  public:
   /// Throws UsageError for a window below 2, a hop that is not between 1 and half a window, negative
@@ -51,26 +52,27 @@ class GriffinLim {
 
   const GriffinLimOptions& options() const { return options_; }
 
-  /// F, for T samples.
+  /// Returns F for T samples.
   std::int64_t frames(std::int64_t samples) const {
     return detail::centred_frames(samples, options_.window, options_.hop);
   }
 
-  /// `[..., T]` with phases that begin at random: the same for the same seed, on every device. `length` is T,
-  /// any of those that have F frames; 0 means the shortest, which a single frame of an even window has not.
+  /// Returns `[..., T]` from random initial phases: the same for the same seed, on every device. `length` is
+  /// T, any with F frames; 0 means the shortest, which does not exist for a single frame of an even window.
   /// Throws UsageError for other types, shapes and lengths, and for magnitudes that are negative or not
   /// finite.
   at::Tensor operator()(const at::Tensor& magnitude, std::uint64_t seed, std::int64_t length = 0) const;
 
-  /// The same with phases that begin as given, in radians, in the shape and type of the magnitudes.
+  /// Returns `[..., T]` from the given initial phases, in radians, in the shape and type of the magnitudes.
   at::Tensor from_phase(const at::Tensor& magnitude, const at::Tensor& phase, std::int64_t length = 0) const;
 
-  /// The magnitudes `[..., K, F]` of samples `[..., T]`. Throws UsageError for other types, and for fewer
-  /// than 1 sample (2, if the window is odd).
+  /// Returns the magnitudes `[..., K, F]` of samples `[..., T]`. Throws UsageError for other types, and for
+  /// fewer than 1 sample (2, if the window is odd).
   at::Tensor magnitude(const at::Tensor& samples) const;
 
-  /// How far the sound's magnitudes are from those wanted, as a share of these (spectral convergence):
-  /// `[...]`; silence is 0 from itself. Throws UsageError for sound that has another number of frames.
+  /// Returns the distance of the sound's magnitudes from the given ones, relative to these (spectral
+  /// convergence): `[...]`. For silence against silence it is 0. Throws UsageError for sound that has another
+  /// number of frames.
   at::Tensor distance(const at::Tensor& samples, const at::Tensor& magnitude) const;
 
  private:
@@ -85,12 +87,12 @@ class GriffinLim {
 
 namespace detail {
 
-/// Frequencies last, as Fourier transforms want them, all leading dimensions as one: `[B, F, K]`.
+/// Returns frequencies last, as Fourier transforms need them, and all leading dimensions as one: `[B, F, K]`.
 inline at::Tensor frames_first(const at::Tensor& spectrogram) {
   return spectrogram.reshape({-1, spectrogram.size(-2), spectrogram.size(-1)}).transpose(1, 2).contiguous();
 }
 
-/// `shape` with the last `dropped` sizes replaced by `sizes`.
+/// Returns `shape` with the last `dropped` sizes replaced by `sizes`.
 inline std::vector<std::int64_t> reshaped(at::IntArrayRef shape, std::size_t dropped, at::IntArrayRef sizes) {
   std::vector<std::int64_t> result = shape.slice(0, shape.size() - dropped).vec();
   result.insert(result.end(), sizes.begin(), sizes.end());
@@ -157,7 +159,8 @@ inline at::Tensor GriffinLim::from_phase(const at::Tensor& magnitude, const at::
   return of_each_clip(magnitude, phase, length);
 }
 
-/// One clip after the other where blocks should stay in the cache, all at once on other devices.
+/// Processes one clip after the other on the CPU, so that blocks stay in the cache, and all at once on other
+/// devices.
 inline at::Tensor GriffinLim::of_each_clip(const at::Tensor& magnitude, const at::Tensor& phase,
                                            std::int64_t length) const {
   const c10::NoGradGuard no_grad;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Whisper's log-mel spectrogram: what its encoder was trained on, equal to openai-whisper's within 1e-5
-// (5e-5 around a pure tone, where CPUs round the Fourier transform differently).
-// A 30 s clip takes 2.4 ms on one thread (openai-whisper: 6.1). Runs on the device of the samples.
+// Whisper's log-mel spectrogram, the input of its encoder. Equals openai-whisper's within 1e-5 (5e-5 around a
+// pure tone, where CPUs round the Fourier transform differently). A 30 s clip takes 2.4 ms on one thread
+// (openai-whisper: 6.1). Runs on the device of the samples.
 // Shapes: B clips, T samples, M mel bins, F frames of 400 samples every 160, K = 201 frequencies.
 #pragma once
 
@@ -26,19 +26,19 @@ namespace looptorch::audio {
 /// Options of `LogMel`. The order of the fields is API.
 struct LogMelOptions {
   std::int64_t mel_bins = 80;         ///< 80, or 128 for large-v3
-  std::int64_t max_samples = 480000;  ///< clips are padded with zeros or cut to this length; 30 s at 16 kHz
+  std::int64_t max_samples = 480000;  ///< length to which clips are padded or truncated; 30 s at 16 kHz
 };
 
-/// Samples at 16 kHz to Whisper's features.
+/// Converts samples at 16 kHz to Whisper's features.
 ///
 /// Centred frames of a periodic Hann window of 400 (reflected at both ends), hop 160, last frame dropped;
 /// power; Slaney's mel filters; log10 of at least 1e-10; at most 8 below the clip's maximum; (x + 4) / 4.
-/// Each clip of a batch has its own maximum, so that a clip gives the same features alone and in company.
+/// Each clip of a batch has its own maximum, so that its features do not depend on the other clips.
 ///
-/// Digital silence has no dynamic range: it gives -1.5 everywhere, which is also the value of the padding
-/// behind a very quiet clip. A louder clip's padding lies 2 below its maximum. Calling is const and safe from
-/// several threads; no gradient flows to the samples. On a GPU matrix products are never TF32, and only the
-/// first call on a device waits for it.
+/// Digital silence has no dynamic range: its features are -1.5 everywhere, which is also the value of the
+/// padding behind a very quiet clip. A louder clip's padding lies 2 below its maximum. Calling is const and
+/// safe from several threads; no gradient flows to the samples. On a GPU matrix products never use TF32, and
+/// only the first call on a device waits for it.
 class LogMel {
  public:
   static constexpr std::int64_t kSampleRate = 16000;
@@ -48,10 +48,11 @@ class LogMel {
 
   const LogMelOptions& options() const { return options_; }
 
-  /// F: a frame for every 160 of `max_samples`.
+  /// Returns F: one frame for every 160 of `max_samples`.
   std::int64_t frames() const { return options_.max_samples / kHop; }
 
-  /// `[T]` to `[M, F]`, `[B, T]` to `[B, M, F]`, float32. Throws UsageError for other types and shapes.
+  /// Converts `[T]` to `[M, F]`, and `[B, T]` to `[B, M, F]`, float32. Throws UsageError for other types and
+  /// shapes.
   at::Tensor operator()(const at::Tensor& samples) const;
 
  private:
@@ -96,8 +97,8 @@ inline void LogMel::check(const at::Tensor& samples) {
                                         samples.toString(), " ", samples.sizes()));
 }
 
-/// The clips at their full length with half a window on either side, in one copy: `[B, (F - 1) * hop +
-/// window]`.
+/// Returns the clips at their full length with half a window on either side, in one copy: `[B, (F - 1) * hop
+/// + window]`.
 inline at::Tensor LogMel::reflected(const at::Tensor& samples_BT) const {
   constexpr std::int64_t kHalf = kWindow / 2;
   const std::int64_t length = options_.max_samples, used = std::min(samples_BT.size(1), length);

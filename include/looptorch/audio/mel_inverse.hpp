@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Mel spectrograms back to the magnitudes of a Fourier transform, which griffin_lim.hpp turns into sound.
-// Mel filters blur: many spectra fit, one that does is found, without negative power. 50 iterations for 30 s
-// at 22.05 kHz take 0.4 s on one thread (librosa's non-negative least squares: 5.7).
+// Converts mel spectrograms back to the magnitudes of a Fourier transform, which griffin_lim.hpp turns into
+// sound. Mel filters blur, so many spectra fit; this finds one of them, without negative power. 50 iterations
+// for 30 s at 22.05 kHz take 0.4 s on one thread (librosa's non-negative least squares: 5.7).
 // Shapes: F frames, M mel bins, K = window / 2 + 1 frequencies.
 #pragma once
 
@@ -23,22 +23,22 @@
 
 namespace looptorch::audio {
 
-/// The inverse of a `MelSpectrogram`, as far as there is one. To hear a mel spectrogram:
-/// `encode("clip.wav", {GriffinLim()(MelInverse(options)(mel_MF), seed), options.sample_rate})`.
+/// An approximate inverse of a `MelSpectrogram`. To write a mel spectrogram as sound: `encode("clip.wav",
+/// {GriffinLim()(MelInverse(options)(mel_MF), seed), options.sample_rate})`.
 ///
-/// Multiplicative updates that lower the Kullback-Leibler divergence of the spectrum's mel power from the one
-/// wanted (Lee and Seung 2001). They weigh quiet bins as loud ones, where least squares look at the loud ones
-/// alone, and begin with a flat spectrum; frequencies under no filter get no power. Calling is const and safe
-/// from several threads; no gradient flows.
+/// Multiplicative updates lower the Kullback-Leibler divergence of the spectrum's mel power from the given
+/// one (Lee and Seung 2001). They weigh quiet bins like loud ones, where least squares would fit only the
+/// loud ones. They begin with a flat spectrum; frequencies under no filter get no power. Calling is const and
+/// safe from several threads; no gradient flows.
 class MelInverse {
  public:
-  /// `spectrogram`: how the mel spectrogram was made, in power or decibels; decibels relative to the maximum
-  /// give sound of another loudness. Throws UsageError for what `MelSpectrogram` refuses, fewer than 1
-  /// iteration, and z-scores, which lack their mean and deviation: `z * deviation + mean` are decibels.
+  /// Takes the options of the mel spectrogram, in power or decibels. Decibels relative to the maximum give
+  /// sound of another loudness. Throws UsageError for what `MelSpectrogram` refuses, for fewer than 1
+  /// iteration, and for z-scores, which lack their mean and deviation: `z * deviation + mean` are decibels.
   explicit MelInverse(MelSpectrogramOptions spectrogram, std::int64_t iterations = 50);
 
-  /// float32 `[..., M, F]` to magnitudes `[..., K, F]`, on the same device. Throws UsageError for other types
-  /// and shapes, and for power that is negative or not finite.
+  /// Converts float32 `[..., M, F]` to magnitudes `[..., K, F]`, on the same device. Throws UsageError for
+  /// other types and shapes, and for power that is negative or not finite.
   at::Tensor operator()(const at::Tensor& mel) const;
 
  private:
@@ -78,7 +78,7 @@ inline at::Tensor MelInverse::operator()(const at::Tensor& mel) const {
   check(mel);
   const c10::NoGradGuard no_grad;
   const at::NoTF32Guard full_precision;
-  constexpr float kTiny = 1e-30F;  // far below any power, far above what float32 loses
+  constexpr float kTiny = 1e-30F;  // far below any power, far above float32's underflow
   const at::Tensor wanted = power(mel), filters_MK = filters_MK_.on(mel.device()),
                    back_KM = back_KM_.on(mel.device());
   at::Tensor power_KF = at::matmul(back_KM, wanted / filters_MK.sum(1, /*keepdim=*/true).clamp_min_(kTiny));

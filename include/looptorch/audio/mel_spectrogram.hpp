@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Mel spectrograms with librosa's conventions and numbers, for models that learn from pictures of sound:
-// power, decibels, or decibels with mean 0 and deviation 1 a clip. 30 s at 22.05 kHz take 6 ms on one
-// thread (librosa: 19). (Whisper's own features: log_mel.hpp.) Shapes: B clips, T samples, M mel bins, F
-// frames.
+// Mel spectrograms with librosa's conventions and numbers, for models that take spectrograms as images:
+// power, decibels, or decibels with mean 0 and deviation 1 a clip. 30 s at 22.05 kHz take 6 ms on one thread
+// (librosa: 19). (Whisper's own features: log_mel.hpp.) Shapes: B clips, T samples, M mel bins, F frames.
 #pragma once
 
 #include <looptorch/audio/mel/device_constant.hpp>
@@ -24,11 +23,11 @@
 
 namespace looptorch::audio {
 
-/// What the cells of a mel spectrogram hold.
+/// The unit of a mel spectrogram's cells.
 enum class MelUnit {
   power,     ///< squared magnitude under each filter
-  decibels,  ///< 10 log10 of the power, at least 1e-10
-  z_score    ///< decibels, less the clip's mean, by the clip's standard deviation
+  decibels,  ///< 10 log10 of the power, which is at least 1e-10
+  z_score    ///< decibels minus the clip's mean, divided by the clip's standard deviation
 };
 
 /// Options of `MelSpectrogram`. The order of the fields is API.
@@ -40,16 +39,17 @@ struct MelSpectrogramOptions {
   double min_hz = 0;
   double max_hz = 0;  ///< 0: half the sample rate
   MelUnit unit = MelUnit::decibels;
-  bool relative_to_max = true;  ///< decibels: 0 is the clip's maximum, not a power of 1 (`ref=np.max`)
-  double range_db = 80;         ///< nothing lies further below the clip's maximum (`top_db`)
+  bool relative_to_max = true;  ///< in decibels, 0 is the clip's maximum, not a power of 1 (`ref=np.max`)
+  double range_db = 80;         ///< largest distance below the clip's maximum (`top_db`)
 };
 
-/// Samples to a mel spectrogram, equal to `librosa.feature.melspectrogram` and `librosa.power_to_db`.
+/// Converts samples to a mel spectrogram, equal to `librosa.feature.melspectrogram` and
+/// `librosa.power_to_db`.
 ///
 /// Centred frames of a periodic Hann window, zeros beyond both ends; power; Slaney's mel filters with area
-/// normalisation. Each clip of a batch has its own maximum, mean and deviation. A clip of one value
-/// everywhere, digital silence for one, has the z-score 0. Calling is const and safe from several threads; no
-/// gradient flows to the samples.
+/// normalisation. Each clip of a batch has its own maximum, mean and deviation. A constant clip, such as
+/// digital silence, has the z-score 0. Calling is const and safe from several threads; no gradient flows to
+/// the samples.
 class MelSpectrogram {
  public:
   /// Throws UsageError for sizes below 1, for frequencies that are not 0 <= min < max <= half the rate, and
@@ -58,13 +58,13 @@ class MelSpectrogram {
 
   const MelSpectrogramOptions& options() const { return options_; }
 
-  /// F, for T samples.
+  /// Returns F for T samples.
   std::int64_t frames(std::int64_t samples) const {
     return 1 + (samples - options_.window % 2) / options_.hop;
   }
 
-  /// `[T]` to `[M, F]`, `[B, T]` to `[B, M, F]`, float32, on the samples' device. Throws UsageError for other
-  /// types and shapes, and for no samples.
+  /// Converts `[T]` to `[M, F]`, and `[B, T]` to `[B, M, F]`, float32, on the samples' device. Throws
+  /// UsageError for other types and shapes, and for no samples.
   at::Tensor operator()(const at::Tensor& samples) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How long an audio file is, by its header: some 30 us a file, where decoding takes milliseconds. Use it to
-// look through a corpus before training.
+// Reads the length of an audio file from its header: about 30 us a file, where decoding takes milliseconds.
+// Use it to check a corpus before training.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>
@@ -10,7 +10,7 @@
 
 namespace looptorch::audio {
 
-/// What a file's header announces.
+/// The length and rate in a file's header.
 struct AudioInfo {
   std::int64_t frames;       ///< samples a channel
   std::int64_t sample_rate;  ///< Hz
@@ -20,9 +20,9 @@ struct AudioInfo {
   }
 };
 
-/// Reads a file's header. Throws what `decode` throws for a file that shows without decoding that it is not
-/// whole, non-empty audio; damage within the samples is not looked for. A file that does not say how long it
-/// is, such as FLAC that came out of a pipe, is decoded for its length.
+/// Reads a file's header. Throws what `decode` throws for a file that is recognisable as incomplete or empty
+/// without decoding; damage within the samples is not detected. A file that does not state its length, such
+/// as FLAC written by a pipe, is decoded.
 [[nodiscard]] inline AudioInfo probe(const std::filesystem::path& path) {
   detail::refuse_cut(path);
   const detail::SoundFile file(path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Change of the sample rate by a windowed sinc: flat to 90 % of the lower rate's band, what lies beyond that
-// band more than 80 dB down, no delay. 30 s from 44.1 to 16 kHz take 5 ms on one thread
+// Changes the sample rate by a windowed sinc: flat up to 90 % of the lower rate's band, more than 80 dB
+// attenuation beyond that band, no delay. 30 s from 44.1 to 16 kHz take 5 ms on one thread
 // (scipy.signal.resample_poly: 16 by its default filter, 109 by this one).
 // Shapes: T samples in, N samples out, R blocks of both, C outputs of a group, K inputs they depend on.
 #pragma once
@@ -31,38 +31,38 @@
 
 namespace looptorch::audio {
 
-/// Samples from `begin` up to, without, `end`.
+/// The samples from `begin` up to, but not including, `end`.
 struct SampleRange {
   std::int64_t begin;
   std::int64_t end;
 };
 
-/// Resamples between two fixed rates; build one to use it on many clips (which takes 2 ms for 44.1 to 16
-/// kHz).
+/// Resamples between two fixed rates. Building one takes 2 ms for 44.1 to 16 kHz, so use it for many clips.
 ///
 /// A polyphase filter: a sinc under Kaiser's window that passes up to 90 % of the lower rate's Nyquist
 /// frequency and stops from there on, so that neither aliases nor images exceed -80 dB of full scale. Beyond
 /// its ends the sound counts as silence. Calling is const and safe from several threads; no gradient flows.
 class Resampler {
  public:
-  /// Whole rates in Hz. Throws UsageError for a rate below 1, and for two so far apart or
-  /// with so small a common divisor that the filter would have more than 2^24 coefficients (64 MiB).
+  /// Takes integer rates in Hz. Throws UsageError for a rate below 1, and for two so far apart or with so
+  /// small a common divisor that the filter would have more than 2^24 coefficients (64 MiB).
   Resampler(std::int64_t from_hz, std::int64_t to_hz);
 
-  /// float32 `[..., T]` to `[..., N]`, N = ceil(T * to / from), on the samples' device; sample n belongs to
-  /// the time n / to. Equal rates give the samples themselves. Throws UsageError for other types.
+  /// Converts float32 `[..., T]` to `[..., N]`, N = ceil(T * to / from), on the samples' device. Sample n
+  /// belongs to the time n / to. Equal rates return the samples themselves. Throws UsageError for other
+  /// types.
   at::Tensor operator()(const at::Tensor& samples) const;
 
-  /// N, for T samples.
+  /// Returns N for T samples.
   std::int64_t length(std::int64_t samples) const { return (samples * up_ + down_ - 1) / down_; }
 
-  /// Which of T input samples the outputs `wanted` depend on. The range begins where an output falls on an
-  /// input sample, output `length(begin)`: from there on it can be resampled alone.
+  /// Returns the range of T input samples on which the outputs `wanted` depend. It begins where an output
+  /// coincides with an input sample, output `length(begin)`, so that it can be resampled alone from there on.
   SampleRange inputs(SampleRange wanted, std::int64_t samples) const;
 
  private:
   static constexpr double kStopbandDb = 86;
-  static constexpr double kTransition = 0.1;  // of the lower Nyquist frequency, below it
+  static constexpr double kTransition = 0.1;  // width below the lower Nyquist frequency, relative to it
   static constexpr std::int64_t kMaxCoefficients = std::int64_t{1} << 24;
   static constexpr std::int64_t kMaxGroup = 64;
 
@@ -76,14 +76,14 @@ class Resampler {
   at::Tensor padded(const at::Tensor& samples_BT, std::int64_t rows) const;
   at::Tensor filtered(const at::Tensor& samples_BT) const;
 
-  std::int64_t up_, down_;  // the rates without their common divisor
-  std::int64_t reach_ = 0;  // inputs before and behind its own time that an output depends on
-  std::int64_t block_in_ = 0, block_out_ = 0;       // the pattern of weights repeats after them
-  std::int64_t group_ = 0;                          // outputs of one matrix product
+  std::int64_t up_, down_;                     // the rates without their common divisor
+  std::int64_t reach_ = 0;                     // inputs on either side of its time that an output depends on
+  std::int64_t block_in_ = 0, block_out_ = 0;  // the period of the weights
+  std::int64_t group_ = 0;                     // outputs of one matrix product
   std::vector<detail::DeviceConstant> weights_KC_;  // one matrix a group
 };
 
-/// `Resampler(from_hz, to_hz)(samples)`.
+/// Returns `Resampler(from_hz, to_hz)(samples)`.
 inline at::Tensor resample(const at::Tensor& samples, std::int64_t from_hz, std::int64_t to_hz) {
   return Resampler(from_hz, to_hz)(samples);
 }
@@ -97,7 +97,7 @@ inline Resampler::Resampler(std::int64_t from_hz, std::int64_t to_hz) : up_(to_h
   down_ /= divisor;
   if (up_ == down_) return;
 
-  // Kaiser's formula for the length that this attenuation and transition take.
+  // Kaiser's formula for the length that this attenuation and transition need.
   const double width = (kStopbandDb - 7.95) / (2.285 * std::numbers::pi * kTransition);
   const double reach = std::ceil(width / 2 / narrowing());
   if (2 * reach * static_cast<double>(up_) <= kMaxCoefficients) {
@@ -119,9 +119,9 @@ inline SampleRange Resampler::inputs(SampleRange wanted, std::int64_t samples) c
   return {begin - begin % down_, std::min(samples, first_input(wanted.end - 1) + reach_ + 1)};
 }
 
-/// Outputs that lie close together depend on nearly the same inputs, so that a group of them is one dense
-/// matrix product. Inputs that some output of a group does not need are a quarter. A block is so long
-/// that its inputs, as rows of a matrix, need not be copied.
+/// Chooses groups and blocks. Neighbouring outputs depend on nearly the same inputs, so a group of them is
+/// one dense matrix product, in which a quarter of the inputs are unnecessary. A block is so long that its
+/// inputs, as rows of a matrix, need not be copied.
 inline void Resampler::choose_blocks() {
   const auto spread = static_cast<std::int64_t>(0.6 * static_cast<double>(reach_) * static_cast<double>(up_) /
                                                 static_cast<double>(down_));
@@ -133,8 +133,8 @@ inline void Resampler::choose_blocks() {
   group_ = (block_out_ + groups - 1) / groups;
 }
 
-/// The filter's impulse response, but for a factor, at multiples of 1 / up of an input sample; a zero before
-/// and behind it.
+/// Returns the filter's impulse response, without its scale, at multiples of 1 / up of an input sample, with
+/// a zero before and behind it.
 inline at::Tensor Resampler::prototype() const {
   const double beta = 0.1102 * (kStopbandDb - 8.7), cutoff = narrowing() * (1 - kTransition / 2);
   const std::int64_t half = reach_ * up_;
@@ -144,7 +144,8 @@ inline at::Tensor Resampler::prototype() const {
   return at::constant_pad_nd(at::cat({later.slice(0, 1).flip(0), later}), {1, 1});
 }
 
-/// What each input of a group adds to each output, normalised so that a constant stays what it is. `[K, C]`
+/// Returns the weight of each input of a group for each output, `[K, C]`, normalised so that a constant stays
+/// the same.
 inline at::Tensor Resampler::weights(const at::Tensor& prototype, std::int64_t first_output) const {
   const std::int64_t first = first_input(first_output), inputs = inputs_of(group_);
   const at::Tensor input_K = at::arange(first, first + inputs, at::kLong).mul_(up_);
@@ -168,7 +169,8 @@ inline at::Tensor Resampler::operator()(const at::Tensor& samples) const {
   return filtered(samples.reshape({clips, count})).view(shape);
 }
 
-/// Every clip begins at a whole block, with `reach` zeros before it and at least as many behind.
+/// Returns the clips, each beginning at a whole block, with `reach` zeros before it and at least as many
+/// behind.
 inline at::Tensor Resampler::padded(const at::Tensor& samples_BT, std::int64_t rows) const {
   const std::int64_t clips = samples_BT.size(0), count = samples_BT.size(1), pitch = (rows + 1) * block_in_;
   const at::Tensor whole = at::empty({clips, pitch}, samples_BT.options());
@@ -178,14 +180,15 @@ inline at::Tensor Resampler::padded(const at::Tensor& samples_BT, std::int64_t r
   return whole;
 }
 
-/// All blocks of all clips are rows of one matrix, whose rows overlap in memory. `[B, N]`
+/// Returns the outputs `[B, N]`. All blocks of all clips are rows of one matrix, whose rows overlap in
+/// memory.
 inline at::Tensor Resampler::filtered(const at::Tensor& samples_BT) const {
   const at::NoTF32Guard full_precision;
   const std::int64_t clips = samples_BT.size(0), count = length(samples_BT.size(1));
   const std::int64_t rows = (count + block_out_ - 1) / block_out_, all_rows = clips * (rows + 1);
   const at::Tensor input = padded(samples_BT, rows);
   const at::Tensor output_RN = at::empty({all_rows, block_out_}, samples_BT.options());
-  const std::int64_t used_rows = all_rows - 1;  // between two clips lies a block that nobody needs
+  const std::int64_t used_rows = all_rows - 1;  // the block between two clips is unused
   for (std::size_t i = 0; i < weights_KC_.size(); ++i) {
     const std::int64_t first = static_cast<std::int64_t>(i) * group_,
                        outputs = std::min(group_, block_out_ - first);

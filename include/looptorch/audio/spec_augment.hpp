@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// SpecAugment (Park et al. 2019) without time warping: some frames and some mel bins of a spectrogram are
-// hidden, so that a model does not lean on any of them. Costs a copy of the spectrogram. Shapes: B clips, M
-// mel bins, F frames.
+// SpecAugment (Park et al. 2019) without time warping: hides some frames and some mel bins of a spectrogram,
+// so that a model does not rely on any of them. Costs a copy of the spectrogram. Shapes: B clips, M mel bins,
+// F frames.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -23,14 +23,15 @@ struct SpecAugmentOptions {
   std::int64_t max_frames = 70;  ///< the widest time mask
   std::int64_t mel_masks = 1;
   std::int64_t max_bins = 27;    ///< the widest mel mask
-  double max_time_share = 1;     ///< of a clip's frames, that one time mask may hide
-  std::optional<double> fill{};  ///< what masked cells hold; nothing: the clip's mean
+  double max_time_share = 1;     ///< largest share of a clip's frames that one time mask hides
+  std::optional<double> fill{};  ///< value of masked cells; unset: the clip's mean
 };
 
-/// Hides runs of frames and of mel bins; each run's width is uniform in 0, 1, ..., its maximum, its place
-/// uniform among those where it fits. Meant for log-mel features, whose mean says nothing; for training only.
+/// Hides runs of frames and of mel bins. Each run's width is uniform in 0, 1, ..., its maximum; its position
+/// is uniform among those where it fits. Meant for log-mel features, whose mean carries no information, and
+/// for training only.
 ///
-/// What is hidden depends on the seed and the clip's place in its batch alone: the same on every platform and
+/// The masks depend only on the seed and the clip's index in its batch: the same on every platform and
 /// device. Calling is const and safe from several threads.
 class SpecAugment {
  public:
@@ -39,9 +40,9 @@ class SpecAugment {
 
   const SpecAugmentOptions& options() const { return options_; }
 
-  /// A masked copy of `[M, F]` or `[B, M, F]`, any floating-point type of 16 bits and more. Draw a seed from
-  /// the run's seed, the epoch and the sample's index to get other masks each time that a resumed run gets
-  /// again. Throws UsageError for other types and shapes.
+  /// Returns a masked copy of `[M, F]` or `[B, M, F]`, of any floating-point type of 16 bits or more. Derive
+  /// the seed from the run's seed, the epoch and the sample's index, so that masks differ each time but are
+  /// the same in a resumed run. Throws UsageError for other types and shapes.
   at::Tensor operator()(const at::Tensor& mel, std::uint64_t seed) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A constant such as a window or a filter bank, made once on the CPU and copied once to each device that
-// asks for it: a copy a call would make the host wait for the device each time.
+// needs it. A copy in each call would make the host wait for the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@
 
 namespace looptorch::audio::detail {
 
-/// A tensor on the CPU and its copies on other devices. Copies of a constant share these. Safe to use from
-/// several threads; nothing may write to the tensors.
+/// A tensor on the CPU and its copies on other devices, which copies of this object share. Safe to use from
+/// several threads; the tensors must not be written to.
 class DeviceConstant {
  public:
   explicit DeviceConstant(at::Tensor on_cpu)

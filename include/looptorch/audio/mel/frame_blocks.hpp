@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Frames of sound a few at a time: what is done with a block then finds it in the CPU's cache, a third of
-// the time less than with all frames at once, and the blocks' memory stays small enough for the allocator to
-// keep it between clips, which halves the time of a log-mel.
+// Processes frames of sound in small blocks that stay in the CPU's cache, which takes a third less time than
+// all frames at once. The blocks' memory is small enough for the allocator to keep it between clips, which
+// halves the time of a log-mel.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -11,8 +11,8 @@
 
 namespace looptorch::audio::detail {
 
-/// Calls `f(first, count)` for `frames` frames of `window` samples in blocks; elsewhere than on the CPU in
-/// one.
+/// Calls `f(first, count)` for `frames` frames of `window` samples: in blocks on the CPU, in one call on
+/// other devices.
 template <class F>
 void each_frame_block(const c10::Device& device, std::int64_t frames, std::int64_t window, F f) {
   constexpr std::int64_t kSamplesAtOnce = 128 * 400, kLanes = 16, kFramesAtLeast = 96;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sound that is taken apart into overlapping windowed spectra and put together from such: the centred
-// short-time Fourier transform and its least-squares inverse, a block of frames at a time, so that a caller
-// who works on the spectra finds them in the cache. Holds three copies of the sound.
+// Converts sound to overlapping windowed spectra and back: the centred short-time Fourier transform and its
+// least-squares inverse. It works on a block of frames at a time, so that the caller finds the spectra in the
+// cache. Holds three copies of the sound.
 // Shapes: B clips, T samples, P samples with the ends, F frames, W samples of a window, K frequencies.
 #pragma once
 
@@ -22,18 +22,18 @@
 
 namespace looptorch::audio::detail {
 
-/// Whether all values are finite and at least 0; waits for the device.
+/// True if all values are finite and at least 0. Waits for the device.
 inline bool is_non_negative(const at::Tensor& values) {
   const at::Tensor finite = values.lt(std::numeric_limits<double>::infinity());
   return values.ge(0).logical_and_(finite).all().item<bool>();
 }
 
-/// The frames of `samples` samples: centred ones, the first around sample 0.
+/// Returns the number of centred frames of `samples` samples, the first around sample 0.
 constexpr std::int64_t centred_frames(std::int64_t samples, std::int64_t window, std::int64_t hop) {
   return 1 + (samples - window % 2) / hop;
 }
 
-/// Beyond its ends the sound is silence. `hop` is at most half a window.
+/// The sound and its spectra. Beyond its ends the sound is silence. `hop` is at most half a window.
 class FramedSignal {
  public:
   FramedSignal(at::Tensor window_W, std::int64_t hop, std::int64_t clips, std::int64_t samples)
@@ -52,25 +52,26 @@ class FramedSignal {
 
   std::int64_t frames() const { return frames_; }
 
-  /// Sound to take apart: `[B, T]`.
+  /// Sets the sound, `[B, T]`.
   void set(const at::Tensor& samples_BT) { inner(sound_BP_).copy_(samples_BT); }
 
-  /// The sound as it is now: `[B, T]`.
+  /// Returns the current sound, `[B, T]`.
   at::Tensor samples() const { return inner(sound_BP_).contiguous(); }
 
-  /// `count` frames from `first` on: complex `[B, count, K]`.
+  /// Returns the spectra of `count` frames from `first` on: complex `[B, count, K]`.
   at::Tensor spectrum(std::int64_t first, std::int64_t count) const {
     const at::Tensor frames_BFW = sound_BP_.as_strided({sound_BP_.size(0), count, window()},
                                                        {sound_BP_.stride(0), hop_, 1}, first * hop_);
     return at::fft_rfft(frames_BFW.mul(window_W_));
   }
 
-  /// Adds frames from `first` on to the sound in the making; each frame once.
+  /// Adds frames from `first` on to the new sound; each frame once.
   void add(std::int64_t first, const at::Tensor& spectrum_BFK) {
     overlap(sum_BP_, first, at::fft_irfft(spectrum_BFK, window()).mul_(window_W_));
   }
 
-  /// All frames are added: their sound, the one whose spectra are nearest to them, is the new one.
+  /// Replaces the sound by the new one, whose spectra are nearest to the added frames. Call after all frames
+  /// have been added.
   void finish() {
     at::mul_out(sound_BP_, sum_BP_, gain_P_);
     sum_BP_.zero_();
@@ -79,12 +80,13 @@ class FramedSignal {
  private:
   std::int64_t window() const { return window_W_.size(0); }
 
-  /// Hops that a window reaches over.
+  /// Returns the number of hops that a window spans.
   std::int64_t shifts() const { return (window() + hop_ - 1) / hop_; }
 
   at::Tensor inner(const at::Tensor& padded) const { return padded.narrow(-1, window() / 2, samples_); }
 
-  /// Cut into pieces of a hop, frames overlap no more: piece j of frame f belongs to hop f + j.
+  /// Adds overlapping frames. Cut into pieces of a hop, they overlap no more: piece j of frame f belongs to
+  /// hop f + j.
   void overlap(const at::Tensor& sum_BP, std::int64_t first, const at::Tensor& frames_BFW) const {
     const std::int64_t count = frames_BFW.size(1);
     const at::Tensor hops = sum_BP.view({sum_BP.size(0), -1, hop_});
@@ -97,7 +99,7 @@ class FramedSignal {
   at::Tensor window_W_;
   std::int64_t hop_, samples_, frames_;
   at::Tensor sum_BP_, sound_BP_;
-  at::Tensor gain_P_;  // what makes windows that overlap add up to 1; 0 beyond the ends
+  at::Tensor gain_P_;  // makes overlapping windows add up to 1; 0 beyond the ends
 };
 
 }  // namespace looptorch::audio::detail

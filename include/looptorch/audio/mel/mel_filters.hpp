@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Triangular mel filters on Slaney's scale (Auditory Toolbox, 1998) with area normalisation: what librosa
-// calls `filters.mel(htk=False, norm="slaney")` and openai-whisper ships as mel_filters.npz.
+// Triangular mel filters on Slaney's scale (Auditory Toolbox, 1998) with area normalisation: librosa's
+// `filters.mel(htk=False, norm="slaney")`, which openai-whisper ships as mel_filters.npz.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,7 +28,7 @@ struct SlaneyScale {
   }
 };
 
-/// The corners of `bins` triangles between two frequencies.
+/// Returns the corners of `bins` triangles between two frequencies.
 inline std::vector<double> mel_corners(std::int64_t bins, double min_hz, double max_hz) {
   const double lowest = SlaneyScale::to_mel(min_hz), highest = SlaneyScale::to_mel(max_hz);
   const double step = (highest - lowest) / static_cast<double>(bins + 1);
@@ -39,7 +39,7 @@ inline std::vector<double> mel_corners(std::int64_t bins, double min_hz, double 
   return corners;
 }
 
-/// `[bins, window / 2 + 1]`, float32; bit-equal to librosa's.
+/// Returns the filters `[bins, window / 2 + 1]`, float32, bit-equal to librosa's.
 inline at::Tensor slaney_mel_filters(std::int64_t bins, std::int64_t window, std::int64_t sample_rate,
                                      double min_hz, double max_hz) {
   const std::int64_t frequencies = window / 2 + 1;
@@ -60,7 +60,7 @@ inline at::Tensor slaney_mel_filters(std::int64_t bins, std::int64_t window, std
   return filters;
 }
 
-/// From 0 Hz to half the sample rate.
+/// Returns the filters from 0 Hz to half the sample rate.
 inline at::Tensor slaney_mel_filters(std::int64_t bins, std::int64_t window, std::int64_t sample_rate) {
   return slaney_mel_filters(bins, window, sample_rate, 0, static_cast<double>(sample_rate) / 2);
 }

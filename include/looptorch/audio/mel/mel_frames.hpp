@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Overlapping windowed frames to mel power: what all mel spectrograms share once a clip is padded.
+// Converts overlapping windowed frames to mel power: the common part of all mel spectrograms once a clip is
+// padded.
 // Shapes: B clips, T samples, F frames, W samples of a window, K frequencies, M mel bins.
 #pragma once
 
@@ -15,8 +16,8 @@
 
 namespace looptorch::audio::detail {
 
-/// `count` frames, every `hop` samples from the first on, as mel power `[B, M, F]`. `padded_BT`: each row
-/// contiguous.
+/// Returns the mel power `[B, M, F]` of `count` frames, every `hop` samples from the first on. Each row of
+/// `padded_BT` must be contiguous.
 ///
 /// Frames overlap in a view; only their product with the window is stored, on the CPU a block at a time.
 inline at::Tensor mel_of_frames(const at::Tensor& padded_BT, const DeviceConstant& constant_W,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Spectrum to mel: squares and sums. On the CPU one pass that uses that a mel filter is a short run of
-// frequencies: 0.5 ms for 3000 frames, against 1.5 ms for a chain of operators with a matrix product.
-// Elsewhere that chain. Shapes: B clips, F frames, K frequencies, M mel bins.
+// Converts spectra to mel power: squares and sums. On the CPU one pass makes use of the fact that a mel
+// filter is a short run of frequencies: 0.5 ms for 3000 frames, against 1.5 ms for a chain of operators with
+// a matrix product. Other devices use that chain. Shapes: B clips, F frames, K frequencies, M mel bins.
 #pragma once
 
 #include <looptorch/audio/mel/device_constant.hpp>
@@ -25,7 +25,7 @@ namespace looptorch::audio::detail {
 
 class MelPower {
  public:
-  /// `filters_MK`: float32 on the CPU, each row zero outside one run.
+  /// Takes filters `filters_MK`: float32 on the CPU, each row zero outside one run.
   explicit MelPower(at::Tensor filters_MK) : filters_MK_(std::move(filters_MK)) {
     const float* row = filters_MK_.on_cpu().const_data_ptr<float>();
     for (std::int64_t m = 0; m < bins(); ++m, row += frequencies()) runs_.push_back(run_of(row));
@@ -33,8 +33,8 @@ class MelPower {
 
   std::int64_t bins() const { return filters_MK_.on_cpu().size(0); }
 
-  /// complex `[B, F, K]` to float `[B, M, F]`, on any device; without TF32, whose 10 bits would show in quiet
-  /// bins.
+  /// Converts complex `[B, F, K]` to float `[B, M, F]`, on any device, without TF32, whose 10 bits would show
+  /// in quiet bins.
   at::Tensor by_operators(const at::Tensor& spectrum_BFK) const {
     const at::NoTF32Guard full_precision;
     const at::Tensor parts = at::view_as_real(spectrum_BFK);
@@ -43,7 +43,7 @@ class MelPower {
     return at::matmul(filters_MK_.on(spectrum_BFK.device()), power_BFK.transpose(1, 2));
   }
 
-  /// On the CPU: complex `[F, K]`, contiguous, into float `[M, F]`, whose rows may lie apart.
+  /// Converts complex `[F, K]`, contiguous, on the CPU, into float `[M, F]`, whose rows need not be adjacent.
   void in_one_pass(const at::Tensor& spectrum_FK, const at::Tensor& mel_MF) const {
     const auto* spectrum =
         static_cast<const float*>(spectrum_FK.const_data_ptr());  // real, imaginary, real, ...
@@ -62,7 +62,7 @@ class MelPower {
   static constexpr std::int64_t kBlocksAtLeast = 32;
   using Lanes = std::array<float, kLanes>;
   using Vector [[gnu::vector_size(16)]] =
-      float;  // any wider, or a loop over an array, and g++ 12 leaves registers
+      float;  // a wider type, or a loop over an array, makes g++ 12 spill registers
 
   struct Run {
     std::int64_t first;
@@ -78,8 +78,8 @@ class MelPower {
     return {first - row, std::vector<float>(first, end)};
   }
 
-  /// `count` frames: the power of all frequencies, turned so that frames are adjacent, then each filter's
-  /// run.
+  /// Converts `count` frames: the power of all frequencies, transposed so that frames are adjacent, then each
+  /// filter's run.
   void do_block(const float* spectrum_FK, float* mel_MF, std::int64_t row, std::int64_t count) const {
     std::vector<Lanes> power(static_cast<std::size_t>(frequencies()), Lanes{});
     for (std::size_t lane = 0; lane < static_cast<std::size_t>(count); ++lane) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How many bytes of samples a file announces whose samples are not compressed (WAV, AIFF, AU, W64, CAF, NIST
-// SPHERE): libsndfile shortens one that was cut off without a word.
+// Reads from the header how many bytes of samples a file should have, for formats without compression (WAV,
+// AIFF, AU, W64, CAF, NIST SPHERE). libsndfile silently shortens one that was truncated.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
@@ -17,18 +17,18 @@
 
 namespace looptorch::audio::detail {
 
-/// Where the samples of a file should be: `bytes` from `offset` on.
+/// The range in which a file should have its samples: `bytes` from `offset` on.
 struct AnnouncedData {
   std::uint64_t offset;
   std::uint64_t bytes;
 };
 
-/// How a family of formats puts chunks, each of a name and a size, one behind the other.
+/// The layout of chunks, each with a name and a size, in a family of formats.
 struct ChunkLayout {
   std::uint64_t first;      ///< offset of the first chunk
-  std::uint64_t name = 4;   ///< bytes of a name, of which the first 4 tell
+  std::uint64_t name = 4;   ///< bytes of a name, of which the first 4 are compared
   std::uint64_t size = 4;   ///< bytes of a size
-  std::uint64_t align = 2;  ///< where the next chunk begins
+  std::uint64_t align = 2;  ///< alignment of the next chunk
   bool is_big_endian = false;
   bool counts_itself = false;  ///< the size includes name and size
   std::string_view data = "data";
@@ -39,8 +39,8 @@ class DataHeader {
  public:
   explicit DataHeader(const InputFile& file) : file_(file), magic_(text(0)), form_(text(8)) {}
 
-  /// Nothing for other formats, without samples, and for headers written by a pipe, which did not know the
-  /// size.
+  /// Returns the range, or nothing for other formats, for files without samples, and for headers written by a
+  /// pipe, which did not know the size.
   std::optional<AnnouncedData> data() {
     if (magic_ == ".snd" || magic_ == "dns.") return of_au(magic_ == ".snd");
     if (magic_ == "NIST") return of_nist();
@@ -50,7 +50,7 @@ class DataHeader {
 
  private:
   static constexpr std::uint64_t kUnknown = 0xffffffff;
-  static constexpr int kMaxChunks = 4096;  // beyond, the file is no header but a trap
+  static constexpr int kMaxChunks = 4096;  // more of them are an attack, not a header
 
   std::optional<ChunkLayout> layout() const {
     const bool is_wave = form_ == "WAVE";
@@ -96,7 +96,7 @@ class DataHeader {
     return bytes == kUnknown ? std::nullopt : std::optional(AnnouncedData{offset, bytes});
   }
 
-  /// SPHERE's header is text of a fixed size, a line a field: "sample_count -i 48000".
+  /// Reads SPHERE's header: text of a fixed size, a line a field: "sample_count -i 48000".
   std::optional<AnnouncedData> of_nist() const {
     constexpr std::uint64_t kHeader = 1024;
     const std::string header = text(0, kHeader);
@@ -108,7 +108,7 @@ class DataHeader {
     return AnnouncedData{kHeader, bytes};
   }
 
-  /// Behind the field's type, which libsndfile writes as text where others write a number.
+  /// Returns the number behind the field's type, which libsndfile writes as text where others write a number.
   static std::optional<std::uint64_t> number_in(std::string_view header, std::string_view field) {
     const auto begin = header.find(field);
     const auto space = begin == header.npos ? begin : header.find(' ', begin + field.size());
@@ -119,7 +119,7 @@ class DataHeader {
     return error == std::errc() ? std::optional(value) : std::nullopt;
   }
 
-  /// So many characters; beyond the file's end, none.
+  /// Returns `size` characters, or none beyond the file's end.
   std::string text(std::uint64_t offset, std::size_t size = 4) const {
     std::string characters(size, '\0');
     if (offset + size > file_.size()) return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Whether an Ogg file (Vorbis, Opus, FLAC) was cut off: libsndfile reads one that ends behind any of its
-// pages as if it were whole.
+// Detects a truncated Ogg file (Vorbis, Opus, FLAC), which libsndfile reads as complete if it ends behind any
+// page.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
@@ -13,7 +13,7 @@
 
 namespace looptorch::audio::detail {
 
-/// Whether `file` begins as Ogg but does not end with a whole page that is marked as the end of its stream.
+/// True if `file` begins as Ogg but does not end with a whole page that is marked as the end of its stream.
 /// Reads one page's length from the end.
 inline bool is_cut_ogg(const InputFile& file) {
   constexpr std::string_view kCapture = "OggS";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The pages of an Ogg file (RFC 3533), found by their position in the sound. Reads a few hundred kilobytes at
-// most, however long the file.
+// Finds the pages of an Ogg file (RFC 3533) by their position in the sound. Reads a few hundred kilobytes at
+// most, for a file of any length.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>
@@ -16,20 +16,20 @@
 
 namespace looptorch::audio::detail {
 
-/// The `count` bytes of a little-endian number.
+/// Returns the little-endian number of `count` bytes.
 [[nodiscard]] inline std::uint64_t little_endian(const unsigned char* bytes, int count) {
   std::uint64_t value = 0;
   while (count-- > 0) value = value << 8 | bytes[count];
   return value;
 }
 
-/// What a page's header says.
+/// The fields of a page's header.
 struct OggPage {
   static constexpr std::size_t kHeader = 27, kMostSegments = 255;
   static constexpr std::size_t kLongest = kHeader + kMostSegments + kMostSegments * 255;
 
   std::uint64_t begin = 0, end = 0;  ///< bytes
-  std::int64_t position = -1;        ///< where its last whole packet ends, in samples; -1: none ends here
+  std::int64_t position = -1;        ///< end of its last complete packet, in samples; -1: none ends here
   std::uint32_t stream = 0, number = 0;
   bool continues = false;    ///< begins with the rest of a packet
   std::int64_t packets = 0;  ///< that end here
@@ -58,12 +58,12 @@ struct OggPage {
 }
 
 /// A page that begins with a packet, and the sample before which all earlier packets end.
-struct OggPlace {
+struct OggEntryPoint {
   OggPage page;
   std::int64_t position;
 };
 
-/// Finds places in a file that is one stream of sound.
+/// Finds entry points in a file that is one stream of sound.
 class OggIndex {
  public:
   /// Reads the stream's headers, which are `header_packets` packets.
@@ -78,13 +78,13 @@ class OggIndex {
     }
   }
 
-  /// The bytes of the headers; 0 if the file is laid out otherwise.
+  /// Returns the bytes of the headers; 0 if the file has another layout.
   [[nodiscard]] std::uint64_t headers() const { return sound_; }
 
-  /// Returns a place at or before `position`, the last such one but for some pages that packets run through;
-  /// none if it is the beginning.
-  [[nodiscard]] std::optional<OggPlace> find(std::int64_t position) const {
-    std::optional<OggPlace> found;
+  /// Returns an entry point at or before `position`: the last one, except that pages which packets run
+  /// through are passed over. None if it is the beginning.
+  [[nodiscard]] std::optional<OggEntryPoint> find(std::int64_t position) const {
+    std::optional<OggEntryPoint> found;
     if (sound_ == 0) return found;
     for (auto page = ogg_page_at(file_, page_near(position)); is_ours(page);) {
       if (page->position > position) break;
@@ -102,7 +102,7 @@ class OggIndex {
     return page && page->stream == stream_;
   }
 
-  /// Returns where a page before `position` begins, by halving.
+  /// Returns the offset of a page before `position`, by bisection.
   [[nodiscard]] std::uint64_t page_near(std::int64_t position) const {
     std::uint64_t low = sound_, high = file_.size();
     while (high - low > kNear) {
@@ -117,8 +117,8 @@ class OggIndex {
     return low;
   }
 
-  /// Returns the first page at or behind `offset`. What looks like one counts only if the next page follows
-  /// it.
+  /// Returns the first page at or behind `offset`. Bytes that look like one count only if the next page
+  /// follows them.
   [[nodiscard]] std::optional<OggPage> page_from(std::uint64_t offset) const {
     constexpr std::string_view kCapture = "OggS";
     const std::uint64_t there = file_.size() - std::min(offset, file_.size());

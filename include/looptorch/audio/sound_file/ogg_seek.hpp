@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A range of a long Vorbis or Opus file without what lies before it. A decoder that begins in the middle
-// needs time to agree with one that ran from the beginning: Vorbis a packet, Opus up to a second or more,
-// which no header tells. So two decoders begin at different distances, and the range counts only if they
-// agree, bit for bit, before it begins.
+// Reads a range of a long Vorbis or Opus file without decoding what precedes it. A decoder that begins in the
+// middle needs time to agree with one that ran from the beginning: Vorbis a packet, Opus up to a second or
+// more, which no header states. So two decoders begin at different distances, and the range counts only if
+// they agree, bit for bit, before it begins.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_pages.hpp>
@@ -26,7 +26,7 @@ namespace looptorch::audio::detail {
 /// Reads ranges of one file, in frames of the whole file.
 class OggSeek {
  public:
-  /// `info` is that of the whole file.
+  /// Takes the `info` of the whole file.
   OggSeek(const std::filesystem::path& path, const SF_INFO& info)
       : file_(path),
         info_(info),
@@ -35,7 +35,7 @@ class OggSeek {
         headers_(file_, index_) {}
 
   /// Writes `count` frames from `first` on to `out`, the same bits that decoding from the beginning gives.
-  /// False if that cannot be known, or if they lie so near the beginning that nothing is gained.
+  /// Returns false if that cannot be verified, or if they lie so near the beginning that nothing is gained.
   bool read(std::int64_t first, float* out, std::int64_t count) {
     if (!is_known()) return false;
     for (std::int64_t distance = kLeast * info_.samplerate; distance <= kMost * info_.samplerate;
@@ -51,15 +51,16 @@ class OggSeek {
 
  private:
   static constexpr std::int64_t kLeast = 2, kMost = 16;  // seconds
-  static constexpr std::int64_t kOpusRate = 48000;       // of its positions, whatever it is decoded to
+  static constexpr std::int64_t kOpusRate = 48000;  // rate of its positions, independent of the decoded rate
 
   struct Decoder {
     std::unique_ptr<OggTail> tail;
     SoundStream stream;
-    std::int64_t at = 0;  ///< The frame that it reads next.
+    std::int64_t at = 0;  ///< The next frame to read.
   };
 
-  /// Opus drops samples at its beginning: a whole number of them at the rate that it is decoded to.
+  /// True if the positions of frames are known. Opus drops samples at its beginning, which must be an integer
+  /// number at the decoded rate.
   [[nodiscard]] bool is_known() const {
     if (index_.headers() == 0) return false;
     if (!is_opus_) return (info_.format & SF_FORMAT_SUBMASK) == SF_FORMAT_VORBIS;
@@ -67,21 +68,22 @@ class OggSeek {
   }
   [[nodiscard]] std::int64_t scale() const { return is_opus_ ? kOpusRate / info_.samplerate : 1; }
 
-  /// Both files end with the same frame, which tells where the tail begins. The page before must say so too;
-  /// in Vorbis it does but for the first packet, of which nothing is heard.
+  /// Opens a decoder before `frame`. The file and its tail end with the same frame, from which the tail's
+  /// first frame follows. The page before must give the same one; in Vorbis it does except for the first
+  /// packet, which produces no output.
   [[nodiscard]] Decoder open(std::int64_t frame) const {
-    const auto place = index_.find(frame * scale() + headers_.pre_skip());
-    if (!place) return {};
-    Decoder decoder{std::make_unique<OggTail>(file_, headers_, place->page), {}, 0};
+    const auto entry = index_.find(frame * scale() + headers_.pre_skip());
+    if (!entry) return {};
+    Decoder decoder{std::make_unique<OggTail>(file_, headers_, entry->page), {}, 0};
     decoder.stream = SoundStream([&](SF_INFO& info) { return decoder.tail->open(info); });
     if (!decoder.stream) return {};
     decoder.at = info_.frames - decoder.stream.info().frames;
-    const std::int64_t late = decoder.at * scale() - (place->position - headers_.pre_skip());
+    const std::int64_t late = decoder.at * scale() - (entry->position - headers_.pre_skip());
     return late >= 0 && late <= (is_opus_ ? 0 : kLongestPacket) ? std::move(decoder) : Decoder();
   }
   static constexpr std::int64_t kLongestPacket = 8192;  // of Vorbis
 
-  /// Brings both to `first` and compares the `window` frames before it. Silence proves nothing of Opus.
+  /// Advances both to `first` and compares the `window` frames before it. For Opus, silence proves nothing.
   [[nodiscard]] bool agree(Decoder& near, Decoder& far, std::int64_t first, std::int64_t window) const {
     const auto before = [&](Decoder& decoder) {
       std::vector<float> samples(static_cast<std::size_t>(window));

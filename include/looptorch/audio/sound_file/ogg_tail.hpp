@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The end of an Ogg file as a file of its own: its headers, then its pages from a chosen one on. libsndfile
-// decodes it as any other. (Its own seek can end elsewhere than it says: its issues 794 and 885.)
+// decodes it like any other. (Its own seek can end at another position than it reports: its issues 794 and
+// 885.)
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_pages.hpp>
@@ -29,8 +30,8 @@ class OggHeaders {
 
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
 
-  /// Samples at 48 kHz that an Opus decoder drops at the stream's beginning. In `bytes` they are 0, since a
-  /// tail does not begin there.
+  /// Returns the samples at 48 kHz that an Opus decoder drops at the stream's beginning. In `bytes` they are
+  /// 0, since a tail does not begin there.
   [[nodiscard]] std::int64_t pre_skip() const { return pre_skip_; }
 
  private:
@@ -52,7 +53,7 @@ class OggHeaders {
     for (std::size_t i = 0; i < 4; ++i) byte(kChecksum + i) = static_cast<unsigned char>(sum >> 8 * i);
   }
 
-  /// Ogg's: CRC-32 by 0x04c11db7, not reflected, from 0.
+  /// Returns Ogg's checksum: CRC-32 with 0x04c11db7, not reflected, from 0.
   [[nodiscard]] static std::uint32_t checksum(std::string_view page) {
     std::uint32_t sum = 0;
     for (const char each : page) {
@@ -66,7 +67,7 @@ class OggHeaders {
   std::int64_t pre_skip_ = 0;
 };
 
-/// Must stay where it is while libsndfile reads it.
+/// The tail as a file. It must not move while libsndfile reads it.
 class OggTail {
  public:
   OggTail(const InputFile& file, const OggHeaders& headers, const OggPage& first)
@@ -95,7 +96,7 @@ class OggTail {
     const sf_count_t base = from == SEEK_SET ? 0 : from == SEEK_CUR ? at_ : size();
     return at_ = std::clamp<sf_count_t>(base + to, 0, size());
   }
-  /// No exception may pass through libsndfile: what cannot be read is the end.
+  /// Reads bytes. An unreadable file counts as its end, since no exception may pass through libsndfile.
   sf_count_t read(void* out, sf_count_t count) noexcept try {
     count = std::min(count, size() - at_);
     const sf_count_t of_headers = std::clamp<sf_count_t>(headers() - at_, 0, count),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sound that libsndfile decodes, mixed down to one channel.
+// Decodes sound by libsndfile, mixed down to one channel.
 #pragma once
 
 #include <sndfile.h>
@@ -12,11 +12,11 @@
 
 namespace looptorch::audio::detail {
 
-/// An open file of libsndfile, or nothing.
+/// An open file of libsndfile, or none.
 class SoundStream {
  public:
   SoundStream() = default;
-  /// Calls `open(info)`, which returns libsndfile's handle, or null.
+  /// Opens by `open(info)`, which returns libsndfile's handle, or null.
   template <class Open>
   explicit SoundStream(const Open& open) : file_(open(info_)) {}
 
@@ -24,7 +24,7 @@ class SoundStream {
   [[nodiscard]] SNDFILE* get() const { return file_.get(); }
   [[nodiscard]] const SF_INFO& info() const { return info_; }
 
-  /// Writes the mean of all channels of up to `count` frames to `out`; returns how many were there.
+  /// Writes the mean of all channels of up to `count` frames to `out`, and returns the number of frames.
   std::int64_t read(float* out, std::int64_t count) {
     if (info_.channels == 1) return sf_readf_float(file_.get(), out, count);
     return in_blocks(count, [&](const float* interleaved, std::int64_t some) {
@@ -33,7 +33,7 @@ class SoundStream {
     });
   }
 
-  /// Decodes up to `count` frames; returns how many were there.
+  /// Decodes up to `count` frames and returns the number of frames.
   std::int64_t skip(std::int64_t count) {
     return in_blocks(count, [](const float*, std::int64_t) {});
   }
