@@ -24,17 +24,17 @@
 namespace looptorch {
 
 struct AlignmentTextOptions {
-  std::size_t line_width = 80;  ///< columns; a longer alignment goes on in further blocks. 0 has no limit
+  std::size_t line_width = 80;  ///< columns; a longer alignment continues in further blocks. 0: no limit
 };
 
-/// Blocks of three lines, a blank line between: reference, hypothesis and S, D or I beneath an error;
-/// asterisks stand for what is missing. Controls are shown as pictures or numbers ("␛", "<U+9B>"), also those
-/// of the writing direction, a mark without its base on a dotted circle. An empty alignment gives nothing.
-/// Throws UsageError for a width that holds no label.
+/// Returns blocks of three lines with a blank line between: reference, hypothesis and S, D or I beneath an
+/// error; asterisks stand for a missing token. Control characters, also those of the writing direction, are
+/// shown as pictures or numbers ("␛", "<U+9B>"), and a mark without its base on a dotted circle. An empty
+/// alignment returns an empty text. Throws UsageError for a width that holds no label.
 [[nodiscard]] std::string alignment_text(const Alignment& alignment, AlignmentTextOptions options = {});
 
-/// The columns that a text takes on a terminal: a grapheme cluster one, or two if it begins with a wide
-/// character. A mark without its base takes one.
+/// Returns the columns that a text takes on a terminal: one for a grapheme cluster, or two if it begins with
+/// a wide character. A mark without its base takes one.
 [[nodiscard]] inline std::size_t display_width(std::string_view text) {
   std::size_t width = 0;
   for (const auto cluster : grapheme_clusters(text)) {
@@ -45,7 +45,8 @@ struct AlignmentTextOptions {
 
 namespace detail {
 
-/// What a terminal may obey and Unicode has no picture of: the C1 controls, directions, line separators.
+/// True for control characters that a terminal may obey and Unicode has no picture of: the C1 controls,
+/// directions, line separators.
 [[nodiscard]] constexpr bool is_unpictured_control(char32_t c) {
   return (c >= 0x80 && c < 0xA0) || c == 0x61C || c == 0x200E || c == 0x200F ||
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
@@ -57,7 +58,7 @@ namespace detail {
   return name;
 }
 
-/// The token with what a terminal would obey or hang on its neighbour made visible.
+/// Returns the token with control characters and leading marks made visible.
 [[nodiscard]] inline std::string visible(std::string_view token) {
   std::string out;
   for (std::size_t at = 0; at < token.size();) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Character error rate: as the word error rate, over characters, blanks between words included. A character
-// is a code point, as in jiwer, or a grapheme cluster: what a reader of Devanagari calls a letter, so that a
-// wrong vowel sign is one wrong letter and a conjunct counts once.
+// Character error rate: like the word error rate, over characters, including the blanks between words. A
+// character is a code point, as in jiwer, or a grapheme cluster. The latter is what a reader of Devanagari
+// calls a letter, so that a wrong vowel sign is one wrong letter and a conjunct counts once.
 #pragma once
 
 #include <looptorch/metrics/edit_alignment.hpp>
@@ -13,20 +13,21 @@
 
 namespace looptorch {
 
-/// What counts as one character.
+/// The unit that counts as one character.
 enum class CharacterUnit { code_point, grapheme_cluster };
 
-/// White space at the ends is passed over, as in jiwer. Of several alignments with equally few errors, counts
-/// the one that jiwer 4 takes (in texts of more than some 2000 characters jiwer may take another one). What
-/// is not UTF-8 counts as one character for each maximal ill-formed part, and differs from other such parts.
+/// Counts the errors. White space at the ends is ignored, as in jiwer. Of several alignments with equally few
+/// errors, counts the one that jiwer 4 takes (in texts of more than about 2000 characters jiwer may take
+/// another one). Each maximal ill-formed part of a text that is not UTF-8 counts as one character, and
+/// differs from other such parts.
 [[nodiscard]] EditCounts count_character_errors(std::string_view reference, std::string_view hypothesis,
                                                 CharacterUnit unit = CharacterUnit::code_point);
 
-/// The characters of both texts side by side: the alignment that `count_character_errors` counts.
+/// Returns the characters of both texts side by side: the alignment that `count_character_errors` counts.
 [[nodiscard]] Alignment align_characters(std::string_view reference, std::string_view hypothesis,
                                          CharacterUnit unit = CharacterUnit::code_point);
 
-/// Character error rate over sentences: total errors over total reference characters.
+/// The character error rate over sentences: total errors over total reference characters.
 class CharacterErrorRate {
  public:
   explicit CharacterErrorRate(CharacterUnit unit = CharacterUnit::code_point) : unit_(unit) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The fewest substitutions, deletions and insertions that turn what was recognised into what was said:
+// The fewest substitutions, deletions and insertions that turn the recognised text into the spoken one:
 // Levenshtein's distance over words or characters, as counts and as an alignment. Both take O(n m / 64) time
-// and O(sqrt(n) m) bits: two texts of 60,000 characters 0.2 s and 8 MB.
+// and O(sqrt(n) m) bits: two texts of 60,000 characters take 0.2 s and 8 MB.
 #pragma once
 
 #include <looptorch/metrics/edit_table.hpp>
@@ -18,18 +18,18 @@
 
 namespace looptorch {
 
-/// What it takes to turn a hypothesis into its reference, in words or in characters.
+/// The edits that turn a hypothesis into its reference, in words or in characters.
 struct EditCounts {
   std::int64_t hits = 0;
   std::int64_t substitutions = 0;
-  std::int64_t deletions = 0;   ///< Said, not recognised.
-  std::int64_t insertions = 0;  ///< Recognised, not said.
+  std::int64_t deletions = 0;   ///< Spoken, not recognised.
+  std::int64_t insertions = 0;  ///< Recognised, not spoken.
 
   [[nodiscard]] std::int64_t errors() const { return substitutions + deletions + insertions; }
   [[nodiscard]] std::int64_t reference_length() const { return hits + substitutions + deletions; }
 
-  /// Errors over the reference's length: 1 is 100 %, more is possible. Of an empty reference, the insertions,
-  /// as in jiwer.
+  /// Returns the errors over the reference's length: 1 is 100 %, and more is possible. For an empty
+  /// reference, returns the insertions, as in jiwer.
   [[nodiscard]] double rate() const {
     return static_cast<double>(errors()) / static_cast<double>(std::max<std::int64_t>(reference_length(), 1));
   }
@@ -50,8 +50,8 @@ enum class EditKind : std::uint8_t { hit, substitution, deletion, insertion };
 /// One word or character of an alignment.
 struct Edit {
   EditKind kind = EditKind::hit;
-  std::string reference{};   ///< empty of an insertion
-  std::string hypothesis{};  ///< empty of a deletion
+  std::string reference{};   ///< empty for an insertion
+  std::string hypothesis{};  ///< empty for a deletion
 
   friend bool operator==(const Edit&, const Edit&) = default;
 };
@@ -59,8 +59,7 @@ struct Edit {
 /// Reference and hypothesis side by side; `alignment_text` prints it.
 struct Alignment {
   std::vector<Edit> edits{};
-  std::string
-      separator{};  ///< what stands between two tokens: a blank between words, nothing between characters
+  std::string separator{};  ///< between two tokens: a blank for words, empty for characters
 
   [[nodiscard]] EditCounts counts() const;
 };
@@ -69,7 +68,7 @@ namespace detail {
 
 using Tokens = std::vector<std::string_view>;
 
-/// Tokens as numbers: equal tokens get equal ones.
+/// Numbers tokens; equal tokens get equal numbers.
 class TokenNumbers {
  public:
   [[nodiscard]] std::size_t size() const { return numbers_.size(); }
@@ -87,7 +86,8 @@ class TokenNumbers {
   std::unordered_map<std::string_view, int> numbers_;
 };
 
-/// Two sequences of numbers without what both begin and end with. As in jiwer, the beginning goes first.
+/// Two sequences of numbers without their common beginning and end. As in jiwer, the beginning is removed
+/// first.
 struct Core {
   std::span<const int> reference, hypothesis;
   std::size_t prefix = 0, suffix = 0;
@@ -111,8 +111,8 @@ struct Core {
           .insertions = kind == EditKind::insertion};
 }
 
-/// Returns how a cell of the table is reached. Where several ways are as short, a deletion goes before an
-/// insertion, and that before the diagonal, as in jiwer.
+/// Returns the edit by which a cell of the table is reached. Of several shortest ways, a deletion is
+/// preferred to an insertion, and that to the diagonal, as in jiwer.
 [[nodiscard]] inline EditKind edit_at(EditTable& table, const Core& core, std::size_t row, std::size_t col) {
   if (row == 0) return EditKind::deletion;
   if (col == 0) return EditKind::insertion;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Levenshtein's table 64 cells at a time: neighbours differ by -1, 0 or 1, so that a row is two bits a cell
-// (Myers 1999, Hyyrö 2003). All rows of a long text would not fit into memory. So every few rows one is kept,
-// and those between are computed a second time as the table is walked back.
+// Levenshtein's table, 64 cells at a time: neighbours differ by -1, 0 or 1, so that a row takes two bits a
+// cell (Myers 1999, Hyyrö 2003). All rows of a long text would not fit into memory. So only one in several
+// rows is kept, and those between are computed again as the table is walked back.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace looptorch::detail {
 
 using BitRow = std::vector<std::uint64_t>;
 
-/// A bit for each position of a text, set where a token stands.
+/// A bit for each position of a text, set where a token occurs.
 class TokenPositions {
  public:
-  /// `tokens` are numbers from 0 to below `kinds`.
+  /// Takes tokens as numbers from 0 to below `kinds`.
   TokenPositions(std::span<const int> tokens, std::size_t kinds)
       : words_((tokens.size() + 63) / 64), places_(kinds), rows_(kinds), scratch_(words_) {
     for (std::size_t i = 0; i < tokens.size(); ++i) places_[index(tokens[i])].push_back(i);
-    // Frequent tokens have a row of their own: at most 64, since each stands once in 64 positions or more.
+    // Frequent tokens have a row of their own: at most 64, since each occurs at least once in 64 positions.
     for (std::size_t kind = 0; kind < kinds; ++kind)
       if (places_[kind].size() >= words_ && words_ > 0) set(rows_[kind] = BitRow(words_), places_[kind]);
   }
@@ -52,18 +52,18 @@ class TokenPositions {
   BitRow scratch_;
 };
 
-/// One row: by how much each cell differs from its left neighbour. Bit i is the cell of reference token i.
+/// One row: the difference of each cell from its left neighbour. Bit i is the cell of reference token i.
 struct EditRow {
   explicit EditRow(std::size_t words) : up(words, ~std::uint64_t{0}), down(words, 0) {}
 
-  BitRow up, down;  ///< the cell is one more, one less
+  BitRow up, down;  ///< the cell is larger by one, smaller by one
 
   [[nodiscard]] bool is_up(std::size_t i) const { return (up[i / 64] >> i % 64 & 1) != 0; }
   [[nodiscard]] bool is_down(std::size_t i) const { return (down[i / 64] >> i % 64 & 1) != 0; }
 
-  /// Becomes the next row, of a hypothesis token that equals the reference's where `equal` has a bit.
+  /// Becomes the next row, for a hypothesis token that equals the reference's at the bits in `equal`.
   void advance(const BitRow& equal) {
-    std::uint64_t more = 1, less = 0;  // of the cell on the left: beneath the one above it by 1, or -1
+    std::uint64_t more = 1, less = 0;  // the left cell minus the one above it: 1 or -1
     for (std::size_t word = 0; word < up.size(); ++word) {
       const std::uint64_t vertical_up = up[word], vertical_down = down[word];
       const std::uint64_t matches = equal[word] | less;
@@ -81,7 +81,7 @@ struct EditRow {
 /// The table of two texts, hypothesis downwards and reference to the right.
 class EditTable {
  public:
-  /// Tokens are numbers from 0 to below `kinds`. O(n m / 64) time and O(sqrt(n) m) bits.
+  /// Takes tokens as numbers from 0 to below `kinds`. O(n m / 64) time and O(sqrt(n) m) bits.
   EditTable(std::span<const int> reference, std::span<const int> hypothesis, std::size_t kinds)
       : hypothesis_(hypothesis), positions_(reference, kinds), stride_(stride(hypothesis.size())) {
     EditRow row(positions_.words());
@@ -94,7 +94,8 @@ class EditTable {
     first_ = kept_.empty() ? 0 : (kept_.size() - 1) * stride_;
   }
 
-  /// Returns row `i`: of no hypothesis token at 0. Rows are to be asked for from the last to the first.
+  /// Returns row `i`; row 0 stands before the first hypothesis token. Request rows from the last to the
+  /// first.
   [[nodiscard]] const EditRow& row(std::size_t i) {
     if (i < first_) fill_block_of(i);
     return block_[i - first_];
@@ -102,7 +103,7 @@ class EditTable {
 
  private:
   static std::size_t stride(std::size_t rows) {
-    constexpr double kFew = 64;  // so that a sentence is computed once
+    constexpr double kFew = 64;  // so that the rows of a sentence are computed once
     return static_cast<std::size_t>(std::max(kFew, std::ceil(std::sqrt(static_cast<double>(rows)))));
   }
 
@@ -121,7 +122,7 @@ class EditTable {
   TokenPositions positions_;
   std::size_t stride_, first_ = 0;
   std::vector<EditRow> kept_;   ///< every `stride_` rows
-  std::vector<EditRow> block_;  ///< all from row `first_` on
+  std::vector<EditRow> block_;  ///< all rows from `first_` on
 };
 
 }  // namespace looptorch::detail

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A text normaliser for error rates in any script: lower case, no punctuation or symbols, single blanks. It
 // keeps combining marks, so that Devanagari's vowel signs and viramas survive (Whisper's basic normaliser
-// strips them), and apostrophes inside words. It does not compose or decompose: bring both texts into one
-// normal form first if they mix them. Linear; two searches of a table a character beyond ASCII.
+// removes them), and apostrophes inside words. It does not compose or decompose: bring both texts into one
+// normal form first if they mix them. Linear; two table look-ups for each character beyond ASCII.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
@@ -17,23 +17,23 @@
 
 namespace looptorch {
 
-/// Lower-cased words without punctuation, separated by single blanks, without any at the ends. Punctuation
-/// and symbols separate words ("left-right" becomes two), and marks on them go with them; an apostrophe
-/// between letters is kept, as "'"; invisible formatting (soft hyphens, directions, variation selectors)
-/// leaves no trace. What is not UTF-8 becomes U+FFFD.
+/// Returns lower-cased words without punctuation, separated by single blanks, without any at the ends.
+/// Punctuation and symbols separate words ("left-right" becomes two), and marks on them are removed with
+/// them. An apostrophe between letters is kept, as "'". Invisible formatting (soft hyphens, directions,
+/// variation selectors) is removed. Bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string normalize_text(std::string_view text);
 
-/// Lower case of a character, by Unicode's simple case mapping.
+/// Returns the lower case of a character, by Unicode's simple case mapping.
 [[nodiscard]] char32_t to_lower(char32_t c);
 
-/// Whether the normaliser takes a character for white space, punctuation or a symbol, and not for part of a
+/// True if the normaliser treats a character as white space, punctuation or a symbol, and not as part of a
 /// word.
 [[nodiscard]] bool is_separator(char32_t c);
 
 namespace detail {
 
-/// What leaves no trace: soft hyphen, directions, word joiner and invisible operators, byte order mark,
-/// variation selectors, tags.
+/// True for characters that are removed: soft hyphen, directions, word joiner and invisible operators, byte
+/// order mark, variation selectors, tags.
 [[nodiscard]] constexpr bool is_ignorable(char32_t c) {
   constexpr CodePointRange kIgnorable[] = {{0xAD, 0xAD},     {0x61C, 0x61C},   {0x180B, 0x180F},
                                            {0x200E, 0x200F}, {0x202A, 0x202E}, {0x2060, 0x206F},
@@ -44,12 +44,12 @@ namespace detail {
   return false;
 }
 
-/// Part of a spelling inside a word, of an emoji elsewhere.
+/// True for the joiners, which belong to the spelling inside a word and to emoji elsewhere.
 [[nodiscard]] constexpr bool is_joiner(char32_t c) { return c == 0x200C || c == 0x200D; }
 
 [[nodiscard]] constexpr bool is_apostrophe(char32_t c) { return c == U'\'' || c == U'\u2019'; }
 
-/// What the normaliser has gone through: the words so far, and what lies behind the last of them.
+/// The state of the normaliser: the words so far, and the characters behind the last of them.
 class TextNormalizer {
  public:
   void add(char32_t c) {
@@ -75,8 +75,8 @@ class TextNormalizer {
   [[nodiscard]] static bool is_blank(char32_t c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
   std::string out_;
-  char between_ = '\0';        ///< what parts the last word character from the next one, if anything does
-  bool base_is_gone_ = false;  ///< a mark here would stand on what was removed
+  char between_ = '\0';        ///< separator between the last word character and the next, if any
+  bool base_is_gone_ = false;  ///< the base of a following mark was removed
 };
 
 }  // namespace detail

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// How well predicted numbers follow their targets: Lin's concordance correlation, R2, Pearson's correlation,
-// mean squared error, over any number of batches. Moments are kept in double, about the running means (Chan,
-// Golub and LeVeque 1979) and from an origin amid the data, so that data far from zero lose no digits. Adding
-// never waits: some twenty small kernels a batch; only reading does.
+// Measures how well predicted numbers follow their targets: Lin's concordance correlation, R2, Pearson's
+// correlation, mean squared error, over any number of batches. Moments are kept in double, about the running
+// means (Chan, Golub and LeVeque 1979) and from an origin amid the data, so that data far from zero lose no
+// digits. Adding launches about twenty small kernels a batch and never waits; reading does.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -22,27 +22,27 @@
 namespace looptorch {
 
 /// Moments of predictions, targets and residuals (target - prediction) over `count` pairs, read back from the
-/// device; variances and covariance are the population's (over `count`). A score that the data leave
-/// undefined, as a correlation with something constant, is NaN.
+/// device. Variances and covariance are the population's (over `count`). A score that the data leave
+/// undefined, such as a correlation with a constant, is NaN.
 struct RegressionMoments {
   std::int64_t count = 0;
   double prediction_mean = NAN, target_mean = NAN, residual_mean = NAN;
   double prediction_variance = NAN, target_variance = NAN, residual_variance = NAN;
   double covariance = NAN;
 
-  /// Lin's concordance correlation coefficient (1989), with the population's variances: 1 only where each
-  /// prediction is its target.
+  /// Returns Lin's concordance correlation coefficient (1989), with the population's variances: 1 only if
+  /// each prediction equals its target.
   [[nodiscard]] double concordance() const {
     return 2 * covariance / (prediction_variance + target_variance + residual_mean * residual_mean);
   }
 
-  /// Pearson's correlation coefficient.
+  /// Returns Pearson's correlation coefficient.
   [[nodiscard]] double pearson() const {
     return covariance / (std::sqrt(prediction_variance) * std::sqrt(target_variance));
   }
 
-  /// The coefficient of determination: 1 less the mean squared error over the targets' variance. Negative
-  /// where the targets' mean would predict better. NaN, or minus infinity, of constant targets.
+  /// Returns the coefficient of determination: 1 minus the mean squared error over the targets' variance.
+  /// Negative if the targets' mean would predict better. NaN or minus infinity for constant targets.
   [[nodiscard]] double r2() const { return 1 - mean_squared_error() / target_variance; }
 
   [[nodiscard]] double mean_squared_error() const {
@@ -50,8 +50,8 @@ struct RegressionMoments {
   }
 };
 
-/// Accumulates pairs of prediction and target on the device that they are on. Of several targets each has its
-/// own: `valence.add(predicted.select(1, 0), labels.select(1, 0))`.
+/// Accumulates pairs of prediction and target on their device. For several targets, use one for each:
+/// `valence.add(predicted.select(1, 0), labels.select(1, 0))`.
 class RegressionMetrics {
  public:
   /// Adds each element of two tensors of one shape and device, of any real dtype. Throws UsageError for
@@ -70,10 +70,10 @@ class RegressionMetrics {
     merge(prediction.numel(), mean_3, at::mm(centred_3N, centred_3N.t()));
   }
 
-  /// Pairs added so far, known without a wait.
+  /// Returns the number of pairs added so far, without a wait.
   [[nodiscard]] std::int64_t count() const { return count_; }
 
-  /// Reads the moments back: waits for the device, once.
+  /// Returns the moments. Waits for the device, once.
   [[nodiscard]] RegressionMoments moments() const {
     if (count_ == 0) return {};
     const auto read = at::cat({origin_3_ + mean_3_, scatter_33_.flatten()}).cpu();
@@ -89,7 +89,7 @@ class RegressionMetrics {
             .covariance = variance(0, 1)};
   }
 
-  /// Each reads the moments back; for several scores, ask `moments` once.
+  /// Returns the score. Each of these reads the moments back; for several scores, call `moments` once.
   [[nodiscard]] double concordance() const { return moments().concordance(); }
   [[nodiscard]] double pearson() const { return moments().pearson(); }
   [[nodiscard]] double r2() const { return moments().r2(); }
@@ -97,7 +97,7 @@ class RegressionMetrics {
 
   void reset() { *this = RegressionMetrics{}; }
 
-  /// Exactly what has been added so far, so that adding goes on to the same bits.
+  /// Saves the exact state, so that adding continues with the same bits.
   void save(StateDict& out) const {
     out.set("count", count_);
     if (count_ == 0) return;
@@ -105,7 +105,7 @@ class RegressionMetrics {
     out.set("mean", mean_3_.clone());
     out.set("scatter", scatter_33_.clone());
   }
-  /// Throws StateError for a state without what `save` writes.
+  /// Loads a saved state. Throws StateError for a state that lacks a key of `save`.
   void load(const StateDict& in) {
     RegressionMetrics loaded;
     loaded.count_ = in.get<std::int64_t>("count");
@@ -134,7 +134,7 @@ class RegressionMetrics {
                                mean_3_.device()));
   }
 
-  /// The moments of both samples as one, from those of each.
+  /// Merges the moments of another sample into these.
   void merge(std::int64_t count, const at::Tensor& mean_3, const at::Tensor& scatter_33) {
     if (count_ == 0) {
       mean_3_ = mean_3, scatter_33_ = scatter_33;
@@ -149,9 +149,9 @@ class RegressionMetrics {
   }
 
   std::int64_t count_ = 0;
-  at::Tensor origin_3_;    ///< means of the first batch: distances from it are small numbers
-  at::Tensor mean_3_;      ///< of prediction, target and residual, from the origin
-  at::Tensor scatter_33_;  ///< sums of products of their distances from the means
+  at::Tensor origin_3_;    ///< means of the first batch, from which distances are small
+  at::Tensor mean_3_;      ///< of prediction, target and residual, relative to the origin
+  at::Tensor scatter_33_;  ///< sums of products of their deviations from the means
 };
 
 }  // namespace looptorch

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Word error rate: the fewest word substitutions, deletions and insertions that turn what was recognised into
-// what was said, over the words said. Counts add up over sentences, equal to Python's jiwer.
+// Word error rate: the fewest word substitutions, deletions and insertions that turn the recognised text into
+// the spoken one, divided by the number of spoken words. Counts add up over sentences, equal to Python's
+// jiwer.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
@@ -13,16 +14,16 @@
 
 namespace looptorch {
 
-/// Of several alignments with equally few errors, counts the one that jiwer 4 takes (in sentences of more
-/// than some 2000 words jiwer may take another one). Words are compared byte by byte: normalise both texts
-/// first, see normalize.hpp. They are parted as jiwer parts them: by a blank, or by two and more characters
-/// of Unicode's white space; a lone tab, line end or no-break space belongs to the word that it stands in.
+/// Counts the errors. Of several alignments with equally few errors, counts the one that jiwer 4 takes (in
+/// sentences of more than about 2000 words jiwer may take another one). Words are compared byte by byte:
+/// normalise both texts first, see normalize.hpp. They are separated as in jiwer: by a blank, or by two or
+/// more characters of Unicode's white space. A lone tab, line end or no-break space belongs to its word.
 [[nodiscard]] EditCounts count_word_errors(std::string_view reference, std::string_view hypothesis);
 
-/// The words of both texts side by side: the alignment that `count_word_errors` counts.
+/// Returns the words of both texts side by side: the alignment that `count_word_errors` counts.
 [[nodiscard]] Alignment align_words(std::string_view reference, std::string_view hypothesis);
 
-/// Word error rate over sentences: total errors over total reference words.
+/// The word error rate over sentences: total errors over total reference words.
 class WordErrorRate {
  public:
   void add(std::string_view reference, std::string_view hypothesis) {
@@ -41,8 +42,8 @@ class WordErrorRate {
 
 namespace detail {
 
-/// Whether white space parts words, rather than being a character of one.
-[[nodiscard]] constexpr bool parts_words(std::string_view white_space) {
+/// True if white space separates words, rather than being a character of one.
+[[nodiscard]] constexpr bool separates_words(std::string_view white_space) {
   return white_space == " " || utf8_step(white_space, 0).size < white_space.size();
 }
 
@@ -53,7 +54,7 @@ namespace detail {
   for (std::size_t at = 0; at < text.size();) {
     const auto end = find_white_space(text, at);
     at = skip_white_space(text, end);
-    if (end < text.size() && !parts_words(text.substr(end, at - end))) continue;
+    if (end < text.size() && !separates_words(text.substr(end, at - end))) continue;
     words.push_back(text.substr(word, end - word));
     word = at;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What happens to a text before and after its numbers become digits, by openai-whisper's rules: "and a half",
-// blanks between digits and letters, cents, and the word for 1.
+// Rewrites a text before and after its numbers become digits, by openai-whisper's rules: "and a half", blanks
+// between digits and letters, cents, and the word for 1.
 #pragma once
 
 #include <looptorch/metrics/english/english_number_words.hpp>
@@ -16,7 +16,7 @@
 
 namespace looptorch::detail {
 
-/// The size of \band\s+a\s+half\b at `at`, or 0.
+/// Returns the size of \band\s+a\s+half\b at `at`, or 0.
 [[nodiscard]] inline std::size_t match_and_a_half(std::string_view text, std::size_t at) {
   if (text.substr(at, 3) != "and" || !is_word_boundary(text, at)) return 0;
   const auto article = skip_white_space(text, at + 3);
@@ -32,7 +32,7 @@ namespace looptorch::detail {
   return last != nullptr && (last->is_digits() || last->is_multiplier());
 }
 
-/// "two and a half" becomes "two point five"; without anything before it "and a half" goes.
+/// Turns "two and a half" into "two point five"; removes "and a half" without a number before it.
 [[nodiscard]] inline std::string write_halves(std::string_view text) {
   std::size_t begin = 0;
   return rewrite(text, [&begin](std::string_view rest, std::size_t at, std::string& out) {
@@ -45,7 +45,7 @@ namespace looptorch::detail {
   });
 }
 
-/// A blank between [a-z] and [0-9] on either side.
+/// Puts a blank between [a-z] and [0-9] in either order.
 [[nodiscard]] inline std::string part_letters_and_digits(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -59,7 +59,7 @@ namespace looptorch::detail {
   return out;
 }
 
-/// ([0-9])\s+(st|nd|rd|th|s)\b without the blank
+/// Removes the blank in ([0-9])\s+(st|nd|rd|th|s)\b.
 [[nodiscard]] inline std::string join_ordinal_endings(std::string_view text) {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) -> std::size_t {
     const auto end = skip_white_space(rest, at);
@@ -74,14 +74,14 @@ namespace looptorch::detail {
   });
 }
 
-/// [0-9]{1,2}\b at `at`: how many digits, or 0.
+/// Returns the number of digits of [0-9]{1,2}\b at `at`, or 0.
 [[nodiscard]] inline std::size_t match_cents(std::string_view text, std::size_t at) {
   std::size_t size = 0;
   while (at + size < text.size() && is_ascii_digit(static_cast<unsigned char>(text[at + size]))) ++size;
   return size <= 2 && size > 0 && is_word_boundary(text, at + size) ? size : 0;
 }
 
-/// The size of a currency's sign at `at`, but not that of cents; or 0.
+/// Returns the size of a currency's sign at `at`, except that of cents, or 0.
 [[nodiscard]] inline std::size_t match_currency(std::string_view text, std::size_t at) {
   for (const std::string_view sign : {"\u20AC", "\u00A3", "$"}) {
     if (text.substr(at).starts_with(sign)) return sign.size();
@@ -89,7 +89,7 @@ namespace looptorch::detail {
   return 0;
 }
 
-/// ([€£$])([0-9]+) (?:and )?¢([0-9]{1,2})\b: "$2 and ¢7" becomes "$2.07".
+/// Joins ([€£$])([0-9]+) (?:and )?¢([0-9]{1,2})\b: "$2 and ¢7" becomes "$2.07".
 [[nodiscard]] inline std::string join_cents(std::string_view text) {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) -> std::size_t {
     constexpr std::string_view kAnd = "and ", kCents = "\u00A2";
@@ -106,7 +106,7 @@ namespace looptorch::detail {
   });
 }
 
-/// [€£$]0.([0-9]{1,2})\b, where "." is any character: "$0.07" becomes "¢7".
+/// Rewrites [€£$]0.([0-9]{1,2})\b, where "." is any character: "$0.07" becomes "¢7".
 [[nodiscard]] inline std::string extract_cents(std::string_view text) {
   return rewrite(text, [](std::string_view rest, std::size_t at, std::string& out) -> std::size_t {
     const auto zero = at + match_currency(rest, at);
@@ -119,14 +119,14 @@ namespace looptorch::detail {
   });
 }
 
-/// \b1(s?)\b as "one", "ones"
+/// Rewrites \b1(s?)\b as "one", "ones".
 [[nodiscard]] inline std::string write_one(std::string text) {
   replace_all(text, "1s", "ones", Bounded::at_both_ends);
   replace_all(text, "1", "one", Bounded::at_both_ends);
   return text;
 }
 
-/// The text with its numbers and amounts of money as digits.
+/// Returns the text with its numbers and amounts of money as digits.
 [[nodiscard]] inline std::string write_numbers(std::string_view text) {
   const auto prepared = join_ordinal_endings(part_letters_and_digits(write_halves(text)));
   return write_one(extract_cents(join_cents(NumberWriter().write(prepared))));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The words that English numbers are made of, and what each of them does. The list is built at the first use;
-// a binary search a word.
+// The words of English numbers and their functions. The list is built at the first use; a look-up is a binary
+// search.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,9 @@ enum class NumberWordKind : std::uint8_t {
   point,        ///< point
 };
 
-/// `value`: of a multiplier the exponent of ten, of a repeat how often. `mark`: what is written; of a number
-/// that ends here its ending, as "th" or "s".
+/// A word of numbers. `value` is the exponent of ten for a multiplier, and the number of repetitions for a
+/// repeat. `mark` is the text that is written; for a word that ends a number it is the ending, such as "th"
+/// or "s".
 struct NumberWord {
   NumberWordKind kind;
   int value = 0;
@@ -50,7 +51,7 @@ class NumberWords {
     std::sort(words_.begin(), words_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   }
 
-  /// nullptr if it is none.
+  /// Returns the word's entry, or nullptr.
   [[nodiscard]] const NumberWord* find(std::string_view word) const {
     const auto found = std::lower_bound(
         words_.begin(), words_.end(), word,
@@ -63,7 +64,7 @@ class NumberWords {
 
   void add(std::string word, NumberWord meaning) { words_.emplace_back(std::move(word), meaning); }
 
-  /// "nineth" is openai-whisper's own: it leaves "ninth" as it is.
+  /// "nineth" is openai-whisper's spelling: it leaves "ninth" unchanged.
   void add_ones() {
     static constexpr std::string_view kOnes[] = {"one",     "two",       "three",    "four",     "five",
                                                  "six",     "seven",     "eight",    "nine",     "ten",

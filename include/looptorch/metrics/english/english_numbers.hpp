@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Spoken English numbers as digits, by openai-whisper's rules: "two thousand twenty six" is 2026, "one oh
-// one" 101, "five dollars" $5, "twenty first" 21st. A machine that goes from word to word and holds the
-// number so far. Linear in the text, but for numbers of hundreds of digits.
+// Writes spoken English numbers as digits, by openai-whisper's rules: "two thousand twenty six" is 2026, "one
+// oh one" 101, "five dollars" $5, "twenty first" 21st. A state machine that reads word by word and holds the
+// number so far. Linear in the text, except for numbers of hundreds of digits.
 #pragma once
 
 #include <looptorch/metrics/english/english_number_words.hpp>
@@ -21,14 +21,14 @@ namespace looptorch::detail {
 /// The number so far.
 struct SpokenNumber {
   std::string digits;
-  bool is_text = false;  ///< digits side by side, or with a point: nothing can be added to it
+  bool is_text = false;  ///< digits side by side, or with a point, to which no number can be added
 
   [[nodiscard]] bool is_zero() const { return !is_text && digits == "0"; }
 };
 
 class NumberWriter {
  public:
-  /// The text with its numbers as digits; words are parted by single blanks.
+  /// Returns the text with its numbers as digits, and single blanks between words.
   [[nodiscard]] std::string write(std::string_view text) {
     words_ = split_white_space(text);
     for (at_ = 0; at_ < words_.size(); ++at_) take(words_[at_]);
@@ -69,7 +69,7 @@ class NumberWriter {
     }
   }
 
-  /// Arabic numbers, perhaps with a currency's sign.
+  /// Takes a number in digits, possibly with a currency's sign.
   [[nodiscard]] bool take_number(std::string_view word) {
     const auto sign = currency_sign(word);
     const auto number = word.substr(sign.size());
@@ -92,7 +92,7 @@ class NumberWriter {
     return {};
   }
 
-  /// The number so far with `n`, 0 to 99, added to its zeros or put beside it.
+  /// Returns the number so far with `n`, 0 to 99, added to its zeros or appended to it.
   [[nodiscard]] SpokenNumber joined(int n) const {
     const auto digits = std::to_string(n);
     if (!value_) return {digits};
@@ -107,7 +107,8 @@ class NumberWriter {
     return {before.substr(0, kept) + digits};
   }
 
-  /// The number so far times a power of ten; the power where there is none, or it can't be multiplied.
+  /// Returns the number so far times a power of ten, or the power alone if there is no number or it cannot be
+  /// multiplied.
   [[nodiscard]] std::string multiplied(int exponent) {
     if (!value_) return power_of_ten(exponent);
     if (!value_->is_text) return multiply_below_thousand(value_->digits, exponent);
@@ -116,7 +117,7 @@ class NumberWriter {
     return power_of_ten(exponent);
   }
 
-  /// Cardinals may go on; ordinals and plurals end the number.
+  /// Holds a cardinal, which may continue; ends an ordinal or a plural.
   void hold_or_end(SpokenNumber number, const NumberWord& word) {
     value_ = std::move(number);
     if (!word.mark.empty()) emit_value(word.mark);
@@ -142,7 +143,7 @@ class NumberWriter {
     ++at_;
   }
 
-  /// "and", "double", "triple", "point": words of numbers only before other words of numbers.
+  /// Takes "and", "double", "triple" or "point", which belong to numbers only before other words of numbers.
   void take_special(std::string_view word, const NumberWord& meaning) {
     if (!next_is_number_word() && !next_is_numeric()) return emit_after_value(word);
     const auto* following = find_number_word(next());
@@ -175,7 +176,7 @@ class NumberWriter {
   [[nodiscard]] bool next_is_number_word() const { return find_number_word(next()) != nullptr; }
   [[nodiscard]] bool next_is_numeric() const { return is_decimal_number(next()); }
 
-  /// Whether the word before is a cardinal of this kind.
+  /// True if the word before is a cardinal of this kind.
   [[nodiscard]] bool previous_is(NumberWordKind kind) const {
     const auto* word = at_ > 0 ? find_number_word(words_[at_ - 1]) : nullptr;
     return word != nullptr && word->kind == kind && word->mark.empty();
@@ -191,7 +192,7 @@ class NumberWriter {
     emit(word);
   }
 
-  /// A sign goes to whatever comes next.
+  /// Writes a word, preceded by a pending sign.
   void emit(std::string_view word) {
     if (!out_.empty()) out_ += ' ';
     out_.append(std::exchange(prefix_, {})).append(word);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fillers that the English normaliser drops, and contractions and titles that it writes out, as
-// openai-whisper has them. One search of the text for each.
+// Fillers that the English normaliser removes, and contractions and titles that it expands, as in
+// openai-whisper. One search of the text for each.
 #pragma once
 
 #include <looptorch/metrics/unicode/text_patterns.hpp>
@@ -16,7 +16,7 @@ struct Phrase {
   std::string_view written, spoken;
 };
 
-/// Words of their own, in the order in which they are replaced.
+/// Whole words, in the order in which they are replaced.
 inline constexpr Phrase kWholePhrases[] = {
     {"won't", "will not"},      {"can't", "can not"},      {"let's", "let us"},      {"ain't", "aint"},
     {"y'all", "you all"},       {"wanna", "want to"},      {"gotta", "got to"},      {"gonna", "going to"},
@@ -28,7 +28,7 @@ inline constexpr Phrase kWholePhrases[] = {
     {"asst", "assistant "},     {"assoc", "associate "},   {"lt", "lieutenant "},    {"col", "colonel "},
     {"jr", "junior "},          {"sr", "senior "},         {"esq", "esquire "}};
 
-/// Ends of words, replaced after those; the longer ones first.
+/// Ends of words, replaced after the whole words; the longer ones first.
 inline constexpr Phrase kPhraseEnds[] = {{"'d been", " had been"},
                                          {"'s been", " has been"},
                                          {"'d gone", " had gone"},

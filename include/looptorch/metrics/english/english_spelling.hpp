@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// British spellings as American ones. The list is spread out at the first use, in about 1 ms and 150 KB; then
-// a binary search a word.
+// Turns British spellings into American ones. The list is expanded at the first use, in about 1 ms and 150
+// KB; then a look-up is a binary search.
 #pragma once
 
 #include <looptorch/metrics/tables/english_spellings.hpp>
@@ -15,7 +15,7 @@
 
 namespace looptorch::detail {
 
-/// Calls `use` with each part of a list parted by blanks; parts may be empty.
+/// Calls `use` with each part of a list separated by blanks; parts may be empty.
 template <class Use>
 void for_each_part(std::string_view list, Use use) {
   for (std::size_t at = 0; at <= list.size();) {
@@ -36,7 +36,7 @@ class AmericanSpellings {
     std::sort(pairs_.begin(), pairs_.end());
   }
 
-  /// The American spelling of a British word, or the word.
+  /// Returns the American spelling of a British word, or else the word.
   [[nodiscard]] std::string_view of(std::string_view word) const {
     const auto found = std::lower_bound(
         pairs_.begin(), pairs_.end(), word,
@@ -62,7 +62,7 @@ class AmericanSpellings {
   return spellings;
 }
 
-/// The words in American spelling, parted by single blanks.
+/// Returns the words in American spelling, with single blanks between them.
 [[nodiscard]] inline std::string spell_american(std::string_view text) {
   std::string out;
   for (const auto word : split_white_space(text)) {

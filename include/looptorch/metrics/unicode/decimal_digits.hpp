@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Arithmetic on numbers of any length written as ASCII digits, as far as spoken numbers need it. Linear.
+// Arithmetic on numbers of any length in ASCII digits, as far as spoken numbers need it. Linear.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
@@ -14,7 +14,7 @@
 
 namespace looptorch::detail {
 
-/// Without leading zeros; "0" for zero.
+/// Returns the digits without leading zeros; "0" for zero.
 [[nodiscard]] inline std::string without_leading_zeros(std::string digits) {
   const auto first = digits.find_first_not_of('0');
   return first == std::string::npos ? "0" : digits.substr(first);
@@ -39,15 +39,15 @@ namespace looptorch::detail {
   return a;
 }
 
-/// Multiplies what lies below the thousands: 5300, "thousand" stays 5000 + 300 thousand.
+/// Multiplies the part below the thousands: 5300 and "thousand" become 5000 + 300 thousand.
 [[nodiscard]] inline std::string multiply_below_thousand(const std::string& digits, int exponent) {
   const auto split = digits.size() - std::min<std::size_t>(digits.size(), 3);
   const auto zeros = std::string(static_cast<std::size_t>(exponent), '0');
   return without_leading_zeros(add_digits(digits.substr(0, split) + "000", digits.substr(split) + zeros));
 }
 
-/// A decimal fraction times a power of ten, where that is a whole number. Nothing where it is not, or where
-/// `text` is not a fraction ("1.2.3"). Digits may be of any script.
+/// Returns a decimal fraction times a power of ten. Empty if that is not an integer, or if `text` is not a
+/// fraction ("1.2.3"). Digits may be of any script.
 [[nodiscard]] inline std::optional<std::string> scale_decimal(std::string_view text, int exponent) {
   std::string whole, part;
   bool has_point = false;
@@ -67,7 +67,7 @@ namespace looptorch::detail {
   return without_leading_zeros(whole + part.substr(0, moved));
 }
 
-/// \d+(\.\d+)?
+/// True if the text matches \d+(\.\d+)?.
 [[nodiscard]] inline bool is_decimal_number(std::string_view text) {
   const bool is_open = text.starts_with('.') || text.ends_with('.');
   return !is_open && scale_decimal(text, static_cast<int>(text.size())).has_value();

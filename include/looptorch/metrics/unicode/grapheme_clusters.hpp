@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What a reader takes for one character: extended grapheme clusters as Unicode 17 has them (UAX #29). All its
-// rules are here: GB3 to GB5 (line ends and controls), GB6 to GB8 (Hangul syllables), GB9 to GB9b (marks,
-// joiners, prepended signs), GB9c (conjuncts: consonant, virama, consonant stay together in Devanagari and
-// its relatives), GB11 (emoji joined by ZWJ), GB12 and GB13 (flags). One search of a table a character.
+// Splits text into extended grapheme clusters, which readers perceive as characters, by Unicode 17 (UAX #29).
+// All its rules are here: GB3 to GB5 (line ends and controls), GB6 to GB8 (Hangul syllables), GB9 to GB9b
+// (marks, joiners, prepended signs), GB9c (conjuncts: consonant, virama, consonant stay together in
+// Devanagari and its relatives), GB11 (emoji joined by ZWJ), GB12 and GB13 (flags). One table look-up a
+// character.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
@@ -17,16 +18,16 @@
 
 namespace looptorch {
 
-/// The text cut into extended grapheme clusters, views of it. Each maximal part that is not UTF-8 counts as
-/// U+FFFD.
+/// Returns the extended grapheme clusters of the text, as views of it. Each maximal part that is not UTF-8
+/// counts as U+FFFD.
 [[nodiscard]] std::vector<std::string_view> grapheme_clusters(std::string_view text);
 
-/// The text cut into code points, views of it. Each maximal part that is not UTF-8 is one.
+/// Returns the code points of the text, as views of it. Each maximal part that is not UTF-8 is one.
 [[nodiscard]] std::vector<std::string_view> code_points(std::string_view text);
 
 namespace detail {
 
-/// The range of a sorted table that holds `c`, or nullptr.
+/// Returns the range of a sorted table that holds `c`, or nullptr.
 template <class Range, std::size_t N>
 [[nodiscard]] const Range* find_range(const Range (&table)[N], char32_t c) {
   const auto* after =
@@ -72,14 +73,14 @@ struct GraphemeClass {
           (range->value & 64) != 0};
 }
 
-/// A mark or joiner, which stands on or beside the character before it.
+/// True for a mark or joiner, which attaches to the character before it.
 [[nodiscard]] inline bool is_mark(char32_t c) {
   const auto cluster = grapheme_class(c).cluster;
   return cluster == GraphemeBreak::extend || cluster == GraphemeBreak::spacing_mark ||
          cluster == GraphemeBreak::zwj;
 }
 
-/// Goes over a text character by character and says where clusters begin.
+/// Reads a text character by character and reports where clusters begin.
 class GraphemeBreaker {
  public:
   [[nodiscard]] bool breaks_before(char32_t c) {
@@ -130,14 +131,14 @@ class GraphemeBreaker {
     last_ = c.cluster;
   }
 
-  B last_ = B::control;         ///< GB1: the text's beginning breaks
+  B last_ = B::control;         ///< GB1: break at the text's beginning
   bool has_consonant_ = false;  ///< a consonant, then only linkers and extenders
-  bool has_linker_ = false;     ///< one of them a linker
+  bool has_linker_ = false;     ///< at least one of them a linker
   bool after_pictograph_ = false;
   int regionals_ = 0;
 };
 
-/// The text cut where `begins(code_point)` says so.
+/// Returns the text split where `begins(code_point)` is true.
 template <class Begins>
 [[nodiscard]] std::vector<std::string_view> cut_text(std::string_view text, Begins begins) {
   std::vector<std::string_view> parts;

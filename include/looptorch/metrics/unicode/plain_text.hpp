@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Text without symbols and diacritics: compatibility decomposition (NFKD), no marks, a blank for each symbol
-// and punctuation mark. Up to three searches of a table a character beyond ASCII.
+// Removes symbols and diacritics from text: compatibility decomposition (NFKD), no marks, a blank for each
+// symbol and punctuation mark. Up to three table look-ups for each character beyond ASCII.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
@@ -16,12 +16,12 @@
 
 namespace looptorch::detail {
 
-/// What the number rules need: decimal points, per cent and money.
+/// True for the symbols that the number rules need: decimal points, per cent and money.
 [[nodiscard]] constexpr bool is_numeric_symbol(char32_t c) {
   return c == U'.' || c == U'%' || c == U'$' || c == U'\u00A2' || c == U'\u00A3' || c == U'\u20AC';
 }
 
-/// What stands for `c` where it is written otherwise, nothing where it is not.
+/// Returns the replacement of `c`, or nothing if it has none.
 [[nodiscard]] inline std::optional<std::string_view> replacement_of(char32_t c) {
   const auto* after =
       std::upper_bound(std::begin(kLetterReplacements), std::end(kLetterReplacements), c,
@@ -36,7 +36,7 @@ namespace looptorch::detail {
   return targets.substr(0, targets.find('|'));
 }
 
-/// A Hangul syllable as its two or three letters.
+/// Appends a Hangul syllable as its two or three letters.
 inline void append_hangul(std::string& out, char32_t c) {
   constexpr char32_t kVowels = 21, kEndings = 28;
   const char32_t index = c - 0xAC00;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What Python's regular expressions mean by \w, \d and \b, and one left-to-right replacement over UTF-8 text,
-// for rules that are written out by hand. The text must be UTF-8. Linear.
+// Implements \w, \d and \b of Python's regular expressions, and one left-to-right replacement over UTF-8
+// text, for rules that are written by hand. The text must be UTF-8. Linear.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
@@ -18,20 +18,20 @@ namespace looptorch::detail {
 [[nodiscard]] constexpr bool is_ascii_digit(char32_t c) { return c >= U'0' && c <= U'9'; }
 [[nodiscard]] constexpr bool is_ascii_lower(char32_t c) { return c >= U'a' && c <= U'z'; }
 
-/// \w: letters and numbers of any script, and "_".
+/// True for \w: letters and numbers of any script, and "_".
 [[nodiscard]] inline bool is_word_character(char32_t c) {
   if (c < 0x80) return is_ascii_lower(c | 0x20) || is_ascii_digit(c) || c == U'_';
   return find_range(kWordCharacters, c) != nullptr;
 }
 
-/// The value of a decimal digit of any script (\d), else -1.
+/// Returns the value of a decimal digit of any script (\d), else -1.
 [[nodiscard]] inline int digit_value(char32_t c) {
   const auto* after = std::upper_bound(std::begin(kDigitZeros), std::end(kDigitZeros), c);
   const bool is_digit = after != std::begin(kDigitZeros) && c - *std::prev(after) < 10;
   return is_digit ? static_cast<int>(c - *std::prev(after)) : -1;
 }
 
-/// \b between the bytes before and from `at` on.
+/// True for \b between the bytes before `at` and from `at` on.
 [[nodiscard]] inline bool is_word_boundary(std::string_view text, std::size_t at) {
   auto before = at;
   while (before > 0 && (static_cast<unsigned char>(text[--before]) & 0xC0) == 0x80) continue;
@@ -40,8 +40,8 @@ namespace looptorch::detail {
   return ends != begins;
 }
 
-/// The text after one pass of a rule. `rule(text, at, out)` either appends what it makes of the text from
-/// `at` on and returns how many bytes that replaces, or returns 0: the character at `at` stays.
+/// Returns the text after one pass of a rule. `rule(text, at, out)` either appends a replacement for the text
+/// from `at` on and returns the number of replaced bytes, or returns 0 to keep the character at `at`.
 template <class Rule>
 [[nodiscard]] std::string rewrite(std::string_view text, Rule rule) {
   std::string out;
@@ -54,7 +54,7 @@ template <class Rule>
   return out;
 }
 
-/// Whether a pattern's ends must be word boundaries.
+/// Says which ends of a pattern must be word boundaries.
 enum class Bounded { at_end, at_both_ends };
 
 /// Replaces each occurrence of `pattern`, which must not be empty, between boundaries.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// White space as Python has it (str.split, str.strip, \s), in UTF-8. Linear, no allocation but of the lists.
+// White space as in Python (str.split, str.strip, \s), in UTF-8. Linear; only the lists allocate.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
@@ -16,7 +16,7 @@ namespace looptorch::detail {
          c == 0x3000;
 }
 
-/// The first offset from `at` on that is not white space, or the text's size.
+/// Returns the first offset from `at` on that is not white space, or the text's size.
 [[nodiscard]] constexpr std::size_t skip_white_space(std::string_view text, std::size_t at) {
   while (at < text.size()) {
     const auto step = utf8_step(text, at);
@@ -26,7 +26,7 @@ namespace looptorch::detail {
   return at;
 }
 
-/// The first offset from `at` on that is white space, or the text's size.
+/// Returns the first offset from `at` on that is white space, or the text's size.
 [[nodiscard]] constexpr std::size_t find_white_space(std::string_view text, std::size_t at) {
   while (at < text.size()) {
     const auto step = utf8_step(text, at);
@@ -36,7 +36,7 @@ namespace looptorch::detail {
   return at;
 }
 
-/// The parts between white space, none of them empty.
+/// Returns the parts between white space, none of them empty.
 [[nodiscard]] inline std::vector<std::string_view> split_white_space(std::string_view text) {
   std::vector<std::string_view> words;
   for (auto at = skip_white_space(text, 0); at < text.size();) {
