@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is written to stderr while it lives.
+// Captures the output to stderr while it lives.
 #pragma once
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// For tests that need a GPU: `if (!has_cuda()) return;` first. ctest reads the message and reports the test
-// as skipped.
+// For tests that need a GPU: begin with `if (!has_cuda()) return;`. ctest recognises the message and reports
+// the test as skipped.
 #pragma once
 
 #include "support/catch.hpp"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Another default type of tensors than float.
+// Sets another default type of tensors than float.
 #pragma once
 
 #include "support/precompiled.hpp"
 
-/// The default type of tensors while it lives.
+/// Sets the default type of tensors while it lives.
 class DefaultType {
  public:
   explicit DefaultType(at::ScalarType type) { torch::set_default_dtype(c10::scalarTypeToTypeMeta(type)); }

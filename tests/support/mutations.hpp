@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Damage, thousands of times from a seed: a reader must refuse it by a typed error or read it, in bounded
-// time and memory. LOOPTORCH_MUTATIONS in the environment asks for another number of them; under
-// -fsanitize=address,undefined they are the reader's fuzz test. Free of torch.
+// Damages input thousands of times from a seed: a reader must either read it or refuse it by a typed error,
+// in bounded time and memory. LOOPTORCH_MUTATIONS in the environment sets the number; under
+// -fsanitize=address,undefined this is the reader's fuzz test. Free of torch.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -25,20 +25,20 @@
 
 namespace looptorch::testing {
 
-/// CI's sample, unless LOOPTORCH_MUTATIONS says otherwise.
+/// Returns the number of mutations: CI's sample, unless LOOPTORCH_MUTATIONS sets another.
 [[nodiscard]] inline int mutation_count() {
   const char* text = std::getenv("LOOPTORCH_MUTATIONS");
   return text ? std::atoi(text) : 3000;
 }
 
-/// Changes as faulty disks, editors and attackers make them.
+/// Makes changes like those of faulty disks, editors and attackers.
 class Mutator {
  public:
   explicit Mutator(unsigned seed) : random_(seed) {}
 
   std::size_t below(std::size_t bound) { return bound == 0 ? 0 : random_() % bound; }
 
-  /// One change to JSON, which may be empty.
+  /// Makes one change to JSON, which may be empty.
   void mutate(std::string& text) {
     const auto at = below(text.size()), run = std::min(text.size() - at, 1 + below(below(8) == 0 ? 400 : 12));
     switch (below(8)) {
@@ -63,7 +63,7 @@ class Mutator {
     }
   }
 
-  /// One change to a binary format; half of them keep its length.
+  /// Makes one change to a binary format; half of the changes keep its length.
   void mutate_bytes(std::string& bytes) {
     const auto at = below(bytes.size()),
                run = std::min(bytes.size() - at, 1 + below(below(8) == 0 ? 400 : 12));
@@ -117,14 +117,14 @@ class Mutator {
     if (at < text.size()) text[at] = static_cast<char>(byte);
   }
 
-  /// Of 1, 2, 4 or 8 bytes.
+  /// Writes an integer of 1, 2, 4 or 8 bytes.
   void put_integer(std::string& bytes, std::size_t at) {
     const auto value = kIntegers[below(kIntegers.size())];
     const auto width = std::min(bytes.size() - at, std::size_t{1} << below(4));
     std::memcpy(bytes.data() + at, &value, width);
   }
 
-  /// The next number after `at`.
+  /// Replaces the next number after `at`.
   void replace_number(std::string& text, std::size_t at) {
     constexpr std::string_view kDigits = "0123456789";
     const auto begin = text.find_first_of(kDigits, at);
@@ -136,7 +136,8 @@ class Mutator {
   std::mt19937 random_;
 };
 
-/// As a new file: what is cut to nothing and written again, some file systems flush to the disk each time.
+/// Writes the bytes as a new file: some file systems flush a file to the disk each time that it is truncated
+/// and rewritten.
 inline void write_damaged(const std::filesystem::path& path, const std::string& bytes) {
   std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary) << bytes;
@@ -148,9 +149,9 @@ inline void write_damaged(const std::filesystem::path& path, const std::string& 
   return usage.ru_maxrss;
 }
 
-/// Runs `attempt(seed)` so many times. Checks that each ends or throws a looptorch::Error, some of either;
-/// that none was slow; and that all together took little memory (not under AddressSanitizer, which keeps what
-/// is freed).
+/// Runs `attempt(seed)` for each mutation. Checks that each ends or throws a looptorch::Error, and that both
+/// occur; that none was slow; and that all together took little memory (not under AddressSanitizer, which
+/// keeps freed memory).
 template <class Attempt>
 void run_mutations(Attempt attempt) {
   using Clock = std::chrono::steady_clock;

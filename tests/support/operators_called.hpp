@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which operators this thread calls, and whether they may use TF32.
+// Records the operators that this thread calls, and whether they may use TF32.
 #pragma once
 
 #include "support/precompiled.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which policies go together, as their declarations have it: the table in docs/policies.md is made here, by
-// the compiler.
+// Generates the table of policy pairs in docs/policies.md from the policies' declarations, at compile time.
 #pragma once
 
 #include <looptorch/trainer.hpp>
@@ -21,7 +20,7 @@ struct OnWindow {
   void operator()(lt::WindowContext&) const {}
 };
 
-/// A policy of the catalogue: its name in the table, and the header that it comes from.
+/// A policy of the catalogue: its name in the table, and its header.
 template <class P>
 struct Entry {
   using Policy = P;
@@ -60,7 +59,7 @@ constexpr bool refused() {
   return lt::detail::same_family<A, B> || lt::exclusion_between<A, B>().has_value();
 }
 
-/// A text that the compiler can put together.
+/// A text that can be assembled at compile time.
 struct Text {
   std::array<char, 16384> characters{};
   std::size_t size = 0;
@@ -79,7 +78,7 @@ constexpr void add_row(Text& text, std::index_sequence<J...>) {
   text.add("\n");
 }
 
-/// One line for each exclusion that a policy declares.
+/// Appends one line for each exclusion that a policy declares.
 template <std::size_t I, std::size_t J>
 constexpr void add_reason(Text& text) {
   if constexpr (constexpr auto exclusion = lt::detail::declared_exclusion<policy_t<I>, policy_t<J>>();
@@ -96,7 +95,7 @@ constexpr void add_reason(Text& text) {
   }
 }
 
-/// The Markdown table of all pairs, and the reasons below it.
+/// Returns the Markdown table of all pairs, and the reasons below it.
 constexpr Text table() {
   Text text;
   text.add("| |");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Values that a script under tests/parity recorded from Python.
+// Reads values that a script under tests/parity recorded from Python.
 #pragma once
 
 #include "support/precompiled.hpp"
@@ -10,7 +10,7 @@
 
 namespace reference {
 
-/// The tensors of tests/parity/data/NAME.safetensors.
+/// Returns the tensors of tests/parity/data/NAME.safetensors.
 inline const looptorch::TensorMap& tensors(const std::string& name) {
   static std::map<std::string, looptorch::TensorMap> files;
   auto found = files.find(name);
@@ -23,7 +23,7 @@ inline const looptorch::TensorMap& tensors(const std::string& name) {
   return found->second;
 }
 
-/// sin(0.7 i + phase), as the scripts under tests/parity make parameters and gradients.
+/// Returns sin(0.7 i + phase), with which the scripts under tests/parity fill parameters and gradients.
 inline at::Tensor wave(at::IntArrayRef shape, double phase, at::ScalarType type = at::kDouble) {
   const int64_t count = c10::multiply_integers(shape);
   return (torch::arange(count, torch::kDouble) * 0.7 + phase).sin().reshape(shape).to(type);
@@ -34,7 +34,7 @@ inline const std::vector<std::vector<int64_t>>& shapes() {
   return shapes;
 }
 
-/// The largest absolute difference.
+/// Returns the largest absolute difference.
 inline double difference(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(torch::kDouble) - b.to(torch::kDouble)).abs().max().item<double>();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Contents of snapshots for tests: with all that a snapshot can hold, and small ones of a step; compared bit
-// for bit.
+// Contents of snapshots for tests: with everything that a snapshot can hold, and small ones of a step;
+// compared bit for bit.
 #pragma once
 
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
@@ -19,7 +19,7 @@
 
 namespace looptorch::testing {
 
-/// Type, shape and values; undefined tensors are equal.
+/// True if type, shape and values are equal; undefined tensors are equal.
 [[nodiscard]] inline bool bits_equal(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
@@ -61,7 +61,7 @@ template <class Map>
          maps_equal(a.state.values(), b.state.values());
 }
 
-/// A few hundred bytes; other values for another `seed`.
+/// Returns contents of a few hundred bytes, with other values for another `seed`.
 [[nodiscard]] inline SnapshotContents small_contents(std::int64_t step, std::int64_t seed = 0) {
   SnapshotContents contents;
   contents.step = step;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// An empty folder of the test's own, gone at the end of the scope.
+// An empty folder of the test's own, removed at the end of the scope.
 #pragma once
 
 #include <stdlib.h>
@@ -30,8 +30,8 @@ class TemporaryFolder {
   }
 
  private:
-  /// Not std::filesystem::remove_all: libtorch.so exports its own, which calls a symbol that is not there
-  /// (2.11).
+  /// Removes a folder without std::filesystem::remove_all: libtorch.so exports its own, which calls a symbol
+  /// that does not exist (2.11).
   static void remove(const std::filesystem::path& path) {
     if (std::filesystem::is_directory(std::filesystem::symlink_status(path))) {
       for (const auto& entry : std::filesystem::directory_iterator(path)) remove(entry.path());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A small fp64 network, batches with unequal weights, and the loops that one would write by hand: what the
-// Trainer's results are compared with.
+// A small fp64 network, batches with unequal weights, and hand-written loops with which the Trainer's results
+// are compared.
 #pragma once
 
 #include "support/precompiled.hpp"
@@ -21,8 +21,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-/// A model without numbers: on the meta device, where nothing can be read back and every wrong device is an
-/// error.
+/// A model without data, on the meta device, where reading back is impossible and a wrong device is an error.
 struct GhostImpl : torch::nn::Module {
   at::Tensor weight = register_parameter(
       "weight", torch::empty({4, 3}, torch::TensorOptions(torch::kDouble).device(at::kMeta)));
@@ -40,7 +39,7 @@ inline Net net(uint64_t seed = 0) {
   return Net();
 }
 
-/// Batches of unequal sizes 1 to 4.
+/// Returns batches of unequal sizes 1 to 4.
 inline std::vector<Batch> batches(int64_t count, uint64_t seed = 1) {
   torch::manual_seed(seed);
   std::vector<Batch> result;
@@ -51,13 +50,13 @@ inline std::vector<Batch> batches(int64_t count, uint64_t seed = 1) {
   return result;
 }
 
-/// The mean over a batch's examples, weighted by their number.
+/// Returns the mean over a batch's examples, weighted by their number.
 inline looptorch::Loss objective(Net& net, const Batch& batch) {
   return {.value = torch::nn::functional::cross_entropy(net(batch.features), batch.labels),
           .weight = batch.labels.size(0)};
 }
 
-/// One large batch out of several.
+/// Joins several batches into one.
 inline Batch join(const std::vector<Batch>& parts, std::size_t begin, std::size_t end) {
   std::vector<at::Tensor> features, labels;
   for (std::size_t i = begin; i < std::min(end, parts.size()); ++i)
@@ -65,7 +64,7 @@ inline Batch join(const std::vector<Batch>& parts, std::size_t begin, std::size_
   return {torch::cat(features), torch::cat(labels)};
 }
 
-/// The loop by hand: each window joined into one large batch; returns the loss of each step.
+/// Trains by a hand-written loop that joins each window into one large batch. Returns the loss of each step.
 inline std::vector<double> train_by_hand(Net& net, torch::optim::Optimizer& optimizer,
                                          const std::vector<Batch>& batches, std::size_t window,
                                          int64_t epochs = 1) {
@@ -82,7 +81,7 @@ inline std::vector<double> train_by_hand(Net& net, torch::optim::Optimizer& opti
   return losses;
 }
 
-/// The largest absolute difference between two models' parameters; NaN if any is.
+/// Returns the largest absolute difference between two models' parameters; NaN if any is.
 template <class A, class B>
 double distance(A& a, B& b) {
   double largest = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A hang must fail, not block: while a Watchdog lives, the process aborts with a sentence once its time is
-// up.
+// Turns a hang into a failure: a Watchdog aborts the process with a message once its time is up.
 #pragma once
 
 #include <chrono>
@@ -32,7 +31,7 @@ class Watchdog {
  private:
   void watch(std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
-    // wait_until on the system clock: ThreadSanitizer of g++ 12 does not know pthread_cond_clockwait.
+    // Waits on the system clock, since ThreadSanitizer of g++ 12 does not know pthread_cond_clockwait.
     if (finished_.wait_until(lock, std::chrono::system_clock::now() + limit, [this] { return done_; }))
       return;
     std::fprintf(stderr, "watchdog: %s hung for more than %lld ms\n", what_.c_str(),

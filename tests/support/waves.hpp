@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A model and a loss whose gradients are known: what recorded clipping of gradients is compared with.
+// A model and a loss with known gradients, for comparison with recorded clipping of gradients.
 #pragma once
 
 #include "support/precompiled.hpp"
@@ -10,7 +10,7 @@
 
 namespace reference {
 
-/// Parameter i is wave(i).
+/// A model whose parameter i is wave(i).
 struct WavesImpl : torch::nn::Module {
   WavesImpl() {
     for (std::size_t i = 0; i < shapes().size(); ++i)
@@ -19,7 +19,7 @@ struct WavesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Waves);
 
-/// A loss whose gradient is 2 wave(i) in parameter i.
+/// Returns a loss whose gradient is 2 wave(i) in parameter i.
 inline at::Tensor doubled(Waves& waves, const int&) {
   at::Tensor loss = torch::zeros({}, torch::kDouble);
   const auto parameters = waves->parameters();

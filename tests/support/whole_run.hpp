@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A small run with everything that has a state: dropout, BatchNorm, fp16 loss scaling that overflows, windows
-// of 3 with a shorter last one, a schedule, averages, early stopping, validation, a policy of the user's, 2
-// workers. What is killed, resumed and compared bit for bit.
+// of 3 with a shorter last one, a schedule, averages, early stopping, validation, a user's policy, 2 workers.
+// Tests kill it, resume it and compare it bit for bit.
 #pragma once
 
 #include "support/precompiled.hpp"
@@ -46,7 +46,7 @@ struct Batch {
   at::Tensor features, labels;  // [B, 4], [B]
 };
 
-/// Samples that follow from their index.
+/// Samples that depend only on their index.
 struct Samples {
   std::int64_t count;
   [[nodiscard]] std::int64_t size() const { return count; }
@@ -88,7 +88,7 @@ struct Windows {
   }
 };
 
-/// What a window left, to the bit.
+/// Returns a window's results in one line, to the bit.
 inline std::string line_of(const lt::Run& run) {
   char text[160];
   const lt::UpdateView& update = run.updates().front();
@@ -106,7 +106,7 @@ struct Options {
   std::function<void(lt::Run&)> on_step = {};
 };
 
-/// With tensors of its own.
+/// Returns the contents with tensors of their own.
 inline lt::SnapshotContents kept(lt::SnapshotContents contents) {
   for (auto* map : {&contents.model, &contents.averaged})
     for (auto& [name, tensor] : *map) tensor = tensor.detach().clone();
@@ -115,7 +115,7 @@ inline lt::SnapshotContents kept(lt::SnapshotContents contents) {
   return contents;
 }
 
-/// Where a run ended.
+/// The end of a run.
 struct Ending {
   lt::SnapshotContents contents;
   std::vector<std::string> lines;
@@ -125,13 +125,13 @@ struct Ending {
 /// The objects of one process.
 struct Process {
   explicit Process(Options how) : options(std::move(how)) {
-    at::set_num_threads(1);  // the network is so small that threads only wait for each other
+    at::set_num_threads(1);  // so small a network gains nothing from threads
     torch::manual_seed(7);
     net = Net();
     optimizer = std::make_shared<lt::FusedAdamW>(net->parameters(), lt::FusedAdamWOptions{.lr = 0.05});
   }
 
-  /// Runs as long as the options say.
+  /// Runs for the length set by the options.
   Ending run() {
     const lt::LoaderOptions loading{.batch_size = 4, .workers = 2};
     Ending ending;
@@ -164,7 +164,7 @@ struct Process {
 
 // ---- Comparison ----
 
-/// The keys whose values differ, or that only one side has.
+/// Returns the keys whose values differ, or that only one side has.
 template <class Map>
 std::string differing(const Map& a, const Map& b, const std::string& of) {
   std::string keys;
@@ -177,7 +177,7 @@ std::string differing(const Map& a, const Map& b, const std::string& of) {
   return keys;
 }
 
-/// Empty where both are the same, bit for bit.
+/// Returns the differences; empty if both are the same, bit for bit.
 inline std::string difference(const lt::SnapshotContents& a, const lt::SnapshotContents& b) {
   return (a.step == b.step ? "" : "step ") + differing(a.model, b.model, "model.") +
          differing(a.averaged, b.averaged, "averaged.") +
