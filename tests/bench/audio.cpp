@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What sound costs before a model sees it, and after: 30 s, one thread; 5 s at the end of 30 min, which begin
-// with `segment`, in each format. The peers, in audio.py, get the same sound.
+// Measures processing sound before and after a model: 30 s, one thread; the rows that begin with `segment`
+// read 5 s at the end of 30 min, in each format. The peers, in audio.py, get the same sound.
 //
 //   audio [NAME]...   only the rows whose name contains NAME; prints one JSON object a row
 #include <looptorch/audio/decode.hpp>
@@ -36,7 +36,7 @@ namespace {
 
 using namespace bench;
 
-/// 30 s of tones that swell and fade, and some noise: music() of audio.py.
+/// Returns 30 s of tones that swell and fade, and some noise, like music() of audio.py.
 at::Tensor music(std::int64_t rate) {
   constexpr double kTurn = 2 * std::numbers::pi;
   at::Tensor samples_T = at::empty({30 * rate}, at::kFloat);
@@ -128,7 +128,7 @@ void write_recording(const std::filesystem::path& path, int format, int seconds)
 }
 
 void measure_segments(const Table& table) {
-  constexpr int kSeconds = 30 * 60, kMp3 = 0x230000 | 0x82;  // which libsndfile 1.0 has no names for
+  constexpr int kSeconds = 30 * 60, kMp3 = 0x230000 | 0x82;  // libsndfile 1.0 has no names for it
   const std::pair<const char*, int> formats[] = {{"segment FLAC", SF_FORMAT_FLAC | SF_FORMAT_PCM_16},
                                                  {"segment Vorbis", SF_FORMAT_OGG | SF_FORMAT_VORBIS},
                                                  {"segment Opus", SF_FORMAT_OGG | SF_FORMAT_OPUS},

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Recomputation: 12 pre-norm Transformer blocks whose training step runs plain, with all blocks recomputed,
-// with every second, and with all but the results of attention. One thread, CPU, fp32.
+// Measures recomputation: 12 pre-norm Transformer blocks whose training step runs plain, with all blocks
+// recomputed, with every second, and with all but the results of attention. One thread, CPU, fp32.
 //
-//   checkpointing   reads the names of modes from stdin, makes a step in each, and answers each with a JSON
-//                   object; checkpointing.py, the peer, asks for them and takes turns
+//   checkpointing   reads names of modes from stdin, makes a step in each, and answers each with a JSON
+//                   object; checkpointing.py, the peer, sends them and takes turns
 #include <looptorch/memory/checkpoint.hpp>
 #include <looptorch/memory/keep.hpp>
 
@@ -32,7 +32,7 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)
   return at::scaled_dot_product_attention(q, k, v);
 }
 
-/// What PyTorch computes; the forward of torch::nn::Linear adds the bias in a pass of its own.
+/// Computes what PyTorch computes; the forward of torch::nn::Linear adds the bias in a separate pass.
 at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x) {
   return at::linear(x, layer->weight, layer->bias);
 }
@@ -65,7 +65,7 @@ TORCH_MODULE(Block);
 
 class Model {
  public:
-  /// Makes a step in `mode` and prints what it took.
+  /// Makes a step in `mode` and prints its time and memory.
   void step(const std::string& mode) {
     torch::manual_seed(1);
     for (Block& block : blocks_) block->keep_attention = mode == "selective";
@@ -82,7 +82,7 @@ class Model {
   }
 
  private:
-  /// Returns their norm.
+  /// Clears the gradients and returns their norm.
   double take_gradients() {
     double squares = 0;
     for (Block& block : blocks_)

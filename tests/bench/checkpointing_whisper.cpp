@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Which of Whisper's layers to recompute: tiny.en's training step (forward, backward, AdamW) on batches of 4
-// clips of 30 s and 64 tokens, beside the step that keeps everything. One thread, CPU, fp32. The choices take
-// turns; the rate is 0, so that each makes the same step, and all must have the same bits in loss and
-// gradients.
+// Measures which of Whisper's layers to recompute: tiny.en's training step (forward, backward, AdamW) on
+// batches of 4 clips of 30 s and 64 tokens, beside the step that keeps everything. One thread, CPU, fp32. The
+// choices take turns. The rate is 0, so that each makes the same step, and all must have the same bits in
+// loss and gradients.
 //
 //   checkpointing_whisper   with the weights that LOOPTORCH_WHISPER_CT2 names; prints a JSON object a row
 #include <looptorch/optim/fused_adamw.hpp>
@@ -34,10 +34,10 @@ constexpr int kWarmUp = 1, kRounds = 5;
 
 struct Layer {
   bool is_encoder;
-  std::size_t number;  ///< From 0, in its stack.
+  std::size_t number;  ///< Its index in its stack, from 0.
 };
 
-/// A row: which layers are recomputed.
+/// A row: the layers that are recomputed.
 struct Choice {
   const char* name;
   std::function<bool(const Layer&)> recompute;
@@ -52,10 +52,10 @@ const Choice kChoices[] = {
      [](const Layer& layer) { return layer.is_encoder && layer.number % 2 == 0; }},
 };
 
-/// What one step took.
+/// The cost of one step.
 struct Step {
   double ms;
-  double peak_bytes;  ///< Of all tensors: parameters, gradients and moments too.
+  double peak_bytes;  ///< All tensors, including parameters, gradients and moments.
   double loss;
   double gradients;  ///< The sum of their squares.
 };
@@ -82,7 +82,7 @@ class Training {
   }
 
  private:
-  /// Returns the sum of their squares.
+  /// Clears the gradients and returns the sum of their squares.
   double take_gradients() {
     double squares = 0;
     for (at::Tensor& parameter : model_->parameters()) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What it takes before the first sample: reading a manifest, opening a cache. Needs neither Python nor audio.
+// Measures the work before the first sample: reading a manifest, opening a cache. Needs neither Python nor
+// audio.
 //
-//   data_open FOLDER LINES SAMPLES   in FOLDER, which is made: a manifest of so many lines, read with and
-//                                    without a check of the files; an index of so many cached samples, opened
+//   data_open FOLDER LINES SAMPLES   creates FOLDER with a manifest of LINES lines, read with and without a
+//                                    check of the files, and an index of SAMPLES cached samples, opened
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/data/cache/sample_pack.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
@@ -30,7 +31,7 @@ double resident_mb() {
   return static_cast<double>(resident * ::sysconf(_SC_PAGESIZE)) / 1e6;
 }
 
-/// Runs `open`, and prints its processor time and memory by thing.
+/// Runs `open`, and prints its processor time and memory for each line or sample.
 template <class Open>
 void measure(const char* what, std::int64_t count, const Open& open) {
   const double before = resident_mb();
@@ -43,7 +44,7 @@ void measure(const char* what, std::int64_t count, const Open& open) {
   std::fflush(stdout);
 }
 
-/// Clips named and said as in Common Voice, a hundred of which exist.
+/// Writes clips with names and texts as in Common Voice, a hundred of which exist.
 fs::path write_manifest(const fs::path& folder, std::int64_t lines) {
   fs::create_directories(folder / "clips");
   const auto name = [](std::int64_t i) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What a device holds of a dataset of spectrograms: all of it, as the project did that the spectrogram GAN
-// follows until it ran out of memory, beside one batch after the other from a loader. 1,802 songs of 30 s, as
-// many as DEAM has, for each of the settings by the memory of a graphics card. The songs are 64 files, made
-// here and read again and again. With a CUDA device its allocator's peak is told; without one the largest
-// batch, and, as a bound for both, the peak of all tensors while the loader runs: those of its workers too.
+// Measures the device memory of a dataset of spectrograms: all of it at once, as the project did that the
+// spectrogram GAN follows until it ran out of memory, beside one batch after the other from a loader. 1,802
+// songs of 30 s, as many as DEAM has, for each of the settings by the memory of a graphics card. The songs
+// are 64 files, made here and read repeatedly. With a CUDA device the program prints its allocator's peak.
+// Without one it prints the largest batch and, as a bound for both, the peak of all tensors while the loader
+// runs, including its workers'.
 //
 //   gan_memory   prints a JSON object a row
 #include <looptorch/audio/encode.hpp>
@@ -36,7 +37,7 @@ namespace {
 
 constexpr std::int64_t kSongs = 1802, kFiles = 64;
 
-/// Gone at the end.
+/// A folder that is removed at the end.
 class Folder {
  public:
   Folder() : path_((fs::temp_directory_path() / "looptorch-XXXXXX").string()) {
@@ -66,7 +67,7 @@ std::vector<sg::Song> make_songs(const Folder& folder) {
   return songs;
 }
 
-/// Tensors of the device; without one, of the host.
+/// Counts the tensors of the device or, without one, of the host.
 class Counter {
  public:
   Counter() : device_(torch::cuda::is_available() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU)) {}
@@ -90,7 +91,7 @@ class Counter {
   std::int64_t before_ = 0;
 };
 
-/// All songs in one tensor of the device, and their labels in another.
+/// Returns the bytes of all songs in one tensor of the device, and their labels in another.
 std::int64_t bytes_of_all(const sg::SpectrogramDataset& songs, Counter& counter) {
   const auto options = at::TensorOptions(at::kFloat).device(counter.device());
   const auto all = at::empty({songs.size(), 1, songs.options().mel_bins, songs.options().frames()}, options);
@@ -103,7 +104,7 @@ struct Lazy {
   std::int64_t largest_batch = 0, peak = 0;
 };
 
-/// An epoch of batches, each moved to the device and let go before the next.
+/// Reads an epoch of batches; each is moved to the device and released before the next.
 Lazy bytes_of_batches(const sg::SpectrogramDataset& songs, std::int64_t batch_size, Counter& counter) {
   lt::PinnedPrefetchLoader loader(songs, {.batch_size = batch_size, .workers = 2});
   Lazy lazy;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The memory of KonkaniVani's training step at the sizes of the guide that the example follows: 256/12+6,
-// 192/8+4 and 128/6+3, 8 clips a step, at once or as the guide's batches of 2 accumulated 4 times; plain,
-// with recomputed Conformer blocks, in bf16, and with both. Clips of 8 s (800 mel frames, subsampled by 4)
-// with 60 characters each; AdamW with its moments; CPU, one thread. Peaks are those of all tensors.
+// Measures the memory of KonkaniVani's training step at the sizes of the guide that the example follows:
+// 256/12+6, 192/8+4 and 128/6+3, 8 clips a step, at once or as the guide's batches of 2 accumulated 4 times;
+// plain, with recomputed Conformer blocks, in bf16, and with both. Clips of 8 s (800 mel frames, subsampled
+// by 4) with 60 characters each; AdamW with its moments; CPU, one thread. Peaks are those of all tensors.
 //
 //   konkanivani_memory [SIZE]   prints a JSON object a row, of all sizes or of one
 #include <looptorch/trainer.hpp>
@@ -36,7 +36,7 @@ const Size kSizes[] = {{"256/12+6", kv::original_size(kVocabulary)},
                        {"192/8+4", kv::optimized_size(kVocabulary)},
                        {"128/6+3", kv::minimal_size(kVocabulary)}};
 
-/// How the kClips clips of a step are parted.
+/// The division of a step's kClips clips into micro-batches.
 struct Window {
   const char* name;
   std::int64_t batches;
@@ -70,7 +70,7 @@ kv::Batch make_batch(std::int64_t clips) {
           .texts = std::vector<std::string>(rows)};
 }
 
-/// MB of all tensors at the peak of the second step; the first makes the optimizer's moments.
+/// Returns the MB of all tensors at the peak of the second step; the first creates the optimizer's moments.
 double peak_of(const Size& size, const Window& window, const Saving& saving) {
   torch::manual_seed(1);
   kv::KonkaniVani model(size.config);
@@ -98,7 +98,8 @@ void print(const std::string& name, double value, const char* peer, double peer_
   std::fflush(stdout);
 }
 
-/// A row for each way to save memory beside the plain step, and one for accumulation beside all at once.
+/// Prints a row for each way to save memory beside the plain step, and one for accumulation beside all at
+/// once.
 void measure(const Size& size) {
   double at_once = 0;
   for (const auto& window : kWindows) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Clips a second from FLAC files to batches of Whisper's log-mel features, by PinnedPrefetchLoader. loader.py
-// gives the clips, asks by turns with its peers, and prints the rows.
+// Measures clips a second from FLAC files to batches of Whisper's log-mel features, by PinnedPrefetchLoader.
+// loader.py provides the clips, alternates between this program and its peers, and prints the rows.
 //
-//   loader FOLDER   FOLDER/long has clips of 30 s, FOLDER/short of 1 s; reads questions and answers each by a
+//   loader FOLDER   FOLDER/long has clips of 30 s, FOLDER/short of 1 s; reads requests and answers each by a
 //                   line of JSON:
 //                     epoch WORKERS    an epoch of the long clips
 //                     cached WORKERS   the same from a CachedDataset in FOLDER/cache, which is built once

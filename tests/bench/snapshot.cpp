@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// How long training stands still for a snapshot of 500 MB: 125 tensors of 4 MB, written in the background.
+// Measures the pause of training for a snapshot of 500 MB: 125 tensors of 4 MB, written in the background.
 //
 //   snapshot FOLDER   takes a snapshot in FOLDER for each line on stdin, and answers with a JSON object;
-//                     snapshot.py, the peer, asks for them and takes turns
+//                     snapshot.py, the peer, sends them and takes turns
 #include <looptorch/state/snapshot/snapshot_folder.hpp>
 #include <looptorch/state/snapshot/snapshot_writer.hpp>
 
@@ -29,7 +29,7 @@ lt::SnapshotContents make_contents() {
   return contents;
 }
 
-/// As a step of training does, so that the next snapshot differs.
+/// Changes the contents like a training step, so that the next snapshot differs.
 void change(lt::SnapshotContents& contents) {
   ++contents.step;
   for (auto& [name, tensor] : contents.model) tensor.add_(1e-3);
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   std::filesystem::path written;
   lt::SnapshotWriter writer(folder);
   writer.prepare(contents);
-  writer.wait();  // as the steps before the first snapshot give it time
+  writer.wait();  // as during the steps before the first snapshot
   for (std::string line; std::getline(std::cin, line);) {
     change(contents);
     const auto begin = std::chrono::steady_clock::now();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the Trainer adds to a training step: a small MLP (64-64-10, batches of 32, fused AdamW, one thread),
-// where nothing else hides it. A row is a set of policies, beside the same features in a loop written by
-// hand; the row is void unless both arrive at the same parameters.
+// Measures what the Trainer adds to a training step of a small MLP (64-64-10, batches of 32, fused AdamW, one
+// thread), which is so short that the overhead shows. A row compares a set of policies with the same features
+// in a hand-written loop; it is valid only if both reach the same parameters.
 //
 //   step_overhead [NAME]...   only the rows whose name contains NAME; prints one JSON object a row
 #include <looptorch/trainer.hpp>
@@ -66,7 +66,7 @@ class Table {
            });
   }
 
-  /// Both sides have made the same steps: they must have learnt the same, and something.
+  /// Checks that both sides, after the same number of steps, have learnt the same, and something.
   static void check(const char* name, Net& ours, Net& by_hand) {
     Net untrained = make_net();
     const double apart = distance(ours, by_hand);
@@ -87,7 +87,7 @@ class Table {
   }
 
   std::vector<std::string_view> wanted_;
-  // The same numbers twice: who comes second must not find them in the cache.
+  // The same batches twice, so that the second side does not find them in the cache.
   std::vector<Batch> batches_ = make_batches(3000);
   std::vector<Batch> batches_by_hand_ = make_batches(3000);
   std::vector<Batch> held_out_ = make_batches(8);
@@ -249,16 +249,15 @@ struct CountsWarnings : c10::WarningHandler {
   std::int64_t count = 0;
 };
 
-/// Calls of LibTorch that make the host wait, in `steps` fused steps on a GPU with batches in pageable
-/// memory.
+/// Returns the number of LibTorch calls that make the host wait, in `steps` fused steps on a GPU with batches
+/// in pageable memory.
 std::int64_t waits_of(std::size_t steps) {
   Net net = make_net();
   net->to(at::kCUDA);
   lt::FusedAdamW optimizer(net->parameters(), {.lr = kRate});
   lt::Trainer trainer(net, optimizer, objective, lt::ClipGradNorm{1.0}, lt::AverageWeights{});
   const std::vector<Batch> batches = make_batches(static_cast<std::int64_t>(steps));
-  for (std::size_t i = 0; i < 4; ++i)
-    trainer.step(batches[i]);  // allocators and handles are there afterwards
+  for (std::size_t i = 0; i < 4; ++i) trainer.step(batches[i]);  // creates allocators and handles
   CountsWarnings waits;
   const c10::WarningUtils::WarningHandlerGuard counted(&waits);
   c10::cuda::warning_state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_WARN);
@@ -268,7 +267,8 @@ std::int64_t waits_of(std::size_t steps) {
 }
 #endif
 
-/// Fails if a fused step makes the host wait for the device. Events that are over already are not counted.
+/// Fails if a fused step makes the host wait for the device. Events that have already completed are not
+/// counted.
 void check_waits() {
 #if __has_include(<cuda_runtime_api.h>)
   if (at::hasCUDA()) {

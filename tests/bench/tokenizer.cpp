@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What the Whisper example's tokenizer takes to encode a text in one call, on one thread: English (this
-// project's documentation), Devanagari (Konkani, Hindi and Marathi sentences), and both with emoji by turns.
-// LOOPTORCH_WHISPER_CT2 names the folder with Whisper tiny.en's tokenizer.json, as packaging/setup.sh exports
-// it.
+// Measures the Whisper example's tokenizer encoding a text in one call, on one thread: English (this
+// project's documentation), Devanagari (Konkani, Hindi and Marathi sentences), and both with emoji
+// alternately. LOOPTORCH_WHISPER_CT2 names the folder with Whisper tiny.en's tokenizer.json, as
+// packaging/setup.sh exports it.
 #include <looptorch/base/files/file.hpp>
 
 #include <whisper/tokenizer.hpp>
@@ -42,7 +42,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// tokenizer.py makes the same.
+/// The corpus, which tokenizer.py makes too.
 struct Corpus {
   std::string english = documentation(), devanagari, mixed;
 
@@ -56,7 +56,8 @@ struct Corpus {
   }
 };
 
-/// The median of the rounds after one that warms up, of the process's time: other programs do not count.
+/// Returns the median of the rounds after a warm-up round, in the process's own time, which other programs do
+/// not affect.
 double milliseconds_per_megabyte(const whisper::Tokenizer& tokenizer, const std::string& text) {
   std::array<double, kRounds> times;
   if (tokenizer.decode(tokenizer.encode(text), false) != text) {

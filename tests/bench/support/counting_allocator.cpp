@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the bytes of CPU tensors: in a library of its own, so that a program and its peer in Python are
-// counted by the same code. Loading it is enough; tensors that were there before are not counted.
+// Counts the bytes of CPU tensors. It is a library of its own, so that the same code counts for a program and
+// its peer in Python. Loading it is enough; tensors that existed before are not counted.
 #include "counting_allocator.hpp"
 
 #include <c10/core/Allocator.h>
@@ -14,7 +14,7 @@ namespace {
 
 std::atomic<std::int64_t> live_bytes = 0, peak_bytes = 0;
 
-/// Keeps each block's size in front of it.
+/// Stores each block's size in front of it.
 class CountingAllocator final : public c10::Allocator {
  public:
   static CountingAllocator& instance() {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The bytes that CPU tensors take, as counting_allocator.cpp counts them. C linkage, for Python's ctypes.
+// The bytes of CPU tensors, as counted by counting_allocator.cpp. C linkage, for Python's ctypes.
 #pragma once
 
 #include <cstdint>
 
 extern "C" {
-/// Of all tensors that are alive.
+/// Returns the bytes of all living tensors.
 std::int64_t bench_live_bytes();
-/// The peak is now what is alive.
+/// Resets the peak to the bytes of the living tensors.
 void bench_forget_peak();
 std::int64_t bench_peak_bytes();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The training that the cost of a step is measured on, as one writes it with LibTorch alone: a small MLP
-// (64-64-10, batches of 32) and fused AdamW, with each feature that a policy stands for.
+// The hand-written training with LibTorch alone with which the cost of a step is compared: a small MLP
+// (64-64-10, batches of 32) and fused AdamW, with each feature that a policy provides.
 #pragma once
 
 #include <looptorch/memory/empty_cache.hpp>
@@ -48,14 +48,13 @@ inline at::Tensor objective(Net& net, const Batch& batch) {
   return torch::nn::functional::cross_entropy(net->forward(batch.features), batch.labels);
 }
 
-/// Where progress lines go.
+/// Returns the stream to which progress lines are written.
 inline std::FILE* nowhere() {
   static std::FILE* const file = std::fopen("/dev/null", "w");
   return file;
 }
 
-/// The training loop as one writes it with LibTorch alone, in pieces: a row puts together those of its
-/// features.
+/// The parts of a hand-written training loop; each row combines those of its features.
 class Hand {
  public:
   Hand(const std::vector<Batch>& batches, std::int64_t steps)
@@ -84,7 +83,7 @@ class Hand {
     for (const auto& parameter : parameters_) gradients_.push_back(parameter.grad());
   }
 
-  /// AdamW; `collect` has gathered the gradients.
+  /// Makes AdamW's update. `collect` must have gathered the gradients.
   void update() {
     torch::NoGradGuard no_gradients;
     at::_foreach_add_(steps_, 1);
@@ -93,7 +92,7 @@ class Hand {
     ++step;
   }
 
-  /// The whole of a step without features.
+  /// Makes a whole step without features.
   void plain_step() {
     zero_grad();
     loss().backward();
@@ -101,14 +100,14 @@ class Hand {
     update();
   }
 
-  /// Four micro-batches, each of a quarter's weight.
+  /// Accumulates four micro-batches, each of a quarter's weight.
   void accumulate() {
     zero_grad();
     for (int i = 0; i < 4; ++i) (loss() / 4).backward();
     collect();
   }
 
-  /// The loss under autocast.
+  /// Returns the loss under autocast.
   at::Tensor autocast_loss(at::ScalarType type) {
     at::autocast::set_autocast_enabled(at::kCPU, true);
     at::autocast::set_autocast_dtype(at::kCPU, type);
@@ -119,7 +118,7 @@ class Hand {
     return value;
   }
 
-  /// An update by gradients of the loss times `loss_scale`, as torch.amp.GradScaler makes it.
+  /// Updates with gradients of the loss times `loss_scale`, like torch.amp.GradScaler.
   void update_scaled() {
     torch::NoGradGuard no_gradients;
     at::Tensor found = torch::zeros({});
@@ -129,7 +128,7 @@ class Hand {
     at::_amp_update_scale_(loss_scale, growth_tracker_, found, 2.0, 0.5, 2000);
   }
 
-  /// What torch::nn::utils::clip_grad_norm_ multiplies the gradients by, in foreach form, which is faster.
+  /// Returns the factor of torch::nn::utils::clip_grad_norm_, in foreach form, which is faster.
   at::Tensor clip_factor(double max_norm) const {
     torch::NoGradGuard no_gradients;
     const at::Tensor norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients_, 2)), 2);
@@ -144,7 +143,7 @@ class Hand {
     at::_foreach_clamp_max_(gradients_, value);
   }
 
-  /// An exponential moving average of the weights.
+  /// Updates an exponential moving average of the weights.
   void average(double decay) {
     torch::NoGradGuard no_gradients;
     if (averages_.empty())
@@ -153,7 +152,7 @@ class Hand {
       at::_foreach_lerp_(averages_, parameters_, 1 - decay);
   }
 
-  /// Keeps the first layer as it is: without a gradient, and out of the optimizer.
+  /// Freezes the first layer: no gradient, and not in the optimizer.
   void freeze_first_layer() {
     for (auto* list : {&parameters_, &first_, &second_, &steps_}) {
       if (list == &parameters_)
@@ -162,7 +161,7 @@ class Hand {
     }
   }
 
-  /// The rate of the next update: a linear warm-up, then a linear decay.
+  /// Sets the rate of the next update: a linear warm-up, then a linear decay.
   void schedule() {
     const auto at = static_cast<double>(step);
     const auto decay_steps = static_cast<double>(total_steps_ - kWarmupSteps);
@@ -170,7 +169,7 @@ class Hand {
            (step < kWarmupSteps ? at / kWarmupSteps : std::max(0.0, 1 - (at - kWarmupSteps) / decay_steps));
   }
 
-  /// The mean loss over `held_out`, every so many steps.
+  /// Computes the mean loss over `held_out` at intervals of steps.
   void validate(const std::vector<Batch>& held_out) {
     if (step % kValidateEvery != 0) return;
     torch::NoGradGuard no_gradients;
@@ -192,7 +191,7 @@ class Hand {
   /// Keeps the total that a progress line shows; on a CPU there is no device to wait for.
   void track(const at::Tensor& value) { total += value.item<double>(); }
 
-  /// A progress line at most every ten seconds.
+  /// Prints a progress line at most every ten seconds.
   void show_progress() {
     const auto now = std::chrono::steady_clock::now();
     if (now - shown_ < std::chrono::seconds(10)) return;

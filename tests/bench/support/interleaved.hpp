@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Times two ways of training that take turns: a block of steps by the Trainer, a block by its peer, and so on
-// through one single fit, so that clock rates and neighbours meet both alike. What counts are the medians.
+// Times two ways of training that take turns within one fit: a block of steps by the Trainer, a block by its
+// peer, and so on, so that clock rates and other programs affect both alike. The results are medians.
 #pragma once
 
 #include <time.h>
@@ -15,17 +15,17 @@
 
 namespace bench {
 
-/// How much is measured.
+/// The extent of a measurement.
 struct Plan {
-  std::int64_t steps = 50;          ///< In a block.
-  std::int64_t rounds = 300;        ///< Blocks of each side that count.
-  std::int64_t warm_up_rounds = 5;  ///< Blocks of each side before those.
+  std::int64_t steps = 50;          ///< Steps in a block.
+  std::int64_t rounds = 300;        ///< Blocks of each side that are measured.
+  std::int64_t warm_up_rounds = 5;  ///< Blocks of each side before the measured ones.
 
   [[nodiscard]] std::int64_t total_steps() const { return steps * (warm_up_rounds + rounds); }
 };
 
-/// The time that this thread has run for: it stands still while a neighbour has the core. What is measured
-/// here has one thread and never waits, so that on an idle machine this is the wall's time.
+/// The run time of this thread, which stops while another program has the core. The measured code has one
+/// thread and never waits, so on an idle machine this equals wall time.
 struct Clock {
   using duration = std::chrono::nanoseconds;
   using time_point = std::chrono::time_point<Clock, duration>;
@@ -46,30 +46,30 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Microseconds a step, of a round or of all of them.
+/// Microseconds a step, of one round or of all.
 struct Times {
   double ours;
   double peer;
 };
 
-/// Each side's median.
+/// Returns each side's median.
 inline Times medians(const std::vector<Times>& rounds) {
   std::vector<double> ours, peers;
   for (const Times& round : rounds) ours.push_back(round.ours), peers.push_back(round.peer);
   return {median(std::move(ours)), median(std::move(peers))};
 }
 
-/// Counts the rounds and keeps their times. `peer` is called once a step; `warm`, once, when both sides have
+/// Counts the rounds and keeps their times. `peer` is called once a step; `warm`, once, after both sides have
 /// made the warm-up's steps.
 template <class Peer, class Warm>
 class Rounds {
  public:
   Rounds(Plan plan, Peer peer, Warm warm) : plan_(plan), peer_(std::move(peer)), warm_(std::move(warm)) {}
 
-  /// Our next block begins.
+  /// Begins our next block.
   void begin() { begin_ = Clock::now(); }
 
-  /// Our block has ended: lets the peer make its own.
+  /// Ends our block and runs the peer's.
   void take_turns() {
     const auto middle = Clock::now();
     for (std::int64_t i = 0; i < plan_.steps; ++i) peer_();
@@ -92,8 +92,8 @@ class Rounds {
   std::vector<Times> times_;
 };
 
-/// `batches` again and again, as the range that the Trainer's fit goes through; `micro_batches` make a step.
-/// Between two blocks it is the peer's turn.
+/// Repeats `batches` endlessly as the range of the Trainer's fit; `micro_batches` make a step. Between two
+/// blocks it runs the peer.
 template <class Batch, class Rounds>
 class TakingTurns {
  public:
