@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by examples/quickstart.sh and tests/run.sh: sets up, configures and builds, naming each step.
 #
-#   looptorch_build TARGET...   in ${LOOPTORCH_BUILD:-build}, which `build` names then
+#   looptorch_build TARGET...   builds in ${LOOPTORCH_BUILD:-build}, whose path is then in `build`
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 build=${LOOPTORCH_BUILD:-$root/build}

@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# Gets what looptorch's build, tests and quickstart need on Debian or Ubuntu, and prints the environment to build in:
+# Installs the requirements of looptorch's build, tests and quickstart on Debian or Ubuntu, and prints the environment to
+# build in:
 #
 #   eval "$(packaging/setup.sh)"
 #
-# Debian packages come by apt (root or sudo; only what is missing). Everything else goes into one cache folder,
+# Missing Debian packages are installed by apt (as root or by sudo). Everything else goes into one cache folder,
 # ${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/looptorch}: LibTorch from its Python package in a private virtual
-# environment, the few parts of the CUDA Toolkit that its CMake config asks for where there is no nvcc, a
+# environment, the few parts of the CUDA Toolkit that its CMake config needs if there is no nvcc, a
 # SndFileConfig.cmake for Debian's libsndfile, and OpenAI's Whisper tiny.en. A LibTorch that CMAKE_PREFIX_PATH or
-# Torch_DIR names is used as it is. Steps are named on stderr; stdout carries only the exports.
+# Torch_DIR names is used unchanged. Steps are printed to stderr; stdout has only the exports.
 #
-# Safe to run at any time, twice at once, and again after it was cut off: each part is checked against what it should
-# hold and fetched again unless it is whole.
+# It is safe to run at any time, twice at once, and again after an interruption: each part is verified and downloaded
+# again unless it is complete.
 set -euo pipefail
 
 readonly torch_version=2.11.0
-# What libtorch links against and its CMake config looks for, as torch 2.11.0 itself pins it; none of its Python needs.
+# The packages that libtorch links against and its CMake config looks for, as pinned by torch 2.11.0, without those that
+# only its Python code needs.
 readonly torch_packages=(
   nvidia-cublas==13.1.0.3 nvidia-cuda-cupti==13.0.85 nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96
   nvidia-cudnn-cu13==9.19.0.56 nvidia-cufft==12.0.0.61 nvidia-cufile==1.15.1.6 nvidia-curand==10.4.0.35
@@ -34,7 +36,7 @@ ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf  vocabulary.txt
 
 readonly cache=${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/looptorch}
 readonly log=$cache/setup.log
-exports=() # what stdout will say
+exports=() # the lines for stdout
 
 say() { printf '==> %s\n' "$*" >&2; }
 detail() { printf '    %s\n' "$*" >&2; }
@@ -43,7 +45,7 @@ fail() {
   exit 1
 }
 
-# Runs a command with its output in the log; says every ten seconds how far it has come.
+# Runs a command with its output in the log, and prints its progress every ten seconds.
 watched() { # watched TITLE COMMAND...
   local title=$1 status=0
   shift
@@ -85,7 +87,7 @@ need_space() { # need_space FOLDER GIGABYTES
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-any_file() { # does one of these patterns name a file?
+any_file() { # succeeds if one of these patterns names a file
   local pattern
   for pattern; do
     ! compgen -G "$pattern" >/dev/null || return 0
@@ -126,7 +128,7 @@ has_catch2() {
     named_config Catch2Config.cmake >/dev/null
 }
 
-# One line a package. What is there from elsewhere counts, if the build will find it.
+# Prints one line a missing package. A package from elsewhere counts if the build will find it.
 missing_debian_packages() {
   usable_compiler || echo g++
   usable_cmake || echo cmake
@@ -181,7 +183,7 @@ make_environment() { # make_environment FOLDER: a virtual environment with pip
   mv "$venv.partial" "$venv"
 }
 
-pip() { # in the environment, with nothing outside the cache
+pip() { # runs pip in the environment; writes nothing outside the cache
   mkdir -p "$cache/tmp"
   TMPDIR=$cache/tmp "$venv/bin/python" -m pip --disable-pip-version-check --no-input --no-cache-dir "$@"
 }
@@ -211,7 +213,7 @@ why_pip_failed() {
   fi
 }
 
-# One line a package that is not installed whole: pip's own record lists each file with its size.
+# Prints one line a package that is not completely installed: pip's own record lists each file with its size.
 incomplete_packages() {
   "$venv/bin/python" - "$@" <<'PYTHON'
 import csv, os, re, sys, sysconfig
@@ -233,7 +235,7 @@ for package in sys.argv[1:]:
 PYTHON
 }
 
-# One package after the other, so that a run that was cut off goes on where it stopped and the disk holds one wheel.
+# Installs one package after the other, so that an interrupted run continues where it stopped and the disk holds one wheel.
 install_python_packages() {
   local -a missing
   local package number=0
@@ -279,7 +281,7 @@ install_torch() {
   say "Using the parts of the CUDA Toolkit in $toolkit"
 }
 
-has_toolkit() { # one of the release that LibTorch was built for, not counting the parts in the cache
+has_toolkit() { # succeeds for the release that LibTorch was built for, not counting the parts in the cache
   local nvcc
   for nvcc in "${CUDA_HOME:-}/bin/nvcc" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
     [[ $nvcc != "$cache"/* ]] && [ -x "$nvcc" ] && "$nvcc" --version | grep -q "release $toolkit_release\\." && return
@@ -318,7 +320,7 @@ write_sndfile_config() {
 
 sndfile_config() {
   cat <<'CMAKE'
-# Stands in for the package config that upstream's libsndfile installs and Debian's leaves out.
+# Writes the package config that upstream's libsndfile installs and Debian's package lacks.
 find_library(SndFile_LIBRARY sndfile)
 find_path(SndFile_INCLUDE_DIR sndfile.h)
 mark_as_advanced(SndFile_LIBRARY SndFile_INCLUDE_DIR)
@@ -358,7 +360,7 @@ install_whisper() {
 
 # --- The environment -------------------------------------------------------------------------------------------------
 
-# Compile jobs: one a core, and 2 GB of memory each, which is what a file that includes <torch/torch.h> takes.
+# Prints the number of compile jobs: one a core, with 2 GB of memory each, which a file that includes <torch/torch.h> takes.
 jobs() {
   local cores gigabytes
   cores=$(nproc)

@@ -1,4 +1,4 @@
-# Installs headers, targets and package config. looptorch::audio is exported on its own, since a consumer may have no
+# Installs headers, targets and package config. looptorch::audio is exported separately, since a consumer may have no
 # libsndfile.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)

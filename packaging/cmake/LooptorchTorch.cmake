@@ -1,16 +1,16 @@
 # Finds LibTorch by its own package config, on machines with and without a GPU: sets Torch_FOUND.
 #
-# Shared by looptorch's build and its installed package. Torch's config is talkative (a dozen status lines, and two
-# warnings that concern CUDA sources only); here only its errors show. `cmake --log-level=STATUS` shows all of it.
+# Shared by looptorch's build and its installed package. Torch's config prints a dozen status lines and two warnings that
+# concern only CUDA sources; here only its errors are shown. `cmake --log-level=STATUS` shows everything.
 
-# Torch's config probes the GPU for its architecture, which fails where there is none. C++ sources need no
-# architecture at all, so any value serves; a value of the user's own is left alone.
+# Torch's config probes the GPU for its architecture, which fails without a GPU. C++ sources need no architecture, so any
+# value will do; the user's own value is kept.
 if(NOT DEFINED TORCH_CUDA_ARCH_LIST AND NOT DEFINED ENV{TORCH_CUDA_ARCH_LIST} AND NOT EXISTS /dev/nvidia0)
   set(TORCH_CUDA_ARCH_LIST "9.0")
 endif()
 
-# A LibTorch built for CUDA asks for the CUDA Toolkit, also on a machine that will never run a kernel. Look first,
-# for a better error than its own.
+# A LibTorch built for CUDA requires the CUDA Toolkit, also on a machine that will never run a kernel. Checking first
+# gives a better error than its own.
 find_path(looptorch_torch_config TorchConfig.cmake NO_CACHE
           HINTS "${Torch_DIR}" ENV Torch_DIR PATH_SUFFIXES . Torch share/cmake/Torch lib/cmake/Torch)
 if(EXISTS "${looptorch_torch_config}/../../../lib/libtorch_cuda.so")

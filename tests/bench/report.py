@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""report.py ROWS [JSON]: reads what a benchmark and its peers printed, one JSON object a line, prints it as a table and
-writes it to the file JSON. A row with `of` in place of `value` is a peer of the row of that name."""
+"""report.py ROWS [JSON]: reads the output of a benchmark and its peers, one JSON object a line, prints it as a table and
+writes it to the file JSON. A row with `of` instead of `value` is a peer of the row of that name."""
 import json
 import sys
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds and runs one benchmark and its peers, and prints what they took side by side:
+# Builds and runs one benchmark and its peers, and prints their results side by side:
 #
 #   tests/bench/run.sh NAME [--json FILE]
 #
 # FILE becomes a list of {name, value, unit, peer, peer_value, ratio} with ratio = value / peer_value; without NAME the
 # benchmarks are listed. Builds in ${LOOPTORCH_BUILD:-build}/bench. Peers in Python run in a private virtual environment
 # in the cache folder, on the LibTorch that the benchmark itself uses, whose Python package it must be;
-# LOOPTORCH_BENCH_PYTHON names an interpreter that has all the packages already. See packaging/setup.sh for what else is
-# installed and where.
+# LOOPTORCH_BENCH_PYTHON names an interpreter that has all the packages already. packaging/setup.sh describes what else
+# is installed, and where.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=../../packaging/build.sh
@@ -15,11 +15,11 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../../packaging/build.sh"
 
 # A benchmark is a line here and tests/bench/NAME.cpp, which prints its rows as JSON objects, one a line:
 #   {"name": ..., "value": ..., "unit": ..., "peer": ..., "peer_value": ...}
-# and, where it has peers in Python, tests/bench/NAME.py, which prints theirs:
-#   {"name": ..., "of": <the row they stand beside>, "peer": ..., "peer_value": ...}
-# Rows whose peers are all in Python leave out peer and peer_value. Where both sides must take turns, peers_of sets
-# takes_turns: then NAME.py gets the program as its argument, runs it, and prints all rows. peers_of names the Python packages, at the versions that
-# docs/performance.md tells of, but for LibTorch's own, which is there.
+# and, for peers in Python, tests/bench/NAME.py, which prints theirs:
+#   {"name": ..., "of": <the row that they compare with>, "peer": ..., "peer_value": ...}
+# Rows whose peers are all in Python omit peer and peer_value. If both sides must take turns, peers_of sets takes_turns:
+# then NAME.py gets the program as its argument, runs it, and prints all rows. peers_of names the Python packages, at the
+# versions in docs/performance.md, without LibTorch's own, which is installed already.
 readonly benchmarks=(
   "step_overhead  one step of a small MLP under each policy, beside loops by hand, PyTorch, Accelerate, Lightning, HF"
   "audio          decoding, resampling, mel spectrograms and Griffin-Lim, beside openai-whisper, librosa, torchaudio, scipy"
@@ -35,7 +35,7 @@ readonly benchmarks=(
 readonly bench=$root/tests/bench
 readonly folder=$build/bench
 
-# Sets packages and imports: the peers of NAME and all they need; networkx and numpy as this Python can have them.
+# Sets packages and imports: the peers of NAME and their requirements; networkx and numpy in versions for this Python.
 peers_of() { # peers_of NAME
   case $1 in
     step_overhead)
@@ -149,7 +149,7 @@ build_benchmark() {
   ninja -C "$folder" -j "$LOOPTORCH_JOBS" "$name" >&2 || fail "the build failed; see the compiler's words above"
 }
 
-# Sets python: an interpreter that has the peers, and the LibTorch of the build as torch.
+# Sets python to an interpreter that has the peers, and the LibTorch of the build as torch.
 peers_environment() {
   local packages imports torch_config site venv wanted
   peers_of "$name"
@@ -192,7 +192,7 @@ run_benchmark() {
 
 run_by_turns() {
   say "Running $name and its peer by turns, which takes minutes"
-  # Freed memory stays with both: what glibc gives back, and so what comes anew with page faults, is a matter of luck.
+  # Keeps freed memory in both processes, since it varies how much glibc returns, and so how many page faults follow.
   MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=$((1 << 40)) "$python" "$bench/$name.py" "$folder/$name" >"$rows" ||
     fail "the benchmark failed; see its words above"
 }

@@ -1,9 +1,9 @@
-# Tests that only ask a compiler whether a file is right: no object, precompiled headers of each compiler's own.
+# Tests that only check a file's syntax by a compiler: no object, and precompiled headers for each compiler.
 #
-# looptorch_syntax_compilers   g++ and clang++, as far as they are here; the project's own compiler always
+# looptorch_syntax_compilers   g++ and clang++, if installed; the project's own compiler always
 # looptorch_syntax_precompile(<name> <header>)   makes a precompiled header, by the target looptorch_syntax_<name>
-# looptorch_syntax_command(<variable> <compiler> [<name>])   the command that checks a file, when the file is appended;
-#                                                            without a name on <torch/torch.h> and Catch2
+# looptorch_syntax_command(<variable> <compiler> [<name>])   the command that checks the file appended to it; without a
+#                                                            name, with <torch/torch.h> and Catch2 precompiled
 
 set(looptorch_syntax_compilers ${CMAKE_CXX_COMPILER})
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -38,8 +38,8 @@ function(looptorch_syntax_name variable compiler) # g++ or clang++: what tests a
   endif()
 endfunction()
 
-# A precompiled header keeps the templates that are still to be instantiated, and g++ instantiates them in every file that
-# uses it: 4 s for all of <torch/torch.h>. So few headers pay here; clang can do it once.
+# A precompiled header contains templates that are not instantiated yet, and g++ instantiates them in every file that uses
+# it: 4 s for all of <torch/torch.h>. So only few headers are worth precompiling here; clang can instantiate them once.
 function(looptorch_syntax_precompile name header)
   set(all)
   foreach(compiler IN LISTS looptorch_syntax_compilers)

@@ -1,7 +1,7 @@
-# looptorch_compile_together(TARGET): with LOOPTORCH_UNITY_TESTS, compiles up to six sources of TARGET as one. What a
-# compiler does for <torch/torch.h> in each translation unit, precompiled or not, takes longer than most tests.
+# looptorch_compile_together(TARGET): with LOOPTORCH_UNITY_TESTS, compiles up to six sources of TARGET as one. A
+# compiler's work on <torch/torch.h> in each translation unit, precompiled or not, takes longer than most tests.
 #
-# Sources stay as they are: each is put into a namespace of its own, behind the includes of all. One that replaces the
+# Sources need no change: each is put into a namespace of its own, after the includes of all. A source that replaces the
 # global operator new, or the optimisation level, is compiled by itself.
 function(looptorch_compile_together target)
   if(NOT LOOPTORCH_UNITY_TESTS)
@@ -14,7 +14,7 @@ function(looptorch_compile_together target)
     file(STRINGS ${source} lines REGEX "^(#include |namespace |using |TEST_CASE)")
     foreach(line IN LISTS lines)
       if(NOT line MATCHES "^#include ")
-        break() # what is included behind this is the source's own
+        break() # later includes belong to the source alone
       endif()
       list(APPEND includes ${line})
     endforeach()
