@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the requirements of looptorch's build, tests and quickstart on Debian or Ubuntu, and prints the environment to
-# build in:
+# Installs what looptorch's build, tests and quickstart need on Debian or Ubuntu, and prints the environment to build
+# in:
 #
 #   eval "$(packaging/setup.sh)"
 #
@@ -235,7 +235,7 @@ for package in sys.argv[1:]:
 PYTHON
 }
 
-# Installs one package after the other, so that an interrupted run continues where it stopped and the disk holds one wheel.
+# Installs one package after the other, so that an interrupted run continues and the disk holds only one wheel.
 install_python_packages() {
   local -a missing
   local package number=0
@@ -360,7 +360,7 @@ install_whisper() {
 
 # --- The environment -------------------------------------------------------------------------------------------------
 
-# Prints the number of compile jobs: one a core, with 2 GB of memory each, which a file that includes <torch/torch.h> takes.
+# Prints the number of compile jobs: one a core, with 2 GB of memory each, which a file with <torch/torch.h> takes.
 jobs() {
   local cores gigabytes
   cores=$(nproc)

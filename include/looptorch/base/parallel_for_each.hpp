@@ -104,7 +104,7 @@ void parallel_for_each(Items&& items, std::int64_t threads, const Work& work, co
   turns.rethrow();
 }
 
-/// The same without a report.
+/// Works through the items without a report.
 template <class Items, class Work>
 void parallel_for_each(Items&& items, std::int64_t threads, const Work& work) {
   parallel_for_each(std::forward<Items>(items), threads, work, [](std::size_t) {});

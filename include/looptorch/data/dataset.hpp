@@ -20,7 +20,7 @@ namespace looptorch {
 /// The values on which a sample's randomness may depend. None changes with the number of workers or the order
 /// in which they run.
 struct SampleContext {
-  std::uint64_t seed = 0;  ///< of this sample in this epoch
+  std::uint64_t seed = 0;  ///< seed of this sample in this epoch
   std::int64_t epoch = 0;
 };
 

@@ -29,7 +29,7 @@ concept Sampler = requires(const T& sampler, std::int64_t number) {
 
 /// An epoch cut into batches.
 struct BatchPlan {
-  std::vector<std::int64_t> indices;  ///< of all batches in sequence
+  std::vector<std::int64_t> indices;  ///< samples of all batches in sequence
   std::vector<std::int64_t> ends;     ///< the end of each batch in `indices`, ascending
 
   /// Returns the number of batches in the epoch.

@@ -73,7 +73,7 @@ struct StreamShare {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
   bool even = false;  ///< leaves out the last samples if not every rank gets one, for equal numbers of steps
-  ShuffleBuffer shuffle{.size = 0};  ///< of the share; 0: in the stream's order
+  ShuffleBuffer shuffle{.size = 0};  ///< shuffles the share; 0: in the stream's order
 };
 
 namespace detail {

@@ -32,7 +32,7 @@ struct OggPage {
   std::int64_t position = -1;        ///< end of its last complete packet, in samples; -1: none ends here
   std::uint32_t stream = 0, number = 0;
   bool continues = false;    ///< begins with the rest of a packet
-  std::int64_t packets = 0;  ///< that end here
+  std::int64_t packets = 0;  ///< number of packets that end here
 };
 
 /// Returns the page that begins at `offset`, if a whole one does.

@@ -30,7 +30,7 @@ struct HashSecret {
   return kSecret;
 }
 
-/// Both halves of a product, as one.
+/// Returns the xor of both halves of the 128-bit product.
 [[nodiscard]] inline std::uint64_t fold_multiply(std::uint64_t value, std::uint64_t factor) {
   const auto product = static_cast<Uint128>(value) * factor;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);

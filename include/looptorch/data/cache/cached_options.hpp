@@ -17,10 +17,10 @@ namespace looptorch {
 /// Options of `CachedDataset`. The order of the fields is API; new ones come last.
 struct CacheOptions {
   std::filesystem::path folder = {};  ///< created if missing; several datasets and processes may share it
-  std::string settings =
-      {};  ///< what a sample depends on beside its identity, such as "log-mel 80, 16 kHz"; not empty
-  std::int64_t version = 1;    ///< of the code that computes samples: raise it when that changes
-  std::int64_t max_bytes = 0;  ///< of the folder; samples beyond it are computed each time. 0: no limit
+  /// Names everything on which a sample depends beside its identity, such as "log-mel 80, 16 kHz"; not empty.
+  std::string settings = {};
+  std::int64_t version = 1;    ///< version of the code that computes samples
+  std::int64_t max_bytes = 0;  ///< size limit of the folder; other samples are computed each time. 0: none
 };
 
 /// A cache's counts since it was opened.
@@ -37,7 +37,7 @@ struct CacheCounts {
 struct CacheProgress {
   std::int64_t done = 0;   ///< samples that were processed, with any outcome
   std::int64_t total = 0;  ///< samples of the dataset
-  std::int64_t added = 0;  ///< of these, computed by this build
+  std::int64_t added = 0;  ///< samples computed by this build
   double seconds = 0;      ///< since the build began
 };
 
@@ -47,8 +47,8 @@ struct CacheBuildOptions {
   /// Called by the building thread, every `interval` and once at the end.
   std::function<void(const CacheProgress&)> progress = {};
   std::chrono::milliseconds interval{500};
-  bool skip_failures =
-      false;  ///< true: lists samples that throw in the result; false: the first one ends the build
+  /// True: lists samples that throw in the result; false: the first one ends the build.
+  bool skip_failures = false;
 };
 
 /// A sample that could not be computed.
@@ -61,9 +61,9 @@ struct CacheFailure {
 struct CacheBuildResult {
   std::int64_t present = 0;  ///< samples that were stored before, or by another process
   std::int64_t added = 0;    ///< samples that this build computed
-  std::int64_t left_out =
-      0;  ///< samples not stored for lack of room: after one did not fit, no other was tried
-  std::vector<CacheFailure> failures;  ///< by index; empty unless `skip_failures`
+  /// Samples not stored for lack of room: after one did not fit, no other was tried.
+  std::int64_t left_out = 0;
+  std::vector<CacheFailure> failures;  ///< sorted by index; empty unless `skip_failures`
 };
 
 /// Thrown for a sample that fails while a cache is built; the original exception is nested.

@@ -37,7 +37,7 @@ struct PackRecord {
   std::uint64_t magic;
   PackKey key;
   PackEntry entry;
-  std::uint64_t checksum;  ///< of the members above
+  std::uint64_t checksum;  ///< checksum of the members above
 
   static PackRecord of(const PackKey& key, const PackEntry& entry) {
     PackRecord record{kMagic, key, entry, 0};

@@ -41,8 +41,8 @@ namespace looptorch::detail {
 template <class Batch>
 struct MadeBatch {
   std::optional<Batch> batch = {};          ///< empty if no sample is left
-  std::vector<std::int64_t> indices = {};   ///< of its samples, if they are not those planned
-  std::vector<SkippedSample> skipped = {};  ///< in the order of the failures
+  std::vector<std::int64_t> indices = {};   ///< the samples, if they are not those planned
+  std::vector<SkippedSample> skipped = {};  ///< skipped samples in the order of their failures
   bool as_planned = true;
   bool end = false;  ///< a stream's end: neither this batch nor a later one exists
   std::shared_ptr<const StateDict> stream = {};  ///< a stream's position behind this batch, if it has one

@@ -42,7 +42,7 @@ struct LoaderTimeout : LoaderError {
 struct SkippedSample {
   std::int64_t epoch = 0;
   std::int64_t batch = 0;  ///< number of the batch in its epoch
-  std::int64_t index = 0;  ///< in the dataset
+  std::int64_t index = 0;  ///< index in the dataset
   std::string path = {};   ///< the dataset's `path(index)`; empty if it has none
   std::string message = {};
 
@@ -53,7 +53,7 @@ struct SkippedSample {
 struct SkippedSamples {
   static constexpr std::size_t kListed = 1000;
 
-  std::int64_t count = 0;                 ///< of all epochs
+  std::int64_t count = 0;                 ///< number in all epochs
   std::vector<SkippedSample> first = {};  ///< the first `kListed`
 
   void add(std::vector<SkippedSample>&& more) {

@@ -20,8 +20,8 @@ struct LoaderStats {
   double use_seconds = 0;       ///< time between a batch and the next request
   std::int64_t skipped = 0;     ///< samples that were left out; see OnError
   std::int64_t queued = 0;      ///< finished batches that were ready, summed over all requests
-  std::vector<double> worker_seconds =
-      {};                             ///< time that each worker made batches, without waits for a stream
+  /// Time that each worker made batches, without waits for a stream.
+  std::vector<double> worker_seconds = {};
   std::int64_t slots = 0;             ///< batches whose memory the loader holds now; 0 if it pins
   std::int64_t slot_bytes = 0;        ///< bytes of these
   std::int64_t slot_allocations = 0;  ///< tensors for which a slot was created or enlarged

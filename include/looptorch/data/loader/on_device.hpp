@@ -34,7 +34,7 @@ namespace looptorch {
 struct BatchContext {
   std::uint64_t seed = 0;  ///< the loader's
   std::int64_t epoch = 0;
-  std::span<const std::int64_t> indices = {};  ///< of the batch's samples, in its order
+  std::span<const std::int64_t> indices = {};  ///< indices of the batch's samples, in its order
 
   /// Returns the context of the sample in `row`, which is the same in any batch. Its seed differs from the
   /// one that the dataset below was given.

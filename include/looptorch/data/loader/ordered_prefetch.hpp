@@ -26,7 +26,7 @@ namespace looptorch::detail {
 /// The sequence's waits and queue lengths, up to the value taken last.
 struct PrefetchCounts {
   std::int64_t taken = 0;
-  std::int64_t waited_for = 0;            ///< of these, not ready when requested
+  std::int64_t waited_for = 0;            ///< values that were not ready when requested
   std::int64_t queued = 0;                ///< finished values that were ready, summed over all requests
   std::vector<double> busy_seconds = {};  ///< time that each worker made values
 };

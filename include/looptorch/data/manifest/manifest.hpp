@@ -18,7 +18,7 @@ namespace looptorch {
 
 struct ManifestOptions {
   bool check_files = true;                           ///< each audio file must exist
-  std::uint64_t max_bytes = std::uint64_t{1} << 32;  ///< of the manifest; a larger one is a FileError
+  std::uint64_t max_bytes = std::uint64_t{1} << 32;  ///< largest manifest; a larger one is a FileError
 };
 
 /// Returns the utterances of a manifest, at least one. The format follows from the name: `.csv`, `.tsv`, JSON
@@ -40,12 +40,12 @@ struct ManifestOptions {
 struct ManifestReadOptions {
   bool check_files = true;  ///< each audio file must exist
   bool strict = false;      ///< the first wrong line ends the reading, as in `load_manifest`
-  std::uint64_t max_bytes = std::uint64_t{1} << 32;  ///< of the manifest; a larger one is a FileError
+  std::uint64_t max_bytes = std::uint64_t{1} << 32;  ///< largest manifest; a larger one is a FileError
 };
 
 /// A line that cannot be used, and the reason.
 struct ManifestFault {
-  std::size_t line = 0;  ///< of the row's beginning, from 1
+  std::size_t line = 0;  ///< line on which the row begins, from 1
   std::string reason;
 
   friend bool operator==(const ManifestFault&, const ManifestFault&) = default;

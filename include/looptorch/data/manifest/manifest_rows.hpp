@@ -76,7 +76,7 @@ class TableRows {
   }
 
  private:
-  static constexpr std::size_t kRereads = 4;  ///< in units of the whole text
+  static constexpr std::size_t kRereads = 4;  ///< limit, as a multiple of the whole text
 
   [[nodiscard]] std::size_t line_end(std::size_t from) const {
     return std::min(text_.find('\n', from), text_.size());

@@ -136,7 +136,7 @@ class TableHeader {
   }
 
   char separator_;
-  std::vector<std::string> keys_;     ///< of each column; empty if it is ignored
+  std::vector<std::string> keys_;     ///< each column's key; empty if the column is ignored
   std::vector<std::string> folders_;  ///< the folder of each column's files
 };
 

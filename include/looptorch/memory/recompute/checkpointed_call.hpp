@@ -34,8 +34,8 @@ enum class CheckpointMode {
 struct CheckpointOptions {
   CheckpointMode mode = CheckpointMode::recompute;
   bool random_state = true;  ///< Restore the random generators; false if the block draws no random numbers.
-  bool early_stop =
-      true;  ///< End the second run with the last tensor needed; false also counts those after it.
+  /// End the second run with the last tensor needed; false also counts those after it.
+  bool early_stop = true;
   std::vector<at::Tensor> buffers = {};  ///< Further tensors that the block writes to besides its module's.
   std::string name = {};                 ///< The block's name in errors; empty: its type.
 };

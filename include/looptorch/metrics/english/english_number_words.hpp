@@ -64,7 +64,7 @@ class NumberWords {
 
   void add(std::string word, NumberWord meaning) { words_.emplace_back(std::move(word), meaning); }
 
-  /// "nineth" is openai-whisper's spelling: it leaves "ninth" unchanged.
+  /// Adds the ones. "nineth" is openai-whisper's spelling: it leaves "ninth" unchanged.
   void add_ones() {
     static constexpr std::string_view kOnes[] = {"one",     "two",       "three",    "four",     "five",
                                                  "six",     "seven",     "eight",    "nine",     "ten",

@@ -43,7 +43,7 @@ struct PassedOver {
 
 /// The result of find_newest_snapshot.
 struct NewestSnapshot {
-  /// Empty if there is none.
+  /// The snapshot's folder; empty if there is none.
   std::filesystem::path path;
   /// Newer snapshots that cannot be used, the newest first.
   std::vector<PassedOver> passed_over;
