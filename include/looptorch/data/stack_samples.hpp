@@ -32,7 +32,7 @@ namespace looptorch {
 struct StackTensors {
   at::Tensor operator()(std::span<at::Tensor> samples) const {
     const at::TensorList list(samples.data(), samples.size());
-    if (!detail::open_slot.pool || !fit_a_slot(samples)) return at::stack(list);
+    if (!detail::open_slot.pool || !fit_in_slot(samples)) return at::stack(list);
     std::vector<std::int64_t> sizes = samples.front().sizes().vec();
     sizes.insert(sizes.begin(), std::ssize(samples));
     at::Tensor batch = batch_empty(sizes, samples.front().options().pinned_memory(false));
@@ -40,7 +40,7 @@ struct StackTensors {
   }
 
  private:
-  static bool fit_a_slot(std::span<at::Tensor> samples) {
+  static bool fit_in_slot(std::span<at::Tensor> samples) {
     return std::ranges::all_of(samples, [&first = samples.front()](const at::Tensor& sample) {
       return sample.is_cpu() && sample.layout() == at::kStrided && !sample.requires_grad() &&
              !sample.is_quantized() && sample.suggest_memory_format() == at::MemoryFormat::Contiguous &&

@@ -164,7 +164,7 @@ struct SnapshotEvery {
 
   /// Errors of the writer, signals, time and metric.
   void look_around(Run& run, State& state) const {
-    attempt(state, [&] { state.work->look(); });
+    attempt(state, [&] { state.work->poll(); });
     if (const int signal = state.work->signal()) interrupt(run, signal);
     const bool improved = is_best(run, state);  // whatever else is due: a publication is looked at once
     state.due |= improved || run.interruption() || time_is_up(state);

@@ -28,7 +28,7 @@ class HostCopy {
 
   /// Calls `f` with the copy stream as the current one, ordered behind the computation so far.
   template <class F>
-  auto on_copies(F&& f) const {
+  auto on_copy_stream(F&& f) const {
     order(used_on_, copies_);
     const c10::OptionalStreamGuard guard(copies_);
     return f();
@@ -51,7 +51,7 @@ class HostCopy {
         on_device_(tensor.detach()),
         used_on_(current_stream(tensor.device())),
         copies_(copy_stream(tensor.device())),
-        elements_(on_copies([&] { return HostElements(on_device_); })),
+        elements_(on_copy_stream([&] { return HostElements(on_device_); })),
         copied_(copies_) {}
   ~HostCopy() { release(); }
   HostCopy(const HostCopy&) = delete;
@@ -125,7 +125,7 @@ class HostCopy {
     if (on_device_.defined()) return;
     used_on_ = current_stream(elements_.device());
     const at::Tensor memory = elements_.allocate();
-    on_copies([&] { elements_.copy_to(memory); });
+    on_copy_stream([&] { elements_.copy_to(memory); });
     copied_ = StreamMark(copies_);
     on_device_ = elements_.view_in(memory);
     is_copy_ = true;

@@ -52,7 +52,7 @@ class Offload final : public SavedTensorKeeper {
   };
 
   [[nodiscard]] Location location_of(const at::Tensor& tensor) {
-    if (tensor.is_cpu() || stays(tensor)) return SavedTensor(tensor);
+    if (tensor.is_cpu() || stays_on_device(tensor)) return SavedTensor(tensor);
     return host_copy(tensor);
   }
 
@@ -60,7 +60,7 @@ class Offload final : public SavedTensorKeeper {
     if (tensor.has_storage()) owned_.insert(tensor.storage().unsafeGetStorageImpl());
   }
   /// True for parameters and views of them, whose copies would save nothing, and for tensors without memory.
-  [[nodiscard]] bool stays(const at::Tensor& tensor) const {
+  [[nodiscard]] bool stays_on_device(const at::Tensor& tensor) const {
     const at::TensorBase& base = tensor.is_view() ? tensor._base() : tensor;
     return tensor.is_meta() || !tensor.has_storage() || (base.is_leaf() && base.requires_grad()) ||
            owned_.contains(tensor.storage().unsafeGetStorageImpl());

@@ -46,7 +46,7 @@ namespace looptorch::detail {
 }
 
 /// Puts a blank between [a-z] and [0-9] in either order.
-[[nodiscard]] inline std::string part_letters_and_digits(std::string_view text) {
+[[nodiscard]] inline std::string separate_letters_and_digits(std::string_view text) {
   std::string out;
   for (const char c : text) {
     const auto last = out.empty() ? U' ' : static_cast<unsigned char>(out.back());
@@ -128,7 +128,7 @@ namespace looptorch::detail {
 
 /// Returns the text with its numbers and amounts of money as digits.
 [[nodiscard]] inline std::string write_numbers(std::string_view text) {
-  const auto prepared = join_ordinal_endings(part_letters_and_digits(write_halves(text)));
+  const auto prepared = join_ordinal_endings(separate_letters_and_digits(write_halves(text)));
   return write_one(extract_cents(join_cents(NumberWriter().write(prepared))));
 }
 

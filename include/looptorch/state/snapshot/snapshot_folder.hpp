@@ -112,7 +112,7 @@ inline bool sweep(const std::filesystem::path& path) {
 }
 
 /// True if all files exist and have their sizes.
-[[nodiscard]] inline bool looks_whole(const std::filesystem::path& snapshot) {
+[[nodiscard]] inline bool has_all_files(const std::filesystem::path& snapshot) {
   try {
     as_snapshot_errors([&] { SnapshotReading(snapshot).check_sizes(); });
     return true;
@@ -190,7 +190,7 @@ inline std::vector<std::filesystem::path> prune_snapshots(const std::filesystem:
   std::size_t kept = 0;
   const auto listed = list_snapshots(folder);
   for (auto snapshot = listed.rbegin(); snapshot != listed.rend(); ++snapshot) {
-    if (snapshot->step > newest || !detail::looks_whole(snapshot->path)) continue;
+    if (snapshot->step > newest || !detail::has_all_files(snapshot->path)) continue;
     if (kept++ < keep || spared.count(snapshot->step) > 0) continue;
     remove_snapshot(snapshot->path);
     removed.push_back(snapshot->path);

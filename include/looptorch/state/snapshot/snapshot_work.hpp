@@ -48,11 +48,11 @@ class SnapshotWork {
     step_ = contents.step;
     (void)writer_.begin(contents);
   }
-  void look() {
-    if (writer_.poll()) tell();
+  void poll() {
+    if (writer_.poll()) print_prune_error();
   }
   void wait() {
-    if (writer_.wait()) tell();
+    if (writer_.wait()) print_prune_error();
   }
 
   /// Returns the signal that was received, or 0.
@@ -78,14 +78,14 @@ class SnapshotWork {
     return spared;
   }
 
-  void tell() {
+  void print_prune_error() {
     if (const std::string error = std::exchange(prune_error_, {}); !error.empty())
       TORCH_WARN("looptorch: an old snapshot stays: ", error);
   }
 
   SnapshotsToKeep keep_;
   FolderLock lock_;
-  std::set<std::int64_t> best_;  // steps of snapshots that are to stay
+  std::set<std::int64_t> best_;  // steps of snapshots that stay
   std::int64_t step_ = 0;        // the snapshot being written; later ones in the folder are damaged
   std::string prune_error_;
   std::optional<SignalWatch> watch_;
