@@ -2,7 +2,7 @@
 // Multi-head attention on at::scaled_dot_product_attention, the part that Whisper's encoder and decoder
 // share. Parameter names are those of Hugging Face transformers, so that its weights load by name. Memory
 // grows with the sequence length, not with its square: the fused kernels never hold the matrix of attention
-// weights. A layer that is recomputed keeps attention's result, which takes long to make and little to hold.
+// weights. A layer that is recomputed keeps attention's result, which is slow to compute and small.
 //
 // Shapes: B batch, T queries, S keys and values, D width of the model, H heads.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Byte-pair encoding (Sennrich et al. 2016) of one piece of text: the pair of neighbours that was learnt
-// first is merged first, of equal pairs the leftmost. A word is merged by scanning an array on the stack;
-// a long run, by a queue over a linked list in O(n log n), so that it costs no more than prose.
+// first is merged first, of equal pairs the leftmost. A word is merged by scanning an array on the stack; a
+// long run by a queue over a linked list in O(n log n), so that it costs no more than prose.
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>
@@ -23,13 +23,13 @@ class MergeTable {
     std::int32_t rank, token;
   };
 
-  /// Room for so many merges without another allocation.
+  /// Reserves room for `merges` merges without another allocation.
   void reserve(std::size_t merges);
 
-  /// Of a pair that is listed twice the last rank counts, as in `tokenizers`.
+  /// Adds a merge. For a pair that is listed twice the last rank counts, as in `tokenizers`.
   void add(std::int64_t left, std::int64_t right, Merge merge);
 
-  /// A merge of rank `kNoMerge` if the pair was not learnt.
+  /// Returns the pair's merge, or one of rank `kNoMerge` if it was not learnt.
   [[nodiscard]] Merge find(std::int64_t left, std::int64_t right) const {
     return slots_[position(pair_of(left, right))].merge;
   }
@@ -52,7 +52,7 @@ class MergeTable {
     return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint64_t>(right);
   }
 
-  /// Of the pair's slot, or of the free one where it would go.
+  /// Returns the index of the pair's slot, or of the free one where it would go.
   [[nodiscard]] std::size_t position(std::uint64_t pair) const {
     const auto mask = slots_.size() - 1;
     auto slot = looptorch::keyed_hash(pair) & mask;
@@ -71,9 +71,9 @@ namespace detail {
 /// Up to this many tokens a scan beats the queue.
 inline constexpr std::size_t kScanLimit = 48;
 
-/// Merges at most kScanLimit tokens; how many are left.
+/// Merges at most kScanLimit tokens and returns the number of those left.
 inline std::size_t merge_by_scan(const MergeTable& table, std::int64_t* tokens, std::size_t size) {
-  std::array<MergeTable::Merge, kScanLimit> merges;  // of each token with the next
+  std::array<MergeTable::Merge, kScanLimit> merges;  // merges[i]: of tokens i and i + 1
   for (std::size_t i = 0; i + 1 < size; ++i) merges[i] = table.find(tokens[i], tokens[i + 1]);
   while (size > 1) {
     std::size_t best = 0;
@@ -110,7 +110,7 @@ class MergeQueue {
     }
   }
 
-  /// Writes the tokens that are left; how many.
+  /// Writes the remaining tokens and returns their number.
   std::size_t write(std::int64_t* tokens) const {
     std::size_t size = 0;
     for (std::size_t i = 0; i < nodes_.size(); i = nodes_[i].next) tokens[size++] = nodes_[i].token;
@@ -129,7 +129,7 @@ class MergeQueue {
     std::size_t left;
     std::int64_t left_token, right_token;
 
-    /// For std::priority_queue, which takes the greatest first.
+    /// Orders candidates for std::priority_queue, which takes the greatest first.
     bool operator<(const Candidate& other) const {
       return std::pair(merge.rank, left) > std::pair(other.merge.rank, other.left);
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Clips that cannot be used, found before training instead of hours into it: every file's header is looked
-// at, and held-out clips are decoded once. What is left out is listed; or the first bad clip stops the
-// program.
+// Finds clips that cannot be used before training instead of hours into it: every file's header is read, and
+// held-out clips are decoded once. Unusable clips are listed, or the first one stops the program.
 #pragma once
 
 #include <looptorch/audio/probe.hpp>
@@ -27,7 +26,7 @@
 
 namespace whisper {
 
-/// What becomes of a clip that cannot be used.
+/// The treatment of a clip that cannot be used.
 enum class OnBadAudio { skip, stop };
 
 /// Why clips were left out, each clip once.
@@ -70,7 +69,7 @@ class LeftOut {
   std::set<std::string> known_;
 };
 
-/// How clips are checked: by so many threads, and with which consequence.
+/// How clips are checked: the number of threads, and the treatment of unusable ones.
 struct ClipCheck {
   std::int64_t workers = 2;
   OnBadAudio on_bad = OnBadAudio::skip;
@@ -78,13 +77,13 @@ struct ClipCheck {
 
 namespace detail {
 
-/// What is wrong with a clip, or else how long it is.
+/// The fault of a clip, or else its length.
 struct ClipVerdict {
   std::string fault;
   double seconds = 0;
 };
 
-/// Verdicts as a dataset, so that the loader's threads reach them, in order.
+/// Verdicts as a dataset, so that the loader's threads compute them, in order.
 template <class Measure>
 struct ClipVerdicts {
   const std::vector<looptorch::Utterance>& utterances;
@@ -105,9 +104,10 @@ struct ClipVerdicts {
 
 }  // namespace detail
 
-/// The utterances that `measure` gives a length in seconds, which becomes their `duration`. One for which it
-/// throws a looptorch::Error is added to `left_out`. Throws SpeechError for the first such where `check`
-/// stops at it, and where no utterance is left. `measure` is called by several threads.
+/// Returns the utterances for which `measure` returns a length in seconds, which becomes their `duration`. An
+/// utterance for which it throws a looptorch::Error is added to `left_out`. Throws SpeechError for the first
+/// such utterance if `check` stops at it, and if no utterance is left. `measure` is called by several
+/// threads.
 template <class Measure>
 std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> utterances, ClipCheck check,
                                               LeftOut& left_out, const Measure& measure) {
@@ -135,8 +135,8 @@ std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> 
   return kept;
 }
 
-/// An utterance's length in seconds by its file's header. Each recording that is cut into several is looked
-/// at once. Safe to call from several threads.
+/// Returns an utterance's length in seconds from its file's header. A recording that is cut into several
+/// utterances is read once. Safe to call from several threads.
 class HeaderLook {
  public:
   /// Throws SpeechError for a part that begins behind the file's end, and what looptorch::audio::probe

@@ -16,8 +16,8 @@
 
 namespace whisper {
 
-/// A config.json that is missing, malformed, or describes no model that can be built; names the file and the
-/// field.
+/// Thrown for a config.json that is missing, malformed, or describes a model that cannot be built. Names the
+/// file and the field.
 struct ConfigError : looptorch::Error {
   using Error::Error;
 };
@@ -49,7 +49,7 @@ struct WhisperConfig {
 /// Writes a config.json that `transformers` loads as WhisperForConditionalGeneration; throws FileError.
 void save_config(const std::filesystem::path& path, const WhisperConfig& config);
 
-/// The same, from and to a JSON object; `name` is what errors call it.
+/// Converts from a JSON object; `name` is its name in errors.
 [[nodiscard]] WhisperConfig config_from_json(const looptorch::Json& json, std::string_view name);
 [[nodiscard]] looptorch::Json config_to_json(const WhisperConfig& config);
 
@@ -97,7 +97,8 @@ inline std::int64_t read_field(const looptorch::Json& json, const ConfigField& f
   return number;
 }
 
-/// A setting that this model cannot vary: absent, or what it is by construction.
+/// Throws ConfigError for a setting that this model cannot vary, unless it is absent or has the model's
+/// value.
 inline void require_fixed(const looptorch::Json& json, const char* field, const looptorch::Json& value,
                           std::string_view name) {
   if (json.contains(field) && json.at(field) != value) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What `whisper_finetune` learns from and is measured on: three datasets of clips that were looked at before
-// training. Files whose headers show that they cannot be used are found in all three, silent and damaged ones
-// in those that are held out.
+// The data of `whisper_finetune`: three datasets of clips that are checked before training. Files whose
+// headers show that they cannot be used are found in all three, silent and damaged ones in those that are
+// held out.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -20,14 +20,14 @@
 
 namespace whisper {
 
-/// Where the data lie and how much of them is used.
+/// The location of the data, and how much of them is used.
 struct CorpusOptions {
   std::filesystem::path train, validation, test;  ///< Manifests; without `test` it is `validation`.
   std::filesystem::path transcripts;              ///< Instead of the three.
-  bool strict = false;                            ///< Wrong lines stop; else they are listed and left out.
+  bool strict = false;  ///< Stops at wrong lines; otherwise they are listed and left out.
   OnBadAudio on_bad_audio = OnBadAudio::skip;
   double train_subset = 100;     ///< Per cent of the training clips.
-  double max_audio_seconds = 0;  ///< To which clips are padded; 0: the length of the longest.
+  double max_audio_seconds = 0;  ///< Length to which clips are padded; 0: that of the longest.
   std::int64_t workers = 2, seed = 1;
 
   /// Throws CommandLineError if neither manifests nor transcripts are named, or both.
@@ -44,7 +44,7 @@ struct CorpusOptions {
 
 struct Corpus {
   SpeechDataset train, validation, test;
-  double max_seconds;  ///< To which every clip is padded.
+  double max_seconds;  ///< Length to which every clip is padded.
   LeftOut left_out;
 };
 
@@ -91,7 +91,7 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
   const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = seconds};
   const Listener listener(speech);
   for (auto* part : {&split.validation, &split.test}) {
-    if (!options.transcripts.empty()) continue;  // whose silence was looked for already
+    if (!options.transcripts.empty()) continue;  // these were checked for silence already
     *part = keep_usable(std::move(*part), check, left_out, [&](const looptorch::Utterance& utterance) {
       listener.check(utterance);
       return *utterance.duration;

@@ -24,13 +24,13 @@
 
 namespace whisper {
 
-/// A file that is not CTranslate2's, is cut off, or holds another model than asked for; names file and
-/// variable.
+/// Thrown for a file that is not CTranslate2's, is truncated, or holds another model than expected. Names
+/// file and variable.
 struct CTranslate2Error : looptorch::Error {
   using Error::Error;
 };
 
-/// What a `model.bin` holds.
+/// The contents of a `model.bin`.
 struct CTranslate2Model {
   std::string spec;  ///< The kind of model, "WhisperSpec" for example.
   std::uint32_t revision = 0;
@@ -46,7 +46,7 @@ namespace detail {
 inline constexpr std::uint32_t kCTranslate2Version = 6;
 inline constexpr std::size_t kMaxRank = 8;
 
-/// In the order of CTranslate2's type numbers.
+/// Element types in the order of CTranslate2's type numbers.
 inline constexpr std::array kCTranslate2Types{at::kFloat, at::kChar, at::kShort,
                                               at::kInt,   at::kHalf, at::kBFloat16};
 
@@ -93,7 +93,7 @@ class CTranslate2Reader {
     return number;
   }
 
-  /// Length, then that many bytes, the last of which is NUL.
+  /// Reads a length, then that many bytes, the last of which is NUL.
   std::string read_string() {
     const auto start = at_;
     std::string text(read_number<std::uint16_t>(), '\0');
@@ -131,8 +131,8 @@ class CTranslate2Reader {
     return shape;
   }
 
-  /// Whether the values take so many bytes. Strides must fit too: those of an empty tensor are as if its
-  /// dimensions of 0 were 1.
+  /// True if the values take `item` bytes each. Strides must fit too: for an empty tensor they are computed
+  /// as if its dimensions of 0 were 1.
   [[nodiscard]] static bool takes(const std::vector<std::int64_t>& shape, std::size_t item,
                                   std::uint64_t bytes) {
     auto product = static_cast<std::int64_t>(item);

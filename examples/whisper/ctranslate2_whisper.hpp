@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// From CTranslate2's Whisper to Hugging Face's: sizes from shapes, names by rule, fused projections taken
-// apart. Strict in both directions: a variable that is missing, of another shape, quantised or left over is
-// an error.
+// Converts CTranslate2's Whisper to Hugging Face's: sizes from shapes, names by rule, fused projections
+// split. It is strict in both directions: a variable that is missing, of another shape, quantised or left
+// over is an error.
 #pragma once
 
 #include <looptorch/state/weights/safetensors.hpp>
@@ -27,7 +27,7 @@ struct ConvertedWhisper {
   looptorch::TensorMap weights;
 };
 
-/// Throws CTranslate2Error, which begins with `name` and names the variable.
+/// Converts a model. Throws CTranslate2Error, which begins with `name` and names the variable.
 [[nodiscard]] ConvertedWhisper convert_ctranslate2(const CTranslate2Model& model, const std::string& name);
 
 namespace detail {
@@ -80,7 +80,7 @@ class CTranslate2Converter {
     return number.item().toLong();
   }
 
-  /// What CTranslate2 can vary and Whisper does not: absent, or as in Whisper.
+  /// Checks the settings that CTranslate2 can vary and Whisper does not: they must be absent or Whisper's.
   void check_settings() {
     constexpr std::array kSettings{std::pair{"pre_norm", 1}, std::pair{"activation", 3 /* GELU */},
                                    std::pair{"alibi", 0}, std::pair{"scale_embeddings", 0}};
@@ -123,7 +123,7 @@ class CTranslate2Converter {
     config.decoder_ffn_dim = size_of("decoder/layer_0/ffn/linear_0/weight", 0);
   }
 
-  /// The variable in fp32, no longer left over.
+  /// Returns a variable in fp32 and removes it from those left over.
   at::Tensor take(const std::string& name, at::IntArrayRef shape) {
     const auto tensor = find(name);
     if (tensor.sizes() != shape) {
@@ -156,8 +156,8 @@ class CTranslate2Converter {
     copy(from + "/beta", to + ".bias", {out_.config.d_model});
   }
 
-  /// Projections that CTranslate2 keeps as one. Whisper's keys have no bias; the fused one must be zero
-  /// there.
+  /// Splits projections that CTranslate2 keeps as one. Whisper's keys have no bias; the fused bias must be
+  /// zero there.
   void split_linear(const std::string& from, const std::string& to, const std::vector<std::string>& parts) {
     const auto width = out_.config.d_model, count = static_cast<std::int64_t>(parts.size());
     const auto weights = take(from + "/weight", {count * width, width}).chunk(count);
@@ -213,7 +213,7 @@ class CTranslate2Converter {
   }
 
   std::string name_;
-  looptorch::TensorMap left_;  ///< What no weight was made of yet.
+  looptorch::TensorMap left_;  ///< Variables that are not converted yet.
   ConvertedWhisper out_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Speech for Whisper as a dataset: audio files to log-mel frames, transcripts to token ids, and both to
+// A dataset of speech for Whisper: audio files become log-mel frames, transcripts token ids, and both
 // batches.
 //
 // Shapes: B batch, M mel bins, T mel frames, L tokens.
@@ -33,15 +33,14 @@ struct Sample {
 
 struct Batch {
   at::Tensor mel_BMT;
-  at::Tensor tokens_BL;          ///< What the decoder is given, padded behind the end.
-  at::Tensor labels_BL;          ///< What it should answer at each place; kIgnored behind the end.
+  at::Tensor tokens_BL;          ///< The decoder's input, padded behind the end.
+  at::Tensor labels_BL;          ///< Its expected output at each position; kIgnored behind the end.
   std::int64_t label_count = 0;  ///< Labels that are not ignored.
   std::vector<std::string> texts;
 };
 
-/// Pads the samples' tokens. Padding is told from text by each sample's length, never by its id: the padding
-/// id is also the end of text, which must be learnt. In a loader all of it lies in the loader's reused
-/// memory.
+/// Pads the samples' tokens. Padding is determined by each sample's length, never by its id: the padding id
+/// is also the end of text, which must be learnt. In a loader all tensors lie in the loader's reused memory.
 inline Batch collate(std::span<Sample> samples, std::int64_t padding) {
   const auto longest = std::max_element(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) {
                          return a.tokens.size() < b.tokens.size();
@@ -66,7 +65,7 @@ inline Batch collate(std::span<Sample> samples, std::int64_t padding) {
   return batch;
 }
 
-/// What the decoder is to produce for an utterance. Throws SpeechError, which names the file, for a text that
+/// Returns the decoder's target for an utterance. Throws SpeechError, which names the file, for a text that
 /// has no target: see training_tokens.
 inline std::vector<std::int64_t> target_of(const looptorch::Utterance& utterance, const Tokenizer& tokenizer,
                                            const DecodingOptions& decoding) {
@@ -78,7 +77,7 @@ inline std::vector<std::int64_t> target_of(const looptorch::Utterance& utterance
 }
 
 /// The utterances of a manifest as training samples. Texts are tokenised once, at construction, so that a
-/// text that does not fit is found before training begins; audio is read when it is asked for.
+/// text that does not fit is found before training begins; audio is read when a sample is requested.
 class SpeechDataset {
  public:
   /// Throws SpeechError, which names the file, for a text that has no target: see training_tokens.
@@ -114,7 +113,7 @@ class SpeechDataset {
   std::int64_t end_of_text_;
 };
 
-/// `percent` of the utterances, at least one, chosen by `seed` alone.
+/// Returns `percent` of the utterances, at least one, chosen by `seed` alone.
 inline std::vector<looptorch::Utterance> random_subset(std::vector<looptorch::Utterance> utterances,
                                                        double percent, std::int64_t seed) {
   const auto size = static_cast<std::int64_t>(utterances.size());
@@ -128,8 +127,9 @@ inline std::vector<looptorch::Utterance> random_subset(std::vector<looptorch::Ut
   return chosen;
 }
 
-/// The whole number of seconds that holds the longest clip of all manifests, give or take kLengthSlack, by
-/// the durations that are known; Whisper's own window where a clip is longer or a duration is not known.
+/// Returns the smallest integer number of seconds that holds the longest clip of all manifests, with a
+/// tolerance of kLengthSlack, by the known durations. Returns Whisper's own window if a clip is longer or a
+/// duration is unknown.
 inline double common_seconds(std::initializer_list<const std::vector<looptorch::Utterance>*> manifests) {
   double longest = 1;
   for (const auto* manifest : manifests) {

@@ -14,7 +14,7 @@
 
 namespace whisper {
 
-/// What one decoder layer keeps between calls: its own past and the projected encoder states.
+/// The state that one decoder layer keeps between calls: its own past and the projected encoder states.
 struct LayerCache {
   KeyValues self;
   KeyValues cross;
@@ -24,7 +24,7 @@ struct LayerCache {
 struct DecoderCache {
   std::vector<LayerCache> layers;
 
-  /// Tokens that were decoded so far.
+  /// Returns the number of tokens decoded so far.
   [[nodiscard]] int64_t length() const { return layers.empty() ? 0 : layers.front().self.length(); }
 
   /// Keeps the rows of the batch that `rows` (int64) lists; finished rows then cost nothing.
@@ -50,15 +50,15 @@ class DecoderLayerImpl : public torch::nn::Module {
     final_layer_norm = register_module("final_layer_norm", norm(width));
   }
 
-  /// All tokens at once, for training: `x_BLD` and the encoder's `states_BSD` to `[B, L, D]`.
+  /// Decodes all tokens at once, for training: `x_BLD` and the encoder's `states_BSD` to `[B, L, D]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD) {
     auto normed_BLD = self_attn_layer_norm(x_BLD);
     return attend(x_BLD, normed_BLD, self_attn->project(normed_BLD), Mask::causal,
                   encoder_attn->project(states_BSD));
   }
 
-  /// The next tokens after those in `cache`, which grows by them: a prompt of any length first, then one at a
-  /// time.
+  /// Decodes the next tokens after those in `cache`, which grows by them: first a prompt of any length, then
+  /// one token at a time.
   at::Tensor extend(const at::Tensor& x_BLD, const at::Tensor& states_BSD, LayerCache& cache) {
     const bool first = cache.self.length() == 0;
     TORCH_CHECK(first || x_BLD.size(1) == 1,

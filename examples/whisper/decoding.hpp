@@ -16,7 +16,7 @@
 
 namespace whisper {
 
-/// What a decoding begins with and must not produce.
+/// The forced first tokens of a decoding and the tokens that it must not produce.
 struct DecodingOptions {
   std::vector<int64_t> prompt;          ///< Forced first tokens, beginning with start-of-transcript.
   std::vector<int64_t> suppress;        ///< Never produced.
@@ -26,12 +26,13 @@ struct DecodingOptions {
   bool ends_loops = false;   ///< Ends a text that repeats itself, see loop_begin; transformers does not.
 };
 
-inline constexpr std::size_t kLoopCopies = 5;   ///< As many equal pieces in a row are no speech,
+inline constexpr std::size_t kLoopCopies = 5;   ///< So many equal pieces in a row are not speech,
 inline constexpr std::size_t kLoopTokens = 24;  ///< if they have so many tokens together.
 
-/// The length of `ids` up to the end of the first piece where they end in a loop: kLoopCopies or more copies
-/// of one piece, which have kLoopTokens or more tokens together. "Zero zero zero" and "ha ha ha ha ha ha" are
-/// none. Costs a fifth of the ids' number at most for each piece that partly repeats, mostly a comparison.
+/// Returns the length of `ids` up to the end of the first piece if they end in a loop: kLoopCopies or more
+/// copies of one piece, which have kLoopTokens or more tokens together. "Zero zero zero" and "ha ha ha ha ha
+/// ha" are not loops. Costs at most a fifth of the ids' number for each piece that partly repeats, and
+/// usually one comparison.
 inline std::optional<std::size_t> loop_begin(const std::vector<int64_t>& ids) {
   for (std::size_t piece = 1; piece * kLoopCopies <= ids.size(); ++piece) {
     const auto copies = std::max(kLoopCopies, (kLoopTokens + piece - 1) / piece);
@@ -45,7 +46,7 @@ inline std::optional<std::size_t> loop_begin(const std::vector<int64_t>& ids) {
 
 namespace detail {
 
-/// The texts of a batch while they grow: takes one token a live row and says which rows go on.
+/// The growing texts of a batch: takes one token for each unfinished row and returns which rows continue.
 class GrowingTexts {
  public:
   GrowingTexts(int64_t rows, const DecodingOptions& options)
@@ -92,9 +93,9 @@ inline void forbid(at::Tensor& scores_BV, const at::Tensor& ids) {
 
 }  // namespace detail
 
-/// The most probable token at every position, without prompt and end of text: one list of ids a row of
-/// `mel_BMT`. The model and the frames must be on the same device; each step waits for it once, to see which
-/// rows have ended.
+/// Returns the most probable tokens, without prompt and end of text: one list of ids for each row of
+/// `mel_BMT`. The model and the frames must be on the same device; each step waits for it once, to find the
+/// rows that have ended.
 inline std::vector<std::vector<int64_t>> decode_greedily(Whisper& model, const at::Tensor& mel_BMT,
                                                          const DecodingOptions& options) {
   TORCH_CHECK(!options.prompt.empty(), "decode_greedily: the prompt is empty");

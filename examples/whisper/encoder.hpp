@@ -16,8 +16,8 @@
 
 namespace whisper {
 
-/// The sinusoid table `[length, width]` of the encoder: sines in the first half of the channels, cosines in
-/// the second.
+/// Returns the sinusoid table `[length, width]` of the encoder: sines in the first half of the channels,
+/// cosines in the second.
 inline at::Tensor sinusoids(int64_t length, int64_t width) {
   TORCH_CHECK(width >= 4 && width % 2 == 0, "sinusoids: the width must be even and at least 4, not ", width);
   const double step = std::log(10'000.0) / static_cast<double>(width / 2 - 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The word error rate of a model on held-out speech, and what it heard; the latter also as a file, so that a
-// run that goes on from a snapshot need not listen again to what the untrained model heard.
+// Computes the word error rate of a model on held-out speech, and its transcripts. These can be saved, so
+// that a run that resumes from a snapshot need not transcribe again with the untrained model.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -29,16 +29,17 @@
 
 namespace whisper {
 
-/// What both texts become before their words are compared.
+/// The normalisation of both texts before their words are compared.
 struct Normalizer {
   std::string name;
   std::string (*apply)(std::string_view);
 };
 
-/// `english`: Whisper's own, as in the literature: numbers, contractions and British spellings are evened
-/// out. `marks`: lower case without punctuation, with the combining marks that Whisper's normaliser for other
-/// languages strips, Devanagari's vowel signs among them. `none`: texts as they are. `auto`: `english` for
-/// the language "en", else `marks`. Throws CommandLineError for another name.
+/// Returns a normaliser by name. `english` is Whisper's own, as in the literature: numbers, contractions and
+/// British spellings become uniform. `marks` is lower case without punctuation, with the combining marks that
+/// Whisper's normaliser for other languages removes, such as Devanagari's vowel signs. `none` leaves texts
+/// unchanged. `auto` is `english` for the language "en", else `marks`. Throws CommandLineError for another
+/// name.
 inline Normalizer choose_normalizer(const std::string& name, const std::string& language) {
   if (name == "auto") return choose_normalizer(language == "en" ? "english" : "marks", language);
   if (name == "english") return {name, looptorch::normalize_english};
@@ -48,13 +49,14 @@ inline Normalizer choose_normalizer(const std::string& name, const std::string& 
       looptorch::message("--normalizer: \"", name, "\" is not auto, english, marks or none"));
 }
 
-/// What was said and what a model heard, clip by clip, and the word error rate of all after normalisation.
+/// The spoken texts and a model's transcripts, clip by clip, and the word error rate of all after
+/// normalisation.
 struct Transcripts {
   std::vector<std::string> references, hypotheses;
   double word_error_rate = 0;
 };
 
-/// Total errors over total words of the normalised references.
+/// Returns the total errors over the total words of the normalised references.
 inline double word_error_rate(const std::vector<std::string>& references,
                               const std::vector<std::string>& hypotheses, const Normalizer& normalizer) {
   looptorch::WordErrorRate errors;
@@ -76,7 +78,7 @@ inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& s
   return result;
 }
 
-/// What a model hears depends on, beside the clips.
+/// The values on which transcripts depend beside the clips.
 struct TranscriptsKey {
   std::filesystem::path model;
   std::string language;
@@ -92,14 +94,14 @@ inline looptorch::Json transcripts_json(const TranscriptsKey& key) {
       .set("max_seconds", key.max_seconds);
 }
 
-/// JSON holds UTF-8 only.
+/// Returns the utterance's name in UTF-8, which JSON requires.
 inline std::string name_of(const looptorch::Utterance& utterance) {
   return looptorch::replace_invalid_utf8(utterance.audio_filepath.string());
 }
 
 }  // namespace detail
 
-/// Writes what was heard in each clip of `speech` to a JSON file. Throws looptorch::FileError.
+/// Writes the transcripts of `speech` to a JSON file. Throws looptorch::FileError.
 inline void save_transcripts(const std::filesystem::path& file, const TranscriptsKey& key,
                              const SpeechDataset& speech, const Transcripts& transcripts) {
   auto clips = looptorch::Json::array();
@@ -112,8 +114,8 @@ inline void save_transcripts(const std::filesystem::path& file, const Transcript
   looptorch::write_file_atomically(file, json.set("clips", std::move(clips)).dump(2) + "\n");
 }
 
-/// What save_transcripts wrote to `file`, with the word error rate by `normalizer`. Empty if there is no such
-/// file, or it is of another key or other clips.
+/// Returns the transcripts that save_transcripts wrote to `file`, with the word error rate by `normalizer`.
+/// Empty if there is no such file, or if it has another key or other clips.
 inline std::optional<Transcripts> load_transcripts(const std::filesystem::path& file,
                                                    const TranscriptsKey& key, const SpeechDataset& speech,
                                                    const Normalizer& normalizer) try {
@@ -134,10 +136,10 @@ inline std::optional<Transcripts> load_transcripts(const std::filesystem::path& 
   transcripts.word_error_rate = word_error_rate(transcripts.references, transcripts.hypotheses, normalizer);
   return transcripts;
 } catch (const looptorch::Error&) {
-  return std::nullopt;  // damaged: as if it were not there
+  return std::nullopt;  // a damaged file counts as missing
 }
 
-/// Prints `count` clips from the whole range: what was said, what was heard before training, and what after.
+/// Prints `count` clips from the whole range: the spoken text, and the transcripts before and after training.
 inline void print_side_by_side(std::ostream& out, const Transcripts& before, const Transcripts& after,
                                std::size_t count) {
   const auto size = before.references.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a model's generation_config.json says about decoding: the forced first tokens and the tokens that
-// never appear. The same prompt begins every training sequence.
+// Reads a model's generation_config.json: the forced first tokens and the tokens that never appear. The same
+// prompt begins every training sequence.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -15,7 +15,8 @@
 
 namespace whisper {
 
-/// A generation_config.json that is missing, malformed, or lacks the language asked for; names the file.
+/// Thrown for a generation_config.json that is missing, malformed, or lacks the requested language. Names the
+/// file.
 struct GenerationConfigError : looptorch::Error {
   using Error::Error;
 };
@@ -37,7 +38,7 @@ inline int64_t language_id(const looptorch::Json& json, const std::string& langu
   return json.at("lang_to_id").at(token).as_int();
 }
 
-/// sot, then for multilingual models language and task, then no-timestamps.
+/// Returns start of transcript, then for multilingual models language and task, then no-timestamps.
 inline std::vector<int64_t> transcription_prompt(const looptorch::Json& json, const WhisperConfig& config,
                                                  const std::string& language) {
   std::vector<int64_t> prompt{config.decoder_start_token_id};
@@ -72,8 +73,9 @@ inline DecodingOptions decoding_options(const looptorch::Json& json, const Whisp
 
 }  // namespace detail
 
-/// How the model in `folder` transcribes without timestamps. `language` ("en", "kn", ...) matters to
-/// multilingual models only. Throws GenerationConfigError, or looptorch::FileError.
+/// Returns the decoding options of the model in `folder` for transcription without timestamps. `language`
+/// ("en", "kn", ...) matters only to multilingual models. Throws GenerationConfigError, or
+/// looptorch::FileError.
 inline DecodingOptions load_decoding_options(const std::filesystem::path& folder, const WhisperConfig& config,
                                              const std::string& language = "en") {
   const auto file = folder / "generation_config.json";

@@ -15,16 +15,16 @@
 
 namespace whisper {
 
-/// Length in bytes of the piece that the pattern takes from the start of `text`, which must be UTF-8 and not
-/// empty.
+/// Returns the length in bytes of the piece that the pattern takes from the start of `text`, which must be
+/// UTF-8 and not empty.
 [[nodiscard]] inline std::size_t gpt2_piece_size(std::string_view text);
 
 namespace detail {
 
 enum class SplitClass : unsigned char { kOther, kLetter, kNumber, kSpace };
 
-/// The class of every code point up to the last that is not kOther: 200 KB, of which text touches the pages
-/// of its scripts.
+/// Returns the class of every code point up to the last that is not kOther: 200 KB, of which a text touches
+/// only the pages of its scripts.
 [[nodiscard]] inline const std::vector<SplitClass>& split_classes() {
   static const auto kClasses = [] {
     const auto end =
@@ -41,7 +41,7 @@ enum class SplitClass : unsigned char { kOther, kLetter, kNumber, kSpace };
   return kClasses;
 }
 
-/// Where the run of characters of the first one's class ends, and where its last character begins.
+/// The end of the run of characters of the first one's class, and the beginning of its last character.
 struct ClassRun {
   SplitClass kind;
   std::size_t last, end;
@@ -78,7 +78,7 @@ inline std::size_t gpt2_piece_size(std::string_view text) {
   const bool is_one_blank = text.front() == ' ' && run.end == 1;
   if (is_one_blank && run.end < text.size()) return detail::class_run(text, 1).end;
   const bool is_whole = run.end == text.size() || run.last == 0;
-  return is_whole ? run.end : run.last;  // leaves one space to the word that follows
+  return is_whole ? run.end : run.last;  // leaves one space for the next word
 }
 
 }  // namespace whisper

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a Hugging Face Whisper folder holds beside the weights, made from what a CTranslate2 folder says:
-// special token ids, generation_config.json, preprocessor_config.json, tokenizer_config.json.
+// Makes the files of a Hugging Face Whisper folder beside the weights from a CTranslate2 folder: special
+// token ids, generation_config.json, preprocessor_config.json, tokenizer_config.json.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -14,12 +14,13 @@
 
 namespace whisper {
 
-/// A tokenizer.json without a token that Whisper needs, or a CTranslate2 config.json with malformed ids.
+/// Thrown for a tokenizer.json without a token that Whisper needs, or a CTranslate2 config.json with
+/// malformed ids.
 struct FolderError : looptorch::Error {
   using Error::Error;
 };
 
-/// The tokens that a tokenizer.json adds to the learnt ones, as an object from token to id.
+/// Returns the tokens that a tokenizer.json adds to the learnt ones, as an object from token to id.
 [[nodiscard]] inline looptorch::Json added_token_ids(const looptorch::Json& tokenizer) {
   auto ids = looptorch::Json::object();
   for (const auto& token : tokenizer.at("added_tokens").as_array()) {
@@ -35,7 +36,7 @@ inline std::int64_t special_id(const looptorch::Json& ids, const std::string& to
   return ids.at(token).as_int();
 }
 
-/// Language tokens lie between start of transcript and the first task.
+/// Returns the ids of the language tokens, which lie between start of transcript and the first task.
 inline looptorch::Json language_ids(const looptorch::Json& ids) {
   auto languages = looptorch::Json::object();
   const auto first = special_id(ids, "<|startoftranscript|>"), last = special_id(ids, "<|translate|>");
@@ -56,13 +57,13 @@ inline looptorch::Json suppressed_ids(const looptorch::Json& ctranslate2, const 
 
 }  // namespace detail
 
-/// Sets the ids as openai published them: end of text also pads and begins.
+/// Sets the ids as published by OpenAI, where the end-of-text token also pads and begins.
 inline void set_token_ids(WhisperConfig& config, const looptorch::Json& ids) {
   config.eos_token_id = config.bos_token_id = config.pad_token_id = detail::special_id(ids, "<|endoftext|>");
   config.decoder_start_token_id = detail::special_id(ids, "<|startoftranscript|>");
 }
 
-/// generation_config.json; `ctranslate2` is CTranslate2's config.json, `ids` the added tokens.
+/// Returns generation_config.json; `ctranslate2` is CTranslate2's config.json, `ids` the added tokens.
 [[nodiscard]] inline looptorch::Json generation_config(const WhisperConfig& config,
                                                        const looptorch::Json& ctranslate2,
                                                        const looptorch::Json& ids) {
@@ -86,7 +87,7 @@ inline void set_token_ids(WhisperConfig& config, const looptorch::Json& ids) {
   return json.set("task_to_id", tasks).set("lang_to_id", detail::language_ids(ids));
 }
 
-/// preprocessor_config.json: the same for all Whispers but for the mel bins.
+/// Returns preprocessor_config.json, which differs among Whispers only in the mel bins.
 [[nodiscard]] inline looptorch::Json preprocessor_config(const WhisperConfig& config) {
   auto json = looptorch::Json::object();
   json.set("feature_extractor_type", "WhisperFeatureExtractor").set("processor_class", "WhisperProcessor");
@@ -96,7 +97,7 @@ inline void set_token_ids(WhisperConfig& config, const looptorch::Json& ids) {
   return json;
 }
 
-/// tokenizer_config.json, which tells transformers the class of tokenizer.json.
+/// Returns tokenizer_config.json, which names the class of tokenizer.json for transformers.
 [[nodiscard]] inline looptorch::Json tokenizer_config(const WhisperConfig& config) {
   auto json = looptorch::Json::object();
   json.set("tokenizer_class", "WhisperTokenizer").set("model_max_length", config.max_target_positions);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Audio files as Whisper hears them: log-mel frames of one length, `max_seconds`. Shorter clips are padded
-// with what silence sounds like: the encoder then works on that length instead of on Whisper's 30 s, which
-// for 8 s clips costs a quarter of the time and memory.
+// Reads audio files as Whisper's input: log-mel frames of one length, `max_seconds`. Shorter clips are padded
+// with the features of silence. The encoder then works on that length instead of on Whisper's 30 s, which for
+// 8 s clips costs a quarter of the time and memory.
 //
 // Shapes: M mel bins, T mel frames.
 #pragma once
@@ -20,24 +20,24 @@
 
 namespace whisper {
 
-/// Speech that this model cannot learn from or listen to; names the file.
+/// Thrown for speech that this model cannot learn from or transcribe. Names the file.
 struct SpeechError : looptorch::Error {
   using Error::Error;
 };
 
-inline constexpr double kWhisperSeconds = 30;  ///< Whisper's window, the longest that a model can hear.
+inline constexpr double kWhisperSeconds = 30;  ///< Whisper's window, its longest input.
 
-/// By how many seconds a clip may exceed the length that a model hears; they are cut. Manifests round
-/// durations, and encoders add some samples.
+/// The seconds by which a clip may exceed the model's length; the rest is cut. Manifests round durations, and
+/// encoders add some samples.
 inline constexpr double kLengthSlack = 0.05;
 
-/// The length of a clip as a model hears it.
+/// The length of the model's input.
 struct SpeechOptions {
   std::int64_t mel_bins = 80;
   double max_seconds = kWhisperSeconds;  ///< Shorter clips are padded to it; longer ones are refused.
 };
 
-/// Throws SpeechError if a clip of `seconds` is too long for a model that hears `max_seconds`.
+/// Throws SpeechError if a clip of `seconds` is too long for a model with an input of `max_seconds`.
 inline void check_length(const std::filesystem::path& file, double seconds, double max_seconds) {
   if (seconds <= max_seconds + kLengthSlack) return;
   using looptorch::message;
@@ -58,20 +58,20 @@ class Listener {
                   .max_samples = std::llround(options.max_seconds * looptorch::audio::LogMel::kSampleRate)}) {
   }
 
-  /// `start` and `end` (seconds) choose a part of the file. Throws SpeechError for a clip that is silent or
-  /// longer than `max_seconds`, which is found without decoding the rest, and what looptorch::audio::decode
-  /// throws.
+  /// Returns the frames of a file, or of its part between `start` and `end` (seconds). Throws SpeechError for
+  /// a clip that is silent or longer than `max_seconds`, which is detected without decoding the rest, and
+  /// what looptorch::audio::decode throws.
   [[nodiscard]] at::Tensor operator()(const std::filesystem::path& file, double start = 0,
                                       double end = kFileEnd) const {
     return log_mel_(samples(file, start, end));
   }
 
-  /// The clip that a line of a manifest names.
+  /// Returns the frames of the clip that a line of a manifest names.
   [[nodiscard]] at::Tensor operator()(const looptorch::Utterance& utterance) const {
     return (*this)(utterance.audio_filepath, utterance.start.value_or(0), utterance.end.value_or(kFileEnd));
   }
 
-  /// Decodes the clip and throws what listening to it would throw.
+  /// Decodes the clip and throws what reading its frames would throw.
   void check(const looptorch::Utterance& utterance) const {
     (void)samples(utterance.audio_filepath, utterance.start.value_or(0), utterance.end.value_or(kFileEnd));
   }
@@ -80,7 +80,7 @@ class Listener {
   static constexpr float kSilence = 1e-4F;  // peak; 3 units of 16-bit audio
   static constexpr double kFileEnd = std::numeric_limits<double>::infinity();
 
-  /// No more is decoded than shows that a clip is too long.
+  /// Returns the samples. Decodes only as much as shows that a clip is too long.
   [[nodiscard]] at::Tensor samples(const std::filesystem::path& file, double start, double end) const {
     constexpr auto kRate = looptorch::audio::LogMel::kSampleRate;
     const double enough = start + options_.max_seconds + 2 * kLengthSlack;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What `whisper_finetune` learns from and is measured on: manifests, or transcripts with times. Wrong lines
-// are counted and listed, then left out; `strict` stops at the first.
+// Reads the data of `whisper_finetune`: manifests, or transcripts with times. Wrong lines are counted and
+// listed, then left out; `strict` stops at the first.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>
@@ -20,9 +20,10 @@
 
 namespace whisper {
 
-inline constexpr std::size_t kListedLines = 5;  ///< of those that are left out, for each file
+inline constexpr std::size_t kListedLines =
+    5;  ///< largest number of faulty lines that are listed for each file
 
-/// The usable utterances of a manifest. Writes to `log` what is wrong with the others. Throws what
+/// Returns the usable utterances of a manifest. Writes the faults of the others to `log`. Throws what
 /// looptorch::read_manifest throws.
 inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::path& manifest, bool strict,
                                                          std::ostream& log) {
@@ -32,8 +33,9 @@ inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::
   return std::move(read.utterances);
 }
 
-/// The largest magnitude of an utterance's samples. Throws looptorch::ManifestError if its end lies more than
-/// half a second behind the recording's: then the transcript is of another one, or its times are wrong.
+/// Returns the largest magnitude of an utterance's samples. Throws looptorch::ManifestError if its end lies
+/// more than half a second behind the recording's: then the transcript is another recording's, or its times
+/// are wrong.
 inline double peak_of(const looptorch::Utterance& utterance) {
   constexpr double kSlack = 0.5;  // s; captions may last a little longer than the sound
   looptorch::audio::DecodeOptions part{.start = utterance.start.value_or(0)};
@@ -49,7 +51,7 @@ inline double peak_of(const looptorch::Utterance& utterance) {
 
 namespace detail {
 
-/// The transcript, or those in a folder, by name.
+/// Returns the transcript, or those in a folder, by name.
 inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::path& place) {
   std::error_code error;
   if (std::filesystem::is_regular_file(place, error)) return {place};
@@ -65,10 +67,10 @@ inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::
 
 }  // namespace detail
 
-/// The segments of a transcript, or of all `.json` in a folder, each beside its recording, parted 80/10/10 by
-/// the seed 42 of the project's first users. Segments longer than `max_seconds`, shorter than 1 s, of less
-/// than 3 characters or silent are dropped, and `log` says which. Throws ManifestError where fewer than 10
-/// are left, and what looptorch::read_transcript throws.
+/// Returns the segments of a transcript, or of all `.json` in a folder, each beside its recording, split
+/// 80/10/10 with the seed 42 of the project's first users. Segments longer than `max_seconds`, shorter than 1
+/// s, of fewer than 3 characters or silent are dropped and written to `log`. Throws ManifestError if fewer
+/// than 10 are left, and what looptorch::read_transcript throws.
 inline looptorch::ManifestSplit read_transcripts(const std::filesystem::path& place, double max_seconds,
                                                  bool strict, std::ostream& log) {
   constexpr std::size_t kFewest = 10;

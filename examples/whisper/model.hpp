@@ -34,7 +34,7 @@ class WhisperImpl : public torch::nn::Module {
   explicit WhisperImpl(const WhisperConfig& config)
       : config_(config), model_(register_module("model", EncoderDecoder(config))) {}
 
-  /// Scores `[B, L, V]` of the token after each of `tokens_BL`, given log-mel frames `[B, M, T]`.
+  /// Returns the scores `[B, L, V]` of the token after each of `tokens_BL`, given log-mel frames `[B, M, T]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& mel_BMT, const at::Tensor& tokens_BL) {
     return decoder()->logits(decoder()(tokens_BL, encoder()(mel_BMT)));
   }
@@ -49,7 +49,8 @@ class WhisperImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Whisper);
 
-/// Cross-entropy of `logits_BLV` against `labels_BL`, the mean over the labels that are not kIgnored.
+/// Returns the cross-entropy of `logits_BLV` against `labels_BL`, the mean over the labels that are not
+/// kIgnored.
 inline at::Tensor token_mean_loss(const at::Tensor& logits_BLV, const at::Tensor& labels_BL) {
   return torch::nn::functional::cross_entropy(
       logits_BLV.flatten(0, 1), labels_BL.flatten(),

@@ -22,7 +22,7 @@ class Dice {
 
   std::uint64_t roll() { return random_.next(); }
 
-  /// A number from `low` to `high`, both included.
+  /// Returns a number from `low` to `high`, both included.
   int between(int low, int high) {
     return low + static_cast<int>(roll() % static_cast<std::uint64_t>(high - low + 1));
   }
@@ -41,7 +41,7 @@ class Phraseology {
  public:
   explicit Phraseology(std::uint64_t seed) : dice_(seed) {}
 
-  /// The next sentence: lower case, words separated by one space, no punctuation.
+  /// Returns the next sentence: lower case, words separated by one space, no punctuation.
   std::string sentence() {
     const auto caller = call_sign(), said = message();
     return dice_.between(0, 3) == 0 ? join({said, caller}) : join({caller, said});
@@ -50,7 +50,7 @@ class Phraseology {
  private:
   using Words = std::span<const std::string_view>;
 
-  // A braced list draws its parts from left to right; operands of `+` have no order.
+  // Joins the parts. A braced list draws them from left to right, whereas the operands of `+` have no order.
   static std::string join(std::initializer_list<std::string> parts) {
     std::string text;
     for (const auto& part : parts) text += (text.empty() ? "" : " ") + part;
@@ -65,7 +65,7 @@ class Phraseology {
     return std::string(kDigits[static_cast<std::size_t>(d)]);
   }
 
-  /// `number` spoken digit by digit, with leading zeros up to `count` digits.
+  /// Returns `number` spoken digit by digit, with leading zeros up to `count` digits.
   static std::string digits(int number, int count) {
     return count == 1 ? digit(number % 10) : join({digits(number / 10, count - 1), digit(number % 10)});
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Pieces of text that are one token each, which most words are: they are looked up and need no merging. Up
-// to 8 bytes a key lies in the table itself; one look-up is some 5 ns.
+// Looks up pieces of text that are one token each, as most words are, so that they need no merging. Up to 8
+// bytes of a key lie in the table itself; one look-up takes about 5 ns.
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>
@@ -21,13 +21,13 @@ class PieceTable {
  public:
   static constexpr std::int32_t kAbsent = -1;
 
-  /// Room for `capacity` pieces.
+  /// Reserves room for `capacity` pieces.
   explicit PieceTable(std::size_t capacity = 0) : slots_(std::bit_ceil(2 * capacity + 1)) {}
 
-  /// Adds a piece that is not there yet and not empty; at most `capacity` times.
+  /// Adds a new piece that is not empty; at most `capacity` times.
   void add(std::string_view piece, std::int32_t id);
 
-  /// The id, or kAbsent.
+  /// Returns the id, or kAbsent.
   [[nodiscard]] std::int32_t find(std::string_view piece) const { return slots_[position(piece)].id; }
 
  private:
@@ -35,7 +35,7 @@ class PieceTable {
     std::uint64_t head = 0;  ///< The first 8 bytes.
     std::uint32_t size = 0;
     std::int32_t id = kAbsent;
-    std::uint32_t tail = 0;  ///< Where in `tails_` the other bytes are.
+    std::uint32_t tail = 0;  ///< Offset of the other bytes in `tails_`.
   };
 
   static std::uint64_t head_of(std::string_view piece) {
@@ -50,7 +50,7 @@ class PieceTable {
            std::memcmp(tails_.data() + slot.tail, piece.data() + 8, piece.size() - 8) == 0;
   }
 
-  /// Of the piece's slot, or of the free one where it would go.
+  /// Returns the index of the piece's slot, or of the free one where it would go.
   [[nodiscard]] std::size_t position(std::string_view piece) const {
     const auto mask = slots_.size() - 1;
     auto slot = looptorch::keyed_hash(piece) & mask;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Whisper models as Hugging Face folders: what `transformers` saves loads here, and what is saved here loads
-// there.
+// Loads and saves Whisper models as Hugging Face folders, compatible with `transformers` in both directions.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>
@@ -24,8 +23,8 @@ namespace whisper {
 
 namespace detail {
 
-/// The model with the second name that transformers has for the token embedding, since some tools save it
-/// twice: then the two must agree.
+/// Returns the model with the second name that transformers has for the token embedding, since some tools
+/// save it twice. The two must then agree.
 inline torch::nn::Module with_output_name(Whisper& model) {
   torch::nn::Module named;
   for (const auto& child : model->named_children()) named.register_module(child.key(), child.value());
@@ -34,7 +33,7 @@ inline torch::nn::Module with_output_name(Whisper& model) {
   return named;
 }
 
-/// What a folder may hold besides config and weights; none of it changes by training.
+/// Further files of a folder, which training does not change.
 inline constexpr std::array kCopiedFiles{"tokenizer.json",
                                          "generation_config.json",
                                          "vocab.json",
@@ -50,7 +49,7 @@ inline void copy_atomically(const std::filesystem::path& from, const std::filesy
   looptorch::write_file_atomically(to, looptorch::read_file(from));
 }
 
-/// The source's config.json with all that it says, except that the weights are fp32 now.
+/// Returns the source's config.json unchanged, except that the weights are now fp32.
 inline std::string fp32_config(const std::filesystem::path& source) {
   auto json = looptorch::load_json(source);
   json.set(json.contains("dtype") ? "dtype" : "torch_dtype", "float32");

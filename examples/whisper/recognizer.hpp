@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A model's folder as one thing that turns log-mel frames into text.
+// A model's folder as one object that turns log-mel frames into text.
 //
 // Shapes: B batch, M mel bins, T mel frames.
 #pragma once
@@ -23,7 +23,7 @@ namespace whisper {
 
 namespace detail {
 
-/// UTF-8 without the beginning of a character that `bytes` end in.
+/// Returns `bytes` without an incomplete character at the end.
 inline std::string_view whole_characters(std::string_view bytes) {
   constexpr std::size_t kLongestPart = 3;
   for (std::size_t part = 1; part <= std::min(kLongestPart, bytes.size()); ++part) {
@@ -45,9 +45,9 @@ struct Recognizer {
   Tokenizer tokenizer;
   DecodingOptions decoding;
 
-  /// What is said in each row of `mel_BMT`, by greedy decoding in eval mode. A text ends where the model ends
-  /// it, where the model's positions do, or where it repeats itself (loop_begin); never inside a character,
-  /// of which a token may be a part.
+  /// Returns the transcript of each row of `mel_BMT`, by greedy decoding in eval mode. A text ends where the
+  /// model ends it, where the model's positions end, or where it repeats itself (loop_begin). It never ends
+  /// inside a character, of which a token may be a part.
   [[nodiscard]] std::vector<std::string> transcribe(const at::Tensor& mel_BMT) {
     const bool was_training = model->is_training();
     model->eval();
@@ -59,7 +59,8 @@ struct Recognizer {
     return texts;
   }
 
-  /// Text of decoded ids, without the blank before its first word and without a character that was cut.
+  /// Returns the text of decoded ids, without the blank before its first word and without an incomplete
+  /// character.
   [[nodiscard]] std::string text_of(const std::vector<std::int64_t>& ids) const {
     const auto bytes = tokenizer.bytes_of(ids);
     const auto text = looptorch::replace_invalid_utf8(detail::whole_characters(bytes));

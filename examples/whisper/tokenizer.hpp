@@ -34,25 +34,27 @@ namespace whisper {
 
 class Tokenizer {
  public:
-  /// From the contents of a tokenizer.json; throws TokenizerError. `load_tokenizer` reads a file.
+  /// Makes a tokenizer from the contents of a tokenizer.json. Throws TokenizerError. `load_tokenizer` reads a
+  /// file.
   explicit Tokenizer(const looptorch::Json& json);
 
-  /// Token ids of UTF-8 text, without any that a prompt adds. Special tokens that are spelled out in the
-  /// text, such as "<|endoftext|>", become their ids. Throws TokenizerError for bytes that are not UTF-8;
-  /// after looptorch::replace_invalid_utf8 they are what Python's `decode(errors="replace")` makes of them.
+  /// Returns the token ids of UTF-8 text, without those that a prompt adds. Special tokens that are written
+  /// in the text, such as "<|endoftext|>", become their ids. Throws TokenizerError for bytes that are not
+  /// UTF-8; after looptorch::replace_invalid_utf8 the result equals that of Python's
+  /// `decode(errors="replace")`.
   [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text) const;
 
-  /// Text of token ids. Bytes that do not make up a character, as half a character at the end, become U+FFFD;
-  /// ids without a token are left out, as are special tokens if `skip_special`.
+  /// Returns the text of token ids. Bytes that do not form a character, such as half a character at the end,
+  /// become U+FFFD. Ids without a token are omitted, and so are special tokens if `skip_special`.
   [[nodiscard]] std::string decode(const std::vector<std::int64_t>& ids, bool skip_special = true) const;
 
-  /// As above before what is not UTF-8 becomes U+FFFD: tokens may hold parts of a character.
+  /// Returns the bytes of token ids, in which parts of characters are kept.
   [[nodiscard]] std::string bytes_of(const std::vector<std::int64_t>& ids, bool skip_special = true) const;
 
-  /// Id of a token as the file spells it, "<|endoftext|>" for example.
+  /// Returns the id of a token as the file spells it, for example "<|endoftext|>".
   [[nodiscard]] std::optional<std::int64_t> token_id(std::string_view token) const;
 
-  /// One more than the largest id.
+  /// Returns one more than the largest id.
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(bytes_.size()); }
 
  private:
@@ -71,13 +73,13 @@ class Tokenizer {
   std::array<std::int64_t, 256> byte_ids_{};
   MergeTable merges_;
   PieceTable whole_pieces_;
-  std::array<bool, 256> begins_added_{};  ///< By byte: whether an added token begins with it.
+  std::array<bool, 256> begins_added_{};  ///< By byte: true if an added token begins with it.
   std::unordered_set<std::string, looptorch::KeyedHash, std::equal_to<>> added_;
   std::set<std::size_t, std::greater<>> added_sizes_;
   std::unordered_set<std::int64_t> special_;
 };
 
-/// Reads a tokenizer.json; throws looptorch::FileError, and TokenizerError that names the file.
+/// Reads a tokenizer.json. Throws looptorch::FileError, and TokenizerError that names the file.
 [[nodiscard]] inline Tokenizer load_tokenizer(const std::filesystem::path& path) {
   try {
     return Tokenizer(looptorch::load_json(path));
@@ -134,7 +136,8 @@ inline void Tokenizer::read_merges(const looptorch::Json& model) {
   }
 }
 
-/// The tokens that merging makes of their own bytes. Few are not: those that an earlier merge cuts across.
+/// Lists the tokens that merging makes of their own bytes. This excludes only the few that an earlier merge
+/// cuts across.
 inline void Tokenizer::list_whole_pieces() {
   whole_pieces_ = PieceTable(ids_.size());
   std::vector<std::int64_t> ids;
@@ -167,7 +170,7 @@ inline std::optional<std::int64_t> Tokenizer::token_id(std::string_view token) c
   return found == ids_.end() ? std::nullopt : std::optional(found->second);
 }
 
-/// Size of the longest added token at the start of the text, or 0.
+/// Returns the size of the longest added token at the start of the text, or 0.
 inline std::size_t Tokenizer::added_token_size(std::string_view text) const {
   if (!begins_added_[static_cast<unsigned char>(text.front())]) return 0;
   for (const auto size : added_sizes_) {

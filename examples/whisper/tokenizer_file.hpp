@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How a tokenizer.json of Hugging Face spells bytes and merges, and which kinds are refused. Include
+// Reads the bytes and merges of a Hugging Face tokenizer.json, and refuses unsupported kinds. Include
 // tokenizer.hpp.
 #pragma once
 
@@ -16,19 +16,20 @@
 
 namespace whisper {
 
-/// A tokenizer.json of another kind, or text that is not UTF-8 (with the offset of its first wrong byte).
+/// Thrown for a tokenizer.json of another kind, and for text that is not UTF-8 (with the offset of its first
+/// wrong byte).
 struct TokenizerError : looptorch::Error {
   using Error::Error;
 };
 
 namespace detail {
 
-/// Ids beyond are refused, so that no file takes memory for tokens that it does not have: four times the
+/// The limit on ids, so that a file cannot claim memory for tokens that it does not have: four times the
 /// largest vocabulary in use.
 inline constexpr std::int64_t kMaxTokens = 1 << 20;
 
-/// GPT-2's alphabet: the character that stands for each byte. Printable Latin-1 stands for itself, the other
-/// bytes are numbered from U+0100 on.
+/// Returns GPT-2's alphabet: the character that stands for each byte. Printable Latin-1 stands for itself,
+/// the other bytes are numbered from U+0100 on.
 [[nodiscard]] inline const std::array<char32_t, 256>& byte_alphabet() {
   static const auto kAlphabet = [] {
     std::array<char32_t, 256> alphabet;
@@ -48,7 +49,8 @@ inline constexpr std::int64_t kMaxTokens = 1 << 20;
   return token;
 }
 
-/// The bytes that a token spells in GPT-2's alphabet; a token with other characters stands for itself.
+/// Returns the bytes that a token spells in GPT-2's alphabet; a token with other characters stands for
+/// itself.
 [[nodiscard]] inline std::string spelled_bytes(const std::string& token) {
   static const auto kBytes = [] {
     std::unordered_map<char32_t, char> bytes;
@@ -66,7 +68,8 @@ inline constexpr std::int64_t kMaxTokens = 1 << 20;
   return out;
 }
 
-/// Refuses what would make `tokenizers` split or join otherwise than this class does.
+/// Throws TokenizerError for settings with which `tokenizers` would split or join differently from this
+/// class.
 inline void check_tokenizer_kind(const looptorch::Json& json) {
   const auto refuse = [](const std::string& what) { throw TokenizerError("not a GPT-2 tokenizer: " + what); };
   if (!json.get("normalizer", nullptr).is_null()) refuse("it has a normalizer");
@@ -87,7 +90,7 @@ inline void check_tokenizer_kind(const looptorch::Json& json) {
   }
 }
 
-/// The two tokens of a merge, which older files write as "a b" and newer ones as ["a", "b"].
+/// Returns the two tokens of a merge, which older files write as "a b" and newer ones as ["a", "b"].
 [[nodiscard]] inline std::pair<std::string, std::string> merge_parts(const looptorch::Json& merge) {
   if (merge.is_array()) return {merge.at(0).as_string(), merge.at(1).as_string()};
   const auto& text = merge.as_string();

@@ -21,7 +21,7 @@ namespace whisper {
 
 namespace detail {
 
-/// The merges of a merges.txt, without the line that tells its version.
+/// Returns the merges of a merges.txt, without the line with its version.
 inline looptorch::Json merges_of(std::string_view text) {
   auto merges = looptorch::Json::array();
   while (!text.empty()) {
@@ -49,7 +49,7 @@ inline void add_token_id(AddedTokens& added, const std::string& token, std::int6
   added.emplace(id, entry.set("content", token).set("id", id).set("special", spells_special(token)));
 }
 
-/// Those of tokenizer_config.json, which tells more of a token than the other files.
+/// Reads the added tokens of tokenizer_config.json, which describes them more fully than the other files.
 inline void read_added_decoder(const looptorch::Json& config, AddedTokens& added) {
   for (const auto& [id, token] : config.get("added_tokens_decoder", looptorch::Json::object()).as_object()) {
     auto entry = token;
@@ -58,7 +58,7 @@ inline void read_added_decoder(const looptorch::Json& config, AddedTokens& added
   }
 }
 
-/// The whole as a tokenizer.json.
+/// Returns the folder's tokenizer as a tokenizer.json.
 inline looptorch::Json tokenizer_json_of(const std::filesystem::path& folder) {
   using looptorch::Json;
   const auto has = [&](const char* name) { return std::filesystem::exists(folder / name); };

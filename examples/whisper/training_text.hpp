@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A transcript as the token ids that the decoder is to produce: prompt, text, end of text. OpenAI trained
-// Whisper on texts that begin with a blank, and its decoding never begins with the token of a blank alone. So
-// the blank is kept where the vocabulary merges it with the first letter, as in English, and left out where
-// it would stand alone, as in Chinese, Japanese, Thai or Malayalam. (transformers leaves it out everywhere.)
+// Converts a transcript to the decoder's target ids: prompt, text, end of text. OpenAI trained Whisper on
+// texts that begin with a blank, and its decoding never begins with the token of a blank alone. So the blank
+// is kept if the vocabulary merges it with the first letter, as in English, and left out if it would stand
+// alone, as in Chinese, Japanese, Thai or Malayalam. (transformers always leaves it out.)
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -17,8 +17,8 @@
 
 namespace whisper {
 
-/// Token ids of a transcript, white space before it left out. Throws TokenizerError for text that is not
-/// UTF-8.
+/// Returns the token ids of a transcript without leading white space. Throws TokenizerError for text that is
+/// not UTF-8.
 inline std::vector<std::int64_t> transcript_tokens(const Tokenizer& tokenizer, std::string_view text) {
   const auto begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) return {};
@@ -27,8 +27,8 @@ inline std::vector<std::int64_t> transcript_tokens(const Tokenizer& tokenizer, s
   return ids.front() == tokenizer.encode(" ").front() ? tokenizer.encode(text) : ids;
 }
 
-/// Prompt, `text` and end of text. Throws looptorch::UsageError, a sentence about "its text", for one without
-/// tokens and one of more tokens than the model has positions.
+/// Returns prompt, `text` and end of text. Throws looptorch::UsageError, a sentence about "its text", for one
+/// without tokens and for one with more tokens than the model has positions.
 inline std::vector<std::int64_t> training_tokens(const Tokenizer& tokenizer, const DecodingOptions& decoding,
                                                  std::string_view text) {
   const auto ids = transcript_tokens(tokenizer, text);
