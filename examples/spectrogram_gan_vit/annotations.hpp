@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Songs and what people felt: the tables of DEAM (Aljanaki, Yang, Soleymani 2017) as they are published, one
-// song a line, each beside its audio file. Two columns of our own are optional: `split` and `origin`. A few
+// Reads songs and their emotions from the published tables of DEAM (Aljanaki, Yang, Soleymani 2017), one song
+// a line, each beside its audio file. Two further columns are optional: `split` and `origin`. A few
 // microseconds a line.
 #pragma once
 
@@ -26,15 +26,16 @@
 
 namespace spectrogram_gan {
 
-/// Annotations that cannot be used; the message begins with the file, and the line where there is one.
+/// Thrown for annotations that cannot be used. The message begins with the file, and the line if there is
+/// one.
 struct AnnotationError : looptorch::Error {
   using Error::Error;
 };
 
-/// What a song is for.
+/// The use of a song.
 enum class Split { train, validation, test };
 
-/// Who made a song: a generator's are for training alone.
+/// The maker of a song. A generator's songs are for training only.
 enum class Origin { recorded, generated };
 
 struct Song {
@@ -45,19 +46,19 @@ struct Song {
   std::optional<Split> split = {};  ///< if the table says so
 };
 
-/// The songs of a table, or of all `.csv` in a folder, by name: DEAM has two. A song's audio is the file in
-/// `audio_folder` that its id names: `2.mp3`, `.wav`, `.flac`, `.ogg` or `.opus`.
+/// Returns the songs of a table, or of all `.csv` in a folder, by name: DEAM has two. A song's audio is the
+/// file in `audio_folder` with its id as name: `2.mp3`, `.wav`, `.flac`, `.ogg` or `.opus`.
 ///
-/// Needed are the columns `song_id`, `valence_mean` and `arousal_mean`, with or without DEAM's blanks around
-/// their names. `split` (`train`, `validation`, `test`) and `origin` (`recorded`, `generated`) may be there;
-/// other columns are passed over.
+/// Required are the columns `song_id`, `valence_mean` and `arousal_mean`, with or without DEAM's blanks
+/// around their names. `split` (`train`, `validation`, `test`) and `origin` (`recorded`, `generated`) are
+/// optional; other columns are ignored.
 ///
-/// A line is wrong that has not the header's columns, an id that is no whole number or was given before, a
-/// label that is no number from 1 to 9, no audio file, a generated song that is not for training, a recorded
-/// one without a split among others with one. With `left_out` such lines are noted there. Throws
-/// AnnotationError for a header or table that cannot be used; for wrong lines, naming the first and counting
-/// the others, without `left_out` or if no song remains; looptorch::FileError for a table that cannot be
-/// read.
+/// A line is wrong if it does not have the header's columns, if its id is not an integer or occurred before,
+/// if a label is not a number from 1 to 9, if it has no audio file, if it is a generated song that is not for
+/// training, or a recorded one without a split among others with one. With `left_out` such lines are noted
+/// there. Throws AnnotationError for a header or table that cannot be used. Without `left_out`, or if no song
+/// remains, throws it for wrong lines, naming the first and counting the others. Throws looptorch::FileError
+/// for a table that cannot be read.
 [[nodiscard]] std::vector<Song> load_annotations(const std::filesystem::path& place,
                                                  const std::filesystem::path& audio_folder,
                                                  LeftOut* left_out = nullptr);
@@ -73,7 +74,7 @@ namespace detail {
   return std::string(text.substr(first, text.find_last_not_of(kBlanks) - first + 1));
 }
 
-/// The one of `names` that a field says; `what` is the column.
+/// Returns the enumerator whose name in `names` equals the field; `what` is the column.
 template <class Enum, std::size_t N>
 [[nodiscard]] Enum one_of(const std::array<std::string_view, N>& names, std::string_view what,
                           const std::string& field) {
@@ -93,7 +94,7 @@ template <class Number>
   return value;
 }
 
-/// Which column is which.
+/// The meaning of each column.
 class AnnotationHeader {
  public:
   explicit AnnotationHeader(const std::vector<std::string>& names) : width_(names.size()) {
@@ -110,7 +111,7 @@ class AnnotationHeader {
 
   [[nodiscard]] std::size_t width() const { return width_; }
 
-  /// A row's field, without blanks; empty for a column that is not there.
+  /// Returns a row's field, without blanks; empty for a missing column.
   [[nodiscard]] std::string field(const std::vector<std::string>& row, std::string_view column) const {
     const auto found = columns_.find(column);
     return found == columns_.end() ? std::string() : trimmed(row[found->second]);
@@ -151,7 +152,7 @@ class AnnotationReader {
     }
   }
 
-  /// Throws what was wrong, unless it was left out.
+  /// Returns the songs. Throws the faults, unless they were left out.
   [[nodiscard]] std::vector<Song> songs(const std::filesystem::path& place) && {
     if (faults_ > 0 && (!left_out_ || songs_.empty())) {
       if (faults_ > 1)
@@ -220,7 +221,7 @@ class AnnotationReader {
                                        : "has no split, recorded songs before it have one");
   }
 
-  /// From DEAM's scale of 1 to 9.
+  /// Returns a label, converted from DEAM's scale of 1 to 9.
   static double label(const AnnotationHeader& header, const std::vector<std::string>& row,
                       const char* column) {
     const auto field = header.field(row, column);
@@ -244,13 +245,13 @@ class AnnotationReader {
   std::filesystem::path audio_folder_;
   LeftOut* left_out_;
   std::vector<Song> songs_;
-  std::map<std::int64_t, std::string> lines_;  ///< where each id was given
+  std::map<std::int64_t, std::string> lines_;  ///< the place of each id
   std::optional<bool> has_splits_;
   std::string first_fault_;
   std::size_t faults_ = 0;
 };
 
-/// The table, or those in a folder, by name.
+/// Returns the table, or those in a folder, by name.
 [[nodiscard]] inline std::vector<std::filesystem::path> tables_at(const std::filesystem::path& place) {
   std::error_code error;
   if (!std::filesystem::is_directory(place, error)) return {place};

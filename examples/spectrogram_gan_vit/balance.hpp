@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What keeps the two players near each other: the discriminator waits while it wins, and looks through noise
-// that grows thinner.
+// Keeps the two players near each other: the discriminator waits while it wins, and its input has noise that
+// decreases over the run.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -17,8 +17,8 @@ namespace spectrogram_gan {
 
 [[nodiscard]] inline GanImpl& gan_of(const looptorch::Run& run) { return *run.model().as<GanImpl>(); }
 
-/// For `UpdateOptions::when` of the discriminator: false while it wins, which is when it has been right about
-/// more than this share of real and generated spectrograms. Reads two numbers from the device a step.
+/// For `UpdateOptions::when` of the discriminator: false while it wins, that is, while it has been right
+/// about more than this share of real and generated spectrograms. Reads two numbers from the device a step.
 struct UnlessWinning {
   double accuracy = 0.9;  ///< 1: it never waits
 
@@ -29,8 +29,8 @@ struct UnlessWinning {
   }
 };
 
-/// A policy: lets the instance noise fall from its `deviation` to 0 over the run, linearly by steps; where
-/// nobody knows how long the run is it stays.
+/// A policy that decreases the instance noise from its `deviation` to 0 over the run, linearly by steps. If
+/// the run's length is unknown the noise stays constant.
 struct AnnealInstanceNoise {
   double deviation = 0;
 

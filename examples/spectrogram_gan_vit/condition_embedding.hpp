@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The emotion that a spectrogram is to have, or has, as a vector.
+// The emotion of a spectrogram as a vector.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,8 +8,8 @@
 
 namespace spectrogram_gan {
 
-/// `[B, 2]`, valence and arousal from -1 to 1, to `[B, width]` by way of `width / 2`; each vector has mean 0
-/// and variance 1, so that it weighs as much as noise or features beside it.
+/// Converts `[B, 2]`, valence and arousal from -1 to 1, to `[B, width]` through `width / 2`. Each vector has
+/// mean 0 and variance 1, so that it weighs as much as noise or features beside it.
 class ConditionEmbeddingImpl : public torch::nn::Module {
  public:
   explicit ConditionEmbeddingImpl(std::int64_t width)

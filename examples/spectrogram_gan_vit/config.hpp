@@ -32,7 +32,7 @@ struct GanConfig {
   friend bool operator==(const GanConfig&, const GanConfig&) = default;
 };
 
-/// For CPUs: an eighth of the channels, and a seed with fewer rows and more columns.
+/// Returns sizes for CPUs: an eighth of the channels, and a seed with fewer rows and more columns.
 inline GanConfig small_size() { return {.n_mels = 64, .channels = 32, .seed_rows = 8, .seed_columns = 81}; }
 
 namespace detail {
@@ -90,7 +90,7 @@ inline looptorch::Json config_to_json(const GanConfig& config) {
   return json;
 }
 
-/// `where` is what errors call the JSON. Throws ConfigError.
+/// Reads a configuration; `where` is the JSON's name in errors. Throws ConfigError.
 inline GanConfig config_from_json(const looptorch::Json& json, std::string_view where) {
   GanConfig config;
   try {
@@ -104,7 +104,7 @@ inline GanConfig config_from_json(const looptorch::Json& json, std::string_view 
   return config;
 }
 
-/// Throws FileError, or ConfigError that names the file.
+/// Loads a configuration. Throws FileError, or ConfigError that names the file.
 inline GanConfig load_config(const std::filesystem::path& path) {
   try {
     return config_from_json(looptorch::load_json(path), path.string());

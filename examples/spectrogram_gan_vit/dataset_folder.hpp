@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where a dataset's audio and tables lie: as emotion_corpus writes them, or as DEAM's archives unpack.
+// Finds a dataset's audio and tables, as emotion_corpus writes them or as DEAM's archives unpack.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -14,9 +14,9 @@
 
 namespace spectrogram_gan {
 
-/// The songs of a dataset's folder. Its audio is in the first that there is of `audio`, `MEMD_audio` and
-/// `DEAM_audio/MEMD_audio`; its tables are in `song_level` of DEAM's annotations, where these were unpacked,
-/// else in the folder itself. Lines that are wrong are noted in `left_out` if it is given. Throws
+/// Returns the songs of a dataset's folder. Its audio is in the first existing folder of `audio`,
+/// `MEMD_audio` and `DEAM_audio/MEMD_audio`; its tables are in `song_level` of DEAM's annotations, if these
+/// were unpacked, else in the folder itself. Wrong lines are noted in `left_out` if it is given. Throws
 /// AnnotationError if there is no such folder of audio, and what load_annotations throws.
 [[nodiscard]] inline std::vector<Song> load_songs(const std::filesystem::path& folder,
                                                   LeftOut* left_out = nullptr) {

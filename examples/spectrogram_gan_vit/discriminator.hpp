@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Tells real spectrograms of an emotion from generated ones: four convolutions of stride 2, then a judgement
-// of what they saw together with the emotion. Weights have spectral norm 1, but
-// for those that embed an emotion or name one.
+// Distinguishes real spectrograms of an emotion from generated ones: four convolutions of stride 2, then a
+// judgement of their features together with the emotion. Weights have spectral norm 1, except those that
+// embed or predict an emotion.
 //
 // Shapes: B batch, M mel bins, F frames, C channels.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace spectrogram_gan {
 
-/// What a discriminator says of spectrograms: whether they are real, and their valence and arousal.
+/// A discriminator's result for spectrograms: whether they are real, and their valence and arousal.
 struct Judgement {
   at::Tensor logits_B, emotions_B2;
 };
@@ -38,29 +38,30 @@ class DiscriminatorImpl : public torch::nn::Module {
     emotion = register_module("emotion", torch::nn::Linear(2 * channels * rows, 2));
   }
 
-  /// `[B, 1, M, F]` and `[B, 2]` to logits `[B]`: above 0 for what it takes for real. Throws UsageError for
-  /// other shapes.
+  /// Converts `[B, 1, M, F]` and `[B, 2]` to logits `[B]`, above 0 for spectrograms judged real. Throws
+  /// UsageError for other shapes.
   at::Tensor forward(const at::Tensor& spectrograms_B1MF, const at::Tensor& conditions_B2) {
     return judge(spectrograms_B1MF, conditions_B2).logits_B;
   }
 
-  /// The same, and the emotion that it hears in the spectrograms alone.
+  /// Returns the same, and the emotion predicted from the spectrograms alone.
   Judgement judge(const at::Tensor& spectrograms_B1MF, const at::Tensor& conditions_B2) {
     check(spectrograms_B1MF, conditions_B2);
     at::Tensor x = spectrograms_B1MF;
     for (const auto& convolution : *convolutions)
       x = at::leaky_relu(convolution->as<SpectralConv2d>()->forward(x), 0.2);
-    // What happens matters, how much it varies, and at which pitch, but not when: of time mean and deviation
-    // are left, the mel axis stays.
+    // The events, their variation and their pitch matter, but not their time: mean and deviation over time
+    // are kept, and the mel axis stays.
     const auto [variance, mean] = at::var_mean(x, at::IntArrayRef{3}, /*unbiased=*/false);
     const auto heard = at::cat({mean.flatten(1), (variance + 1e-5).sqrt().flatten(1)}, 1);
     const auto wanted = condition(conditions_B2);
     const auto h = at::leaky_relu(hidden(at::cat({heard, wanted}, 1)), 0.2);
-    // Beside the concatenation a projection (Miyato and Koyama, 2018): what was heard, measured along the
+    // Adds a projection to the concatenation (Miyato and Koyama, 2018): the features measured along the
     // emotion.
     const auto match = (h * wanted).sum(1) / std::sqrt(static_cast<double>(h.size(1)));
     const auto type = output->weight.scalar_type();
-    // Convolutions of norm 1 leave little of what they heard: the emotion is read from its pattern.
+    // Convolutions of norm 1 leave little of the features' magnitude, so the emotion is read from their
+    // pattern.
     return {(output(h).squeeze(1) + match).to(type),
             emotion(at::layer_norm(heard, {heard.size(1)})).to(type)};
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Does a generator make new spectrograms, and different ones? By distances between pictures that are averaged
-// over small patches, so that noise counts little.
+// Measures whether a generator makes new spectrograms, and different ones, by distances between pictures that
+// are averaged over small patches, so that noise counts little.
 //
 // Shapes: N clips, M mel bins, F frames, K patches.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace spectrogram_gan {
 
-/// `[N, 1, M, F]` to `[N, K]`: 16 x 64 patches, or as many as there are cells.
+/// Converts `[N, 1, M, F]` to `[N, K]`: 16 x 64 patches, or as many as there are cells.
 [[nodiscard]] inline at::Tensor patches_of(const at::Tensor& spectrograms_N1MF) {
   const auto rows = std::min<std::int64_t>(16, spectrograms_N1MF.size(2)),
              columns = std::min<std::int64_t>(64, spectrograms_N1MF.size(3));
@@ -23,13 +23,14 @@ namespace spectrogram_gan {
       .flatten(1);
 }
 
-/// From each of `patches_NK` to the nearest of `others`, `[N]`: the root of the mean square over patches.
+/// Returns the distance of each of `patches_NK` to the nearest of `others`, `[N]`: the root of the mean
+/// square over patches.
 [[nodiscard]] inline at::Tensor nearest_distances(const at::Tensor& patches_NK, const at::Tensor& others) {
   const auto scale = std::sqrt(static_cast<double>(patches_NK.size(1)));
   return at::amin(at::cdist(patches_NK, others), 1) / scale;
 }
 
-/// The mean distance between two different clips. Throws UsageError for fewer than 2.
+/// Returns the mean distance between two different clips. Throws UsageError for fewer than 2.
 [[nodiscard]] inline double mean_distance(const at::Tensor& patches_NK) {
   const auto count = static_cast<double>(patches_NK.size(0));
   if (count < 2) throw looptorch::UsageError("mean_distance: one clip alone has no distance");
@@ -45,7 +46,7 @@ struct Diversity {
   double spread = 0;  ///< mean distance between generated clips, as a share of that between held-out ones
 };
 
-/// All of patches.
+/// Returns the measures; all arguments are patches.
 [[nodiscard]] inline Diversity diversity_of(const at::Tensor& generated, const at::Tensor& held_out,
                                             const at::Tensor& train) {
   const auto of_generated = nearest_distances(generated, train),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A small network that hears valence and arousal in spectrograms: a judge of generated ones, trained on real
-// ones only, and by its last layer but one the features of the Frechet distance.
+// A small network that predicts valence and arousal from spectrograms. It is a judge of generated ones,
+// trained only on real ones; its last layer but one gives the features of the Frechet distance.
 //
 // Shapes: B batch, M mel bins, F frames, D features.
 #pragma once
@@ -32,15 +32,15 @@ class EmotionNetImpl : public torch::nn::Module {
     output = register_module("output", torch::nn::Linear(kFeatures, 2));
   }
 
-  /// `[B, 1, M, F]` to `[B, D]`.
+  /// Converts `[B, 1, M, F]` to features `[B, D]`.
   at::Tensor features(const at::Tensor& spectrograms_B1MF) {
-    // Two frames are one: emotion is slow.
+    // Averages pairs of frames, since emotion changes slowly.
     const auto x = convolutions->forward(at::avg_pool2d(spectrograms_B1MF, {1, 2}));
     const auto [variance, mean] = at::var_mean(x, at::IntArrayRef{3}, /*unbiased=*/false);
     return at::relu(hidden(at::cat({mean.flatten(1), (variance + 1e-5).sqrt().flatten(1)}, 1)));
   }
 
-  /// To valence and arousal `[B, 2]`.
+  /// Returns valence and arousal `[B, 2]`.
   at::Tensor forward(const at::Tensor& spectrograms_B1MF) { return output(features(spectrograms_B1MF)); }
 
   torch::nn::Sequential convolutions;
@@ -55,7 +55,8 @@ struct EmotionNetTraining {
   looptorch::LoaderOptions loading = {.batch_size = 16};
 };
 
-/// A network trained from scratch on the clips of a dataset; weights, order and so the result are the seed's.
+/// Returns a network trained from scratch on the clips of a dataset. Weights, order and so the result depend
+/// on the seed.
 template <class Dataset>
 [[nodiscard]] EmotionNet train_emotion_net(const Dataset& clips, std::int64_t n_mels, at::Device device,
                                            const EmotionNetTraining& options) {
@@ -76,8 +77,8 @@ template <class Dataset>
   return net;
 }
 
-/// What a network says of many spectrograms `[N, 1, M, F]`, `batch` at a time: features `[N, D]` and emotions
-/// `[N, 2]`, on the CPU.
+/// A network's results for many spectrograms `[N, 1, M, F]`, computed `batch` at a time: features `[N, D]`
+/// and emotions `[N, 2]`, on the CPU.
 struct Heard {
   at::Tensor features_ND, conditions_N2;
 };
@@ -95,7 +96,7 @@ struct Heard {
   return {at::cat(features), at::cat(conditions)};
 }
 
-/// Concordance of valence and of arousal.
+/// The concordance of valence and of arousal.
 struct ConditionCcc {
   double valence, arousal;
 };

@@ -13,12 +13,13 @@
 
 namespace spectrogram_gan {
 
-/// Mean `[D]` and covariance `[D, D]` (over N - 1), float64 on the CPU.
+/// The mean `[D]` and covariance `[D, D]` (over N - 1), float64 on the CPU.
 struct FeatureStatistics {
   at::Tensor mean_D, covariance_DD;
 };
 
-/// Of features `[N, D]`. Throws UsageError for another shape, fewer than 2 clips, and what is not finite.
+/// Returns the statistics of features `[N, D]`. Throws UsageError for another shape, fewer than 2 clips, and
+/// values that are not finite.
 [[nodiscard]] inline FeatureStatistics statistics_of(const at::Tensor& features_ND) {
   if (features_ND.dim() != 2 || features_ND.size(0) < 2 || features_ND.size(1) < 1)
     throw looptorch::UsageError(looptorch::message(
@@ -32,7 +33,7 @@ struct FeatureStatistics {
 
 namespace detail {
 
-/// The root of a positive semi-definite matrix; eigenvalues that rounding made negative count as 0.
+/// Returns the root of a positive semi-definite matrix; eigenvalues that rounding made negative count as 0.
 inline at::Tensor matrix_root(const at::Tensor& matrix) {
   const auto [values, vectors] = at::linalg_eigh(matrix);
   return at::matmul(vectors * values.clamp_min(0).sqrt(), vectors.t());
@@ -40,9 +41,9 @@ inline at::Tensor matrix_root(const at::Tensor& matrix) {
 
 }  // namespace detail
 
-/// |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^1/2), at least 0. The product's root has the trace
-/// of the root of C1^1/2 C2 C1^1/2, which is symmetric, so that no complex number appears where covariances
-/// are singular. Throws UsageError for features of another number.
+/// Returns |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^1/2), at least 0. The product's root has the trace of the
+/// root of C1^1/2 C2 C1^1/2, which is symmetric, so that no complex number arises if covariances are
+/// singular. Throws UsageError for different numbers of features.
 [[nodiscard]] inline double frechet_distance(const FeatureStatistics& a, const FeatureStatistics& b) {
   if (a.mean_D.sizes() != b.mean_D.sizes())
     throw looptorch::UsageError(

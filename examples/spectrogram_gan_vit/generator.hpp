@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Noise and an emotion to a spectrogram. Normalised by groups of channels, not by batch: batch statistics
-// would make a window of micro-batches differ from one large batch.
+// Converts noise and an emotion to a spectrogram. Normalised by groups of channels, not by batch: batch
+// statistics would make a window of micro-batches differ from one large batch.
 //
 // Shapes: B batch, Z latent numbers, C channels, M mel bins, F frames.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace spectrogram_gan {
 
-/// A picture to one twice as high and as wide, with half the channels.
+/// Converts a picture to one twice as high and as wide, with half the channels.
 class UpsamplingBlockImpl : public torch::nn::Module {
  public:
   explicit UpsamplingBlockImpl(std::int64_t channels) {
@@ -39,9 +39,9 @@ class UpsamplingBlockImpl : public torch::nn::Module {
   ChannelAttention attention{nullptr};
 
  private:
-  /// Random weights give each of the four pixels that one becomes another weight, which is the chequered
-  /// pattern of young generators. These begin as a mixture of channels that is interpolated bilinearly, and
-  /// a little noise.
+  /// Initialises the weights as a mixture of channels that is interpolated bilinearly, and a little noise.
+  /// Random weights would give each of the four pixels that one becomes another weight, which causes the
+  /// chequered pattern of untrained generators.
   static void begin_smooth(at::Tensor& weight_IO44) {
     const torch::NoGradGuard no_grad;
     const auto slope = at::tensor({0.25, 0.75, 0.75, 0.25}, weight_IO44.options().requires_grad(false));
@@ -51,7 +51,8 @@ class UpsamplingBlockImpl : public torch::nn::Module {
 };
 TORCH_MODULE(UpsamplingBlock);
 
-/// The output is not bounded: z-scored spectrograms reach far beyond 1, where a tanh would cut them.
+/// The generator. Its output is not bounded: z-scored spectrograms reach far beyond 1, where a tanh would cut
+/// them.
 class GeneratorImpl : public torch::nn::Module {
  public:
   explicit GeneratorImpl(const GanConfig& config) : config_(config) {
@@ -69,7 +70,7 @@ class GeneratorImpl : public torch::nn::Module {
     output = register_module("output", convolution(narrow, 1));
   }
 
-  /// `[B, Z]` and `[B, 2]` to `[B, 1, M, F]`. Throws UsageError for other shapes.
+  /// Converts `[B, Z]` and `[B, 2]` to `[B, 1, M, F]`. Throws UsageError for other shapes.
   at::Tensor forward(const at::Tensor& z_BZ, const at::Tensor& conditions_B2) {
     check(z_BZ, conditions_B2);
     auto x = at::leaky_relu(seed(at::cat({z_BZ, condition(conditions_B2)}, 1)), 0.2)

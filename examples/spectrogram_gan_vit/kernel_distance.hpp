@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The kernel distance between two sets of features (KID: Binkowski, Sutherland, Arbel and Gretton, 2018), in
-// double precision. Its expectation does not depend on the number of clips, where the Frechet distance of few
-// clips is too large; and it takes no features for normally distributed.
+// double precision. Its expectation does not depend on the number of clips, whereas the Frechet distance of
+// few clips is too large, and it does not assume normally distributed features.
 //
 // Shapes: N and K clips, D features.
 #pragma once
@@ -16,12 +16,12 @@ namespace spectrogram_gan {
 
 namespace detail {
 
-/// (x . y / D + 1)^3 for each pair.
+/// Returns (x . y / D + 1)^3 for each pair.
 inline at::Tensor cubic_kernel(const at::Tensor& x_ND, const at::Tensor& y_KD) {
   return (at::matmul(x_ND, y_KD.t()) / static_cast<double>(x_ND.size(1)) + 1).pow(3);
 }
 
-/// The mean over pairs of different clips.
+/// Returns the mean over pairs of different clips.
 inline at::Tensor mean_of_pairs(const at::Tensor& kernel_NN) {
   const auto count = static_cast<double>(kernel_NN.size(0));
   return (kernel_NN.sum() - kernel_NN.trace()) / (count * (count - 1));
@@ -39,9 +39,9 @@ inline at::Tensor checked_features(const at::Tensor& features_ND) {
 
 }  // namespace detail
 
-/// The unbiased estimate of the squared maximum mean discrepancy of features `[N, D]` and `[K, D]` under the
-/// kernel (x . y / D + 1)^3. About 0, and as often below it as above, for two sets of one distribution.
-/// Throws UsageError for other shapes, fewer than 2 clips, and what is not finite.
+/// Returns the unbiased estimate of the squared maximum mean discrepancy of features `[N, D]` and `[K, D]`
+/// under the kernel (x . y / D + 1)^3. For two sets of one distribution it is about 0, as often below as
+/// above. Throws UsageError for other shapes, fewer than 2 clips, and values that are not finite.
 [[nodiscard]] inline double kernel_distance(const at::Tensor& a_ND, const at::Tensor& b_KD) {
   const auto a = detail::checked_features(a_ND), b = detail::checked_features(b_KD);
   if (a.size(1) != b.size(1))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The emotions that a model was trained on, kept beside it as labels.safetensors. Real labels do not fill the
-// square: what a generator draws for an emotion far from all of them is a guess, so samples draw from these.
+// The emotions on which a model was trained, kept beside it as labels.safetensors. Real labels do not fill
+// the square, and a generator's result for an emotion far from all of them is a guess. So samples are drawn
+// from these.
 //
 // Shapes: N songs.
 #pragma once
@@ -22,7 +23,7 @@ namespace spectrogram_gan {
 
 inline constexpr const char* kLabelsFile = "labels.safetensors";
 
-/// Valence and arousal of each song, float32 `[N, 2]`.
+/// Returns valence and arousal of each song, float32 `[N, 2]`.
 [[nodiscard]] inline at::Tensor labels_of(const std::vector<Song>& songs) {
   auto labels_N2 = at::empty({static_cast<std::int64_t>(songs.size()), 2}, at::kFloat);
   auto* label = labels_N2.mutable_data_ptr<float>();
@@ -39,7 +40,7 @@ inline void save_labels(const std::filesystem::path& folder, const at::Tensor& l
 }
 
 /// Reads `folder`/labels.safetensors. Throws ConfigError, which names the file and the remedy, if there is
-/// none, and for anything but float32 `[N, 2]` in [-1, 1]; what looptorch::load_safetensors throws.
+/// none, and for anything but float32 `[N, 2]` in [-1, 1]. Throws what looptorch::load_safetensors throws.
 [[nodiscard]] inline at::Tensor load_labels(const std::filesystem::path& folder) {
   const auto file = folder / kLabelsFile;
   if (!std::filesystem::exists(file))

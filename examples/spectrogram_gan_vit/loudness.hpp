@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The decibels behind z-scored spectrograms, kept beside a model: its pictures have lost them, and without
-// them nobody can hear what it draws.
+// The decibels behind z-scored spectrograms, kept beside a model: its pictures have lost them, and they are
+// needed to turn a picture into sound.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>
@@ -20,7 +20,8 @@ inline void save_loudness(const std::filesystem::path& file, const DecibelScale&
   looptorch::write_file_atomically(file, json.dump(2) + "\n");
 }
 
-/// Throws FileError, and ConfigError, which names the file, for anything but a mean and a deviation above 0.
+/// Loads a scale. Throws FileError, and ConfigError, which names the file, for anything but a mean and a
+/// deviation above 0.
 [[nodiscard]] inline DecibelScale load_loudness(const std::filesystem::path& file) {
   DecibelScale scale;
   try {

@@ -21,12 +21,12 @@
 
 namespace spectrogram_gan {
 
-/// Beside the players it holds, as buffers, so that snapshots have them too, what their game has come to:
-/// `accepted` and `fooled`, the shares of real and of generated spectrograms that the discriminator took for
-/// real lately, and `instance_noise`, the deviation of the noise that it looks through.
+/// The two players. Buffers hold the state of their game, so that snapshots contain it too: `accepted` and
+/// `fooled`, the recent shares of real and of generated spectrograms that the discriminator judged real, and
+/// `instance_noise`, the deviation of the noise in its input.
 class GanImpl : public torch::nn::Module {
  public:
-  /// Throws ConfigError for sizes that make no model.
+  /// Builds the players. Throws ConfigError for invalid sizes.
   explicit GanImpl(const GanConfig& config) : config_(config) {
     check_config(config, "Gan");
     generator = register_module("generator", Generator(config));
@@ -36,17 +36,17 @@ class GanImpl : public torch::nn::Module {
     instance_noise = register_buffer("instance_noise", at::zeros({}));
   }
 
-  /// Noise `[count, Z]` like the generator's weights.
+  /// Returns noise `[count, Z]` with the properties of the generator's weights.
   [[nodiscard]] at::Tensor draw_latents(std::int64_t count) const {
     return at::randn({count, config_.latent}, generator->seed->weight.options().requires_grad(false));
   }
 
-  /// A spectrogram `[B, 1, M, F]` for each condition `[B, 2]`, from fresh noise.
+  /// Returns a spectrogram `[B, 1, M, F]` for each condition `[B, 2]`, from fresh noise.
   [[nodiscard]] at::Tensor generate(const at::Tensor& conditions_B2) {
     return generator(draw_latents(conditions_B2.size(0)), conditions_B2);
   }
 
-  /// Takes the discriminator's logits into `accepted` or `fooled`: about the last ten calls count.
+  /// Updates `accepted` or `fooled` with the discriminator's logits; about the last ten calls count.
   static void observe(at::Tensor& share, const at::Tensor& logits_B) {
     const torch::NoGradGuard no_grad;
     share.lerp_((logits_B > 0).to(share.scalar_type()).mean(), 0.1);
@@ -91,7 +91,7 @@ inline void save_model(const Gan& gan, const std::filesystem::path& folder) {
   return false;
 }
 
-/// The generator that `folder` holds, in eval mode.
+/// Loads the generator of `folder`, in eval mode.
 [[nodiscard]] inline Generator load_generator(const std::filesystem::path& folder) {
   Generator generator(load_config(folder / "config.json"));
   looptorch::load_weights(generator, folder / "generator.safetensors");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The players' objectives, as the Trainer calls them: `objective(gan, batch)`, where a batch has
 // `spectrograms_B1MF` and `conditions_B2`. While one player learns the Trainer keeps the other's parameters
-// from receiving gradients, so nothing of one is left in the other.
+// from receiving gradients.
 #pragma once
 
 #include <looptorch/loop/loss.hpp>
@@ -15,15 +15,15 @@
 
 namespace spectrogram_gan {
 
-/// What the discriminator gets to see: real and generated alike, through noise or as it is (Sønderby et al.,
+/// Returns the discriminator's input, real and generated alike: with noise or unchanged (Sønderby et al.,
 /// 2017).
 [[nodiscard]] inline at::Tensor through_noise(const Gan& gan, bool is_noisy, const at::Tensor& spectrograms) {
   return is_noisy ? spectrograms + gan->instance_noise * at::randn_like(spectrograms) : spectrograms;
 }
 
-/// Each clip's row replaced by that of another clip of the batch, all others equally likely: emotions that
-/// real music has, which uniform draws from the square would not be. The batch must have 2 rows. Draws one
-/// number from the CPU's generator, which is part of snapshots; waits for no device.
+/// Returns for each clip the row of another clip of the batch, all others equally likely. Real music has
+/// these emotions, which uniform draws from the square would not ensure. The batch must have 2 rows. Draws
+/// one number from the CPU's generator, which is part of snapshots; waits for no device.
 [[nodiscard]] inline at::Tensor conditions_of_others(const at::Tensor& conditions_B2) {
   const auto others = conditions_B2.size(0) - 1;
   const auto shift = 1 + at::randint(others, {1}, at::kLong).item<std::int64_t>();
@@ -34,17 +34,18 @@ namespace spectrogram_gan {
 struct GameOptions {
   AdversarialLoss loss = AdversarialLoss::hinge;
   double r1 = 0;                ///< gamma of the gradient penalty; 0: none
-  bool instance_noise = false;  ///< the discriminator looks through noise of the deviation in the model
-  /// Of the loss for what the discriminator has to reject: how much of it is about real spectrograms with the
-  /// emotion of another clip of the batch, the rest about generated ones (Reed et al., 2016). It makes the
-  /// emotion matter, for one more forward pass; 0: none. A batch of one clip has no other emotion.
+  bool instance_noise = false;  ///< adds noise of the model's deviation to the discriminator's input
+  /// The share of the discriminator's rejection loss for real spectrograms with the emotion of another clip
+  /// of the batch; the rest is for generated ones (Reed et al., 2016). It makes the emotion matter, for one
+  /// more forward pass; 0: none. A batch of one clip has no other emotion.
   double mismatched = 0;
-  /// Of the mean squared error of the emotion that the discriminator hears (Odena et al., 2017): it learns it
-  /// from real spectrograms, and the generator is to make it heard; 0: none.
+  /// The weight of the mean squared error of the emotion that the discriminator predicts (Odena et al.,
+  /// 2017). The discriminator learns it from real spectrograms, and the generator learns to express it; 0:
+  /// none.
   double auxiliary = 0;
 };
 
-/// To tell real from generated. Fresh noise each time; the generator only serves.
+/// Distinguishes real from generated spectrograms, with fresh noise each time. The generator does not learn.
 struct DiscriminatorObjective {
   GameOptions options;
 
@@ -79,7 +80,7 @@ struct DiscriminatorObjective {
   }
 };
 
-/// To be taken for real, under the batch's conditions.
+/// Makes generated spectrograms look real, under the batch's conditions.
 struct GeneratorObjective {
   GameOptions options;
 

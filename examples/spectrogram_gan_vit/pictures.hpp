@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a spectrogram looks like: time to the right, pitch upwards, quiet dark and loud bright.
+// Draws a spectrogram: time to the right, pitch upwards, quiet dark and loud bright.
 //
 // Shapes: M mel bins, F frames.
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace spectrogram_gan {
 
-/// z-scores `[M, F]` from -2.5 (black) to 2.5 (pale yellow) as pixels, uint8 `[M x zoom, F, 3]`; what is not
-/// finite is green.
+/// Returns z-scores `[M, F]` from -2.5 (black) to 2.5 (pale yellow) as pixels, uint8 `[M x zoom, F, 3]`;
+/// values that are not finite are green.
 [[nodiscard]] inline at::Tensor picture_of(const at::Tensor& spectrogram_MF, std::int64_t zoom = 2) {
   if (spectrogram_MF.dim() != 2 || zoom < 1)
     throw looptorch::UsageError(looptorch::message("picture_of: expected a spectrogram [M, F], got ",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Pictures to PNG files (RFC 2083), uncompressed: zlib blocks that are stored as they are, so that no library
-// is needed. Three bytes a pixel.
+// Writes pictures as PNG files (RFC 2083), uncompressed, in stored zlib blocks, so that no library is needed.
+// Three bytes a pixel.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -18,18 +18,18 @@
 
 namespace spectrogram_gan {
 
-/// The bytes of a PNG file that shows `pixels`: uint8 `[rows, columns, 3]`, red, green, blue, the top row
-/// first. Throws UsageError for another type or shape.
+/// Returns the bytes of a PNG file that shows `pixels`: uint8 `[rows, columns, 3]`, red, green, blue, the top
+/// row first. Throws UsageError for another type or shape.
 [[nodiscard]] std::string png_of(const at::Tensor& pixels);
 
-/// Writes it in one step; throws FileError too.
+/// Writes a PNG file in one step. Throws FileError too.
 inline void write_png(const std::filesystem::path& file, const at::Tensor& pixels) {
   looptorch::write_file_atomically(file, png_of(pixels));
 }
 
 namespace detail {
 
-/// The cyclic redundancy check of PNG's chunks.
+/// Returns the cyclic redundancy check of PNG's chunks.
 inline std::uint32_t crc32(std::string_view bytes) {
   static const auto table = [] {
     std::array<std::uint32_t, 256> remainders{};
@@ -45,7 +45,7 @@ inline std::uint32_t crc32(std::string_view bytes) {
   return ~crc;
 }
 
-/// The checksum of zlib streams.
+/// Returns the checksum of zlib streams.
 inline std::uint32_t adler32(std::string_view bytes) {
   constexpr std::uint32_t kPrime = 65521;
   std::uint32_t sum = 1, sum_of_sums = 0;
@@ -61,7 +61,7 @@ inline std::string big_endian(std::uint32_t value) {
           static_cast<char>(value)};
 }
 
-/// A zlib stream of stored blocks.
+/// Returns a zlib stream of stored blocks.
 inline std::string zlib_stored(std::string_view bytes) {
   constexpr std::size_t kLongest = 65535;
   std::string stream = "\x78\x01";

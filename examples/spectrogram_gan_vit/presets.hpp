@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Settings by the memory of the graphics card, as the project that this example follows gives them.
+// Settings by the memory of the graphics card, from the project that this example follows.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -24,16 +24,16 @@ inline constexpr std::array kGpuPresets{
     GpuPreset{.gigabytes = 24, .batch_size = 48, .n_mels = 128, .synthetic = 5000},
 };
 
-/// What holds where nobody names a card.
+/// The preset for an unnamed card.
 inline constexpr const GpuPreset& kDefaultPreset = kGpuPresets[2];
 
-/// Steps between two flushes of the allocator's cache. That project flushes every 10 batches, and a step here
-/// has `batches_in_step` of them.
+/// Returns the steps between two flushes of the allocator's cache. That project flushes every 10 batches, and
+/// a step here has `batches_in_step` of them.
 [[nodiscard]] constexpr std::int64_t steps_between_flushes(std::int64_t batches_in_step) {
   return std::max<std::int64_t>(1, 10 / batches_in_step);
 }
 
-/// Throws UsageError for a size that is not in the table.
+/// Returns the preset of a size. Throws UsageError for a size that is not in the table.
 [[nodiscard]] inline const GpuPreset& gpu_preset(std::int64_t gigabytes) {
   for (const auto& preset : kGpuPresets)
     if (preset.gigabytes == gigabytes) return preset;

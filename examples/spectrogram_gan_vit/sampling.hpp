@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Spectrograms from a trained generator, and sound from them.
+// Draws spectrograms from a trained generator, and converts them to sound.
 //
 // Shapes: B batch, Z latent numbers, M mel bins, F frames, T samples.
 #pragma once
@@ -22,7 +22,7 @@ namespace spectrogram_gan {
 
 namespace detail {
 
-/// Rows `first` and following of a table without end, each from a generator of its own.
+/// Returns rows `first` and following of an endless table, each from a generator of its own.
 template <class Draw>
 [[nodiscard]] at::Tensor draw_rows(std::uint64_t seed, std::int64_t first, std::int64_t count,
                                    std::int64_t width, const Draw& draw) {
@@ -37,13 +37,13 @@ template <class Draw>
 
 }  // namespace detail
 
-/// The emotion that samples are to express; a part not given is drawn for each.
+/// The emotion that samples should express; a part that is not given is drawn for each.
 struct WantedConditions {
   std::optional<double> valence, arousal;
 };
 
-/// The labels `[K, 2]` to draw from: all if neither emotion is given, else the tenth of them that is nearest
-/// to the one given, so that the other one goes with it.
+/// Returns the labels `[K, 2]` to draw from: all if neither emotion is given, else the tenth of them that is
+/// nearest to the given one, so that the other one fits it.
 [[nodiscard]] inline at::Tensor labels_near(const at::Tensor& labels_N2, const WantedConditions& wanted) {
   if (wanted.valence.has_value() == wanted.arousal.has_value()) return labels_N2;
   const auto distances_N = wanted.valence ? (labels_N2.select(1, 0) - *wanted.valence).abs()
@@ -52,13 +52,13 @@ struct WantedConditions {
   return labels_N2.index_select(0, nearest_N.narrow(0, 0, (labels_N2.size(0) + 9) / 10));
 }
 
-/// The emotions `[count, 2]` of samples `first` and following of a seed, drawn from `labels_N2`, those of the
-/// training songs.
+/// Returns the emotions `[count, 2]` of samples `first` and following of a seed, drawn from `labels_N2`,
+/// those of the training songs.
 [[nodiscard]] inline at::Tensor draw_conditions(const at::Tensor& labels_N2, std::uint64_t seed,
                                                 std::int64_t first, std::int64_t count,
                                                 const WantedConditions& wanted = {}) {
   using looptorch::derive_seed;
-  constexpr std::uint64_t kConditions = 1;  // a chain beside that of the noise
+  constexpr std::uint64_t kConditions = 1;  // a sequence of seeds beside the noise's
   const auto labels_K2 = labels_near(labels_N2, wanted);
   auto conditions_B2 = at::empty({count, 2});
   for (std::int64_t i = 0; i < count; ++i) {
@@ -71,9 +71,9 @@ struct WantedConditions {
   return conditions_B2;
 }
 
-/// Spectrograms `[B, 1, M, F]` on the CPU, z-scored, that are to express `conditions_B2`: samples `first` and
-/// following of a seed, in eval mode. Each is the same however many are made at once, as far as convolutions
-/// are.
+/// Returns spectrograms `[B, 1, M, F]` on the CPU, z-scored, for `conditions_B2`: samples `first` and
+/// following of a seed, in eval mode. Each is the same for any number of samples at once, as far as
+/// convolutions are.
 [[nodiscard]] inline at::Tensor draw_samples(Generator& generator, std::uint64_t seed, std::int64_t first,
                                              const at::Tensor& conditions_B2) {
   const torch::NoGradGuard no_grad;
@@ -84,11 +84,11 @@ struct WantedConditions {
   return generator(z_BZ.to(device), conditions_B2.to(device)).cpu();
 }
 
-/// Sound at 22.05 kHz `[T]` that has a z-scored spectrogram `[M, F]`, nearly; its loudest sample is 0.9. Two
-/// seconds of work for 30 s of sound on a slow core.
+/// Returns sound at 22.05 kHz `[T]` that approximately has a z-scored spectrogram `[M, F]`; its loudest
+/// sample is 0.9. Takes two seconds for 30 s of sound on a slow core.
 [[nodiscard]] inline at::Tensor sound_of(const at::Tensor& spectrogram_MF, const DecibelScale& scale,
                                          std::uint64_t seed) {
-  constexpr double kLoudest = 60, kQuietest = -160;  // dB: a generator may draw what no float can hold
+  constexpr double kLoudest = 60, kQuietest = -160;  // dB; bounds for extreme values
   const auto decibels_MF = scale.to_decibels(spectrogram_MF).clamp(kQuietest, kLoudest);
   const looptorch::audio::MelInverse to_magnitude(mel_options({.mel_bins = spectrogram_MF.size(0)}));
   const looptorch::audio::GriffinLim to_sound({.window = 2048, .hop = SpectrogramOptions::kHop});

@@ -19,15 +19,15 @@ namespace spectrogram_gan {
 
 /// The order of the fields is API.
 struct SpectralNormOptions {
-  std::int64_t power_iterations = 1;  ///< a forward pass in training
-  std::int64_t dim = 0;               ///< of the outputs: 0, but 1 in a transposed convolution
-  double eps = 1e-12;                 ///< the least norm that a vector is divided by
+  std::int64_t power_iterations = 1;  ///< rounds in each forward pass in training
+  std::int64_t dim = 0;               ///< dimension of the outputs: 0, or 1 in a transposed convolution
+  double eps = 1e-12;                 ///< smallest norm by which a vector is divided
 };
 
-/// `forward(weight)` is the weight with spectral norm 1, nearly: the numbers of
-/// `torch.nn.utils.parametrizations.spectral_norm`. Buffers `u` and `v` are the singular vectors so far; they
-/// move in training mode only. Several passes may be differentiated together. Runs in the weight's own type,
-/// under autocast too.
+/// `forward(weight)` returns the weight with spectral norm approximately 1: the numbers of
+/// `torch.nn.utils.parametrizations.spectral_norm`. Buffers `u` and `v` are the current singular vectors;
+/// they change only in training mode. Several passes may be differentiated together. Runs in the weight's own
+/// type, also under autocast.
 class SpectralNormImpl : public torch::nn::Module {
  public:
   /// Begins with random vectors and 15 rounds. Throws UsageError for fewer than 1 iteration and a dimension
@@ -52,7 +52,7 @@ class SpectralNormImpl : public torch::nn::Module {
     if (weight.dim() == 1) return unit(weight);
     const auto matrix = as_matrix(weight);
     if (is_training()) iterate(matrix.detach(), options_.power_iterations);
-    // Copies: the next pass moves the buffers before this one is differentiated.
+    // Copies, since the next pass changes the buffers before this one is differentiated.
     return weight / at::dot(u.clone(), at::mv(matrix, v.clone()));
   }
 

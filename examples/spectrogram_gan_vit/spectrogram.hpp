@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Audio files to the pictures that this example learns from: mel spectrograms in decibels, with mean 0 and
+// Converts audio files to this example's training pictures: mel spectrograms in decibels, with mean 0 and
 // deviation 1 each. About 15 ms for a clip of 30 s as FLAC.
 //
 // Shapes: M mel bins, F frames of 512 samples, T samples.
@@ -18,7 +18,7 @@
 
 namespace spectrogram_gan {
 
-/// A clip from which no spectrogram can be made; names the file.
+/// Thrown for a clip from which no spectrogram can be made. Names the file.
 struct ClipError : looptorch::Error {
   using Error::Error;
 };
@@ -33,8 +33,8 @@ struct SpectrogramOptions {
   [[nodiscard]] std::int64_t frames() const { return 1 + samples() / kHop; }  ///< F; 1292 for 30 s
 };
 
-/// The library's options of these spectrograms, in decibels of no reference: what
-/// looptorch::audio::MelInverse takes to make a sound of one.
+/// Returns the library's options of these spectrograms, in decibels without a reference, with which
+/// looptorch::audio::MelInverse converts one to sound.
 [[nodiscard]] inline looptorch::audio::MelSpectrogramOptions mel_options(const SpectrogramOptions& options) {
   return {.sample_rate = SpectrogramOptions::kRate,
           .window = 2048,
@@ -46,7 +46,7 @@ struct SpectrogramOptions {
           .relative_to_max = false};
 }
 
-/// What a z-scored spectrogram no longer says: `z * deviation + mean` are its decibels.
+/// The scale that a z-scored spectrogram has lost: `z * deviation + mean` are its decibels.
 struct DecibelScale {
   double mean = -20, deviation = 20;
 
@@ -65,12 +65,12 @@ struct Picture {
 /// Reads clips. Safe to call from several threads.
 class ClipReader {
  public:
-  /// Throws looptorch::UsageError for no mel bins, and for seconds that are no number or shorter than a
-  /// frame.
+  /// Takes the options. Throws looptorch::UsageError for no mel bins, and for seconds that are not a number
+  /// or shorter than a frame.
   explicit ClipReader(SpectrogramOptions options) : options_(checked(options)), mel_(mel_options(options)) {}
 
-  /// The first `seconds` of a file, with silence behind what is shorter. Throws ClipError for silence, and
-  /// what looptorch::audio::decode throws.
+  /// Reads the first `seconds` of a file, padded with silence if it is shorter. Throws ClipError for silence,
+  /// and what looptorch::audio::decode throws.
   [[nodiscard]] Picture operator()(const std::filesystem::path& file) const {
     const auto samples_T =
         looptorch::audio::decode(file, {.sample_rate = SpectrogramOptions::kRate, .end = options_.seconds})
@@ -79,7 +79,7 @@ class ClipReader {
     return (*this)(samples_T);
   }
 
-  /// The same of samples at 22.05 kHz, float32 `[T]`.
+  /// Converts samples at 22.05 kHz, float32 `[T]`.
   [[nodiscard]] Picture operator()(const at::Tensor& samples_T) const {
     const auto count = std::min(samples_T.size(0), options_.samples());
     const auto whole_T = at::constant_pad_nd(samples_T.narrow(0, 0, count), {0, options_.samples() - count});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Songs parted into those to learn from, to choose by and to report on. A song's part depends on its id and
-// the seed alone: it stays where it is when others come or go, and no generated song is ever held out.
+// Splits songs into training, validation and test. A song's part depends only on its id and the seed: it
+// stays the same when other songs are added or removed, and a generated song is never held out.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -17,12 +17,12 @@
 
 namespace spectrogram_gan {
 
-/// Songs to choose or report by. Holds no generated song: who has one of these need not ask.
+/// Songs for validation or test. Never holds a generated song, so its users need not check.
 class HeldOutSongs {
  public:
   HeldOutSongs() = default;
 
-  /// Throws looptorch::UsageError, which names the song, for one that was generated.
+  /// Takes the songs. Throws looptorch::UsageError, which names the song, for one that was generated.
   explicit HeldOutSongs(std::vector<Song> songs) : songs_(std::move(songs)) {
     for (const auto& song : songs_) {
       if (song.origin == Origin::generated)
@@ -42,9 +42,9 @@ struct SongSplits {
   HeldOutSongs validation, test;
 };
 
-/// Each song into one part: what its table says, else training for generated songs and a draw by id and seed
-/// for recorded ones. Throws AnnotationError if a part stays without recorded songs, looptorch::UsageError
-/// for shares that are negative or together more than 1.
+/// Puts each song into one part: its table's, else training for generated songs and a draw by id and seed for
+/// recorded ones. Throws AnnotationError if a part has no recorded songs, and looptorch::UsageError for
+/// shares that are negative or together more than 1.
 [[nodiscard]] inline SongSplits split_songs(std::vector<Song> songs, std::uint64_t seed = 42,
                                             looptorch::SplitShares shares = {}) {
   const double both = shares.train + shares.validation;

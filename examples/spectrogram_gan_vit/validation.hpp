@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a generator does on held-out songs while it trains: distances between what a small network hears in
-// their clips and in clips drawn for their emotions. Distances of sets are no means over batches, so all
+// Evaluates a generator on held-out songs while it trains: distances between a small network's features of
+// their clips and of clips drawn for their emotions. Distances of sets are not means over batches, so all
 // emotions are one batch of looptorch::Validate. Costs one forward pass of the generator and of the network
 // for each held-out clip; draws nothing from the run's generators.
 //
@@ -32,8 +32,8 @@
 
 namespace spectrogram_gan {
 
-/// The network that judges in validation: the one in `file` if `goes_on`, so that distances of a run that was
-/// cut off can be compared, else one trained on `clips` and saved there.
+/// Returns the judging network: the one in `file` if `goes_on`, so that the distances of an interrupted run
+/// stay comparable, else one trained on `clips` and saved there.
 template <class Clips>
 [[nodiscard]] EmotionNet validation_judge(const Clips& clips, std::int64_t n_mels, at::Device device,
                                           const EmotionNetTraining& training,
@@ -50,20 +50,20 @@ template <class Clips>
   return judge;
 }
 
-/// Held-out clips as the judge hears them, and their own emotions.
+/// The judge's features of held-out clips, and their own emotions.
 struct HeldOutClips {
   at::Tensor features_ND, conditions_N2;
 };
 
-/// Throws UsageError for fewer than 2 clips, between which there is no distance.
+/// Throws UsageError for fewer than 2 clips, which have no distance.
 inline void require_held_out(std::int64_t clips) {
   if (clips < 2)
     throw looptorch::UsageError(looptorch::message("validation needs at least 2 clips, and there are ", clips,
                                                    "; --validate_every 0 does without"));
 }
 
-/// Reads clips batch by batch; those that the loader leaves out are noted in `left_out`. Throws UsageError
-/// for fewer than 2 clips, and what the loader throws.
+/// Reads clips batch by batch and computes their features; clips that the loader leaves out are noted in
+/// `left_out`. Throws UsageError for fewer than 2 clips, and what the loader throws.
 template <class Clips>
 [[nodiscard]] HeldOutClips hear_held_out(EmotionNet& judge, const Clips& clips,
                                          const looptorch::LoaderOptions& loading, LeftOut& left_out) {
@@ -86,8 +86,8 @@ struct WantedEmotions {
 };
 
 /// A measure for `Validate`: the Frechet distance (`frechet`, and the loss) and the kernel distance (`kid`)
-/// between drawn and held-out clips. The noise is the same each time. Works in full precision under autocast
-/// too, as gan_measure does.
+/// between drawn and held-out clips. The noise is the same each time. Works in full precision also under
+/// autocast, as gan_measure does.
 class HeldOutDistance {
  public:
   HeldOutDistance(EmotionNet judge, const HeldOutClips& real, std::uint64_t seed)

@@ -20,8 +20,7 @@
 
 namespace whisper {
 
-inline constexpr std::size_t kListedLines =
-    5;  ///< largest number of faulty lines that are listed for each file
+inline constexpr std::size_t kListedLines = 5;  ///< faulty lines that are listed for each file
 
 /// Returns the usable utterances of a manifest. Writes the faults of the others to `log`. Throws what
 /// looptorch::read_manifest throws.

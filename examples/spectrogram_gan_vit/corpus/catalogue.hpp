@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which clips a corpus has: their ids, splits, labels and seeds. A clip depends on the corpus' seed and its
-// own id alone, and an id's split on the id: a corpus that is asked for anew with more clips keeps the ones
-// it has, in the splits they were in.
+// Plans the clips of a corpus: their ids, splits, labels and seeds. A clip depends only on the corpus' seed
+// and its own id, and an id's split on the id. A corpus that is generated again with more clips keeps its
+// clips, in the same splits.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -23,7 +23,7 @@
 
 namespace spectrogram_gan {
 
-/// A piece that is planned; its sound is `perform(traits, seconds, seed)`.
+/// A planned piece; its sound is `perform(traits, seconds, seed)`.
 struct CorpusClip {
   std::int64_t id = 0;
   Split split = Split::train;
@@ -32,7 +32,7 @@ struct CorpusClip {
   std::uint64_t seed = 0;
 };
 
-/// The `index`-th clip of a split. Labels are spread evenly over the whole square.
+/// Returns the `index`-th clip of a split. Labels are spread evenly over the whole square.
 [[nodiscard]] inline CorpusClip plan_clip(std::uint64_t corpus_seed, Split split, std::int64_t index) {
   CorpusClip clip;
   clip.split = split;
@@ -45,7 +45,7 @@ struct CorpusClip {
   return clip;
 }
 
-/// So many clips of each split, training first.
+/// Returns the clips of all splits, training first.
 [[nodiscard]] inline std::vector<CorpusClip> plan_corpus(std::uint64_t corpus_seed,
                                                          const std::array<std::int64_t, 3>& counts) {
   std::vector<CorpusClip> clips;
@@ -56,7 +56,7 @@ struct CorpusClip {
   return clips;
 }
 
-/// A table in DEAM's form, blanks in the header included, with the split, and what the clip was made by.
+/// Returns a table in DEAM's form, blanks in the header included, with the split, and the clip's maker.
 [[nodiscard]] inline std::string annotations_of(const std::vector<CorpusClip>& clips) {
   std::string text = "song_id, valence_mean, arousal_mean, split, tempo, mode\n";
   for (const auto& clip : clips) {
