@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Multi-head attention on at::scaled_dot_product_attention, alone and with distances between frames. Padding
-// is hidden by a mask that all layers share. Attention weights are not dropped out: with dropout the fused
-// kernels would have to hold them.
+// Multi-head attention on at::scaled_dot_product_attention, alone and with distances between frames. A mask
+// that all layers share hides padding. Attention weights have no dropout, since with it the fused kernels
+// would have to hold them.
 //
 // Shapes: B batch, T queries, S keys and values, D width of the model, H heads, d = D/H, P = 2T - 1
 // distances.
@@ -61,7 +61,7 @@ class AttentionImpl : public torch::nn::Module {
     return x_BTD.unflatten(-1, {heads_, x_BTD.size(-1) / heads_}).transpose(1, 2);
   }
 
-  /// A block that is recomputed keeps the result, which takes long to make and little to hold.
+  /// Computes attention. A block that is recomputed keeps the result, which is slow to compute and small.
   [[nodiscard]] at::Tensor attend(const at::Tensor& queries_BHTd, const KeyValues& source,
                                   const at::Tensor& mask) {
     const auto attention = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -80,8 +80,8 @@ TORCH_MODULE(Attention);
 
 namespace detail {
 
-/// `[B, H, T, P]` by distance, from T - 1 down, to `[B, H, T, T]` by key: entry (i, j) is that of i - j (Dai
-/// et al. 2019).
+/// Converts `[B, H, T, P]` by distance, from T - 1 down, to `[B, H, T, T]` by key: entry (i, j) is that of i
+/// - j (Dai et al. 2019).
 inline at::Tensor by_key(const at::Tensor& scores_BHTP) {
   const auto length = scores_BHTP.size(2);
   const auto padded = at::constant_pad_nd(scores_BHTP, {1, 0});
@@ -91,8 +91,8 @@ inline at::Tensor by_key(const at::Tensor& scores_BHTP) {
 
 }  // namespace detail
 
-/// Self-attention whose scores also depend on how far a key lies from the query (Transformer-XL's, as the
-/// Conformer has it). The scores by distance are held in full: `[B, H, T, T]`.
+/// Self-attention whose scores also depend on the distance of a key from the query (Transformer-XL's, as used
+/// in the Conformer). The scores by distance are held in full: `[B, H, T, T]`.
 class RelativeAttentionImpl : public AttentionImpl {
  public:
   RelativeAttentionImpl(int64_t width, int64_t heads) : AttentionImpl(width, heads) {
@@ -102,7 +102,7 @@ class RelativeAttentionImpl : public AttentionImpl {
     distance_bias = register_parameter("distance_bias", at::zeros({heads, 1, width / heads}));
   }
 
-  /// `visible_B11T`: bool; `distances_PD`: the table of `distance_table`.
+  /// Takes `visible_B11T` as bool, and `distances_PD`, the table of `distance_table`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD, const at::Tensor& visible_B11T,
                                    const at::Tensor& distances_PD) {
     const auto queries_BHTd = split_heads(q_proj(x_BTD));

@@ -28,14 +28,14 @@
 namespace konkanivani {
 
 struct BeamOptions {
-  std::size_t beam = 8;  ///< texts of a clip that go on
+  std::size_t beam = 8;  ///< number of texts of a clip that are continued
   std::size_t n_best = 1;
   double ctc_weight = 0.3;
   double length_bonus = 0;        ///< added for each character
   std::int64_t max_length = 400;  ///< characters; a clip has at most as many as frames, too
 };
 
-/// The `n_best` texts of each clip, best first. The model should be in eval mode; its device does the
+/// Returns the `n_best` texts of each clip, best first. The model should be in eval mode; its device does the
 /// decoder's part, the host CTC's and the ranking.
 template <class Model>
 [[nodiscard]] std::vector<std::vector<Hypothesis>> beam_search(Model& model, const Encoded& encoded,
@@ -49,7 +49,7 @@ struct GrowingText {
   double decoder = 0;  ///< its log probability so far
   double score = 0;
   CtcPrefixScorer::State ctc{};
-  std::size_t parent = 0;  ///< which of the clip's texts it was before its last character
+  std::size_t parent = 0;  ///< index of the clip's text that it extends
 };
 
 /// The search for one clip.
@@ -67,7 +67,7 @@ class ClipSearch {
 
   [[nodiscard]] const std::vector<GrowingText>& growing() const { return growing_; }
 
-  /// Ends each text, and makes the best ones a character longer. `decoder_V` gives the decoder's log
+  /// Ends each text, and extends the best ones by a character. `decoder_V` returns the decoder's log
   /// probabilities behind text i, or nullptr.
   template <class Decoder>
   void step(Decoder&& decoder_V) {
@@ -104,7 +104,7 @@ class ClipSearch {
     if (total != kImpossible) ended_.push_back({text.ids, total});
   }
 
-  /// The best continuations of one text; those beyond the beam cannot be among the clip's.
+  /// Adds the best continuations of one text; those beyond the beam cannot be among the clip's best.
   void extend(std::size_t parent, const double* decoder, std::vector<GrowingText>& next) const {
     const auto& text = growing_[parent];
     const auto ctc =
@@ -129,7 +129,7 @@ class ClipSearch {
     if (texts.size() > count) texts.erase(texts.begin() + static_cast<std::ptrdiff_t>(count), texts.end());
   }
 
-  /// No text that grows can still come among the best: all of a score but the bonus only falls.
+  /// True if no growing text can still be among the best: every part of a score but the bonus only falls.
   [[nodiscard]] bool is_settled() const {
     if (growing_.empty() || ended_.size() < options_->n_best) return growing_.empty();
     const auto room = static_cast<double>(limit_) - static_cast<double>(growing_.front().ids.size());
@@ -143,11 +143,11 @@ class ClipSearch {
   std::vector<Hypothesis> ended_;
 };
 
-/// The texts of all clips that grow, as rows of the decoder's batch.
+/// The growing texts of all clips, as rows of the decoder's batch.
 struct BeamRows {
   std::vector<std::int64_t> last, clip, parent;  ///< by row; `parent` is a row of the step before
 
-  /// `first` holds each clip's first row in the step before.
+  /// Returns the rows; `first` holds each clip's first row in the step before.
   [[nodiscard]] static BeamRows of(const std::vector<ClipSearch>& clips,
                                    const std::vector<std::size_t>& first) {
     BeamRows rows;

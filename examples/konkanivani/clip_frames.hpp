@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// From audio files to log-mel frames, at one speed or several, computed each time or kept in a folder. All of
-// it is a function of the file: what training draws (which speed, which masks) is drawn above, anew in each
-// epoch, so that a cache changes nothing but the time.
+// Converts audio files to log-mel frames, at one speed or several, computed each time or cached in a folder.
+// The frames are a function of the file. Random choices of training (speed, masks) are made above, anew in
+// each epoch, so a cache changes only the time.
 //
 // Shapes: M mel bins, F mel frames of 10 ms, T samples.
 #pragma once
@@ -26,21 +26,21 @@
 
 namespace konkanivani {
 
-/// Speech that this model cannot learn from or listen to; names the file.
+/// Thrown for speech that this model cannot learn from or transcribe. Names the file.
 struct SpeechError : looptorch::Error {
   using Error::Error;
 };
 
 struct SpeechOptions {
   std::int64_t mel_bins = 80;
-  double max_seconds = 20;       ///< longer clips are refused
+  double max_seconds = 20;       ///< the longest clip that is accepted
   std::int64_t subsampling = 4;  ///< the model's
   std::filesystem::path cache =
-      {};  ///< folder that keeps log-mel frames for later epochs and runs; empty: none
+      {};  ///< folder that stores log-mel frames for later epochs and runs; empty: none
 };
 
 /// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, F]`, F = samples / 160, rounded up. Safe
-/// to call from several threads. Costs what the clip's length costs, up to the next second.
+/// to call from several threads. Its cost grows with the clip's length in full seconds.
 class Listener {
  public:
   explicit Listener(const SpeechOptions& options) : max_seconds_(options.max_seconds) {
@@ -50,8 +50,8 @@ class Listener {
           looptorch::audio::LogMelOptions{.mel_bins = options.mel_bins, .max_samples = seconds * kRate});
   }
 
-  /// The samples `[T]` of what a line of a manifest names. Throws SpeechError for a clip that is silent or
-  /// longer than `max_seconds`, of which it decodes a second more, and what looptorch::audio::decode throws.
+  /// Returns the samples `[T]` of a manifest's line. Throws SpeechError for a clip that is silent or longer
+  /// than `max_seconds`, of which it decodes a second more, and what looptorch::audio::decode throws.
   [[nodiscard]] at::Tensor samples(const looptorch::Utterance& utterance) const {
     looptorch::audio::DecodeOptions decoding{.sample_rate = kRate, .start = utterance.start.value_or(0)};
     decoding.end = decoding.start + max_seconds_ + 1;
@@ -66,7 +66,7 @@ class Listener {
   }
 
   [[nodiscard]] at::Tensor frames(const at::Tensor& samples_T) const {
-    const auto needed = samples_T.size(0) + kWindow;  // the last frame sees silence behind the clip
+    const auto needed = samples_T.size(0) + kWindow;  // the last frame includes silence behind the clip
     const auto& log_mel = log_mels_[std::min<std::size_t>(static_cast<std::size_t>((needed - 1) / kRate),
                                                           log_mels_.size() - 1)];
     const auto count = (samples_T.size(0) + kHop - 1) / kHop;
@@ -100,13 +100,13 @@ class ClipFrames {
     return static_cast<std::int64_t>(utterances_.size() * speeds_.size());
   }
 
-  /// Throws what Listener throws.
+  /// Returns the frames of an entry. Throws what Listener throws.
   [[nodiscard]] at::Tensor get(std::int64_t entry) const {
     constexpr std::uint64_t kSeed = 0;  // a player has one speed
     return listener_.frames(players_[speed(entry)](listener_.samples(utterances_[clip(entry)]), kSeed));
   }
 
-  /// Throws FileError.
+  /// Returns the entry's identity for a cache. Throws FileError.
   [[nodiscard]] std::string identity(std::int64_t entry) const {
     const auto& utterance = utterances_[clip(entry)];
     const auto microseconds = [](double seconds) { return std::llround(1e6 * seconds); };
@@ -134,11 +134,11 @@ class ClipFrames {
   std::vector<looptorch::audio::SpeedPerturbation> players_;  // of each speed
 };
 
-/// `get(entry)`.
+/// The function `get(entry)`.
 using FramesSource = std::function<at::Tensor(std::int64_t)>;
 
-/// Computes frames each time, or where `options.cache` names a folder, once and for all: about 32 kB a second
-/// of audio and speed. Throws what CachedDataset throws.
+/// Returns a source that computes frames each time or, if `options.cache` names a folder, only once: about 32
+/// kB a second of audio and speed. Throws what CachedDataset throws.
 [[nodiscard]] inline FramesSource frames_source(ClipFrames frames, const SpeechOptions& options) {
   const auto share = [](auto dataset) -> FramesSource {
     return [dataset = std::move(dataset)](std::int64_t entry) { return dataset->get(entry); };

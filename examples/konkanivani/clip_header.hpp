@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How long a clip is by the header of its file, without decoding. So a run finds missing, broken and too long
-// clips before it begins.
+// Reads the length of a clip from the header of its file, without decoding, so that a run finds missing,
+// broken and too long clips before it begins.
 #pragma once
 
 #include <looptorch/audio/probe.hpp>
@@ -11,8 +11,8 @@
 
 namespace konkanivani {
 
-/// Seconds of the part of a file that a line of a manifest names. Throws what looptorch::audio::probe throws,
-/// and AudioError for a file that ends before the part begins.
+/// Returns the seconds of the part of a file in a manifest's line. Throws what looptorch::audio::probe
+/// throws, and AudioError for a file that ends before the part begins.
 [[nodiscard]] inline double seconds_by_header(const looptorch::Utterance& utterance) {
   const double length = looptorch::audio::probe(utterance.audio_filepath).seconds(),
                begin = utterance.start.value_or(0), end = std::min(utterance.end.value_or(length), length);

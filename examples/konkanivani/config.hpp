@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The sizes of a KonkaniVani model: the three of its first project, checks, and config.json. A model's
-// weights say nothing about heads or positions, so the configuration is saved beside them and compared before
-// they are loaded.
+// weights do not show the number of heads or the positions, so the configuration is saved beside them and
+// compared before they are loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,8 +21,8 @@ struct ConfigError : looptorch::Error {
   using Error::Error;
 };
 
-/// How the encoder tells frames apart: sinusoids added to its input, or distances within attention
-/// (Transformer-XL), which cost memory by the square of the frames.
+/// The encoder's positions: sinusoids added to its input, or distances within attention (Transformer-XL),
+/// whose memory grows with the square of the frames.
 enum class Positions { sinusoidal, relative };
 
 /// The defaults are the largest size. The order of the fields is API.
@@ -36,22 +36,22 @@ struct ModelConfig {
   std::int64_t kernel = 31;       ///< frames that a depthwise convolution sees; odd
   std::int64_t mel_bins = 80;
   double dropout = 0.1;
-  /// Mel frames of 10 ms that become one of the encoder's: 1 (by the first project's linear layer), 2 or 4.
+  /// The mel frames of 10 ms in one encoder frame: 1 (by the first project's linear layer), 2 or 4.
   std::int64_t subsampling = 4;
   Positions positions = Positions::sinusoidal;
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
-/// 256 wide, 12 + 6 layers: 24.8 M parameters with 100 characters.
+/// Returns the largest size: 256 wide, 12 + 6 layers, 24.8 M parameters with 100 characters.
 inline ModelConfig original_size(std::int64_t vocabulary) { return {.vocabulary = vocabulary}; }
 
-/// 192 wide, 8 + 4 layers: 9.4 M.
+/// Returns the middle size: 192 wide, 8 + 4 layers, 9.4 M parameters.
 inline ModelConfig optimized_size(std::int64_t vocabulary) {
   return {.vocabulary = vocabulary, .d_model = 192, .encoder_layers = 8, .decoder_layers = 4};
 }
 
-/// 128 wide, 6 + 3 layers: 3.2 M.
+/// Returns the smallest size: 128 wide, 6 + 3 layers, 3.2 M parameters.
 inline ModelConfig minimal_size(std::int64_t vocabulary) {
   return {.vocabulary = vocabulary, .d_model = 128, .encoder_layers = 6, .decoder_layers = 3};
 }
@@ -126,7 +126,7 @@ inline looptorch::Json config_to_json(const ModelConfig& config) {
   return json;
 }
 
-/// `where` is what errors call the JSON. Throws ConfigError.
+/// Reads a configuration; `where` is the JSON's name in errors. Throws ConfigError.
 inline ModelConfig config_from_json(const looptorch::Json& json, std::string_view where) {
   ModelConfig config;
   try {
@@ -146,7 +146,7 @@ inline ModelConfig config_from_json(const looptorch::Json& json, std::string_vie
   return config;
 }
 
-/// Throws FileError, or ConfigError that names the file.
+/// Loads a configuration. Throws FileError, or ConfigError that names the file.
 inline ModelConfig load_config(const std::filesystem::path& path) {
   try {
     return config_from_json(looptorch::load_json(path), path.string());

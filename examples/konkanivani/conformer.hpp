@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The Conformer block (Gulati et al. 2020): half a feed-forward layer, self-attention, a convolution over
-// time, the other half of a feed-forward layer, and a norm. What a valid frame becomes does not depend on the
+// time, the other half of a feed-forward layer, and a norm. A valid frame's result does not depend on the
 // padding behind it.
 //
 // Shapes: B batch, T frames, D width, P = 2T - 1 distances.
@@ -63,7 +63,8 @@ class ConvolutionModuleImpl : public torch::nn::Module {
     pointwise_out = register_module("pointwise_out", torch::nn::Linear(width, width));
   }
 
-  /// `valid_BT`: bool; padded frames are zero before the convolution, as beyond the ends of a clip.
+  /// Takes `valid_BT` as bool; padded frames are zero before the convolution, like those beyond the ends of a
+  /// clip.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD, const at::Tensor& valid_BT) {
     const auto gated_BTD = at::glu(pointwise_in(norm(x_BTD)), -1);
     const auto silent_BTD = gated_BTD.masked_fill(valid_BT.logical_not().unsqueeze(-1), 0);
@@ -72,10 +73,10 @@ class ConvolutionModuleImpl : public torch::nn::Module {
   }
 
  private:
-  /// The depthwise convolution as one in two dimensions over channels that lie last in memory, as they do
-  /// here: a third of the time of Conv1d's own forward and backward on a CPU, and no copies. Returns
-  /// `[B, D, T]`. On a CPU in full precision, under autocast too: LibTorch 2.11's oneDNN never ends making
-  /// its bf16 kernel for some widths, 32 and 144 among them.
+  /// Computes the depthwise convolution in two dimensions over channels that lie last in memory, as they do
+  /// here. On a CPU this takes a third of the time of Conv1d's forward and backward, and no copies. Returns
+  /// `[B, D, T]`. On a CPU it runs in full precision, also under autocast: LibTorch 2.11's oneDNN never
+  /// finishes making its bf16 kernel for some widths, such as 32 and 144.
   [[nodiscard]] at::Tensor convolve(const at::Tensor& x_BTD) const {
     std::optional<c10::impl::ExcludeDispatchKeyGuard> full_precision;
     if (x_BTD.is_cpu()) full_precision.emplace(c10::autocast_dispatch_keyset);
@@ -108,8 +109,8 @@ class ConformerBlockImpl : public torch::nn::Module {
     norm = register_module("norm", detail::layer_norm(config.d_model));
   }
 
-  /// `valid_BT`: bool, at least one true a row; `distances_PD`: of `distance_table`, undefined without
-  /// relative positions.
+  /// Takes `valid_BT` as bool, at least one true a row, and `distances_PD` of `distance_table`, undefined
+  /// without relative positions.
   [[nodiscard]] at::Tensor forward(at::Tensor x_BTD, const at::Tensor& valid_BT,
                                    const at::Tensor& distances_PD) {
     x_BTD = x_BTD + 0.5 * first_half(x_BTD);

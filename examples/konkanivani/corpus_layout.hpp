@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads a corpus as it was published: manifests of this project's own form, Common Voice's tables, or the
-// transcripts of OpenSLR's corpora, which have splits as folders or none. A corpus without splits is parted
-// by sentence, 80/10/10, the same on every machine.
+// transcripts of OpenSLR's corpora, which have splits as folders or none. A corpus without splits is split by
+// sentence, 80/10/10, the same on every machine.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -31,27 +31,27 @@
 
 namespace konkanivani {
 
-/// The utterances of the corpus in `folder`, in the first of these forms that is there:
+/// Returns the utterances of the corpus in `folder`, in the first of these forms that exists:
 ///   1. `train.jsonl`, `validation.jsonl`, `test.jsonl`;
 ///   2. Common Voice: `train.tsv`, `dev.tsv`, `test.tsv`, audio in `clips`;
 ///   3. folders `train`, `dev` (or `validation`) and `test`, each with transcripts and audio somewhere below;
-///   4. transcripts and audio somewhere below, parted by `split_by_sentence`.
-/// Transcripts (3 and 4) are files called `line_index*.tsv`, `utt_spk_text.tsv`, `transcripts.txt`,
+///   4. transcripts and audio somewhere below, split by `split_by_sentence`.
+/// Transcripts (3 and 4) are files named `line_index*.tsv`, `utt_spk_text.tsv`, `transcripts.txt`,
 /// `transcription.txt` or `*.trans.txt` of lines "ID<tab>TEXT", "ID<tab>SPEAKER<tab>TEXT" or "ID TEXT"; a
 /// clip is the audio file whose name is its ID. A line that cannot be used is listed in `left_out`; without
-/// it, it throws ManifestError with file and line. Throws that for a folder without a corpus too, and
-/// FileError.
+/// it, it throws ManifestError with file and line. Throws ManifestError also for a folder without a corpus,
+/// and FileError.
 [[nodiscard]] looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder,
                                                    LeftOut* left_out = nullptr);
 
-/// `looptorch::read_manifest`, with wrong lines listed or thrown in the same way. Where they are listed a
-/// line whose audio is missing is kept: SpeechDataset leaves the clip out.
+/// Reads a manifest by `looptorch::read_manifest`, with wrong lines listed or thrown in the same way. If they
+/// are listed, a line whose audio is missing is kept: SpeechDataset leaves the clip out.
 [[nodiscard]] std::vector<looptorch::Utterance> read_manifest(const std::filesystem::path& path,
                                                               LeftOut* left_out);
 
-/// A tenth of the different sentences to validation, a tenth to test, at least one each; all clips of a
-/// sentence to one part. Depends on the sentences, as `normalize` spells them, and on nothing else. Throws
-/// ManifestError for less than three sentences; `where` is what it calls the corpus.
+/// Splits utterances: a tenth of the different sentences to validation, a tenth to test, at least one each;
+/// all clips of a sentence to one part. The split depends only on the sentences, as `normalize` spells them.
+/// Throws ManifestError for fewer than three sentences; `where` names the corpus in it.
 [[nodiscard]] looptorch::ManifestSplit split_by_sentence(std::vector<looptorch::Utterance> utterances,
                                                          const std::filesystem::path& where);
 
@@ -74,8 +74,8 @@ inline constexpr std::array<std::string_view, 5> kAudioEndings{".wav", ".flac", 
          name == "transcripts.txt" || name == "transcription.txt" || name.ends_with(".trans.txt");
 }
 
-/// What lies below a folder: transcripts in the order of their paths, and audio by the name without its
-/// ending. Of several files of one name none can be meant.
+/// The files below a folder: transcripts in the order of their paths, and audio by the name without its
+/// extension. A name that several files have is ambiguous and matches none.
 struct Found {
   std::vector<fs::path> transcripts;
   std::map<std::string, fs::path> audio;
@@ -94,7 +94,7 @@ struct Found {
   return found;
 }
 
-/// Id, speaker if there is one, text: parted by tabs, or by the first blank.
+/// Parses id, speaker if there is one, and text, separated by tabs, or by the first blank.
 [[nodiscard]] inline looptorch::Utterance parse_line(std::string_view line) {
   const char separator = line.find('\t') == std::string_view::npos ? ' ' : '\t';
   const auto behind_id = line.find(separator);
@@ -127,7 +127,7 @@ struct Found {
   return utterance;
 }
 
-/// The clips of all transcripts below a folder; empty if there is none.
+/// Returns the clips of all transcripts below a folder; empty if there is none.
 [[nodiscard]] inline std::vector<looptorch::Utterance> read_transcripts(const fs::path& folder,
                                                                         LeftOut* left_out) {
   const auto found = look_below(folder);
@@ -151,7 +151,7 @@ struct Found {
   return utterances;
 }
 
-/// The first of the names that the folder has; the first of all if it has none.
+/// Returns the first of the names that the folder has, or the first of all if it has none.
 [[nodiscard]] inline fs::path first_of(const fs::path& folder, std::initializer_list<const char*> names) {
   for (const auto* name : names) {
     if (fs::exists(folder / name)) return folder / name;
@@ -159,7 +159,7 @@ struct Found {
   return folder / *names.begin();
 }
 
-/// The clips of one of the folders `train`, `dev`, `test`.
+/// Returns the clips of one of the folders `train`, `dev`, `test`.
 [[nodiscard]] inline std::vector<looptorch::Utterance> read_part(const fs::path& folder, LeftOut* left_out) {
   if (!fs::is_directory(folder)) throw looptorch::ManifestError("there is no folder " + folder.string());
   auto utterances = read_transcripts(folder, left_out);
@@ -172,7 +172,7 @@ struct Found {
 
 inline looptorch::ManifestSplit split_by_sentence(std::vector<looptorch::Utterance> utterances,
                                                   const std::filesystem::path& where) {
-  std::set<std::pair<std::uint64_t, std::string>> sentences;  // in an order that no corpus has
+  std::set<std::pair<std::uint64_t, std::string>> sentences;  // in an order that is independent of the corpus
   const auto key = [](const looptorch::Utterance& utterance) {
     auto text = normalize(utterance.text);
     return std::pair{looptorch::stable_hash(text), std::move(text)};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Texts from CTC's frames alone: the best path, quick, and a beam over prefixes, which adds up all alignments
-// of a text. Works on the host; only a clip's own frames are looked at, never its padding.
+// Decodes texts from CTC's frames alone: by the best path, which is quick, or by a beam over prefixes, which
+// sums all alignments of a text. Works on the host, and reads only a clip's own frames, never its padding.
 //
 // Shapes: B batch, T encoder frames, V vocabulary.
 #pragma once
@@ -20,23 +20,24 @@
 
 namespace konkanivani {
 
-/// A text as ids of characters, and its log probability or whatever else ranks it.
+/// A text as ids of characters, and its log probability or another score.
 struct Hypothesis {
   std::vector<std::int64_t> ids;
   double score = 0;
 };
 
-/// CTC's log probabilities on the host, in fp64: `[B, T, V]` of scores of that shape. What is neither a
-/// character nor blank has no use in a transcript: it is impossible, and the others share its probability.
+/// Returns CTC's log probabilities on the host, in fp64: `[B, T, V]` from scores of that shape. Ids that are
+/// neither a character nor blank are impossible in a transcript, and the others share their probability.
 [[nodiscard]] at::Tensor ctc_log_probs(const at::Tensor& scores_BTV);
 
-/// The most probable path of each clip, repetitions and blanks taken out; clip i has `frames[i]` frames.
+/// Returns the most probable path of each clip, without repetitions and blanks; clip i has `frames[i]`
+/// frames.
 [[nodiscard]] std::vector<std::vector<std::int64_t>> decode_ctc_greedily(
     const at::Tensor& log_probs_BTV, std::span<const std::int64_t> frames);
 
-/// The `n_best` most probable texts of each clip, best first, scored by log p(text | clip). Prefixes outside
-/// the `beam` best of a frame are dropped; with a beam as large as the number of prefixes the result is exact
-/// (Hannun et al. 2014).
+/// Returns the `n_best` most probable texts of each clip, best first, scored by log p(text | clip). Prefixes
+/// outside the `beam` best of a frame are dropped; with a beam as large as the number of prefixes the result
+/// is exact (Hannun et al. 2014).
 [[nodiscard]] std::vector<std::vector<Hypothesis>> decode_ctc_beam(const at::Tensor& log_probs_BTV,
                                                                    std::span<const std::int64_t> frames,
                                                                    std::size_t beam, std::size_t n_best = 1);
@@ -45,7 +46,7 @@ namespace detail {
 
 inline constexpr double kImpossible = -std::numeric_limits<double>::infinity();
 
-/// log(exp(a) + exp(b)).
+/// Returns log(exp(a) + exp(b)).
 [[nodiscard]] inline double log_add(double a, double b) {
   const auto high = std::max(a, b);
   return high == kImpossible ? kImpossible : high + std::log1p(std::exp(std::min(a, b) - high));
@@ -55,7 +56,8 @@ using FrameScores = at::TensorAccessor<double, 2>;
 
 [[nodiscard]] inline bool may_be_written(std::int64_t id) { return id >= kFirstCharacter; }
 
-/// Throws unless `log_probs_BTV` is what `ctc_log_probs` gives, with at least `frames` frames a clip.
+/// Throws unless `log_probs_BTV` has the form of `ctc_log_probs`' result, with at least `frames` frames a
+/// clip.
 inline void check_frames(const at::Tensor& log_probs_BTV, std::span<const std::int64_t> frames) {
   TORCH_CHECK(
       log_probs_BTV.dim() == 3 && log_probs_BTV.scalar_type() == at::kDouble && log_probs_BTV.is_cpu(),
@@ -89,7 +91,7 @@ struct PrefixScore {
 
 using Prefixes = std::map<std::vector<std::int64_t>, PrefixScore>;
 
-/// All that `prefix` can be after one more frame.
+/// Adds all extensions of `prefix` by one more frame.
 inline void grow(const std::vector<std::int64_t>& prefix, const PrefixScore& score,
                  const at::TensorAccessor<double, 1>& log_probs_V, Prefixes& next) {
   const auto add = [](double& to, double what) { to = log_add(to, what); };
@@ -105,7 +107,7 @@ inline void grow(const std::vector<std::int64_t>& prefix, const PrefixScore& sco
   }
 }
 
-/// The `count` best, best first; of equals the one that comes first in the order of ids.
+/// Returns the `count` best, best first; ties are broken by the order of ids.
 [[nodiscard]] inline std::vector<Hypothesis> best_of(const Prefixes& prefixes, std::size_t count) {
   std::vector<Hypothesis> all;
   for (const auto& [ids, score] : prefixes) {

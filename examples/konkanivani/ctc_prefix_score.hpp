@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// CTC as a scorer of growing texts: the probability that the transcript of a clip begins with a text,
-// whatever follows (Watanabe et al. 2017, algorithm 2). A character costs T x V multiplications, for all V
-// that may come next.
+// Scores growing texts by CTC: the probability that the transcript of a clip begins with a text, with any
+// continuation (Watanabe et al. 2017, algorithm 2). A character costs T x V multiplications, for all V
+// possible next ones.
 //
 // Shapes: T frames of the clip, V vocabulary.
 #pragma once
@@ -17,36 +17,37 @@
 
 namespace konkanivani {
 
-/// For one clip. Refers to the log probabilities, which must outlive it.
+/// Scores texts for one clip. Refers to the log probabilities, which must outlive it.
 class CtcPrefixScorer {
  public:
-  /// What is known of a text: after t of T frames, the log probability of its alignments that end in its last
+  /// The state of a text: after t of T frames, the log probability of its alignments that end in its last
   /// character, or in blank.
   struct State {
     std::vector<double> character, blank;  ///< T + 1 each
     std::int64_t last = kBlank;            ///< the text's last character
   };
 
-  /// The first `frames` rows of `log_probs_TV`.
+  /// Takes the first `frames` rows of `log_probs_TV`.
   CtcPrefixScorer(detail::FrameScores log_probs_TV, std::int64_t frames)
       : log_probs_(log_probs_TV), frames_(static_cast<std::size_t>(frames)) {}
 
-  /// The empty text.
+  /// Returns the empty text.
   [[nodiscard]] State start() const;
 
-  /// By id, log p(the transcript begins with the text and that character); `[V]`.
+  /// Returns, by id, log p(the transcript begins with the text and that character); `[V]`.
   [[nodiscard]] std::vector<double> extensions(const State& state) const;
 
-  /// The text with one more character.
+  /// Returns the text with one more character.
   [[nodiscard]] State extended(const State& state, std::int64_t character) const;
 
-  /// log p(the transcript is the text).
+  /// Returns log p(the transcript is the text).
   [[nodiscard]] static double ended(const State& state) {
     return detail::log_add(state.character.back(), state.blank.back());
   }
 
  private:
-  /// Log probability that the text was complete after t frames and `next` may come as a new character.
+  /// Returns the log probability that the text was complete after t frames and `next` may come as a new
+  /// character.
   [[nodiscard]] static double ready(const State& state, std::size_t t, std::int64_t next) {
     return next == state.last ? state.blank[t] : detail::log_add(state.blank[t], state.character[t]);
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Speech for KonkaniVani: audio files to log-mel frames, texts to ids, and both to padded batches. For
-// training the audio is played at other speeds and parts of its log-mel frames are hidden, anew in each
-// epoch.
+// Speech for KonkaniVani: audio files become log-mel frames, texts ids, and both padded batches. For training
+// the audio is played at other speeds and parts of its log-mel frames are hidden, anew in each epoch.
 //
 // Shapes: B batch, M mel bins, F mel frames of 10 ms.
 #pragma once
@@ -32,14 +31,14 @@
 
 namespace konkanivani {
 
-/// What training does to clips, beside reading them. The first project's masks; none of them hides more than
-/// a fifth of a clip's time.
+/// The augmentation of clips in training. The masks are the first project's; none of them hides more than a
+/// fifth of a clip's time.
 struct AugmentOptions {
   std::vector<double> speeds{0.9, 1.0, 1.1};
   looptorch::audio::SpecAugmentOptions masks{.max_frames = 70, .max_bins = 27, .max_time_share = 0.2};
 };
 
-/// How many clips share a batch: as many as fit into both; 0 is no limit.
+/// The limits of a batch: as many clips as fit into both; 0 is no limit.
 struct BatchSize {
   std::int64_t frames = 0;  ///< mel frames, padding included
   std::int64_t clips = 0;
@@ -61,15 +60,15 @@ struct Batch {
   std::vector<std::string> texts;
 };
 
-/// The length that clips of up to `frames` mel frames are padded to: the next multiple of 32. What libraries
-/// prepare for a shape (oneDNN's kernels, cuDNN's plans) is then found again, since batches have a few shapes
-/// instead of hundreds.
+/// Returns the length to which clips of up to `frames` mel frames are padded: the next multiple of 32.
+/// Batches then have a few shapes instead of hundreds, for which libraries reuse their preparations (oneDNN's
+/// kernels, cuDNN's plans).
 [[nodiscard]] inline std::int64_t padded_frames(std::int64_t frames) {
   constexpr std::int64_t kStep = 32;
   return (frames + kStep - 1) / kStep * kStep;
 }
 
-/// Pads clips with zeros to the longest's `padded_frames`, in the loader's slot where one is open.
+/// Pads clips with zeros to the longest's `padded_frames`, in the loader's slot if one is open.
 [[nodiscard]] inline Batch collate(std::span<Clip> clips, std::int64_t subsampling) {
   std::int64_t longest = 0;
   for (const auto& clip : clips) longest = std::max(longest, clip.mel_MF.size(1));
@@ -98,14 +97,15 @@ struct Batch {
 }
 
 /// The utterances of a manifest as samples. Texts are encoded and headers of audio files are read once, at
-/// construction, so that what shows there is found before training begins; audio is decoded when it is asked
-/// for. A line without a duration gets that of its file's header.
+/// construction, so that their faults are found before training begins; audio is decoded when a sample is
+/// requested. A line without a duration gets that of its file's header.
 class SpeechDataset {
  public:
-  /// Characters outside the vocabulary are noted in `unknown`. A text without characters, a clip longer than
-  /// `max_seconds` and a header that `seconds_by_header` refuses are listed in `left_out`; without it they
-  /// throw SpeechError or AudioError, which names the file. What is listed keeps its index, so that a run
-  /// which goes on meets the same batches, and throws in `get`. Throws SpeechError if no clip is left.
+  /// Checks and encodes the utterances. Characters outside the vocabulary are noted in `unknown`. A text
+  /// without characters, a clip longer than `max_seconds` and a header that `seconds_by_header` refuses are
+  /// listed in `left_out`; without it they throw SpeechError or AudioError, which names the file. A listed
+  /// clip keeps its index, so that a resumed run has the same batches, and throws in `get`. Throws
+  /// SpeechError if no clip is left.
   SpeechDataset(std::vector<looptorch::Utterance> utterances, const Vocabulary& vocabulary,
                 SpeechOptions options, UnknownCharacters& unknown, LeftOut* left_out = nullptr)
       : utterances_(std::move(utterances)), options_(std::move(options)), faults_(utterances_.size()) {
@@ -125,7 +125,7 @@ class SpeechDataset {
     play_at({1.0});
   }
 
-  /// From now on samples are augmented.
+  /// Augments samples from now on.
   void augment(const AugmentOptions& options) {
     play_at(options.speeds);
     masks_.emplace(options.masks);
@@ -137,7 +137,7 @@ class SpeechDataset {
     return utterances_[static_cast<std::size_t>(index)].audio_filepath;
   }
 
-  /// Reads one clip; throws what Listener throws, and SpeechError for one that was left out.
+  /// Reads one clip. Throws what Listener throws, and SpeechError for one that was left out.
   [[nodiscard]] Clip get(std::int64_t index, const looptorch::SampleContext& context) const {
     const auto i = static_cast<std::size_t>(index);
     if (!faults_[i].empty()) throw SpeechError(faults_[i]);
@@ -151,7 +151,7 @@ class SpeechDataset {
     return konkanivani::collate(clips, options_.subsampling);
   }
 
-  /// The mel frames that each clip takes in a batch; `max_seconds` of a clip without duration that was left
+  /// Returns the mel frames of each clip in a batch; `max_seconds` for a clip without duration that was left
   /// out.
   [[nodiscard]] std::vector<std::int64_t> lengths() const {
     std::vector<std::int64_t> lengths;
@@ -160,7 +160,8 @@ class SpeechDataset {
     return lengths;
   }
 
-  /// Batches of clips of similar length; one longer than `size` allows has a batch of its own.
+  /// Returns a sampler of batches of clips of similar length; a clip longer than `size` allows has a batch of
+  /// its own.
   [[nodiscard]] looptorch::LengthBucketSampler by_length(const BatchSize& size, std::uint64_t seed = 0,
                                                          std::int64_t shortest_first_epochs = 0) const {
     return looptorch::LengthBucketSampler(lengths(), {.budget = size.frames,
@@ -170,7 +171,7 @@ class SpeechDataset {
                                                       .shortest_first_epochs = shortest_first_epochs});
   }
 
-  /// Clips whose duration leaves CTC too few frames for their text.
+  /// Returns the number of clips whose duration leaves CTC too few frames for their text.
   [[nodiscard]] std::int64_t count_too_short() const {
     std::int64_t count = 0;
     for (std::size_t i = 0; i < utterances_.size(); ++i) {
@@ -183,11 +184,11 @@ class SpeechDataset {
 
  private:
   static std::int64_t mel_frames(double seconds) {
-    constexpr double kRounding = 1e-6;  // of durations in a manifest
+    constexpr double kRounding = 1e-6;  // for rounded durations in a manifest
     return std::max<std::int64_t>(1, std::llround(std::ceil(100 * seconds - kRounding)));
   }
 
-  /// Throws for a clip that cannot be used, as far as its text and its file's header tell.
+  /// Throws for a clip that cannot be used, judged by its text and its file's header.
   void check(std::size_t i) {
     auto& utterance = utterances_[i];
     const auto refuse = [&](const auto&... why) {

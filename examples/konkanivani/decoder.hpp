@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The attention decoder: Transformer layers with the norm behind each part (post-LN), as PyTorch's
-// TransformerDecoderLayer has them. Padding is hidden on both sides, of the text and of the states. A cache
-// makes each generated character cost one position instead of the whole text.
+// The attention decoder: Transformer layers with the norm behind each part (post-LN), as in PyTorch's
+// TransformerDecoderLayer. Padding is hidden on both sides, in the text and in the states. With a cache each
+// generated character costs one position instead of the whole text.
 //
 // Shapes: B batch, L characters, T encoder frames, D width, V vocabulary.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace konkanivani {
 
-/// What one layer keeps between characters: its own past, and the projected encoder states.
+/// The state that one layer keeps between characters: its own past, and the projected encoder states.
 struct LayerCache {
   KeyValues self;
   KeyValues cross;
@@ -27,11 +27,11 @@ struct LayerCache {
 /// The keys and values of all layers; start with an empty one for each batch of clips.
 struct DecoderCache {
   std::vector<LayerCache> layers;
-  at::Tensor visible_B11T;  ///< which states are not padding
+  at::Tensor visible_B11T;  ///< true for states that are not padding
   int64_t length = 0;       ///< characters so far
 
-  /// Takes the rows of the batch that `rows` (int64) lists, in its order. `same_clips` says that each row's
-  /// clip stays what it was: then the states are not moved.
+  /// Takes the rows of the batch that `rows` (int64) lists, in its order. With `same_clips` each row keeps
+  /// its clip, and the states are not moved.
   void select(const at::Tensor& rows, bool same_clips) {
     for (auto& layer : layers) {
       layer.self.select(rows);
@@ -54,14 +54,14 @@ class DecoderLayerImpl : public torch::nn::Module {
     norm = register_module("norm", detail::layer_norm(width));
   }
 
-  /// All characters at once; `earlier_B1LL` and `visible_B11T` are bool.
+  /// Decodes all characters at once; `earlier_B1LL` and `visible_B11T` are bool.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BTD,
                                    const at::Tensor& earlier_B1LL, const at::Tensor& visible_B11T) {
     return run(x_BLD, self_attention->project(x_BLD), earlier_B1LL, cross_attention->project(states_BTD),
                visible_B11T);
   }
 
-  /// The next character of each row; `cache` grows by it.
+  /// Decodes the next character of each row; `cache` grows by it.
   [[nodiscard]] at::Tensor extend(const at::Tensor& x_B1D, const at::Tensor& states_BTD,
                                   const at::Tensor& visible_B11T, LayerCache& cache) {
     cache.self.append(self_attention->project(x_B1D));
@@ -96,8 +96,8 @@ class DecoderImpl : public torch::nn::Module {
     output = register_module("output", torch::nn::Linear(config.d_model, config.vocabulary));
   }
 
-  /// Scores `[B, L, V]` of the character behind each of `characters_BL`, of which the first `lengths_B` of a
-  /// row are text and the others padding.
+  /// Returns scores `[B, L, V]` of the character behind each of `characters_BL`, of which the first
+  /// `lengths_B` of a row are text and the others padding.
   [[nodiscard]] at::Tensor forward(const at::Tensor& characters_BL, const at::Tensor& lengths_B,
                                    const Encoded& encoded) {
     const auto length = characters_BL.size(1);
@@ -110,7 +110,7 @@ class DecoderImpl : public torch::nn::Module {
     return output(x_BLD);
   }
 
-  /// Scores `[B, V]` of the character behind `next_B`, given those that `cache` has seen.
+  /// Returns scores `[B, V]` of the character behind `next_B`, given those in `cache`.
   [[nodiscard]] at::Tensor extend(const at::Tensor& next_B, const Encoded& encoded, DecoderCache& cache) {
     cache.layers.resize(layers->size());
     if (cache.length == 0) cache.visible_B11T = visible_states(encoded);

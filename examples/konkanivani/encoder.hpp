@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Log-mel frames to states: a front end, positions, Conformer blocks. Lengths travel with the frames, and a
-// clip's states are the same alone and padded in a batch. The blocks can be recomputed in backward: list
-// lt::Checkpointed<ConformerBlock>{} in the Trainer.
+// Converts log-mel frames to states: a front end, positions, Conformer blocks. Lengths accompany the frames,
+// and a clip's states are the same alone and padded in a batch. The blocks can be recomputed in backward:
+// list lt::Checkpointed<ConformerBlock>{} in the Trainer.
 //
 // Shapes: B batch, M mel bins, F mel frames, T encoder frames, D width.
 #pragma once
@@ -18,8 +18,8 @@
 
 namespace konkanivani {
 
-/// The encoder's frames for a clip of `mel_frames`, a number or a tensor of them: one for each `subsampling`
-/// (1, 2 or 4) of them, rounded up.
+/// Returns the encoder's frames for a clip of `mel_frames`, a number or a tensor of them: one for each
+/// `subsampling` (1, 2 or 4) of them, rounded up.
 template <class Count>
 [[nodiscard]] Count encoder_frames(const Count& mel_frames, int64_t subsampling) {
   Count frames = mel_frames;
@@ -54,7 +54,7 @@ class SubsamplingImpl : public torch::nn::Module {
         "linear", torch::nn::Linear(kChannels * encoder_frames(config.mel_bins, 4), config.d_model));
   }
 
-  /// `[B, F, M]` to `[B, T, D]`.
+  /// Converts `[B, F, M]` to `[B, T, D]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& mel_BFM, const at::Tensor& lengths_B) {
     const auto half_B = (lengths_B + 1).floor_divide(2);
     const auto mel_B1FM = detail::silence_padding(mel_BFM.unsqueeze(1), lengths_B);
@@ -72,7 +72,8 @@ class SubsamplingImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Subsampling);
 
-/// What the encoder makes of a batch: states `[B, T, D]`, and how many of each clip's are not padding.
+/// The encoder's result for a batch: states `[B, T, D]`, and the number of each clip's states that are not
+/// padding.
 struct Encoded {
   at::Tensor states_BTD;
   at::Tensor lengths_B;
@@ -95,8 +96,8 @@ class EncoderImpl : public torch::nn::Module {
       blocks->push_back(looptorch::Checkpointed<ConformerBlock>(config));
   }
 
-  /// `mel_BMF` and how many frames of each clip are not padding (int64, 1 to F, on the same device; what they
-  /// are is looked at on a CPU only).
+  /// Encodes `mel_BMF`. `lengths_B` is the number of each clip's frames that are not padding (int64, 1 to F,
+  /// on the same device; its values are checked only on a CPU).
   [[nodiscard]] Encoded forward(const at::Tensor& mel_BMF, const at::Tensor& lengths_B) {
     check(mel_BMF, lengths_B);
     const auto mel_BFM = mel_BMF.transpose(1, 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How many characters and words of held-out speech a model gets wrong, and what it heard.
+// Evaluates a model on held-out speech: its character and word error rates, and its transcripts.
 #pragma once
 
 #include <looptorch/base/files/learning_curve.hpp>
@@ -21,7 +21,7 @@
 
 namespace konkanivani {
 
-/// The texts spoken and the texts heard, clip by clip in the order of their dataset, both normalised, and the
+/// The spoken texts and the transcripts, clip by clip in the order of their dataset, both normalised, and the
 /// error rates over all: wrong characters (code points) by characters, wrong words by words.
 struct Transcripts {
   std::vector<std::string> references, hypotheses;
@@ -54,17 +54,17 @@ class EvalMode {
   return {std::move(references), std::move(hypotheses), characters.rate(), words.rate()};
 }
 
-/// Collects what is heard in batches, which may come in any order.
+/// Collects the transcripts of batches, which may come in any order.
 class Listening {
  public:
-  /// `texts`: of `recognize`, for the clips of `batch`.
+  /// Adds `texts`, the result of `recognize` for the clips of `batch`.
   void add(const Batch& batch, const std::vector<std::vector<Hypothesis>>& texts,
            const Vocabulary& vocabulary) {
     for (std::size_t i = 0; i < texts.size(); ++i)
       clips_.push_back({batch.indices[i], batch.texts[i], vocabulary.decode(texts[i].front().ids)});
   }
 
-  /// All that was added since the last time.
+  /// Returns everything that was added since the last call.
   [[nodiscard]] Transcripts take() {
     auto clips = std::exchange(clips_, {});
     std::sort(clips.begin(), clips.end(), [](const Clip& a, const Clip& b) { return a.index < b.index; });
@@ -84,8 +84,8 @@ class Listening {
   std::vector<Clip> clips_;
 };
 
-/// Transcribes a dataset, in eval mode, by batches of similar length. What cannot be heard is listed in
-/// `left_out`; without it, it throws LoaderError.
+/// Transcribes a dataset, in eval mode, by batches of similar length. Clips that cannot be transcribed are
+/// listed in `left_out`; without it, they throw LoaderError.
 [[nodiscard]] inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech,
                                                 const BatchSize& size,
                                                 const looptorch::LoaderOptions& loading,
@@ -105,7 +105,7 @@ class Listening {
   return listening.take();
 }
 
-/// Prints `count` clips from the whole range: what was said, and what was heard.
+/// Prints `count` clips from the whole range: the spoken text, and the transcript.
 inline void print_examples(std::ostream& out, const Transcripts& transcripts, std::size_t count) {
   const auto size = transcripts.references.size();
   for (std::size_t i = 0; i < std::min(count, size); ++i) {

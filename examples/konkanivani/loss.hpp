@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What the model learns from: CTC over the encoder's frames and label-smoothed cross-entropy of the decoder,
-// each a sum over characters, so that micro-batches of unequal size add up. Lengths stay on the host, and
-// nothing waits for the device but LibTorch's CTC itself, which copies them to a GPU. Both losses are
-// computed in fp32, whatever autocast made of the scores.
+// The model's losses: CTC over the encoder's frames and label-smoothed cross-entropy of the decoder, each a
+// sum over characters, so that micro-batches of unequal size add up. Lengths stay on the host, and nothing
+// waits for the device except LibTorch's CTC, which copies them to a GPU. Both losses are computed in fp32,
+// also under autocast.
 //
 // Shapes: B batch, T encoder frames, L characters, V vocabulary.
 #pragma once
@@ -26,18 +26,18 @@ namespace konkanivani {
 inline constexpr std::int64_t kIgnored = -100;
 
 struct LossOptions {
-  double ctc_weight = 0.3;       ///< the decoder's is what remains to 1
-  double label_smoothing = 0.1;  ///< share of the decoder's probability that is spread over the vocabulary
+  double ctc_weight = 0.3;       ///< the decoder's weight is the rest to 1
+  double label_smoothing = 0.1;  ///< share of the probability that is spread over the vocabulary
 };
 
-/// The frames that CTC needs for a text: one a character, and one between equal ones.
+/// Returns the frames that CTC needs for a text: one for each character, and one between equal ones.
 [[nodiscard]] inline std::int64_t ctc_frames_needed(std::span<const std::int64_t> ids) {
   std::int64_t count = std::ssize(ids);
   for (std::size_t i = 1; i < ids.size(); ++i) count += ids[i] == ids[i - 1];
   return count;
 }
 
-/// The texts of a batch as both losses want them. CTC's hold neither start nor end.
+/// The texts of a batch in the form of both losses. CTC's contain neither start nor end.
 struct Targets {
   at::Tensor characters_BL;               ///< CTC: characters, then kPad
   at::Tensor inputs_BL;                   ///< decoder: kStart, characters, then kPad
@@ -47,7 +47,8 @@ struct Targets {
   std::vector<std::int64_t> ctc_lengths;  ///< `ctc_frames_needed`
 };
 
-/// In the loader's slot where one is open. Throws UsageError for no text. A text may be empty.
+/// Makes the targets, in the loader's slot if one is open. Throws UsageError for no text. A text may be
+/// empty.
 [[nodiscard]] inline Targets make_targets(std::span<const std::vector<std::int64_t>> texts) {
   if (texts.empty()) throw looptorch::UsageError("make_targets: a batch needs a text");
   std::size_t longest = 0;
@@ -76,7 +77,7 @@ struct Targets {
   return targets;
 }
 
-/// Clips with fewer frames than CTC needs for their text: it learns nothing from them.
+/// Returns the number of clips with fewer frames than CTC needs for their text, from which it learns nothing.
 [[nodiscard]] inline std::int64_t count_too_short(const Targets& targets,
                                                   std::span<const std::int64_t> frames) {
   std::int64_t count = 0;
@@ -86,15 +87,15 @@ struct Targets {
 
 namespace detail {
 
-/// fp32, or fp64 as it is.
+/// Returns the scores in fp32, or unchanged in fp64.
 inline at::Tensor wide(const at::Tensor& scores) {
   return scores.scalar_type() == at::kDouble ? scores : scores.to(at::kFloat);
 }
 
 }  // namespace detail
 
-/// The sum over the batch of -log p(text | clip) under CTC, given scores `[B, T, V]` and the `frames` of each
-/// clip. A clip that is too short for its text counts 0 instead of infinity, without a gradient.
+/// Returns the sum over the batch of -log p(text | clip) under CTC, given scores `[B, T, V]` and the `frames`
+/// of each clip. A clip that is too short for its text counts 0 instead of infinity, without a gradient.
 [[nodiscard]] inline at::Tensor ctc_loss_sum(const at::Tensor& scores_BTV, const Targets& targets,
                                              at::IntArrayRef frames) {
   const auto log_probs_TBV = at::log_softmax(detail::wide(scores_BTV), -1).transpose(0, 1);
@@ -103,16 +104,17 @@ inline at::Tensor wide(const at::Tensor& scores) {
                       /*zero_infinity=*/true);
 }
 
-/// The sum over characters and ends of the decoder's label-smoothed cross-entropy, given scores `[B, L, V]`.
+/// Returns the sum over characters and ends of the decoder's label-smoothed cross-entropy, given scores `[B,
+/// L, V]`.
 [[nodiscard]] inline at::Tensor decoder_loss_sum(const at::Tensor& scores_BLV, const Targets& targets,
                                                  double label_smoothing) {
   return at::cross_entropy_loss(detail::wide(scores_BLV).flatten(0, 1), targets.labels_BL.flatten(), {},
                                 at::Reduction::Sum, kIgnored, label_smoothing);
 }
 
-/// An objective's result for a model like KonkaniVani: both losses by their weights, as a sum over the
-/// batch's characters and ends. A head with weight 0 is not computed. Metrics, means over characters and
-/// ends: `ctc` and `attention`, as far as they are computed, and `too_short`, the share from which CTC learns
+/// Returns an objective's result for a model like KonkaniVani: both losses by their weights, as a sum over
+/// the batch's characters and ends. A head with weight 0 is not computed. Metrics, means over characters and
+/// ends: `ctc` and `attention`, if they are computed, and `too_short`, the share from which CTC learns
 /// nothing.
 template <class Model>
 [[nodiscard]] looptorch::Loss joint_loss(Model& model, const Encoded& encoded, at::IntArrayRef frames,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Batch normalisation whose mean and variance are those of the valid frames alone, so that the padding of a
-// batch changes nothing in it. Names, momentum and arithmetic are BatchNorm1d's; without padding so are the
-// values. Nothing waits for the device. Computes in the type of its weight, under autocast too.
+// Batch normalisation whose mean and variance are those of the valid frames alone, so that a batch's padding
+// has no effect. Names, momentum and arithmetic are BatchNorm1d's; without padding so are the values. Never
+// waits for the device. Computes in the type of its weight, also under autocast.
 //
 // Shapes: B batch, C channels, T frames.
 #pragma once
@@ -20,7 +20,7 @@ class MaskedBatchNormImpl : public torch::nn::Module {
     num_batches_tracked = register_buffer("num_batches_tracked", at::zeros({}, at::kLong));
   }
 
-  /// `valid_B1T`: bool, at least one true. What padded frames become means nothing.
+  /// Takes `valid_B1T` as bool, at least one true. The results of padded frames are meaningless.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BCT, const at::Tensor& valid_B1T) {
     const auto wide_BCT = x_BCT.to(weight.scalar_type());
     if (!is_training())

@@ -20,7 +20,7 @@ namespace konkanivani {
 
 class KonkaniVaniImpl : public torch::nn::Module {
  public:
-  /// Throws ConfigError for sizes that make no model.
+  /// Builds the model. Throws ConfigError for invalid sizes.
   explicit KonkaniVaniImpl(const ModelConfig& config) : config_(config) {
     check_config(config, "KonkaniVani");
     encoder = register_module("encoder", Encoder(config));
@@ -28,21 +28,21 @@ class KonkaniVaniImpl : public torch::nn::Module {
     decoder = register_module("decoder", Decoder(config));
   }
 
-  /// `lengths_B`: frames of each clip that are not padding.
+  /// Encodes clips; `lengths_B` is the number of each clip's frames that are not padding.
   [[nodiscard]] Encoded encode(const at::Tensor& mel_BMF, const at::Tensor& lengths_B) {
     return encoder(mel_BMF, lengths_B);
   }
 
-  /// Scores `[B, T, V]` of CTC.
+  /// Returns CTC's scores `[B, T, V]`.
   [[nodiscard]] at::Tensor ctc_scores(const Encoded& encoded) { return ctc_head(encoded.states_BTD); }
 
-  /// Scores `[B, L, V]` of the character behind each of `characters_BL`; see Decoder.
+  /// Returns scores `[B, L, V]` of the character behind each of `characters_BL`; see Decoder.
   [[nodiscard]] at::Tensor decoder_scores(const at::Tensor& characters_BL, const at::Tensor& lengths_B,
                                           const Encoded& encoded) {
     return decoder(characters_BL, lengths_B, encoded);
   }
 
-  /// Scores `[B, V]` of the next character; see Decoder.
+  /// Returns scores `[B, V]` of the next character; see Decoder.
   [[nodiscard]] at::Tensor extend(const at::Tensor& next_B, const Encoded& encoded, DecoderCache& cache) {
     return decoder->extend(next_B, encoded, cache);
   }
@@ -57,7 +57,7 @@ class KonkaniVaniImpl : public torch::nn::Module {
 };
 TORCH_MODULE(KonkaniVani);
 
-/// Parameters of the model, all trained.
+/// Returns the number of parameters of the model, all trained.
 [[nodiscard]] inline int64_t count_parameters(const torch::nn::Module& model) {
   int64_t count = 0;
   for (const auto& parameter : model.parameters()) count += parameter.numel();
@@ -70,7 +70,7 @@ inline void save_model(const KonkaniVani& model, const std::filesystem::path& fo
   save_config(folder / "config.json", model->config());
 }
 
-/// The model that `folder` holds.
+/// Loads the model of `folder`.
 [[nodiscard]] inline KonkaniVani load_model(const std::filesystem::path& folder) {
   KonkaniVani model(load_config(folder / "config.json"));
   looptorch::load_weights(model, folder / "model.safetensors");

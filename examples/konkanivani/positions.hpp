@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What tells positions and padding apart: sinusoid tables and masks of lengths. Cheap beside any layer.
+// Sinusoid tables for positions, and masks of lengths for padding. Cheap beside any layer.
 //
 // Shapes: B batch, T frames or characters, D width, P = 2T - 1 distances.
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace konkanivani {
 
-/// Sines in the even channels, cosines in the odd ones, for each of `positions_T` (any real numbers): `[T,
-/// D]` in fp32 (Vaswani et al. 2017).
+/// Returns sines in the even channels and cosines in the odd ones for each of `positions_T` (any real
+/// numbers): `[T, D]` in fp32 (Vaswani et al. 2017).
 inline at::Tensor sinusoids(const at::Tensor& positions_T, int64_t width) {
   const auto rates =
       at::exp(at::arange(0, width, 2, positions_T.options().dtype(at::kFloat)) * (-std::log(1e4) / width));
@@ -19,17 +19,18 @@ inline at::Tensor sinusoids(const at::Tensor& positions_T, int64_t width) {
   return at::stack({angles.sin(), angles.cos()}, 2).flatten(1);
 }
 
-/// The positions 0 to `length` - 1.
+/// Returns the table of positions 0 to `length` - 1.
 inline at::Tensor position_table(int64_t length, int64_t width, const at::TensorOptions& options) {
   return sinusoids(at::arange(length, options.dtype(at::kFloat)), width).to(options);
 }
 
-/// The distances `length` - 1 down to 1 - `length` between a query and a key: `[P, D]`.
+/// Returns the table of distances `length` - 1 down to 1 - `length` between a query and a key: `[P, D]`.
 inline at::Tensor distance_table(int64_t length, int64_t width, const at::TensorOptions& options) {
   return sinusoids(at::arange(length - 1, -length, -1, options.dtype(at::kFloat)), width).to(options);
 }
 
-/// Which of `length` places hold something: bool `[B, T]`, on the device of `lengths_B` (int64).
+/// Returns true for the first `lengths_B` (int64) of `length` positions: bool `[B, T]`, on the device of
+/// `lengths_B`.
 inline at::Tensor valid_places(const at::Tensor& lengths_B, int64_t length) {
   return at::arange(length, lengths_B.options()).unsqueeze(0) < lengths_B.unsqueeze(1);
 }

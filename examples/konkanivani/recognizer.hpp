@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A model with its vocabulary: a folder of config.json, model.safetensors and vocabulary.json, and speech to
-// text by any of four decodings.
+// A model with its vocabulary: a folder of config.json, model.safetensors and vocabulary.json. Transcribes
+// speech by any of four decodings.
 //
 // Shapes: B batch, M mel bins, F mel frames.
 #pragma once
@@ -31,7 +31,8 @@ inline void save_recognizer(const Recognizer& recognizer, const std::filesystem:
   save_model(recognizer.model, folder);
 }
 
-/// Throws VocabularyError if model and vocabulary are not of one size, and what reading the files throws.
+/// Loads a recognizer. Throws VocabularyError if model and vocabulary have different sizes, and what reading
+/// the files throws.
 [[nodiscard]] inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Device device) {
   Recognizer recognizer{load_model(folder), load_vocabulary(folder / "vocabulary.json")};
   const auto size = recognizer.model->config().vocabulary;
@@ -43,8 +44,8 @@ inline void save_recognizer(const Recognizer& recognizer, const std::filesystem:
   return recognizer;
 }
 
-/// `greedy`: CTC's best path. `ctc`: CTC's best text, by a beam over prefixes. `attention`: a beam over the
-/// decoder. `joint`: a beam over both.
+/// The decoding's method and its settings. `greedy` is CTC's best path, `ctc` CTC's best text, by a beam over
+/// prefixes, `attention` a beam over the decoder, and `joint` a beam over both.
 struct DecodingOptions {
   std::string method = "greedy";
   BeamOptions beam{};
@@ -58,8 +59,8 @@ inline void check_method(const std::string& method) {
   throw looptorch::UsageError("decoding \"" + method + "\" is not greedy, ctc, attention or joint");
 }
 
-/// The texts of a batch as ids, the best `n_best` of each clip first; greedy decoding gives one, with score
-/// 0. Runs the model in the mode that it is in.
+/// Returns the texts of a batch as ids, the best `n_best` of each clip first; greedy decoding returns one,
+/// with score 0. Runs the model in its current mode.
 [[nodiscard]] inline std::vector<std::vector<Hypothesis>> recognize(KonkaniVani& model,
                                                                     const Encoded& encoded,
                                                                     const DecodingOptions& options) {
@@ -79,7 +80,8 @@ inline void check_method(const std::string& method) {
   return texts;
 }
 
-/// The same from log-mel frames; `lengths_B`: those of each clip that are not padding.
+/// Returns the same from log-mel frames; `lengths_B` is the number of each clip's frames that are not
+/// padding.
 [[nodiscard]] inline std::vector<std::vector<Hypothesis>> recognize(KonkaniVani& model,
                                                                     const at::Tensor& mel_BMF,
                                                                     const at::Tensor& lengths_B,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Text without the blanks around it.
+// Removes the blanks around a text.
 #pragma once
 
 #include <string_view>
 
 namespace konkanivani {
 
-/// `text` without blanks, tabs and ends of line at its ends.
+/// Returns `text` without blanks, tabs and line ends at its ends.
 [[nodiscard]] inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
   const auto first = text.find_first_not_of(kBlanks);

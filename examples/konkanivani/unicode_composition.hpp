@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One spelling for each character, since a vocabulary of characters would take two spellings for two
-// characters: Unicode's normal form C for the letters that Konkani is written with, Devanagari and Latin
-// (Latin-1, Latin Extended-A and the nasal vowels with a tilde). Other characters pass through. Linear.
+// Composes Unicode's normal form C for the letters of Konkani, Devanagari and Latin (Latin-1, Latin
+// Extended-A and the nasal vowels with a tilde). Without one spelling for each character, a vocabulary would
+// treat two spellings as two characters. Other characters pass through unchanged. Linear.
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
@@ -13,7 +13,7 @@
 
 namespace konkanivani {
 
-/// The text in normal form C, as far as this header's letters go. What is not UTF-8 becomes U+FFFD.
+/// Returns the text in normal form C, for this header's letters. Bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string compose(std::string_view text);
 
 namespace detail {
@@ -22,7 +22,7 @@ struct Composition {
   char32_t base, mark, composed;
 };
 
-/// By composed character. UnicodeData.txt, version 15.
+/// The compositions by composed character, from UnicodeData.txt, version 15.
 inline constexpr Composition kCompositions[] = {
     {0x41, 0x300, 0xC0},   {0x41, 0x301, 0xC1},   {0x41, 0x302, 0xC2},   {0x41, 0x303, 0xC3},
     {0x41, 0x308, 0xC4},   {0x41, 0x30A, 0xC5},   {0x43, 0x327, 0xC7},   {0x45, 0x300, 0xC8},
@@ -69,10 +69,11 @@ inline constexpr Composition kCompositions[] = {
     {0x915, 0x93C, 0x958}, {0x916, 0x93C, 0x959}, {0x917, 0x93C, 0x95A}, {0x91C, 0x93C, 0x95B},
     {0x921, 0x93C, 0x95C}, {0x922, 0x93C, 0x95D}, {0x92B, 0x93C, 0x95E}, {0x92F, 0x93C, 0x95F}};
 
-/// The nukta letters that normal form C takes apart (CompositionExclusions.txt).
+/// True for the nukta letters that normal form C decomposes (CompositionExclusions.txt).
 [[nodiscard]] constexpr bool is_never_composed(char32_t c) { return c >= 0x958 && c <= 0x95F; }
 
-/// Canonical_Combining_Class; 0 for what is no combining mark of Latin or Devanagari.
+/// Returns Canonical_Combining_Class, or 0 for a character that is not a combining mark of Latin or
+/// Devanagari.
 [[nodiscard]] constexpr int combining_class(char32_t c) {
   if (c == 0x93C) return 7;
   if (c == 0x94D) return 9;
@@ -92,7 +93,7 @@ inline void append_decomposed(std::u32string& out, char32_t c) {
   out.push_back(found->mark);
 }
 
-/// Brings each run of marks into the order of their classes.
+/// Sorts each run of marks by their classes.
 inline void order_marks(std::u32string& text) {
   for (auto first = text.begin(); first != text.end();) {
     const auto is_mark = [](char32_t c) { return combining_class(c) != 0; };
@@ -104,7 +105,7 @@ inline void order_marks(std::u32string& text) {
   }
 }
 
-/// The character that `base` and `mark` make, or 0.
+/// Returns the character composed of `base` and `mark`, or 0.
 [[nodiscard]] inline char32_t composed(char32_t base, char32_t mark) {
   for (const auto& row : kCompositions) {
     if (row.base == base && row.mark == mark && !is_never_composed(row.composed)) return row.composed;
@@ -112,7 +113,8 @@ inline void order_marks(std::u32string& text) {
   return 0;
 }
 
-/// A mark joins the last base unless a mark of its own class or a higher one stands between.
+/// Composes marks with their bases. A mark joins the last base unless a mark of its own class or a higher one
+/// is between.
 [[nodiscard]] inline std::u32string recomposed(const std::u32string& text) {
   std::u32string out;
   auto base = std::u32string::npos;

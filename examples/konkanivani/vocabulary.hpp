@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The characters that a model writes: those of the training texts, by code point or by grapheme cluster (what
-// a reader takes for one character; far more of them, in Devanagari some hundreds). Devanagari and Latin
-// script. Texts are normalised first: normal form C, lower case, no punctuation, single blanks, vowel signs
-// kept. Saved as JSON beside the model.
+// The characters that a model writes: those of the training texts, by code point or by grapheme cluster.
+// Clusters are the characters that a reader perceives, and far more numerous, in Devanagari some hundreds.
+// Devanagari and Latin script. Texts are normalised first: normal form C, lower case, no punctuation, single
+// blanks, vowel signs kept. Saved as JSON beside the model.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -26,23 +26,22 @@
 
 namespace konkanivani {
 
-/// No characters to learn from, or a file that holds no vocabulary.
+/// Thrown for no characters to learn from, and for a file without a vocabulary.
 struct VocabularyError : looptorch::Error {
   using Error::Error;
 };
 
-/// Ids that stand for no character. CTC's targets hold characters alone.
+/// Ids that stand for no character. CTC's targets contain only characters.
 inline constexpr std::int64_t kPad = 0, kBlank = 1, kStart = 2, kEnd = 3, kUnknown = 4, kFirstCharacter = 5;
 
 enum class Unit { code_point, grapheme };
 
-/// How texts are brought into one spelling before anything else looks at them: `compose`, then
-/// looptorch::normalize_text.
+/// Returns a text in the spelling that all other functions expect: `compose`, then looptorch::normalize_text.
 [[nodiscard]] inline std::string normalize(std::string_view text) {
   return looptorch::normalize_text(compose(text));
 }
 
-/// Characters that were met and are not in the vocabulary, with their number.
+/// Counts characters that occurred and are not in the vocabulary.
 class UnknownCharacters {
  public:
   void add(std::string_view character) { ++counts_[std::string(character)]; }
@@ -50,8 +49,8 @@ class UnknownCharacters {
   [[nodiscard]] std::int64_t total() const;
   [[nodiscard]] const std::map<std::string, std::int64_t>& counts() const { return counts_; }
 
-  /// "3 characters outside the vocabulary, read as unknown: ऋ (2), q (1)", the frequent ones first; empty if
-  /// there are none.
+  /// Returns "3 characters outside the vocabulary, read as unknown: ऋ (2), q (1)", the frequent ones first;
+  /// empty if there are none.
   [[nodiscard]] std::string describe() const;
 
  private:
@@ -60,25 +59,26 @@ class UnknownCharacters {
 
 class Vocabulary {
  public:
-  /// The characters of `texts`, in the order of their bytes: the same whatever the order of the texts. Throws
-  /// VocabularyError if there are none.
+  /// Returns the vocabulary of `texts`, in the order of the characters' bytes: the same for any order of the
+  /// texts. Throws VocabularyError if there are none.
   [[nodiscard]] static Vocabulary of(std::span<const std::string> texts, Unit unit);
 
-  /// Special ids included.
+  /// Returns the number of ids, special ones included.
   [[nodiscard]] std::int64_t size() const {
     return kFirstCharacter + static_cast<std::int64_t>(characters_.size());
   }
   [[nodiscard]] Unit unit() const { return unit_; }
   [[nodiscard]] const std::vector<std::string>& characters() const { return characters_; }
 
-  /// The ids of a text, which is normalised first. A character that is not there is kUnknown, and noted.
+  /// Returns the ids of a text, which is normalised first. A character that is not in the vocabulary becomes
+  /// kUnknown, and is noted.
   [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text, UnknownCharacters& unknown) const;
 
-  /// The text of ids; special ones leave no trace.
+  /// Returns the text of ids without special ones.
   [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const;
 
   [[nodiscard]] looptorch::Json to_json() const;
-  /// `where` is what errors call the JSON. Throws VocabularyError.
+  /// Reads a vocabulary; `where` is the JSON's name in errors. Throws VocabularyError.
   [[nodiscard]] static Vocabulary from_json(const looptorch::Json& json, std::string_view where);
 
   friend bool operator==(const Vocabulary& a, const Vocabulary& b) {
@@ -105,7 +105,7 @@ inline void save_vocabulary(const std::filesystem::path& path, const Vocabulary&
   looptorch::write_file_atomically(path, vocabulary.to_json().dump(2) + "\n");
 }
 
-/// Throws FileError, or VocabularyError that names the file.
+/// Loads a vocabulary. Throws FileError, or VocabularyError that names the file.
 [[nodiscard]] inline Vocabulary load_vocabulary(const std::filesystem::path& path) {
   try {
     return Vocabulary::from_json(looptorch::load_json(path), path.string());

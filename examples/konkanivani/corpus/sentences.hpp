@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Konkani sentences from patterns with slots, such as "हांव {place_to} वतां": 400 patterns and more, and words
-// for their slots, written for this project. The same seed gives the same sentences on every platform.
+// Generates Konkani sentences from more than 400 patterns with slots, such as "हांव {place_to} वतां", and
+// words for their slots, written for this project. The same seed gives the same sentences on every platform.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -23,7 +23,7 @@
 
 namespace konkanivani {
 
-/// A grammar that cannot be used, or a kind of sentence that it does not have.
+/// Thrown for a grammar that cannot be used, or a kind of sentence that it does not have.
 struct GrammarError : looptorch::Error {
   using Error::Error;
 };
@@ -52,15 +52,15 @@ class Dice {
   looptorch::SplitMix64 random_;
 };
 
-/// Patterns, and the forms that may stand in their slots.
+/// Patterns, and the forms for their slots.
 class Grammar {
  public:
-  /// `words`: a slot a line, "name: form | form"; `patterns`: one a line. Throws GrammarError for a line
-  /// without a colon, a slot without forms or given twice, one that is used and not given, one that holds
-  /// itself, and for no pattern.
+  /// Takes `words`, a slot a line ("name: form | form"), and `patterns`, one a line. Throws GrammarError for
+  /// a line without a colon, a slot without forms or given twice, one that is used but not given, one that
+  /// contains itself, and for no pattern.
   Grammar(std::string_view words, const std::vector<std::string_view>& patterns);
 
-  /// The project's own.
+  /// Returns the project's own grammar.
   [[nodiscard]] static Grammar konkani() {
     return {kWords, {kMeetingPatterns, kMarketPatterns, kTimePatterns, kTravelPatterns}};
   }
@@ -70,7 +70,7 @@ class Grammar {
     return slots_;
   }
 
-  /// A pattern with each slot filled.
+  /// Returns a pattern with each slot filled.
   [[nodiscard]] std::string sentence(Dice& dice) const { return fill(dice.pick(patterns_), dice); }
 
  private:
@@ -91,7 +91,7 @@ class Sentences {
   Sentences(const Grammar& grammar, std::uint64_t seed, std::int64_t min_words, std::int64_t max_words)
       : grammar_(&grammar), dice_(seed), min_words_(min_words), max_words_(max_words) {}
 
-  /// Throws GrammarError if 10,000 sentences in a row are shorter or longer.
+  /// Returns the next sentence. Throws GrammarError if 10,000 sentences in a row are shorter or longer.
   [[nodiscard]] std::string next() {
     for (int i = 0; i < 10'000; ++i) {
       auto text = grammar_->sentence(dice_);
@@ -111,7 +111,7 @@ class Sentences {
 
 namespace detail {
 
-/// The parts between separators, trimmed; empty ones are left out.
+/// Returns the parts between separators, trimmed, without empty ones.
 [[nodiscard]] inline std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   while (!text.empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What lies between a synthesiser and a microphone, drawn from a seed: the echoes of a small room, noise, and
-// loudness. The same on every platform. Cheap beside the synthesiser. Shape: T samples.
+// Simulates a recording of a synthesiser by a microphone, drawn from a seed: the echoes of a small room,
+// noise, and loudness. The same on every platform. Cheap beside the synthesiser. Shape: T samples.
 #pragma once
 
 #include <looptorch/audio/augment.hpp>
@@ -15,16 +15,17 @@
 
 namespace konkanivani {
 
-/// How a clip is recorded.
+/// The properties of a recording.
 struct Recording {
   bool room = false;
-  double snr_db = 0;       ///< of the noise; 0: none
-  double colour = 0;       ///< of the noise: 0 white, towards 1 darker
-  double peak = 0.5;       ///< of the samples
-  std::uint64_t seed = 0;  ///< of echoes and noise
+  double snr_db = 0;       ///< signal-to-noise ratio; 0: no noise
+  double colour = 0;       ///< colour of the noise: 0 white, towards 1 darker
+  double peak = 0.5;       ///< largest magnitude of the samples
+  std::uint64_t seed = 0;  ///< seed of echoes and noise
 };
 
-/// A recording for a clip: half of them in a room, three quarters with noise 10 to 30 dB below the voice.
+/// Draws a recording for a clip: half of them in a room, three quarters with noise 10 to 30 dB below the
+/// voice.
 [[nodiscard]] inline Recording draw_recording(Dice& dice) {
   Recording recording;
   recording.room = dice.between(0, 1) == 0;
@@ -35,7 +36,7 @@ struct Recording {
   return recording;
 }
 
-/// Eight echoes within 80 ms, weaker the later they come.
+/// Adds eight echoes within 80 ms, weaker the later they come.
 [[nodiscard]] inline at::Tensor add_echoes(const at::Tensor& samples_T, std::int64_t sample_rate,
                                            Dice& dice) {
   auto mixed_T = samples_T.clone();
@@ -49,7 +50,7 @@ struct Recording {
   return mixed_T;
 }
 
-/// Noise through a low-pass filter of one pole.
+/// Returns noise through a low-pass filter of one pole.
 [[nodiscard]] inline at::Tensor coloured_noise(std::int64_t count, double colour, Dice& dice) {
   auto noise_T = at::empty({count}, at::kFloat);
   auto* out = noise_T.mutable_data_ptr<float>();
@@ -61,7 +62,7 @@ struct Recording {
   return noise_T;
 }
 
-/// `samples_T` (float32) as the recording has them.
+/// Returns `samples_T` (float32) as recorded.
 [[nodiscard]] inline at::Tensor record(at::Tensor samples_T, std::int64_t sample_rate,
                                        const Recording& recording) {
   Dice dice(recording.seed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The voices of the corpus. espeak-ng 1.51 has a voice for Konkani, `kok`, which reads Devanagari's vowel
 // signs by their names ("का" as "ka aakaar"). So a Marathi voice, `mr`, reads the sentences: the nearest
-// language whose rules it has. What it says is Konkani words as a reader of Marathi pronounces them.
+// language for which it has rules. Konkani words are thus pronounced as a reader of Marathi would.
 #pragma once
 
 #include <array>
