@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: a policy's `family` or `repeatable` would be ignored. Make them a public type
+// expect: looptorch: a policy's `family` would be ignored. Make it a public type
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

@@ -15,7 +15,7 @@ headers_of() { # of `folder/` or `file.hpp`
 
 included_by() { # the folders, as a cell of the table
   local name=${1%/}
-  headers_of "$1" | xargs sed -nE 's%^#include <looptorch/([a-z_]+)(/.*|\.hpp>)$%\1%p' | sort -u | grep -vxF -e "$name" -e error |
+  headers_of "$1" | xargs sed -nE 's%^#include <looptorch/([a-z_]+)(/.*|\.hpp>)$%\1%p' | sort -u | grep -vxF -e "${name%.hpp}" |
     sed 's/.*/`&`/' | paste -sd, - | sed 's/,/, /g'
 }
 

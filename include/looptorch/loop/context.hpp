@@ -18,16 +18,16 @@
 
 namespace looptorch {
 
-/// Begin and end of a fit.
+/// A fit takes over a snapshot; nothing of it has been taken over yet.
+struct ResumeContext {
+  const Run& run;
+  std::int64_t step;  ///< windows that the run has finished in the snapshot
+};
+
+/// Begin of a fit or of a loop of `step`, its first window, and its end.
 struct FitContext {
   Run& run;
   FitStatus status = FitStatus::completed;  ///< meaningful in `on_fit_end`
-};
-
-/// After all policies have begun a fit, or a loop of `step`, and before its first window: what `with_trainer`
-/// of library policies takes.
-struct ReadyContext {
-  Run& run;
 };
 
 /// Begin and end of an epoch; an epoch that `max_steps` or a stop cuts short has no end.

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: MIT
-// What policies see of a run: counters, losses, published metrics and the way to end it. No templates, so
-// that a policy is written once for every model.
+// What policies see of a run, and what they ask of it: counters, losses, published metrics, what feeds it,
+// evaluations, snapshots, and its end. Not a template, so that a policy is written once for every model.
 #pragma once
 
-#include <looptorch/data/loader/loader_stats.hpp>
+#include <looptorch/base/type_name.hpp>
+#include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/metric_board.hpp>
 #include <looptorch/loop/running_mean.hpp>
+#include <looptorch/state/snapshot/snapshot_contents.hpp>
 
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -24,9 +29,35 @@ class Module;
 
 namespace looptorch {
 namespace detail {
-template <class Model, class Updates, class Stack>
-class Engine;
+
+struct RunAccess;
+
+/// A type as a value, for evaluations.
+struct TypeKey {
+  const void* id;
+  std::string_view name;
+};
+template <class T>
+inline constexpr char kTypeKey = 0;
+template <class T>
+[[nodiscard]] TypeKey type_key() {
+  return {&kTypeKey<T>, type_name<T>()};
 }
+
+/// What a Trainer does for policies while one of its calls is under way.
+class RunHost {
+ public:
+  /// Evaluates by `what`, an Evaluates; the pointers are to its Batches and Measure. Returns nothing if no
+  /// listed policy declares it.
+  virtual std::optional<Evaluation> evaluate(TypeKey what, void* batches, void* measure) = 0;
+  virtual void with_evaluated_weights(const std::function<void()>& body) = 0;
+  virtual SnapshotContents snapshot() = 0;
+
+ protected:
+  ~RunHost() = default;
+};
+
+}  // namespace detail
 
 /// How a fit ended.
 enum class FitStatus {
@@ -100,9 +131,37 @@ class Run {
   /// Where the model's first parameter is, wherever it moves; where the first parameter of the optimizers is
   /// for a model without any.
   [[nodiscard]] at::Device device() const { return lead_.defined() ? lead_.device() : at::Device(at::kCPU); }
-  /// How long fit's loader is waited for; null where its range of batches is none.
-  [[nodiscard]] const LoaderStats* loading() const { return loading_.get(); }
-  void watch_loading(std::shared_ptr<const LoaderStats> stats) { loading_ = std::move(stats); }
+  /// The range of batches of the fit under way; an empty one outside of fit and in a loop of `step`.
+  [[nodiscard]] const Feed& feed() const { return feed_; }
+
+  /// Evaluates as `Trainer::evaluate` does, on a range that can be gone through again. The policy declares
+  /// the types by `using evaluates = Evaluates<Batches, Measure>`. Call it from on_fit_ready on, between
+  /// windows. Throws UsageError for types that no listed policy declares, and in on_fit_begin.
+  template <class Batches, class Measure>
+  Evaluation evaluate(Batches& batches, Measure&& measure) {
+    using Called = std::remove_cvref_t<Measure>;
+    if constexpr (std::is_const_v<std::remove_reference_t<Measure>>) {
+      Called copy = measure;
+      return evaluate_by<Evaluates<Batches, Called>>(batches, &copy);
+    } else {
+      return evaluate_by<Evaluates<Batches, Called>>(batches, &measure);
+    }
+  }
+  /// The same of the Trainer's own objective: `using evaluates = Evaluates<Batches>`.
+  template <class Batches>
+  Evaluation evaluate(Batches& batches) {
+    return evaluate_by<Evaluates<Batches>>(batches, nullptr);
+  }
+  /// Calls `body` while the model has the weights that evaluations use: averages, where they are listed.
+  /// Call it from on_fit_ready on. Throws UsageError in on_fit_begin.
+  void with_evaluated_weights(const std::function<void()>& body) {
+    host("with_evaluated_weights").with_evaluated_weights(body);
+  }
+  /// Returns everything that the run is, for write_snapshot. Tensors are handles that go on changing. The
+  /// policy declares `static constexpr bool takes_snapshots = true`. Call it from on_fit_ready on, between
+  /// windows. Throws UsageError elsewhere, and where no listed policy declares it.
+  [[nodiscard]] SnapshotContents snapshot() { return host("snapshot").snapshot(); }
+
   /// Ends the fit after the window under way; `reason` goes into FitResult.
   void stop(std::string reason) { stop_reason_ = std::move(reason); }
   /// The same for an end that has nothing to do with training, such as a time limit: the fit is
@@ -126,8 +185,25 @@ class Run {
   }
 
  private:
-  template <class, class, class>
-  friend class detail::Engine;
+  friend detail::RunAccess;
+
+  detail::RunHost& host(const char* call) const {
+    if (host_) return *host_;
+    throw UsageError(message("run.", call,
+                             "() was called before all policies had begun, or after the call of the Trainer: "
+                             "call it in on_fit_ready or later"));
+  }
+
+  template <class What, class Batches>
+  Evaluation evaluate_by(Batches& batches, void* measure) {
+    using Plain = std::remove_const_t<Batches>;
+    auto result = host("evaluate").evaluate(detail::type_key<What>(), const_cast<Plain*>(&batches), measure);
+    if (result) return *std::move(result);
+    throw UsageError(
+        message("run.evaluate() was called with types that no listed policy declares: give the policy "
+                "`using evaluates = ",
+                detail::type_name<What>(), "`"));
+  }
 
   torch::nn::Module* model_;
   std::vector<UpdateView> updates_;
@@ -137,7 +213,23 @@ class Run {
   std::optional<std::string> stop_reason_;
   std::optional<std::string> interruption_;
   std::map<std::string, std::string> claims_;
-  std::shared_ptr<const LoaderStats> loading_;
+  Feed feed_;
+  detail::RunHost* host_ = nullptr;
 };
+
+namespace detail {
+
+/// What the loop writes in a Run, and policies only read.
+struct RunAccess {
+  static Progress& progress(Run& run) { return run.progress_; }
+  static at::Tensor& lead(Run& run) { return run.lead_; }
+  static MetricBoard& metrics(Run& run) { return run.metrics_; }
+  static void forget_claims(Run& run) { run.claims_.clear(); }
+  static void feed(Run& run, Feed feed) { run.feed_ = std::move(feed); }
+  /// Returns the host until then.
+  static RunHost* host(Run& run, RunHost* host) { return std::exchange(run.host_, host); }
+};
+
+}  // namespace detail
 
 }  // namespace looptorch

@@ -4,8 +4,8 @@
 // micro-batch only. N = 1 compiles to nothing. Use it when the batch you want does not fit.
 #pragma once
 
+#include <looptorch/base/at_run_time.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/policies/at_run_time.hpp>
 
 #include <cstdint>
 
@@ -21,8 +21,7 @@ struct Accumulate {
                 "looptorch: Accumulate<N> needs N >= 1 micro-batches a window. Use Accumulate<1> for no "
                 "accumulation. See docs/errors.md#accumulate");
   using family = AccumulateFamily;
-  static constexpr bool is_policy = true;
-  static constexpr std::int64_t micro_batches() { return N; }
+  constexpr std::int64_t micro_batches() const { return N; }
 };
 
 /// The same with N known when the program runs: `Accumulate<>{n}`. Throws UsageError for n below 1.
@@ -32,7 +31,6 @@ struct Accumulate<detail::kAtRunTime> {
     if (n < 1) throw UsageError(message("Accumulate<>{n} needs at least 1 micro-batch a window, got ", n));
   }
   using family = AccumulateFamily;
-  static constexpr bool is_policy = true;
   std::int64_t micro_batches() const { return n_; }
 
  private:

@@ -93,6 +93,10 @@ struct BasicAverageWeights {
     return detail::AveragesInPlace(use ? &state : nullptr);
   }
 
+  void averaged_weights(TensorMap& averages, State& state) const {
+    for (const auto& [name, average] : state.named()) averages.emplace(name, average);
+  }
+
   void state_dict(StateDict& dict, State& state) const { state.save(dict); }
   void load_state_dict(const StateDict& dict, State& state) const { state.load(dict); }
 

@@ -5,10 +5,10 @@
 // fragmentation alone.
 #pragma once
 
+#include <looptorch/base/at_run_time.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/memory/empty_cache.hpp>
-#include <looptorch/policies/at_run_time.hpp>
 
 #include <cstdint>
 

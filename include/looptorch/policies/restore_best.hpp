@@ -32,7 +32,6 @@ struct BasicRestoreBest {
   Better better = Better::lower;
 
   static constexpr Phase phase = Phase::finish;  // the last snapshot has the last weights
-  static constexpr bool takes_trainer = true;
 
   struct State {
     BestSoFar best;                             ///< With the step at which it was published.
@@ -53,24 +52,15 @@ struct BasicRestoreBest {
     state.reader.begin_epoch(epoch.run, metric, "RestoreBest");
   }
 
-  template <class Trainer>
-  void with_trainer(Trainer& trainer, ReadyContext& ready, State& state) const {
-    judge(trainer, ready.run, state);
-  }
-  template <class Trainer>
-  void with_trainer(Trainer& trainer, WindowContext& window, State& state) const {
-    judge(trainer, window.run, state);
-  }
-  template <class Trainer>
-  void with_trainer(Trainer& trainer, EpochContext& epoch, State& state) const {
-    judge(trainer, epoch.run, state);
-  }
-  /// As a fit ends. Throws StateError for a model whose weights have other names or shapes by now.
-  template <class Trainer>
-  void with_trainer(Trainer& trainer, FitContext& fit, State& state) const {
+  void on_fit_ready(FitContext& fit, State& state) const { judge(fit.run, state); }
+  void on_window_end(WindowContext& window, State& state) const { judge(window.run, state); }
+  void on_epoch_end(EpochContext& epoch, State& state) const { judge(epoch.run, state); }
+
+  /// Throws StateError for a model whose weights have other names or shapes by now.
+  void on_fit_end(FitContext& fit, State& state) const {
     if (fit.status == FitStatus::failed || fit.run.interruption() || state.weights.empty()) return;
     copy_into(model_of(fit.run), state);
-    trainer.with_evaluated_weights([&] { copy_into(model_of(fit.run), state); });  // averages, in their place
+    fit.run.with_evaluated_weights([&] { copy_into(model_of(fit.run), state); });  // averages, in their place
     state.restored = true;
   }
 
@@ -94,11 +84,10 @@ struct BasicRestoreBest {
  private:
   static const Module& model_of(const Run& run) { return run.model(); }
 
-  template <class Trainer>
-  void judge(Trainer& trainer, const Run& run, State& state) const {
+  void judge(Run& run, State& state) const {
     const auto value = state.reader.next(run, metric);
     if (value && state.best.offer(*value, run.progress().step, better))
-      trainer.with_evaluated_weights([&] { keep(model_of(run), state); });
+      run.with_evaluated_weights([&] { keep(model_of(run), state); });
   }
 
   /// Reuses the memory of the copies that it has.

@@ -52,14 +52,14 @@ struct ShowProgress {
     state.begin_step = fit.run.progress().step;
     state.begin_samples = fit.run.progress().samples;
     state.told_starving = false;
-    state.loading_at_begin = fit.run.loading() ? *fit.run.loading() : LoaderStats{};
-    if (fit.run.loading()) fit.run.loading()->told_starving = true;  // by this, among its own lines
+    state.loading_at_begin = fit.run.feed().stats ? *fit.run.feed().stats : LoaderStats{};
+    if (fit.run.feed().stats) fit.run.feed().stats->told_starving = true;  // by this, among its own lines
     state.loading_at_epoch = state.loading_at_line = state.loading_at_begin;
   }
 
   void on_epoch_begin(EpochContext& epoch, State& state) const {
     state.before.assign(epoch.run.updates().size(), {});
-    if (const LoaderStats* loading = epoch.run.loading()) state.loading_at_epoch = *loading;
+    if (const auto& loading = epoch.run.feed().stats) state.loading_at_epoch = *loading;
   }
 
   void on_window_end(WindowContext& window, State& state) const {
@@ -80,8 +80,8 @@ struct ShowProgress {
   }
 
   void on_fit_end(FitContext& fit, State& state) const {
-    if (fit.run.loading())
-      fit.run.loading()->told_starving = state.told_starving || state.loading_at_begin.told_starving;
+    if (fit.run.feed().stats)
+      fit.run.feed().stats->told_starving = state.told_starving || state.loading_at_begin.told_starving;
     if (std::exchange(state.live_line_open, false)) std::fputc('\n', out);
     std::fflush(out);
   }
@@ -103,8 +103,8 @@ struct ShowProgress {
   }
 
   void tell_if_starving(const Run& run, State& state) const {
-    if (!run.loading() || state.told_starving) return;
-    const LoaderStats loading = run.loading()->since(state.loading_at_begin);
+    if (!run.feed().stats || state.told_starving) return;
+    const LoaderStats loading = run.feed().stats->since(state.loading_at_begin);
     if (!detail::starves(loading, starving)) return;
     state.told_starving = true;
     close_live_line(state);
@@ -180,13 +180,13 @@ struct ShowProgress {
 
   /// Since `before`, which becomes now.
   static std::string waiting(const Run& run, LoaderStats& before) {
-    if (!run.loading()) return {};
-    const LoaderStats part = run.loading()->since(std::exchange(before, *run.loading()));
+    if (!run.feed().stats) return {};
+    const LoaderStats part = run.feed().stats->since(std::exchange(before, *run.feed().stats));
     return "  data wait " + std::to_string(std::lround(100 * part.wait_share())) + " %";
   }
 
   static std::string left_out(const Run& run, const LoaderStats& before) {
-    const std::int64_t skipped = run.loading() ? run.loading()->skipped - before.skipped : 0;
+    const std::int64_t skipped = run.feed().stats ? run.feed().stats->skipped - before.skipped : 0;
     return skipped > 0 ? "  samples left out " + std::to_string(skipped) : std::string();
   }
 

@@ -56,7 +56,6 @@ struct SnapshotEvery {
   std::int64_t keep_every = 0;  ///< Snapshots whose step is a multiple of it stay; 0: none for that.
 
   static constexpr Phase phase = Phase::snapshot;
-  static constexpr bool takes_trainer = true;
   static constexpr bool takes_snapshots = true;
 
   struct State {
@@ -89,7 +88,9 @@ struct SnapshotEvery {
 
   /// Before a fit goes on from a snapshot of this step, and before anything of it is taken over. Throws
   /// UsageError for a folder with later snapshots.
-  void before_resume(std::int64_t step) const { detail::require_no_later_snapshots(folder, step); }
+  void before_resume(const ResumeContext& resume, State&) const {
+    detail::require_no_later_snapshots(folder, resume.step);
+  }
 
   /// Throws UsageError if nobody publishes the metric.
   void on_epoch_begin(EpochContext& epoch, State& state) const {
@@ -97,35 +98,30 @@ struct SnapshotEvery {
   }
 
   /// Passes over a value from before the first step: no snapshot is of it.
-  template <class Trainer>
-  void with_trainer(Trainer&, ReadyContext& ready, State& state) const {
-    if (ready.run.progress().step == 0) static_cast<void>(state.reader.next(ready.run, best));
+  void on_fit_ready(FitContext& fit, State& state) const {
+    if (fit.run.progress().step == 0) static_cast<void>(state.reader.next(fit.run, best));
   }
   /// Throws SnapshotError.
-  template <class Trainer>
-  void with_trainer(Trainer& trainer, WindowContext& window, State& state) const {
+  void on_window_end(WindowContext& window, State& state) const {
     const Progress& progress = window.run.progress();
-    look_around(window.run, state);
+    poll(window.run, state);
     state.due |= steps > 0 && progress.step % steps == 0;
     const bool ends_epoch = progress.batches_per_epoch && progress.batch >= *progress.batches_per_epoch;
-    if (state.due && !ends_epoch) write(trainer, window.run, state);
+    if (state.due && !ends_epoch) write(window.run, state);
   }
-  template <class Trainer>
-  void with_trainer(Trainer& trainer, EpochContext& epoch, State& state) const {
-    look_around(epoch.run, state);
+  void on_epoch_end(EpochContext& epoch, State& state) const {
+    poll(epoch.run, state);
     state.due |= epochs > 0 && epoch.run.progress().epoch % epochs == 0;
-    if (state.due) write(trainer, epoch.run, state);
+    if (state.due) write(epoch.run, state);
   }
-  /// As a fit ends.
-  template <class Trainer>
-  void with_trainer(Trainer& trainer, FitContext& fit, State& state) const {
+  void on_fit_end(FitContext& fit, State& state) const {
     if (!state.work) return;
     const struct AtExit {
       State& state;
       ~AtExit() { state.work.reset(); }
     } at_exit{state};
     if (fit.status != FitStatus::failed) {
-      if (fit.run.progress().step > 0) write(trainer, fit.run, state);
+      if (fit.run.progress().step > 0) write(fit.run, state);
       attempt(state, [&] { state.work->wait(); });
     }
     if (const int signal = state.work->end_watch()) interrupt(fit.run, signal);
@@ -163,7 +159,7 @@ struct SnapshotEvery {
   }
 
   /// Errors of the writer, signals, time and metric.
-  void look_around(Run& run, State& state) const {
+  void poll(Run& run, State& state) const {
     attempt(state, [&] { state.work->poll(); });
     if (const int signal = state.work->signal()) interrupt(run, signal);
     const bool improved = is_best(run, state);  // whatever else is due: a publication is looked at once
@@ -189,14 +185,13 @@ struct SnapshotEvery {
     return offer(state.best);
   }
 
-  template <class Trainer>
-  void write(Trainer& trainer, const Run& run, State& state) const {
+  void write(Run& run, State& state) const {
     state.due = false;
     const std::int64_t step = run.progress().step;
     if (step == state.at_step) return;
     state.began = std::chrono::steady_clock::now();
     attempt(state, [&] { state.work->wait(); });
-    const auto contents = trainer.snapshot();  // what this throws is the run's, not the disk's
+    const auto contents = run.snapshot();  // what this throws is the run's, not the disk's
     state.at_step = step;
     attempt(state, [&] { state.work->begin(contents, state.best.steps()); });
   }

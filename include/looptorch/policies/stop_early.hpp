@@ -27,7 +27,6 @@ struct StopEarly {
 
   static constexpr Phase phase = Phase::schedule;  // after Validate, before snapshots
   static constexpr bool repeatable = true;
-  static constexpr bool takes_trainer = true;
 
   struct State {
     BestSoFar best;           ///< With the step at which it was published.
@@ -49,10 +48,7 @@ struct StopEarly {
   }
 
   /// A value from before the first step counts.
-  template <class Trainer>
-  void with_trainer(Trainer&, ReadyContext& ready, State& state) const {
-    judge(ready.run, state);
-  }
+  void on_fit_ready(FitContext& fit, State& state) const { judge(fit.run, state); }
 
   void on_window_end(WindowContext& window, State& state) const { judge(window.run, state); }
   void on_epoch_end(EpochContext& epoch, State& state) const { judge(epoch.run, state); }

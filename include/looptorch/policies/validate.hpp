@@ -5,7 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/metric_reader.hpp>
@@ -28,9 +28,6 @@ struct ValidateOptions {
   std::int64_t per_epoch = 0;  ///< In place of `every`: so often in an epoch, evenly spaced, last at its end.
   bool at_start = false;       ///< Also before the run's first step.
 };
-
-/// Stands for "the Trainer's own objective".
-struct OwnObjective {};
 
 /// Evaluates `measure` on `batches`: a range that can be gone through again, held by reference if it is an
 /// lvalue (it must outlive the Trainer) and moved in otherwise. Without a measure it is the Trainer's
@@ -63,7 +60,7 @@ class Validate {
 
   static constexpr Phase phase = Phase::update;  // before whatever consumes the metrics
   static constexpr bool repeatable = true;
-  static constexpr bool takes_trainer = true;
+  using evaluates = Evaluates<std::remove_reference_t<Batches>, Measure>;
 
   struct State {
     std::optional<Evaluation> last;  ///< Empty before the first.
@@ -80,21 +77,17 @@ class Validate {
                                "in steps"));
   }
 
-  template <class Trainer>
-  void with_trainer(Trainer& trainer, ReadyContext& ready, State& state) const {
-    if (options_.at_start && ready.run.progress().step == 0 && state.at_step < 0)
-      evaluate(trainer, ready.run, state);
+  void on_fit_ready(FitContext& fit, State& state) const {
+    if (options_.at_start && fit.run.progress().step == 0 && state.at_step < 0) evaluate(fit.run, state);
   }
-  template <class Trainer>
-  void with_trainer(Trainer& trainer, WindowContext& window, State& state) const {
+  void on_window_end(WindowContext& window, State& state) const {
     const Progress& progress = window.run.progress();
     const bool by_steps = options_.every > 0 && progress.step % options_.every == 0;
-    if (by_steps || ends_part(progress, state)) evaluate(trainer, window.run, state);
+    if (by_steps || ends_part(progress, state)) evaluate(window.run, state);
   }
-  template <class Trainer>
-  void with_trainer(Trainer& trainer, EpochContext& epoch, State& state) const {
+  void on_epoch_end(EpochContext& epoch, State& state) const {
     state.parts = 0;
-    if (options_.every == 0) evaluate(trainer, epoch.run, state);
+    if (options_.every == 0) evaluate(epoch.run, state);
   }
 
   void state_dict(StateDict& out, State& state) const {
@@ -144,15 +137,14 @@ class Validate {
     return std::exchange(state.parts, parts) < parts && progress.batch < *progress.batches_per_epoch;
   }
 
-  template <class Trainer>
-  void evaluate(Trainer& trainer, Run& run, State& state) const {
+  void evaluate(Run& run, State& state) const {
     if constexpr (detail::EpochRange<Held>) batches_->begin_epoch(0);  // the same order each time
     if constexpr (std::is_same_v<Measure, OwnObjective>)
-      state.last = trainer.evaluate(*batches_);
+      state.last = run.evaluate(*batches_);
     else if constexpr (detail::HasResult<Measure>)
-      state.last = trainer.evaluate(*batches_, Measure(measure_));
+      state.last = run.evaluate(*batches_, Measure(measure_));
     else
-      state.last = trainer.evaluate(*batches_, measure_);
+      state.last = run.evaluate(*batches_, measure_);
     if (state.last->batches == 0)
       throw UsageError("Validate has nothing to evaluate: its range of batches, " + options_.name +
                        ", is empty");

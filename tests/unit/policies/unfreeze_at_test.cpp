@@ -287,3 +287,28 @@ TEST_CASE("rules that cannot be are refused by name and value") {
   net->register_module("spare", torch::nn::Linear(2, 2));
   refused({{.epoch = 1, .patterns = {"spare.*"}, .lr = 0.5}}, "no optimizer trains 2");
 }
+
+namespace {
+
+double rate(torch::optim::Optimizer& optimizer, std::size_t group) {
+  return optimizer.param_groups()[group].options().get_lr();
+}
+
+}  // namespace
+
+TEST_CASE("UnfreezeAt sets the rate of its parameters' group wherever that is by then") {
+  auto net = toy::net();
+  lt::FusedAdamW optimizer(std::vector<lt::FusedAdamW::Group>{
+      lt::FusedAdamW::group({net->first->weight}, {.lr = 0.5}),
+      lt::FusedAdamW::group({net->first->bias, net->second->weight}, {.lr = 0.3}),
+      lt::FusedAdamW::group({net->second->bias}, {.lr = 0.1})});
+  lt::Trainer trainer(net, optimizer, toy::objective,
+                      lt::UnfreezeAt{{.epoch = 1, .patterns = {"second.bias"}, .lr = 0.007}},
+                      lt::On{lt::kObserve, [&](lt::WindowContext& window) {
+                               if (window.run.progress().step == 1)
+                                 optimizer.param_groups().erase(optimizer.param_groups().begin());
+                             }});
+  trainer.fit(toy::batches(2), {.epochs = 2});
+  CHECK(rate(optimizer, 0) == 0.3);
+  CHECK(rate(optimizer, 1) == 0.007);
+}

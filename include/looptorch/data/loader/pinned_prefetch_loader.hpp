@@ -226,7 +226,7 @@ template <class Order, class Collate>
 class PinnedPrefetchLoader<void, Order, Collate> {
  public:
   using family = PrefetchFamily;
-  static constexpr bool is_policy = true;
+  static constexpr bool makes_loader = true;
 
   PinnedPrefetchLoader(LoaderOptions options = {}, Order sampler = {}, Collate collate = {})
       : options_(options), sampler_(std::move(sampler)), collate_(std::move(collate)) {}

@@ -4,10 +4,10 @@
 // sentence.
 #pragma once
 
-#include <looptorch/loop/batches.hpp>
+#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/loop/compose/closure.hpp>
+#include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/compose/parts.hpp>
-#include <looptorch/loop/evaluation.hpp>
-#include <looptorch/loop/step/closure_step.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 
 #include <ranges>
@@ -26,14 +26,20 @@ constexpr bool declares_exclusions_rightly() {
 
 template <class P>
 constexpr bool declares_family_rightly() {
-  constexpr bool family = !names_family<P>() || requires { typename P::family; };
-  constexpr bool repeats = !names_repeatable<P>() || requires { bool(P::repeatable); };
-  return family && repeats;
+  return !names_family<P>() || requires { typename P::family; };
 }
 
 template <class P>
-inline constexpr bool is_policy_or_worse =
-    HasHook<P> || HasNearMiss<P> || DeclaredPolicy<P> || !std::is_class_v<P>;
+constexpr bool declares_evaluations_rightly() {
+  if constexpr (requires { typename P::evaluates; })
+    return is_evaluates<typename P::evaluates>;
+  else
+    return !names_evaluates<P>();
+}
+
+template <class P>
+inline constexpr bool is_policy_or_worse = HasHook<P> || HasNearMiss<P> || names_makes_loader<P>() ||
+                                           !std::is_class_v<P>;
 
 /// The checks of one listed policy, each with its own sentence; instantiated in the Trainer's class body.
 template <class P>
@@ -56,76 +62,33 @@ struct CheckPolicy {
       declares_exclusions_rightly<P>(),
       "looptorch: a policy's `excludes` would be ignored. Make it a public ExclusionList<Excludes<...>, ...>. "
       "See docs/errors.md#excluded");
+  static_assert(declares_family_rightly<P>(),
+                "looptorch: a policy's `family` would be ignored. Make it a public type. See "
+                "docs/errors.md#one-of-a-family");
   static_assert(
-      declares_family_rightly<P>(),
-      "looptorch: a policy's `family` or `repeatable` would be ignored. Make them a public type and a public "
-      "`static constexpr bool`. See docs/errors.md#one-of-a-family");
-  static_assert(!near_miss<on_fit_begin_hook, P>,
-                "looptorch: on_fit_begin would never run. Make it one public `void "
-                "on_fit_begin(FitContext&) const`, with `State&` added if the policy has a State. See "
+      declares_evaluations_rightly<P>(),
+      "looptorch: a policy's `evaluates` would be ignored. Make it a public Evaluates<Batches, Measure> of a "
+      "range of batches, or a std::tuple of several. See docs/errors.md#evaluates");
+#define LOOPTORCH_DETAIL_CHECK(hook, Argument, Result)                                                       \
+  static_assert(!near_miss<hook##_hook, P>,                                                                  \
+                "looptorch: " #hook " would never run. Make it one public `" #Result " " #hook "(" #Argument \
+                ") const`, with `State&` added if the policy has a State. See "                              \
                 "docs/errors.md#hook-signature");
-  static_assert(
-      !near_miss<on_fit_end_hook, P>,
-      "looptorch: on_fit_end would never run. Make it one public `void on_fit_end(FitContext&) const`, "
-      "with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(
-      !near_miss<on_switched_off_hook, P>,
-      "looptorch: on_switched_off would never run. Make it one public `void on_switched_off(FitContext&) "
-      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(
-      !near_miss<on_epoch_begin_hook, P>,
-      "looptorch: on_epoch_begin would never run. Make it one public `void on_epoch_begin(EpochContext&) "
-      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(
-      !near_miss<on_epoch_end_hook, P>,
-      "looptorch: on_epoch_end would never run. Make it one public `void on_epoch_end(EpochContext&) "
-      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<forward_scope_hook, P>,
-                "looptorch: forward_scope would never run. Make it one public `Guard forward_scope(const "
-                "ForwardContext&) const`, with `State&` added if the policy has a State. See "
-                "docs/errors.md#hook-signature");
-  static_assert(
-      !near_miss<scale_loss_hook, P>,
-      "looptorch: scale_loss would never run. Make it one public `at::Tensor scale_loss(const at::Tensor&) "
-      "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<before_update_hook, P>,
-                "looptorch: before_update would never run. Make it one public `void "
-                "before_update(UpdateContext&) const`, with `State&` added if the policy has a State. See "
-                "docs/errors.md#hook-signature");
-  static_assert(!near_miss<after_update_hook, P>,
-                "looptorch: after_update would never run. Make it one public `void "
-                "after_update(UpdateContext&) const`, with `State&` added if the policy has a State. See "
-                "docs/errors.md#hook-signature");
-  static_assert(!near_miss<on_window_end_hook, P>,
-                "looptorch: on_window_end would never run. Make it one public `void "
-                "on_window_end(WindowContext&) const`, with `State&` added if the policy has a State. See "
-                "docs/errors.md#hook-signature");
-  static_assert(!near_miss<evaluation_scope_hook, P>,
-                "looptorch: evaluation_scope would never run. Make it one public `Guard "
-                "evaluation_scope(const EvaluationContext&) const`, with `State&` added if the policy has a "
-                "State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<state_dict_hook, P>,
-                "looptorch: state_dict would never run. Make it one public `void state_dict(StateDict&) "
-                "const`, with `State&` added if the policy has a State. See docs/errors.md#hook-signature");
-  static_assert(!near_miss<load_state_dict_hook, P>,
-                "looptorch: load_state_dict would never run. Make it one public `void load_state_dict(const "
-                "StateDict&) const`, with `State&` added if the policy has a State. See "
-                "docs/errors.md#hook-signature");
+  LOOPTORCH_DETAIL_HOOKS(LOOPTORCH_DETAIL_CHECK)
+#undef LOOPTORCH_DETAIL_CHECK
+#define LOOPTORCH_DETAIL_CHECK(capability, meaning)                       \
+  static_assert(!names_##capability<P>() || declares_##capability<P>(),   \
+                "looptorch: a policy's `" #capability                     \
+                "` would be ignored. Make it a public `static constexpr " \
+                "bool`: true for a policy that " meaning ". See docs/errors.md#capability");
+  LOOPTORCH_DETAIL_CAPABILITIES(LOOPTORCH_DETAIL_CHECK)
+#undef LOOPTORCH_DETAIL_CHECK
   static_assert(state_dict_hook::valid<P>() == load_state_dict_hook::valid<P>(),
                 "looptorch: a policy has one of state_dict and load_state_dict. What is saved must be loaded "
                 "again: give it both. See docs/errors.md#state-dict");
 };
 template <class Optimizer, class Objective>
 struct CheckPolicy<Update<Optimizer, Objective>> {};
-
-/// A policy that writes snapshots of the whole run.
-template <class P>
-constexpr bool takes_snapshots() {
-  if constexpr (requires { bool(P::takes_snapshots); })
-    return P::takes_snapshots;
-  else
-    return false;
-}
 
 template <class Part>
 inline constexpr bool is_saved = true;
@@ -147,7 +110,7 @@ struct CheckSnapshots {
 template <class... Parts>
 struct CheckClosures {
   static_assert(
-      !(steps_by_closure<Parts> || ...) || !((!is_when<Parts> && changes_gradients<Parts>()) || ...),
+      !(steps_by_closure<Parts> || ...) || !((!is_when<Parts> && acts_on_gradients<Parts>()) || ...),
       "looptorch: an optimizer that takes a closure, such as LBFGS, evaluates its gradients several "
       "times an update, and a listed policy scales or clips them once. Drop the policy, or train with "
       "another optimizer. See docs/errors.md#closure");
@@ -201,7 +164,7 @@ inline constexpr bool is_batch = BatchLike<T>;
 template <class T>
 inline constexpr bool is_range = std::ranges::input_range<T>;
 
-/// The check of what fit and evaluate go through.
+/// The check of the ranges that fit and evaluate go through.
 template <class Batches>
 struct CheckRange {
   static constexpr bool passed = is_range<Batches>;
@@ -263,5 +226,25 @@ struct CheckMeasure {
       "looptorch: a measure that accumulates needs `add(Model&, const Batch&)`, and `result()` that "
       "returns a number or a std::map<std::string, double>. See docs/errors.md#measure");
 };
+
+/// The checks of one evaluation that a policy declares.
+template <class Model, class Updates, class Evaluated>
+struct CheckEvaluates;
+template <class Model, class Updates, class Batches, class Measure>
+struct CheckEvaluates<Model, Updates, Evaluates<Batches, Measure>>
+    : CheckMeasure<Measure&, Model, range_batch_t<Batches>> {};
+template <class Model, class Updates, class Batches>
+struct CheckEvaluates<Model, Updates, Evaluates<Batches, OwnObjective>>
+    : CheckBatch<Model, range_batch_t<Batches>, Updates> {
+  static_assert(std::tuple_size_v<Updates> == 1,
+                "looptorch: a Trainer with several updates has several objectives. Say what to measure: "
+                "evaluate(batches, callable). See docs/errors.md#evaluate");
+};
+
+/// The checks of all evaluations that policies declare, a tuple of Evaluates.
+template <class Model, class Updates, class Declared>
+struct CheckEvaluations;
+template <class Model, class Updates, class... Each>
+struct CheckEvaluations<Model, Updates, std::tuple<Each...>> : CheckEvaluates<Model, Updates, Each>... {};
 
 }  // namespace looptorch::detail

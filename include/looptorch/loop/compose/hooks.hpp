@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Which hooks a policy has, found at compile time. A hook is an optional const member function with one exact
-// signature; a member that has a hook's name and is anything else is an error, since it would never run.
-//
-//   void on_fit_begin(FitContext&) const             void on_fit_end(FitContext&) const
-//   void on_switched_off(FitContext&) const
-//   void on_epoch_begin(EpochContext&) const         void on_epoch_end(EpochContext&) const
-//   Guard forward_scope(const ForwardContext&) const at::Tensor scale_loss(const at::Tensor& loss) const
-//   void before_update(UpdateContext&) const         void after_update(UpdateContext&) const
-//   void on_window_end(WindowContext&) const         Guard evaluation_scope(const EvaluationContext&) const
-//   void state_dict(StateDict&) const                void load_state_dict(const StateDict&) const
-//
-// A policy with a nested type `State` takes `State&` as a further last parameter in each of its hooks.
+// Finds a policy's hooks and capabilities at compile time. A member that has the name of one and is anything
+// else is an error, since it would never run. The rows stand in hook_table.hpp.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/compose/hook_table.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 
 #include <concepts>
+#include <cstdint>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 
 namespace looptorch::detail {
 
@@ -36,44 +30,48 @@ struct StateOf<P> {
 template <class P>
 using state_t = typename StateOf<P>::type;
 
-/// True for a policy that says `static constexpr bool settles_late = true`: its `after_update` may run as
-/// late as right before the next update.
-template <class P>
-inline constexpr bool kSettlesLate = false;
-// clang-format off
-template <class P>
-  requires(P::settles_late)
-inline constexpr bool kSettlesLate<P> = true;
-// clang-format on
+/// In the table of hooks: an object of any type.
+struct Guard;
 
-/// True when Member is a const member function of P that takes Arg (and State& where P has a State) and
-/// returns something that Returns accepts.
-template <class P, class Member, class Arg, template <class> class Returns>
-inline constexpr bool has_signature = false;
-template <class P, class Base, class R, class Arg, template <class> class Returns>
-inline constexpr bool has_signature<P, R (Base::*)(Arg) const, Arg, Returns> =
-    !HasState<P> && Returns<R>::value;
-template <class P, class Base, class R, class Arg, template <class> class Returns>
-inline constexpr bool has_signature<P, R (Base::*)(Arg) const noexcept, Arg, Returns> =
-    !HasState<P> && Returns<R>::value;
-template <class P, class Base, class R, class Arg, class State, template <class> class Returns>
-inline constexpr bool has_signature<P, R (Base::*)(Arg, State&) const, Arg, Returns> =
-    std::is_same_v<state_t<P>, State>&& Returns<R>::value;
-template <class P, class Base, class R, class Arg, class State, template <class> class Returns>
-inline constexpr bool has_signature<P, R (Base::*)(Arg, State&) const noexcept, Arg, Returns> =
-    std::is_same_v<state_t<P>, State>&& Returns<R>::value;
+template <class Returned, class Result>
+inline constexpr bool returns = std::is_same_v<Returned, Result>;
+template <class Returned>
+inline constexpr bool returns<Returned, Guard> = !std::is_void_v<Returned>;
 
-template <class R>
-using returns_nothing = std::is_void<R>;
-template <class R>
-using returns_guard = std::negation<std::is_void<R>>;
-template <class R>
-using returns_tensor = std::is_same<R, at::Tensor>;
+/// The parameters of a const member function, as a tuple, and its result.
+template <class Member>
+struct Signature {};
+template <class Returned, class P, class... Parameters>
+struct Signature<Returned (P::*)(Parameters...) const> {
+  using result = Returned;
+  using parameters = std::tuple<Parameters...>;
+};
+template <class Returned, class P, class... Parameters>
+struct Signature<Returned (P::*)(Parameters...) const noexcept>
+    : Signature<Returned (P::*)(Parameters...) const> {};
+
+template <class T>
+using listed_t = std::conditional_t<std::is_void_v<T>, std::tuple<>, std::tuple<T>>;
+
+/// The parameters of P's hook that takes Argument: State& comes last where P has a State.
+template <class P, class Argument>
+using hook_parameters_t =
+    decltype(std::tuple_cat(std::declval<listed_t<Argument>>(),
+                            std::declval<listed_t<std::conditional_t<HasState<P>, state_t<P>&, void>>>()));
+
+template <class P, class Member, class Argument, class Result>
+constexpr bool has_signature() {
+  if constexpr (requires { typename Signature<Member>::result; })
+    return std::is_same_v<typename Signature<Member>::parameters, hook_parameters_t<P, Argument>> &&
+           returns<typename Signature<Member>::result, Result>;
+  else
+    return false;
+}
 
 // One struct a hook, since a member's name cannot be a template argument.
 //   named: P or a base of P has a member of that name, whatever its access.
 //   valid: it is public, not overloaded, and of the hook's signature.
-#define LOOPTORCH_DETAIL_HOOK(hook, Arg, Returns)                                    \
+#define LOOPTORCH_DETAIL_HOOK(hook, Argument, Result)                                \
   struct hook##_hook {                                                               \
     struct Names {                                                                   \
       int hook;                                                                      \
@@ -94,7 +92,7 @@ using returns_tensor = std::is_same<R, at::Tensor>;
     template <class P>                                                               \
     static constexpr bool valid() {                                                  \
       if constexpr (reachable<P>)                                                    \
-        return has_signature<P, decltype(&P::hook), Arg, Returns>;                   \
+        return has_signature<P, decltype(&P::hook), Argument, Result>();             \
       else                                                                           \
         return false;                                                                \
     }                                                                                \
@@ -105,25 +103,11 @@ using returns_tensor = std::is_same<R, at::Tensor>;
       else                                                                           \
         return policy.hook(args...);                                                 \
     }                                                                                \
-  }
-
-LOOPTORCH_DETAIL_HOOK(on_fit_begin, FitContext&, returns_nothing);
-LOOPTORCH_DETAIL_HOOK(on_fit_end, FitContext&, returns_nothing);
-LOOPTORCH_DETAIL_HOOK(on_switched_off, FitContext&, returns_nothing);
-LOOPTORCH_DETAIL_HOOK(on_epoch_begin, EpochContext&, returns_nothing);
-LOOPTORCH_DETAIL_HOOK(on_epoch_end, EpochContext&, returns_nothing);
-LOOPTORCH_DETAIL_HOOK(forward_scope, const ForwardContext&, returns_guard);
-LOOPTORCH_DETAIL_HOOK(scale_loss, const at::Tensor&, returns_tensor);
-LOOPTORCH_DETAIL_HOOK(before_update, UpdateContext&, returns_nothing);
-LOOPTORCH_DETAIL_HOOK(after_update, UpdateContext&, returns_nothing);
-LOOPTORCH_DETAIL_HOOK(on_window_end, WindowContext&, returns_nothing);
-LOOPTORCH_DETAIL_HOOK(evaluation_scope, const EvaluationContext&, returns_guard);
-LOOPTORCH_DETAIL_HOOK(state_dict, StateDict&, returns_nothing);
-LOOPTORCH_DETAIL_HOOK(load_state_dict, const StateDict&, returns_nothing);
-
+  };
+LOOPTORCH_DETAIL_HOOKS(LOOPTORCH_DETAIL_HOOK)
 #undef LOOPTORCH_DETAIL_HOOK
 
-/// A member that has a hook's name and would never run.
+/// True for a member that has a hook's name and would never run.
 template <class Hook, class P>
 inline constexpr bool near_miss = Hook::template named<P>() && !Hook::template valid<P>();
 
@@ -132,23 +116,17 @@ struct HooksOf {
   static constexpr bool any = (Hooks::template valid<P>() || ...);
   static constexpr bool any_missed = (near_miss<Hooks, P> || ...);
 };
+#define LOOPTORCH_DETAIL_LISTED(hook, Argument, Result) , hook##_hook
 template <class P>
-using all_hooks_t =
-    HooksOf<P, on_fit_begin_hook, on_fit_end_hook, on_switched_off_hook, on_epoch_begin_hook,
-            on_epoch_end_hook, forward_scope_hook, scale_loss_hook, before_update_hook, after_update_hook,
-            on_window_end_hook, evaluation_scope_hook, state_dict_hook, load_state_dict_hook>;
+using all_hooks_t = HooksOf<P LOOPTORCH_DETAIL_HOOKS(LOOPTORCH_DETAIL_LISTED)>;
+#undef LOOPTORCH_DETAIL_LISTED
 
 template <class P>
 concept HasHook = all_hooks_t<P>::any;
 template <class P>
 concept HasNearMiss = all_hooks_t<P>::any_missed;
-/// A policy that the Trainer reads rather than calls says so by `static constexpr bool is_policy = true`.
-template <class P>
-concept DeclaredPolicy = requires {
-  requires P::is_policy;
-};
 
-// Members that are not functions: named, whatever their access, or reachable.
+// Members that are not functions: `names_x` is true if P or a base has the member, whatever its access.
 #define LOOPTORCH_DETAIL_VALUE(member)                                         \
   struct Names_##member {                                                      \
     int member;                                                                \
@@ -177,13 +155,32 @@ concept DeclaredPolicy = requires {
     else                                                                       \
       return !requires { typename Both_##member<P>::member; };                 \
   }
+// A capability: `declares_x` is true if P has it as a public constant, `x<P>()` is its value.
+#define LOOPTORCH_DETAIL_CAPABILITY(member, meaning)            \
+  LOOPTORCH_DETAIL_VALUE(member)                                \
+  template <class P>                                            \
+  constexpr bool declares_##member() {                          \
+    return requires {                                           \
+      std::bool_constant<P::member>{};                          \
+      requires std::is_same_v<decltype(P::member), const bool>; \
+    };                                                          \
+  }                                                             \
+  template <class P>                                            \
+  constexpr bool member() {                                     \
+    if constexpr (declares_##member<P>())                       \
+      return P::member;                                         \
+    else                                                        \
+      return false;                                             \
+  }
 
+LOOPTORCH_DETAIL_CAPABILITIES(LOOPTORCH_DETAIL_CAPABILITY)
 LOOPTORCH_DETAIL_VALUE(phase)
-LOOPTORCH_DETAIL_VALUE(repeatable)
 LOOPTORCH_DETAIL_TYPE(excludes)
 LOOPTORCH_DETAIL_TYPE(family)
+LOOPTORCH_DETAIL_TYPE(evaluates)
 LOOPTORCH_DETAIL_TYPE(State)
 
+#undef LOOPTORCH_DETAIL_CAPABILITY
 #undef LOOPTORCH_DETAIL_VALUE
 #undef LOOPTORCH_DETAIL_TYPE
 

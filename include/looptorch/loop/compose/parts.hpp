@@ -2,10 +2,11 @@
 // Sorts what a user lists in a Trainer into updates and policies.
 #pragma once
 
-#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/update.hpp>
 
+#include <ranges>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -54,17 +55,32 @@ template <class Type, class... Rest>
 struct FirstFound<Type, Rest...>
     : std::conditional_t<std::is_void_v<Type>, FirstFound<Rest...>, std::type_identity<Type>> {};
 
-template <class Part>
-struct AsLoader {
-  using type = void;
-};
-template <class Order, class Collate>
-struct AsLoader<PinnedPrefetchLoader<void, Order, Collate>> {
-  using type = PinnedPrefetchLoader<void, Order, Collate>;
-};
-/// The listed policy by which `fit(dataset)` loads; void without one.
+/// The first listed policy that makes loaders; void without one.
 template <class... Parts>
-using loader_policy_t = typename FirstFound<typename AsLoader<unwrapped_t<Parts>>::type...>::type;
+using loader_policy_t = typename FirstFound<
+    std::conditional_t<makes_loader<unwrapped_t<Parts>>(), unwrapped_t<Parts>, void>...>::type;
+
+/// True if `Data` is no range of batches, and P makes one of it.
+template <class P, class Data>
+concept LoadsFrom = (!std::ranges::input_range<Data>)&&requires(const P& policy, Data&& data) {
+  policy.make(std::forward<Data>(data));
+};
+
+/// The Evaluates that policies declare, as a tuple.
+template <class P>
+struct DeclaredEvaluations {
+  using type = std::tuple<>;
+};
+template <class P>
+requires is_evaluates<typename P::evaluates>
+struct DeclaredEvaluations<P> {
+  using type = decltype(std::tuple_cat(
+      std::declval<std::conditional_t<is_tuple<typename P::evaluates>, typename P::evaluates,
+                                      std::tuple<typename P::evaluates>>>()));
+};
+template <class... Parts>
+using evaluations_t =
+    decltype(std::tuple_cat(std::declval<typename DeclaredEvaluations<unwrapped_t<Parts>>::type>()...));
 
 /// A handle to a module: a ModuleHolder or a shared pointer.
 template <class Model>

@@ -133,14 +133,24 @@ class PolicyStack {
     return first;
   }
 
-  /// Tells the policies that `When` has switched off, so that what they set up elsewhere is off too.
-  template <class Context>
-  void tell_switched_off(Context&& context) {
+  /// Calls on_switched_off of the policies that `When` has switched off.
+  void run_switched_off(FitContext& context) {
     each([&](auto& slot) {
       using P = typename std::remove_reference_t<decltype(slot)>::Policy;
       if constexpr (on_switched_off_hook::valid<P>())
         if (!slot.enabled()) on_switched_off_hook::call(slot.policy, slot.state, context);
     });
+  }
+
+  /// True if `is.operator()<P>()` is, for a policy P that is switched on.
+  template <class Is>
+  bool any(Is is) {
+    bool found = false;
+    each([&](auto& slot) {
+      if constexpr (is.template operator()<typename std::remove_reference_t<decltype(slot)>::Policy>())
+        found |= slot.enabled();
+    });
+    return found;
   }
 
   /// Calls `visit(slot)` for each policy in running order, switched on or not.

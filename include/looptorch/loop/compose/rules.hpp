@@ -64,16 +64,6 @@ struct FamilyOf<P> {
 template <class P>
 using family_t = typename FamilyOf<P>::type;
 
-template <class P>
-constexpr bool repeatable() {
-  if constexpr (requires {
-                  { P::repeatable } -> std::convertible_to<bool>;
-                })
-    return P::repeatable;
-  else
-    return false;
-}
-
 template <class A, class B>
 inline constexpr bool same_family = std::is_same_v<family_t<A>, family_t<B>> && !repeatable<A>();
 

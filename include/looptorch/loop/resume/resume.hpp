@@ -228,7 +228,6 @@ template <class Engine>
 [[nodiscard]] Resumption<Engine> resume_from(Engine& engine, const SnapshotContents& contents,
                                              const StateDict& loader, bool strict,
                                              const std::string& called) {
-  engine.settle();
   engine.prepare();
   Resumption<Engine> resumption(engine, contents, loader);
   if (const auto& differences = resumption.differences(); strict && !differences.empty())
@@ -254,10 +253,7 @@ class Resumed {
  private:
   Resumed(Engine& engine, const FitOptions& options, const StateDict& loader, FoundSnapshot found)
       : report_(std::move(found.report)) {
-    engine.stack().each([&](auto& slot) {
-      if constexpr (requires { slot.policy.before_resume(report_.step); })
-        if (slot.enabled()) slot.policy.before_resume(report_.step);
-    });
+    engine.stack().template run<before_resume_hook>(ResumeContext{engine.run(), report_.step});
     const auto taken = resume_from(engine, found.contents, loader, options.strict, report_.snapshot.string());
     random_ = taken.random();
     stopped_ = taken.stopped();

@@ -99,9 +99,9 @@ inline void require_all(const StagedPolicies& staged) {
   if (!staged.refused.empty()) throw StateError(staged.refused.front());
 }
 
-/// `weights` has each update's window weight.
-template <class Weights>
-[[nodiscard]] StateDict save_run(const Run& run, const Weights& weights) {
+/// `works` has what each update keeps from window to window.
+template <class Works>
+[[nodiscard]] StateDict save_run(const Run& run, const Works& works) {
   StateDict out, progress, metrics;
   save(run.progress(), progress);
   run.metrics().save(metrics);
@@ -111,26 +111,27 @@ template <class Weights>
   for (std::size_t i = 0; i < run.updates().size(); ++i) {
     StateDict update, weight;
     save(run.updates()[i], update);
-    weights[i].save(weight);
+    works[i].weight.save(weight);
     update.set("window", weight);
     out.set("update." + std::to_string(i), update);
   }
   return out;
 }
 
-/// What a run's counters and means are to become.
-template <class Weights>
+/// A run's counters and means as they are to become.
+template <class Works>
 struct StagedRun {
   Progress progress;
   MetricBoard metrics;
   std::vector<UpdateView> updates;
-  Weights weights;
+  std::vector<decltype(Works::value_type::weight)> weights;
 };
 
 /// Updates that the state lacks stay as they are. Throws StateError for a state that lacks something else.
-template <class Weights>
-[[nodiscard]] StagedRun<Weights> stage_run(const StateDict& in, const Run& run, const Weights& weights) {
-  StagedRun<Weights> staged{run.progress(), run.metrics(), run.updates(), weights};
+template <class Works>
+[[nodiscard]] StagedRun<Works> stage_run(const StateDict& in, const Run& run, const Works& works) {
+  StagedRun<Works> staged{run.progress(), run.metrics(), run.updates(), {}};
+  for (const auto& work : works) staged.weights.push_back(work.weight);
   load(in.under("progress"), staged.progress);
   staged.metrics.load(in.under("metrics"));
   const auto saved = static_cast<std::size_t>(in.get<std::int64_t>("updates"));

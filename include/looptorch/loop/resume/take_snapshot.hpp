@@ -8,7 +8,6 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/loop/batches.hpp>
 #include <looptorch/loop/resume/optimizer_states.hpp>
 #include <looptorch/loop/resume/policy_states.hpp>
 #include <looptorch/loop/resume/random_states.hpp>
@@ -26,16 +25,6 @@
 #include <vector>
 
 namespace looptorch::detail {
-
-/// What a range says of itself, so that another dataset or order is noticed: its number of batches, and
-/// `identity()` where it has one.
-template <class Range>
-[[nodiscard]] StateDict range_identity(Range& range) {
-  StateDict identity;
-  if constexpr (requires { StateDict(range.identity()); }) identity = range.identity();
-  if (const auto batches = known_size(range)) identity.set("batches", *batches);
-  return identity;
-}
 
 /// Whether listing P, or not, changes what is learnt: accumulation is compared by its number.
 template <class P>
@@ -67,10 +56,7 @@ template <class Module>
 template <class Stack>
 [[nodiscard]] TensorMap weight_averages(Stack& stack) {
   TensorMap averages;
-  stack.each([&](auto& slot) {
-    if constexpr (requires { slot.state.named().begin()->second.sizes(); })
-      for (const auto& [name, average] : slot.state.named()) averages.emplace(name, average);
-  });
+  stack.template run<averaged_weights_hook>(averages);
   return averages;
 }
 
@@ -132,7 +118,7 @@ template <class Engine>
 /// The run as it stands between windows. `loader` is what the range of batches says of itself.
 template <class Engine>
 [[nodiscard]] SnapshotContents snapshot_contents(Engine& engine, const StateDict& loader) {
-  engine.look_at_parameters();
+  engine.refresh_parameters();
   StateDict run = engine.state_dict(), random, state;
   const TensorMap averages = weight_averages(engine.stack());
   state.set("run", run);

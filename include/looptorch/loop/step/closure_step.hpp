@@ -4,67 +4,19 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/type_name.hpp>
-#include <looptorch/loop/compose/hooks.hpp>
-#include <looptorch/loop/compose/rules.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/phase.hpp>
-#include <looptorch/loop/update.hpp>
+#include <looptorch/loop/step/update_step.hpp>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Type.h>
 
+#include <cmath>
 #include <cstddef>
-#include <tuple>
-#include <type_traits>
-#include <typeinfo>
+#include <optional>
 #include <utility>
 #include <vector>
 
-namespace looptorch {
-
-/// An optimizer whose `step` cannot do without a closure that returns the loss, such as torch::optim::LBFGS.
-template <class T>
-concept ClosureOptimizer = OptimizerLike<T> && !FoldingOptimizer<T> &&
-                           requires(T & optimizer, torch::optim::Optimizer::LossClosure closure) {
-  optimizer.step(closure);
-}
-&&!requires(T & optimizer) { optimizer.step(); };
-
-namespace detail {
-
-template <class Part>
-inline constexpr bool steps_by_closure = false;
-template <class Optimizer, class Objective>
-inline constexpr bool steps_by_closure<Update<Optimizer, Objective>> = ClosureOptimizer<Optimizer>;
-
-template <class Updates>
-inline constexpr bool any_by_closure = false;
-template <class... Each>
-inline constexpr bool any_by_closure<std::tuple<Each...>> = (steps_by_closure<Each> || ...);
-
-/// A policy whose effect on the gradients would hold for the first evaluation of an update only.
-template <class P>
-constexpr bool changes_gradients() {
-  if constexpr (requires { bool(P::changes_gradients); })
-    return P::changes_gradients;
-  else
-    return scale_loss_hook::valid<P>();
-}
-
-/// Throws PolicyConflict where a policy that is switched on changes gradients, beside an update by closure.
-template <class Stack>
-void require_no_gradient_changes(Stack& stack) {
-  stack.each([](auto& slot) {
-    using P = typename std::remove_reference_t<decltype(slot)>::Policy;
-    if constexpr (changes_gradients<P>())
-      if (slot.enabled())
-        throw PolicyConflict(message(
-            "an optimizer that takes a closure, such as LBFGS, evaluates its gradients several times an "
-            "update, and ",
-            type_name<P>(), " scales or clips them once: switch it off, or train with another optimizer"));
-  });
-}
+namespace looptorch::detail {
 
 /// Throws UsageError if a policy has changed the factor that the window gave the gradients.
 inline void require_unscaled(const UpdateContext& context, const GradientScale& given) {
@@ -73,14 +25,6 @@ inline void require_unscaled(const UpdateContext& context, const GradientScale& 
   if (!multiplied_in && (now.number() != given.number() || !now.tensor().is_same(given.tensor())))
     throw UsageError(message("a policy scales the gradients of ", context.view().name,
                              ", whose optimizer evaluates them again by a closure and would not see that"));
-}
-
-/// Throws UsageError for an LBFGS that is held by its base class, whose `step` does not show what it needs.
-inline void require_no_hidden_closure(const torch::optim::Optimizer& optimizer) {
-  if (c10::demangle(typeid(optimizer).name()) == "torch::optim::LBFGS")
-    throw UsageError(
-        "an update holds an LBFGS as torch::optim::Optimizer, by which the Trainer cannot see that its step needs "
-        "a closure: hold it as torch::optim::LBFGS");
 }
 
 /// Parameters, with copies of them as they were before an optimizer tried others.
@@ -128,5 +72,40 @@ bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Ten
   return true;
 }
 
-}  // namespace detail
-}  // namespace looptorch
+/// Returns the mean loss of the window's kept batches, and makes its gradients, at the parameters as they are
+/// now. Throws NonFiniteLoss, and UsageError if nothing has weight this time.
+template <std::size_t I, class Engine, class Batch>
+at::Tensor evaluate_again(Engine& engine, const std::vector<Batch>& kept) {
+  const UpdateView& view = engine.run().updates()[I];
+  UpdateWork& work = engine.works()[I];
+  drop_gradients(view.parameters);
+  work.weight.next_window();
+  differentiate_all<I>(engine, kept, /*reevaluates=*/true);
+  const at::Tensor sum = std::exchange(work.closure_sum, {});
+  if (!sum.defined())
+    throw UsageError(
+        message("the objective of ", view.name,
+                " gave a window weight at first, and none when its optimizer evaluated it again"));
+  GradientScale scale = window_scale<I>(engine);
+  const at::Tensor loss = scale.apply(sum);
+  if (engine.watches_losses() && !std::isfinite(loss.item<double>()))
+    throw non_finite_again(view, engine.window().origin);
+  std::vector<at::Tensor> gradients;
+  collect_gradients(view.parameters, gradients);
+  scale.flush(gradients);
+  return loss;
+}
+
+/// Ends the window for update I, whose optimizer evaluates its loss again.
+template <std::size_t I, class Engine, class Batch>
+void finish_update_by_closure(Engine& engine, const std::vector<Batch>& kept) {
+  finish_update<I>(engine, [&](auto& optimizer, UpdateContext& context, const GradientScale& scale) {
+    if (context.vetoed()) return std::optional(false);
+    require_unscaled(context, scale);
+    const at::Tensor loss = scale.apply(std::exchange(engine.works()[I].closure_sum, {}));
+    return std::optional(
+        step_by_closure(optimizer, context, loss, [&] { return evaluate_again<I>(engine, kept); }));
+  });
+}
+
+}  // namespace looptorch::detail

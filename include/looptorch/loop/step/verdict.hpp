@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a device has still to say of an update: whether it was made, and whether its losses and gradients were
-// numbers. Asked for as the window ends, heard before the next update. What the host knows already takes the
-// same way, so that hooks see the same on every device.
+// The outcome of an update that may be known on the device alone: whether it was made, and whether its losses
+// and gradients were finite. Requested as the window ends, read before the next update. An outcome that the
+// host knows takes the same way, so that hooks see the same on every device.
 #pragma once
 
 #include <looptorch/base/device/readback.hpp>
@@ -43,9 +43,9 @@ class Verdict {
     gradient_.start(non_finite);
   }
 
-  /// Calls `conclude(made, progress)` if there is something to hear.
+  /// Calls `conclude(made, progress)` if an update was awaited; waits for the device.
   template <class Conclude>
-  void hear_update(Conclude&& conclude) {
+  void read_update(Conclude&& conclude) {
     if (skipped_.under_way()) conclude(skipped_.take() == 0, then_);
   }
 
@@ -61,7 +61,7 @@ class Verdict {
   /// The error of `update` if losses or gradients were not all numbers; says so once. `parameters_finite()`
   /// is asked only then.
   template <class Ask>
-  std::exception_ptr hear_trouble(const std::string& update, Ask&& parameters_finite) {
+  std::exception_ptr read_trouble(const std::string& update, Ask&& parameters_finite) {
     const bool loss = loss_.under_way() && loss_.take() != 0;
     const bool gradient = gradient_.under_way() && gradient_.take() != 0;
     if (!loss && !gradient) return nullptr;

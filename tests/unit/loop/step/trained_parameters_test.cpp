@@ -208,3 +208,51 @@ TEST_CASE("a group that is taken away is forgotten with its rate") {
   CHECK(net->second->weight.equal(before));
   CHECK_FALSE(toy::has_gradients(net));
 }
+
+namespace {
+
+double rate(torch::optim::Optimizer& optimizer, std::size_t group) {
+  return optimizer.param_groups()[group].options().get_lr();
+}
+
+}  // namespace
+
+TEST_CASE("a group keeps its own full rate when another leaves, changes places with it, or is replaced") {
+  auto net = toy::net();
+  const auto groups = [&] {
+    return std::vector<lt::FusedAdamW::Group>{
+        lt::FusedAdamW::group(net->first->parameters(), {.lr = 0.5}),
+        lt::FusedAdamW::group(net->second->parameters(), {.lr = 0.001})};
+  };
+  const auto train = [&](lt::FusedAdamW& optimizer, auto change) {
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::ScheduleLr{.decay = lt::ConstantLr{}},
+                        lt::On{lt::kObserve, [&](lt::WindowContext& window) {
+                                 if (window.run.progress().step == 2) change(optimizer.param_groups());
+                               }});
+    trainer.fit(toy::batches(4), {.epochs = 1});
+    return trainer.updates()[0].full_rates;
+  };
+  SECTION("leaves") {
+    lt::FusedAdamW optimizer(groups());
+    CHECK(train(optimizer, [](auto& all) { all.erase(all.begin()); }) == std::vector<double>{0.001});
+    CHECK(rate(optimizer, 0) == 0.001);
+  }
+  SECTION("changes places") {
+    lt::FusedAdamW optimizer(groups());
+    CHECK(train(optimizer, [](auto& all) { std::swap(all[0], all[1]); }) == std::vector<double>{0.001, 0.5});
+    CHECK(rate(optimizer, 0) == 0.001);
+    CHECK(rate(optimizer, 1) == 0.5);
+  }
+  SECTION("is replaced by one behind the others") {
+    lt::FusedAdamW optimizer(groups());
+    auto other = torch::zeros({2}, torch::requires_grad());
+    const auto rates = train(optimizer, [&](auto& all) {
+      all.erase(all.begin());
+      auto added = all.front();
+      added.params() = {other};
+      added.options().set_lr(0.25);
+      all.push_back(added);
+    });
+    CHECK(rates == std::vector<double>{0.001, 0.25});
+  }
+}

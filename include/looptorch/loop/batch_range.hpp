@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+// A range of batches as a fit uses it: how many there are, whether it can be gone through again, how to begin
+// an epoch in its middle, and where a batch came from. Made once a fit.
+#pragma once
+
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/batch.hpp>
+#include <looptorch/data/loader/loader_error.hpp>
+#include <looptorch/loop/feed.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <ranges>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch::detail {
+
+template <class Range>
+using range_batch_t = std::remove_cvref_t<std::ranges::range_reference_t<Range>>;
+
+/// A range that shuffles by epoch, such as a loader: `begin()` after `begin_epoch(e)` gives epoch e's
+/// batches.
+template <class Range>
+concept EpochRange = requires(Range& range, std::int64_t epoch) {
+  range.begin_epoch(epoch);
+};
+
+/// A range that can pass over batches without making them.
+template <class Range>
+concept SkippableRange = requires(Range& range, std::int64_t count) {
+  range.skip(count);
+};
+
+/// True where `begin()` may be called again for the next epoch.
+template <class Range>
+inline constexpr bool kRepeatable = std::ranges::forward_range<Range> || EpochRange<Range>;
+
+template <class Range>
+std::optional<std::int64_t> known_size(Range& range) {
+  if constexpr (std::ranges::sized_range<Range>)
+    return static_cast<std::int64_t>(std::ranges::size(range));
+  else
+    return std::nullopt;
+}
+
+/// A loader, whose iterators know their batch's number in the epoch: batches may be missing where samples
+/// were left out.
+template <class Range>
+concept NumberedRange = SkippableRange<Range> && requires(std::ranges::iterator_t<Range> position) {
+  { position.number() } -> std::convertible_to<std::int64_t>;
+};
+
+/// A loader, which measures how long it is waited for.
+template <class Range>
+concept MeasuredRange = requires(const Range& range) {
+  range.shared_stats();
+};
+
+/// Whether pinned batches of `Range` can be read after the next one was asked for: a loader never writes to
+/// one that it has given out, and any other range may decode all of them into one buffer.
+template <class Range>
+inline constexpr PinnedSource kPinnedSource =
+    MeasuredRange<Range> ? PinnedSource::in_place : PinnedSource::staged;
+
+/// A user's range, held by reference.
+template <class Range>
+class BatchRange {
+ public:
+  using Batch = range_batch_t<Range>;
+  static constexpr bool repeatable = kRepeatable<Range>;
+  static constexpr PinnedSource pinned = kPinnedSource<Range>;
+
+  explicit BatchRange(Range& range) : range_(range) {}
+
+  [[nodiscard]] std::optional<std::int64_t> size() const { return known_size(range_); }
+
+  /// Returns what tells this data and its order from others: its number of batches, and the range's
+  /// `identity()` where it has one.
+  [[nodiscard]] StateDict identity() const {
+    StateDict identity;
+    if constexpr (requires { StateDict(range_.identity()); }) identity = range_.identity();
+    if (const auto batches = size()) identity.set("batches", *batches);
+    return identity;
+  }
+
+  /// Returns the samples that a loader has left out since it was made.
+  [[nodiscard]] SkippedSamples skipped() const {
+    if constexpr (requires { range_.skipped().first; })
+      return range_.skipped();
+    else
+      return {};
+  }
+
+  /// Returns the range as policies see it.
+  [[nodiscard]] Feed feed() const {
+    Feed feed{.batches = size(), .repeatable = repeatable};
+    if constexpr (MeasuredRange<Range>) feed.stats = range_.shared_stats();
+    feed.identity = [self = *this] { return self.identity(); };
+    feed.skipped = [self = *this] { return self.skipped(); };
+    return feed;
+  }
+
+  /// Returns an iterator to the batch with index `skip` of epoch `epoch`, or the end if there are fewer. A
+  /// single-pass range stands there already, unless another process had begun the epoch: `from_start`.
+  [[nodiscard]] auto begin_at(std::int64_t epoch, std::int64_t skip, bool from_start) const {
+    if constexpr (EpochRange<Range>) range_.begin_epoch(epoch);
+    if constexpr (SkippableRange<Range>) {
+      range_.skip(std::min(skip, size().value_or(skip)));  // 0 too: an earlier skip is not fit's place
+      return std::ranges::begin(range_);
+    } else {
+      auto position = std::ranges::begin(range_);
+      if (repeatable || from_start)
+        for (; skip > 0 && position != end(); --skip) ++position;
+      return position;
+    }
+  }
+  [[nodiscard]] auto end() const { return std::ranges::end(range_); }
+
+  /// Returns the number in its epoch of the batch at `position`; nothing where the range does not know.
+  template <class Iterator>
+  [[nodiscard]] static std::optional<std::int64_t> number_at([[maybe_unused]] const Iterator& position) {
+    if constexpr (NumberedRange<Range>)
+      return position.number();
+    else
+      return std::nullopt;
+  }
+
+  /// Returns the dataset indices of the batch at `position`, where the iterator offers them.
+  template <class Iterator>
+  [[nodiscard]] static decltype(auto) indices_at([[maybe_unused]] const Iterator& position) {
+    if constexpr (requires { std::span<const std::int64_t>(position.indices()); })
+      return position.indices();
+    else
+      return std::span<const std::int64_t>();
+  }
+
+ private:
+  Range& range_;
+};
+
+/// Calls `use(batch)` with a batch on `device`: the given one if it is there, else a copy that is moved
+/// there. A batch that cannot be copied is moved there itself.
+template <class Batch, class Use>
+void with_batch_on(at::Device device, PinnedSource pinned, Batch& batch, Use&& use) {
+  using Plain = std::remove_const_t<Batch>;
+  if (is_on(batch, device)) return use(std::as_const(batch));
+  if constexpr (std::is_copy_constructible_v<Plain>) {
+    Plain there = batch;
+    move_to(there, device, pinned);
+    use(std::as_const(there));
+  } else {
+    static_assert(!std::is_const_v<Batch>,
+                  "looptorch: a const batch that cannot be copied cannot be moved to the model's device. "
+                  "Let the range yield it by value. See docs/errors.md#batch");
+    move_to(batch, device, pinned);
+    use(std::as_const(batch));
+  }
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// The callables and measures that an evaluation takes, and the sums that they lead to.
+#pragma once
+
+#include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/running_mean.hpp>
+
+#include <cstdint>
+#include <map>
+#include <ranges>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch {
+
+namespace detail {
+
+/// What an evaluation's callable may return: a loss, a 0-dim tensor or a number.
+template <class T>
+concept MeasureLike = LossLike<T> || std::is_arithmetic_v<std::remove_cvref_t<T>>;
+
+/// What the `result()` of a measure that accumulates may return: a number, or numbers by name.
+template <class T>
+concept ResultLike = std::is_arithmetic_v<std::remove_cvref_t<T>> ||
+    std::is_same_v<std::remove_cvref_t<T>, std::map<std::string, double>>;
+
+// clang-format off
+template <class Measure>
+concept HasResult = requires(Measure& measure) { measure.result(); };
+/// A measure that looks at all batches before it says anything, as a corpus error rate must.
+template <class Measure>
+concept GivesResult = requires(Measure& measure) { { measure.result() } -> ResultLike; };
+template <class Measure, class Model, class Batch>
+concept HasAdd = requires(Measure& measure, Model& model, const Batch& batch) { measure.add(model, batch); };
+template <class Measure, class Model, class Batch>
+concept Accumulates = GivesResult<Measure> && HasAdd<Measure, Model, Batch>;
+// clang-format on
+
+/// True where the measure's results have names of their own.
+template <class Measure>
+constexpr bool names_results() {
+  if constexpr (GivesResult<Measure>)
+    return !std::is_arithmetic_v<std::remove_cvref_t<decltype(std::declval<Measure&>().result())>>;
+  else
+    return false;
+}
+
+inline Loss as_measure(Loss loss) { return as_loss(std::move(loss)); }
+inline Loss as_measure(at::Tensor value) { return as_loss(std::move(value)); }
+// clang-format off
+template <class Number>
+  requires std::is_arithmetic_v<Number>
+Quantity as_measure(Number number) {
+  return number;
+}
+// clang-format on
+
+/// Sums up on the device; reads back once.
+class EvaluationSums {
+ public:
+  void add(const Loss& loss) {
+    record(loss, loss_, metrics_);
+    ++batches_;
+  }
+  void add(const Quantity& number) {
+    loss_.add(number, 1.0);
+    ++batches_;
+  }
+  /// Counts a batch that a measure has accumulated.
+  void add() { ++batches_; }
+
+  [[nodiscard]] Evaluation read() const {
+    const WeightedSum totals = loss_.totals();
+    Evaluation result{totals.mean(), {}, totals.weight, batches_};
+    for (const auto& [name, mean] : metrics_) result.metrics[name] = mean.mean();
+    return result;
+  }
+
+ private:
+  RunningMean loss_;
+  RunningMeans metrics_;
+  std::int64_t batches_ = 0;
+};
+
+template <class Measure>
+void take_result(Measure& measure, Evaluation& evaluation) {
+  if constexpr (names_results<Measure>())
+    evaluation.metrics = measure.result();
+  else
+    evaluation.loss = static_cast<double>(measure.result());
+}
+
+template <class T>
+inline constexpr bool is_tuple = false;
+template <class... Each>
+inline constexpr bool is_tuple<std::tuple<Each...>> = true;
+
+template <class T>
+inline constexpr bool is_evaluates = false;
+template <class Batches, class Measure>
+inline constexpr bool is_evaluates<Evaluates<Batches, Measure>> = std::ranges::input_range<Batches>;
+template <class... Each>
+inline constexpr bool is_evaluates<std::tuple<Each...>> = (is_evaluates<Each> && ...);
+
+}  // namespace detail
+}  // namespace looptorch

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// What feeds a fit, as policies see it: how many batches an epoch has, and what a loader says of itself.
+#pragma once
+
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/loader/loader_error.hpp>
+#include <looptorch/data/loader/loader_stats.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace looptorch {
+
+/// The range of batches of the fit under way, without its type. Valid until that fit ends.
+struct Feed {
+  /// Micro-batches in an epoch; empty where the range does not know.
+  std::optional<std::int64_t> batches = {};
+  /// True for a range that can be gone through again.
+  bool repeatable = false;
+  /// How long the loader is waited for; null where the range is no loader.
+  std::shared_ptr<const LoaderStats> stats = {};
+  /// Returns what tells this data and its order from others: size, seed, sampler. Not empty.
+  std::function<StateDict()> identity = [] { return StateDict(); };
+  /// Returns the samples that the loader has left out since it was made; none for other ranges.
+  std::function<SkippedSamples()> skipped = [] { return SkippedSamples(); };
+};
+
+}  // namespace looptorch

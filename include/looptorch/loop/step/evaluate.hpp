@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// Evaluation: no gradient, eval mode, the policies' evaluation and forward scopes.
+#pragma once
+
+#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/compose/measure.hpp>
+#include <looptorch/loop/evaluation.hpp>
+
+#include <ATen/core/grad_mode.h>
+
+namespace looptorch::detail {
+
+/// Calls `body` while the model has the weights that evaluations use.
+template <class Engine, class Body>
+void in_evaluation_scopes(Engine& engine, Body&& body) {
+  engine.refresh_model();
+  engine.stack().template in_scopes<evaluation_scope_hook>(EvaluationContext{engine.run()}, [&] { body(); });
+}
+
+/// Adds one batch to the sums, or to a measure that accumulates.
+template <class Engine, class Measure, class Batch>
+void measure_batch(Engine& engine, Measure& measure, const Batch& batch, EvaluationSums& sums) {
+  using Model = std::remove_reference_t<decltype(engine.model())>;
+  if constexpr (Accumulates<Measure, Model, Batch>) {
+    const auto add = [&](Model& model, const Batch& of) { return measure.add(model, of), 0; };
+    engine.forward(add, batch, /*training=*/false);
+    sums.add();
+  } else {
+    sums.add(as_measure(engine.forward(measure, batch, /*training=*/false)));
+  }
+}
+
+/// Returns the means of `measure`, or its result, over all batches.
+template <class Engine, class Batches, class Measure>
+Evaluation evaluate_range(Engine& engine, Batches& batches, Measure& measure) {
+  at::NoGradGuard no_gradients;
+  EvalScope eval(*engine.model());
+  EvaluationSums sums;
+  in_evaluation_scopes(engine, [&] {
+    for (auto&& batch : batches)
+      with_batch_on(engine.run().device(), kPinnedSource<Batches>, batch,
+                    [&](const auto& there) { measure_batch(engine, measure, there, sums); });
+  });
+  Evaluation result = sums.read();
+  if constexpr (GivesResult<Measure>) take_result(measure, result);
+  return result;
+}
+
+}  // namespace looptorch::detail

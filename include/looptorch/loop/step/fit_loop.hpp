@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+// A fit: the moments at which policies begin and end, and epochs of windows of micro-batches between them.
+// The whole of it is `fit` at the end of this header.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/feed.hpp>
+#include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/resume/resume.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/step/window.hpp>
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// Announces a fit, or a loop of `step`, to the run; policies have not begun yet.
+template <class Engine>
+void prepare_fit(Engine& engine, const FitPlan& plan) {
+  engine.prepare();
+  plan.announce(RunAccess::progress(engine.run()));
+  engine.run().forget_stop();
+}
+
+/// Runs on_fit_begin, or on_switched_off of policies that are off.
+template <class Engine>
+void begin_policies(Engine& engine) {
+  FitContext context{engine.run()};
+  engine.stack().run_switched_off(context);
+  engine.stack().template run<on_fit_begin_hook>(context);
+}
+
+/// Runs on_fit_ready: all policies have begun, and Run can evaluate.
+template <class Engine>
+void ready_policies(Engine& engine) {
+  FitContext context{engine.run()};
+  engine.stack().template run<on_fit_ready_hook>(context);
+}
+
+/// Runs on_window_end, then throws what hooks of the window's updates threw and what is known of its losses.
+template <class Engine>
+void conclude_window(Engine& engine) {
+  WindowContext context{engine.run(), engine.window().last};
+  engine.stack().template run<on_window_end_hook>(context);
+  rethrow_of_hooks(engine);
+  settle_if_known_bad(engine);
+}
+
+/// Runs on_fit_end of every policy, whatever others throw, then throws what came first.
+template <class Engine>
+void end_policies(Engine& engine, FitStatus status) {
+  FitContext context{engine.run(), status};
+  if (auto thrown = engine.stack().template run_all<on_fit_end_hook>(context)) std::rethrow_exception(thrown);
+}
+
+/// The epochs of one fit.
+template <class Engine, class Range>
+class FitLoop {
+ public:
+  using Batch = typename BatchRange<Range>::Batch;
+
+  /// `from_start`: the range stands before the first batch of the epoch under way, of a single-pass range in
+  /// another process.
+  FitLoop(Engine& engine, const BatchRange<Range>& batches, const FitPlan& plan, bool from_start)
+      : engine_(engine), batches_(batches), plan_(plan), from_start_(from_start) {
+    engine.window().in_epoch = true;
+    engine.window().pinned = batches.pinned;
+  }
+
+  void run() {
+    if (plan_.at_last_batch(progress())) run_epoch();  // only its end is missing
+    while (!plan_.ended(engine_.run())) run_epoch();
+    settle(engine_);
+  }
+
+ private:
+  [[nodiscard]] const Progress& progress() const { return engine_.progress(); }
+
+  /// Goes on in the epoch under way, and ends it unless the fit ends before.
+  void run_epoch() {
+    if (progress().batch == 0) begin_epoch();
+    typename Engine::template Kept<Batch> kept;
+    auto position = batches_.begin_at(progress().epoch, progress().batch, std::exchange(from_start_, false));
+    for (const auto last = batches_.end(); position != last; ++position) {
+      if (const auto number = batches_.number_at(position)) pass_over_to(*number);
+      const auto& indices = batches_.indices_at(position);
+      if (!add_micro_batch<Batch>(engine_, kept, *position, indices)) continue;
+      after_window();
+      if (plan_.ended(engine_.run()) && !plan_.at_last_batch(progress())) return;
+    }
+    if (engine_.window().micro_batches > 0) {  // a shorter last window is a window like any other
+      end_window<Batch>(engine_, kept);
+      after_window();
+    }
+    end_epoch();
+  }
+
+  /// The losses of an epoch are its own.
+  void begin_epoch() {
+    for (UpdateView& view : engine_.run().updates()) {
+      view.loss.reset();
+      view.metrics.clear();
+    }
+    EpochContext context{engine_.run()};
+    engine_.stack().template run<on_epoch_begin_hook>(context);
+  }
+
+  /// The next batch has this number in its epoch: counts those before it that a loader left out as done.
+  void pass_over_to(std::int64_t number) {
+    WindowState& window = engine_.window();
+    window.passed_over = number - progress().batch - window.micro_batches;
+  }
+
+  void after_window() {
+    plan_.limit_time(engine_.run());
+    conclude_window(engine_);
+  }
+
+  /// Throws UsageError for an epoch without batches.
+  void end_epoch() {
+    if (progress().batch == 0)
+      throw UsageError("the range of batches is empty: there is nothing to train on");
+    settle(engine_);
+    Progress& now = RunAccess::progress(engine_.run());
+    ++now.epoch;
+    now.batch = 0;
+    EpochContext context{engine_.run()};
+    engine_.stack().template run<on_epoch_end_hook>(context);
+  }
+
+  Engine& engine_;
+  const BatchRange<Range>& batches_;
+  const FitPlan& plan_;
+  bool from_start_;
+};
+
+/// Takes over the snapshot that the options name; returns nothing without one.
+template <bool kTakesSnapshots, class Engine>
+auto resume(Engine& engine, const FitOptions& options, const StateDict& identity) {
+  if constexpr (kTakesSnapshots) {
+    return options.resume.empty() ? std::optional<Resumed<Engine>>()
+                                  : std::make_optional<Resumed<Engine>>(engine, options, identity);
+  } else {
+    require_no_resume(options);
+    return std::optional<NotResumed>();
+  }
+}
+
+/// Shows policies what feeds a fit while it lives.
+class FeedScope {
+ public:
+  FeedScope(Run& run, Feed feed) : run_(run) { RunAccess::feed(run, std::move(feed)); }
+  ~FeedScope() { RunAccess::feed(run_, {}); }
+  FeedScope(const FeedScope&) = delete;
+  FeedScope& operator=(const FeedScope&) = delete;
+
+ private:
+  Run& run_;
+};
+
+/// A whole fit: policies begin, epochs pass, policies end, after an exception too. `identity` becomes what
+/// the range says of itself, where snapshots need it. `Host` serves policies that call their Trainer.
+template <class Host, class Trainer, class Engine, class Range>
+FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
+              StateDict& identity) {
+  require_no_open_window(engine, "fit()");
+  settle(engine);  // what a loop of `step` has left to count, before policies begin anew
+  Run& run = engine.run();
+  const FitClock clock;
+  const BatchRange<Range> batches(range);
+  if constexpr (Host::takes_snapshots) identity = batches.identity();
+  const auto resumed = resume<Host::takes_snapshots>(engine, options, identity);
+  const FitPlan plan(options, run.progress(), batches.repeatable, batches.size(), engine.window_length(),
+                     clock);
+  prepare_fit(engine, plan);
+  const FeedScope fed(run, batches.feed());
+  std::optional<Host> host;
+  try {
+    guarded(engine, [&] {
+      begin_policies(engine);
+      if (resumed) resumed->begin(run);
+      host.emplace(trainer, run);
+      ready_policies(engine);
+      FitLoop<Engine, Range>(engine, batches, plan, /*from_start=*/resumed.has_value()).run();
+    });
+  } catch (...) {
+    ignoring_errors([&] { settle(engine); });
+    ignoring_errors([&] { end_policies(engine, FitStatus::failed); });
+    throw;
+  }
+  end_policies(engine, plan.status(run));
+  FitResult result = fit_result(run, plan.status(run), clock);
+  if (resumed) result.resumed = resumed->report();
+  result.skipped_samples = batches.skipped();
+  return result;
+}
+
+}  // namespace looptorch::detail

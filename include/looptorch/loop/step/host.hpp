@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// Lets policies call their Trainer: evaluations of the types that they declare, snapshots.
+#pragma once
+
+#include <looptorch/loop/compose/parts.hpp>
+#include <looptorch/loop/run.hpp>
+
+#include <functional>
+#include <optional>
+#include <tuple>
+
+namespace looptorch::detail {
+
+/// Serves a Trainer's policies while it lives. `Declared` is a tuple of the Evaluates that they declare.
+template <class Trainer, class Declared, bool TakesSnapshots>
+class TrainerHost final : public RunHost {
+ public:
+  static constexpr bool takes_snapshots = TakesSnapshots;
+
+  TrainerHost(Trainer& trainer, Run& run)
+      : trainer_(trainer), run_(run), outer_(RunAccess::host(run, this)) {}
+  ~TrainerHost() { RunAccess::host(run_, outer_); }
+  TrainerHost(const TrainerHost&) = delete;
+  TrainerHost& operator=(const TrainerHost&) = delete;
+
+  std::optional<Evaluation> evaluate(TypeKey what, void* batches, void* measure) override {
+    std::optional<Evaluation> result;
+    each_declared(static_cast<Declared*>(nullptr),
+                  [&]<class Batches, class Measure>(Evaluates<Batches, Measure>) {
+                    if (result || what.id != type_key<Evaluates<Batches, Measure>>().id) return;
+                    auto& range = *static_cast<Batches*>(batches);
+                    if constexpr (std::is_same_v<Measure, OwnObjective>)
+                      result = trainer_.evaluate(range);
+                    else
+                      result = trainer_.evaluate(range, *static_cast<Measure*>(measure));
+                  });
+    return result;
+  }
+
+  void with_evaluated_weights(const std::function<void()>& body) override {
+    trainer_.with_evaluated_weights(body);
+  }
+
+  SnapshotContents snapshot() override {
+    if constexpr (takes_snapshots)
+      return trainer_.snapshot();
+    else
+      throw UsageError(
+          "run.snapshot() needs a policy that declares `static constexpr bool takes_snapshots = true`");
+  }
+
+ private:
+  template <class... Each, class Visit>
+  static void each_declared(std::tuple<Each...>*, Visit&& visit) {
+    (visit(Each{}), ...);
+  }
+
+  Trainer& trainer_;
+  Run& run_;
+  RunHost* outer_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+// Counts the updates of windows that have ended. Whether one was made may be known on the device alone, so
+// that this comes as late as right before the next one; a CPU takes the same way.
+#pragma once
+
+#include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/loop/step/window_state.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// Shows policies another progress while it lives.
+class ProgressScope {
+ public:
+  ProgressScope(Progress& shown, Progress then)
+      : shown_(shown), now_(std::exchange(shown, std::move(then))) {}
+  ~ProgressScope() { shown_ = now_; }
+  ProgressScope(const ProgressScope&) = delete;
+  ProgressScope& operator=(const ProgressScope&) = delete;
+
+ private:
+  Progress& shown_;
+  Progress now_;
+};
+
+/// Counts update I, and runs after_update if it was made: hooks see the progress as it was `then`. Returns
+/// what one of them threw: the update has been made, so that it must not keep the window from being counted.
+template <std::size_t I, class Engine>
+[[nodiscard]] std::exception_ptr conclude(Engine& engine, bool made, Progress then) {
+  Run& run = engine.run();
+  UpdateView& view = run.updates()[I];
+  UpdateWork& work = engine.works()[I];
+  WindowLosses::settle(view, made);
+  if (made) {
+    ++view.applied;
+    const ProgressScope as_then(RunAccess::progress(run), std::move(then));
+    auto context = UpdateContext::made(run, I, work.gradients);
+    return engine.stack().template run_all<after_update_hook>(context);
+  }
+  ++view.skipped;
+  work.skipped += then.step == run.progress().step;
+  const bool first = std::exchange(engine.window().last_skipped, then.step) != then.step;
+  RunAccess::progress(run).skipped += first;
+  return nullptr;
+}
+
+/// Concludes update I if its verdict is still to be read. An exception of the window under way waits for the
+/// window's end; one of an earlier window goes to `earlier`.
+template <std::size_t I, class Engine>
+void settle_update(Engine& engine, std::exception_ptr& earlier) {
+  engine.works()[I].verdict.read_update([&](bool made, Progress then) {
+    const bool of_this_window = then.step == engine.progress().step;
+    std::exception_ptr& thrown = of_this_window ? engine.window().thrown : earlier;
+    keep_first(thrown, conclude<I>(engine, made, std::move(then)));
+  });
+}
+
+/// Waits for what the device has to say of updates made so far, and counts them. Throws NonFiniteLoss and
+/// NonFiniteGradient for windows before the one under way, and what hooks threw of updates in them.
+template <class Engine>
+void settle(Engine& engine) {
+  std::exception_ptr first, thrown;
+  for_each_index<Engine::kUpdates>([&](auto i) { settle_update<i>(engine, thrown); });
+  for_each_index<Engine::kUpdates>([&](auto i) {
+    Verdict& verdict = engine.works()[i].verdict;
+    if (verdict.step() == engine.progress().step) return;  // its window is not counted yet
+    keep_first(first, verdict.read_trouble(engine.run().updates()[i].name,
+                                           [&] { return all_finite(engine.parameters().all()); }));
+  });
+  keep_first(first, thrown);
+  if (first) std::rethrow_exception(first);
+}
+
+/// True if a policy that is on must have `after_update` called before the next window begins.
+template <class Engine>
+bool settles_at_once(Engine& engine) {
+  return engine.stack().any(
+      []<class P>() { return after_update_hook::template valid<P>() && !settles_late<P>(); });
+}
+
+/// Throws what the host knows of the last window without waiting, so that no batch is computed in vain.
+template <class Engine>
+void settle_if_known_bad(Engine& engine) {
+  bool trouble = false;
+  for (const UpdateWork& work : engine.works()) trouble |= work.verdict.knows_trouble();
+  if (trouble) settle(engine);
+}
+
+template <class Engine>
+void drop_known_trouble(Engine& engine) {
+  for (UpdateWork& work : engine.works())
+    if (work.verdict.knows_trouble()) work.verdict.drop_trouble();
+}
+
+/// Throws what `after_update` hooks threw in the window that has ended.
+template <class Engine>
+void rethrow_of_hooks(Engine& engine) {
+  if (!engine.window().thrown) return;
+  drop_known_trouble(engine);  // its window counts, as this one does: the next must not be blamed
+  std::rethrow_exception(std::exchange(engine.window().thrown, nullptr));
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+// One update in one window: its micro-batches are differentiated one after another; at the window's end
+// policies see the gradients, the optimizer moves the parameters, and the update is counted.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/loss.hpp>
+#include <looptorch/loop/step/engine.hpp>
+#include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/update.hpp>
+#include <looptorch/optim/gradients.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Multiplies the gradients of the window's earlier micro-batches by `factor`, a power of two: the unit that
+/// weights are counted in has grown.
+inline void rescale_gradients(const UpdateView& view, UpdateWork& work, double factor) {
+  if (factor == 1) return;
+  GradientScale scale;
+  scale.multiply(factor);
+  collect_gradients(view.parameters, work.gradients);
+  scale.flush(work.gradients);
+  work.gradients.clear();
+}
+
+/// Throws UsageError for a loss without a graph.
+inline void require_graph(const at::Tensor& loss, const UpdateView& view) {
+  if (!loss.requires_grad())
+    throw UsageError(
+        message("the loss of ", view.name,
+                " does not depend on any parameter that its optimizer "
+                "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
+}
+
+/// True for a loss on the CPU that is NaN or infinite; on a device it is looked for at the window's end.
+template <class Engine>
+bool is_known_non_finite(Engine& engine, const Loss& loss) {
+  const at::Tensor& value = loss_tensor(loss);
+  return engine.watches_losses() && value.is_cpu() && !std::isfinite(cpu_number(value));
+}
+
+/// The error of a closure whose later evaluation is not finite.
+[[nodiscard]] inline NonFiniteLoss non_finite_again(const UpdateView& view, const WindowOrigin& origin) {
+  return origin.error<NonFiniteLoss>(
+      "evaluated again by its optimizer, the loss of " + view.name + " is",
+      "Lower the learning rate, or let the optimizer search along its direction (line_search_fn)");
+}
+
+/// Adds a micro-batch to update I: forward, loss, backward. `number` counts the window's micro-batches.
+/// `reevaluates` is for closures: the micro-batch is in the means already. Throws NonFiniteLoss then only.
+template <std::size_t I, class Engine, class Batch>
+void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool reevaluates = false) {
+  UpdateView& view = engine.run().updates()[I];
+  UpdateWork& work = engine.works()[I];
+  if (work.at_fault) return;  // the update is not made, whatever else the window holds
+  FrozenScope frozen(engine.parameters().outside(I));
+  const Loss loss = as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true));
+  const bool alone = engine.window_length() == 1;
+  const at::Tensor weighed = alone ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
+  if (!weighed.defined()) return;  // nothing is to be learnt from it
+  if (is_known_non_finite(engine, loss)) {
+    if (reevaluates) throw non_finite_again(view, engine.window().origin.narrowed(number));
+    work.at_fault = number;
+    return;
+  }
+  if (!reevaluates) work.losses.add(loss);
+  require_graph(weighed, view);
+  const at::Tensor scaled = engine.stack().scaled(weighed);
+  engine.bypass_watch().check(scaled);
+  const double correction = work.weight.take_correction();
+  rescale_gradients(view, work, correction);
+  if constexpr (Engine::template kByClosure<I>) work.add_to_closure_sum(weighed, correction);
+  scaled.backward();
+}
+
+/// Differentiates all of the window's kept batches.
+template <std::size_t I, class Engine, class Batch>
+void differentiate_all(Engine& engine, const std::vector<Batch>& kept, bool reevaluates = false) {
+  for (std::size_t number = 0; number < kept.size(); ++number)
+    differentiate<I>(engine, kept[number], number, reevaluates);
+}
+
+/// Returns what makes the window's mean of a sum of what was differentiated, and its gradients of theirs.
+template <std::size_t I, class Engine>
+[[nodiscard]] GradientScale window_scale(Engine& engine) {
+  return engine.window_length() == 1 ? GradientScale{} : engine.works()[I].weight.scale();
+}
+
+/// Returns a 0-dim tensor that is not zero where a loss of the window, all of which lie on a device, is NaN
+/// or infinite: their sum is, then. Undefined on a CPU.
+template <class Engine>
+at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
+  const at::Tensor& sum = work.losses.device_sum();
+  if (!engine.watches_losses() || !sum.defined() || sum.is_cpu() || sum.is_meta()) return {};
+  return is_non_finite(sum);
+}
+
+/// Asks for what is still to be read of an update; `made` is empty where only the device knows.
+inline void request_verdict(UpdateWork& work, const UpdateContext& context, std::optional<bool> made,
+                            const at::Tensor& non_finite, const WindowOrigin& origin) {
+  const Progress& now = context.run.progress();
+  made ? work.verdict.await_update(*made ? 0.0 : 1.0, now)
+       : work.verdict.await_update(context.found_inf(), now);
+  if (work.at_fault)
+    work.verdict.await_losses(1.0, origin.narrowed(*work.at_fault));
+  else if (non_finite.defined())
+    work.verdict.await_losses(non_finite, origin);
+  if (context.unread_refused().defined())
+    work.verdict.await_gradients(context.unread_refused(), origin);
+  else if (context.refused())
+    work.verdict.await_gradients(1.0, origin);
+}
+
+/// Makes update I: vetoes that are known, the policies' before_update, the optimizer by
+/// `move(optimizer, context, scale)`, which returns whether it moved the parameters, or nothing where only
+/// the device knows.
+template <std::size_t I, class Engine, class Move>
+void make_update(Engine& engine, Move&& move) {
+  UpdateView& view = engine.run().updates()[I];
+  UpdateWork& work = engine.works()[I];
+  const GradientScale scale = window_scale<I>(engine);
+  UpdateContext context(engine.run(), I, scale, work.gradients);
+  context.veto(work.at_fault.has_value());
+  if (const at::Tensor empty = work.weight.unread_empty(); empty.defined()) context.veto(empty);
+  const at::Tensor non_finite = unread_non_finite(engine, work);
+  if (non_finite.defined()) context.veto(non_finite);
+  engine.stack().template run<before_update_hook>(context);
+  const std::optional<bool> made = move(*engine.template update<I>().optimizer, context, scale);
+  work.gradients.clear();
+  drop_gradients(view.parameters);
+  request_verdict(work, context, made, non_finite, engine.window().origin);
+  if (made.value_or(true)) work.losses.add_to(view, made ? at::Tensor() : context.found_inf());
+  if (settles_at_once(engine)) settle_update<I>(engine, engine.window().thrown);
+}
+
+/// Ends the window for update I: counts earlier updates, and makes this one, or skips it where nothing has
+/// weight.
+template <std::size_t I, class Engine, class Move>
+void finish_update(Engine& engine, Move&& move) {
+  UpdateWork& work = engine.works()[I];
+  settle(engine);
+  if (work.weight.is_empty() && !work.at_fault)
+    keep_first(engine.window().thrown, conclude<I>(engine, /*made=*/false, Progress(engine.progress())));
+  else
+    make_update<I>(engine, std::forward<Move>(move));
+  work.begin_next_window();
+}
+
+}  // namespace looptorch::detail

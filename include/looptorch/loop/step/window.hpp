@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+// A window: micro-batches arrive one by one, and the last one ends it. With one update they stream, and each
+// is gone once it is differentiated; with several the window's batches are kept and each update sees them
+// all.
+#pragma once
+
+#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/step/closure_step.hpp>
+#include <looptorch/loop/step/optimizer_step.hpp>
+#include <looptorch/loop/step/update_step.hpp>
+#include <looptorch/loop/update.hpp>
+
+#include <ATen/core/grad_mode.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Opens a window, and asks each update whether it takes part.
+template <class Engine>
+void begin_window(Engine& engine) {
+  engine.refresh_changed_parameters();
+  WindowState& window = engine.window();
+  window.open.open();
+  const Progress& progress = engine.progress();
+  for_each_index<Engine::kUpdates>([&](auto i) {
+    const UpdateOptions& options = engine.template update<i>().options;
+    engine.works()[i].due =
+        progress.step % options.every == 0 && (!options.when || options.when(engine.run()));
+  });
+  window.origin.begin(progress.step, progress.epoch);
+}
+
+/// Keeps a batch, on the model's device.
+template <class Engine, class Batch, class Given>
+void keep_batch(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
+  kept.push_back(std::forward<Given>(batch));
+  const at::Device device = engine.run().device();
+  if (!is_on(kept.back(), device)) move_to(kept.back(), device, engine.window().pinned);
+}
+
+/// Counts the window that has ended.
+template <class Engine>
+void count_step(Engine& engine) {
+  Progress& progress = RunAccess::progress(engine.run());
+  WindowState& window = engine.window();
+  ++progress.step;
+  if (window.in_epoch) progress.batch += window.micro_batches + std::exchange(window.passed_over, 0);
+  progress.samples += std::exchange(window.samples, 0);
+  window.last = std::exchange(window.micro_batches, 0);
+  for (UpdateWork& work : engine.works()) work.skipped = 0;
+  window.open.close();
+}
+
+/// Performs the updates on what the window holds, in their order, and counts the step.
+template <class Batch, class Engine>
+void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
+  for_each_index<Engine::kUpdates>([&](auto i) {
+    if (!engine.works()[i].due) return;
+    if constexpr (!Engine::kStreams) differentiate_all<i>(engine, kept);
+    if constexpr (Engine::template kByClosure<i>)
+      finish_update_by_closure<i>(engine, kept);
+    else
+      finish_update<i>(engine, [](auto& optimizer, UpdateContext& context, const GradientScale&) {
+        return step_optimizer(optimizer, context);
+      });
+  });
+  if constexpr (!Engine::kStreams) kept.clear();
+  count_step(engine);
+}
+
+/// Takes one micro-batch, made of the samples with these indices; ends the window and returns true if it is
+/// the window's last.
+template <class Batch, class Engine, class Given, class Indices = std::span<const std::int64_t>>
+bool add_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kept, Given&& batch,
+                     const Indices& indices = {}) {
+  WindowState& window = engine.window();
+  if (window.micro_batches == 0) begin_window(engine);
+  const std::int64_t number = engine.progress().batch + window.passed_over + window.micro_batches;
+  window.origin.add(window.in_epoch ? number : WindowOrigin::kUnknown, indices);
+  window.samples += batch_size(std::as_const(batch));
+  if constexpr (!Engine::kStreams)
+    keep_batch(engine, kept, std::forward<Given>(batch));
+  else if (engine.works()[0].due)
+    with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
+      differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches));
+    });
+  if (++window.micro_batches < engine.window_length()) return false;
+  end_window<Batch>(engine, kept);
+  return true;
+}
+
+/// Forgets the window under way: no gradient and no weight of it remains. Leaves the gradients of another
+/// Trainer's window alone.
+template <class Engine>
+void abandon_window(Engine& engine) {
+  WindowState& window = engine.window();
+  const bool alone = window.open.is_alone();
+  window.open.close();
+  drop_known_trouble(engine);
+  const std::int64_t step = engine.progress().step;
+  std::exception_ptr ignored;  // the exception on its way is the one to report
+  for_each_index<Engine::kUpdates>([&](auto i) {
+    UpdateView& view = engine.run().updates()[i];
+    UpdateWork& work = engine.works()[i];
+    if (work.verdict.step() == step) {  // its window will not count
+      ignoring_errors([&] { settle_update<i>(engine, ignored); });
+      work.verdict.drop_trouble();
+    }
+    view.skipped -= std::exchange(work.skipped, 0);
+    if (alone) drop_gradients(view.parameters);
+    work.gradients.clear();
+    work.begin_next_window();
+  });
+  window.thrown = nullptr;
+  if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
+  window.micro_batches = window.samples = window.passed_over = 0;
+}
+
+/// Throws UsageError for a call that needs all windows ended.
+template <class Engine>
+void require_no_open_window(const Engine& engine, const char* call) {
+  if (engine.window().open.is_open())
+    throw UsageError(message("a window that step() began is still open: call finish_window() before ", call));
+}
+
+/// Calls `body` with gradients on; if it throws, abandons the window under way before the exception goes on.
+template <class Engine, class Body>
+decltype(auto) guarded(Engine& engine, Body&& body) {
+  at::AutoGradMode with_gradients(true);
+  try {
+    return body();
+  } catch (...) {
+    abandon_window(engine);
+    throw;
+  }
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// The window under way: one record for each update, and one for all of them. Data only; window.hpp and
+// update_step.hpp tell what happens to it.
+#pragma once
+
+#include <looptorch/data/batch.hpp>
+#include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/loop/step/open_window.hpp>
+#include <looptorch/loop/step/verdict.hpp>
+#include <looptorch/loop/step/window_losses.hpp>
+#include <looptorch/loop/step/window_weight.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// One update's share of the window under way.
+struct UpdateWork {
+  bool due = false;                     ///< takes part in this window
+  WindowWeight weight;                  ///< how many things the micro-batches are means over
+  WindowLosses losses;                  ///< their losses and metrics
+  std::optional<std::size_t> at_fault;  ///< the first micro-batch whose loss is NaN or infinite
+  at::Tensor closure_sum;               ///< the sum of what was differentiated, for a closure
+  std::vector<at::Tensor> gradients;    ///< memory for the list of gradients that hooks see
+  Verdict verdict;                      ///< what the device has still to say of the last update
+  std::int64_t skipped = 0;             ///< 1 once the update is known to be skipped
+
+  /// Adds what was differentiated, after multiplying the sum so far by `correction`.
+  void add_to_closure_sum(const at::Tensor& weighed, double correction) {
+    closure_sum = closure_sum.defined() ? closure_sum * correction + weighed.detach() : weighed.detach();
+  }
+
+  /// Forgets the micro-batches; the unit of the weights stays.
+  void begin_next_window() {
+    losses.clear();
+    weight.next_window();
+    at_fault.reset();
+    closure_sum = at::Tensor();
+  }
+};
+
+/// The window under way, whatever the number of updates.
+struct WindowState {
+  OpenWindow open;                             ///< keeps other Trainers' windows from the same parameters
+  WindowOrigin origin;                         ///< where its micro-batches came from
+  std::int64_t micro_batches = 0;              ///< so far
+  std::int64_t samples = 0;                    ///< so far
+  std::int64_t passed_over = 0;                ///< batches before the next one that the range left out
+  std::int64_t last = 0;                       ///< micro-batches of the window before
+  std::exception_ptr thrown;                   ///< by after_update hooks of this window
+  std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped
+  bool in_epoch = true;                        ///< of fit; false in a caller's own loop, which has no epochs
+  PinnedSource pinned = PinnedSource::staged;  ///< how batches are read from pinned memory
+};
+
+/// Keeps the exception that came first.
+inline void keep_first(std::exception_ptr& kept, std::exception_ptr thrown) {
+  if (!kept) kept = std::move(thrown);
+}
+
+}  // namespace looptorch::detail

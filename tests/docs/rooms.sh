@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# rooms.sh REPOSITORY: the headers of include/looptorch include one another in one direction only.
+#
+# A room is a folder. The floors below say which top-level rooms a room may include; within and between all rooms, folders
+# in folders too, no chain of includes comes back to where it began.
+set -euo pipefail
+
+cd "$1/include/looptorch"
+declare -A floors=(
+  [base]=''
+  [data]='base'
+  [state]='base'
+  [optim]='base'
+  [metrics]='base'
+  [memory]='base data'
+  [audio]='base data metrics state'
+  [report]='base data state'
+  [distributed]='base data state optim'
+  [loop]='base data state optim memory report distributed'
+  [policies]='base data state optim memory report distributed loop'
+  [app]='base data state optim memory report distributed loop policies trainer.hpp policies.hpp audio metrics'
+  [policies.hpp]='policies data'
+  [trainer.hpp]='base data state optim memory loop policies policies.hpp'
+)
+status=0
+fail() {
+  printf '%s\n' "$1" >&2
+  status=1
+}
+
+edges=$(grep -rE '^#include <looptorch/' --include='*.hpp' . | sed -E 's|^\./||; s|:#include <looptorch/(.*)>.*| \1|')
+while read -r from to; do
+  [ -e "$to" ] || fail "$from includes $to, which does not exist"
+  from_top=${from%%/*} to_top=${to%%/*}
+  [ "$from_top" = "$to_top" ] && continue
+  [ -n "${floors[$from_top]+known}" ] || { fail "rooms.sh does not know the room $from_top"; continue; }
+  [[ " ${floors[$from_top]} " == *" $to_top "* ]] || fail "$from includes $to: $from_top must not include $to_top"
+done <<<"$edges"
+
+room_of() { sed -E 's|/[^/]*\.hpp| |g; s|([^ /]+\.hpp)|\1|g'; }
+if ! circle=$(room_of <<<"$edges" | awk '$1 != $2 { print $1, $2 }' | sort -u | tsort 2>&1 >/dev/null); then
+  fail "rooms that include one another in a circle: $(sed 's/^tsort: //; s/^-: //' <<<"$circle" | tr '\n' ' ')"
+fi
+exit $status
