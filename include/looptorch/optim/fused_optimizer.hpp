@@ -298,7 +298,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
       for (std::size_t j = 0; j < param_groups_[i].params().size(); ++j)
         if (param_groups_[i].params()[j].is_same(parameter)) return {i, j};
     throw UsageError(
-        message("a parameter of shape ", parameter.sizes(), " is none of this ", Rule::kName, "'s"));
+        message("a parameter of shape ", parameter.sizes(), " does not belong to this ", Rule::kName));
   }
 
   ListedParameters listed_;                    // the parameters that the moments belong to

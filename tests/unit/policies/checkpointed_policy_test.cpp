@@ -81,8 +81,9 @@ TEST_CASE("options reach the layers, and a later fit's options replace them") {
 
 TEST_CASE("a call past the wrapper is told with the layer's name") {
   CHECK_THROWS_AS(runs(Call::bypassed), lt::UsageError);
-  CHECK_THROWS_WITH(runs(Call::bypassed),
-                    Catch::Contains("layer 'first' is Checkpointed, but its forward was called past that"));
+  CHECK_THROWS_WITH(
+      runs(Call::bypassed),
+      Catch::Contains("layer 'first' is Checkpointed, but the plain layer's forward was called"));
   CHECK_THROWS_WITH(runs(Call::bypassed, Wrapped{}), Catch::Contains("was entered in the first micro-batch"));
 }
 

@@ -24,9 +24,8 @@ namespace detail {
 /// Throws StateError unless a loader with the identity `saved` yields the same batches as one with `mine`.
 inline void require_same_loader(const StateDict& saved, const StateDict& mine) {
   if (const auto differences = compare_values(mine, saved, "", "the state"); !differences.empty())
-    throw StateError(
-        message("this state is of a loader whose batches are others, and cannot be gone on from: ",
-                joined(differences, "; ")));
+    throw StateError(message("this state is of a loader with other batches, and cannot be resumed from: ",
+                             joined(differences, "; ")));
 }
 
 }  // namespace detail

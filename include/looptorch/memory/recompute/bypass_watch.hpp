@@ -164,10 +164,10 @@ class BypassWatch {
              });
     }
     [[noreturn]] void throw_bypassed() const {
-      throw UsageError(message(
-          "layer '", name, "' is Checkpointed, but its forward was called past that, as of the plain layer: ",
-          "it kept all its activations. Call it through its holder, or "
-          "as<Checkpointed<Layer>>()->forward(...) instead of as<Layer>()->forward(...)"));
+      throw UsageError(
+          message("layer '", name, "' is Checkpointed, but the plain layer's forward was called: ",
+                  "it kept all its activations. Call it through its holder, or "
+                  "as<Checkpointed<Layer>>()->forward(...) instead of as<Layer>()->forward(...)"));
     }
   };
 

@@ -71,7 +71,7 @@ std::vector<std::string> told(const SkippedSamples& skipped) {
 
 // --- samples that fail ---
 
-TEST_CASE("a failing sample is told with its path, once, and the loader goes on behind it if it is told to") {
+TEST_CASE("a failing sample is reported with its path, once, and the loader continues behind it on request") {
   const Watchdog watchdog("failing sample");
   const std::int64_t workers = GENERATE(0, 1, 3);
   PinnedPrefetchLoader loader(Files{.broken = {4}}, {.batch_size = 3, .workers = workers}, {}, kKeep);
@@ -297,7 +297,7 @@ TEST_CASE("a position survives leaving the loop, and the end of an epoch is the 
   CHECK((loader.position() == LoaderPosition{1, 0}));
 }
 
-TEST_CASE("a begin() within the loop leaves the batch in hand, and the loop is told as it goes on") {
+TEST_CASE("a begin() within the loop leaves the current batch, and advancing the loop throws") {
   const Watchdog watchdog("nested begin");
   const std::int64_t workers = GENERATE(0, 1, 3);
   PinnedPrefetchLoader loader(Files{}, {.batch_size = 5, .workers = workers}, {}, kKeep);
@@ -357,8 +357,7 @@ TEST_CASE("a state of other batches is refused, with both sides, and nothing is 
   const auto loader = [](LoaderOptions options, auto sampler, std::int64_t count = 12) {
     return PinnedPrefetchLoader(Files{.count = count}, options, sampler, kKeep);
   };
-  const std::string others =
-      "this state is of a loader whose batches are others, and cannot be gone on from: ";
+  const std::string others = "this state is of a loader with other batches, and cannot be resumed from: ";
   const auto saved = loader({.batch_size = 4}, RandomSampler{.seed = 1});
   CHECK(refusal(saved, loader({.batch_size = 4, .workers = 5, .prefetch = 0, .pin = false},
                               RandomSampler{1})) == "none");
@@ -487,7 +486,7 @@ TEST_CASE("measurements add up over epochs, and a part of them can be told") {
   CHECK(LoaderStats{}.wait_share() == 0);
 }
 
-TEST_CASE("a loop that starves is told so once on stderr, unless told otherwise") {
+TEST_CASE("a loop that starves is warned once on stderr, unless the option forbids it") {
   const auto told = [](LoaderOptions options, int epochs) {
     const testing::CapturedStderr captured;
     PinnedPrefetchLoader loader(Slow{.count = 22, .milliseconds = 50}, options, {}, kKeep);
@@ -539,7 +538,7 @@ TEST_CASE("batches in memory never exceed workers + prefetch and those that the 
   CHECK(origin.use_count() == 1);
 }
 
-TEST_CASE("nobody uses the processor while the consumer or the workers wait") {
+TEST_CASE("no thread uses the processor while the consumer or the workers wait") {
   const Watchdog watchdog("busy waiting");
   const auto processor_seconds = [] {
     timespec time{};
