@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests check.sh itself, with a compiler that says what it is told: a harness that cannot fail proves nothing.
+# Tests check.sh itself with a compiler whose output the test chooses: a harness that cannot fail proves nothing.
 set -euo pipefail
 
 folder=$(mktemp -d)

@@ -159,7 +159,7 @@ holds progress.txt "  damaged/audio/${songs[2]}.flac: "
 holds skipped/summary.json '"left_out": 3'
 refused "--validate_every 0 does without" gan_train --data few --output x --small --channels 8 --batch_size 2
 
-# Both losses, mixed precision, and settings by the card's memory, which flags overrule; clips that are too short are told.
+# Both losses, mixed precision, and settings by the card's memory, which flags overrule; clips that are too short are listed.
 "$programs/emotion_corpus" --output short --train 2 --validation 2 --test 2 --seconds 12 >corpus.txt || fail "a short corpus"
 "$programs/gan_train" --data short --output preset --gpu-memory 8 --channels 8 --batch_size 2 --max_steps 1 --loss bce \
   --mixed_precision --gradient_accumulation_steps 1 --validate_every 0 >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"

@@ -121,7 +121,7 @@ for clip in silent none cut; do
 done
 
 # Two steps, twice into the same folder: the second run does not take over what the first one left. A wrong line of a
-# manifest is told and left out.
+# manifest is listed and left out.
 for steps in 1 2; do
   precision=$([ "$steps" = 1 ] && echo --bf16 || echo --fp32)
   "$programs/whisper_finetune" --model "$model" --output out "${mixed[@]}" --test corpus/test.jsonl --batch-size 2 \

@@ -149,7 +149,7 @@ TEST_CASE("after a pass that fails nothing stays recorded") {
   const std::int64_t before = live.now();
   for (int pass = 0; pass < 3; ++pass) {
     CHECK_THROWS_WITH(b.sum().backward({}, /*keep_graph=*/true),
-                      "in backward");  // nobody asks for what `a` needs
+                      "in backward");  // backward does not need `a`'s tensors
     CHECK(live.now() == before);
   }
   a.sum().backward({}, /*keep_graph=*/true);
@@ -187,7 +187,7 @@ TEST_CASE("an offloaded block runs once") {
   CHECK(block->runs == 1);
 }
 
-TEST_CASE("what an offloaded block saved may not be changed in place; its name is told") {
+TEST_CASE("tensors that an offloaded block saved may not be changed in place; the error names the block") {
   const at::Tensor x = input(cpu<float>());
   const auto sine = [](const at::Tensor& h) { return h.sin(); };
   for (const std::string name : {"", "decoder"}) {

@@ -11,7 +11,7 @@ using namespace checkpointed;
 
 namespace {
 
-/// A block that is told its run, from 1.
+/// A block that gets the number of its run, from 1.
 template <class F>
 auto counted(F f) {
   return [f, run = std::make_shared<int>(0)](const auto&... arguments) { return f(++*run, arguments...); };

@@ -114,7 +114,7 @@ TEST_CASE("after a pass through a part nothing stays recorded") {
   };
   const auto [a, b] = lt::checkpoint(block, x);
   CHECK(middle.expired());
-  b.sum().backward({}, /*keep_graph=*/true);  // runs the block; nobody asks for `h`
+  b.sum().backward({}, /*keep_graph=*/true);  // runs the block without requesting `h`
   CHECK(middle.expired());
   a.sum().backward();
   CHECK(middle.expired());

@@ -127,7 +127,7 @@ TEST_CASE("the same seed gives the same sound, another one another") {
   CHECK_FALSE(griffin_lim(magnitude_KF, 8).equal(samples_T));
   torch::manual_seed(6);
   griffin_lim(magnitude_KF, 7);
-  CHECK(torch::rand({3}).equal(before));  // nobody else's random numbers are used up
+  CHECK(torch::rand({3}).equal(before));  // the default generator is not drawn from
 }
 
 TEST_CASE("clips of a batch sound as each does alone, whatever the leading dimensions") {

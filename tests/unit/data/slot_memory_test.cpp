@@ -245,7 +245,7 @@ TEST_CASE("bytes in memory are exactly those of workers + prefetch batches and t
         if (batch.number() == 2 * window - 1) settle(live, slots * kBytes);
         const auto first = batch.number() + 1 - window;
         for (std::int64_t i = 0; i < window; ++i)
-          CHECK(holds(kept[std::size_t(i)], first + i));  // nobody has written into those that are kept
+          CHECK(holds(kept[std::size_t(i)], first + i));  // batches that are kept are not overwritten
         kept.clear();
       }
       const LoaderStats& stats = loader.stats();

@@ -217,7 +217,8 @@ TEST_CASE("a stream is read past what is skipped, and a position restored") {
   CHECK_THROWS_WITH(beyond.skip(-1), "PinnedPrefetchLoader: cannot skip -1 of a stream's batches");
 }
 
-TEST_CASE("a transform that fails is told or skipped by the sample's number; a stream that fails has ended") {
+TEST_CASE(
+    "a transform that fails is reported or skipped by the sample's number; a stream that fails has ended") {
   const Watchdog watchdog("failing stream");
   const std::int64_t workers = GENERATE(0, 1, 3);
   const Transforming broken{{.count = 7}, {2, 3, 5}};

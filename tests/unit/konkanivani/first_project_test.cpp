@@ -162,7 +162,7 @@ TEST_CASE("Another size and other characters are refused before a snapshot is re
   CHECK(konkanivani::folder_of({}).empty());
 }
 
-// Whoever reads a value waits for a GPU. Lengths are looked at, twice, on a CPU only: cuda/konkanivani_test.
+// Reading a value waits for a GPU. Lengths are looked at, twice, on a CPU only: cuda/konkanivani_test.
 TEST_CASE("Forward, loss and backward read no value from the device") {
   static thread_local int reads;
   const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(

@@ -31,7 +31,7 @@ TEST_CASE("parameters that are updated together keep one count") {
   CHECK(distinct(counts) == 1);
 }
 
-TEST_CASE("those that stay behind keep their count, and join nobody's again") {
+TEST_CASE("parameters without an update keep their count, and never share another's again") {
   std::vector<at::Tensor> counts(4, torch::zeros({}));
   counts.emplace_back();  // a parameter that never had a gradient
   advance_counts(counts, {0, 1, 2, 3}, {});

@@ -134,7 +134,7 @@ TEST_CASE("DEAM is found as its archives unpack, with both its tables, and a cor
                     empty.path().string() + ": holds no folder audio, MEMD_audio or DEAM_audio/MEMD_audio");
 }
 
-TEST_CASE("What is wrong with a table is told with its line") {
+TEST_CASE("The error for a wrong table names the line") {
   const Folder deam;
   deam.clips({"1.wav", "2.wav", "3.wav"});
   const std::string header = "song_id,valence_mean,arousal_mean\n", ok = "1,5,5\n";

@@ -167,7 +167,8 @@ TEST_CASE("A cache gives the same clips, and new ones for a file, label or setti
   CHECK(computed() == 1);
 }
 
-TEST_CASE("A file that cannot be used is told by its name and type, or left out where the loader may") {
+TEST_CASE(
+    "The error for a file that cannot be used has its name and type, or the loader leaves it out if it may") {
   Songs made({1, 1, 1, 1});
   const auto file = [&](std::size_t i) { return made.songs[i].audio; };
   std::filesystem::resize_file(file(1), 20'000);

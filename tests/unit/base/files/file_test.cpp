@@ -38,7 +38,7 @@ TEST_CASE("file: what is no file, or too large a one, is refused with its path")
   CHECK_THROWS_WITH(read_file(folder.path()), folder.path().string() + ": is not a regular file");
 }
 
-TEST_CASE("file: a named pipe that nobody writes to is refused, and nobody waits for it") {
+TEST_CASE("file: a named pipe without a writer is refused without a wait") {
   const TemporaryFolder folder;
   const auto pipe = folder / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

@@ -415,7 +415,7 @@ TEST_CASE("beyond the size limit samples are computed on the fly, and what is th
   CHECK((tiny.counts().bytes == 0 && tiny.counts().not_stored == 20));
 }
 
-TEST_CASE("at the limit, packs of other settings that nobody has open make way, the oldest first") {
+TEST_CASE("at the limit, packs of other settings that no process has open are removed, the oldest first") {
   const TemporaryFolder folder;
   const auto options = [&](const char* settings, std::int64_t limit = 0) {
     return CacheOptions{.folder = folder.path(), .settings = settings, .max_bytes = limit};

@@ -78,7 +78,7 @@ TEST_CASE("a sample that hangs ends the epoch in a timeout that names it, and th
   released = true;
 }
 
-TEST_CASE("a collate that hangs is told from a sample that does") {
+TEST_CASE("a collate that hangs is distinguished from a sample that does") {
   const Watchdog watchdog("hanging collate");
   static std::atomic<bool> released = false;
   static const Hanging hanging{&released, -1};
@@ -147,7 +147,7 @@ TEST_CASE("a loader makes no CUDA context of itself") {
     CHECK(batch.is_pinned() == looptorch::detail::accelerator_here().has_value());
 }
 
-TEST_CASE("samples that draw from LibTorch's generator are told of once, where workers share it") {
+TEST_CASE("samples that draw from LibTorch's generator cause one warning if workers share it") {
   const Watchdog watchdog("draws");
   struct Noise {
     bool seeded = false;

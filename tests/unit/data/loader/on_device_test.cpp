@@ -103,7 +103,7 @@ TEST_CASE("a loader with a transform has the loader's positions, statistics and 
   CHECK(doubled.begin() == doubled.end());
 }
 
-TEST_CASE("a transform that fails is told by its batch, once, and the next batch comes") {
+TEST_CASE("a transform that fails is reported with its batch, once, and the next batch follows") {
   OnDevice picky(sounds(1), at::kCPU, [at_batch = std::make_shared<int>()](const at::Tensor& batch) {
     if ((*at_batch)++ == 1) throw std::runtime_error("no room");
     return batch;
@@ -117,7 +117,7 @@ TEST_CASE("a transform that fails is told by its batch, once, and the next batch
 }
 
 TEST_CASE(
-    "a transform that fails at the first batch is told by begin(), once, and the loader goes on behind") {
+    "a transform that fails at the first batch is thrown by begin(), once, and the loader continues behind") {
   const Watchdog watchdog("first transform");
   int calls = 0;
   const auto loader = [&](std::int64_t workers) {

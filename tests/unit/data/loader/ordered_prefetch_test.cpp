@@ -152,7 +152,7 @@ TEST_CASE("destruction and cancelling wait for what is in hand only") {
   values.cancel();
 }
 
-TEST_CASE("a value that is destroyed unread, and exceptions nobody asks for, are dropped") {
+TEST_CASE("a value that is destroyed unread, and exceptions that are never requested, are dropped") {
   const Watchdog watchdog("unread values");
   const auto alive = std::make_shared<int>(0);
   {

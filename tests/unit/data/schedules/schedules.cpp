@@ -87,7 +87,7 @@ struct Value {
     if (live_) --*live_;
   }
 
-  /// False where somebody else has written into its slot.
+  /// False if another value was written into its slot.
   bool is(std::int64_t number) const {
     const auto* const first = static_cast<const std::int64_t*>(number_->data());
     return std::all_of(first, first + count(number), [number](std::int64_t at) { return at == number; });

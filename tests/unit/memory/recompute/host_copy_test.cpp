@@ -83,7 +83,7 @@ namespace {
 
 constexpr std::int64_t kBytes = 1024;
 
-/// Copies of tensors that nobody else holds, each of kBytes; filled with its number.
+/// Copies of tensors with no other owner, each of kBytes and filled with its number.
 std::vector<std::shared_ptr<HostCopy>> copies(int count) {
   std::vector<std::shared_ptr<HostCopy>> all;
   for (int i = 0; i < count; ++i) all.push_back(HostCopy::make(torch::full({kBytes / 4}, i, at::kFloat)));

@@ -60,7 +60,7 @@ at::Tensor random_bits(at::ScalarType type) {
   return torch::randint(256, {64}, at::kByte).view(type);
 }
 
-/// Keys as nobody should name them, but may.
+/// Keys that are unusual but allowed.
 const std::string kKeys[] = {"",
                              " ",
                              "a.b.c",
@@ -325,7 +325,7 @@ TEST_CASE("snapshot: contents that cannot be kept are refused by name, before an
     contents.state.set("\xc3", 1);
     CHECK(refusal() == in("state.json: the name \"\uFFFD\" is not UTF-8"));
   }
-  SECTION("a text that nobody would read") {
+  SECTION("a text that would not be read back") {
     contents.state.set("text", std::string(std::size_t{1} << 26, 'x'));
     CHECK_THAT(refusal(), Contains("state.json: takes 671") && Contains("more than the 67108864 allowed"));
   }
