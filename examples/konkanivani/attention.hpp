@@ -8,6 +8,7 @@
 #pragma once
 
 #include <looptorch/memory/keep.hpp>
+#include <looptorch/memory/key_value_cache.hpp>
 
 #include <torch/torch.h>
 
@@ -16,23 +17,7 @@
 
 namespace konkanivani {
 
-/// Projected keys and values, each `[B, H, S, d]`; undefined until the first position was seen.
-struct KeyValues {
-  at::Tensor keys;
-  at::Tensor values;
-
-  /// Appends later positions.
-  void append(const KeyValues& next) {
-    keys = keys.defined() ? at::cat({keys, next.keys}, 2) : next.keys;
-    values = values.defined() ? at::cat({values, next.values}, 2) : next.values;
-  }
-
-  /// Takes the rows of the batch that `rows` (int64) lists, in its order.
-  void select(const at::Tensor& rows) {
-    keys = keys.index_select(0, rows);
-    values = values.index_select(0, rows);
-  }
-};
+using looptorch::KeyValues;
 
 /// Attention with biased projections. A mask is bool (true: may be seen) or a bias to the scores, and
 /// broadcasts to `[B, H, T, S]`; each query must see a key.

@@ -20,7 +20,7 @@ namespace konkanivani {
 
 /// The state that one layer keeps between characters: its own past, and the projected encoder states.
 struct LayerCache {
-  KeyValues self;
+  looptorch::KeyValueCache self;
   KeyValues cross;
 };
 
@@ -66,7 +66,7 @@ class DecoderLayerImpl : public torch::nn::Module {
                                   const at::Tensor& visible_B11T, LayerCache& cache) {
     cache.self.append(self_attention->project(x_B1D));
     if (!cache.cross.keys.defined()) cache.cross = cross_attention->project(states_BTD);
-    return run(x_B1D, cache.self, {}, cache.cross, visible_B11T);
+    return run(x_B1D, cache.self.view(), {}, cache.cross, visible_B11T);
   }
 
  private:

@@ -8,30 +8,13 @@
 #pragma once
 
 #include <looptorch/memory/keep.hpp>
+#include <looptorch/memory/key_value_cache.hpp>
 
 #include <torch/torch.h>
 
 namespace whisper {
 
-/// Projected keys and values, each `[B, H, S, D/H]`; undefined until the first token was seen.
-struct KeyValues {
-  at::Tensor keys;
-  at::Tensor values;
-
-  [[nodiscard]] int64_t length() const { return keys.defined() ? keys.size(2) : 0; }
-
-  /// Appends later positions.
-  void append(const KeyValues& next) {
-    keys = keys.defined() ? at::cat({keys, next.keys}, 2) : next.keys;
-    values = values.defined() ? at::cat({values, next.values}, 2) : next.values;
-  }
-
-  /// Keeps the rows of the batch that `rows` (int64) lists.
-  void select(const at::Tensor& rows) {
-    keys = keys.index_select(0, rows);
-    values = values.index_select(0, rows);
-  }
-};
+using looptorch::KeyValues;
 
 enum class Mask { none, causal };
 

@@ -16,7 +16,7 @@ namespace whisper {
 
 /// The state that one decoder layer keeps between calls: its own past and the projected encoder states.
 struct LayerCache {
-  KeyValues self;
+  looptorch::KeyValueCache self;
   KeyValues cross;
 };
 
@@ -66,7 +66,7 @@ class DecoderLayerImpl : public torch::nn::Module {
     auto normed_BLD = self_attn_layer_norm(x_BLD);
     cache.self.append(self_attn->project(normed_BLD));
     if (first) cache.cross = encoder_attn->project(states_BSD);
-    return attend(x_BLD, normed_BLD, cache.self, first ? Mask::causal : Mask::none, cache.cross);
+    return attend(x_BLD, normed_BLD, cache.self.view(), first ? Mask::causal : Mask::none, cache.cross);
   }
 
  private:
