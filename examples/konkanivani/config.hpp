@@ -5,21 +5,16 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/config_fields.hpp>
 #include <looptorch/base/json/json.hpp>
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
-#include <string>
 #include <string_view>
 
 namespace konkanivani {
 
-/// Sizes that make no model, a config.json that holds none, or another size than was asked for.
-struct ConfigError : looptorch::Error {
-  using Error::Error;
-};
+using looptorch::ConfigError;
 
 /// The encoder's positions: sinusoids added to its input, or distances within attention (Transformer-XL),
 /// whose memory grows with the square of the frames.
@@ -56,107 +51,58 @@ inline ModelConfig minimal_size(std::int64_t vocabulary) {
   return {.vocabulary = vocabulary, .d_model = 128, .encoder_layers = 6, .decoder_layers = 3};
 }
 
-namespace detail {
+using looptorch::ConfigField;
 
-struct ConfigField {
-  const char* name;
-  std::int64_t ModelConfig::*member;
-  std::int64_t min, max;
-};
-
-inline constexpr std::array kConfigFields{
-    ConfigField{"vocabulary", &ModelConfig::vocabulary, 6, 1 << 20},
-    ConfigField{"d_model", &ModelConfig::d_model, 2, 1 << 14},
-    ConfigField{"encoder_layers", &ModelConfig::encoder_layers, 1, 1024},
-    ConfigField{"decoder_layers", &ModelConfig::decoder_layers, 1, 1024},
-    ConfigField{"heads", &ModelConfig::heads, 1, 1024},
-    ConfigField{"feed_forward", &ModelConfig::feed_forward, 1, 64},
-    ConfigField{"kernel", &ModelConfig::kernel, 1, 1023},
-    ConfigField{"mel_bins", &ModelConfig::mel_bins, 1, 1024},
-    ConfigField{"subsampling", &ModelConfig::subsampling, 1, 4},
-};
-
-template <class... Parts>
-[[noreturn]] void config_error(std::string_view where, const Parts&... parts) {
-  throw ConfigError(looptorch::message(where, ": ", parts...));
-}
-
-inline const char* name_of(Positions positions) {
-  return positions == Positions::relative ? "relative" : "sinusoidal";
-}
-
-}  // namespace detail
+inline constexpr auto kConfigFields = looptorch::config_fields<ModelConfig>(
+    looptorch::RequiredValue("model_type", "konkanivani"),
+    ConfigField("vocabulary", &ModelConfig::vocabulary, {.min = 6, .max = 1 << 20}),
+    ConfigField("d_model", &ModelConfig::d_model, {.min = 2, .max = 1 << 14}),
+    ConfigField("encoder_layers", &ModelConfig::encoder_layers, {.min = 1, .max = 1024}),
+    ConfigField("decoder_layers", &ModelConfig::decoder_layers, {.min = 1, .max = 1024}),
+    ConfigField("heads", &ModelConfig::heads, {.min = 1, .max = 1024}),
+    ConfigField("feed_forward", &ModelConfig::feed_forward, {.min = 1, .max = 64}),
+    ConfigField("kernel", &ModelConfig::kernel, {.min = 1, .max = 1023}),
+    ConfigField("mel_bins", &ModelConfig::mel_bins, {.min = 1, .max = 1024}),
+    ConfigField("subsampling", &ModelConfig::subsampling, {.min = 1, .max = 4}),
+    ConfigField("dropout", &ModelConfig::dropout, {.min = 0, .below = 1}),
+    ConfigField("positions", &ModelConfig::positions, {"sinusoidal", "relative"}));
 
 /// Throws ConfigError, which begins with `where` and names the field, for sizes that make no model.
 inline void check_config(const ModelConfig& config, std::string_view where) {
-  for (const auto& field : detail::kConfigFields) {
-    const auto value = config.*field.member;
-    if (value < field.min || value > field.max)
-      detail::config_error(where, field.name, " is ", value, ", outside ", field.min, "..", field.max);
-  }
+  kConfigFields.check(config, where);
+  const auto refuse = [&](const auto&... why) { throw ConfigError(looptorch::message(where, ": ", why...)); };
   if (config.d_model % 2 != 0 || config.d_model % config.heads != 0)
-    detail::config_error(where, "d_model is ", config.d_model, "; it must be even and a multiple of the ",
-                         config.heads, " heads");
-  if (config.subsampling == 3) detail::config_error(where, "subsampling is 3; it must be 1, 2 or 4");
-  if (config.kernel % 2 == 0) detail::config_error(where, "kernel is ", config.kernel, "; it must be odd");
-  if (!(config.dropout >= 0 && config.dropout < 1))
-    detail::config_error(where, "dropout is ", config.dropout, ", outside [0, 1)");
+    refuse("d_model is ", config.d_model, "; it must be even and a multiple of the ", config.heads, " heads");
+  if (config.subsampling == 3) refuse("subsampling is 3; it must be 1, 2 or 4");
+  if (config.kernel % 2 == 0) refuse("kernel is ", config.kernel, "; it must be odd");
 }
 
 /// Throws ConfigError with each field in which the model that `where` holds is not the one asked for. Dropout
 /// is free: no weight depends on it.
 inline void require_same_model(const ModelConfig& saved, const ModelConfig& asked, std::string_view where) {
-  std::string differences;
-  const auto compare = [&](const char* name, const auto& a, const auto& b) {
-    if (a != b)
-      differences += looptorch::message(differences.empty() ? "" : ", ", name, " ", a, " instead of ", b);
-  };
-  for (const auto& field : detail::kConfigFields)
-    compare(field.name, saved.*field.member, asked.*field.member);
-  compare("positions", std::string_view(detail::name_of(saved.positions)), detail::name_of(asked.positions));
-  if (!differences.empty())
-    detail::config_error(where, "holds another model than the one asked for: ", differences);
+  if (const auto differences = kConfigFields.differences(saved, asked, {"dropout"}); !differences.empty())
+    throw ConfigError(
+        looptorch::message(where, ": holds another model than the one asked for: ", differences));
 }
 
-inline looptorch::Json config_to_json(const ModelConfig& config) {
-  auto json = looptorch::Json::object();
-  json.set("model_type", "konkanivani");
-  for (const auto& field : detail::kConfigFields) json.set(field.name, config.*field.member);
-  json.set("dropout", config.dropout).set("positions", detail::name_of(config.positions));
-  return json;
-}
+inline looptorch::Json config_to_json(const ModelConfig& config) { return kConfigFields.write(config); }
 
 /// Reads a configuration; `where` is the JSON's name in errors. Throws ConfigError.
 inline ModelConfig config_from_json(const looptorch::Json& json, std::string_view where) {
-  ModelConfig config;
-  try {
-    if (const auto type = json.at("model_type").as_string(); type != "konkanivani")
-      detail::config_error(where, "model_type is \"", type, "\", not \"konkanivani\"");
-    for (const auto& field : detail::kConfigFields) config.*field.member = json.at(field.name).as_int();
-    config.dropout = json.at("dropout").as_number();
-    const auto positions = json.at("positions").as_string();
-    if (positions != "sinusoidal" && positions != "relative")
-      detail::config_error(where, "positions is \"", positions,
-                           "\", neither \"sinusoidal\" nor \"relative\"");
-    config.positions = positions == "relative" ? Positions::relative : Positions::sinusoidal;
-  } catch (const looptorch::JsonError& error) {
-    detail::config_error(where, error.what());
-  }
+  const auto config = kConfigFields.read(json, where);
   check_config(config, where);
   return config;
 }
 
 /// Loads a configuration. Throws FileError, or ConfigError that names the file.
 inline ModelConfig load_config(const std::filesystem::path& path) {
-  try {
-    return config_from_json(looptorch::load_json(path), path.string());
-  } catch (const looptorch::JsonError& error) {
-    throw ConfigError(error.what());
-  }
+  const auto config = kConfigFields.load(path);
+  check_config(config, path.string());
+  return config;
 }
 
 inline void save_config(const std::filesystem::path& path, const ModelConfig& config) {
-  looptorch::write_file_atomically(path, config_to_json(config).dump(2) + "\n");
+  kConfigFields.save(path, config);
 }
 
 }  // namespace konkanivani

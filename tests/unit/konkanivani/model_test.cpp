@@ -490,7 +490,7 @@ TEST_CASE("A config.json that describes no model is refused by file and field") 
   CHECK(refused("model_type", "whisper") == "x: model_type is \"whisper\", not \"konkanivani\"");
   CHECK(refused("positions", "rotary") ==
         "x: positions is \"rotary\", neither \"sinusoidal\" nor \"relative\"");
-  CHECK_THAT(refused("heads", "two"), Contains("expected an integer, found a string"));
+  CHECK(refused("heads", "two") == "x: heads must be an integer, is \"two\"");
   CHECK(refused("kernel", 4) == "x: kernel is 4; it must be odd");
   const TemporaryFolder folder;
   lt::write_file_atomically(folder.path() / "config.json", "{");

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT
+// A config struct described once, by a constexpr table of its fields. Reading it from JSON, checking, writing
+// and comparing follow from the table, and errors name the file and each key at fault.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/field_values.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/base/near_names.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// A config that is malformed, or whose values are not allowed. The message begins with the file, or what
+/// stands for it, and lists all that is wrong.
+struct ConfigError : Error {
+  using Error::Error;
+};
+
+/// A member of a config struct: `ConfigField("heads", &ModelConfig::heads, {.min = 1, .max = 64})`. `Value`
+/// is an integer up to int64, a float, a double, a bool, a std::string or an enumeration; see FieldLimits.
+template <class Config, class Value>
+struct ConfigField {
+  const char* key;
+  Value Config::*member;
+  FieldLimits<Value> limits;
+  const char* help;  ///< what `describe` says of it
+  bool is_optional = false;
+
+  constexpr ConfigField(const char* key_, Value Config::*member_, FieldLimits<Value> limits_ = {},
+                        const char* help_ = "")
+      : key(key_), member(member_), limits(limits_), help(help_) {}
+
+  /// The same for a key that may be absent: the struct's default then stands.
+  [[nodiscard]] constexpr ConfigField optional() const {
+    auto field = *this;
+    field.is_optional = true;
+    return field;
+  }
+};
+
+/// A key with one value, which no member holds: "model_type" of a config. Written always; on reading it must
+/// be there and have this value.
+template <class Value>
+struct RequiredValue {
+  const char* key;
+  Value value;
+  constexpr RequiredValue(const char* key_, Value value_) : key(key_), value(value_) {}
+};
+
+/// A setting that cannot be varied: written always; on reading it may be absent, and else must have this
+/// value.
+template <class Value>
+struct OnlyValue {
+  const char* key;
+  Value value;
+  constexpr OnlyValue(const char* key_, Value value_) : key(key_), value(value_) {}
+};
+
+/// The fields of `Config`, made by `config_fields`:
+///
+///     inline constexpr auto kFields = looptorch::config_fields<ModelConfig>(
+///         looptorch::RequiredValue("model_type", "mine"),
+///         looptorch::ConfigField("heads", &ModelConfig::heads, {.min = 1, .max = 64}),
+///         looptorch::ConfigField("dropout", &ModelConfig::dropout, {.min = 0, .below = 1}),
+///         looptorch::ConfigField("norm", &ModelConfig::norm, {"before", "after"}));
+///
+///     ModelConfig config = kFields.load("model/config.json");
+///
+/// What no table can say (one field divides another) is checked by a function of your own behind `load`.
+template <class Config, class... Rows>
+class ConfigFields {
+ public:
+  constexpr explicit ConfigFields(Rows... rows) : rows_(rows...) {}
+
+  /// The same table, which refuses keys that it does not have, and says which are near. Others ignore them.
+  [[nodiscard]] constexpr ConfigFields refusing_unknown_keys() const {
+    auto fields = *this;
+    fields.refuses_unknown_ = true;
+    return fields;
+  }
+
+  /// The same table, whose errors call a key `field "heads"` instead of `heads`.
+  [[nodiscard]] constexpr ConfigFields quoting_keys() const {
+    auto fields = *this;
+    fields.quotes_ = true;
+    return fields;
+  }
+
+  /// Reads and checks an object; `where` is what errors call it. Throws ConfigError, which lists all faults.
+  [[nodiscard]] Config read(const Json& json, std::string_view where) const;
+
+  /// Reads and checks a file. Throws FileError, or ConfigError that names the file.
+  [[nodiscard]] Config load(const std::filesystem::path& path) const;
+
+  /// Throws ConfigError, which begins with `where`, for values outside their limits.
+  void check(const Config& config, std::string_view where) const;
+
+  /// Returns an object with the keys in the order of the table.
+  [[nodiscard]] Json write(const Config& config) const;
+
+  /// Writes `write(config)` to a file, whole or not at all. Throws FileError.
+  void save(const std::filesystem::path& path, const Config& config) const {
+    write_file_atomically(path, write(config).dump(2) + "\n");
+  }
+
+  /// Lists the fields in which `found` is not `wanted`, "heads 2 instead of 4, ..."; those named in `except`
+  /// may differ. Empty if there are none.
+  [[nodiscard]] std::string differences(const Config& found, const Config& wanted,
+                                        std::initializer_list<std::string_view> except = {}) const;
+
+  /// Lists the fields, a line each: key, default, limits, help.
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  using Faults = std::vector<std::string>;
+
+  template <class Visit>
+  void for_each_row(const Visit& visit) const {
+    std::apply([&](const auto&... row) { (visit(row), ...); }, rows_);
+  }
+  /// Passes over rows that no member holds.
+  template <class Visit>
+  void for_each_field(const Visit& visit) const {
+    for_each_row([&](const auto& row) {
+      if constexpr (requires { row.member; }) visit(row);
+    });
+  }
+
+  [[nodiscard]] std::string called(std::string_view key) const {
+    return quotes_ ? message("field \"", key, '"') : std::string(key);
+  }
+
+  template <class Value>
+  void read_row(const ConfigField<Config, Value>& field, const Json& json, Config& config,
+                Faults& faults) const;
+  template <class Value>
+  void read_row(const RequiredValue<Value>& row, const Json& json, Config&, Faults& faults) const;
+  template <class Value>
+  void read_row(const OnlyValue<Value>& row, const Json& json, Config&, Faults& faults) const;
+  void list_unknown(const Json& json, Faults& faults) const;
+  static void throw_any(const Faults& faults, std::string_view where);
+
+  std::tuple<Rows...> rows_;
+  bool refuses_unknown_ = false, quotes_ = false;
+};
+
+/// Makes the table of a config's fields; two rows of one key are an error of the program and found nowhere.
+template <class Config, class... Rows>
+[[nodiscard]] constexpr ConfigFields<Config, Rows...> config_fields(Rows... rows) {
+  return ConfigFields<Config, Rows...>(rows...);
+}
+
+// ---- Implementation ----
+
+template <class Config, class... Rows>
+Config ConfigFields<Config, Rows...>::read(const Json& json, std::string_view where) const {
+  if (!json.is_object()) throw ConfigError(message(where, ": is not a JSON object"));
+  Config config;
+  Faults faults;
+  for_each_row([&](const auto& row) { read_row(row, json, config, faults); });
+  if (refuses_unknown_) list_unknown(json, faults);
+  throw_any(faults, where);
+  return config;
+}
+
+template <class Config, class... Rows>
+Config ConfigFields<Config, Rows...>::load(const std::filesystem::path& path) const {
+  try {
+    return read(load_json(path), path.string());
+  } catch (const JsonError& error) {
+    throw ConfigError(error.what());
+  }
+}
+
+template <class Config, class... Rows>
+void ConfigFields<Config, Rows...>::check(const Config& config, std::string_view where) const {
+  Faults faults;
+  for_each_field([&](const auto& field) {
+    if (const auto fault = detail::fault_of(config.*field.member, field.limits); !fault.empty())
+      faults.push_back(called(field.key) + fault);
+  });
+  throw_any(faults, where);
+}
+
+template <class Config, class... Rows>
+Json ConfigFields<Config, Rows...>::write(const Config& config) const {
+  auto json = Json::object();
+  for_each_row([&](const auto& row) {
+    if constexpr (requires { row.member; })
+      json.set(row.key, detail::to_json(config.*row.member, row.limits));
+    else
+      json.set(row.key, row.value);
+  });
+  return json;
+}
+
+template <class Config, class... Rows>
+std::string ConfigFields<Config, Rows...>::differences(const Config& found, const Config& wanted,
+                                                       std::initializer_list<std::string_view> except) const {
+  std::string text;
+  for_each_field([&](const auto& field) {
+    if (found.*field.member == wanted.*field.member) return;
+    if (std::find(except.begin(), except.end(), field.key) != except.end()) return;
+    text += message(text.empty() ? "" : ", ", field.key, ' ',
+                    detail::value_text(found.*field.member, field.limits), " instead of ",
+                    detail::value_text(wanted.*field.member, field.limits));
+  });
+  return text;
+}
+
+template <class Config, class... Rows>
+std::string ConfigFields<Config, Rows...>::describe() const {
+  std::string text;
+  const Config defaults;
+  for_each_field([&](const auto& field) {
+    const auto limits = detail::limits_text(field.limits);
+    text += message(field.key, " = ", detail::value_text(defaults.*field.member, field.limits),
+                    limits.empty() ? "" : ", " + limits, *field.help == '\0' ? "" : ": ", field.help, '\n');
+  });
+  return text;
+}
+
+template <class Config, class... Rows>
+template <class Value>
+void ConfigFields<Config, Rows...>::read_row(const ConfigField<Config, Value>& field, const Json& json,
+                                             Config& config, Faults& faults) const {
+  const Json* value = json.as_object().find(field.key);
+  if (!value) {
+    if (!field.is_optional) faults.push_back(called(field.key) + " is missing");
+    return;
+  }
+  if (const auto fault = detail::read_value(*value, field.limits, config.*field.member); !fault.empty())
+    faults.push_back(called(field.key) + fault);
+}
+
+template <class Config, class... Rows>
+template <class Value>
+void ConfigFields<Config, Rows...>::read_row(const RequiredValue<Value>& row, const Json& json, Config&,
+                                             Faults& faults) const {
+  const Json* found = json.as_object().find(row.key);
+  const Json wanted(row.value);
+  if (!found)
+    faults.push_back(called(row.key) + " is missing");
+  else if (*found != wanted)
+    faults.push_back(message(called(row.key), " is ", found->dump(), ", not ", wanted.dump()));
+}
+
+template <class Config, class... Rows>
+template <class Value>
+void ConfigFields<Config, Rows...>::read_row(const OnlyValue<Value>& row, const Json& json, Config&,
+                                             Faults& faults) const {
+  const Json* found = json.as_object().find(row.key);
+  const Json wanted(row.value);
+  if (found && *found != wanted)
+    faults.push_back(
+        message(called(row.key), " is ", found->dump(), ", and only ", wanted.dump(), " is supported"));
+}
+
+template <class Config, class... Rows>
+void ConfigFields<Config, Rows...>::list_unknown(const Json& json, Faults& faults) const {
+  std::vector<std::string> keys;
+  for_each_row([&](const auto& row) { keys.emplace_back(row.key); });
+  for (const auto& [key, value] : json.as_object()) {
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    const auto near = near_names(key, keys, 1);
+    faults.push_back(
+        message(called(key), " is not known", near.empty() ? "" : "; \"" + near.front() + "\" is"));
+  }
+}
+
+template <class Config, class... Rows>
+void ConfigFields<Config, Rows...>::throw_any(const Faults& faults, std::string_view where) {
+  if (faults.empty()) return;
+  auto text = message(where, ": ");
+  for (const auto& fault : faults) text += (&fault == &faults.front() ? "" : "; ") + fault;
+  throw ConfigError(text);
+}
+
+}  // namespace looptorch
