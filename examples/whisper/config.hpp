@@ -45,7 +45,7 @@ struct WhisperConfig {
 /// Writes a config.json that `transformers` loads as WhisperForConditionalGeneration; throws FileError.
 void save_config(const std::filesystem::path& path, const WhisperConfig& config);
 
-/// The same, from and to a JSON object; `name` is what errors call it.
+/// Converts from a JSON object; `name` is its name in errors.
 [[nodiscard]] WhisperConfig config_from_json(const looptorch::Json& json, std::string_view name);
 [[nodiscard]] looptorch::Json config_to_json(const WhisperConfig& config);
 

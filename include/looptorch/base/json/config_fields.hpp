@@ -49,12 +49,13 @@ struct ConfigField {
   }
 };
 
-/// A key with one value, which no member holds: "model_type" of a config. Written always; on reading it must
-/// be there and have this value.
+/// A key with one value that says what the config is of, such as "model_type"; no member holds it. Written
+/// always. On reading it must be there and have this value, else nothing else is looked at.
 template <class Value>
 struct RequiredValue {
   const char* key;
   Value value;
+  static constexpr bool tells_kind = true;
   constexpr RequiredValue(const char* key_, Value value_) : key(key_), value(value_) {}
 };
 
@@ -168,7 +169,13 @@ Config ConfigFields<Config, Rows...>::read(const Json& json, std::string_view wh
   if (!json.is_object()) throw ConfigError(message(where, ": is not a JSON object"));
   Config config;
   Faults faults;
-  for_each_row([&](const auto& row) { read_row(row, json, config, faults); });
+  for_each_row([&](const auto& row) {
+    if constexpr (requires { row.tells_kind; }) read_row(row, json, config, faults);
+  });
+  throw_any(faults, where);  // a config of another kind has other fields
+  for_each_row([&](const auto& row) {
+    if constexpr (!requires { row.tells_kind; }) read_row(row, json, config, faults);
+  });
   if (refuses_unknown_) list_unknown(json, faults);
   throw_any(faults, where);
   return config;

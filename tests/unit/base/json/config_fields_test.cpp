@@ -99,12 +99,13 @@ TEST_CASE("Keys that are needed, and values that cannot be varied") {
   CHECK(kFields.read(without("name"), "x").name == "plain");
 }
 
-TEST_CASE("One error lists all that is wrong") {
+TEST_CASE("One error lists all that is wrong, unless the config is of another kind") {
   auto json = json_with("heads", 0);
-  json.set("dropout", 2).set("model_type", 3);
-  CHECK(
-      refusal(json) ==
-      "a/config.json: model_type is 3, not \"tested\"; heads is 0, outside 1..64; dropout is 2, outside [0, 1)");
+  json.set("dropout", 2).set("gated", true);
+  CHECK(refusal(json) ==
+        "a/config.json: gated is true, and only false is supported; heads is 0, outside 1..64; dropout is 2, "
+        "outside [0, 1)");
+  CHECK(refusal(json.set("model_type", 3)) == "a/config.json: model_type is 3, not \"tested\"");
 }
 
 TEST_CASE("Unknown keys are ignored, or refused with one that is near") {
