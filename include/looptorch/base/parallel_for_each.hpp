@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Work on many items by several threads, without torch: making a corpus, checking its files. What training
-// reads goes through PinnedPrefetchLoader instead. Costs an atomic addition an item.
+// Works on many items by several threads, without torch: making a corpus, checking its files. Training data
+// go through PinnedPrefetchLoader instead. Costs an atomic addition an item.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -69,12 +69,12 @@ class ItemsInTurn {
 }  // namespace detail
 
 /// Calls `work(item)` for each item, on the calling thread and `threads - 1` others, and returns when all are
-/// done. Items begin in their order. `report(done)` is called after each item with the number of those that
-/// are done, never twice at a time: 1, 2, ... in order.
+/// done. Items begin in their order. `report(done)` is called after each item with the number of finished
+/// items: 1, 2, ... in order, never twice at a time.
 ///
-/// If `work` throws, no further item begins, those under way are finished, and the exception of the first
-/// item in order that failed is thrown: the same one whatever the number of threads. What `report` throws
-/// counts as its item's. Throws UsageError for less than one thread. `items` is any range with `[]`, such as
+/// If `work` throws, no further item begins, started items are finished, and the exception of the first
+/// failed item in order is thrown, which does not depend on the number of threads. An exception of `report`
+/// counts as its item's. Throws UsageError for fewer than one thread. `items` is any range with `[]`, such as
 /// a vector; the threads share `work`.
 template <class Items, class Work, class Report>
 void parallel_for_each(Items&& items, std::int64_t threads, const Work& work, const Report& report) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Random numbers that are the same with every compiler, standard library and processor: samplers and
-// augmentation draw from them, and so can a corpus that must come out the same everywhere. A few nanoseconds
+// Random numbers that are the same with every compiler, standard library and processor. Samplers and
+// augmentation draw from them; use them also for a corpus that must be the same everywhere. A few nanoseconds
 // a number. Not for cryptography.
 #pragma once
 
@@ -30,8 +30,7 @@ inline constexpr std::uint64_t kGoldenGamma = 0x9e3779b97f4a7c15U;
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014). One thread draws from it. Which numbers a seed gives is part of the
-/// contract.
+/// SplitMix64 (Steele, Lea, Flood 2014), for one thread. The numbers of a seed are part of the contract.
 class SplitMix64 {
  public:
   explicit constexpr SplitMix64(std::uint64_t seed) : state_(seed) {}
@@ -54,9 +53,9 @@ class SplitMix64 {
   std::uint64_t state_;
 };
 
-/// Returns the seed numbered `number` that belongs to `seed`. Use it where each sample, epoch or worker needs
-/// a generator of its own: neighbouring numbers give seeds that have nothing in common, and chains
-/// (`derive_seed(derive_seed(seed, epoch), index)`) stay apart.
+/// Returns the seed numbered `number` that belongs to `seed`, for a sample, epoch or worker with a generator
+/// of its own. Seeds of neighbouring numbers are unrelated, and so are chains (`derive_seed(derive_seed(seed,
+/// epoch), index)`).
 [[nodiscard]] constexpr std::uint64_t derive_seed(std::uint64_t seed, std::uint64_t number) {
   return detail::mix64(detail::mix64(seed + detail::kGoldenGamma) + number * detail::kGoldenGamma);
 }

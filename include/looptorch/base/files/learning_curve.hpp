@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A learning curve as a CSV file: a row for each step at which something was measured. A run that goes on
-// from a snapshot measures some steps again, and they stand there once. Each row writes the file anew and
-// whole, which takes some milliseconds: meant for validations, not for every step.
+// A learning curve as a CSV file, with a row for each measured step. A run that resumes from a snapshot
+// measures some steps again; each is listed once. Each row rewrites the file in one step, which takes some
+// milliseconds: use it for validations, not for every step.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -27,8 +27,8 @@ namespace looptorch {
 ///     curve.add(step, {loss, wer});
 class LearningCurve {
  public:
-  /// `columns` stand behind the first one, "step". Touches no file before the first `add`. Throws UsageError
-  /// for no column, and for one whose name is empty or holds a comma, a quote or a line's end.
+  /// Takes the columns behind the first one, "step". Touches no file before the first `add`. Throws
+  /// UsageError for no column, and for one whose name is empty or contains a comma, a quote or a line end.
   LearningCurve(std::filesystem::path file, const std::vector<std::string>& columns)
       : file_(std::move(file)), header_("step"), columns_(columns.size()) {
     if (columns.empty())
@@ -41,10 +41,9 @@ class LearningCurve {
     }
   }
 
-  /// Adds the row of a step; numbers have six significant digits. Rows of this step and of later ones, which
-  /// the run makes again after it went back to a snapshot, are dropped. Throws UsageError for another number
-  /// of values than columns, and for a file that begins with other columns, which is left as it is; throws
-  /// FileError.
+  /// Adds the row of a step; numbers have six significant digits. Drops rows of this step and of later ones,
+  /// which a run that went back to a snapshot makes again. Throws UsageError for another number of values
+  /// than columns, and for a file that begins with other columns, which stays unchanged. Throws FileError.
   void add(std::int64_t step, const std::vector<double>& values) const {
     if (values.size() != columns_)
       throw UsageError(message(file_.string(), ": ", values.size(), " values for the ", columns_,

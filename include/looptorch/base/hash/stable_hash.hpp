@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A hash that is the same on every machine and in every run: for ids, names of files, and splits that must
-// not change. About 1 GB/s. For tables whose keys come out of a file use KeyedHash, against whose values no
-// keys can be prepared.
+// A hash that is the same on every machine and in every run, for ids, names of files, and splits that must
+// not change. About 1 GB/s. For tables whose keys come from a file use KeyedHash, for which colliding keys
+// cannot be prepared.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace looptorch {
 
 /// Returns the 64-bit FNV-1a hash of the bytes (Fowler, Noll, Vo). Two of 10 million texts are equal with a
-/// probability of 3 in a million; texts that collide are easy to make on purpose.
+/// probability of 3 in a million; it is easy to construct texts that collide.
 [[nodiscard]] constexpr std::uint64_t stable_hash(std::string_view bytes) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3U;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Numbers and bytes that stand in a JSON text as hexadecimal digits, since JSON has no value for them.
+// Reads numbers and bytes that JSON texts contain as hexadecimal digits, since JSON has no value for them.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -12,14 +12,14 @@
 
 namespace looptorch::detail {
 
-/// Reads a string that `hex_of` gave; throws JsonError.
+/// Reads a string written by `hex_of`. Throws JsonError.
 [[nodiscard]] inline std::uint64_t number_from_hex(const Json& json) {
   const auto& text = json.as_string();
   if (const auto value = number_of_hex(text)) return *value;
   throw JsonError(message("\"", text, "\" is not 16 hexadecimal digits"));
 }
 
-/// Reads a string that `hex_of_bytes` gave; throws JsonError.
+/// Reads a string written by `hex_of_bytes`. Throws JsonError.
 [[nodiscard]] inline std::string bytes_from_hex(const Json& json) {
   const auto& hex = json.as_string();
   if (auto bytes = bytes_of_hex(hex)) return *std::move(bytes);
