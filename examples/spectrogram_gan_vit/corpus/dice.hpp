@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the corpus is drawn from: the same numbers from the same seed with every compiler and standard
-// library.
+// The corpus' random numbers: the same from the same seed with every compiler and standard library.
 #pragma once
 
 #include <looptorch/base/random.hpp>
@@ -16,18 +15,18 @@ class Dice {
  public:
   explicit Dice(std::uint64_t seed) : random_(seed) {}
 
-  /// A number in [0, 1).
+  /// Returns a number in [0, 1).
   double share() { return random_.uniform(); }
 
-  /// A number in [low, high).
+  /// Returns a number in [low, high).
   double between(double low, double high) { return low + (high - low) * share(); }
 
-  /// A whole number below `bound`.
+  /// Returns an integer below `bound`.
   std::size_t below(std::size_t bound) { return random_.below(bound); }
 
   bool chance(double probability) { return share() < probability; }
 
-  /// A number of mean 0 and deviation 1, at most 3.5: the sum of four even ones.
+  /// Returns a number of mean 0 and deviation 1, at most 3.5: the sum of four uniform ones.
   double bell() {
     double sum = -2;
     for (int i = 0; i < 4; ++i) sum += share();

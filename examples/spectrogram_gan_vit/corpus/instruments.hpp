@@ -28,7 +28,8 @@ class WaveTable {
   static constexpr int kBits = 10;
   static constexpr std::size_t kSize = std::size_t{1} << kBits;
 
-  /// `overtone(h)` is the strength of the h-th harmonic, from 1; the period has a mean square of 1.
+  /// Makes the wave from `overtone(h)`, the strength of the h-th harmonic, from 1; the period has a mean
+  /// square of 1.
   template <class Overtone>
   WaveTable(double highest_pitch, Overtone overtone) {
     constexpr double kHighest = 10'000;  // Hz
@@ -48,7 +49,7 @@ class WaveTable {
     wave_[kSize] = wave_[0];
   }
 
-  /// At a phase of which 2^32 are a period.
+  /// Returns the value at a phase; 2^32 are a period.
   [[nodiscard]] float at(std::uint32_t phase) const {
     const auto i = phase >> (32 - kBits);
     const auto part = static_cast<float>(phase << kBits) * 0x1p-32F;
@@ -69,7 +70,7 @@ class WaveTable {
   std::array<float, kSize + 1> wave_{};
 };
 
-/// What a timbre does to a note.
+/// The shape of a timbre's notes.
 struct NoteShape {
   double attack;   ///< s
   double decay;    ///< s until a struck note has fallen to 37 %; 0: it is held
@@ -77,7 +78,7 @@ struct NoteShape {
   double vibrato;  ///< semitones
 };
 
-/// An instrument of one clip: its waves are made once an octave.
+/// An instrument of one clip; its waves are made once an octave.
 class Instrument {
  public:
   Instrument(Timbre timbre, const Traits& traits)
@@ -127,7 +128,8 @@ class Instrument {
     return {0.3 * attack_, 0, 0.04, 0};
   }
 
-  /// Rises within the attack, falls from the note's end on to nothing, and, if it was struck, all the time.
+  /// Returns the envelope: it rises within the attack, falls to 0 from the note's end on and, for a struck
+  /// note, decays all the time.
   static double envelope(const NoteShape& shape, double t, double seconds) {
     const double rise = std::min(1.0, t / shape.attack);
     const double fall = t < seconds ? 1 : std::max(0.0, 1 - (t - seconds) / shape.release);
@@ -190,7 +192,7 @@ class DrumKit {
     return sound;
   }
 
-  /// A sine that falls to its pitch.
+  /// Returns a sine that falls to its pitch.
   static Sound kick(double hz) {
     double phase = 0;
     return make(0.25, [&](double t) {
@@ -206,7 +208,7 @@ class DrumKit {
     });
   }
 
-  /// Noise without its low end; brighter clips have it longer.
+  /// Returns noise without its low end; brighter clips have it longer.
   static Sound hat(const Traits& traits, Dice& dice) {
     double before = 0;
     const double decay = 0.015 + 0.03 * traits.brightness;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A score to sound: all voices and drums in one channel, in a room, at the level that the traits name. A clip
-// of 30 s takes about 30 ms.
+// Renders a score as sound: all voices and drums in one channel, in a room, at the level of the traits. A
+// clip of 30 s takes about 30 ms.
 #pragma once
 
 #include "dice.hpp"
@@ -52,7 +52,7 @@ inline void add_room(std::span<float> samples, double share) {
   }
 }
 
-/// To a root mean square of `decibels` below full scale; what would come near full scale is bent below it.
+/// Scales to a root mean square of `decibels` below full scale; values near full scale are bent below it.
 inline void set_level(std::span<float> samples, double decibels) {
   double power = 0;
   for (const float sample : samples) power += static_cast<double>(sample) * sample;
@@ -65,7 +65,7 @@ inline void set_level(std::span<float> samples, double decibels) {
   }
 }
 
-/// A clip begins and ends without a click.
+/// Fades a clip's beginning and end, which avoids clicks.
 inline void fade(std::span<float> samples) {
   const auto count = std::min(samples.size() / 2, static_cast<std::size_t>(0.01 * kSynthRate));
   for (std::size_t i = 0; i < count; ++i) {
@@ -84,7 +84,7 @@ class Mixer {
                      Instrument(Timbre::piano, traits)},
         drums_(traits, dice) {}
 
-  /// Twice, out of tune, where the music is rough.
+  /// Plays a note; twice, out of tune, if the music is rough.
   void play(const Note& note) {
     static constexpr std::array kGains{0.30, 0.14, 0.26};  // of each part
     const auto out = from(note.start);
@@ -121,7 +121,7 @@ class Mixer {
 
 }  // namespace detail
 
-/// Music of `seconds` at 22.05 kHz, within (-1, 1), that sounds as the traits say. The same seed gives the
+/// Returns music of `seconds` at 22.05 kHz, within (-1, 1), with the given traits. The same seed gives the
 /// same piece.
 [[nodiscard]] inline std::vector<float> perform(const Traits& traits, double seconds, std::uint64_t seed) {
   Dice dice(seed);

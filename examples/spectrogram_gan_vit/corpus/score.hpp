@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Composes: a melody from two motifs over a progression of four chords, with bass and drums, as the traits
-// say. Microseconds a clip.
+// Composes a melody from two motifs over a progression of four chords, with bass and drums, by the traits.
+// Microseconds a clip.
 #pragma once
 
 #include "dice.hpp"
@@ -47,7 +47,7 @@ class Composer {
         steps_(kStepsPerBeat * traits.beats),
         step_(60 / traits.tempo / kStepsPerBeat) {}
 
-  /// Bars that fill `seconds`; the last one goes beyond.
+  /// Returns bars that fill `seconds`; the last one goes beyond.
   [[nodiscard]] Score compose(double seconds) {
     static constexpr std::array<std::array<int, 4>, 6> kProgressions{
         {{0, 3, 4, 0}, {0, 5, 3, 4}, {0, 4, 5, 3}, {0, 2, 3, 4}, {0, 3, 0, 4}, {0, 6, 5, 4}}};
@@ -75,7 +75,7 @@ class Composer {
     int step, rise;  ///< degrees of the scale from the note before
   };
 
-  /// The rhythm and contour of a bar.
+  /// Draws the rhythm and contour of a bar.
   std::vector<MotifNote> draw_motif() {
     const double busy = traits_.activity;
     std::vector<MotifNote> motif;
@@ -89,7 +89,7 @@ class Composer {
     return motif;
   }
 
-  /// MIDI pitch of a degree of the scale, from 0; 7 degrees are an octave.
+  /// Returns the MIDI pitch of a degree of the scale, from 0; 7 degrees are an octave.
   [[nodiscard]] double pitch(int degree) const {
     return traits_.tonic + 12 * (degree / 7) + scale_of(traits_.mode)[static_cast<std::size_t>(degree % 7)];
   }
@@ -102,7 +102,7 @@ class Composer {
     return best;
   }
 
-  /// The chord tone (root, third, fifth) at most a degree away, else the degree itself.
+  /// Returns the chord tone (root, third, fifth) at most a degree away, else the degree itself.
   [[nodiscard]] int on_chord(int degree) const {
     for (const int near : {degree, degree - 1, degree + 1}) {
       const int above = (near + 7 - root_) % 7;
@@ -135,7 +135,7 @@ class Composer {
     }
   }
 
-  /// Root, third and fifth, each in the octave next to the middle of the accompaniment.
+  /// Returns root, third and fifth, each in the octave next to the middle of the accompaniment.
   [[nodiscard]] std::array<double, 3> chord() const {
     const double middle = 48 + 0.6 * (traits_.melody_pitch - 57);
     std::array<double, 3> pitches{pitch(root_), pitch(root_ + 2), pitch(root_ + 4)};

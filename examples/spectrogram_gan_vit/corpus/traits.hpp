@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How music sounds that people would call so pleasant and so lively: what the literature says about tempo,
-// mode, register, loudness, brightness, roughness and articulation (README.md has the sources), as numbers to
-// compose and play by. Each is drawn around its mean, so that no trait gives a label away.
+// The traits of music for an emotion: tempo, mode, register, loudness, brightness, roughness and articulation
+// from the literature (README.md has the sources), as numbers to compose and play by. Each is drawn around
+// its mean, so that no single trait reveals a label.
 #pragma once
 
 #include "dice.hpp"
@@ -37,7 +37,7 @@ using Scale = std::array<int, 7>;
   return kScales[static_cast<std::size_t>(mode)];
 }
 
-/// What plays: the shape of its overtones and of its notes.
+/// An instrument: the shape of its overtones and of its notes.
 enum class Timbre { piano, harp, strings, organ, flute, clarinet, marimba };
 
 struct Traits {
