@@ -9,12 +9,12 @@
 //   CacheFlushEvery<K>    the caching allocator fragments, or others need the memory
 //   Checkpointed<Layer>   activations do not fit, and a third more time is bearable
 //   ClipGradNorm          single batches throw training off
-//   ClipGradValue         single gradients do
+// ClipGradValue         single elements of gradients throw training off
 //   On                    a hook is too small for a policy
 //   PinnedPrefetchLoader  fit should take a dataset and load it by worker threads
 //   RestoreBest           the best weights by a metric should be left, not the last
 //   ScheduleLr            the learning rate should warm up, decay, or fall when a metric stands still
-//   ShowProgress          somebody watches
+// ShowProgress          progress should show on the terminal or in a log
 //   SnapshotEvery         a run that ends early should go on later, bit for bit
 //   StopEarly             training should end when a metric no longer improves
 //   UnfreezeAt            parts of a pretrained model should be trained later than others

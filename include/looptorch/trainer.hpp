@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The training loop: fit > epoch > window > micro-batch > update. A run is a type, `Trainer<Model,
-// Updates..., Policies...>`, composed, checked and stripped of what is absent by the compiler. This header is
-// all that most users include. The loop itself is told in loop/step/: fit_loop.hpp, window.hpp,
+// Updates..., Policies...>`: the compiler composes it, checks it and removes what is absent. Most users
+// include only this header. To read the loop itself, open loop/step/: fit_loop.hpp, window.hpp,
 // update_step.hpp.
 #pragma once
 
@@ -41,8 +41,9 @@ namespace looptorch {
 ///   Trainer adversarial(gan, Update{optimizer_d, loss_d}, Update{optimizer_g, loss_g});
 ///
 /// An objective is called as `objective(Model&, const Batch&)` and returns a `Loss` or a 0-dim tensor. With
-/// several updates each window's batches are kept and each update in turn sees them all; while one runs,
-/// parameters outside it receive no gradient. The order in which parts are listed matters among updates only.
+/// several updates, each window's batches are kept, and each update in turn sees all of them. While one
+/// update runs, parameters outside it receive no gradient. The order in which parts are listed matters only
+/// among updates.
 template <class Model, class... Parts>
 class Trainer {
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +
@@ -77,13 +78,13 @@ class Trainer {
   Trainer(Trainer&&) = default;
   Trainer(const Trainer&) = delete;  // two counts of one run
 
-  /// Trains on a range of batches, or on a dataset if PinnedPrefetchLoader is listed. A second fit goes on
-  /// where the first ended, in mid-epoch too. Modules keep the modes they have. When the objective, the data
-  /// or a policy throws, gradients are dropped, flags restored, and the window under way is forgotten; of
-  /// several updates those that it had already made stay made. An exception of an `after_update` hook waits
-  /// until its window has ended: that update is made, and the window counts. Throws UsageError for options
-  /// that cannot be, an empty range, a single-pass range with several epochs, within another call of this
-  /// Trainer, and where another Trainer's window is under way on the same parameters.
+  /// Trains on a range of batches, or on a dataset if PinnedPrefetchLoader is listed. A second fit continues
+  /// where the first ended, also in mid-epoch. Modules keep the modes they have. When the objective, the data
+  /// or a policy throws, gradients are dropped, flags are restored, and the window under way is discarded.
+  /// Updates that such a window had already made stay made. An exception from an `after_update` hook waits
+  /// until its window has ended: that update stays made, and the window counts. Throws UsageError for invalid
+  /// options, an empty range, a single-pass range with several epochs, a call within another call of this
+  /// Trainer, and while another Trainer's window is under way on the same parameters.
   template <class Batches>
   FitResult fit(Batches&& batches, FitOptions options = {}) {
     if constexpr (detail::LoadsFrom<LoaderPolicy, Batches>) {
@@ -98,10 +99,10 @@ class Trainer {
     return {};
   }
 
-  /// Learns from one micro-batch, for people who keep their own loop, and performs the updates when it is the
+  /// Learns from one micro-batch, for callers who keep their own loop. Performs the updates when it is the
   /// window's last. Policies see a fit of unknown length that begins with the first call and has neither
-  /// epochs nor an end: what they do there does not happen. The place in the epoch that a later fit goes on
-  /// from is left alone.
+  /// epochs nor an end; hooks of those moments do not run. The position in the epoch from which a later fit
+  /// continues does not change.
   template <class Batch>
   StepResult step(const Batch& batch) {
     if constexpr (CheckBatch<Batch>::passed) {
@@ -111,14 +112,15 @@ class Trainer {
     return {};
   }
 
-  /// Ends a window that `step` began and that is shorter than the others, as at the end of an epoch, if one
-  /// is open, and counts what only the device knew of the last one.
+  /// Ends a window that `step` began, if one is open; it may be shorter than the others, as at the end of an
+  /// epoch. Then waits for the device, and counts what only the device knew of the last window.
   void finish_window() {
     const auto call = call_.begin("finish_window()");
     own_loop_.template finish_window<Host>(*this, engine_);
   }
 
-  /// Weighted means of the objective over all batches: no gradient, eval mode, the policies' forward scopes.
+  /// Returns weighted means of the objective over all batches. Runs without gradients, in eval mode, inside
+  /// the policies' forward scopes.
   template <class Batches>
   Evaluation evaluate(Batches&& batches) {
     static_assert(Engine::kUpdates == 1,
@@ -127,10 +129,10 @@ class Trainer {
     return evaluate(batches, std::get<0>(engine_.updates()).objective);
   }
 
-  /// The same of a callable `(Model&, const Batch&)` that returns a Loss, a 0-dim tensor or a number; or, for
-  /// what is no mean, of a measure whose `add(Model&, const Batch&)` is called for each batch and whose
-  /// `result()`, a number or a `std::map<std::string, double>`, is asked for at the end. It goes on from what
-  /// it holds: give a new one to each evaluation.
+  /// Evaluates a callable `(Model&, const Batch&)` that returns a Loss, a 0-dim tensor or a number. Takes a
+  /// measure for a result that is no mean: calls its `add(Model&, const Batch&)` for each batch, and at the
+  /// end its `result()`, which returns a number or a `std::map<std::string, double>`. A measure continues
+  /// from what it holds: give a new one to each evaluation.
   template <class Batches, class Measure>
   Evaluation evaluate(Batches&& batches, Measure&& measure) {
     if constexpr (detail::CheckRange<Batches>::passed)
@@ -139,8 +141,8 @@ class Trainer {
     return {};
   }
 
-  /// Calls `body` while the model has the weights that `evaluate` uses: averages, where they are listed. To
-  /// save or copy these.
+  /// Calls `body` while the model has the weights that `evaluate` uses: averages, where they are listed. Use
+  /// it to save or copy those weights.
   template <class Body>
   void with_evaluated_weights(Body&& body) {
     const auto call = call_.evaluate("with_evaluated_weights()");
@@ -148,15 +150,15 @@ class Trainer {
     detail::in_evaluation_scopes(engine_, body);
   }
 
-  /// Where the run stands: counters, losses, metrics and the states of policies, between windows. Model and
-  /// optimizers are saved by themselves; `snapshot` has all.
+  /// Returns where the run stands between windows: counters, losses, metrics and the states of policies.
+  /// Model and optimizers are not included; `snapshot` includes them.
   [[nodiscard]] StateDict state_dict() {
     require_between_windows("state_dict()");
     detail::settle(engine_);
     return detail::copied(engine_.state_dict());
   }
-  /// Goes on from where `state_dict` was taken. Throws StateError for a state of other policies, or one that
-  /// lacks something.
+  /// Continues from where `state_dict` was taken. Throws StateError for a state of other policies, or one
+  /// that lacks something.
   void load_state_dict(const StateDict& state) {
     const auto call = call_.begin("load_state_dict()");
     detail::require_no_open_window(engine_, "load_state_dict()");
@@ -165,16 +167,16 @@ class Trainer {
     own_loop_.restart();  // policies begin anew with what they have now
   }
 
-  /// Everything that the run is, between windows, for write_snapshot: what SnapshotEvery writes. Tensors are
+  /// Returns the whole run, between windows, for write_snapshot: what SnapshotEvery writes. Tensors are
   /// handles that go on changing.
   [[nodiscard]] SnapshotContents snapshot() {
     require_between_windows("snapshot()");
     detail::settle(engine_);
     return detail::snapshot_contents(engine_, feed_identity_);
   }
-  /// Goes on from what `snapshot` gave, random generators included, on other devices too. Throws
-  /// SnapshotMismatch, before anything is touched, for a snapshot that is not of this run, unless it may be
-  /// taken over in part.
+  /// Continues from what `snapshot` returned, random generators included, also on other devices. Throws
+  /// SnapshotMismatch, before anything is changed, for a snapshot of another run. If `strict` is false, takes
+  /// over the parts that fit instead.
   ResumeReport restore(const SnapshotContents& contents, bool strict = true) {
     const auto call = call_.begin("restore()");
     detail::require_no_open_window(engine_, "restore()");
@@ -185,10 +187,10 @@ class Trainer {
   }
 
   [[nodiscard]] Model& model() { return engine_.model(); }
-  /// Never waits: `skipped` may lack the last window until `updates`, `policy`, `finish_window` or the next
-  /// update asks the device.
+  /// Returns the counters without waiting. `skipped` may lack the last window until `updates`, `policy`,
+  /// `finish_window` or the next update asks the device.
   [[nodiscard]] const Progress& progress() const { return engine_.progress(); }
-  /// The updates in order, with their losses and counts. Waits for what the device has to say of the last
+  /// Returns the updates in order, with their losses and counts. Waits for the device's results of the last
   /// window; throws NonFiniteLoss and NonFiniteGradient for it.
   [[nodiscard]] const std::vector<UpdateView>& updates() {
     detail::settle(engine_);
@@ -197,8 +199,9 @@ class Trainer {
   [[nodiscard]] MetricBoard& metrics() { return engine_.run().metrics(); }
   [[nodiscard]] const MetricBoard& metrics() const { return engine_.run().metrics(); }
 
-  /// The per-run state of the listed policy P: what it measured or decided, the last window included. Of
-  /// several of one type the first that is switched on. Waits and throws as `updates`.
+  /// Returns the per-run state of the listed policy P: what it measured or decided, the last window included.
+  /// If several of one type are listed, returns that of the first that is switched on. Waits and throws as
+  /// `updates`.
   template <class P>
   [[nodiscard]] const detail::state_t<P>& policy() {
     if constexpr (Stack::template lists<P>() && detail::HasState<P>) {
@@ -224,7 +227,8 @@ class Trainer {
   template <class Batch>
   using CheckBatch = detail::CheckBatch<Model, Batch, Updates>;
 
-  /// For calls that may stand within fit, where a hook makes them.
+  /// Throws UsageError within an evaluation or a window. For calls that a hook may make within fit; `what`
+  /// names the call.
   void require_between_windows(const char* what) const {
     call_.require_own_weights(what);
     if (call_.under_way() && engine_.window().open.is_open())
@@ -253,7 +257,7 @@ class Trainer {
   Engine engine_;
   detail::CallInProgress call_;
   detail::OwnLoop<Engine> own_loop_;  // of step()
-  StateDict feed_identity_;           // what fit's range says of itself
+  StateDict feed_identity_;           // the identity of fit's range
 };
 
 }  // namespace looptorch

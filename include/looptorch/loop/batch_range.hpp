@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A range of batches as a fit uses it: how many there are, whether it can be gone through again, how to begin
-// an epoch in its middle, and where a batch came from. Made once a fit.
+// Adapts a range of batches to a fit: how many there are, whether it can be gone through again, how to begin
+// an epoch in its middle, and where each batch came from. Made once a fit.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -22,7 +22,7 @@ namespace looptorch::detail {
 template <class Range>
 using range_batch_t = std::remove_cvref_t<std::ranges::range_reference_t<Range>>;
 
-/// A range that shuffles by epoch, such as a loader: `begin()` after `begin_epoch(e)` gives epoch e's
+/// A range that shuffles by epoch, such as a loader: after `begin_epoch(e)`, `begin()` gives epoch e's
 /// batches.
 template <class Range>
 concept EpochRange = requires(Range& range, std::int64_t epoch) {
@@ -47,21 +47,21 @@ std::optional<std::int64_t> known_size(Range& range) {
     return std::nullopt;
 }
 
-/// A loader, whose iterators know their batch's number in the epoch: batches may be missing where samples
+/// A loader, whose iterators know their batch's number in the epoch. Numbers may be missing where samples
 /// were left out.
 template <class Range>
 concept NumberedRange = SkippableRange<Range> && requires(std::ranges::iterator_t<Range> position) {
   { position.number() } -> std::convertible_to<std::int64_t>;
 };
 
-/// A loader, which measures how long it is waited for.
+/// A loader, which measures how long its consumer waits for it.
 template <class Range>
 concept MeasuredRange = requires(const Range& range) {
   range.shared_stats();
 };
 
-/// Whether pinned batches of `Range` can be read after the next one was asked for: a loader never writes to
-/// one that it has given out, and any other range may decode all of them into one buffer.
+/// How pinned batches of `Range` are read. A loader never writes to a batch that it has given out, so they
+/// are read in place. Any other range may decode all batches into one buffer, so they are staged.
 template <class Range>
 inline constexpr PinnedSource kPinnedSource =
     MeasuredRange<Range> ? PinnedSource::in_place : PinnedSource::staged;
@@ -78,8 +78,8 @@ class BatchRange {
 
   [[nodiscard]] std::optional<std::int64_t> size() const { return known_size(range_); }
 
-  /// Returns what tells this data and its order from others: its number of batches, and the range's
-  /// `identity()` where it has one.
+  /// Returns what distinguishes this data and its order: its number of batches, and the range's `identity()`
+  /// where it has one.
   [[nodiscard]] StateDict identity() const {
     StateDict identity;
     if constexpr (requires { StateDict(range_.identity()); }) identity = range_.identity();
@@ -105,11 +105,11 @@ class BatchRange {
   }
 
   /// Returns an iterator to the batch with index `skip` of epoch `epoch`, or the end if there are fewer. A
-  /// single-pass range stands there already, unless another process had begun the epoch: `from_start`.
+  /// single-pass range stands there already, unless `from_start`: another process had begun the epoch.
   [[nodiscard]] auto begin_at(std::int64_t epoch, std::int64_t skip, bool from_start) const {
     if constexpr (EpochRange<Range>) range_.begin_epoch(epoch);
     if constexpr (SkippableRange<Range>) {
-      range_.skip(std::min(skip, size().value_or(skip)));  // 0 too: an earlier skip is not fit's place
+      range_.skip(std::min(skip, size().value_or(skip)));  // also 0, which undoes an earlier skip
       return std::ranges::begin(range_);
     } else {
       auto position = std::ranges::begin(range_);
@@ -120,7 +120,8 @@ class BatchRange {
   }
   [[nodiscard]] auto end() const { return std::ranges::end(range_); }
 
-  /// Returns the number in its epoch of the batch at `position`; nothing where the range does not know.
+  /// Returns the number in its epoch of the batch at `position`; empty where the range does not number its
+  /// batches.
   template <class Iterator>
   [[nodiscard]] static std::optional<std::int64_t> number_at([[maybe_unused]] const Iterator& position) {
     if constexpr (NumberedRange<Range>)
@@ -129,7 +130,7 @@ class BatchRange {
       return std::nullopt;
   }
 
-  /// Returns the dataset indices of the batch at `position`, where the iterator offers them.
+  /// Returns the dataset indices of the batch at `position`; empty where the iterator does not offer them.
   template <class Iterator>
   [[nodiscard]] static decltype(auto) indices_at([[maybe_unused]] const Iterator& position) {
     if constexpr (requires { std::span<const std::int64_t>(position.indices()); })
@@ -142,8 +143,8 @@ class BatchRange {
   Range& range_;
 };
 
-/// Calls `use(batch)` with a batch on `device`: the given one if it is there, else a copy that is moved
-/// there. A batch that cannot be copied is moved there itself.
+/// Calls `use(batch)` with a batch on `device`: the given one if it is there, otherwise a copy that is moved
+/// there. A batch that cannot be copied is itself moved.
 template <class Batch, class Use>
 void with_batch_on(at::Device device, PinnedSource pinned, Batch& batch, Use&& use) {
   using Plain = std::remove_const_t<Batch>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The best few of a series of published values, for snapshots that stay.
+// Keeps the best few of a series of published values. Snapshots use it to decide which of them stay.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -16,8 +16,8 @@
 
 namespace looptorch {
 
-/// The best values so far, the best first, each with the step at which it was published. Of equal values the
-/// earlier is the better one.
+/// The best values so far, the best first, each with the step at which it was published. Among equal values,
+/// the earlier ranks better.
 class BestFew {
  public:
   struct Entry {
@@ -25,8 +25,8 @@ class BestFew {
     std::int64_t step;
   };
 
-  /// Takes `value` if it is among the `count` best, and returns true if so. NaN and the worst infinity never
-  /// are. What is no longer among them is dropped.
+  /// Takes `value` if it is among the `count` best, and returns true if so. Drops values that are no longer
+  /// among them. Never takes NaN or the worst infinity.
   bool offer(double value, std::int64_t step, Better better, std::size_t count = 1) {
     const auto passes = [&](double other) { return better == Better::lower ? value < other : value > other; };
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -45,11 +45,11 @@ class BestFew {
     return true;
   }
 
-  /// The best value; empty before the first.
+  /// Returns the best value; empty before the first.
   [[nodiscard]] std::optional<double> value() const {
     return entries_.empty() ? std::nullopt : std::optional(entries_.front().value);
   }
-  /// The step of the best value; -1 before the first.
+  /// Returns the step of the best value; -1 before the first.
   [[nodiscard]] std::int64_t step() const { return entries_.empty() ? -1 : entries_.front().step; }
 
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The best of a series of published values: what early stopping, plateau schedules and best snapshots share.
+// Keeps the best of a series of published values. Early stopping, plateau schedules and best snapshots share
+// it.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -10,7 +11,7 @@
 
 namespace looptorch {
 
-/// Which of two values of a metric is the better one.
+/// Says which of two values of a metric is better.
 enum class Better {
   lower,   ///< losses, error rates
   higher,  ///< accuracies, scores
@@ -19,7 +20,7 @@ enum class Better {
 /// The best value so far, and the step at which it was published.
 class BestSoFar {
  public:
-  /// Takes `value` if it passes the best by more than `margin`, and says whether it did. NaN never does.
+  /// Takes `value` if it passes the best by more than `margin`, and returns true if so. Never takes NaN.
   bool offer(double value, std::int64_t step, Better better, double margin = 0.0) {
     const bool passes = better == Better::lower ? value < value_.value_or(kInfinity) - margin
                                                 : value > value_.value_or(-kInfinity) + margin;
@@ -27,9 +28,9 @@ class BestSoFar {
     return passes;
   }
 
-  /// Empty before the first.
+  /// Returns the best value; empty before the first.
   [[nodiscard]] const std::optional<double>& value() const { return value_; }
-  /// -1 before the first.
+  /// Returns the step of the best value; -1 before the first.
   [[nodiscard]] std::int64_t step() const { return step_; }
 
   void save(StateDict& out) const {

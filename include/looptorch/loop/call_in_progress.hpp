@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which call of a Trainer is under way. A hook or an objective that calls its own Trainer is refused in a
-// sentence, where the inner call would take over the outer one's plan, window or counters.
+// Records which call of a Trainer is under way. A hook or an objective that calls its own Trainer gets a
+// UsageError where the inner call would overwrite the outer one's plan, window or counters.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -11,7 +11,7 @@ namespace looptorch::detail {
 
 class CallInProgress {
  public:
-  /// A call, until its scope ends.
+  /// Marks a call as under way while it lives.
   class Scope {
    public:
     Scope(CallInProgress& of, const char* call, bool evaluates)
@@ -36,10 +36,11 @@ class CallInProgress {
                                "after that has returned"));
     return {*this, call, false};
   }
-  /// Begins `call`, which evaluates, and may stand within another; the outermost evaluation gives the name.
+  /// Begins `call`, an evaluation, which may stand within another call. Messages name the outermost
+  /// evaluation.
   [[nodiscard]] Scope evaluate(const char* call) { return {*this, evaluates_ ? call_ : call, true}; }
 
-  /// Throws UsageError within an evaluation, where averages may stand in the weights' place.
+  /// Throws UsageError within an evaluation, where averages may stand in place of the weights.
   void require_own_weights(const char* call) const {
     if (evaluates_)
       throw UsageError(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The arguments of hooks: one type a moment in the loop (fit > epoch > window > micro-batch).
+// The arguments of hooks: one type for each moment in the loop (fit > epoch > window > micro-batch). None is
+// a template, so that a policy is written once for every model.
 #pragma once
 
 #include <looptorch/loop/loss.hpp>
@@ -18,77 +19,78 @@
 
 namespace looptorch {
 
-/// A fit takes over a snapshot; nothing of it has been taken over yet.
+/// The moment before a fit takes over a snapshot; nothing has been taken over yet.
 struct ResumeContext {
   const Run& run;
-  std::int64_t step;  ///< windows that the run has finished in the snapshot
+  std::int64_t step;  ///< windows finished when the snapshot was taken
 };
 
-/// Begin of a fit or of a loop of `step`, its first window, and its end.
+/// The beginning of a fit or of a loop of `step`, its first window, and its end.
 struct FitContext {
   Run& run;
   FitStatus status = FitStatus::completed;  ///< meaningful in `on_fit_end`
 };
 
-/// Begin and end of an epoch; an epoch that `max_steps` or a stop cuts short has no end.
+/// The beginning and the end of an epoch. An epoch that `max_steps` or a stop cuts short has no end.
 struct EpochContext {
   Run& run;
 };
 
-/// Around one forward pass and its loss.
+/// One forward pass and its loss.
 struct ForwardContext {
   const Run& run;
   bool training;  ///< false in `evaluate`
 };
 
-/// Around an evaluation.
+/// One evaluation.
 struct EvaluationContext {
   const Run& run;
 };
 
-/// After a window: its updates are done. They are counted (`applied`, `skipped`) by now if a policy with an
-/// `after_update` is listed that does not say `settles_late`; else right before the next ones. The means of
-/// losses have the window in any case, unless its update was skipped.
+/// The end of a window, after its updates. They are counted (`applied`, `skipped`) by now if a listed policy
+/// has an `after_update` and does not declare `settles_late`; otherwise they are counted right before the
+/// next updates. The means of losses include the window in either case, unless its update was skipped.
 struct WindowContext {
   Run& run;
   std::int64_t micro_batches;
 };
 
-/// Around one update of one window.
+/// One update of one window.
 class UpdateContext {
  public:
   UpdateContext(Run& of, std::size_t index, GradientScale scale, std::vector<at::Tensor>& scratch)
       : run(of), index_(index), scale_(std::move(scale)), gradients_(scratch) {
     gradients_.clear();
   }
-  /// Of an update that was made: it has no gradients any more.
+  /// Returns the context of an update that was made, which has no gradients any more.
   static UpdateContext made(Run& of, std::size_t index, std::vector<at::Tensor>& scratch) {
     return {of, index, scratch};
   }
-  UpdateContext(const UpdateContext&) = delete;  // a copy's veto would be nobody's
+  UpdateContext(const UpdateContext&) = delete;  // a copy's veto would have no effect
   UpdateContext& operator=(const UpdateContext&) = delete;
 
   Run& run;
 
-  /// Which update this is, in the order of the Trainer's list.
+  /// Returns the update's index in the Trainer's list.
   [[nodiscard]] std::size_t index() const { return index_; }
   [[nodiscard]] const UpdateView& view() const { return run.updates()[index_]; }
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *view().optimizer; }
 
-  /// The window's gradients, complete: the pending factor is multiplied in (one pass over them) by this call.
+  /// Returns the window's complete gradients. This call multiplies the pending factor in, in one pass over
+  /// them.
   [[nodiscard]] std::vector<at::Tensor>& gradients() {
     collect();
     scale_.flush(gradients_);
     return gradients_;
   }
-  /// The gradients as they lie in memory; times `pending()` they are the window's.
+  /// Returns the gradients as they lie in memory; times `pending()` they are the window's.
   [[nodiscard]] const std::vector<at::Tensor>& raw_gradients() {
     collect();
     return gradients_;
   }
   [[nodiscard]] const GradientScale& pending() const { return scale_; }
-  /// The pending factor, for whoever multiplies `raw_gradients()` by it in a pass of their own; nothing is
-  /// pending afterwards.
+  /// Returns the pending factor and resets it, for a policy that multiplies `raw_gradients()` by it in a pass
+  /// of its own.
   [[nodiscard]] GradientScale take_pending() { return std::exchange(scale_, GradientScale{}); }
 
   /// Multiplies the gradients, without a pass over them if the optimizer can fold the factor in.
@@ -101,8 +103,8 @@ class UpdateContext {
 
   /// Skips this update: parameters, moments and counts stay as they are.
   void veto(bool skip = true) { skip_ |= skip; }
-  /// Skips this update where the 0-dim tensor `found` is not zero. Optimizers that take `found_inf` decide on
-  /// the device, and any other waits for it here, once a window.
+  /// Skips this update if the 0-dim tensor `found` is not zero. Optimizers that take `found_inf` decide on
+  /// the device. Any other optimizer waits for the value here, once a window.
   void veto(const at::Tensor& found) {
     if (found.is_cpu())
       skip_ |= detail::cpu_number(found) != 0;
@@ -111,13 +113,13 @@ class UpdateContext {
                                 : found.reshape({});
   }
 
-  /// Vetoes, and ends the fit with NonFiniteGradient, unless the update was vetoed before: what an overflow
-  /// of `Autocast<fp16>` leads to is not to be reported.
+  /// Vetoes this update, and ends the fit with NonFiniteGradient. An update that was vetoed before does not
+  /// end the fit, since an overflow of `Autocast<fp16>` is no error.
   void refuse(bool non_finite) {
     refused_ |= non_finite && !skip_;
     veto(non_finite);
   }
-  /// The same where a 0-dim tensor on a device is not zero.
+  /// Refuses if a 0-dim tensor on a device is not zero, in the same way.
   void refuse(const at::Tensor& non_finite) {
     if (non_finite.is_cpu()) return refuse(detail::cpu_number(non_finite) != 0);
     unread_refused_ = found_.defined()
@@ -126,13 +128,15 @@ class UpdateContext {
     veto(non_finite);
   }
 
-  /// What is known without waiting.
+  /// True if the update is vetoed, as far as is known without waiting.
   [[nodiscard]] bool vetoed() const { return skip_; }
-  /// 0-dim on the device, not zero for yes; undefined while no policy vetoes with a tensor on a device.
+  /// Returns a 0-dim tensor on the device, not zero for a veto; undefined while no policy vetoes with a
+  /// tensor on a device.
   [[nodiscard]] const at::Tensor& found_inf() const { return found_; }
   /// True once a policy refused the gradients, as far as is known without waiting.
   [[nodiscard]] bool refused() const { return refused_; }
-  /// 0-dim on the device, not zero for yes; undefined while no policy refuses by a tensor on a device.
+  /// Returns a 0-dim tensor on the device, not zero for a refusal; undefined while no policy refuses by a
+  /// tensor on a device.
   [[nodiscard]] const at::Tensor& unread_refused() const { return unread_refused_; }
 
  private:

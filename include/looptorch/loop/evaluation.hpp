@@ -23,7 +23,7 @@ struct Evaluation {
   std::int64_t batches = 0;
 };
 
-/// Stands for the Trainer's own objective, in place of a measure.
+/// Stands for the Trainer's own objective in place of a measure.
 struct OwnObjective {};
 
 /// A policy's declaration that it evaluates: `using evaluates = Evaluates<Batches, Measure>;`, or a
@@ -32,7 +32,7 @@ struct OwnObjective {};
 template <class Batches, class Measure = OwnObjective>
 struct Evaluates {};
 
-/// Puts a module and all its descendants into eval mode while it lives; restores each one's own mode.
+/// Puts a module and all its descendants into eval mode while it lives, then restores the mode of each.
 template <class Module>
 class EvalScope {
  public:

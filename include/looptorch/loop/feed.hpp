@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What feeds a fit, as policies see it: how many batches an epoch has, and what a loader says of itself.
+// The source of a fit's batches, as policies see it: how many batches an epoch has, and a loader's
+// statistics.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -19,9 +20,9 @@ struct Feed {
   std::optional<std::int64_t> batches = {};
   /// True for a range that can be gone through again.
   bool repeatable = false;
-  /// How long the loader is waited for; null where the range is no loader.
+  /// The time that fit waits for its loader; null where the range is no loader.
   std::shared_ptr<const LoaderStats> stats = {};
-  /// Returns what tells this data and its order from others: size, seed, sampler. Not empty.
+  /// Returns what distinguishes this data and its order: size, seed, sampler. The function is never empty.
   std::function<StateDict()> identity = [] { return StateDict(); };
   /// Returns the samples that the loader has left out since it was made; none for other ranges.
   std::function<SkippedSamples()> skipped = [] { return SkippedSamples(); };

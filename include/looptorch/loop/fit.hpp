@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How long a fit goes on, and what it reports.
+// The options of a fit, which say how long it goes on, and its result.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -19,19 +19,18 @@
 namespace looptorch {
 
 /// How long a fit goes on, and from where. Both numbers are totals over the whole run, earlier fits included;
-/// what is reached first ends it. With neither given, fit goes through the data once more.
+/// the fit ends at the one that is reached first. With neither given, fit goes through the data once more.
 struct FitOptions {
   std::optional<std::int64_t> epochs = {};
   std::optional<std::int64_t> max_steps = {};
-  /// A snapshot, or a folder of them: the newest sound one; empty: goes on with what the Trainer has. The
-  /// Trainer has to list SnapshotEvery.
+  /// A snapshot, or a folder from which the newest sound one is taken. Empty: continues from what the Trainer
+  /// has. The Trainer must list SnapshotEvery.
   std::filesystem::path resume = {};
-  /// A snapshot that is not of this run is refused; false: what fits is taken over, and FitResult says what
-  /// does not.
+  /// True: refuses a snapshot of another run. False: takes over what fits, and FitResult lists what does not.
   bool strict = true;
-  /// Ends this fit as `interrupted` with the first window that ends later than this after its beginning; a
-  /// resumed fit goes on. `std::chrono::minutes(50)` will do. Evaluations and snapshots at the end come on
-  /// top.
+  /// Ends this fit as `interrupted` with the first window that ends later than this after the fit began; a
+  /// resumed fit continues. Takes any duration, such as `std::chrono::minutes(50)`. Evaluations and snapshots
+  /// at the end come on top.
   std::optional<std::chrono::duration<double>> max_time = {};
 };
 
@@ -46,7 +45,7 @@ struct FitResult {
   double seconds = 0.0;                      ///< Wall time of this fit.
   std::optional<ResumeReport> resumed = {};  ///< Where it began, with `FitOptions::resume`.
   std::string reason = {};                   ///< Why the fit was stopped or interrupted; else empty.
-  SkippedSamples skipped_samples = {};       ///< What its loader has left out since it was made; see OnError.
+  SkippedSamples skipped_samples = {};       ///< Left out by its loader since it was made; see OnError.
 };
 
 /// What one call of `Trainer::step` did.
@@ -68,7 +67,7 @@ class FitClock {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// The sum and the product of numbers from 0 on, or the largest number where they are beyond it.
+/// Returns the sum or the product of numbers from 0 on, or the largest number on overflow.
 inline std::int64_t saturating_sum(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
@@ -81,7 +80,8 @@ inline std::int64_t saturating_product(std::int64_t a, std::int64_t b) {
 /// FitOptions made definite for one range of batches and a run that may be under way.
 class FitPlan {
  public:
-  /// `batches` is how many an epoch has, where that is known.
+  /// Takes the number of batches in an epoch as `batches`, if it is known. Throws UsageError for options out
+  /// of range, and for several epochs of a range that cannot be gone through again.
   FitPlan(const FitOptions& options, const Progress& progress, bool repeatable,
           std::optional<std::int64_t> batches, std::int64_t window_length, const FitClock& clock = {})
       : max_steps_(options.max_steps),
@@ -103,10 +103,10 @@ class FitPlan {
           progress.epoch + 1));
   }
 
-  /// What `Trainer::step` gives policies to know: nothing.
+  /// Returns the plan of a loop of `Trainer::step`, about which policies know nothing.
   [[nodiscard]] static FitPlan of_unknown_length() { return {}; }
 
-  /// Tells the policies, through `progress`, what is known of the length.
+  /// Writes what is known of the length to `progress`, where policies read it.
   void announce(Progress& progress) const {
     progress.batches_per_epoch = batches_;
     progress.steps_per_epoch.reset();
@@ -165,20 +165,20 @@ class FitPlan {
   FitClock clock_;
 };
 
-/// Stands for a resumed fit of a Trainer that takes no snapshots: there is none.
+/// Stands in for a resumed fit if the Trainer takes no snapshots.
 struct NotResumed {
   void begin(Run&) const {}
   [[nodiscard]] ResumeReport report() const { return {}; }
 };
 
-/// For such a Trainer.
+/// Throws UsageError if a Trainer that takes no snapshots is to resume.
 inline void require_no_resume(const FitOptions& options) {
   if (!options.resume.empty())
     throw UsageError(message("fit is to go on from ", options.resume.string(),
                              ", but the Trainer takes no snapshots: list a SnapshotEvery"));
 }
 
-/// Reads the losses back from the device.
+/// Returns the result of a fit; waits for the device, which holds the losses.
 inline FitResult fit_result(const Run& run, FitStatus status, const FitClock& clock) {
   const Progress& progress = run.progress();
   FitResult result{.status = status,
@@ -192,7 +192,8 @@ inline FitResult fit_result(const Run& run, FitStatus status, const FitClock& cl
   return result;
 }
 
-/// For cleaning up while an exception is under way: a second one must not hide it.
+/// Calls `f` and drops its exception. For cleaning up while another exception is under way, which must not be
+/// lost.
 template <class F>
 void ignoring_errors(F&& f) noexcept {
   try {

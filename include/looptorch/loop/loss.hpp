@@ -18,7 +18,7 @@ namespace looptorch {
 
 namespace detail {
 
-/// The number in a one-element CPU tensor; reads fp32 and fp64 in place.
+/// Returns the number in a one-element CPU tensor; reads fp32 and fp64 in place.
 inline double cpu_number(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kFloat) return *tensor.const_data_ptr<float>();
   if (tensor.scalar_type() == at::kDouble) return *tensor.const_data_ptr<double>();
@@ -43,7 +43,7 @@ class Quantity {
     tensor.device().is_cpu() ? static_cast<void>(number_ = detail::cpu_number(tensor)) : keep(tensor);
   }
 
-  /// Keeps `tensor` unread even on the CPU, where the deferred path can be tested.
+  /// Keeps `tensor` unread even on the CPU, so that tests can take the deferred path.
   [[nodiscard]] static Quantity unread(const at::Tensor& tensor) {
     Quantity quantity = 0.0;
     quantity.keep(tensor);
@@ -52,9 +52,9 @@ class Quantity {
 
   /// True when the value is known without waiting for a device.
   [[nodiscard]] bool is_known() const { return !tensor_.defined(); }
-  /// The known number; 0 where the value is on a device.
+  /// Returns the known number; 0 where the value is on a device.
   [[nodiscard]] double number() const { return number_; }
-  /// The unread 0-dim tensor, detached; undefined where the value is known.
+  /// Returns the unread 0-dim tensor, detached; undefined where the value is known.
   [[nodiscard]] const at::Tensor& tensor() const { return tensor_; }
 
  private:
@@ -89,7 +89,7 @@ struct Loss {
 
 namespace detail {
 
-/// What an objective may return.
+/// A result that an objective may return.
 template <class T>
 concept LossLike =
     std::same_as<std::remove_cvref_t<T>, Loss> || std::same_as<std::remove_cvref_t<T>, at::Tensor>;
@@ -98,8 +98,8 @@ inline const at::Tensor& loss_tensor(const Loss& loss) {
   return loss.value.defined() ? loss.value : loss.sum;
 }
 
-/// A bare tensor is a loss of weight 1. Throws UsageError for a wrong shape or weight, or for both forms or
-/// none.
+/// Returns the loss after checking it. A bare tensor becomes a loss of weight 1. Throws UsageError for a
+/// wrong shape or weight, and for both forms or none.
 inline Loss as_loss(Loss loss) {
   const at::Tensor& tensor = loss_tensor(loss);
   if (loss.value.defined() == loss.sum.defined())

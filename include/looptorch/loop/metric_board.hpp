@@ -22,7 +22,7 @@ class MetricBoard {
     ++publications_[name];
   }
 
-  /// Says that names beginning with `prefix` will be published, so that nobody who waits for one gives up.
+  /// Announces that names beginning with `prefix` will be published, so that consumers keep waiting for them.
   void announce(const std::string& prefix) { announced_.insert(prefix); }
 
   [[nodiscard]] std::optional<double> find(const std::string& name) const {
@@ -30,14 +30,15 @@ class MetricBoard {
     return found == values_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  /// How often `name` was published: a consumer acts when this has grown.
+  /// Returns how often `name` was published. A consumer acts when this has grown.
   [[nodiscard]] std::int64_t publications(const std::string& name) const {
     const auto found = publications_.find(name);
     return found == publications_.end() ? 0 : found->second;
   }
 
-  /// Throws UsageError that lists what there is if `name`, which `consumer` waits for, was never published
-  /// and is not to be expected either. Ask when a second epoch begins: by then everybody has had a chance.
+  /// Throws UsageError, with a list of the published names, if `name` was never published and is not
+  /// announced either. `consumer` names the policy that waits for it. Call it when a second epoch begins: by
+  /// then every policy has had a chance to publish.
   void require(const std::string& name, const std::string& consumer) const {
     if (values_.count(name) || is_expected(name)) return;
     std::string known;
@@ -69,7 +70,7 @@ class MetricBoard {
   }
 
  private:
-  /// Its prefix is announced and nothing has been published under it yet.
+  /// True if a prefix of `name` is announced and nothing has been published under it yet.
   [[nodiscard]] bool is_expected(const std::string& name) const {
     for (const std::string& prefix : announced_) {
       const auto first = values_.lower_bound(prefix);

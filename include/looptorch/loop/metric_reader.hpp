@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What policies share that consume metrics: their place among the publications, each of which is handed out
-// once, and states that are told apart.
+// Shared by policies that consume metrics. Hands out each publication once, and keeps the saved states of
+// several policies of one type apart.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,12 +21,12 @@ class MetricReader {
     seen_ = std::min(seen_, run.metrics().publications(metric));  // a board that has begun anew
   }
 
-  /// Throws UsageError if nobody has published the metric in the first epoch, nor is going to.
+  /// Throws UsageError if the metric was not published in the first epoch and is not announced.
   void begin_epoch(const Run& run, const std::string& metric, const char* consumer) const {
     if (run.progress().epoch > first_epoch_) run.metrics().require(metric, consumer);
   }
 
-  /// The value, if it was published since the last call.
+  /// Returns the value if it was published since the last call.
   std::optional<double> next(const Run& run, const std::string& metric) {
     const std::int64_t publications = run.metrics().publications(metric);
     if (publications <= seen_) return std::nullopt;
@@ -42,8 +42,8 @@ class MetricReader {
   std::optional<std::int64_t> first_epoch_;
 };
 
-/// Of several policies of one type each has a state of its own, and only the order in which they are listed
-/// tells these apart. Throws StateError unless `in` was saved by `mine`.
+/// Throws StateError unless `in` was saved by `mine`. Several policies of one type each have a state of their
+/// own, and only the order in which they are listed distinguishes them.
 inline void require_state_of(const std::string& mine, const StateDict& in) {
   if (const auto& of = in.get<std::string>("of"); of != mine)
     throw StateError(message("this is the state of ", of, ", not of ", mine,

@@ -5,8 +5,8 @@
 
 namespace looptorch {
 
-/// The stations of a window's end, in order. A policy names its own by `static constexpr Phase phase`;
-/// without one it observes. Policies of one phase run in the order of their type names.
+/// The stages of a window's end, in order. A policy names its own by `static constexpr Phase phase`; the
+/// default is `observe`. Policies of one phase run in the order of their type names.
 enum class Phase {
   unscale,   ///< gradients become true gradients (loss scaling is undone)
   clip,      ///< gradients are changed or measured
@@ -14,8 +14,8 @@ enum class Phase {
   schedule,  ///< whether and how training goes on
   average,   ///< averages of the new parameters
   observe,   ///< reports, caches: nothing that training depends on
-  snapshot,  ///< all that the others have become is written down
-  finish,    ///< what the caller is left with after a fit, which no snapshot holds
+  snapshot,  ///< the state of all others is written to disk
+  finish,    ///< the caller gets what it keeps after a fit, which no snapshot holds
 };
 
 /// A phase as a type, for `On`.

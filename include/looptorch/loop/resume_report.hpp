@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a fit says of the snapshot that it went on from.
+// The report of a fit that continued from a snapshot, and the error for a snapshot that does not fit.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -12,20 +12,19 @@
 
 namespace looptorch {
 
-/// A snapshot that is not of this run; each difference is a sentence that names both sides. Nothing was
-/// touched.
+/// A snapshot of another run. Each difference is a sentence that names both sides. Nothing was changed.
 struct SnapshotMismatch : Error {
   SnapshotMismatch(const std::string& what, std::vector<std::string> how)
       : Error(what), differences(std::move(how)) {}
   std::vector<std::string> differences;
 };
 
-/// Where a run was taken up.
+/// How a run was resumed.
 struct ResumeReport {
   std::filesystem::path snapshot = {};  ///< Empty for contents that came from no file.
   std::int64_t step = 0;
   std::vector<std::string> passed_over = {};  ///< Newer snapshots that could not be used, and why.
-  std::vector<std::string> differences = {};  ///< What was not taken over, where that was allowed.
+  std::vector<std::string> differences = {};  ///< Parts that were not taken over, where that was allowed.
 };
 
 }  // namespace looptorch

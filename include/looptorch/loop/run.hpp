@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What policies see of a run, and what they ask of it: counters, losses, published metrics, what feeds it,
-// evaluations, snapshots, and its end. Not a template, so that a policy is written once for every model.
+// A run as policies see and use it: counters, losses, published metrics, its batches, evaluations, snapshots,
+// and its end. Not a template, so that a policy is written once for every model.
 #pragma once
 
 #include <looptorch/base/type_name.hpp>
@@ -44,7 +44,7 @@ template <class T>
   return {&kTypeKey<T>, type_name<T>()};
 }
 
-/// What a Trainer does for policies while one of its calls is under way.
+/// Serves policies that call their Trainer while one of its calls is under way.
 class RunHost {
  public:
   /// Evaluates by `what`, an Evaluates; the pointers are to its Batches and Measure. Returns nothing if no
@@ -88,8 +88,8 @@ enum class FitStatus {
 struct Progress {
   std::int64_t epoch = 0;  ///< epochs finished; so also the index of the one under way
   std::int64_t step = 0;   ///< windows finished
-  /// Windows in which an update was vetoed or had no weight; a veto that only the device knows is counted
-  /// before the next update, or when the epoch or an evaluation asks for it.
+  /// Windows in which an update was vetoed or had no weight. A veto that only the device knows is counted
+  /// before the next update, or when the epoch ends or an evaluation begins.
   std::int64_t skipped = 0;
   std::int64_t batch = 0;    ///< micro-batches of fit's epoch under way that belong to finished windows
   std::int64_t samples = 0;  ///< samples seen, by the first dimension of each batch's first tensor
@@ -106,10 +106,10 @@ struct UpdateView {
   std::vector<at::Tensor> parameters;  ///< what the optimizer trains, all groups in order
   RunningMean loss = {};               ///< of the epoch under way, on the device until read
   RunningMeans metrics = {};           ///< the same for the metrics in its losses
-  /// By parameter group: the rate that schedules take their share of, which is the one that the group had
-  /// when the Trainer first saw it.
+  /// By parameter group: the full rate, of which schedules set a share. It is the group's rate when the
+  /// Trainer first saw it.
   std::vector<double> full_rates = {};
-  /// By parameter group: the rate that the program gave it, which nobody changes.
+  /// By parameter group: the rate that the program gave it, which no policy changes.
   std::vector<double> given_rates = {};
   std::int64_t applied = 0;  ///< windows in which it moved the parameters
   std::int64_t skipped = 0;  ///< windows in which it was due, and was vetoed or had no weight
@@ -126,12 +126,12 @@ class Run {
   [[nodiscard]] const std::vector<UpdateView>& updates() const { return updates_; }
   [[nodiscard]] MetricBoard& metrics() { return metrics_; }
   [[nodiscard]] const MetricBoard& metrics() const { return metrics_; }
-  /// The model; include <torch/nn/module.h> to use it.
+  /// Returns the model; include <torch/nn/module.h> to use it.
   [[nodiscard]] torch::nn::Module& model() const { return *model_; }
-  /// Where the model's first parameter is, wherever it moves; where the first parameter of the optimizers is
-  /// for a model without any.
+  /// Returns the device of the model's first parameter, wherever it moves. For a model without parameters,
+  /// returns that of the optimizers' first parameter.
   [[nodiscard]] at::Device device() const { return lead_.defined() ? lead_.device() : at::Device(at::kCPU); }
-  /// The range of batches of the fit under way; an empty one outside of fit and in a loop of `step`.
+  /// Returns the range of batches of the fit under way; an empty one outside of fit and in a loop of `step`.
   [[nodiscard]] const Feed& feed() const { return feed_; }
 
   /// Evaluates as `Trainer::evaluate` does, on a range that can be gone through again. The policy declares
@@ -147,7 +147,8 @@ class Run {
       return evaluate_by<Evaluates<Batches, Called>>(batches, &measure);
     }
   }
-  /// The same of the Trainer's own objective: `using evaluates = Evaluates<Batches>`.
+  /// Evaluates the Trainer's own objective in the same way. The policy declares `using evaluates =
+  /// Evaluates<Batches>`.
   template <class Batches>
   Evaluation evaluate(Batches& batches) {
     return evaluate_by<Evaluates<Batches>>(batches, nullptr);
@@ -157,28 +158,29 @@ class Run {
   void with_evaluated_weights(const std::function<void()>& body) {
     host("with_evaluated_weights").with_evaluated_weights(body);
   }
-  /// Returns everything that the run is, for write_snapshot. Tensors are handles that go on changing. The
-  /// policy declares `static constexpr bool takes_snapshots = true`. Call it from on_fit_ready on, between
-  /// windows. Throws UsageError elsewhere, and where no listed policy declares it.
+  /// Returns the whole run, for write_snapshot. Tensors are handles that go on changing. The policy declares
+  /// `static constexpr bool takes_snapshots = true`. Call it from on_fit_ready on, between windows. Throws
+  /// UsageError elsewhere, and where no listed policy declares it.
   [[nodiscard]] SnapshotContents snapshot() { return host("snapshot").snapshot(); }
 
   /// Ends the fit after the window under way; `reason` goes into FitResult.
   void stop(std::string reason) { stop_reason_ = std::move(reason); }
-  /// The same for an end that has nothing to do with training, such as a time limit: the fit is
-  /// `interrupted`, and one that is resumed goes on, where a stopped one has ended.
+  /// Ends the fit after the window under way for a cause outside of training, such as a time limit. The fit
+  /// is `interrupted`: one that is resumed continues, where a stopped one has ended.
   void interrupt(std::string reason) { interruption_ = std::move(reason); }
   [[nodiscard]] const std::optional<std::string>& stop_reason() const { return stop_reason_; }
-  /// What `interrupt` said.
+  /// Returns the reason given to `interrupt`, if there is one.
   [[nodiscard]] const std::optional<std::string>& interruption() const { return interruption_; }
-  /// Says that `owner` sets `what` in this fit. Throws UsageError if somebody else does.
+  /// Claims the right of `owner` to set `what` in this fit. Throws UsageError if another owner has claimed
+  /// it.
   void claim(const std::string& what, const std::string& owner) {
     const auto [place, mine] = claims_.emplace(what, owner);
     if (!mine)
       throw UsageError(message(what, " is set by ", place->second, " and by ", owner, "; keep one of them"));
   }
-  /// True once either was called.
+  /// True once `stop` or `interrupt` was called.
   [[nodiscard]] bool is_to_end() const { return stop_reason_ || interruption_; }
-  /// Takes back what `stop` and `interrupt` said; a new fit begins with it.
+  /// Forgets earlier calls of `stop` and `interrupt`; a new fit begins with it.
   void forget_stop() {
     stop_reason_.reset();
     interruption_.reset();
@@ -219,14 +221,14 @@ class Run {
 
 namespace detail {
 
-/// What the loop writes in a Run, and policies only read.
+/// Writes the parts of a Run that policies only read.
 struct RunAccess {
   static Progress& progress(Run& run) { return run.progress_; }
   static at::Tensor& lead(Run& run) { return run.lead_; }
   static MetricBoard& metrics(Run& run) { return run.metrics_; }
   static void forget_claims(Run& run) { run.claims_.clear(); }
   static void feed(Run& run, Feed feed) { run.feed_ = std::move(feed); }
-  /// Returns the host until then.
+  /// Sets the host and returns the previous one.
   static RunHost* host(Run& run, RunHost* host) { return std::exchange(run.host_, host); }
 };
 

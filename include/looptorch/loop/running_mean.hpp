@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A weighted mean that stays on its device until somebody looks. Adding never waits: it costs one small
-// kernel on a device, two additions on a CPU.
+// A weighted mean that stays on its device until it is read. Adding never waits: it costs one small kernel on
+// a device, two additions on a CPU.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -23,13 +23,13 @@ struct WeightedSum {
   double sum = 0.0;
   double weight = 0.0;
 
-  /// NaN while nothing has any weight.
+  /// Returns the mean; NaN while nothing has any weight.
   [[nodiscard]] double mean() const {
     return weight > 0 ? sum / weight : std::numeric_limits<double>::quiet_NaN();
   }
 };
 
-/// Accumulates `value` times `weight` in double precision, what a device holds on that device.
+/// Accumulates `value` times `weight` in double precision. Values on a device accumulate on that device.
 class RunningMean {
  public:
   /// Adds a 0-dim mean over `weight` things. A known weight of 0 adds nothing, NaN or not.
@@ -66,8 +66,8 @@ class RunningMean {
     if (weight.number() != 0) add_known(value.number() * weight.number(), weight.number());
   }
 
-  /// Adds all that `window` has. It does not count where `skipped` (0-dim; undefined: no) is not zero, which
-  /// is looked at when the mean is read, unless `settle` tells before.
+  /// Adds all that `window` has. The window does not count where `skipped` (0-dim; undefined: no) is not
+  /// zero. That is checked when the mean is read, unless `settle` decides it before.
   void add_window(const RunningMean& window, const at::Tensor& skipped) {
     at::NoGradGuard no_grad;
     if (skipped.defined()) before_ = now_;
@@ -77,7 +77,7 @@ class RunningMean {
     now_.known_sum += window.now_.known_sum;
     now_.known_weight += window.now_.known_weight;
   }
-  /// Says whether the window that was added last counts.
+  /// Decides whether the window that was added last counts.
   void settle(bool counts) {
     if (!skipped_.defined()) return;
     if (!counts) now_ = before_;
@@ -85,16 +85,16 @@ class RunningMean {
     skipped_ = at::Tensor();
   }
 
-  /// Reads sum and weight back: waits for the device.
+  /// Returns sum and weight; waits for the device.
   [[nodiscard]] WeightedSum totals() const {
     const Totals& totals = skipped_.defined() && skipped_.item<bool>() ? before_ : now_;
     return {totals.known_sum + read(totals.sum), totals.known_weight + read(totals.weight)};
   }
 
-  /// The part of the sum that lies on a device, 0-dim; undefined while there is none.
+  /// Returns the part of the sum that lies on a device, 0-dim; undefined while there is none.
   [[nodiscard]] const at::Tensor& device_sum() const { return now_.sum; }
 
-  /// Reads the mean back: waits for the device.
+  /// Returns the mean; waits for the device.
   [[nodiscard]] double mean() const { return totals().mean(); }
 
   /// False while nothing with a weight has been added.
@@ -104,7 +104,7 @@ class RunningMean {
 
   void reset() { now_ = before_ = Totals{}, skipped_ = at::Tensor(); }
 
-  /// Exactly what has been added so far, so that adding goes on to the same bits.
+  /// Saves exactly what has been added so far, so that later additions lead to the same bits.
   void save(StateDict& out) const {
     if (now_.sum.defined()) out.set("sum", now_.sum);
     if (now_.weight.defined()) out.set("weight", now_.weight);
@@ -120,7 +120,7 @@ class RunningMean {
   }
 
  private:
-  /// Tensors are never changed in place, so that copies of them stay as they are.
+  /// Sums whose tensors are never changed in place, so that copies of them stay valid.
   struct Totals {
     at::Tensor sum = {};
     at::Tensor weight = {};
@@ -135,7 +135,7 @@ class RunningMean {
     return a.to(b.device()) + b;
   }
 
-  /// The sum so far, where the next value is.
+  /// Returns the sum so far, on the device of the next value.
   [[nodiscard]] at::Tensor total(at::Device device) {
     if (now_.sum.defined()) return now_.sum.to(device);
     if (!zero_.defined() || zero_.device() != device)
@@ -143,7 +143,8 @@ class RunningMean {
     return zero_;
   }
 
-  /// Without a view of it where it is 0-dim already: that would cost more than adding.
+  /// Returns a 0-dim tensor. Does not make a view of one that is 0-dim already: that would cost more than
+  /// adding.
   static at::Tensor scalar(const at::Tensor& tensor) {
     return tensor.dim() == 0 ? tensor : tensor.reshape({});
   }
@@ -160,8 +161,8 @@ class RunningMean {
   }
 
   Totals now_;
-  Totals before_;       // the window that was added last, ...
-  at::Tensor skipped_;  // ... where only the device knows yet whether it counts
+  Totals before_;       // without the window that was added last, while ...
+  at::Tensor skipped_;  // ... only the device knows whether it counts
   at::Tensor zero_;     // kept by `reset`, so that a window costs no kernel for it
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// An update: an optimizer, by that the parameters it trains, and the objective that they follow. A Trainer
+// An update: an optimizer, with the parameters that it trains, and the objective that they follow. A Trainer
 // has one, or several that share each window, as adversarial players do.
 #pragma once
 
@@ -41,7 +41,7 @@ struct UpdateOptions {
   std::string name = {};   ///< In reports and metrics; "update 1", "update 2", ... by default.
   std::int64_t every = 1;  ///< Takes part in the first of every `every` steps.
   std::function<bool(const Run&)> when =
-      {};  ///< Asked as each window begins in which `every` says yes; empty: always.
+      {};  ///< Called as each window begins in which `every` allows it; empty: always.
 };
 
 /// Pairs an optimizer with an objective. The optimizer is held by reference (it must outlive the Trainer) or
@@ -60,7 +60,8 @@ struct Update {
       throw UsageError(message("an update's `every` must be at least 1, got ", options.every));
   }
 
-  /// A temporary optimizer would be gone before the first step: name it first, or pass a shared pointer.
+  /// Refuses a temporary optimizer, which would be gone before the first step: name it first, or pass a
+  /// shared pointer.
   Update(Optimizer&&, Objective, UpdateOptions = {}) = delete;
 
   std::shared_ptr<Optimizer> optimizer;
@@ -84,8 +85,8 @@ inline constexpr bool is_update = false;
 template <class Optimizer, class Objective>
 inline constexpr bool is_update<Update<Optimizer, Objective>> = true;
 
-/// What an optimizer trains, all groups in order; a parameter that is listed twice, as a tied weight is,
-/// once.
+/// Returns what an optimizer trains, all groups in order. A parameter that is listed twice, as a tied weight
+/// is, appears once.
 inline std::vector<at::Tensor> all_parameters(const torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> parameters;
   for (const auto& group : optimizer.param_groups())
@@ -101,8 +102,8 @@ inline double rate_of(const torch::optim::OptimizerParamGroup& group) {
   }
 }
 
-/// The rates of all groups: those of a group that was there before, at the index `former` names, stay its
-/// own; those of one that is new are its options'. NaN where an optimizer does not tell.
+/// Updates the rates of all groups. A group that was there before, at the index in `former`, keeps its rates.
+/// A new group gets its options' rate, NaN where the optimizer reports none.
 inline void remember_rates(UpdateView& view, const std::vector<std::optional<std::size_t>>& former) {
   const auto& groups = view.optimizer->param_groups();
   const auto follow = [&](std::vector<double>& rates) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The Trainer's compile-time errors, a sentence each. They stand in class templates that the Trainer
+// The Trainer's compile-time errors, one sentence each. They stand in class templates that the Trainer
 // instantiates directly, since every step between costs the user a line of "required from" before the
 // sentence.
 #pragma once
@@ -41,7 +41,7 @@ template <class P>
 inline constexpr bool is_policy_or_worse = HasHook<P> || HasNearMiss<P> || names_makes_loader<P>() ||
                                            !std::is_class_v<P>;
 
-/// The checks of one listed policy, each with its own sentence; instantiated in the Trainer's class body.
+/// Checks one listed policy, each rule with its own sentence. Instantiated in the Trainer's class body.
 template <class P>
 struct CheckPolicy {
   static_assert(
@@ -95,7 +95,7 @@ inline constexpr bool is_saved = true;
 template <class Optimizer, class Objective>
 inline constexpr bool is_saved<Update<Optimizer, Objective>> = SavedOptimizer<Optimizer>;
 
-/// The check of optimizers against policies that have to save them.
+/// Checks that optimizers can be saved if a policy saves them.
 template <class... Parts>
 struct CheckSnapshots {
   static constexpr bool listed = (takes_snapshots<unwrapped_t<Parts>>() || ...);
@@ -106,7 +106,7 @@ struct CheckSnapshots {
       "docs/errors.md#snapshot-optimizer");
 };
 
-/// The check of optimizers that evaluate their gradients again against policies that change those.
+/// Checks optimizers that evaluate their gradients again against policies that change gradients.
 template <class... Parts>
 struct CheckClosures {
   static_assert(
@@ -123,7 +123,7 @@ struct Clash;
 template <class A, class B, class Exclusion>
 struct Excluded;
 
-/// Both are policies and listed without When, so that a conflict between them is known to the compiler.
+/// True if both are policies and listed without When, so that the compiler knows of a conflict between them.
 template <class A, class B>
 inline constexpr bool both_fixed = !is_update<A> && !is_update<B> && !is_when<A> && !is_when<B>;
 
@@ -145,7 +145,7 @@ struct Conflicts<A, Later...> {
                                         typename Conflicts<Later...>::exclusion>::type;
 };
 
-/// The checks of listed policies against each other; those under When are checked when fit begins.
+/// Checks listed policies against each other. Those under When are checked when fit begins.
 template <class... Parts>
 struct CheckConflicts {
   static_assert(std::is_void_v<typename Conflicts<Parts...>::clash>,
@@ -164,7 +164,7 @@ inline constexpr bool is_batch = BatchLike<T>;
 template <class T>
 inline constexpr bool is_range = std::ranges::input_range<T>;
 
-/// The check of the ranges that fit and evaluate go through.
+/// Checks the ranges that fit and evaluate go through.
 template <class Batches>
 struct CheckRange {
   static constexpr bool passed = is_range<Batches>;
@@ -192,7 +192,7 @@ constexpr bool measures() {
     return false;
 }
 
-/// The checks of a batch type against the objectives of all updates.
+/// Checks a batch type against the objectives of all updates.
 template <class Model, class Batch, class Updates>
 struct CheckBatch;
 template <class Model, class Batch, class... Optimizers, class... Objectives>
@@ -211,7 +211,7 @@ struct CheckBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>...>> {
                 "docs/errors.md#objective-result");
 };
 
-/// The check of evaluate's callable.
+/// Checks evaluate's callable.
 template <class Measure, class Model, class Batch>
 struct CheckMeasure {
   using Held = std::remove_reference_t<Measure>;
@@ -227,7 +227,7 @@ struct CheckMeasure {
       "returns a number or a std::map<std::string, double>. See docs/errors.md#measure");
 };
 
-/// The checks of one evaluation that a policy declares.
+/// Checks one evaluation that a policy declares.
 template <class Model, class Updates, class Evaluated>
 struct CheckEvaluates;
 template <class Model, class Updates, class Batches, class Measure>
@@ -241,7 +241,7 @@ struct CheckEvaluates<Model, Updates, Evaluates<Batches, OwnObjective>>
                 "evaluate(batches, callable). See docs/errors.md#evaluate");
 };
 
-/// The checks of all evaluations that policies declare, a tuple of Evaluates.
+/// Checks all evaluations that policies declare, a tuple of Evaluates.
 template <class Model, class Updates, class Declared>
 struct CheckEvaluations;
 template <class Model, class Updates, class... Each>

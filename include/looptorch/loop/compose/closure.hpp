@@ -17,7 +17,7 @@
 
 namespace looptorch {
 
-/// An optimizer whose `step` cannot do without a closure that returns the loss, such as torch::optim::LBFGS.
+/// An optimizer whose `step` needs a closure that returns the loss, such as torch::optim::LBFGS.
 template <class T>
 concept ClosureOptimizer = OptimizerLike<T> && !FoldingOptimizer<T> &&
                            requires(T & optimizer, torch::optim::Optimizer::LossClosure closure) {
@@ -37,7 +37,7 @@ inline constexpr bool any_by_closure = false;
 template <class... Each>
 inline constexpr bool any_by_closure<std::tuple<Each...>> = (steps_by_closure<Each> || ...);
 
-/// True for a policy whose effect on the gradients would hold for the first evaluation of an update only.
+/// True for a policy whose effect on the gradients would reach only the first evaluation of an update.
 template <class P>
 constexpr bool acts_on_gradients() {
   if constexpr (declares_changes_gradients<P>())
@@ -46,7 +46,7 @@ constexpr bool acts_on_gradients() {
     return scale_loss_hook::valid<P>();
 }
 
-/// Throws PolicyConflict where a policy that is switched on changes gradients, beside an update by closure.
+/// Throws PolicyConflict if a policy that is switched on changes gradients beside an update by closure.
 template <class Stack>
 void require_no_gradient_changes(Stack& stack) {
   stack.each([](auto& slot) {
@@ -60,7 +60,8 @@ void require_no_gradient_changes(Stack& stack) {
   });
 }
 
-/// Throws UsageError for an LBFGS that is held by its base class, whose `step` does not show what it needs.
+/// Throws UsageError for an LBFGS that is held by its base class, whose `step` does not show that it needs a
+/// closure.
 inline void require_no_hidden_closure(const torch::optim::Optimizer& optimizer) {
   if (c10::demangle(typeid(optimizer).name()) == "torch::optim::LBFGS")
     throw UsageError(

@@ -13,7 +13,7 @@ namespace looptorch {
 template <class Model, class... Parts>
 class Trainer;
 
-/// The type that is deduced from arguments which fit neither form.
+/// The type that is deduced from arguments that fit neither form.
 template <class... Arguments>
 class Trainer<detail::Misused, Arguments...> {
   static_assert(sizeof...(Arguments) < 0,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The table of everything that a policy may declare: hooks and capabilities. The code that finds them
-// (hooks.hpp), the code that checks them, and the sentences of compile-time errors (checks.hpp) are generated
-// from these rows. To add a hook, add its row here, call it where its moment is, and document it in
+// The table of everything that a policy may declare: hooks and capabilities. These rows generate the code
+// that finds them (hooks.hpp), the code that checks them, and the sentences of compile-time errors
+// (checks.hpp). To add a hook, add its row here, call it at its moment, and document it in
 // docs/writing_a_policy.md.
 #pragma once
 
 /// Calls ROW(name, argument, result) for each hook, in the order of their moments.
 ///
 /// A hook is an optional, public, const member function of exactly this signature. A policy with a nested
-/// type `State` takes `State&` as a further last parameter in each of its hooks. The argument `void` stands
-/// for none; the result `Guard` for an object of any type, which lives as long as the scope.
+/// type `State` takes `State&` as a further last parameter in each of its hooks. The argument `void` means
+/// none. The result `Guard` means an object of any type, which lives as long as the scope.
 #define LOOPTORCH_DETAIL_HOOKS(ROW)                                                             \
   /* How many micro-batches make a window. */                                                   \
   ROW(micro_batches, void, std::int64_t)                                                        \

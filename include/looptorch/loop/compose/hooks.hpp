@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds a policy's hooks and capabilities at compile time. A member that has the name of one and is anything
-// else is an error, since it would never run. The rows stand in hook_table.hpp.
+// Finds a policy's hooks and capabilities at compile time. A member that has the name of one in any other
+// form is an error, since it would never run. The rows stand in hook_table.hpp.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -30,7 +30,7 @@ struct StateOf<P> {
 template <class P>
 using state_t = typename StateOf<P>::type;
 
-/// In the table of hooks: an object of any type.
+/// Stands in the table of hooks for an object of any type.
 struct Guard;
 
 template <class Returned, class Result>

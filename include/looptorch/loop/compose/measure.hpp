@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The callables and measures that an evaluation takes, and the sums that they lead to.
+// The callables and measures that an evaluation takes, and the sums that it builds from their results.
 #pragma once
 
 #include <looptorch/loop/evaluation.hpp>
@@ -17,11 +17,11 @@ namespace looptorch {
 
 namespace detail {
 
-/// What an evaluation's callable may return: a loss, a 0-dim tensor or a number.
+/// A result of an evaluation's callable: a loss, a 0-dim tensor or a number.
 template <class T>
 concept MeasureLike = LossLike<T> || std::is_arithmetic_v<std::remove_cvref_t<T>>;
 
-/// What the `result()` of a measure that accumulates may return: a number, or numbers by name.
+/// A result of a measure that accumulates: a number, or numbers by name.
 template <class T>
 concept ResultLike = std::is_arithmetic_v<std::remove_cvref_t<T>> ||
     std::is_same_v<std::remove_cvref_t<T>, std::map<std::string, double>>;
@@ -29,7 +29,7 @@ concept ResultLike = std::is_arithmetic_v<std::remove_cvref_t<T>> ||
 // clang-format off
 template <class Measure>
 concept HasResult = requires(Measure& measure) { measure.result(); };
-/// A measure that looks at all batches before it says anything, as a corpus error rate must.
+/// A measure that sees all batches before it has a result, as a corpus error rate must.
 template <class Measure>
 concept GivesResult = requires(Measure& measure) { { measure.result() } -> ResultLike; };
 template <class Measure, class Model, class Batch>
@@ -57,7 +57,7 @@ Quantity as_measure(Number number) {
 }
 // clang-format on
 
-/// Sums up on the device; reads back once.
+/// Sums on the device; reads back once.
 class EvaluationSums {
  public:
   void add(const Loss& loss) {

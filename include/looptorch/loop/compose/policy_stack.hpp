@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The policies of one Trainer with their per-run states: sorted, checked and called at compile time. A hook
-// that no policy has compiles to nothing; a call of one that some have is a sequence of direct calls.
+// that no policy has compiles to nothing. Otherwise a hook's call is a sequence of direct calls.
 #pragma once
 
 #include <looptorch/base/type_name.hpp>
@@ -19,7 +19,7 @@
 namespace looptorch {
 
 /// Lists `policy` only if `flag` is true: the run-time switch for what is otherwise a type. A policy that is
-/// switched off runs no hook; conflicts among those that are on are found when fit begins.
+/// switched off runs no hook. Conflicts among those that are on are found when fit begins.
 template <class Policy>
 struct When {
   bool flag;
@@ -115,7 +115,7 @@ class PolicyStack {
     });
   }
 
-  /// The same, each policy whatever others throw; returns what was thrown first.
+  /// Calls `Hook` of each such policy even if others throw; returns the first exception.
   template <class Hook, class Context>
   [[nodiscard]] std::exception_ptr run_all(Context&& context) {
     std::exception_ptr first;
@@ -142,7 +142,7 @@ class PolicyStack {
     });
   }
 
-  /// True if `is.operator()<P>()` is, for a policy P that is switched on.
+  /// True if `is.operator()<P>()` is true for a policy P that is switched on.
   template <class Is>
   bool any(Is is) {
     bool found = false;
@@ -165,7 +165,7 @@ class PolicyStack {
     return nest<0, Hook>(context, body);
   }
 
-  /// The loss as the policies want it differentiated.
+  /// Returns the loss as the policies want it differentiated.
   at::Tensor scaled(at::Tensor loss) {
     each([&](auto& slot) {
       using P = typename std::remove_reference_t<decltype(slot)>::Policy;
@@ -180,7 +180,7 @@ class PolicyStack {
     return (std::is_same_v<unwrapped_t<Listed>, P> || ...);
   }
 
-  /// A listed policy of one type.
+  /// A listed policy of one type, with its state.
   template <class P>
   struct Found {
     P* policy = nullptr;
@@ -188,7 +188,8 @@ class PolicyStack {
     bool enabled = false;
   };
 
-  /// Policy P, listed as such or within When: of several the first that is switched on.
+  /// Finds policy P, listed as such or within When. If there are several, finds the first that is switched
+  /// on.
   template <class P>
   Found<P> find() {
     Found<P> found;
@@ -201,7 +202,7 @@ class PolicyStack {
     return found;
   }
 
-  /// Throws PolicyConflict where two policies that are switched on must not stand together.
+  /// Throws PolicyConflict if two policies that are switched on exclude each other.
   void check_switched() {
     pairs([&](auto& a, auto& b) {
       using A = typename std::remove_reference_t<decltype(a)>::Policy;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which policies may stand together. A policy declares what it excludes, with a reason and a remedy, as data;
-// the Trainer turns a breach into a compile-time error, or, where a policy is switched at run time (`When`),
-// into the same sentence at the beginning of fit.
+// Decides which policies may stand together. A policy declares what it excludes as data, with a reason and a
+// remedy. The Trainer turns a breach into a compile-time error or, where a policy is switched at run time
+// (`When`), into the same sentence when fit begins.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -43,7 +43,7 @@ struct Excludes {
 template <class... Exclusions>
 struct ExclusionList {};
 
-/// Why two policies exclude each other.
+/// The reason why two policies exclude each other, and the remedy.
 struct Exclusion {
   std::string_view reason;
   std::string_view remedy;
@@ -107,7 +107,8 @@ constexpr std::optional<Exclusion> declared_exclusion() {
 
 }  // namespace detail
 
-/// The exclusion that A or B declares against the other, if any. Used by the Trainer and by documentation.
+/// The exclusion that A or B declares against the other, if any. Documentation uses it as well as the
+/// Trainer.
 template <class A, class B>
 [[nodiscard]] constexpr std::optional<Exclusion> exclusion_between() {
   const auto by_a = detail::declared_exclusion<A, B>();
@@ -116,7 +117,7 @@ template <class A, class B>
 
 namespace detail {
 
-/// What CheckConflicts says at compile time; empty where A and B go together.
+/// The sentence of CheckConflicts at compile time; empty where A and B go together.
 template <class A, class B>
 std::string conflict_sentence() {
   if constexpr (same_family<A, B>)

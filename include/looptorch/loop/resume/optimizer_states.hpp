@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An update's optimizer as a state dict, by the names that parameters have in the model, and back: what it
-// keeps for each, which group each is in, the groups' options and rates.
+// Saves an update's optimizer as a state dict, by the names that parameters have in the model, and loads it:
+// the state of each parameter, the group of each, and the groups' options and rates.
 //
 //   type, groups, group.G.parameters.I (names), group.G.options.*, group.G.lr, group.G.given_lr,
 //   state.NAME.* or, where an optimizer saves itself, whole.*
@@ -29,8 +29,8 @@
 
 namespace looptorch::detail {
 
-/// What parameters are called in a snapshot: by their first name in the model, and "outside.N" where updates
-/// train what the model does not contain.
+/// The names of parameters in a snapshot: the first name in the model, or "outside.N" for a parameter that an
+/// update trains and the model does not contain.
 class ParameterNames {
  public:
   template <class Module>
@@ -71,7 +71,7 @@ inline std::vector<std::string> names_under(const StateDict& in, const std::stri
   return names;
 }
 
-/// "12 here, 10 in the snapshot; only here: a, b; only in the snapshot: c".
+/// Returns "12 here, 10 in the snapshot; only here: a, b; only in the snapshot: c".
 inline std::string compare_names(const std::vector<std::string>& here,
                                  const std::vector<std::string>& saved) {
   const auto only = [](const std::vector<std::string>& in, const std::vector<std::string>& other) {
@@ -117,7 +117,7 @@ template <class Optimizer>
   return out;
 }
 
-/// An optimizer's state, ready to be taken over, and a sentence for each thing that does not fit.
+/// An optimizer's state, ready to be taken over, with a sentence for each thing that does not fit.
 struct StagedOptimizer {
   std::vector<Commit> commits;
   std::vector<std::string> differences;
@@ -126,7 +126,7 @@ struct StagedOptimizer {
 
 inline bool same_rate(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-/// Compares options and parameters of the groups, and makes ready to take over their rates.
+/// Compares options and parameters of the groups, and stages their rates.
 template <class Optimizer>
 void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterNames& names,
                   const StateDict& in, StagedOptimizer& staged) {
@@ -155,7 +155,7 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
       staged.commits.push_back([&groups, i, rate] { groups[i].options().set_lr(rate); });
 }
 
-/// The names of all parameters in an optimizer's saved groups.
+/// Returns the names of all parameters in an optimizer's saved groups.
 [[nodiscard]] inline std::set<std::string> saved_parameters(const StateDict& in) {
   std::set<std::string> names;
   for (std::int64_t i = 0; i < in.get<std::int64_t>("groups"); ++i)
@@ -164,25 +164,26 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
   return names;
 }
 
-/// The part of `key` that is one of `names`, before a dot; empty if there is none.
+/// Returns the part of `key`, before a dot, that is one of `names`; empty if there is none.
 [[nodiscard]] inline std::string owner_of(const std::string& key, const std::set<std::string>& names) {
   for (std::size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1))
     if (names.count(key.substr(0, dot))) return key.substr(0, dot);
   return {};
 }
 
-/// Whose state is saved beside that of the parameters in the saved groups: nobody's, in what was not written
-/// by `save_optimizer`.
-[[nodiscard]] inline std::set<std::string> strangers_in(const StateDict& in) {
+/// Returns the names whose saved state belongs to no parameter of the saved groups. A state that
+/// `save_optimizer` wrote has none.
+[[nodiscard]] inline std::set<std::string> states_outside_groups(const StateDict& in) {
   const std::set<std::string> names = saved_parameters(in);
   const StateDict states = in.under("state");
-  std::set<std::string> strangers;
+  std::set<std::string> outside;
   for (const auto& item : states.values())
-    if (owner_of(item.first, names).empty()) strangers.insert(item.first.substr(0, item.first.rfind('.')));
-  return strangers;
+    if (owner_of(item.first, names).empty()) outside.insert(item.first.substr(0, item.first.rfind('.')));
+  return outside;
 }
 
-/// Throws StateError for a state that lacks something.
+/// Compares a saved optimizer with this one, and stages what fits. Throws StateError for a state that lacks
+/// something.
 template <class Optimizer>
 [[nodiscard]] StagedOptimizer stage_optimizer(Optimizer& optimizer, const UpdateView& view,
                                               const ParameterNames& names, const StateDict& in) {
@@ -209,7 +210,7 @@ template <class Optimizer>
               message("the optimizer of ", view.name, ": ", names.of(parameter), ": ", error.what()));
         }
       }
-    for (const std::string& stranger : strangers_in(in))
+    for (const std::string& stranger : states_outside_groups(in))
       staged.differences.push_back(message("the optimizer of ", view.name, ": the snapshot has the state of ",
                                            stranger, ", which is in no parameter group, here or there"));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The states of a Trainer's policies, by name, and back. Loading is staged: each policy that has a State
-// loads into a new one first, so that nothing is touched before all have loaded.
+// Saves the states of a Trainer's policies by name, and loads them. Loading is staged: each policy that has a
+// State loads into a new one first, so that nothing changes before all have loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -20,15 +20,15 @@
 
 namespace looptorch::detail {
 
-/// A policy's name among others. A template that may be listed several times has arguments that change with
-/// any edit, such as a lambda, so its own name stands for all.
+/// Returns the name of P's state. A template that may be listed several times is called by its own name
+/// alone, since its arguments, such as a lambda, change with any edit.
 template <class P>
 std::string policy_name() {
   constexpr std::string_view name = type_name<P>();
   return std::string(repeatable<P>() ? name.substr(0, name.find('<')) : name);
 }
 
-/// Calls `visit(slot, name)` for each policy in running order; those of one name are numbered.
+/// Calls `visit(slot, name)` for each policy in running order. Policies of one name are numbered.
 template <class Stack, class Visit>
 void each_named(Stack& stack, Visit&& visit) {
   std::map<std::string, int> seen;
@@ -39,7 +39,7 @@ void each_named(Stack& stack, Visit&& visit) {
   });
 }
 
-/// Calls `visit(slot, name)` for those that have a state to save.
+/// Calls `visit(slot, name)` for each policy that has a state to save.
 template <class Stack, class Visit>
 void each_saving(Stack& stack, Visit&& visit) {
   each_named(stack, [&](auto& slot, const std::string& name) {
@@ -61,7 +61,7 @@ void save_policies(Stack& stack, StateDict& out) {
   out.set("size", size);
 }
 
-/// What `save_policies` wrote, by name.
+/// Returns what `save_policies` wrote, by name.
 inline std::map<std::string, StateDict> policy_states(const StateDict& in) {
   std::map<std::string, StateDict> states;
   for (std::int64_t i = in.get<std::int64_t>("size"); i-- > 0;) {
@@ -71,7 +71,7 @@ inline std::map<std::string, StateDict> policy_states(const StateDict& in) {
   return states;
 }
 
-/// Loads into a State of its own what `slot` then takes over. Throws what the policy throws.
+/// Loads into a new State, which `slot` then takes over. Throws what the policy throws.
 template <class Slot>
 [[nodiscard]] Commit stage_policy(Slot& slot, StateDict in) {
   using P = typename Slot::Policy;
@@ -84,11 +84,11 @@ template <class Slot>
   }
 }
 
-/// Policies' states, ready to be taken over, and a sentence for each that does not fit.
+/// Policies' states, ready to be taken over, with a sentence for each that does not fit.
 struct StagedPolicies {
   std::vector<Commit> commits;
   std::vector<std::string> only_saved, only_here;
-  std::vector<std::string> refused;  ///< What policies said of states that are not theirs.
+  std::vector<std::string> refused;  ///< Errors of policies whose states belong to others.
 };
 
 template <class Stack>
@@ -109,7 +109,7 @@ template <class Stack>
   return staged;
 }
 
-/// "Only in the state: A; only in the Trainer: none"; empty where both are the same.
+/// Returns "Only in the state: A; only in the Trainer: none"; empty where both are the same.
 [[nodiscard]] inline std::string describe_others(const std::vector<std::string>& only_saved,
                                                  const std::vector<std::string>& only_here,
                                                  const char* saved) {

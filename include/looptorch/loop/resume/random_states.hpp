@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The states of the process's default random generators: the CPU's, and that of every accelerator that the
-// process uses. Generators that a program makes for itself are its own.
+// process uses. Generators that a program makes for itself are not included.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -50,7 +50,7 @@ class RandomStates {
     return states;
   }
 
-  /// A sentence for each state that no generator here can take; those are left out by `apply` then.
+  /// Drops each state that no generator here can take, and returns a sentence for each.
   std::vector<std::string> drop_unfit() {
     std::vector<std::string> sentences;
     std::erase_if(states_, [&](const auto& item) {
@@ -77,7 +77,8 @@ class RandomStates {
                    state.scalar_type(), " in the snapshot, ", own.sizes(), " ", own.scalar_type(), " here");
   }
 
-  /// Generators look into a state when they take it: a copy is asked first.
+  /// Returns why the generator refuses a state; empty if it takes it. Tries a copy, since generators check a
+  /// state only when they take it.
   static std::string refusal(const at::Generator& generator, const at::Tensor& state) {
     try {
       copy_of(generator).set_state(state);

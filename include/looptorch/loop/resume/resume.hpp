@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Goes on from a snapshot: everything in it is compared with the run that is to take it over, and then either
-// nothing is touched or all of it is.
+// Continues from a snapshot: compares everything in it with the run that is to take it over, then changes
+// either nothing or all of it.
 #pragma once
 
 #include <looptorch/loop/fit.hpp>
@@ -29,12 +29,12 @@ namespace looptorch {
 
 namespace detail {
 
-/// The comparison of a snapshot with a run, and what is to be done to take it over.
+/// Compares a snapshot with a run, and stages what is to be taken over.
 template <class Engine>
 class Resumption {
  public:
-  /// Compares. `loader` is what the range says of itself, empty for no range. Throws StateError for contents
-  /// that lack something.
+  /// Compares. `loader` is the range's identity, empty for no range. Throws StateError for contents that lack
+  /// something.
   Resumption(Engine& engine, const SnapshotContents& contents, const StateDict& loader)
       : engine_(engine),
         contents_(contents),
@@ -52,7 +52,7 @@ class Resumption {
 
   [[nodiscard]] const std::vector<std::string>& differences() const { return differences_; }
   [[nodiscard]] const RandomStates& random() const { return random_; }
-  /// Why a policy had stopped the run by then.
+  /// Returns why a policy had stopped the run in the snapshot; empty if none had.
   [[nodiscard]] std::optional<std::string> stopped() const {
     return state_.contains("stopped") ? std::optional(state_.get<std::string>("stopped")) : std::nullopt;
   }
@@ -76,7 +76,7 @@ class Resumption {
     differences_.insert(differences_.end(), sentences.begin(), sentences.end());
   }
 
-  /// Such contents say two things of themselves: there is no part of them to take over.
+  /// Throws SnapshotError for contents that name two different steps: no part of them can be trusted.
   void compare_steps() const {
     if (staged_.progress.step != contents_.step)
       throw SnapshotError(message("a snapshot of step ", contents_.step, " holds the state of a run at step ",
@@ -103,7 +103,7 @@ class Resumption {
     fit_averages(own);
   }
 
-  /// Weights of another type can be taken over, but not bit for bit.
+  /// Reports weights of another type, which can be taken over, but not bit for bit.
   void compare_types(const TensorMap& own) {
     std::size_t others = 0;
     std::string example;
@@ -117,7 +117,7 @@ class Resumption {
       differences_.push_back(message(others, " tensors of the model have another type: ", example));
   }
 
-  /// Averages of weights that this model does not have stay out.
+  /// Leaves out averages of weights that this model does not have.
   void fit_averages(const TensorMap& own) {
     TensorMap averaged;
     for (const auto& [name, average] : contents_.averaged)
@@ -170,20 +170,20 @@ class Resumption {
                                        " of them, numbered from 0"));
   }
 
-  /// What stands before the first dot of keys.
+  /// Returns the parts of keys before their first dot.
   static std::set<std::string> parts_of(const StateDict& in) {
     std::set<std::string> parts;
     for (const auto& item : in.values()) parts.insert(item.first.substr(0, item.first.find('.')));
     return parts;
   }
-  /// Whether it is one of 0 .. size - 1, whatever size a file claims.
+  /// True if `part` is one of 0 .. size - 1, whatever size a file claims.
   static bool is_below(const std::string& part, std::int64_t size) {
     std::int64_t number = -1;
     std::from_chars(part.data(), part.data() + part.size(), number);
     return number >= 0 && number < size && part == std::to_string(number);
   }
 
-  /// Parameters that updates train and the model does not contain.
+  /// Stages parameters that updates train and the model does not contain.
   void stage_outside(const TensorMap& outside, const StateDict& saved) {
     for (const auto& [name, parameter] : outside) {
       const auto value = saved.values().find(name);
@@ -201,7 +201,7 @@ class Resumption {
           message(outside.size(), " parameters outside the model here, ", theirs, " in the snapshot"));
   }
 
-  /// Where the range or the window is another, the epoch under way begins anew.
+  /// Compares the range and the window. If either differs, the epoch under way begins anew.
   void compare_loop(const StateDict& loader) {
     const std::size_t before = differences_.size();
     if (const auto saved = state_.get<std::int64_t>("micro_batches"); saved != engine_.window_length())
@@ -223,7 +223,7 @@ class Resumption {
 };
 
 /// Takes contents over, all or nothing if `strict`. Throws SnapshotMismatch, and StateError for contents that
-/// lack something; `called` is what messages call the snapshot.
+/// lack something. Messages call the snapshot `called`.
 template <class Engine>
 [[nodiscard]] Resumption<Engine> resume_from(Engine& engine, const SnapshotContents& contents,
                                              const StateDict& loader, bool strict,
@@ -236,14 +236,15 @@ template <class Engine>
   return resumption;
 }
 
-/// A fit that goes on from a snapshot.
+/// A fit that continues from a snapshot.
 template <class Engine>
 class Resumed {
  public:
   Resumed(Engine& engine, const FitOptions& options, const StateDict& loader)
       : Resumed(engine, options, loader, find_snapshot(options.resume)) {}
 
-  /// To be done when policies have begun: what they drew does not count, and a run that had been stopped is.
+  /// Restores the random generators, which policies may have drawn from, and stops a run that had been
+  /// stopped. Call it after policies have begun.
   void begin(Run& run) const {
     random_.apply();
     if (stopped_) run.stop(*stopped_);

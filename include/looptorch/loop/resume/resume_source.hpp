@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The snapshot that a fit is to go on from: one that is named, or the newest sound one in a folder of them.
+// Finds the snapshot that a fit continues from: one that is named, or the newest sound one in a folder of
+// them.
 #pragma once
 
 #include <looptorch/loop/resume_report.hpp>
@@ -18,8 +19,8 @@ struct FoundSnapshot {
   SnapshotContents contents;
 };
 
-/// Reads a snapshot, or the newest sound one in a folder of them. Throws SnapshotError that says what was
-/// found instead.
+/// Reads a snapshot, or the newest sound one in a folder of them. Throws SnapshotError that describes what
+/// was found instead.
 [[nodiscard]] inline FoundSnapshot find_snapshot(const std::filesystem::path& path) {
   FoundSnapshot found;
   std::vector<ListedSnapshot> listed;

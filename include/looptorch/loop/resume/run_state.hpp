@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The counters, losses and metrics of a run as a StateDict, exactly enough to go on from. Model and
-// optimizers are not in it.
+// Saves the counters, losses and metrics of a run as a StateDict, exactly enough to continue from, and loads
+// them. Model and optimizers are not included.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -91,15 +91,15 @@ inline void require_same_updates(const StateDict& in, const Run& run) {
   }
 }
 
-/// Throws StateError that names the policies which are only there or only here, and what one of them says
-/// against its state.
+/// Throws StateError that names the policies found only in the state or only here, or one policy's objection
+/// to its state.
 inline void require_all(const StagedPolicies& staged) {
   if (const auto others = describe_others(staged.only_saved, staged.only_here, "the state"); !others.empty())
     throw StateError("the state is of other policies than the Trainer lists: " + others);
   if (!staged.refused.empty()) throw StateError(staged.refused.front());
 }
 
-/// `works` has what each update keeps from window to window.
+/// Returns the state of a run. `works` holds what each update keeps from window to window.
 template <class Works>
 [[nodiscard]] StateDict save_run(const Run& run, const Works& works) {
   StateDict out, progress, metrics;
@@ -118,7 +118,7 @@ template <class Works>
   return out;
 }
 
-/// A run's counters and means as they are to become.
+/// The counters and means that a run is to take over.
 template <class Works>
 struct StagedRun {
   Progress progress;
@@ -127,7 +127,8 @@ struct StagedRun {
   std::vector<decltype(Works::value_type::weight)> weights;
 };
 
-/// Updates that the state lacks stay as they are. Throws StateError for a state that lacks something else.
+/// Stages a saved run. Updates that the state lacks stay as they are. Throws StateError if it lacks anything
+/// else.
 template <class Works>
 [[nodiscard]] StagedRun<Works> stage_run(const StateDict& in, const Run& run, const Works& works) {
   StagedRun<Works> staged{run.progress(), run.metrics(), run.updates(), {}};

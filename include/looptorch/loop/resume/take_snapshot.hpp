@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A run as SnapshotContents: model, optimizers, averages, and all that the loop and its policies know. The
-// tensors are handles; who keeps them copies them before the next step.
+// tensors are handles: copy them before the next step to keep them.
 //
 //   state: run.* (counters, means, units), policies.* (their states), listed.* (those that change numbers),
 //   averaged.* (where averages belong), modes.* (modules in eval mode), random.*, loader.*, micro_batches,
@@ -26,14 +26,14 @@
 
 namespace looptorch::detail {
 
-/// Whether listing P, or not, changes what is learnt: accumulation is compared by its number.
+/// True if listing P changes what is learnt. Accumulation is compared by its number instead.
 template <class P>
 constexpr bool changes_numbers() {
   return state_dict_hook::valid<P>() || forward_scope_hook::valid<P>() || before_update_hook::valid<P>() ||
          (HasPhase<P> && phase_of<P>() < Phase::observe);
 }
 
-/// The names of the policies that are switched on and change what is learnt.
+/// Returns the names of the policies that are switched on and change what is learnt.
 template <class Stack>
 [[nodiscard]] std::vector<std::string> listed_policies(Stack& stack) {
   std::vector<std::string> names;
@@ -52,7 +52,7 @@ template <class Module>
   return names;
 }
 
-/// The weights' averages by name, of the policy that keeps them; empty without one.
+/// Returns the weights' averages by name, from the policy that keeps them; empty without one.
 template <class Stack>
 [[nodiscard]] TensorMap weight_averages(Stack& stack) {
   TensorMap averages;
@@ -60,7 +60,7 @@ template <class Stack>
   return averages;
 }
 
-/// The model with its averages, each under all names of its weight.
+/// Returns the model with its averages, each under all names of its weight.
 [[nodiscard]] inline TensorMap averaged_model(const TensorMap& model, const TensorMap& averages) {
   std::map<const void*, at::Tensor> by_weight;
   for (const auto& [name, average] : averages)
@@ -72,7 +72,7 @@ template <class Stack>
   return averaged;
 }
 
-/// Takes the averages out of the state, where they would stand a second time, and notes where they were.
+/// Takes the averages out of the state, so that they are not saved twice, and notes where they were.
 inline void move_out(const TensorMap& averages, StateDict& state) {
   std::map<const void*, std::string> names;
   for (const auto& [name, average] : averages) names.emplace(average.unsafeGetTensorImpl(), name);
@@ -93,7 +93,7 @@ inline void move_out(const TensorMap& averages, StateDict& state) {
   state = std::move(kept);
 }
 
-/// The inverse; averages that `averaged` lacks stay out.
+/// Puts the averages back into the state. Averages that `averaged` lacks stay out.
 inline void move_in(const TensorMap& averaged, StateDict& state) {
   const StateDict places = state.under("averaged");
   for (std::int64_t i = 0; i < places.get<std::int64_t>("size"); ++i)
@@ -115,7 +115,7 @@ template <class Engine>
   return out;
 }
 
-/// The run as it stands between windows. `loader` is what the range of batches says of itself.
+/// Returns the run as it stands between windows. `loader` is the identity of the range of batches.
 template <class Engine>
 [[nodiscard]] SnapshotContents snapshot_contents(Engine& engine, const StateDict& loader) {
   engine.refresh_parameters();

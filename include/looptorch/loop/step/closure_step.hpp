@@ -27,7 +27,7 @@ inline void require_unscaled(const UpdateContext& context, const GradientScale& 
                              ", whose optimizer evaluates them again by a closure and would not see that"));
 }
 
-/// Parameters, with copies of them as they were before an optimizer tried others.
+/// Parameters, with copies of them from before an optimizer tried other values.
 class TriedParameters {
  public:
   explicit TriedParameters(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
@@ -49,9 +49,8 @@ class TriedParameters {
 };
 
 /// Steps by a closure; returns whether the update was made. The window's gradients and its mean `loss` serve
-/// the closure's first call, unless a parameter has moved by then; `again` makes both anew. What `again`
-/// throws leaves the parameters as they were, and an optimizer without the state of a step that it did not
-/// finish.
+/// the closure's first call, unless a parameter has moved by then; `again` computes both anew. If `again`
+/// throws, the parameters are restored, and the optimizer loses the state of the step that it did not finish.
 template <class Optimizer, class Again>
 bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Tensor& loss, Again&& again) {
   const at::Tensor& found = context.found_inf();
@@ -72,8 +71,8 @@ bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Ten
   return true;
 }
 
-/// Returns the mean loss of the window's kept batches, and makes its gradients, at the parameters as they are
-/// now. Throws NonFiniteLoss, and UsageError if nothing has weight this time.
+/// Computes the gradients of the window's kept batches at the parameters as they are now, and returns their
+/// mean loss. Throws NonFiniteLoss, and UsageError if nothing has weight this time.
 template <std::size_t I, class Engine, class Batch>
 at::Tensor evaluate_again(Engine& engine, const std::vector<Batch>& kept) {
   const UpdateView& view = engine.run().updates()[I];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A Trainer's model, updates, policies and counters, and what is asked of all of them between windows. The
-// step itself is told by fit_loop.hpp (fit > epoch), window.hpp (window > micro-batch) and update_step.hpp.
+// A Trainer's model, updates, policies and counters, with the operations on all of them between windows. To
+// read the step itself, open fit_loop.hpp (fit > epoch), window.hpp (window > micro-batch) and
+// update_step.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -32,7 +33,7 @@ class Engine {
   static constexpr std::size_t kUpdates = std::tuple_size_v<Updates>;
   template <std::size_t I>
   static constexpr bool kByClosure = steps_by_closure<std::tuple_element_t<I, Updates>>;
-  /// True if a micro-batch is gone once it is differentiated.
+  /// True if a micro-batch is released once it is differentiated.
   static constexpr bool kStreams = kUpdates == 1 && !any_by_closure<Updates>;
   /// The kept batches of a window: none where micro-batches stream.
   template <class Batch>
@@ -61,7 +62,7 @@ class Engine {
   [[nodiscard]] const WindowState& window() const { return window_; }
   [[nodiscard]] const TrainedParameters& parameters() const { return parameters_; }
   [[nodiscard]] BypassWatch& bypass_watch() { return bypass_watch_; }
-  /// False where a listed policy deals with losses that are NaN or infinite.
+  /// False if a listed policy deals with losses that are NaN or infinite.
   [[nodiscard]] bool watches_losses() const { return watches_losses_; }
 
   /// Returns N of the listed Accumulate; a constant unless it is `Accumulate<>{n}` or switched by When.
@@ -90,10 +91,10 @@ class Engine {
 
   /// Looks up what the updates train.
   void refresh_parameters() {
-    parameters_.look_at(run_.updates(), refresh_model());
+    parameters_.refresh(run_.updates(), refresh_model());
     window_.open.work_on(parameters_.trained(), parameters_.all());
   }
-  /// The same if a group or a parameter has joined an optimizer, left it, or taken another's place.
+  /// Looks them up if a group or a parameter has joined an optimizer, left it, or taken another's place.
   void refresh_changed_parameters() {
     if (parameters_.changed(run_.updates())) refresh_parameters();
   }
@@ -126,8 +127,8 @@ class Engine {
     return out;
   }
 
-  /// Returns what `take` is to make of the run; nothing changes yet. Throws StateError for a state that lacks
-  /// something.
+  /// Returns the state that `take` is to take over; nothing changes yet. Throws StateError for a state that
+  /// lacks something.
   [[nodiscard]] Staged stage(const StateDict& in) const { return stage_run(in, run_, works_); }
   void take(Staged staged) {
     RunAccess::progress(run_) = std::move(staged.progress);
@@ -137,8 +138,8 @@ class Engine {
     window_.last_skipped = -1;
   }
 
-  /// The inverse of `state_dict`. Throws StateError, before anything is touched, for a state of another
-  /// number of updates or parameter groups or of other policies.
+  /// Takes over what `state_dict` returned. Throws StateError, before anything is changed, for a state of
+  /// another number of updates or parameter groups or of other policies.
   void load_state_dict(const StateDict& in) {
     refresh_model();
     require_same_updates(in, run_);

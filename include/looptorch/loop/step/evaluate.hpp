@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Evaluation: no gradient, eval mode, the policies' evaluation and forward scopes.
+// Runs an evaluation: without gradients, in eval mode, inside the policies' evaluation and forward scopes.
 #pragma once
 
 #include <looptorch/loop/batch_range.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A fit: the moments at which policies begin and end, and epochs of windows of micro-batches between them.
-// The whole of it is `fit` at the end of this header.
+// A fit: epochs of windows of micro-batches, and the moments at which policies begin and end. Begin to read
+// with `fit`, at the end of this header.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -20,7 +20,7 @@
 
 namespace looptorch::detail {
 
-/// Announces a fit, or a loop of `step`, to the run; policies have not begun yet.
+/// Prepares the engine for a fit, or a loop of `step`, before policies begin.
 template <class Engine>
 void prepare_fit(Engine& engine, const FitPlan& plan) {
   engine.prepare();
@@ -43,7 +43,7 @@ void ready_policies(Engine& engine) {
   engine.stack().template run<on_fit_ready_hook>(context);
 }
 
-/// Runs on_window_end, then throws what hooks of the window's updates threw and what is known of its losses.
+/// Runs on_window_end. Then throws what hooks of the window's updates threw, and what is known of its losses.
 template <class Engine>
 void conclude_window(Engine& engine) {
   WindowContext context{engine.run(), engine.window().last};
@@ -52,7 +52,7 @@ void conclude_window(Engine& engine) {
   settle_if_known_bad(engine);
 }
 
-/// Runs on_fit_end of every policy, whatever others throw, then throws what came first.
+/// Runs on_fit_end of every policy even if others throw. Then throws the first exception.
 template <class Engine>
 void end_policies(Engine& engine, FitStatus status) {
   FitContext context{engine.run(), status};
@@ -65,8 +65,8 @@ class FitLoop {
  public:
   using Batch = typename BatchRange<Range>::Batch;
 
-  /// `from_start`: the range stands before the first batch of the epoch under way, of a single-pass range in
-  /// another process.
+  /// Takes a range that stands before the first batch of the epoch under way if `from_start`: a single-pass
+  /// range whose epoch another process had begun.
   FitLoop(Engine& engine, const BatchRange<Range>& batches, const FitPlan& plan, bool from_start)
       : engine_(engine), batches_(batches), plan_(plan), from_start_(from_start) {
     engine.window().in_epoch = true;
@@ -82,7 +82,7 @@ class FitLoop {
  private:
   [[nodiscard]] const Progress& progress() const { return engine_.progress(); }
 
-  /// Goes on in the epoch under way, and ends it unless the fit ends before.
+  /// Continues the epoch under way, and ends it unless the fit ends before.
   void run_epoch() {
     if (progress().batch == 0) begin_epoch();
     typename Engine::template Kept<Batch> kept;
@@ -101,7 +101,7 @@ class FitLoop {
     end_epoch();
   }
 
-  /// The losses of an epoch are its own.
+  /// Begins an epoch, with losses of its own.
   void begin_epoch() {
     for (UpdateView& view : engine_.run().updates()) {
       view.loss.reset();
@@ -111,7 +111,8 @@ class FitLoop {
     engine_.stack().template run<on_epoch_begin_hook>(context);
   }
 
-  /// The next batch has this number in its epoch: counts those before it that a loader left out as done.
+  /// Sets the number of the next batch in its epoch. Batches before it that a loader left out count as
+  /// processed.
   void pass_over_to(std::int64_t number) {
     WindowState& window = engine_.window();
     window.passed_over = number - progress().batch - window.micro_batches;
@@ -152,7 +153,7 @@ auto resume(Engine& engine, const FitOptions& options, const StateDict& identity
   }
 }
 
-/// Shows policies what feeds a fit while it lives.
+/// Shows policies the source of a fit's batches while it lives.
 class FeedScope {
  public:
   FeedScope(Run& run, Feed feed) : run_(run) { RunAccess::feed(run, std::move(feed)); }
@@ -164,13 +165,13 @@ class FeedScope {
   Run& run_;
 };
 
-/// A whole fit: policies begin, epochs pass, policies end, after an exception too. `identity` becomes what
-/// the range says of itself, where snapshots need it. `Host` serves policies that call their Trainer.
+/// Runs a whole fit: policies begin, epochs pass, policies end, also after an exception. Sets `identity` to
+/// the range's identity, where snapshots need it. `Host` serves policies that call their Trainer.
 template <class Host, class Trainer, class Engine, class Range>
 FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
               StateDict& identity) {
   require_no_open_window(engine, "fit()");
-  settle(engine);  // what a loop of `step` has left to count, before policies begin anew
+  settle(engine);  // counts what a loop of `step` left uncounted, before policies begin anew
   Run& run = engine.run();
   const FitClock clock;
   const BatchRange<Range> batches(range);

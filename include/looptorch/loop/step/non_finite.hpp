@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A loss that is NaN or infinite ends the run before it reaches the parameters, and names the batch; so does
-// a gradient where a policy looks at it. It costs a comparison on a CPU; on a device two small kernels a
-// window, whose answer is read before the next update.
+// Ends the run when a loss is NaN or infinite, before it reaches the parameters, and names the batch.
+// Gradients are treated alike where a policy checks them. Costs a comparison on a CPU. Costs two small
+// kernels a window on a device, whose answer is read before the next update.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,8 +21,8 @@
 
 namespace looptorch {
 
-/// A window whose update was not made because of a number that is NaN or infinite. It counts as a step that
-/// was skipped: the next fit goes on behind it.
+/// A window whose update was not made because a number is NaN or infinite. It counts as a skipped step: the
+/// next fit continues after it.
 struct NonFiniteWindow : Error {
   NonFiniteWindow(const std::string& what, std::int64_t in_step, std::int64_t in_epoch, std::int64_t first,
                   std::int64_t last, std::vector<std::int64_t> of_samples)
@@ -34,18 +34,18 @@ struct NonFiniteWindow : Error {
         samples(std::move(of_samples)) {}
   std::int64_t step;         ///< Index of the window, from 0.
   std::int64_t epoch;        ///< Index of the epoch, from 0.
-  std::int64_t first_batch;  ///< In its epoch, from 0 (-1 in `Trainer::step`); a device knows the window, ...
-  std::int64_t last_batch;   ///< ... which ends here. On a CPU both are the same.
+  std::int64_t first_batch;  ///< In its epoch, from 0; -1 in `Trainer::step`. On a device the window's first.
+  std::int64_t last_batch;   ///< The same, on a device the window's last. On a CPU equal to `first_batch`.
   std::vector<std::int64_t> samples;  ///< Dataset indices, where the range's iterator has `indices()`.
 };
 
-/// A loss was NaN or infinite. Under `Autocast<fp16>` the loss scale takes care of it instead.
+/// A loss was NaN or infinite. Under `Autocast<fp16>` the loss scale deals with it instead.
 struct NonFiniteLoss : NonFiniteWindow {
   using NonFiniteWindow::NonFiniteWindow;
 };
 
 /// A policy refused the window's gradients, whose losses are finite: see `ClipGradNorm::on_non_finite`. The
-/// window is known, and not the micro-batch in it.
+/// window is known, but not the micro-batch in it.
 struct NonFiniteGradient : NonFiniteWindow {
   using NonFiniteWindow::NonFiniteWindow;
 };
@@ -60,14 +60,14 @@ inline bool all_finite(const std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-/// 0-dim bool on the device of `total`: it is NaN or infinite, since then it is not its own difference from
-/// 0.
+/// Returns a 0-dim bool on the device of `total`: true if it is NaN or infinite, since such a number minus
+/// itself is not 0.
 inline at::Tensor is_non_finite(const at::Tensor& total) {
   at::NoGradGuard no_grad;
   return at::sub(total, total).ne(0);
 }
 
-/// Where the micro-batches of one window came from.
+/// The origin of the micro-batches of one window.
 class WindowOrigin {
  public:
   static constexpr std::int64_t kUnknown = -1;
@@ -81,7 +81,7 @@ class WindowOrigin {
 
   [[nodiscard]] std::int64_t step() const { return step_; }
 
-  /// The next micro-batch: its number in the epoch, and its samples; none where nobody knows them.
+  /// Adds the next micro-batch: its number in the epoch, and its samples, empty where they are unknown.
   template <class Indices>
   void add(std::int64_t batch, const Indices& indices) {
     batches_.push_back(batch);
@@ -89,7 +89,7 @@ class WindowOrigin {
     ends_.push_back(samples_.size());
   }
 
-  /// Micro-batch `number` of the window alone.
+  /// Returns the origin of micro-batch `number` of the window alone.
   [[nodiscard]] WindowOrigin narrowed(std::size_t number) const {
     const auto begin = static_cast<std::ptrdiff_t>(number == 0 ? 0 : ends_[number - 1]);
     const auto end = static_cast<std::ptrdiff_t>(ends_[number]);
@@ -101,7 +101,8 @@ class WindowOrigin {
     return one;
   }
 
-  /// The error for these micro-batches: `subject` ("the loss of update is") NaN or infinite, and what to do.
+  /// Returns the error for these micro-batches. `subject` reads as "the loss of update is"; `advice` says
+  /// what to do.
   template <class Error>
   [[nodiscard]] Error error(const std::string& subject, const std::string& advice) const {
     const std::int64_t first = batches_.front(), last = batches_.back();
@@ -128,7 +129,7 @@ class WindowOrigin {
   std::int64_t epoch_ = 0;
   std::vector<std::int64_t> batches_;
   std::vector<std::int64_t> samples_;
-  std::vector<std::size_t> ends_;  // of each micro-batch in samples_
+  std::vector<std::size_t> ends_;  // the end of each micro-batch in samples_
 };
 
 }  // namespace detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The windows that are under way in this process, by the parameters that they work on. Gradients and
-// `requires_grad` are the parameters' own, so that two windows on the same ones would add to and freeze each
-// other's. Costs a lock a window, about 50 ns.
+// `requires_grad` belong to the parameters, so two windows on the same ones would add to each other's
+// gradients and freeze each other's parameters. Costs a lock a window, about 50 ns.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -20,7 +20,8 @@ namespace looptorch::detail {
 /// The window of one Trainer.
 class OpenWindow {
  public:
-  /// Says what the windows to come give gradients to (`trained`), and what they may freeze meanwhile.
+  /// Sets the parameters that later windows give gradients to (`trained`), and those they may freeze
+  /// meanwhile.
   void work_on(const std::vector<at::Tensor>& trained, const std::vector<at::Tensor>& frozen) {
     close();
     entry_->trained = addresses(trained);
@@ -29,10 +30,10 @@ class OpenWindow {
     std::sort(entry_->touched.begin(), entry_->touched.end());
   }
 
-  /// False if a window of another Trainer is open that would get in this one's way.
+  /// False while a window of another Trainer is open that conflicts with this one.
   [[nodiscard]] bool is_alone() const {
     const std::lock_guard lock(registry().mutex);
-    return !in_the_way();
+    return !find_conflict();
   }
   /// Throws UsageError unless `is_alone`.
   void require_alone() const {
@@ -93,9 +94,10 @@ class OpenWindow {
 
   static bool on_this_thread(const Entry& entry) { return entry.thread == std::this_thread::get_id(); }
 
-  /// On one thread windows may take turns as long as they train different parameters: flags are put back
-  /// after each micro-batch. The caller holds the lock.
-  const Entry* in_the_way() const {
+  /// Returns the open window that conflicts with this one; null if there is none. On one thread windows may
+  /// take turns as long as they train different parameters: flags are restored after each micro-batch. The
+  /// caller holds the lock.
+  const Entry* find_conflict() const {
     for (const Entry* other : registry().open)
       if (other != entry_.get() && (on_this_thread(*other) ? share(other->trained, entry_->trained)
                                                            : share(other->touched, entry_->touched)))
@@ -104,7 +106,7 @@ class OpenWindow {
   }
 
   void require_alone_locked() const {
-    if (const Entry* other = in_the_way())
+    if (const Entry* other = find_conflict())
       throw UsageError(message("another Trainer has a window open on the same parameters, begun on ",
                                on_this_thread(*other)
                                    ? "this thread: call its finish_window() first"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One update's move: what is still to be multiplied into the gradients is folded into the optimizer's kernel
-// where it can be, and so is the device's veto.
+// Performs an update's optimizer step. The factor that is still pending on the gradients is folded into the
+// optimizer's kernel if it can be, and so is a veto that only the device knows.
 #pragma once
 
 #include <looptorch/loop/context.hpp>
@@ -10,7 +10,7 @@
 
 namespace looptorch::detail {
 
-/// Whether the update was made; nothing where only the device knows.
+/// Returns whether the update was made; empty where only the device knows.
 template <class Optimizer>
 std::optional<bool> step_optimizer(Optimizer& optimizer, UpdateContext& context) {
   if (context.vetoed()) return false;

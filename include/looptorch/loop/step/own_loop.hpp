@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A caller's own loop, by `Trainer::step`: windows without epochs, whose batch type only each call knows.
+// A caller's own loop, by `Trainer::step`: windows without epochs. Only each call knows the type of its
+// batch.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -31,7 +32,7 @@ class OwnLoop {
     });
   }
 
-  /// Ends the window if one is open, and counts what only the device knew of the last one.
+  /// Ends the window if one is open. Then counts what only the device knew of the last one.
   template <class Host, class Trainer>
   void finish_window(Trainer& trainer, Engine& engine) {
     const Host host(trainer, engine.run());
@@ -48,7 +49,7 @@ class OwnLoop {
   template <class Batch>
   using Kept = typename Engine::template Kept<Batch>;
 
-  /// Policies see a fit of unknown length.
+  /// Begins a fit of unknown length for policies.
   template <class Host, class Trainer>
   void begin(Trainer& trainer, Engine& engine) {
     prepare_fit(engine, FitPlan::of_unknown_length());
@@ -76,7 +77,7 @@ class OwnLoop {
     throw UsageError("step() was given a batch of another type than the window under way began with");
   }
 
-  /// If `body` throws, drops the window's batches, too.
+  /// Calls `body`; if it throws, drops the window's batches, too.
   template <class Body>
   decltype(auto) guarded_step(Engine& engine, Body&& body) {
     try {

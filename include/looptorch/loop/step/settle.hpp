@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Counts the updates of windows that have ended. Whether one was made may be known on the device alone, so
-// that this comes as late as right before the next one; a CPU takes the same way.
+// Counts the updates of windows that have ended. Whether one was made may be known only on the device, so
+// counting comes as late as right before the next update. A CPU takes the same path.
 #pragma once
 
 #include <looptorch/loop/compose/hooks.hpp>
@@ -31,8 +31,8 @@ class ProgressScope {
   Progress now_;
 };
 
-/// Counts update I, and runs after_update if it was made: hooks see the progress as it was `then`. Returns
-/// what one of them threw: the update has been made, so that it must not keep the window from being counted.
+/// Counts update I, and runs after_update if it was made; hooks see the progress as it was `then`. Returns
+/// what one of them threw instead of throwing: the update has been made, so its window must be counted.
 template <std::size_t I, class Engine>
 [[nodiscard]] std::exception_ptr conclude(Engine& engine, bool made, Progress then) {
   Run& run = engine.run();
@@ -63,8 +63,8 @@ void settle_update(Engine& engine, std::exception_ptr& earlier) {
   });
 }
 
-/// Waits for what the device has to say of updates made so far, and counts them. Throws NonFiniteLoss and
-/// NonFiniteGradient for windows before the one under way, and what hooks threw of updates in them.
+/// Waits for the device's outcome of updates made so far, and counts them. Throws NonFiniteLoss and
+/// NonFiniteGradient for windows before the one under way, and what hooks threw for updates in them.
 template <class Engine>
 void settle(Engine& engine) {
   std::exception_ptr first, thrown;
@@ -86,7 +86,7 @@ bool settles_at_once(Engine& engine) {
       []<class P>() { return after_update_hook::template valid<P>() && !settles_late<P>(); });
 }
 
-/// Throws what the host knows of the last window without waiting, so that no batch is computed in vain.
+/// Throws what the host knows of the last window without waiting, before another batch is computed in vain.
 template <class Engine>
 void settle_if_known_bad(Engine& engine) {
   bool trouble = false;

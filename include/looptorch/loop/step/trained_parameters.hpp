@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What each update of a Trainer trains, and what it has to leave alone. Programs may change the groups of an
-// optimizer at any time, so they are compared with what is known as each window begins, and followed.
+// The parameters that each update of a Trainer trains, and those that it must leave alone. Programs may
+// change the groups of an optimizer at any time, so they are compared again as each window begins.
 #pragma once
 
 #include <looptorch/loop/run.hpp>
@@ -20,15 +20,15 @@ class TrainedParameters {
  public:
   explicit TrainedParameters(std::size_t updates) : listed_(updates), outside_(updates) {}
 
-  /// True when a group or a parameter has joined an optimizer, left it, or taken another's place.
+  /// True if a group or a parameter has joined an optimizer, left it, or taken another's place.
   [[nodiscard]] bool changed(const std::vector<UpdateView>& updates) const {
     for (std::size_t i = 0; i < updates.size(); ++i)
       if (!listed_[i].match(updates[i].optimizer->param_groups())) return true;
     return false;
   }
 
-  /// Follows the optimizers' groups; `model` has the model's parameters.
-  void look_at(std::vector<UpdateView>& updates, const std::vector<at::Tensor>& model) {
+  /// Takes over the optimizers' groups; `model` has the model's parameters.
+  void refresh(std::vector<UpdateView>& updates, const std::vector<at::Tensor>& model) {
     all_ = model, trained_.clear();
     for (std::size_t i = 0; i < updates.size(); ++i) {
       follow(updates[i]);
@@ -41,16 +41,17 @@ class TrainedParameters {
     for (std::size_t i = 0; i < updates.size(); ++i) outside_[i] = without(all_, updates[i].parameters);
   }
 
-  /// What this update leaves alone: all that the model has and other updates train.
+  /// Returns what this update leaves alone: all that the model has and other updates train.
   [[nodiscard]] const std::vector<at::Tensor>& outside(std::size_t update) const { return outside_[update]; }
-  /// What some update trains.
+  /// Returns the parameters that some update trains.
   [[nodiscard]] const std::vector<at::Tensor>& trained() const { return trained_; }
-  /// That, and what the model has.
+  /// Returns the parameters that some update trains or the model has.
   [[nodiscard]] const std::vector<at::Tensor>& all() const { return all_; }
 
  private:
-  /// Parameters that joined begin without a gradient. Those that left lose theirs, and what LibTorch's
-  /// optimizers keep for them by address, which a later one might have.
+  /// Updates the parameters of one update. Those that joined begin without a gradient. Those that left lose
+  /// their gradient, and the state that LibTorch's optimizers keep by address, which a later parameter might
+  /// have.
   static void follow(UpdateView& view) {
     std::vector<at::Tensor> now = all_parameters(*view.optimizer);
     drop_gradients(without(now, view.parameters));

@@ -23,8 +23,8 @@
 
 namespace looptorch::detail {
 
-/// Multiplies the gradients of the window's earlier micro-batches by `factor`, a power of two: the unit that
-/// weights are counted in has grown.
+/// Multiplies the gradients of the window's earlier micro-batches by `factor`, a power of two. Needed when
+/// the unit that weights are counted in has grown.
 inline void rescale_gradients(const UpdateView& view, UpdateWork& work, double factor) {
   if (factor == 1) return;
   GradientScale scale;
@@ -43,22 +43,22 @@ inline void require_graph(const at::Tensor& loss, const UpdateView& view) {
                 "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
 }
 
-/// True for a loss on the CPU that is NaN or infinite; on a device it is looked for at the window's end.
+/// True for a loss on the CPU that is NaN or infinite. Losses on a device are checked at the window's end.
 template <class Engine>
 bool is_known_non_finite(Engine& engine, const Loss& loss) {
   const at::Tensor& value = loss_tensor(loss);
   return engine.watches_losses() && value.is_cpu() && !std::isfinite(cpu_number(value));
 }
 
-/// The error of a closure whose later evaluation is not finite.
+/// Returns the error of a closure whose later evaluation is not finite.
 [[nodiscard]] inline NonFiniteLoss non_finite_again(const UpdateView& view, const WindowOrigin& origin) {
   return origin.error<NonFiniteLoss>(
       "evaluated again by its optimizer, the loss of " + view.name + " is",
       "Lower the learning rate, or let the optimizer search along its direction (line_search_fn)");
 }
 
-/// Adds a micro-batch to update I: forward, loss, backward. `number` counts the window's micro-batches.
-/// `reevaluates` is for closures: the micro-batch is in the means already. Throws NonFiniteLoss then only.
+/// Adds a micro-batch to update I: forward, loss, backward. `number` counts the window's micro-batches. With
+/// `reevaluates`, for closures, the micro-batch is in the means already. Throws NonFiniteLoss only then.
 template <std::size_t I, class Engine, class Batch>
 void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool reevaluates = false) {
   UpdateView& view = engine.run().updates()[I];
@@ -91,14 +91,15 @@ void differentiate_all(Engine& engine, const std::vector<Batch>& kept, bool reev
     differentiate<I>(engine, kept[number], number, reevaluates);
 }
 
-/// Returns what makes the window's mean of a sum of what was differentiated, and its gradients of theirs.
+/// Returns the factor that turns the sum of what was differentiated, and its gradients, into the window's
+/// mean and gradients.
 template <std::size_t I, class Engine>
 [[nodiscard]] GradientScale window_scale(Engine& engine) {
   return engine.window_length() == 1 ? GradientScale{} : engine.works()[I].weight.scale();
 }
 
-/// Returns a 0-dim tensor that is not zero where a loss of the window, all of which lie on a device, is NaN
-/// or infinite: their sum is, then. Undefined on a CPU.
+/// Returns a 0-dim tensor that is not zero if a loss of the window, all of which lie on a device, is NaN or
+/// infinite: then their sum is, too. Undefined on a CPU.
 template <class Engine>
 at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
   const at::Tensor& sum = work.losses.device_sum();
@@ -106,7 +107,7 @@ at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
   return is_non_finite(sum);
 }
 
-/// Asks for what is still to be read of an update; `made` is empty where only the device knows.
+/// Requests what is still to be read of an update; `made` is empty where only the device knows.
 inline void request_verdict(UpdateWork& work, const UpdateContext& context, std::optional<bool> made,
                             const at::Tensor& non_finite, const WindowOrigin& origin) {
   const Progress& now = context.run.progress();
@@ -122,9 +123,8 @@ inline void request_verdict(UpdateWork& work, const UpdateContext& context, std:
     work.verdict.await_gradients(1.0, origin);
 }
 
-/// Makes update I: vetoes that are known, the policies' before_update, the optimizer by
-/// `move(optimizer, context, scale)`, which returns whether it moved the parameters, or nothing where only
-/// the device knows.
+/// Makes update I: applies known vetoes, runs the policies' before_update, then calls `move(optimizer,
+/// context, scale)`. `move` returns whether it moved the parameters, or nothing where only the device knows.
 template <std::size_t I, class Engine, class Move>
 void make_update(Engine& engine, Move&& move) {
   UpdateView& view = engine.run().updates()[I];
@@ -144,7 +144,7 @@ void make_update(Engine& engine, Move&& move) {
   if (settles_at_once(engine)) settle_update<I>(engine, engine.window().thrown);
 }
 
-/// Ends the window for update I: counts earlier updates, and makes this one, or skips it where nothing has
+/// Ends the window for update I: counts earlier updates, then makes this one, or skips it if nothing has
 /// weight.
 template <std::size_t I, class Engine, class Move>
 void finish_update(Engine& engine, Move&& move) {

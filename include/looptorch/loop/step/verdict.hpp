@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The outcome of an update that may be known on the device alone: whether it was made, and whether its losses
-// and gradients were finite. Requested as the window ends, read before the next update. An outcome that the
-// host knows takes the same way, so that hooks see the same on every device.
+// The outcome of an update: whether it was made, and whether its losses and gradients were finite. It may be
+// known on the device alone: it is requested as the window ends and read before the next update. An outcome
+// that the host knows takes the same path, so that hooks see the same on every device.
 #pragma once
 
 #include <looptorch/base/device/readback.hpp>
@@ -19,8 +19,8 @@ namespace looptorch::detail {
 
 class Verdict {
  public:
-  /// `found`, a number or a 0-dim tensor, is not zero where the update was not made. `now` is the progress
-  /// that `after_update` is to see.
+  /// Requests whether an update was made. `found`, a number or a 0-dim tensor, is not zero if it was not.
+  /// `now` is the progress that `after_update` is to see.
   template <class Found>
   void await_update(const Found& found, const Progress& now) {
     then_ = now;
@@ -29,37 +29,37 @@ class Verdict {
     gradient_.drop();
   }
 
-  /// `non_finite`, a number or a 0-dim tensor, is not zero where the losses of the window from `origin` were
-  /// not all numbers.
+  /// Requests whether the losses of the window from `origin` were finite. `non_finite`, a number or a 0-dim
+  /// tensor, is not zero if one was not.
   template <class Found>
   void await_losses(const Found& non_finite, const WindowOrigin& origin) {
     origin_ = origin;
     loss_.start(non_finite);
   }
-  /// The same of the window's gradients.
+  /// Requests the same for the window's gradients.
   template <class Found>
   void await_gradients(const Found& non_finite, const WindowOrigin& origin) {
     if (!loss_.under_way()) origin_ = origin;
     gradient_.start(non_finite);
   }
 
-  /// Calls `conclude(made, progress)` if an update was awaited; waits for the device.
+  /// Calls `conclude(made, progress)` if an update is awaited; waits for the device.
   template <class Conclude>
   void read_update(Conclude&& conclude) {
     if (skipped_.under_way()) conclude(skipped_.take() == 0, then_);
   }
 
-  /// Forgets that something may not have been a number.
+  /// Drops what is still to be read of losses and gradients that may not be finite.
   void drop_trouble() { loss_.drop(), gradient_.drop(); }
 
-  /// True if the host knows without waiting that something was not a number.
+  /// True if the host knows without waiting that a loss or a gradient was not finite.
   [[nodiscard]] bool knows_trouble() const { return is_trouble(loss_) || is_trouble(gradient_); }
 
-  /// Index of the window that the losses and gradients are of.
+  /// Returns the index of the window whose losses and gradients these are.
   [[nodiscard]] std::int64_t step() const { return then_.step; }
 
-  /// The error of `update` if losses or gradients were not all numbers; says so once. `parameters_finite()`
-  /// is asked only then.
+  /// Returns, once, the error of `update` if losses or gradients were not finite; otherwise null. Waits for
+  /// the device. Calls `parameters_finite()` only for an error of a loss.
   template <class Ask>
   std::exception_ptr read_trouble(const std::string& update, Ask&& parameters_finite) {
     const bool loss = loss_.under_way() && loss_.take() != 0;

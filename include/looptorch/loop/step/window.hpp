@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A window: micro-batches arrive one by one, and the last one ends it. With one update they stream, and each
-// is gone once it is differentiated; with several the window's batches are kept and each update sees them
-// all.
+// is released once it is differentiated. With several, the window's batches are kept, and each update sees
+// all of them.
 #pragma once
 
 #include <looptorch/loop/batch_range.hpp>
@@ -75,7 +75,7 @@ void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
   count_step(engine);
 }
 
-/// Takes one micro-batch, made of the samples with these indices; ends the window and returns true if it is
+/// Takes one micro-batch, made of the samples with these indices. Ends the window and returns true if it is
 /// the window's last.
 template <class Batch, class Engine, class Given, class Indices = std::span<const std::int64_t>>
 bool add_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kept, Given&& batch,
@@ -96,7 +96,7 @@ bool add_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kept
   return true;
 }
 
-/// Forgets the window under way: no gradient and no weight of it remains. Leaves the gradients of another
+/// Discards the window under way: no gradient and no weight of it remains. Leaves the gradients of another
 /// Trainer's window alone.
 template <class Engine>
 void abandon_window(Engine& engine) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The losses and metrics of the window under way, apart from the epoch's means, so that a window which an
-// exception ends, or whose update is skipped, leaves nothing in them. Costs one small kernel a mean and
+// The losses and metrics of the window under way, apart from the epoch's means. A window that an exception
+// ends, or whose update is skipped, thus leaves nothing in the means. Costs one small kernel a mean and
 // window on a device.
 #pragma once
 
@@ -13,10 +13,10 @@ class WindowLosses {
  public:
   void add(const Loss& loss) { record(loss, loss_, metrics_); }
 
-  /// The part of the losses' sum that lies on a device, 0-dim; undefined while there is none.
+  /// Returns the part of the losses' sum that lies on a device, 0-dim; undefined while there is none.
   [[nodiscard]] const at::Tensor& device_sum() const { return loss_.device_sum(); }
 
-  /// Adds them to the update's means, where they do not count if `skipped` is not zero: see
+  /// Adds them to the update's means. They do not count if `skipped` is not zero: see
   /// RunningMean::add_window.
   void add_to(UpdateView& view, const at::Tensor& skipped) const {
     view.loss.add_window(loss_, skipped);
@@ -24,13 +24,13 @@ class WindowLosses {
       if (mean.has_any()) view.metrics[name].add_window(mean, skipped);
   }
 
-  /// Says whether the window that was added last counts.
+  /// Decides whether the window that was added last counts.
   static void settle(UpdateView& view, bool counts) {
     view.loss.settle(counts);
     for (auto& [name, mean] : view.metrics) mean.settle(counts);
   }
 
-  /// Begins the next window; keeps the metrics' names, which are the same mostly.
+  /// Begins the next window. Keeps the metrics' names, which mostly stay the same.
   void clear() {
     loss_.reset();
     for (auto& [name, mean] : metrics_) mean.reset();

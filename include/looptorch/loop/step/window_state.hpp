@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The window under way: one record for each update, and one for all of them. Data only; window.hpp and
-// update_step.hpp tell what happens to it.
+// update_step.hpp work on it.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
@@ -29,7 +29,7 @@ struct UpdateWork {
   std::optional<std::size_t> at_fault;  ///< the first micro-batch whose loss is NaN or infinite
   at::Tensor closure_sum;               ///< the sum of what was differentiated, for a closure
   std::vector<at::Tensor> gradients;    ///< memory for the list of gradients that hooks see
-  Verdict verdict;                      ///< what the device has still to say of the last update
+  Verdict verdict;                      ///< the outcome of the last update, perhaps still on the device
   std::int64_t skipped = 0;             ///< 1 once the update is known to be skipped
 
   /// Adds what was differentiated, after multiplying the sum so far by `correction`.

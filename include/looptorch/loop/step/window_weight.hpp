@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The arithmetic of accumulation: what is differentiated of each micro-batch, and what the window's gradients
-// are multiplied by, so that they are those of one large batch whatever the weights.
+// The arithmetic of accumulation: the value to differentiate for each micro-batch, and the factor of the
+// window's gradients. Together they give the gradients of one large batch, whatever the weights.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -19,24 +19,24 @@
 
 namespace looptorch::detail {
 
-/// Turns the losses of a window's micro-batches into what has to be differentiated, so that the gradients'
-/// sum times `scale()` is the gradient of the mean over everything in the window.
+/// Turns the losses of a window's micro-batches into values to differentiate, such that the gradients' sum
+/// times `scale()` is the gradient of the mean over everything in the window.
 ///
-/// Each mean is differentiated as value x weight / unit, where unit is one number a run, so that the products
-/// stay near the size of the values, which fp16 gradients need; the window's end multiplies by unit / total.
-/// The unit begins as the first weight that is not 0, and is doubled as often as it takes where a weight is
-/// more than twice as large. Powers of two change no bit of the result.
+/// Each mean is differentiated as value x weight / unit, where unit is one number a run. The products thus
+/// stay near the size of the values, which fp16 gradients need. The window's end multiplies by unit / total.
+/// The unit begins as the first weight that is not 0. It is doubled as often as needed when a weight is more
+/// than twice as large. Powers of two change no bit of the result.
 class WindowWeight {
  public:
-  /// What to differentiate; undefined where the micro-batch has no weight and nothing is to be learnt from
-  /// it.
+  /// Returns the value to differentiate; undefined for a micro-batch without weight, from which nothing is to
+  /// be learnt.
   at::Tensor weigh(const Loss& loss) {
     if (loss.weight.is_known() && loss.weight.number() == 0) return {};
     const bool all_known = loss.weight.is_known() && !unread_unit_.defined();
     return all_known ? weigh_known(loss) : weigh_unread(loss);
   }
 
-  /// The same for a window that is this one micro-batch.
+  /// Returns the value to differentiate for a window that is this one micro-batch.
   at::Tensor weigh_alone(const Loss& loss) {
     if (!loss.weight.is_known()) unread_total_ = as_tensor(loss.weight, loss_tensor(loss).device());
     total_ = loss.weight.number();
@@ -45,11 +45,11 @@ class WindowWeight {
     return loss.weight.is_known() ? loss.sum / total_ : loss.sum / nonzero(unread_total_);
   }
 
-  /// What the gradients of the window's earlier micro-batches have to be multiplied by before the next
-  /// backward, a power of two; 1 when it is asked again.
+  /// Returns the factor, a power of two, by which the gradients of the window's earlier micro-batches must be
+  /// multiplied before the next backward. A second call returns 1.
   [[nodiscard]] double take_correction() { return std::exchange(correction_, 1.0); }
 
-  /// The factor that makes the window's gradient of the sum of gradients that `weigh` led to.
+  /// Returns the factor that turns the sum of gradients into the window's gradient.
   [[nodiscard]] GradientScale scale() const {
     GradientScale scale;
     if (unread_total_.defined())
@@ -59,14 +59,14 @@ class WindowWeight {
     return scale;
   }
 
-  /// True when nothing has weight, as far as is known without waiting.
+  /// True if nothing has weight, as far as is known without waiting.
   [[nodiscard]] bool is_empty() const { return total_ == 0 && !unread_total_.defined(); }
-  /// 0-dim bool: nothing has weight. Undefined where that is known.
+  /// Returns a 0-dim bool, true if nothing has weight; undefined where that is known.
   [[nodiscard]] at::Tensor unread_empty() const {
     return unread_total_.defined() ? (unread_total_ + total_).eq(0) : at::Tensor();
   }
 
-  /// The unit, on which the gradients' rounding depends.
+  /// Saves the unit, on which the gradients' rounding depends.
   void save(StateDict& out) const {
     out.set("unit", unit_);
     if (unread_unit_.defined()) out.set("unread_unit", unread_unit_.clone());
@@ -104,7 +104,7 @@ class WindowWeight {
     correction_ /= factor;
   }
 
-  /// A unit that is not read grows between windows, by the mean weight of the last one.
+  /// Grows a unit that is not read, between windows, by the mean weight of the last one.
   void grow_unread() {
     if (!unread_unit_.defined() || !unread_total_.defined() || unread_count_ == 0) return;
     const at::Tensor ratio = (unread_total_ + total_) / (nonzero(unread_unit_) * unread_count_);
@@ -113,7 +113,7 @@ class WindowWeight {
 
   at::Tensor weigh_unread(const Loss& loss) {
     const at::Tensor weight = as_tensor(loss.weight, loss_tensor(loss).device());
-    follow(weight.device());
+    move_to(weight.device());
     ++unread_count_;
     unread_total_ = unread_total_.defined() ? unread_total_ + weight : weight;
     if (unit_ == 0)
@@ -124,13 +124,13 @@ class WindowWeight {
 
   at::Tensor unread_unit() const { return unit_ != 0 ? at::full_like(unread_total_, unit_) : unread_unit_; }
 
-  /// The losses' device may change, as that of a model between two windows.
-  void follow(at::Device device) {
+  /// Moves to the losses' device, which may change between two windows as the model's does.
+  void move_to(at::Device device) {
     if (unread_unit_.defined()) unread_unit_ = unread_unit_.to(device);
     if (unread_total_.defined()) unread_total_ = unread_total_.to(device);
   }
 
-  /// A tensor of its own: the caller's may be refilled for the next micro-batch.
+  /// Returns a tensor of its own: the caller's may be refilled for the next micro-batch.
   static at::Tensor as_tensor(const Quantity& weight, at::Device device) {
     if (!weight.is_known())
       return weight.tensor().to(device, at::kDouble, /*non_blocking=*/!device.is_cpu(), /*copy=*/true);
@@ -140,7 +140,7 @@ class WindowWeight {
     return at::where(weight.eq(0), at::ones_like(weight), weight);
   }
 
-  double unit_ = 0;         // what the first weight that is not 0 has led to, ...
+  double unit_ = 0;         // the first weight that is not 0, doubled as it had to be, ...
   at::Tensor unread_unit_;  // ... or its unread form, if an unread weight came first
   double correction_ = 1;
   std::int64_t unread_count_ = 0;  // micro-batches of the window that an unread unit was used for
