@@ -11,7 +11,7 @@
 
 namespace looptorch {
 
-/// What `Accumulate<4>` and `Accumulate<>{4}` have in common: only one of them may be listed.
+/// The family of `Accumulate<4>` and `Accumulate<>{4}`: only one of them may be listed.
 struct AccumulateFamily {};
 
 /// N micro-batches a window, N known to the compiler: `Accumulate<16>{}`.
@@ -24,7 +24,7 @@ struct Accumulate {
   constexpr std::int64_t micro_batches() const { return N; }
 };
 
-/// The same with N known when the program runs: `Accumulate<>{n}`. Throws UsageError for n below 1.
+/// Takes N when the program runs: `Accumulate<>{n}`. Throws UsageError for n below 1.
 template <>
 struct Accumulate<detail::kAtRunTime> {
   explicit Accumulate(std::int64_t n) : n_(n) {

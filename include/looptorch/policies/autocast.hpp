@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Mixed precision: matrix products and convolutions of the forward pass and the loss run in a 16-bit type,
-// what needs range or precision stays in fp32; parameters and their gradients stay in fp32 too. Halves
+// Mixed precision: matrix products and convolutions of the forward pass and the loss run in a 16-bit type.
+// Operations that need range or precision stay in fp32, and so do parameters and their gradients. Halves
 // activation memory and is faster where the hardware has 16-bit units. Use bf16 on GPUs from Ampere on and on
-// CPUs with AMX or AVX512-BF16, fp16 on older GPUs (its loss scaling costs one pass over the gradients a
-// step).
+// CPUs with AMX or AVX512-BF16. Use fp16 on older GPUs; its loss scaling costs one pass over the gradients a
+// step.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -31,12 +31,12 @@ struct fp16 {
   static constexpr at::ScalarType kType = at::kHalf;
 };
 
-/// What the variants of Autocast have in common: only one of them may be listed.
+/// The family of all variants of Autocast: only one of them may be listed.
 struct AutocastFamily {};
 
 namespace detail {
 
-/// Autocast on `device`'s type while it lives; restores the state it met, nesting included.
+/// Turns autocast on for `device`'s type while it lives, then restores the former state. Scopes may nest.
 class AutocastScope {
  public:
   AutocastScope(at::DeviceType device, at::ScalarType type)
@@ -61,8 +61,8 @@ class AutocastScope {
   at::ScalarType previous_;
 };
 
-/// Autocast to fp16. On a CPU some kernels lack that type; what LibTorch throws then speaks of primitives and
-/// descriptors, so a warning says once what to do.
+/// Turns on autocast to fp16. On a CPU some kernels lack that type, and LibTorch's error then names
+/// primitives and descriptors. A warning says once what to do.
 class HalfScope {
  public:
   explicit HalfScope(at::DeviceType device) : autocast_(device, fp16::kType), on_cpu_(device == at::kCPU) {}
@@ -106,7 +106,7 @@ struct Autocast<bf16> {
   }
 };
 
-/// The same in IEEE half precision, with dynamic loss scaling as torch.amp.GradScaler does it: the loss is
+/// Runs them in IEEE half precision, with dynamic loss scaling as torch.amp.GradScaler does it: the loss is
 /// multiplied by a scale that doubles after `growth_interval` good steps and halves when gradients overflow.
 /// A step that overflowed changes no parameter, moment or count, and is in `FitResult::skipped`. Several
 /// updates share the scale; each is skipped by its own overflow. The scale and the decision stay on the

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Keeps an average of the weights over the updates, exponential (EMA) or equal (SWA), and evaluates with it.
-// Averages are often better and always steadier than the last weights: generators of images and speech, long
-// runs at a high learning rate, evaluation that should not jump. Costs one pass over the weights an averaged
-// update and as much memory as they take; evaluation copies nothing.
+// Averages are often better and always steadier than the last weights. Use it for generators of images and
+// speech, for long runs at a high learning rate, and where evaluations should not jump. Costs one pass over
+// the weights for each averaged update and as much memory as they take; evaluation copies nothing.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -27,7 +27,7 @@ struct Ema {
   double decay = 0.999;  ///< In [0, 1): about the last 1 / (1 - decay) averaged updates count.
   bool warmup = false;   ///< After n averaged updates the decay is at most (1 + n) / (10 + n).
 
-  /// The share of the newest weights where `count` were averaged before.
+  /// Returns the share of the newest weights if `count` were averaged before.
   [[nodiscard]] double share(std::int64_t count) const {
     const auto n = static_cast<double>(count);
     return 1 - (warmup ? std::min(decay, (1 + n) / (10 + n)) : decay);
@@ -39,10 +39,10 @@ struct Swa {
   [[nodiscard]] double share(std::int64_t count) const { return 1 / static_cast<double>(count + 1); }
 };
 
-/// Averages the parameters of the model that an update trains after each update that is made: torch.optim's
+/// Averages the parameters of the model that an update trains, after each update that is made: torch.optim's
 /// AveragedModel. A parameter that several updates train is averaged after the last of them in the Trainer's
-/// list; one that is frozen once its average exists is averaged on, and one that is unfrozen or joins the
-/// optimizer later has the average of one that never moved before.
+/// list. A parameter that is frozen after its average exists is still averaged. One that is unfrozen or joins
+/// the optimizer later has the average of a parameter that never moved before.
 ///
 /// A template so that this header does not include torch/nn; write `AverageWeights`.
 template <class Module>
@@ -69,7 +69,7 @@ struct BasicAverageWeights {
   }
 
   void before_update(UpdateContext& context, State& state) const {
-    state.forget_buffers();  // of windows before: what they had to tell is told
+    state.forget_buffers();  // kept for earlier windows, whose updates are all counted by now
     if (is_averaged(context.view()) && state.count(context.index()) > 0) admit(context, state);
   }
 

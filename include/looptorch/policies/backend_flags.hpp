@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// LibTorch's process-wide switches for speed and reproducibility in one place, set for the run and put back
-// after it: TF32, cuDNN's search for the fastest algorithm, deterministic algorithms. Costs nothing a step by
-// itself; what the switches cost or save is in docs/policies.md.
+// LibTorch's process-wide switches for speed and reproducibility in one place: TF32, cuDNN's search for the
+// fastest algorithm, deterministic algorithms. They are set for the run and restored after it. Costs nothing
+// a step by itself; docs/policies.md says what the switches cost or save.
 #pragma once
 
 #include <looptorch/base/device/tf32_settings.hpp>
@@ -19,7 +19,7 @@ namespace looptorch {
 
 namespace detail {
 
-/// Whether only deterministic algorithms may run, as it was when this was made.
+/// Records whether only deterministic algorithms may run, as it was when this was made.
 struct DeterministicSetting {
   bool on = at::globalContext().deterministicAlgorithms();
   bool warns = at::globalContext().deterministicAlgorithmsWarnOnly();
@@ -29,7 +29,7 @@ struct DeterministicSetting {
 
 struct BackendFlags;
 
-/// Sets the switches while it lives and puts back what it met: BackendFlags without a Trainer.
+/// Sets the switches while it lives, then restores the former settings: BackendFlags without a Trainer.
 class BackendScope {
  public:
   /// Throws UsageError for flags that contradict each other.
@@ -47,14 +47,14 @@ class BackendScope {
   BackendScope& operator=(BackendScope&&) = delete;
 
  private:
-  // What was met; empty where it is left alone.
+  // The former settings; empty where a switch is left alone.
   std::optional<detail::Tf32Settings> tf32_;
   std::optional<bool> benchmark_;
   std::optional<detail::DeterministicSetting> deterministic_;
 };
 
-/// The switches, as they are to be from the beginning of fit to its end (with `step`, until the Trainer is
-/// gone) and in `evaluate`. An empty one is left alone.
+/// The switches from the beginning of fit to its end (with `step`, until the Trainer is destroyed) and in
+/// `evaluate`. An empty one is left alone.
 struct BackendFlags {
   std::optional<bool> tf32 = {};  ///< fp32 matrix products, convolutions and recurrent layers on CUDA.
   std::optional<bool> cudnn_benchmark = {};  ///< cuDNN times its algorithms for each new shape.
@@ -76,7 +76,7 @@ struct BackendFlags {
   BackendScope evaluation_scope(const EvaluationContext&, State&) const { return BackendScope(*this); }
 
  private:
-  /// cuBLAS reads it when it starts, so it cannot be set here.
+  /// Throws UsageError if the variable is not set. cuBLAS reads it when it starts, so it cannot be set here.
   static void check_workspace() {
     const char* variable = std::getenv("CUBLAS_WORKSPACE_CONFIG");
     const std::string_view value = variable ? variable : "";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Empties the caching allocator every K steps, between windows only. It helps when inputs of ever new sizes
-// fragment the cache, or when another process needs the memory; it costs a wait for the device and fresh
-// allocations after it. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the better remedy for
-// fragmentation alone.
+// Empties the caching allocator every K steps, between windows only. Use it when inputs of ever new sizes
+// fragment the cache, or when another process needs the memory. Costs a wait for the device and fresh
+// allocations after it. Against fragmentation alone, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the
+// better remedy.
 #pragma once
 
 #include <looptorch/base/at_run_time.hpp>
@@ -14,16 +14,17 @@
 
 namespace looptorch {
 
-/// What `CacheFlushEvery<50>` and `CacheFlushEvery<>{50}` have in common: only one of them may be listed.
+/// The family of `CacheFlushEvery<50>` and `CacheFlushEvery<>{50}`: only one of them may be listed.
 struct CacheFlushFamily {};
 
 namespace detail {
 
-/// Bytes given back to the driver by the run's device; 0 on a CPU. Reports of this process: not saved.
+/// Bytes that the run's device returned to the driver; 0 on a CPU. They count in this process and are not
+/// saved.
 struct CacheFlushState {
   std::int64_t flushes = 0;
   std::int64_t freed_bytes = 0;       ///< By all flushes.
-  std::int64_t last_freed_bytes = 0;  ///< By the last one.
+  std::int64_t last_freed_bytes = 0;  ///< By the last flush.
 
   void flush(at::Device device) {
     last_freed_bytes = empty_cache(device);
@@ -55,7 +56,7 @@ struct CacheFlushEvery {
   }
 };
 
-/// The same with K known when the program runs: `CacheFlushEvery<>{k}`.
+/// Takes K when the program runs: `CacheFlushEvery<>{k}`.
 template <>
 struct CacheFlushEvery<detail::kAtRunTime> {
   using family = CacheFlushFamily;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Layers that forget what backward will need of them and run a second time when it asks: most of a deep
-// model's activation memory for about a third more time. Write `Checkpointed<Layer>` for `Layer` in the
-// model; parameter names stay, so that weights move between both. List `Checkpointed<Layer>{}` in the Trainer
-// to set options, or within When to switch it off.
+// Layers that keep nothing for backward but their inputs, and run a second time when backward needs the rest.
+// Saves most of a deep model's activation memory for about a third more time. Write `Checkpointed<Layer>` for
+// `Layer` in the model. Parameter names stay, so weights move between both. List `Checkpointed<Layer>{}` in
+// the Trainer to set options, or within When to switch it off.
 //
 //   struct EncoderImpl : torch::nn::Module {
 //     std::vector<lt::Checkpointed<EncoderLayer>> layers;
@@ -28,12 +28,12 @@
 namespace looptorch {
 
 /// A module holder with `Layer`'s constructors, whose forward is recomputed in backward as `checkpoint` does
-/// it. Without arguments, or with options alone, it is empty: that is the policy. `Layer` is a module holder
-/// too, as TORCH_MODULE makes them. Works in Sequential where `Layer` does.
+/// it. `Layer` is a module holder too, as TORCH_MODULE makes them. Without arguments, or with options alone,
+/// it is empty: that is the policy. Works in Sequential where `Layer` does.
 ///
-/// As a policy it applies its options to all such layers of the model, where they stay after the fit; layers
-/// that no policy has spoken of recompute. Throws UsageError if the model has none, or if none was entered in
-/// the first micro-batch.
+/// The policy applies its options to all such layers of the model, where they stay after the fit. Layers that
+/// no policy names recompute. Throws UsageError if the model has none, or if none was entered in the first
+/// micro-batch.
 template <class Layer>
 class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>> {
   using Base = torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>>;
@@ -44,10 +44,10 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
 
   Checkpointed() : Base(nullptr) {}
   Checkpointed(std::nullptr_t) : Base(nullptr) {}
-  /// The policy that sets these options.
+  /// Constructs the policy that sets these options.
   explicit Checkpointed(CheckpointOptions options) : Base(nullptr), options_(std::move(options)) {}
   Checkpointed(std::shared_ptr<Impl> layer) : Base(std::move(layer)) {}
-  /// A layer, of the arguments that `Layer` takes.
+  /// Constructs a layer from the arguments that `Layer` takes.
   template <class Head, class... Tail>
   requires(
       std::constructible_from<Face, Head, Tail...> &&
@@ -58,7 +58,7 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
       : Base(std::shared_ptr<Impl>(
             std::make_shared<Face>(std::forward<Head>(head), std::forward<Tail>(tail)...))) {}
 
-  /// A layer that takes no arguments.
+  /// Returns a layer that takes no arguments.
   [[nodiscard]] static Checkpointed make() {
     return Checkpointed(std::shared_ptr<Impl>(std::make_shared<Face>()));
   }
@@ -74,12 +74,12 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
 
   struct State {
     std::vector<Impl*> layers;
-    bool looked = false;  ///< At whether one was entered.
+    bool checked = false;  ///< Whether one was entered has been checked.
   };
 
   void on_fit_begin(FitContext& fit, State& state) const {
     set_options(fit, options_, state);
-    state.looked = options_.mode == CheckpointMode::off;
+    state.checked = options_.mode == CheckpointMode::off;
     for (Impl* layer : state.layers) layer->entered = false;
   }
 
@@ -88,7 +88,7 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
   }
 
   at::Tensor scale_loss(const at::Tensor& loss, State& state) const {
-    if (!std::exchange(state.looked, true)) check_entered(state);
+    if (!std::exchange(state.checked, true)) check_entered(state);
     return loss;
   }
 

@@ -2,7 +2,7 @@
 // Clips the total norm of each update's gradients, as torch.nn.utils.clip_grad_norm_ does, but on the device:
 // nothing waits, and a fused optimizer folds the factor in. Costs one norm over the gradients. Use it when
 // single batches throw training off, as with recurrent and attention models. A norm that is NaN or infinite
-// would destroy all parameters: such an update is not made.
+// would destroy all parameters, so such an update is not made.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -24,7 +24,7 @@
 
 namespace looptorch {
 
-/// What becomes of a window whose gradients are NaN or infinite although its losses are finite.
+/// The treatment of a window whose gradients are NaN or infinite although its losses are finite.
 enum class OnNonFinite {
   stop,    ///< The update is not made and the fit ends with NonFiniteGradient.
   skip,    ///< The update is not made and is counted as skipped.
@@ -32,25 +32,25 @@ enum class OnNonFinite {
 };
 
 /// Scales gradients so that the norm of all of them together is at most `max_norm`. Each update is clipped by
-/// its own.
+/// its own norm.
 struct ClipGradNorm {
   double max_norm;         ///< Above 0; infinity only measures.
   double norm_type = 2.0;  ///< The p of the p-norm, above 0; infinity for the largest absolute value.
   bool record =
       false;  ///< Adds each norm to the update's metrics (`UpdateView::metrics`), as "gradient_norm".
-  /// Overflows under `Autocast<fp16>` are skipped whatever this says.
+  /// Overflows under `Autocast<fp16>` are skipped under each of these settings.
   OnNonFinite on_non_finite = OnNonFinite::stop;
 
   static constexpr Phase phase = Phase::clip;
   static constexpr bool changes_gradients = true;
 
   struct State {
-    /// 0-dim, on the device: the norm before clipping of the update that ran last; undefined before the
+    /// The norm before clipping of the update that ran last, 0-dim, on the device; undefined before the
     /// first.
     at::Tensor norm;
   };
 
-  /// Throws UsageError unless both are above 0.
+  /// Throws UsageError unless `max_norm` and `norm_type` are above 0.
   void on_fit_begin(FitContext&, State&) const {
     if (!(max_norm > 0)) throw UsageError(message("ClipGradNorm needs a max_norm above 0, got ", max_norm));
     if (!(norm_type > 0))
@@ -68,7 +68,8 @@ struct ClipGradNorm {
   }
 
  private:
-  /// Without a wait for the device. One that is not finite, as when fp16 overflows, is left out.
+  /// Adds the norm without a wait for the device. Leaves out a norm that is not finite, as when fp16
+  /// overflows.
   static void add_to_metrics(const at::Tensor& norm, RunningMeans& metrics) {
     RunningMean& mean = metrics["gradient_norm"];
     if (norm.is_cpu()) {

@@ -17,8 +17,8 @@
 
 namespace looptorch {
 
-/// Bounds the accumulated and averaged gradients of each update; beside ClipGradNorm it clips what that
-/// leaves. NaN stays NaN.
+/// Bounds the accumulated and averaged gradients of each update. Runs after ClipGradNorm if both are listed.
+/// NaN stays NaN.
 struct ClipGradValue {
   double clip_value;  ///< Above 0 and finite.
 

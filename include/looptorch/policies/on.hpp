@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// A hook in place, for what is too small for a policy of its own. The callable's parameter says which hook:
+// Puts a hook in place, for work too small for a policy of its own. The callable's parameter selects the
+// hook:
 //   On{kClip, [](UpdateContext& update) {...}}      before an update: kUnscale, kClip, kUpdate
 //   On{kObserve, [](UpdateContext& update) {...}}   after it: kSchedule, kAverage, kObserve
 //   On{kObserve, [](WindowContext& window) {...}}   at the end of a window; EpochContext&: of an epoch
-// The phase says when among other policies it runs.
+// The phase decides when it runs among other policies.
 #pragma once
 
 #include <looptorch/loop/context.hpp>
@@ -29,7 +30,7 @@ constexpr OnHook on_hook() {
 }
 
 template <OnHook Hook, class F>
-struct OnBase {  // of a callable that fits no hook, or several
+struct OnBase {  // base of a callable that fits no hook, or several
   void on_window_end(WindowContext&) const {}
   mutable F callable;
 };

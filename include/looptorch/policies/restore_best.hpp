@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Leaves the model with the weights that a metric was best with, in place of the last ones. Costs a copy of
-// the weights whenever the metric improves, and as much memory as they take. Use it where the best model is
-// what the program goes on with; SnapshotEvery keeps best models on disk.
+// Leaves the model with the weights that had the best value of a metric, in place of the last ones. Costs a
+// copy of the weights whenever the metric improves, and as much memory as they take. Use it where the program
+// continues with the best model; SnapshotEvery keeps best models on disk.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,9 +21,9 @@
 namespace looptorch {
 
 /// Keeps a copy of the model's parameters and buffers, as they were evaluated, whenever `metric` is published
-/// with a better value than before. Copies the best into the model as a fit ends, also where StopEarly ended
-/// it; not after an exception or an interruption, since a resumed fit goes on from the last weights. Averages
-/// of AverageWeights become the best too. Optimizers and snapshots keep the last.
+/// with a better value than before. Copies the best into the model as a fit ends, also if StopEarly ended it.
+/// Does not do so after an exception or an interruption, since a resumed fit continues from the last weights.
+/// The averages of AverageWeights become the best too. Optimizers and snapshots keep the last.
 ///
 /// A template so that this header does not include torch/nn; write `RestoreBest`.
 template <class Module>
@@ -34,8 +34,8 @@ struct BasicRestoreBest {
   static constexpr Phase phase = Phase::finish;  // the last snapshot has the last weights
 
   struct State {
-    BestSoFar best;                             ///< With the step at which it was published.
-    std::map<std::string, at::Tensor> weights;  ///< As they were then, by name; empty before the first.
+    BestSoFar best;                             ///< The best value, with the step at which it was published.
+    std::map<std::string, at::Tensor> weights;  ///< Those of the best value, by name; empty before the first.
     bool restored = false;                      ///< The last fit ended with them.
     detail::MetricReader reader;
   };
@@ -60,7 +60,7 @@ struct BasicRestoreBest {
   void on_fit_end(FitContext& fit, State& state) const {
     if (fit.status == FitStatus::failed || fit.run.interruption() || state.weights.empty()) return;
     copy_into(model_of(fit.run), state);
-    fit.run.with_evaluated_weights([&] { copy_into(model_of(fit.run), state); });  // averages, in their place
+    fit.run.with_evaluated_weights([&] { copy_into(model_of(fit.run), state); });  // averages, if any
     state.restored = true;
   }
 
@@ -90,7 +90,7 @@ struct BasicRestoreBest {
       run.with_evaluated_weights([&] { keep(model_of(run), state); });
   }
 
-  /// Reuses the memory of the copies that it has.
+  /// Copies the model's weights into `state`. Reuses the memory of earlier copies.
   static void keep(const Module& model, State& state) {
     at::NoGradGuard no_gradients;
     for (const auto& [name, weight] : detail::weights_by_name(model)) {

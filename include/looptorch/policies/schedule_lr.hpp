@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Learning rate by step or by metric: a linear warm-up, then one of several decays. The numbers are those of
-// transformers' schedules and of PyTorch's StepLR, OneCycleLR and others, first step at rate 0 included where
-// there is a warm-up. Costs a few host operations a step.
+// Sets learning rates by step or by metric: a linear warm-up, then one of several decays. The numbers are
+// those of transformers' schedules and of PyTorch's StepLR, OneCycleLR and others; with a warm-up, the first
+// step has rate 0. Costs a few host operations a step.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -25,20 +25,20 @@
 
 namespace looptorch {
 
-/// Sets learning rates as shares of the full ones (`UpdateView::full_rates`) before each update, so that the
-/// rate in force is what later phases see. An update that was skipped does not count: the next repeats its
-/// rate. Several may be listed, each for its own updates or groups. A group that joins the optimizer within a
-/// fit is scheduled from its first update on, if `groups` is empty.
+/// Sets learning rates as shares of the full ones (`UpdateView::full_rates`) before each update, so that
+/// later phases see the rate in force. An update that was skipped does not count: the next repeats its rate.
+/// Several may be listed, each for its own updates or groups. If `groups` is empty, a group that joins the
+/// optimizer within a fit is scheduled from its first update on.
 ///
-/// Puts the full rates back as the fit ends, so that whatever trains with the optimizer next finds them; with
-/// `step`, when the Trainer is destroyed. A rate that something else has set by then stays.
+/// Restores the full rates when the fit ends, for whatever trains with the optimizer next. With `step`,
+/// restores them when the Trainer is destroyed. A rate that something else has set by then stays.
 struct ScheduleLr {
   using Decay = std::variant<LinearDecay, ConstantLr, CosineDecay, PolynomialDecay, StepDecay, PlateauDecay,
                              InverseSqrtDecay, CosineRestarts, OneCycle, FunctionDecay>;
 
   Decay decay = LinearDecay{};
   std::int64_t warmup_steps = 0;          ///< Steps over which the rate rises from 0 to its full value.
-  std::string update = {};                ///< The name of the update whose rate this is; empty: all updates.
+  std::string update = {};                ///< The name of the update whose rate is set; empty: all updates.
   std::vector<std::int64_t> groups = {};  ///< Its parameter groups, from 0; empty: all.
 
   static constexpr Phase phase = Phase::unscale;  // the first that sees an update
@@ -48,22 +48,22 @@ struct ScheduleLr {
     std::vector<std::vector<std::size_t>> groups;  ///< By update: the groups whose rates this sets.
     std::int64_t total_steps = 0;                  ///< Where the decay ends; 0 for one without end.
     double ratio = 1.0;            ///< Share of the full rate in force, of the first update that it sets.
-    detail::PlateauState plateau;  ///< Of a PlateauDecay.
+    detail::PlateauState plateau;  ///< For a PlateauDecay.
     detail::RatesInForce in_force;
 
     std::vector<std::size_t> seen;  // by update: how many groups it had
   };
 
-  /// The share of the full rate in the step with index `step`, from 0, of `total`, but for what a
-  /// PlateauDecay has taken off by then.
+  /// Returns the share of the full rate in the step with index `step`, from 0, of `total`. Does not include
+  /// what a PlateauDecay has taken off.
   [[nodiscard]] double ratio_at(std::int64_t step, std::int64_t total) const {
     if (step < warmup_steps) return static_cast<double>(step) / static_cast<double>(warmup_steps);
     const detail::DecayPlace place{step - warmup_steps, total - warmup_steps, warmup_steps};
     return std::visit([&](const auto& shape) { return detail::share_at(shape, place); }, decay);
   }
 
-  /// Throws UsageError for impossible options, a rate that nobody can set or that another ScheduleLr sets,
-  /// and where the decay's end is not known.
+  /// Throws UsageError for impossible options, a rate that cannot be set or that another ScheduleLr sets, and
+  /// a decay whose end is not known.
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
     state.total_steps = end_of_decay(fit.run.progress());
@@ -78,21 +78,21 @@ struct ScheduleLr {
     take_over(fit.run, state);
     if (const auto* plateau = std::get_if<PlateauDecay>(&decay))
       state.plateau.reader.begin_fit(fit.run, plateau->metric);
-    look_at_metric(fit.run, state);
+    read_metric(fit.run, state);
   }
 
-  /// Throws UsageError if nobody publishes the metric that a PlateauDecay waits for.
+  /// Throws UsageError if no policy publishes the metric that a PlateauDecay waits for.
   void on_epoch_begin(EpochContext& epoch, State& state) const {
     if (const auto* plateau = std::get_if<PlateauDecay>(&decay))
       state.plateau.reader.begin_epoch(epoch.run, plateau->metric, "ScheduleLr");
-    look_at_metric(epoch.run, state);
+    read_metric(epoch.run, state);
   }
 
   void before_update(UpdateContext& context, State& state) const {
     const std::size_t index = context.index();
-    if (state.seen[index] != context.view().full_rates.size()) take_up_joined(context, state);
+    if (state.seen[index] != context.view().full_rates.size()) claim_joined(context, state);
     if (state.groups[index].empty()) return;
-    look_at_metric(context.run, state);
+    read_metric(context.run, state);
     const UpdateView& view = context.view();
     const std::int64_t step = context.run.progress().step - view.skipped;
     const double ratio = ratio_at(step, state.total_steps) * state.plateau.ratio;
@@ -103,11 +103,11 @@ struct ScheduleLr {
     if (index == first_update(state)) state.ratio = ratio;
   }
 
-  // What Validate publishes as a window ends is seen before the next update; that of an epoch's last window
-  // must be before Validate publishes at the epoch's end.
-  void on_epoch_end(EpochContext& epoch, State& state) const { look_at_metric(epoch.run, state); }
+  // A value that Validate publishes as a window ends is read before the next update. The value of an epoch's
+  // last window must be read here, before Validate publishes at the epoch's end.
+  void on_epoch_end(EpochContext& epoch, State& state) const { read_metric(epoch.run, state); }
   void on_fit_end(FitContext& fit, State& state) const {
-    look_at_metric(fit.run, state);
+    read_metric(fit.run, state);
     state.in_force.put_back();
   }
 
@@ -116,7 +116,7 @@ struct ScheduleLr {
     out.set("share", state.ratio);
     if (std::holds_alternative<PlateauDecay>(decay)) state.plateau.save(out);
   }
-  /// Throws StateError for the state of another of several.
+  /// Throws StateError for the state of another ScheduleLr.
   void load_state_dict(const StateDict& in, State& state) const {
     detail::require_state_of(describe(), in);
     state.ratio = in.get<double>("share");
@@ -147,7 +147,7 @@ struct ScheduleLr {
         decay);
   }
 
-  /// The groups of this update whose rates are to be set.
+  /// Returns the groups of this update whose rates are to be set.
   [[nodiscard]] std::vector<std::size_t> groups_of(const UpdateView& view) const {
     std::vector<std::size_t> result;
     if (!update.empty() && update != view.name) return result;
@@ -172,8 +172,8 @@ struct ScheduleLr {
     throw UsageError(message("ScheduleLr is for update '", update, "'; there is ", names));
   }
 
-  /// Sets the rates of groups that joined the optimizer within the fit, too.
-  void take_up_joined(UpdateContext& context, State& state) const {
+  /// Claims the rates of groups that joined the optimizer within the fit.
+  void claim_joined(UpdateContext& context, State& state) const {
     const std::size_t index = context.index();
     const std::vector<std::size_t> known = std::exchange(state.groups[index], groups_of(context.view()));
     std::vector<std::size_t> joined;
@@ -193,7 +193,7 @@ struct ScheduleLr {
     }
   }
 
-  /// Rates that a snapshot brought along are this schedule's too, though it set them in another process.
+  /// Takes over the rates in a snapshot, which this schedule set in another process.
   static void take_over(const Run& run, State& state) {
     for (std::size_t index = 0; index < state.groups.size(); ++index) {
       const UpdateView& view = run.updates()[index];
@@ -216,7 +216,7 @@ struct ScheduleLr {
     return first;
   }
 
-  void look_at_metric(const Run& run, State& state) const {
+  void read_metric(const Run& run, State& state) const {
     const auto* plateau = std::get_if<PlateauDecay>(&decay);
     if (!plateau) return;
     if (const auto value = state.plateau.reader.next(run, plateau->metric))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Shows epoch, step, loss, learning rates, samples per second, the time left and, where a loader feeds fit,
-// the share of the time spent waiting for data: one live line on a terminal, plain lines in a pipe or a file,
-// and a line for each epoch with the metrics that were published. Looks at the loss, and so waits for the
-// device, only when it writes.
+// the share of the time spent waiting for data. Writes one live line on a terminal, plain lines in a pipe or
+// a file, and a line for each epoch with the metrics that were published. Reads the loss, and so waits for
+// the device, only when it writes.
 #pragma once
 
 #include <looptorch/base/terminal.hpp>
@@ -22,9 +22,8 @@
 
 namespace looptorch {
 
-/// Writes to `out` at most every `live_seconds` on a terminal, every `line_seconds` elsewhere. Says once a
-/// fit, with the remedies, that the data cannot keep up, when more than the share `starving` of the time has
-/// gone into waiting for it.
+/// Writes to `out` at most every `live_seconds` on a terminal, every `line_seconds` elsewhere. Warns once a
+/// fit, with the remedies, when waiting for data has taken more than the share `starving` of the time.
 struct ShowProgress {
   std::FILE* out = stderr;
   double live_seconds = 0.2;
@@ -45,7 +44,7 @@ struct ShowProgress {
   };
 
   void on_fit_begin(FitContext& fit, State& state) const {
-    state.before.clear();  // a fit that goes on within an epoch shows what it adds to it
+    state.before.clear();  // a fit that continues within an epoch shows only what it adds
     for (const UpdateView& view : fit.run.updates()) state.before.push_back(view.loss.totals());
     state.terminal = detail::is_terminal(out);
     state.begin = state.shown = State::Clock::now();
@@ -53,7 +52,7 @@ struct ShowProgress {
     state.begin_samples = fit.run.progress().samples;
     state.told_starving = false;
     state.loading_at_begin = fit.run.feed().stats ? *fit.run.feed().stats : LoaderStats{};
-    if (fit.run.feed().stats) fit.run.feed().stats->told_starving = true;  // by this, among its own lines
+    if (fit.run.feed().stats) fit.run.feed().stats->told_starving = true;  // this policy warns instead
     state.loading_at_epoch = state.loading_at_line = state.loading_at_begin;
   }
 
@@ -69,14 +68,14 @@ struct ShowProgress {
     if (!first && since < (state.terminal ? live_seconds : line_seconds)) return;
     state.shown = now;
     write(state, line(window.run, state));
-    tell_if_starving(window.run, state);
+    warn_if_starving(window.run, state);
   }
 
   void on_epoch_end(EpochContext& epoch, State& state) const {
     close_live_line(state);
     std::fprintf(out, "%s\n", epoch_line(epoch.run, state).c_str());
     std::fflush(out);
-    tell_if_starving(epoch.run, state);
+    warn_if_starving(epoch.run, state);
   }
 
   void on_fit_end(FitContext& fit, State& state) const {
@@ -102,7 +101,7 @@ struct ShowProgress {
     state.live_line_open = false;
   }
 
-  void tell_if_starving(const Run& run, State& state) const {
+  void warn_if_starving(const Run& run, State& state) const {
     if (!run.feed().stats || state.told_starving) return;
     const LoaderStats loading = run.feed().stats->since(state.loading_at_begin);
     if (!detail::starves(loading, starving)) return;
@@ -121,7 +120,7 @@ struct ShowProgress {
     return text + learning_rates(run) + speed(progress, state) + waiting(run, state.loading_at_line);
   }
 
-  /// The mean loss of update i since the last line.
+  /// Returns the mean loss of update i since the last line.
   static std::string loss_since(const Run& run, std::size_t i, State& state) {
     state.before.resize(run.updates().size());
     const WeightedSum now = run.updates()[i].loss.totals();
@@ -130,7 +129,7 @@ struct ShowProgress {
     return loss_label(run, i) + mean_text(since);
   }
 
-  /// An update that was not due has no loss to tell.
+  /// Returns the mean, or "-" for an update that was not due.
   static std::string mean_text(const WeightedSum& total) {
     return total.weight > 0 ? detail::number_text(total.mean()) : "-";
   }
@@ -139,7 +138,8 @@ struct ShowProgress {
     return run.updates().size() == 1 ? "loss " : run.updates()[i].name + " ";
   }
 
-  /// Of each update whose optimizer tells its rates: "  lr 0.001", "  lr 1e-05/0.001" of two groups.
+  /// Returns the rates of each update whose optimizer has any: "  lr 0.001", or "  lr 1e-05/0.001" for two
+  /// groups.
   static std::string learning_rates(const Run& run) {
     std::string text;
     for (const UpdateView& view : run.updates()) {
@@ -151,7 +151,7 @@ struct ShowProgress {
     return text;
   }
 
-  /// One number where all groups share it, the lowest and the highest of many.
+  /// Returns one number if all groups share it, and otherwise the lowest and the highest.
   static std::string rates_of(const torch::optim::Optimizer& optimizer) {
     constexpr std::size_t kShown = 4;
     std::vector<double> rates;
@@ -178,7 +178,7 @@ struct ShowProgress {
     return text;
   }
 
-  /// Since `before`, which becomes now.
+  /// Returns the share of waiting since `before`, which becomes now.
   static std::string waiting(const Run& run, LoaderStats& before) {
     if (!run.feed().stats) return {};
     const LoaderStats part = run.feed().stats->since(std::exchange(before, *run.feed().stats));

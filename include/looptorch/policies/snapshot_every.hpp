@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Writes the whole run to disk every so often, so that a fit can go on from there bit for bit, whatever ends
-// it. Training stands still for a copy of the state in host memory; a thread of its own writes. Use it in
-// every run that you would not like to start again.
+// Writes the whole run to disk at intervals, so that a fit can continue from there bit for bit, even if the
+// process is killed. Training waits for a copy of the state in host memory; a separate thread writes it. Use
+// it in every run that you would not like to start again.
 //
 //   Trainer trainer(net, optimizer, objective, SnapshotEvery{.folder = "runs/a", .steps = 500});
 //   trainer.fit(loader, {.epochs = 3, .resume = folder_or_snapshot});
@@ -29,42 +29,43 @@
 
 namespace looptorch {
 
-/// What a fit does when a snapshot cannot be written. Those that were there stay as they are either way.
+/// What a fit does when a snapshot cannot be written. Earlier snapshots stay as they are either way.
 enum class OnSnapshotError {
   stop,  ///< throws the error at the next step
   warn,  ///< warns, goes on, and tries again when the next one is due
 };
 
 /// Writes a snapshot, `folder/step-NNNNNNNN`, whenever one of the conditions holds, at the end of a window or
-/// an epoch; and one at the fit's end, unless it fails. What is due as an epoch's last window ends waits for
-/// the epoch's end, evaluation included. One at a time: training waits for one that is still being written.
+/// an epoch. Writes one at the fit's end, unless the fit fails. A snapshot that is due as an epoch's last
+/// window ends waits for the epoch's end, evaluation included. Training waits for a snapshot that is still
+/// being written.
 ///
-/// SIGTERM and SIGINT end the fit after the window under way, with a snapshot and FitStatus::interrupted; a
-/// second one acts at once. Whoever handled them before does so again after the fit.
+/// SIGTERM and SIGINT end the fit after the window under way, with a snapshot and FitStatus::interrupted. A
+/// second signal acts at once. The former handlers are restored after the fit.
 struct SnapshotEvery {
   std::filesystem::path folder = {};
   std::int64_t steps = 0;   ///< 0: not by steps.
   double minutes = 0;       ///< 0: not by time.
   std::int64_t epochs = 0;  ///< 0: not by epochs.
   std::int64_t keep = 3;    ///< Newest snapshots that stay; 0: all.
-  std::string best = {};    ///< A metric: whenever it is among the `keep_best` best, that snapshot is
-                            ///< written and stays until it no longer is. Empty: none.
+  std::string best = {};    ///< A metric. A snapshot whose value is among the `keep_best` best is
+                            ///< written, and stays while that is so. Empty: none.
   Better better = Better::lower;
   OnSnapshotError on_error = OnSnapshotError::stop;
   bool on_signals = true;       ///< false: signals are left alone.
-  std::int64_t keep_best = 1;   ///< So many of the best snapshots stay.
-  std::int64_t keep_every = 0;  ///< Snapshots whose step is a multiple of it stay; 0: none for that.
+  std::int64_t keep_best = 1;   ///< How many of the best snapshots stay.
+  std::int64_t keep_every = 0;  ///< Snapshots whose step is a multiple of it stay; 0: none by this rule.
 
   static constexpr Phase phase = Phase::snapshot;
   static constexpr bool takes_snapshots = true;
 
   struct State {
-    std::int64_t at_step = -1;  ///< Of the last snapshot that was begun; -1 before the first.
-    BestFew best;               ///< Of the metric, with the steps of their snapshots.
+    std::int64_t at_step = -1;  ///< Step of the last snapshot that was begun; -1 before the first.
+    BestFew best;               ///< Best values of the metric, with the steps of their snapshots.
     std::int64_t failures = 0;  ///< Snapshots that could not be written, with OnSnapshotError::warn.
-    std::string last_error;     ///< Of the last of them.
+    std::string last_error;     ///< Message of the last failure.
 
-    BestFew best_before;  // while its snapshot is being written
+    BestFew best_before;  // `best` without the value whose snapshot is being written
     detail::MetricReader reader;
     bool due = false;
     std::chrono::steady_clock::time_point began;
@@ -76,7 +77,7 @@ struct SnapshotEvery {
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
     const std::int64_t step = fit.run.progress().step;
-    state.work.reset();  // of a loop by `step`, which has no end: its folder is locked
+    state.work.reset();  // a loop by `step` has no end: it may still hold the folder's lock
     auto lock = detail::prepare_snapshot_folder(folder, step);
     if (state.at_step < 0 && step > 0 && detail::has_snapshot(folder, step)) state.at_step = step;
     state.reader.begin_fit(fit.run, best);
@@ -86,18 +87,18 @@ struct SnapshotEvery {
     state.work = std::make_unique<detail::SnapshotWork>(folder, std::move(lock), kept, on_signals);
   }
 
-  /// Before a fit goes on from a snapshot of this step, and before anything of it is taken over. Throws
-  /// UsageError for a folder with later snapshots.
+  /// Throws UsageError for a folder with later snapshots. Called before a fit takes over anything of a
+  /// snapshot of this step.
   void before_resume(const ResumeContext& resume, State&) const {
     detail::require_no_later_snapshots(folder, resume.step);
   }
 
-  /// Throws UsageError if nobody publishes the metric.
+  /// Throws UsageError if no policy publishes the metric.
   void on_epoch_begin(EpochContext& epoch, State& state) const {
     if (!best.empty()) state.reader.begin_epoch(epoch.run, best, "SnapshotEvery");
   }
 
-  /// Passes over a value from before the first step: no snapshot is of it.
+  /// Skips a value from before the first step: no snapshot belongs to it.
   void on_fit_ready(FitContext& fit, State& state) const {
     if (fit.run.progress().step == 0) static_cast<void>(state.reader.next(fit.run, best));
   }
@@ -158,11 +159,11 @@ struct SnapshotEvery {
     run.interrupt(detail::signal_name(signal) + " was received");
   }
 
-  /// Errors of the writer, signals, time and metric.
+  /// Reads the writer's errors, signals, time and metric, and decides whether a snapshot is due.
   void poll(Run& run, State& state) const {
     attempt(state, [&] { state.work->poll(); });
     if (const int signal = state.work->signal()) interrupt(run, signal);
-    const bool improved = is_best(run, state);  // whatever else is due: a publication is looked at once
+    const bool improved = is_best(run, state);  // read first: each publication is handed out once
     state.due |= improved || run.interruption() || time_is_up(state);
   }
 
@@ -180,7 +181,7 @@ struct SnapshotEvery {
       return to.offer(*value, run.progress().step, better, static_cast<std::size_t>(keep_best));
     };
     if (BestFew trial = state.best; !offer(trial)) return false;
-    attempt(state, [&] { state.work->wait(); });  // as its snapshot will: a best one that failed is none
+    attempt(state, [&] { state.work->wait(); });  // a best whose snapshot failed is dropped first
     state.best_before = state.best;
     return offer(state.best);
   }
@@ -191,12 +192,12 @@ struct SnapshotEvery {
     if (step == state.at_step) return;
     state.began = std::chrono::steady_clock::now();
     attempt(state, [&] { state.work->wait(); });
-    const auto contents = run.snapshot();  // what this throws is the run's, not the disk's
+    const auto contents = run.snapshot();  // outside of `attempt`: an error here is the run's, not the disk's
     state.at_step = step;
     attempt(state, [&] { state.work->begin(contents, state.best.steps()); });
   }
 
-  /// Does what may have to tell that the last snapshot failed.
+  /// Calls `work`, which may throw that the last snapshot failed. Stops or warns as `on_error` says.
   template <class Work>
   void attempt(State& state, Work&& work) const {
     try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Ends the fit when a metric no longer improves. Costs a look at a counter a step. Use it where more training
-// would only overfit; list a `Validate` that publishes the metric.
+// Ends the fit when a metric no longer improves. Costs a comparison of counters a step. Use it where more
+// training would only overfit; list a `Validate` that publishes the metric.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -17,8 +17,8 @@
 namespace looptorch {
 
 /// Stops the fit once `metric` has been published `patience` times in a row without becoming better than its
-/// best by more than `min_delta`. NaN is never better. Several may be listed; the first to lose patience
-/// stops. A fit after that grants the metric `patience` publications more; the best stays.
+/// best by more than `min_delta`. NaN is never better. Several may be listed; the first whose patience ends
+/// stops the fit. A later fit grants the metric `patience` more publications; the best stays.
 struct StopEarly {
   std::string metric = "validation.loss";
   std::int64_t patience = 3;  ///< At least 1.
@@ -29,7 +29,7 @@ struct StopEarly {
   static constexpr bool repeatable = true;
 
   struct State {
-    BestSoFar best;           ///< With the step at which it was published.
+    BestSoFar best;           ///< The best value, with the step at which it was published.
     std::int64_t waited = 0;  ///< Publications since then.
     detail::MetricReader reader;
   };
@@ -42,12 +42,12 @@ struct StopEarly {
     judge(fit.run, state);
   }
 
-  /// Throws UsageError if nobody publishes the metric.
+  /// Throws UsageError if no policy publishes the metric.
   void on_epoch_begin(EpochContext& epoch, State& state) const {
     state.reader.begin_epoch(epoch.run, metric, "StopEarly");
   }
 
-  /// A value from before the first step counts.
+  /// Counts a value from before the first step.
   void on_fit_ready(FitContext& fit, State& state) const { judge(fit.run, state); }
 
   void on_window_end(WindowContext& window, State& state) const { judge(window.run, state); }
@@ -61,7 +61,7 @@ struct StopEarly {
     out.set("waited", state.waited);
     state.reader.save(out);
   }
-  /// Throws StateError for the state of another of several.
+  /// Throws StateError for the state of another StopEarly.
   void load_state_dict(const StateDict& in, State& state) const {
     detail::require_state_of(describe(), in);
     state.best.load(in.under("best"));

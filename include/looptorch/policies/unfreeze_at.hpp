@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Gradual unfreezing: parameters stay as they are until the epoch that their rule names. Frozen ones get no
-// gradient, so that backward is shorter and optimizers pass over them; moments are kept. Costs nothing a
-// step. Use it to fine-tune a pretrained model from its head down.
+// gradient, so backward is shorter and optimizers skip them; moments are kept. Costs nothing a step. Use it
+// to fine-tune a pretrained model from its head down.
 //
 //   UnfreezeAt{{.epoch = 1, .patterns = {"encoder.blocks.3.*"}, .lr = 1e-5},
 //              {.epoch = 2, .patterns = {"encoder.*"}}}
@@ -25,18 +25,17 @@
 
 namespace looptorch {
 
-/// Which parameters are trained from which epoch on.
+/// Names parameters, and the epoch from which on they are trained.
 struct UnfreezeRule {
   std::int64_t epoch = 0;  ///< The index, from 0, of the first epoch in which they are trained.
-  std::vector<std::string> patterns = {};  ///< Of full names, as in `parameter_groups`.
-  /// Their full learning rate from then on; theirs must be whole parameter groups. Empty: what it was.
+  std::vector<std::string> patterns = {};  ///< Patterns of full names, as in `parameter_groups`.
+  /// Their full learning rate from then on; they must be whole parameter groups. Empty: the rate stays.
   std::optional<double> lr = {};
 };
 
-/// Freezes the parameters that match a rule until the rule's epoch; where several match, the earliest epoch
-/// counts. Parameters that match none are left as the user has them. Flags change as a fit or an epoch
-/// begins, and stay after the fit. A run that is resumed in a later epoch has the right ones unfrozen at
-/// once.
+/// Freezes the parameters that match a rule until the rule's epoch. If several rules match, the earliest
+/// epoch counts. Parameters that match none are left as the user has them. Flags change as a fit or an epoch
+/// begins, and stay after the fit. A run that is resumed in a later epoch unfreezes the right ones at once.
 ///
 /// A template so that this header does not include torch/nn; write `UnfreezeAt`.
 template <class Module>
@@ -54,12 +53,12 @@ class BasicUnfreezeAt {
   static constexpr Phase phase = Phase::update;
 
   struct State {
-    std::vector<detail::OwnedParameters> rules;  ///< What is each rule's, in the order of the rules.
-    std::vector<bool> unfrozen;                  ///< By rule: its epoch has come.
+    std::vector<detail::OwnedParameters> rules;  ///< The parameters of each rule, in the order of the rules.
+    std::vector<bool> unfrozen;                  ///< By rule: true once its epoch has come.
   };
 
   /// Throws UsageError for a pattern that matches nothing, a rule to which earlier ones leave nothing, and a
-  /// rate for what is not whole parameter groups.
+  /// rate for parameters that are not whole groups.
   void on_fit_begin(FitContext& fit, State& state) const {
     state.rules = share_out(fit.run);
     state.unfrozen.resize(rules_.size());
@@ -68,7 +67,8 @@ class BasicUnfreezeAt {
 
   void on_epoch_begin(EpochContext& epoch, State& state) const { apply(epoch.run, state); }
 
-  /// A resumed run leaves the rates of what was unfrozen before as it finds them: lowered ones stay so.
+  /// Saves which rules are unfrozen, so that a resumed run does not raise rates again that were lowered
+  /// since.
   void state_dict(StateDict& out, State& state) const {
     out.set("rules", state.unfrozen.size());
     for (std::size_t i = 0; i < state.unfrozen.size(); ++i)
@@ -110,7 +110,7 @@ class BasicUnfreezeAt {
     return owned;
   }
 
-  /// The rule with the earliest epoch among those that match, the first of several.
+  /// Returns the matching rule with the earliest epoch, the first of several.
   [[nodiscard]] std::optional<std::size_t> rule_of(const detail::NamedParameter& parameter) const {
     std::optional<std::size_t> earliest;
     for (std::size_t i = 0; i < rules_.size(); ++i)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Evaluates within fit and publishes the results as named metrics, which schedules, early stopping, snapshots
-// and progress lines then use. Costs what one pass over its batches costs.
+// Evaluates within fit and publishes the results as named metrics, for schedules, early stopping, snapshots
+// and progress lines. Costs one pass over its batches an evaluation. Use it to measure held-out data during
+// training.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,19 +22,19 @@
 
 namespace looptorch {
 
-/// When `Validate` evaluates, and under which name it publishes.
+/// Says when `Validate` evaluates, and under which name it publishes.
 struct ValidateOptions {
   std::int64_t every = 0;           ///< Steps between evaluations; 0: at the end of each epoch.
   std::string name = "validation";  ///< Publishes `<name>.loss` and `<name>.<metric>`.
-  std::int64_t per_epoch = 0;  ///< In place of `every`: so often in an epoch, evenly spaced, last at its end.
+  std::int64_t per_epoch = 0;  ///< In place of `every`: how often in an epoch, evenly spaced, last at its end.
   bool at_start = false;       ///< Also before the run's first step.
 };
 
-/// Evaluates `measure` on `batches`: a range that can be gone through again, held by reference if it is an
-/// lvalue (it must outlive the Trainer) and moved in otherwise. Without a measure it is the Trainer's
-/// objective; one with `add` and `result`, as `Trainer::evaluate` takes it, is copied for each evaluation and
-/// publishes its results as `<name>.<key>`, a single number as `<name>.loss`. Several may be listed; give
-/// them different names.
+/// Evaluates `measure` on `batches`, a range that can be gone through again. An lvalue is held by reference
+/// and must outlive the Trainer; other ranges are moved in. Without a measure, evaluates the Trainer's
+/// objective. A measure with `add` and `result`, as `Trainer::evaluate` takes it, is copied for each
+/// evaluation. It publishes its results as `<name>.<key>`, or a single number as `<name>.loss`. Several may
+/// be listed; give them different names.
 ///
 ///   Validate{batches}
 ///   Validate{batches, {.every = 100}}
@@ -58,14 +59,14 @@ class Validate {
                                " times an epoch; give one of the two"));
   }
 
-  static constexpr Phase phase = Phase::update;  // before whatever consumes the metrics
+  static constexpr Phase phase = Phase::update;  // before policies that consume the metrics
   static constexpr bool repeatable = true;
   using evaluates = Evaluates<std::remove_reference_t<Batches>, Measure>;
 
   struct State {
     std::optional<Evaluation> last;  ///< Empty before the first.
-    std::int64_t at_step = -1;       ///< The step count when it was made.
-    std::int64_t parts = 0;          ///< With `per_epoch`: how many parts of the epoch under way are through.
+    std::int64_t at_step = -1;       ///< The step count at that evaluation.
+    std::int64_t parts = 0;          ///< With `per_epoch`: how many parts of the epoch under way are over.
   };
 
   /// Throws UsageError for `per_epoch` with batches whose number is not known.
@@ -99,7 +100,7 @@ class Validate {
     detail::save(*state.last, last);
     out.set("last", last);
   }
-  /// Throws StateError for the state of another of several.
+  /// Throws StateError for the state of another Validate.
   void load_state_dict(const StateDict& in, State& state) const {
     detail::require_state_of(describe(), in);
     state.at_step = in.get<std::int64_t>("at_step");
@@ -127,7 +128,7 @@ class Validate {
 
   [[nodiscard]] std::string describe() const { return "a Validate named " + options_.name; }
 
-  /// True in the window that completes one of `per_epoch` parts of its epoch, but for the last part, which
+  /// True in the window that completes one of `per_epoch` parts of its epoch. False for the last part, which
   /// ends with the epoch.
   [[nodiscard]] bool ends_part(const Progress& progress, State& state) const {
     if (options_.per_epoch == 0 || !progress.batches_per_epoch) return false;

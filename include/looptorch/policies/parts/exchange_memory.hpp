@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Two tensors trade the memory that they stand for, without a copy. Trading a second time restores both,
-// bit for bit.
+// Exchanges the memory behind two tensors without a copy. A second exchange restores both, bit for bit.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,15 +11,16 @@
 
 namespace looptorch::detail {
 
-/// True when the tensor is all that its storage holds.
+/// True if the tensor is all that its storage holds.
 inline bool fills_storage(const at::Tensor& tensor) {
   return tensor.has_storage() && tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
          tensor.storage().nbytes() == tensor.nbytes();
 }
 
-/// `weight` and `other` are of one shape, type and device. Where each fills its storage the storages trade
-/// memory, so that every view and alias of `weight` goes along; otherwise, as for weights that lie side by
-/// side in one buffer, the tensor alone does. Version counters, gradients and `requires_grad` stay.
+/// Exchanges the memory of `weight` and `other`, which have one shape, type and device. If each fills its
+/// storage, the storages exchange memory, so that every view and alias of `weight` follows. Otherwise, as for
+/// weights that lie side by side in one buffer, only the tensor does. Version counters, gradients and
+/// `requires_grad` stay.
 inline void exchange_memory(const at::Tensor& weight, at::Tensor& other) {
   if (fills_storage(weight) && fills_storage(other) && weight.strides() == other.strides()) {
     c10::StorageImpl& a = *weight.storage().unsafeGetStorageImpl();

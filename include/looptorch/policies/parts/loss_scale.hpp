@@ -29,9 +29,9 @@ struct LossScaleCollapse : Error {
 
 namespace detail {
 
-/// What `trainer.policy<Autocast<fp16>>()` shows.
+/// The state that `trainer.policy<Autocast<fp16>>()` returns.
 struct LossScaleState {
-  at::Tensor scale;           ///< 0-dim fp32, on the device; what losses are multiplied by.
+  at::Tensor scale;           ///< 0-dim fp32, on the device; losses are multiplied by it.
   at::Tensor growth_tracker;  ///< 0-dim int32, on the device: windows without overflow since the last change.
 
   void prepare(double initial_scale, at::Device device) {
@@ -41,10 +41,10 @@ struct LossScaleState {
       growth_tracker = at::zeros({}, options.dtype(at::kInt));
     }
     follow(device);
-    found_ = at::Tensor();  // of a window that an exception ended
+    found_ = at::Tensor();  // may stem from a window that an exception ended
   }
 
-  /// Makes the update's gradients true ones in one pass; returns a 0-dim tensor, 1 where any is NaN or
+  /// Divides the update's gradients by the scale in one pass. Returns a 0-dim tensor, 1 if any is NaN or
   /// infinite.
   at::Tensor unscale(UpdateContext& update) {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
@@ -61,13 +61,14 @@ struct LossScaleState {
     return found;
   }
 
-  /// The loss times the scale, which follows a model that has moved.
+  /// Returns the loss times the scale. Moves the scale to the device of the loss.
   at::Tensor scaled(const at::Tensor& loss) {
     if (scale.device() != loss.device()) follow(loss.device());
     return loss * scale;
   }
 
-  /// After a window: grows or backs off. A window in which nothing was differentiated changes nothing.
+  /// Grows the scale, or backs off, after a window. A window in which nothing was differentiated changes
+  /// nothing.
   void adapt(double growth_factor, double backoff_factor, std::int64_t growth_interval) {
     if (!found_.defined()) return;
     at::_amp_update_scale_(scale, growth_tracker, found_, growth_factor, backoff_factor, growth_interval);
@@ -75,7 +76,7 @@ struct LossScaleState {
     read_.start(scale);
   }
 
-  /// Looks at the scale that the last window left.
+  /// Throws LossScaleCollapse if the scale that the last window left is below `min_scale`.
   void require_at_least(double min_scale, const Progress& progress) {
     if (!read_.under_way()) return;
     if (const double now = read_.take(); !(now >= min_scale))
@@ -92,7 +93,7 @@ struct LossScaleState {
     out.set("growth_tracker", growth_tracker.clone());
   }
   void load(const StateDict& in) {
-    *this = LossScaleState{};  // what was being read belongs to another run
+    *this = LossScaleState{};  // a scale that is still being read belongs to another run
     if (in.empty()) return;
     scale = in.get<at::Tensor>("scale").clone();
     growth_tracker = in.get<at::Tensor>("growth_tracker").clone();
@@ -106,8 +107,9 @@ struct LossScaleState {
     if (found_.defined()) found_ = found_.to(device);
   }
 
-  /// What turns gradients of the scaled loss into the window's: 1 / scale, and whatever else is pending. fp64
-  /// gradients get the second factor by itself, since the kernel multiplies by an fp32 number.
+  /// Returns the factor that turns gradients of the scaled loss into the window's: 1 / scale, times the
+  /// pending factor. For fp64 gradients the pending factor is applied separately, since the kernel multiplies
+  /// by an fp32 number.
   at::Tensor factor(UpdateContext& update, const std::vector<at::Tensor>& gradients) const {
     const at::Tensor inverse = scale.to(at::kDouble).reciprocal();
     const bool any_double = std::any_of(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) {
@@ -125,7 +127,7 @@ struct LossScaleState {
                                  ". Keep the model in fp32; autocast makes the 16-bit copies"));
   }
 
-  at::Tensor found_;  // of the window under way, over all updates
+  at::Tensor found_;  // whether the window under way overflowed, over all updates
   Readback read_;
 };
 

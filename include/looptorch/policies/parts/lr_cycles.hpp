@@ -14,8 +14,8 @@
 
 namespace looptorch {
 
-/// Up to the full rate and down again once: torch.optim.lr_scheduler.OneCycleLR without its momentum. It has
-/// its own warm-up, so that `warmup_steps` stays 0.
+/// Rises to the full rate and falls again once: torch.optim.lr_scheduler.OneCycleLR without its momentum. It
+/// has its own warm-up, so leave `warmup_steps` at 0.
 struct OneCycle {
   double rising = 0.3;           ///< Share of the steps in which the rate rises, above 0 and below 1.
   double initial_ratio = 0.04;   ///< Share of the full rate in the first step, 1 / div_factor.
@@ -25,8 +25,9 @@ struct OneCycle {
   std::int64_t total_steps = 0;  ///< The end; 0: the fit's `max_steps`, or its epochs of a sized range.
 };
 
-/// Along half a cosine again and again, without end: torch.optim.lr_scheduler.CosineAnnealingWarmRestarts.
-/// With `growth` 1, up to the end also transformers' get_cosine_with_hard_restarts_schedule_with_warmup.
+/// Falls along half a cosine again and again, without end:
+/// torch.optim.lr_scheduler.CosineAnnealingWarmRestarts. With `growth` 1, it equals transformers'
+/// get_cosine_with_hard_restarts_schedule_with_warmup up to the end.
 struct CosineRestarts {
   std::int64_t first = 0;    ///< Steps of the first cycle, at least 1.
   std::int64_t growth = 1;   ///< How many times as long as the one before each cycle is, at least 1.
@@ -47,7 +48,7 @@ inline void check(const CosineRestarts& restarts) {
   require_share("CosineRestarts's final_ratio", restarts.final_ratio);
 }
 
-/// Part of a cycle: the rate goes to `share`, where it is at `end`, a step or a place between two.
+/// A part of a cycle: the rate goes to `share`, which it reaches at `end`, at a step or between two.
 struct CyclePhase {
   double end;
   double share;

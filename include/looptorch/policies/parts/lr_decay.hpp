@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a learning rate falls with the steps after its warm-up: the options of `ScheduleLr::decay`, one type a
-// shape, so that each lists only what it uses.
+// The options of `ScheduleLr::decay`: how a learning rate falls with the steps after its warm-up. Each shape
+// has a type, so that it lists only the options that it uses.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -13,42 +13,42 @@
 
 namespace looptorch {
 
-/// Not at all.
+/// Keeps the full rate.
 struct ConstantLr {};
 
-/// Straight to the end: transformers' get_linear_schedule_with_warmup.
+/// Falls in a straight line to the end: transformers' get_linear_schedule_with_warmup.
 struct LinearDecay {
   double final_ratio = 0.0;      ///< Share of the full rate at the end and after.
   std::int64_t total_steps = 0;  ///< The end; 0: the fit's `max_steps`, or its epochs of a sized range.
 };
 
-/// Along half a cosine: transformers' get_cosine_with_min_lr_schedule_with_warmup.
+/// Falls along half a cosine: transformers' get_cosine_with_min_lr_schedule_with_warmup.
 struct CosineDecay {
   double final_ratio = 0.0;
   std::int64_t total_steps = 0;
 };
 
-/// By a power of what is left: transformers' get_polynomial_decay_schedule_with_warmup.
+/// Falls by a power of what is left: transformers' get_polynomial_decay_schedule_with_warmup.
 struct PolynomialDecay {
   double power = 1.0;  ///< Above 0.
   double final_ratio = 0.0;
   std::int64_t total_steps = 0;
 };
 
-/// By a factor again and again: torch.optim.lr_scheduler.StepLR.
+/// Drops by a factor again and again: torch.optim.lr_scheduler.StepLR.
 struct StepDecay {
   std::int64_t every = 0;  ///< Steps between two drops, at least 1.
   double factor = 0.1;     ///< Above 0, below 1.
 };
 
-/// With one over the square root of the steps, without end: transformers' get_inverse_sqrt_schedule.
+/// Falls with one over the square root of the steps, without end: transformers' get_inverse_sqrt_schedule.
 struct InverseSqrtDecay {
   /// Steps after the warm-up until the rate is at 1 / sqrt(2); 0: as many as the warm-up, or 10,000 without
   /// one.
   std::int64_t timescale = 0;
 };
 
-/// As a function says: torch.optim.lr_scheduler.LambdaLR.
+/// Follows a function: torch.optim.lr_scheduler.LambdaLR.
 struct FunctionDecay {
   /// Called with the steps since the warm-up and with those from there to the fit's end, 0 where that is not
   /// known. Returns the share of the full rate, at least 0. Depends on its arguments alone, so that a resumed
@@ -63,15 +63,15 @@ concept EndingDecay = requires(const Decay& decay) {
   decay.total_steps;
 };
 
-/// A place in a decay: steps since the warm-up, steps from there to the end (0 or less where there is none),
-/// and those of the warm-up.
+/// A position in a decay: steps since the warm-up, steps from there to the end (0 or less without an end),
+/// and the steps of the warm-up.
 struct DecayPlace {
   std::int64_t steps = 0;
   std::int64_t length = 0;
   std::int64_t warmup = 0;
 };
 
-/// Throws UsageError unless `low < value < high`, and so for NaN.
+/// Throws UsageError unless `low < value < high`, also for NaN.
 inline void require_between(const char* what, double value, double low, double high) {
   if (!(value > low && value < high))
     throw UsageError(message(what, " must be above ", low, " and below ", high, ", got ", value));
@@ -107,14 +107,15 @@ inline void check(const FunctionDecay& decay) {
   if (!decay.share) throw UsageError("FunctionDecay needs a function of the step and of the steps in all");
 }
 
-/// Of the way from the full rate to the end, how much is left when `done` of 1 of the decay is through.
+/// Returns the share left of the way from the full rate to the end; `done`, from 0 to 1, is the share of the
+/// decay's steps that are over.
 inline double left(const LinearDecay&, double done) { return 1.0 - done; }
 inline double left(const CosineDecay&, double done) {
   return 0.5 * (1.0 + std::cos(std::numbers::pi * done));
 }
 inline double left(const PolynomialDecay& decay, double done) { return std::pow(1.0 - done, decay.power); }
 
-/// The share of the full rate at a place in the decay.
+/// Returns the share of the full rate at a position in the decay.
 template <EndingDecay Decay>
 double share_at(const Decay& decay, const DecayPlace& at) {
   const double length = static_cast<double>(std::max<std::int64_t>(1, at.length));
@@ -131,7 +132,7 @@ inline double share_at(const InverseSqrtDecay& decay, const DecayPlace& at) {
   if (timescale == 0) timescale = kWithoutWarmup;
   return 1.0 / std::sqrt(1.0 + static_cast<double>(at.steps) / static_cast<double>(timescale));
 }
-/// Throws UsageError for a share that cannot be.
+/// Throws UsageError if the function returns a negative, infinite or NaN share.
 inline double share_at(const FunctionDecay& decay, const DecayPlace& at) {
   const double share = decay.share(at.steps, std::max<std::int64_t>(0, at.length));
   if (!(share >= 0.0 && std::isfinite(share)))

@@ -25,8 +25,8 @@ struct OwnedParameters {
       if (tensor.is_floating_point() || tensor.is_complex()) tensor.set_requires_grad(trained);
   }
 
-  /// Throws UsageError, in which `pattern` stands for them, unless they are whole parameter groups with a
-  /// learning rate.
+  /// Throws UsageError unless these parameters are whole parameter groups with a learning rate. `pattern`
+  /// names them in the message.
   void require_groups(const Run& run, const std::string& pattern) const {
     const Ids all = ids(tensors);
     Ids untrained = all;
@@ -42,7 +42,8 @@ struct OwnedParameters {
                                untrained.size(), " of those parameters"));
   }
 
-  /// Sets the rate of the groups that consist of them now: groups may leave or change places within a fit.
+  /// Sets the rate of the groups that consist of these parameters now; groups may leave or change places
+  /// within a fit.
   void set_full_rate(Run& run, double rate) const {
     const Ids all = ids(tensors);
     for (UpdateView& view : run.updates()) {
@@ -67,7 +68,8 @@ struct OwnedParameters {
     return result;
   }
 
-  /// Whether the group is made of these parameters; false if it has none of them, an error if it has others.
+  /// True if the group consists of these parameters, false if it has none of them. Throws UsageError for a
+  /// mixture.
   static bool is_whole(const UpdateView& view, std::size_t group, const Ids& all,
                        const std::string& pattern) {
     const Ids members = ids(view.optimizer->param_groups()[group].params());

@@ -16,14 +16,14 @@
 
 namespace looptorch {
 
-/// What `PlateauDecay::threshold` is measured in.
+/// The unit of `PlateauDecay::threshold`.
 enum class ThresholdMode {
   relative,  ///< shares of the best value
   absolute,  ///< the metric's own unit
 };
 
-/// By a factor whenever `metric` has been published more than `patience` times in a row without becoming
-/// better. Publications during the warm-up count like any others.
+/// Drops by a factor whenever `metric` has been published more than `patience` times in a row without
+/// becoming better. Publications during the warm-up count like any others.
 struct PlateauDecay {
   std::string metric = "validation.loss";
   Better better = Better::lower;
@@ -49,15 +49,15 @@ inline void check(const PlateauDecay& decay) {
 
 inline double share_at(const PlateauDecay&, const DecayPlace&) { return 1.0; }
 
-/// Where a plateau schedule stands.
+/// The state of a plateau schedule.
 struct PlateauState {
-  double ratio = 1.0;  ///< What is left of the full rate.
+  double ratio = 1.0;  ///< The share of the full rate that is left.
   BestSoFar best;
   std::int64_t waited = 0;         ///< Publications that counted against the rate.
   std::int64_t cooldown_left = 0;  ///< Publications that will not.
   MetricReader reader;
 
-  /// Takes notice of one publication.
+  /// Counts one publication, and lowers the rate if it was one too many.
   void judge(const PlateauDecay& decay, double value, std::int64_t step) {
     waited = best.offer(value, step, decay.better, margin(decay)) ? 0 : waited + 1;
     if (cooldown_left > 0) --cooldown_left, waited = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The learning rates that a schedule has put in force, and the way back to the full ones: an optimizer's
-// options have no place for a second rate, as PyTorch's `initial_lr` is.
+// Remembers the learning rates that a schedule has set, so that the full ones can be restored. An optimizer's
+// options have no place for a second rate, such as PyTorch's `initial_lr`.
 #pragma once
 
 #include <looptorch/loop/update.hpp>
@@ -13,7 +13,7 @@
 
 namespace looptorch::detail {
 
-/// Sets rates and puts the full ones back, at the latest when it is destroyed; the optimizers must live until
+/// Sets rates, and restores the full ones, at the latest when it is destroyed; the optimizers must live until
 /// then. A rate that something else has set meanwhile stays.
 class RatesInForce {
  public:
@@ -25,7 +25,7 @@ class RatesInForce {
   }
   ~RatesInForce() { put_back(); }
 
-  /// Sets the rate of one group of the update with this index to `rate`, where the full one is `full`.
+  /// Sets the rate of one group of the update with this index to `rate`; the full rate is `full`.
   void set(torch::optim::Optimizer& optimizer, std::size_t update, std::size_t group, double full,
            double rate) {
     optimizer.param_groups()[group].options().set_lr(rate);
@@ -53,8 +53,8 @@ class RatesInForce {
  private:
   struct Rate {
     double full = std::numeric_limits<double>::quiet_NaN();
-    double in_force = std::numeric_limits<double>::quiet_NaN();  // of a group that was never set
-    at::Tensor parameter = {};  // by which the group is found again, since its index may change
+    double in_force = std::numeric_limits<double>::quiet_NaN();  // NaN for a group that was never set
+    at::Tensor parameter = {};  // finds the group again, since its index may change
   };
   static bool is_of(const Rate& rate, const torch::optim::OptimizerParamGroup& group) {
     const auto& parameters = group.params();

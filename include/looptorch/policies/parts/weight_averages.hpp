@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The averages that AverageWeights keeps, one of each weight of the model that is trained: how they grow,
-// take the weights' place, and are saved. Memory: as much as the weights that they average. What looks at the
-// model is a template, so that this header does not include torch/nn.
+// The averages that AverageWeights keeps, one for each weight of the model that is trained: how they grow,
+// replace the weights during evaluation, and are saved. They take as much memory as the weights that they
+// average. Functions that read the model are templates, so that this header does not include torch/nn.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -26,8 +26,8 @@
 
 namespace looptorch::detail {
 
-/// A model's parameters and buffers by name; one that has several names, as a tied weight does, stands under
-/// each.
+/// Returns a model's parameters and buffers by name. One that has several names, as a tied weight does,
+/// appears under each.
 template <class Module>
 std::map<std::string, at::Tensor> weights_by_name(const Module& model, bool buffers) {
   std::map<std::string, at::Tensor> weights;
@@ -47,15 +47,16 @@ inline at::Tensor copy_of(const at::Tensor& weight) {
   return at::empty_like(weight).copy_(weight);
 }
 
-/// What `trainer.policy<AverageWeights>()` shows.
+/// The state that `trainer.policy<AverageWeights>()` returns.
 class WeightAverages {
  public:
-  /// How often the weights of this update, by its place in the Trainer's list, were averaged.
+  /// Returns how often the weights of the update with this index were averaged.
   [[nodiscard]] std::int64_t count(std::size_t update = 0) const {
     return update < updates_.size() ? updates_[update].count : 0;
   }
 
-  /// The averages by the names that their weights have in the model. Handles: they go on changing.
+  /// Returns the averages by the names that their weights have in the model. They are handles and go on
+  /// changing.
   [[nodiscard]] std::map<std::string, at::Tensor> named() const {
     std::map<std::string, at::Tensor> averages;
     for (const Group& group : updates_)
@@ -77,8 +78,8 @@ class WeightAverages {
     for (auto& [weight, average] : copies) weight.copy_(average);
   }
 
-  /// Ties the averages to the weights that the model has now: it may have moved to another device, and loaded
-  /// averages know names only. Throws StateError for a name or shape that the model lacks.
+  /// Ties the averages to the weights that the model has now. The model may have moved to another device, and
+  /// loaded averages know only names. Throws StateError for a name or shape that the model lacks.
   template <class Module>
   void follow(const Module& model) {
     if (updates_.empty()) return;
@@ -95,8 +96,8 @@ class WeightAverages {
     }
   }
 
-  /// Takes up those of the candidates that need a gradient, belong to the model and have no average yet; it
-  /// begins as the weight is now. Cheap where there are none.
+  /// Begins averages for those candidates that need a gradient, belong to the model and have no average yet.
+  /// An average begins as its weight is now. Cheap if there are none.
   template <class Module>
   void admit(std::size_t update, const std::vector<at::Tensor>& candidates, const Module& model) {
     Group& group = grown(update);
@@ -108,15 +109,15 @@ class WeightAverages {
       if (fresh.count(key(item.value()))) add(group, item.key(), item.value());
   }
 
-  /// Takes up the model's floating-point buffers.
+  /// Begins averages for the model's floating-point buffers.
   template <class Module>
   void admit_buffers(std::size_t update, const Module& model) {
     for (const auto& [name, buffer] : weights_by_name(model, /*buffers=*/true))
       if (buffer.is_floating_point() || buffer.is_complex()) add(grown(update), name, buffer);
   }
 
-  /// Keeps the model's buffers as a window leaves them: an update of it that counts only after the next
-  /// forward pass averages these.
+  /// Keeps a copy of the model's buffers at the end of a window, for an update that is counted only after the
+  /// next forward pass.
   template <class Module>
   void keep_buffers(const Module& model) {
     kept_.clear();
@@ -125,7 +126,7 @@ class WeightAverages {
   }
   void forget_buffers() { kept_.clear(); }
 
-  /// Says that this update does not average `weight`, whoever else does.
+  /// Excludes `weight` from the averages of this update.
   void pass_over(std::size_t update, const at::Tensor& weight) { grown(update).seen.insert(key(weight)); }
 
   /// Moves the averages of this update by `share` of the way to its weights, and counts it.
@@ -144,19 +145,19 @@ class WeightAverages {
     ++group.count;
   }
 
-  /// Counts the averages as they were taken up.
+  /// Counts the averages that have just begun as the first.
   void begin(std::size_t update) { grown(update).count = 1; }
 
   [[nodiscard]] bool in_place() const { return in_place_; }
 
-  /// Puts the averages in the weights' place, without copies, and the weights in theirs.
+  /// Exchanges the averages and the weights, without copies.
   void put_in_place() {
     in_place_ = true;
     for (Group& group : updates_)
       for (std::size_t i = 0; i < group.weights.size(); ++i)
         exchange_memory(group.weights[i], group.averages[i]);
   }
-  /// In the reverse order, which weights that share memory need.
+  /// Exchanges them back in the reverse order, which weights that share memory need.
   void take_out() {
     for (std::size_t g = updates_.size(); g-- > 0;)
       for (std::size_t i = updates_[g].weights.size(); i-- > 0;)
@@ -164,7 +165,7 @@ class WeightAverages {
     in_place_ = false;
   }
 
-  /// By handle, as `named`.
+  /// Saves handles, as `named` returns them.
   void save(StateDict& dict) const {
     dict.set("updates", updates_.size());
     for (std::size_t g = 0; g < updates_.size(); ++g) {
@@ -174,7 +175,7 @@ class WeightAverages {
     }
   }
 
-  /// The averages wait for `follow`.
+  /// Loads averages, which have no weights until `follow` is called.
   void load(const StateDict& dict) {
     const auto updates = dict.get<std::int64_t>("updates");
     if (updates < 0 || static_cast<std::size_t>(updates) > dict.values().size())  // each has a count
@@ -200,13 +201,13 @@ class WeightAverages {
     std::vector<std::string> names;
     std::vector<at::Tensor> weights;
     std::vector<at::Tensor> averages;
-    std::unordered_set<const void*> seen;  // what need not be looked at again
+    std::unordered_set<const void*> seen;  // weights that need no further check
   };
 
   static const void* key(const at::Tensor& weight) { return weight.unsafeGetTensorImpl(); }
 
-  /// Device, type and layout: kernels that meet another layout round differently, and views of the weight do
-  /// not go along when the two trade places.
+  /// Gives the average the weight's device, type and layout. Kernels round differently for another layout,
+  /// and views of the weight would not follow when the two exchange memory.
   static void follow(const at::Tensor& weight, at::Tensor& average) {
     average = average.to(weight.device(), weight.scalar_type());
     if (average.strides() != weight.strides() && weight.is_non_overlapping_and_dense())
@@ -230,7 +231,7 @@ class WeightAverages {
     return updates_[update];
   }
 
-  /// A weight that took another's place takes its average's place too.
+  /// Adds a weight with its average. A weight of a known name replaces the former weight and its average.
   void add(Group& group, const std::string& name, const at::Tensor& weight) {
     if (!averaged_.insert(key(weight)).second) return;
     if (const auto known = std::find(group.names.begin(), group.names.end(), name);
@@ -245,7 +246,7 @@ class WeightAverages {
     group.averages.push_back(copy_of(as_left(weight)));
   }
 
-  /// A weight, or a buffer as its window left it.
+  /// Returns a weight, or a buffer as its window left it.
   [[nodiscard]] const at::Tensor& as_left(const at::Tensor& weight) const {
     const auto found = kept_.find(key(weight));
     return found == kept_.end() ? weight : found->second;
@@ -261,10 +262,10 @@ class WeightAverages {
   bool in_place_ = false;
 };
 
-/// Puts the averages in the weights' place while it lives.
+/// Exchanges the averages and the weights while it lives.
 class AveragesInPlace {
  public:
-  /// Null: changes nothing.
+  /// Changes nothing if `averages` is null.
   explicit AveragesInPlace(WeightAverages* averages) : averages_(averages) {
     if (averages_) averages_->put_in_place();
   }
