@@ -26,7 +26,7 @@ namespace looptorch {
 struct ValidateOptions {
   std::int64_t every = 0;           ///< Steps between evaluations; 0: at the end of each epoch.
   std::string name = "validation";  ///< Publishes `<name>.loss` and `<name>.<metric>`.
-  std::int64_t per_epoch = 0;  ///< In place of `every`: how often in an epoch, evenly spaced, last at its end.
+  std::int64_t per_epoch = 0;  ///< In place of `every`: how often an epoch, evenly spaced, last at its end.
   bool at_start = false;       ///< Also before the run's first step.
 };
 
