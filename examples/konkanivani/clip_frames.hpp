@@ -7,7 +7,7 @@
 #pragma once
 
 #include <looptorch/audio/augment.hpp>
-#include <looptorch/audio/decode.hpp>
+#include <looptorch/audio/clip_reader.hpp>
 #include <looptorch/audio/log_mel.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/cache/cached_dataset.hpp>
@@ -27,9 +27,7 @@
 namespace konkanivani {
 
 /// Thrown for speech that this model cannot learn from or transcribe. Names the file.
-struct SpeechError : looptorch::Error {
-  using Error::Error;
-};
+using SpeechError = looptorch::audio::ClipError;
 
 struct SpeechOptions {
   std::int64_t mel_bins = 80;
@@ -43,7 +41,8 @@ struct SpeechOptions {
 /// to call from several threads. Its cost grows with the clip's length in full seconds.
 class Listener {
  public:
-  explicit Listener(const SpeechOptions& options) : max_seconds_(options.max_seconds) {
+  explicit Listener(const SpeechOptions& options)
+      : reader_({.sample_rate = kRate, .limits = {.max_seconds = options.max_seconds}}) {
     const auto longest = static_cast<std::int64_t>(std::ceil(options.max_seconds * kSlowest)) + 1;
     for (std::int64_t seconds = 1; seconds <= longest; ++seconds)
       log_mels_.emplace_back(
@@ -51,19 +50,8 @@ class Listener {
   }
 
   /// Returns the samples `[T]` of a manifest's line. Throws SpeechError for a clip that is silent or longer
-  /// than `max_seconds`, of which it decodes a second more, and what looptorch::audio::decode throws.
-  [[nodiscard]] at::Tensor samples(const looptorch::Utterance& utterance) const {
-    looptorch::audio::DecodeOptions decoding{.sample_rate = kRate, .start = utterance.start.value_or(0)};
-    decoding.end = decoding.start + max_seconds_ + 1;
-    if (utterance.end) decoding.end = std::min(decoding.end, *utterance.end);
-    const auto samples_T = looptorch::audio::decode(utterance.audio_filepath, decoding).samples_T;
-    if (static_cast<double>(samples_T.size(0)) > max_seconds_ * kRate)
-      throw SpeechError(
-          looptorch::message(utterance.audio_filepath.string(), ": is longer than ", max_seconds_, " s"));
-    if (samples_T.abs().max().item<float>() < kSilence)
-      throw SpeechError(utterance.audio_filepath.string() + ": is silent");
-    return samples_T;
-  }
+  /// than `max_seconds`, and what looptorch::audio::decode throws.
+  [[nodiscard]] at::Tensor samples(const looptorch::Utterance& utterance) const { return reader_(utterance); }
 
   [[nodiscard]] at::Tensor frames(const at::Tensor& samples_T) const {
     const auto needed = samples_T.size(0) + kWindow;  // the last frame includes silence behind the clip
@@ -76,11 +64,10 @@ class Listener {
   static constexpr std::int64_t kRate = looptorch::audio::LogMel::kSampleRate, kHop = 160;
 
  private:
-  static constexpr float kSilence = 1e-4F;  // peak; 3 units of 16-bit audio
   static constexpr double kSlowest = 1.25;  // room for a clip that is played more slowly
   static constexpr std::int64_t kWindow = 400;
 
-  double max_seconds_;
+  looptorch::audio::ClipReader reader_;
   std::vector<looptorch::audio::LogMel> log_mels_;  // for clips of up to 1 s, 2 s, ...
 };
 

@@ -5,6 +5,7 @@
 // Shapes: B batch, M mel bins, F mel frames of 10 ms.
 #pragma once
 
+#include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/dataset.hpp>
@@ -13,7 +14,6 @@
 #include <looptorch/data/slot_memory.hpp>
 
 #include "clip_frames.hpp"
-#include "clip_header.hpp"
 #include "encoder.hpp"
 #include "left_out.hpp"
 #include "loss.hpp"
@@ -102,18 +102,19 @@ struct Batch {
 class SpeechDataset {
  public:
   /// Checks and encodes the utterances. Characters outside the vocabulary are noted in `unknown`. A text
-  /// without characters, a clip longer than `max_seconds` and a header that `seconds_by_header` refuses are
-  /// listed in `left_out`; without it they throw SpeechError or AudioError, which names the file. A listed
-  /// clip keeps its index, so that a resumed run has the same batches, and throws in `get`. Throws
+  /// without characters, a clip longer than `max_seconds` and a header that looptorch::audio::ClipLengths
+  /// refuses are listed in `left_out`; without it they throw SpeechError or AudioError, which names the file.
+  /// A listed clip keeps its index, so that a resumed run has the same batches, and throws in `get`. Throws
   /// SpeechError if no clip is left.
   SpeechDataset(std::vector<looptorch::Utterance> utterances, const Vocabulary& vocabulary,
                 SpeechOptions options, UnknownCharacters& unknown, LeftOut* left_out = nullptr)
       : utterances_(std::move(utterances)), options_(std::move(options)), faults_(utterances_.size()) {
+    const looptorch::audio::ClipLengths seconds_of;
     for (std::size_t i = 0; i < utterances_.size(); ++i) {
       texts_.push_back(normalize(utterances_[i].text));
       ids_.push_back(vocabulary.encode(utterances_[i].text, unknown));
       try {
-        check(i);
+        check(i, seconds_of);
       } catch (const looptorch::Error& error) {
         list_or_rethrow(left_out, error);
         faults_[i] = error.what();
@@ -189,16 +190,15 @@ class SpeechDataset {
   }
 
   /// Throws for a clip that cannot be used, judged by its text and its file's header.
-  void check(std::size_t i) {
+  void check(std::size_t i, const looptorch::audio::ClipLengths& seconds_of) {
     auto& utterance = utterances_[i];
-    const auto refuse = [&](const auto&... why) {
-      throw SpeechError(looptorch::message(utterance.audio_filepath.string(), ": ", why...));
-    };
-    if (ids_[i].empty()) refuse("its text \"", utterance.text, "\" has no characters");
-    const double seconds = seconds_by_header(utterance);
+    if (ids_[i].empty())
+      throw SpeechError(looptorch::message(utterance.audio_filepath.string(), ": ", "its text \"",
+                                           utterance.text, "\" has no characters"));
+    const double seconds = seconds_of(utterance);
     if (!utterance.duration) utterance.duration = seconds;
-    if (seconds > options_.max_seconds)
-      refuse("lasts ", seconds, " s, longer than ", options_.max_seconds, " s");
+    looptorch::audio::ClipLimits{.max_seconds = options_.max_seconds}.check(utterance.audio_filepath,
+                                                                            seconds);
   }
 
   void play_at(const std::vector<double>& speeds) {

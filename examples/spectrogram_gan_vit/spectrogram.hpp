@@ -5,7 +5,7 @@
 // Shapes: M mel bins, F frames of 512 samples, T samples.
 #pragma once
 
-#include <looptorch/audio/decode.hpp>
+#include <looptorch/audio/clip_reader.hpp>
 #include <looptorch/audio/mel_spectrogram.hpp>
 #include <looptorch/base/error.hpp>
 
@@ -19,9 +19,7 @@
 namespace spectrogram_gan {
 
 /// Thrown for a clip from which no spectrogram can be made. Names the file.
-struct ClipError : looptorch::Error {
-  using Error::Error;
-};
+using looptorch::audio::ClipError;
 
 struct SpectrogramOptions {
   std::int64_t mel_bins = 128;  ///< from 20 to 8000 Hz
@@ -67,17 +65,16 @@ class ClipReader {
  public:
   /// Takes the options. Throws looptorch::UsageError for no mel bins, and for seconds that are not a number
   /// or shorter than a frame.
-  explicit ClipReader(SpectrogramOptions options) : options_(checked(options)), mel_(mel_options(options)) {}
+  explicit ClipReader(SpectrogramOptions options)
+      : options_(checked(options)),
+        reader_({.sample_rate = SpectrogramOptions::kRate,
+                 .limits = {.max_seconds = options.seconds},
+                 .on_long = looptorch::audio::OnLongClip::cut}),
+        mel_(mel_options(options)) {}
 
   /// Reads the first `seconds` of a file, padded with silence if it is shorter. Throws ClipError for silence,
   /// and what looptorch::audio::decode throws.
-  [[nodiscard]] Picture operator()(const std::filesystem::path& file) const {
-    const auto samples_T =
-        looptorch::audio::decode(file, {.sample_rate = SpectrogramOptions::kRate, .end = options_.seconds})
-            .samples_T;
-    if (samples_T.abs().max().item<float>() < kSilence) throw ClipError(file.string() + ": is silent");
-    return (*this)(samples_T);
-  }
+  [[nodiscard]] Picture operator()(const std::filesystem::path& file) const { return (*this)(reader_(file)); }
 
   /// Converts samples at 22.05 kHz, float32 `[T]`.
   [[nodiscard]] Picture operator()(const at::Tensor& samples_T) const {
@@ -93,7 +90,6 @@ class ClipReader {
   [[nodiscard]] const SpectrogramOptions& options() const { return options_; }
 
  private:
-  static constexpr float kSilence = 1e-4F;      // peak; 3 units of 16-bit audio
   static constexpr double kNoDeviation = 1e-6;  // dB
 
   static SpectrogramOptions checked(SpectrogramOptions options) {
@@ -104,6 +100,7 @@ class ClipReader {
   }
 
   SpectrogramOptions options_;
+  looptorch::audio::ClipReader reader_;
   looptorch::audio::MelSpectrogram mel_;
 };
 

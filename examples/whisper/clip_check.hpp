@@ -3,20 +3,16 @@
 // held-out clips are decoded once. Unusable clips are listed, or the first one stops the program.
 #pragma once
 
-#include <looptorch/audio/probe.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/data/manifest/manifest.hpp>
+#include <looptorch/data/manifest/utterance.hpp>
 
 #include "listener.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <iterator>
-#include <map>
-#include <mutex>
 #include <set>
 #include <span>
 #include <sstream>
@@ -134,33 +130,5 @@ std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> 
     throw SpeechError(looptorch::message(first_fault, " (no clip of ", utterances.size(), " can be used)"));
   return kept;
 }
-
-/// Returns an utterance's length in seconds from its file's header. A recording that is cut into several
-/// utterances is read once. Safe to call from several threads.
-class HeaderLook {
- public:
-  /// Throws SpeechError for a part that begins behind the file's end, and what looptorch::audio::probe
-  /// throws.
-  double operator()(const looptorch::Utterance& utterance) const {
-    const double lasts = seconds_of(utterance), start = utterance.start.value_or(0);
-    if (start >= lasts)
-      throw SpeechError(looptorch::message(utterance.audio_filepath.string(), ": lasts ", lasts,
-                                           " s, and a clip begins at ", start, " s"));
-    return std::min(lasts, utterance.end.value_or(lasts)) - start;
-  }
-
- private:
-  double seconds_of(const looptorch::Utterance& utterance) const {
-    const auto& file = utterance.audio_filepath;
-    if (!utterance.start && !utterance.end) return looptorch::audio::probe(file).seconds();
-    const std::lock_guard lock(mutex_);
-    const auto known = recordings_.find(file);
-    if (known != recordings_.end()) return known->second;
-    return recordings_[file] = looptorch::audio::probe(file).seconds();
-  }
-
-  mutable std::mutex mutex_;
-  mutable std::map<std::filesystem::path, double> recordings_;
-};
 
 }  // namespace whisper

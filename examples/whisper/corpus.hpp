@@ -4,6 +4,7 @@
 // held out.
 #pragma once
 
+#include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 
@@ -75,13 +76,13 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
   LeftOut left_out;
   const ClipCheck check{.workers = options.workers, .on_bad = options.on_bad_audio};
 
-  const HeaderLook seconds_of;
-  const auto limit = options.max_audio_seconds > 0 ? options.max_audio_seconds : kWhisperSeconds;
+  const looptorch::audio::ClipLengths seconds_of;
+  const auto limits = limits_of(options.max_audio_seconds > 0 ? options.max_audio_seconds : kWhisperSeconds);
   for (auto* part : {&split.train, &split.validation, &split.test}) {
     *part = keep_usable(std::move(*part), check, left_out, [&](const looptorch::Utterance& utterance) {
       (void)target_of(utterance, recognizer.tokenizer, recognizer.decoding);
       const double seconds = seconds_of(utterance);
-      check_length(utterance.audio_filepath, seconds, limit);
+      limits.check(utterance.audio_filepath, seconds);
       return seconds;
     });
   }

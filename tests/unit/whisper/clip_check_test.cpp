@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include "support/temporary_folder.hpp"
-
-#include <sndfile.h>
 #include <whisper/clip_check.hpp>
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
 using Catch::Contains;
 using looptorch::Utterance;
-using looptorch::testing::TemporaryFolder;
-using whisper::ClipCheck, whisper::HeaderLook, whisper::keep_usable, whisper::LeftOut, whisper::OnBadAudio;
+using whisper::ClipCheck, whisper::keep_usable, whisper::LeftOut, whisper::OnBadAudio;
 
 namespace {
 
@@ -28,16 +23,6 @@ double measure(const Utterance& utterance) {
   const int number = std::stoi(utterance.audio_filepath.string());
   if (number % 7 == 0) throw whisper::SpeechError(utterance.audio_filepath.string() + ": is a seven");
   return number;
-}
-
-void write_wav(const std::filesystem::path& path, int frames) {
-  SF_INFO info{};
-  info.samplerate = 8000, info.channels = 1, info.format = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
-  auto* file = sf_open(path.c_str(), SFM_WRITE, &info);
-  REQUIRE(file);
-  const std::vector<short> samples(static_cast<std::size_t>(frames), 100);
-  REQUIRE(sf_write_short(file, samples.data(), frames) == frames);
-  sf_close(file);
 }
 
 }  // namespace
@@ -84,23 +69,4 @@ TEST_CASE("Errors that say nothing of the clip are not taken for bad audio") {
   const auto fails = [](const Utterance&) -> double { throw std::runtime_error("no memory"); };
   CHECK_THROWS_WITH(keep_usable(numbered(3), {}, left_out, fails), Contains("no memory"));
   CHECK(left_out.size() == 0);
-}
-
-TEST_CASE("A header gives a clip's length, that of its part of a recording, or what is wrong") {
-  const TemporaryFolder folder;
-  write_wav(folder / "a.wav", 24'032);
-  const HeaderLook seconds_of;
-  const auto clip = [&](std::optional<double> start, std::optional<double> end) {
-    return Utterance{
-        .audio_filepath = folder / "a.wav", .text = "a", .duration = 3, .start = start, .end = end};
-  };
-  CHECK(seconds_of(clip({}, {})) == 3.004);
-  CHECK(seconds_of(clip(1, {})) == Approx(2.004));
-  CHECK(seconds_of(clip(1, 2.5)) == 1.5);
-  CHECK(seconds_of(clip({}, 9)) == 3.004);
-  CHECK_THROWS_WITH(seconds_of(clip(5, 6)),
-                    Catch::Matchers::EndsWith("a.wav: lasts 3.004 s, and a clip begins at 5 s"));
-  std::filesystem::resize_file(folder / "a.wav", 20'000);
-  CHECK_THROWS_AS(seconds_of(clip({}, {})), looptorch::audio::AudioError);
-  CHECK_THROWS_AS(seconds_of({.audio_filepath = folder / "none.wav", .text = "a"}), looptorch::Error);
 }

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+// The clips that the lines of a manifest name, as samples at one rate: what datasets of speech and music
+// read. A clip that is too long or silent is a typed error. No more is decoded than shows that a clip is too
+// long, whatever the length of its recording.
+#pragma once
+
+#include <looptorch/audio/clip_limits.hpp>
+#include <looptorch/audio/decode.hpp>
+#include <looptorch/audio/probe.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/manifest/utterance.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+namespace looptorch::audio {
+
+/// What becomes of a clip that is longer than `ClipLimits::max_seconds`.
+enum class OnLongClip {
+  refuse,  ///< ClipTooLong
+  cut,     ///< its beginning is used
+};
+
+struct ClipReaderOptions {
+  std::int64_t sample_rate = 16000;  ///< Hz; files of another rate are resampled
+  ClipLimits limits = {};
+  OnLongClip on_long = OnLongClip::refuse;
+  double silence = 1e-4;  ///< a clip whose peak is below is silent: 3 units of 16-bit audio; 0 takes any
+};
+
+/// Reads clips. Safe to call from several threads; costs what decoding costs.
+class ClipReader {
+ public:
+  /// Throws UsageError for a rate, a length or a slack that cannot be.
+  explicit ClipReader(ClipReaderOptions options) : options_(checked(std::move(options))) {}
+
+  /// Returns the samples of what a manifest's line names, float32 `[T]`. Throws ClipTooLong, ClipSilent, and
+  /// what `decode` throws: FileError for a missing file, AudioError for a damaged one.
+  [[nodiscard]] at::Tensor operator()(const Utterance& clip) const {
+    return (*this)(clip.audio_filepath, clip.start.value_or(0), clip.end.value_or(kFileEnd));
+  }
+
+  /// The same for the part of a file between two times in seconds.
+  [[nodiscard]] at::Tensor operator()(const std::filesystem::path& file, double start = 0,
+                                      double end = kFileEnd) const {
+    const auto& limits = options_.limits;
+    const bool cuts = options_.on_long == OnLongClip::cut;
+    const double enough = start + limits.max_seconds + (cuts ? 0 : limits.slack_seconds + kBeyond);
+    auto samples_T =
+        decode(file, {.sample_rate = options_.sample_rate, .start = start, .end = std::min(end, enough)})
+            .samples_T;
+    const double seconds = static_cast<double>(samples_T.size(0)) / static_cast<double>(options_.sample_rate);
+    if (!cuts && !limits.allow(seconds))
+      limits.check(file, std::max(seconds, std::min(end, probe(file).seconds()) - start));
+    if (samples_T.abs().max().item<float>() < options_.silence)
+      throw ClipSilent(file.string() + ": is silent");
+    return samples_T;
+  }
+
+  [[nodiscard]] const ClipReaderOptions& options() const { return options_; }
+
+ private:
+  static constexpr double kFileEnd = std::numeric_limits<double>::infinity();
+  static constexpr double kBeyond = 0.1;  // seconds behind the limit, which show that a clip is too long
+
+  static ClipReaderOptions checked(ClipReaderOptions options) {
+    const auto& limits = options.limits;
+    if (options.sample_rate > 0 && limits.max_seconds > 0 && limits.slack_seconds >= 0 &&
+        options.silence >= 0)
+      return options;
+    throw UsageError(looptorch::message(
+        "ClipReader: clips of up to ", limits.max_seconds, " s, give or take ", limits.slack_seconds,
+        " s, at ", options.sample_rate, " Hz, silent below ", options.silence, ", cannot be read"));
+  }
+
+  ClipReaderOptions options_;
+};
+
+}  // namespace looptorch::audio

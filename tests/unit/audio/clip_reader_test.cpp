@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/audio/clip_reader.hpp>
+#include <looptorch/audio/encode.hpp>
+
+#include "support/temporary_folder.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+
+using Catch::Matchers::EndsWith;
+using looptorch::Utterance;
+using looptorch::audio::ClipReader;
+using looptorch::audio::ClipSilent;
+using looptorch::audio::ClipTooLong;
+using looptorch::audio::decode;
+using looptorch::audio::OnLongClip;
+using looptorch::testing::TemporaryFolder;
+
+namespace {
+
+std::filesystem::path write_tone(const std::filesystem::path& file, double seconds, double peak = 0.5,
+                                 std::int64_t rate = 16000) {
+  const auto count = static_cast<std::int64_t>(seconds * static_cast<double>(rate));
+  looptorch::audio::encode(file, {at::sin(at::arange(count, at::kFloat) * 0.3F) * peak, rate});
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("A clip is what decoding its part of the file gives, at the reader's rate") {
+  const TemporaryFolder folder;
+  const auto file = write_tone(folder / "a.flac", 3, 0.5, 8000);
+  const ClipReader reader({.sample_rate = 16000, .limits = {.max_seconds = 3}});
+  CHECK(reader(file).equal(decode(file, {.sample_rate = 16000}).samples_T));
+  CHECK(reader(file, 0.5, 2).equal(decode(file, {.sample_rate = 16000, .start = 0.5, .end = 2}).samples_T));
+  CHECK(reader(Utterance{.audio_filepath = file, .text = "x", .start = 0.5, .end = 2})
+            .equal(reader(file, 0.5, 2)));
+  CHECK(reader(Utterance{.audio_filepath = file, .text = "x", .start = 1}).size(0) == 32'000);
+  CHECK(reader.options().sample_rate == 16000);
+}
+
+TEST_CASE("A clip that is too long is refused by the length that it would have") {
+  const TemporaryFolder folder;
+  const auto file = write_tone(folder / "long.wav", 40);
+  const ClipReader reader({.limits = {.max_seconds = 2, .slack_seconds = 0.05}});
+  CHECK_THROWS_AS(reader(file), ClipTooLong);
+  CHECK_THROWS_WITH(reader(file), EndsWith("long.wav: lasts 40 s, longer than 2 s"));
+  CHECK_THROWS_WITH(reader(file, 5), EndsWith("long.wav: lasts 35 s, longer than 2 s"));
+  CHECK_THROWS_WITH(reader(file, 1, 33), EndsWith("long.wav: lasts 32 s, longer than 2 s"));
+  CHECK(reader(file, 1, 3.04).size(0) == 32'640);  // within the slack
+  CHECK(reader(file, 38).size(0) == 32'000);
+}
+
+TEST_CASE("A reader that cuts uses the beginning of a clip that is too long") {
+  const TemporaryFolder folder;
+  const auto file = write_tone(folder / "long.wav", 5);
+  const ClipReader reader({.limits = {.max_seconds = 2, .slack_seconds = 0.05}, .on_long = OnLongClip::cut});
+  CHECK(reader(file).equal(decode(file, {.end = 2}).samples_T));
+  CHECK(reader(file, 1).equal(decode(file, {.start = 1, .end = 3}).samples_T));
+  CHECK(reader(file, 4).size(0) == 16'000);
+}
+
+TEST_CASE("Silence, damage and a missing file are errors of their own that name the file") {
+  const TemporaryFolder folder;
+  const ClipReader reader({});
+  CHECK_THROWS_AS(reader(write_tone(folder / "silent.wav", 1, 0)), ClipSilent);
+  CHECK_THROWS_WITH(reader(folder / "silent.wav"), EndsWith("silent.wav: is silent"));
+  CHECK_THROWS_AS(reader(write_tone(folder / "quiet.wav", 1, 5e-5)), ClipSilent);
+  CHECK_NOTHROW(reader(write_tone(folder / "soft.wav", 1, 1e-3)));
+  CHECK_NOTHROW(ClipReader({.silence = 0})(folder / "silent.wav"));
+  write_tone(folder / "cut.wav", 1);
+  std::filesystem::resize_file(folder / "cut.wav", 1000);
+  CHECK_THROWS_AS(reader(folder / "cut.wav"), looptorch::audio::AudioError);
+  CHECK_THROWS_AS(reader(folder / "none.wav"), looptorch::FileError);
+}
+
+TEST_CASE("A reader that could read nothing is refused") {
+  using looptorch::UsageError;
+  CHECK_THROWS_AS(ClipReader({.sample_rate = 0}), UsageError);
+  CHECK_THROWS_AS(ClipReader({.limits = {.max_seconds = 0}}), UsageError);
+  CHECK_THROWS_AS(ClipReader({.limits = {.max_seconds = std::numeric_limits<double>::quiet_NaN()}}),
+                  UsageError);
+  CHECK_THROWS_AS(ClipReader({.limits = {.slack_seconds = -1}}), UsageError);
+  CHECK_THROWS_WITH(
+      ClipReader({.silence = -1}),
+      "ClipReader: clips of up to inf s, give or take 0 s, at 16000 Hz, silent below -1, cannot be read");
+}
