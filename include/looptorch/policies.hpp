@@ -9,7 +9,8 @@
 //   CacheFlushEvery<K>    the caching allocator fragments, or others need the memory
 //   Checkpointed<Layer>   activations do not fit, and a third more time is bearable
 //   ClipGradNorm          single batches throw training off
-// ClipGradValue         single elements of gradients throw training off
+//   ClipGradValue         single elements of gradients throw training off
+//   MixedPrecision        the same as Autocast, in the type that suits the device
 //   On                    a hook is too small for a policy
 //   PinnedPrefetchLoader  fit should take a dataset and load it by worker threads
 //   RestoreBest           the best weights by a metric should be left, not the last
@@ -30,6 +31,7 @@
 #include <looptorch/policies/checkpointed.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
+#include <looptorch/policies/mixed_precision.hpp>
 #include <looptorch/policies/on.hpp>
 #include <looptorch/policies/restore_best.hpp>
 #include <looptorch/policies/schedule_lr.hpp>

@@ -38,6 +38,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::Checkpointed<torch::nn::Linear>>{"Checkpointed", "checkpointed"},
     Entry<lt::ClipGradNorm>{"ClipGradNorm", "clip_grad_norm"},
     Entry<lt::ClipGradValue>{"ClipGradValue", "clip_grad_value"},
+    Entry<lt::MixedPrecision>{"MixedPrecision", "mixed_precision"},
     Entry<lt::On<lt::Phase::observe, OnWindow>>{"On", "on"},
     Entry<lt::PinnedPrefetchLoader<void, lt::SequentialSampler, lt::DefaultCollate>>{"PinnedPrefetchLoader",
                                                                                      ""},

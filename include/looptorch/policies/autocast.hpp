@@ -122,7 +122,9 @@ struct Autocast<fp16> {
   using family = AutocastFamily;
   using State = detail::LossScaleState;
   static constexpr Phase phase = Phase::unscale;
-  static constexpr bool handles_overflow = true;  // a loss that is not finite is an overflow like any other
+
+  /// A loss that is not finite is an overflow like any other.
+  bool handles_overflow(const Run&, State&) const { return true; }
 
   /// Throws UsageError for options out of range.
   void on_fit_begin(FitContext& fit, State& state) const {

@@ -245,6 +245,8 @@ struct CheckEvaluates<Model, Updates, Evaluates<Batches, OwnObjective>>
 template <class Model, class Updates, class Declared>
 struct CheckEvaluations;
 template <class Model, class Updates, class... Each>
-struct CheckEvaluations<Model, Updates, std::tuple<Each...>> : CheckEvaluates<Model, Updates, Each>... {};
+struct CheckEvaluations<Model, Updates, std::tuple<Each...>> {
+  std::tuple<CheckEvaluates<Model, Updates, Each>...> checks;
+};
 
 }  // namespace looptorch::detail

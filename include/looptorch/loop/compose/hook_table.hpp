@@ -10,46 +10,47 @@
 /// A hook is an optional, public, const member function of exactly this signature. A policy with a nested
 /// type `State` takes `State&` as a further last parameter in each of its hooks. The argument `void` means
 /// none. The result `Guard` means an object of any type, which lives as long as the scope.
-#define LOOPTORCH_DETAIL_HOOKS(ROW)                                                             \
-  /* How many micro-batches make a window. */                                                   \
-  ROW(micro_batches, void, std::int64_t)                                                        \
-  /* Before a fit takes over a snapshot. */                                                     \
-  ROW(before_resume, const ResumeContext&, void)                                                \
-  /* As a fit begins, in place of on_fit_begin, of a policy that When has switched off. */      \
-  ROW(on_switched_off, FitContext&, void)                                                       \
-  /* As a fit begins. */                                                                        \
-  ROW(on_fit_begin, FitContext&, void)                                                          \
-  /* When all policies have begun, before the first window: Run can evaluate from here on. */   \
-  ROW(on_fit_ready, FitContext&, void)                                                          \
-  /* As an epoch begins. */                                                                     \
-  ROW(on_epoch_begin, EpochContext&, void)                                                      \
-  /* Around the forward pass and the loss of one micro-batch. */                                \
-  ROW(forward_scope, const ForwardContext&, Guard)                                              \
-  /* Between forward and backward. */                                                           \
-  ROW(scale_loss, const at::Tensor&, at::Tensor)                                                \
-  /* When a window's gradients are complete, before the optimizer. */                           \
-  ROW(before_update, UpdateContext&, void)                                                      \
-  /* When the optimizer has moved the parameters. */                                            \
-  ROW(after_update, UpdateContext&, void)                                                       \
-  /* When a window's updates are done. */                                                       \
-  ROW(on_window_end, WindowContext&, void)                                                      \
-  /* When an epoch's last window is done. */                                                    \
-  ROW(on_epoch_end, EpochContext&, void)                                                        \
-  /* As a fit ends, after an exception too. */                                                  \
-  ROW(on_fit_end, FitContext&, void)                                                            \
-  /* Around an evaluation. */                                                                   \
-  ROW(evaluation_scope, const EvaluationContext&, Guard)                                        \
-  /* Saves and loads the policy's state; always both. */                                        \
-  ROW(state_dict, StateDict&, void)                                                             \
-  ROW(load_state_dict, const StateDict&, void)                                                  \
-  /* Adds the averages that evaluation uses in place of the model's weights, by weight name. */ \
+#define LOOPTORCH_DETAIL_HOOKS(ROW)                                                                \
+  /* How many micro-batches make a window. */                                                      \
+  ROW(micro_batches, void, std::int64_t)                                                           \
+  /* Whether losses that are NaN or infinite are dealt with, so that they need not end the fit. */ \
+  ROW(handles_overflow, const Run&, bool)                                                          \
+  /* Before a fit takes over a snapshot. */                                                        \
+  ROW(before_resume, const ResumeContext&, void)                                                   \
+  /* As a fit begins, in place of on_fit_begin, of a policy that When has switched off. */         \
+  ROW(on_switched_off, FitContext&, void)                                                          \
+  /* As a fit begins. */                                                                           \
+  ROW(on_fit_begin, FitContext&, void)                                                             \
+  /* When all policies have begun, before the first window: Run can evaluate from here on. */      \
+  ROW(on_fit_ready, FitContext&, void)                                                             \
+  /* As an epoch begins. */                                                                        \
+  ROW(on_epoch_begin, EpochContext&, void)                                                         \
+  /* Around the forward pass and the loss of one micro-batch. */                                   \
+  ROW(forward_scope, const ForwardContext&, Guard)                                                 \
+  /* Between forward and backward. */                                                              \
+  ROW(scale_loss, const at::Tensor&, at::Tensor)                                                   \
+  /* When a window's gradients are complete, before the optimizer. */                              \
+  ROW(before_update, UpdateContext&, void)                                                         \
+  /* When the optimizer has moved the parameters. */                                               \
+  ROW(after_update, UpdateContext&, void)                                                          \
+  /* When a window's updates are done. */                                                          \
+  ROW(on_window_end, WindowContext&, void)                                                         \
+  /* When an epoch's last window is done. */                                                       \
+  ROW(on_epoch_end, EpochContext&, void)                                                           \
+  /* As a fit ends, after an exception too. */                                                     \
+  ROW(on_fit_end, FitContext&, void)                                                               \
+  /* Around an evaluation. */                                                                      \
+  ROW(evaluation_scope, const EvaluationContext&, Guard)                                           \
+  /* Saves and loads the policy's state; always both. */                                           \
+  ROW(state_dict, StateDict&, void)                                                                \
+  ROW(load_state_dict, const StateDict&, void)                                                     \
+  /* Adds the averages that evaluation uses in place of the model's weights, by weight name. */    \
   ROW(averaged_weights, TensorMap&, void)
 
 /// Calls ROW(name, meaning) for each capability: an optional `static constexpr bool`, false by default.
 #define LOOPTORCH_DETAIL_CAPABILITIES(ROW)                                                 \
   ROW(repeatable, "may be listed several times")                                           \
   ROW(settles_late, "its after_update may run as late as right before the next update")    \
-  ROW(handles_overflow, "deals with losses that are NaN or infinite by itself")            \
   ROW(changes_gradients, "scales or clips gradients, which an optimizer's closure undoes") \
   ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")  \
   ROW(makes_loader, "has make(dataset), by which fit makes its range of batches of a dataset")

@@ -80,11 +80,11 @@ class Engine {
   /// parameters, and for a window length below 1.
   void prepare() {
     RunAccess::forget_claims(run_);
-    watches_losses_ = !stack_.any([]<class P>() { return handles_overflow<P>(); });
     bypass_watch_ = BypassWatch(*model_);
     if constexpr (any_by_closure<Updates>) require_no_gradient_changes(stack_);
     require_window_length();
     refresh_parameters();
+    watches_losses_ = !handles_overflow();
     window_.open.require_alone();
     for (const UpdateView& view : run_.updates()) drop_gradients(view.parameters);
   }
@@ -151,6 +151,17 @@ class Engine {
   }
 
  private:
+  /// True if a policy deals with losses that are NaN or infinite.
+  bool handles_overflow() {
+    bool handles = false;
+    stack_.each([&](auto& slot) {
+      if constexpr (handles_overflow_hook::valid<typename std::remove_reference_t<decltype(slot)>::Policy>())
+        if (slot.enabled())
+          handles |= handles_overflow_hook::call(slot.policy, slot.state, std::as_const(run_));
+    });
+    return handles;
+  }
+
   /// Throws UsageError for a length below 1, PolicyConflict for two policies that set it.
   void require_window_length() {
     std::string setter;

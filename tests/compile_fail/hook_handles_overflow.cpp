@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: a policy's `handles_overflow` would be ignored. Make it a public `static constexpr bool`
+// expect: looptorch: handles_overflow would never run. Make it one public `bool handles_overflow(const Run&) const`
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"
 
 struct Mine {
 #ifdef LOOPTORCH_TWIN
-  static constexpr bool handles_overflow = true;
+  bool handles_overflow(const lt::Run&) const { return true; }
 #else
-  static constexpr int handles_overflow = 1;
+  static constexpr bool handles_overflow = true;
 #endif
   void on_window_end(lt::WindowContext&) const {}
 };
