@@ -88,7 +88,7 @@ class Trainer {
   template <class Batches>
   FitResult fit(Batches&& batches, FitOptions options = {}) {
     if constexpr (detail::LoadsFrom<LoaderPolicy, Batches>) {
-      return fit(load(std::forward<Batches>(batches)), options);
+      return fit(detail::load_by<LoaderPolicy>(engine_.stack(), std::forward<Batches>(batches)), options);
     } else if constexpr (detail::CheckRange<Batches>::passed) {
       if constexpr (CheckBatch<detail::range_batch_t<Batches>>::passed) {
         const auto call = call_.begin("fit()");
@@ -135,9 +135,13 @@ class Trainer {
   /// from what it holds: give a new one to each evaluation.
   template <class Batches, class Measure>
   Evaluation evaluate(Batches&& batches, Measure&& measure) {
-    if constexpr (detail::CheckRange<Batches>::passed)
-      if constexpr (detail::CheckMeasure<Measure, Model, detail::range_batch_t<Batches>>::passed)
-        return evaluate_checked(batches, measure);
+    if constexpr (detail::CheckRange<Batches>::passed) {
+      if constexpr (detail::CheckMeasure<Measure, Model, detail::range_batch_t<Batches>>::passed) {
+        const auto call = call_.evaluate("evaluate()");
+        detail::settle(engine_);
+        return detail::evaluate_range(engine_, batches, measure);
+      }
+    }
     return {};
   }
 
@@ -153,7 +157,7 @@ class Trainer {
   /// Returns where the run stands between windows: counters, losses, metrics and the states of policies.
   /// Model and optimizers are not included; `snapshot` includes them.
   [[nodiscard]] StateDict state_dict() {
-    require_between_windows("state_dict()");
+    detail::require_between_windows(engine_, call_, "state_dict()");
     detail::settle(engine_);
     return detail::copied(engine_.state_dict());
   }
@@ -170,7 +174,7 @@ class Trainer {
   /// Returns the whole run, between windows, for write_snapshot: what SnapshotEvery writes. Tensors are
   /// handles that go on changing.
   [[nodiscard]] SnapshotContents snapshot() {
-    require_between_windows("snapshot()");
+    detail::require_between_windows(engine_, call_, "snapshot()");
     detail::settle(engine_);
     return detail::snapshot_contents(engine_, feed_identity_);
   }
@@ -226,33 +230,6 @@ class Trainer {
 
   template <class Batch>
   using CheckBatch = detail::CheckBatch<Model, Batch, Updates>;
-
-  /// Throws UsageError within an evaluation or a window. For calls that a hook may make within fit; `what`
-  /// names the call.
-  void require_between_windows(const char* what) const {
-    call_.require_own_weights(what);
-    if (call_.under_way() && engine_.window().open.is_open())
-      throw UsageError(message(what,
-                               " was called within a window, by an objective or by a hook of an "
-                               "update: call it from on_window_end or later"));
-    detail::require_no_open_window(engine_, what);
-  }
-
-  template <class Data>
-  auto load(Data&& dataset) {
-    const auto found = engine_.stack().template find<LoaderPolicy>();
-    if (!found.enabled)
-      throw UsageError(message("fit was given a dataset, but the listed ", detail::type_name<LoaderPolicy>(),
-                               " is switched off"));
-    return found.policy->make(std::forward<Data>(dataset));
-  }
-
-  template <class Batches, class Measure>
-  Evaluation evaluate_checked(Batches& batches, Measure& measure) {
-    const auto call = call_.evaluate("evaluate()");
-    detail::settle(engine_);
-    return detail::evaluate_range(engine_, batches, measure);
-  }
 
   Engine engine_;
   detail::CallInProgress call_;

@@ -2,6 +2,8 @@
 // Sorts what a user lists in a Trainer into updates and policies.
 #pragma once
 
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/type_name.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/update.hpp>
@@ -65,6 +67,15 @@ template <class P, class Data>
 concept LoadsFrom = (!std::ranges::input_range<Data>)&&requires(const P& policy, Data&& data) {
   policy.make(std::forward<Data>(data));
 };
+
+/// Returns the range that the listed policy P makes of a dataset. Throws UsageError if P is switched off.
+template <class P, class Stack, class Data>
+auto load_by(Stack& stack, Data&& dataset) {
+  const auto found = stack.template find<P>();
+  if (!found.enabled)
+    throw UsageError(message("fit was given a dataset, but the listed ", type_name<P>(), " is switched off"));
+  return found.policy->make(std::forward<Data>(dataset));
+}
 
 /// The Evaluates that policies declare, as a tuple.
 template <class P>

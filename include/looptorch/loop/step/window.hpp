@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/loop/batch_range.hpp>
+#include <looptorch/loop/call_in_progress.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/closure_step.hpp>
 #include <looptorch/loop/step/optimizer_step.hpp>
@@ -128,6 +129,17 @@ template <class Engine>
 void require_no_open_window(const Engine& engine, const char* call) {
   if (engine.window().open.is_open())
     throw UsageError(message("a window that step() began is still open: call finish_window() before ", call));
+}
+
+/// Throws UsageError for a call that a hook may make within fit, but between windows only.
+template <class Engine>
+void require_between_windows(const Engine& engine, const CallInProgress& calls, const char* call) {
+  calls.require_own_weights(call);
+  if (calls.under_way() && engine.window().open.is_open())
+    throw UsageError(message(call,
+                             " was called within a window, by an objective or by a hook of an "
+                             "update: call it from on_window_end or later"));
+  require_no_open_window(engine, call);
 }
 
 /// Calls `body` with gradients on; if it throws, abandons the window under way before the exception goes on.
