@@ -15,7 +15,7 @@ export OMP_WAIT_POLICY=passive # threads that wait leave the core to those that 
 
 mkdir -p "$output"
 "$programs/konkanivani_corpus" --output "$output/corpus" --seed 1 --train 1000 --validation 50 --test 200 \
-  --min_words 2 --max_words 3 --clean >&2
+  --min-words 2 --max-words 3 --clean >&2
 
 value() { # value FILE KEY: a number of a JSON file with a line a key
   sed -n "s/^ *\"$2\": *\([-0-9.e+]*\),\{0,1\}\$/\1/p" "$1"
@@ -24,8 +24,8 @@ value() { # value FILE KEY: a number of a JSON file with a line a key
 train() { # train SEED FOLDER [FLAG...]
   [ -e "$2/summary.json" ] ||
     "$programs/konkanivani_train" --data "$output/corpus" --output "$2" --device cpu --workers 1 --seed "$1" \
-      --cache "$output/cache" --resume auto --d_model 96 --encoder_layers 2 --decoder_layers 1 --batch_frames 1600 \
-      --epochs 8 --learning_rate 3e-3 --warmup_steps 50 --shortest_first_epochs 0 "${@:3}" >"$2.log" 2>&1
+      --cache "$output/cache" --resume auto --d-model 96 --encoder-layers 2 --decoder-layers 1 --batch-frames 1600 \
+      --epochs 8 --learning-rate 3e-3 --warmup-steps 50 --shortest-first-epochs 0 "${@:3}" >"$2.log" 2>&1
 }
 
 row() { # row NAME DECODING [FLAG...]
@@ -46,8 +46,8 @@ row() { # row NAME DECODING [FLAG...]
 echo '| change | decoding | CER, best of 3 | median | worst | WER, median |'
 echo '| --- | --- | ---: | ---: | ---: | ---: |'
 row 'none: CTC weight 0.7, every clip as it is' joint
-row 'SpecAugment' joint --spec_augment
-row 'other speeds' joint --speed_perturbation
-row 'CTC weight 0.3' joint --ctc_weight 0.3
-row 'CTC weight 1' ctc --ctc_weight 1
+row 'SpecAugment' joint --spec-augment
+row 'other speeds' joint --speed-perturbation
+row 'CTC weight 0.3' joint --ctc-weight 0.3
+row 'CTC weight 1' ctc --ctc-weight 1
 row 'frames of 20 ms' joint --subsampling 2

@@ -2,6 +2,8 @@
 // Makes a Konkani corpus offline: sentences of a grammar, read by espeak-ng's Marathi voice at many speeds,
 // pitches and variants, with noise and echoes, as 16 kHz FLAC files with JSONL manifests. It is synthetic
 // speech: a model that is trained on it alone understands espeak-ng, not people.
+#include <looptorch/app/process.hpp>
+#include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
@@ -9,11 +11,9 @@
 #include <looptorch/base/parallel_for_each.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 
-#include "command_line.hpp"
 #include "corpus/sentences.hpp"
 #include "corpus/speech_effects.hpp"
 #include "corpus/voices.hpp"
-#include "process.hpp"
 
 #include <array>
 #include <cstddef>
@@ -27,6 +27,7 @@
 
 namespace {
 
+namespace app = looptorch::app;
 namespace fs = std::filesystem;
 namespace kv = konkanivani;
 using looptorch::message;
@@ -119,8 +120,8 @@ void speak(Clip& clip, const fs::path& root) {
   clip.seconds = seconds_of(file);
   if (clip.seconds > 0) return;
   const auto spoken = file.string() + ".spoken.wav";
-  kv::run_process({"espeak-ng", "-v", clip.voice, "-s", std::to_string(clip.words_per_minute), "-p",
-                   std::to_string(clip.pitch), "-w", spoken, "--", clip.text});
+  app::run_process({"espeak-ng", "-v", clip.voice, "-s", std::to_string(clip.words_per_minute), "-p",
+                    std::to_string(clip.pitch), "-w", spoken, "--", clip.text});
   const auto samples_T = looptorch::audio::decode(spoken, {.sample_rate = kRate}).samples_T;
   fs::remove(spoken);
   if (samples_T.abs().max().item<float>() == 0)
@@ -152,9 +153,9 @@ void write_manifest(const Split& split, const fs::path& root) {
 void make_corpus(const Options& options) {
   if (options.min_words > options.max_words)
     throw looptorch::UsageError(
-        message("--min_words ", options.min_words, " is more than --max_words ", options.max_words));
+        message("--min-words ", options.min_words, " is more than --max-words ", options.max_words));
   auto splits = plan(options);
-  kv::run_process({"espeak-ng", "--version"});
+  app::run_process({"espeak-ng", "--version"});
   fs::create_directories(options.output / "audio");
   std::vector<Clip*> clips;
   for (auto& split : splits) {
@@ -175,18 +176,18 @@ void make_corpus(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  kv::CommandLine line(
+  app::CommandLine line(
       "konkanivani_corpus",
       "Makes a corpus of synthetic Konkani speech with espeak-ng.\nA run that was cut off is simply "
       "started again.");
-  line.required("output", "DIR", options.output, "folder of the corpus");
+  line.required("output", "DIR", options.output, "folder of the corpus").alias("output-dir");
   line.option("seed", "N", options.seed, "other numbers give other sentences", {.min = 0});
   line.option("train", "N", options.train, "training clips", {.min = 1, .max = 1'000'000});
   line.option("validation", "N", options.validation, "validation clips", {.min = 1, .max = 1'000'000});
   line.option("test", "N", options.test, "test clips", {.min = 1, .max = 1'000'000});
-  line.option("min_words", "N", options.min_words, "words of the shortest sentences", {.min = 1, .max = 100});
-  line.option("max_words", "N", options.max_words, "words of the longest sentences", {.min = 1, .max = 100});
+  line.option("min-words", "N", options.min_words, "words of the shortest sentences", {.min = 1, .max = 100});
+  line.option("max-words", "N", options.max_words, "words of the longest sentences", {.min = 1, .max = 100});
   line.flag("clean", options.clean, true, "no noise and no echoes");
   line.option("jobs", "N", options.jobs, "clips that are spoken at a time", {.min = 1, .max = 256});
-  return kv::run_main(argc, argv, line, [&] { make_corpus(options); });
+  return app::run_main(argc, argv, line, [&] { make_corpus(options); });
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Prints what is said in audio files, or in all audio files of folders: a line a file, or JSON with the n
 // best texts and their scores. A file that cannot be heard is reported, and the others are transcribed.
+#include <looptorch/app/device.hpp>
+#include <looptorch/app/run_main.hpp>
 #include <looptorch/base/json/json.hpp>
 
-#include "command_line.hpp"
 #include "data.hpp"
-#include "device.hpp"
 #include "recognizer.hpp"
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 
 namespace {
 
+namespace app = looptorch::app;
 namespace fs = std::filesystem;
 namespace kv = konkanivani;
 
@@ -72,11 +73,11 @@ void print(const fs::path& file, const std::vector<kv::Hypothesis>& texts, const
 void transcribe(Options options) {
   kv::check_method(options.decoding.method);
   if (options.decoding.method == "greedy" && options.n_best > 1)
-    throw kv::CommandLineError("--n_best: greedy decoding gives one text");
+    throw app::CommandLineError("--n-best: greedy decoding gives one text");
   options.decoding.beam.n_best = static_cast<std::size_t>(options.n_best);
   options.decoding.beam.beam = static_cast<std::size_t>(std::max(options.beam, options.n_best));
   const auto files = audio_files(options.files);
-  const auto device = kv::choose_device(options.device);
+  const auto device = app::choose_device(options.device);
   auto recognizer = kv::load_recognizer(options.model, device);
   const kv::Listener listener(
       {.mel_bins = recognizer.model->config().mel_bins, .max_seconds = options.max_seconds});
@@ -104,16 +105,16 @@ void transcribe(Options options) {
 
 int main(int argc, char** argv) {
   Options options;
-  kv::CommandLine line("konkanivani_transcribe",
-                       "Prints what is said in each FILE; a folder stands for its audio files.");
+  app::CommandLine line("konkanivani_transcribe",
+                        "Prints what is said in each FILE; a folder stands for its audio files.");
   line.positional("FILE", options.files, "WAV, FLAC, MP3, Ogg or Opus, any sample rate");
   line.required("model", "DIR", options.model, "folder that konkanivani_train wrote");
   line.option("decoding", "NAME", options.decoding.method, "greedy, ctc, attention or joint");
   line.option("beam", "N", options.beam, "texts that go on", {.min = 1, .max = 1024});
-  line.option("n_best", "N", options.n_best, "texts of a file, the best first", {.min = 1, .max = 1024});
-  line.option("ctc_weight", "X", options.decoding.beam.ctc_weight, "of joint decoding", {.min = 0, .max = 1});
+  line.option("n-best", "N", options.n_best, "texts of a file, the best first", {.min = 1, .max = 1024});
+  line.option("ctc-weight", "X", options.decoding.beam.ctc_weight, "of joint decoding", {.min = 0, .max = 1});
   line.flag("json", options.json, true, "a JSON object a file, with scores");
-  line.option("max_seconds", "S", options.max_seconds, "longer files are refused", {.max = 60, .above = 0});
+  line.option("max-seconds", "S", options.max_seconds, "longer files are refused", {.max = 60, .above = 0});
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
-  return kv::run_main(argc, argv, line, [&] { transcribe(options); });
+  return app::run_main(argc, argv, line, [&] { transcribe(options); });
 }

@@ -53,12 +53,12 @@ fi
 corpus=(--seed 1 --train 10000 --validation 100 --test 200)
 training=() # konkanivani_train's own recipe
 if [ -n "$quick" ]; then
-  corpus=(--seed 1 --train 600 --validation 20 --test 100 --min_words 2 --max_words 3 --clean)
-  training=(--d_model 96 --encoder_layers 2 --decoder_layers 1 --batch_frames 1600 --epochs 8
-    --learning_rate 3e-3 --warmup_steps 50)
+  corpus=(--seed 1 --train 600 --validation 20 --test 100 --min-words 2 --max-words 3 --clean)
+  training=(--d-model 96 --encoder-layers 2 --decoder-layers 1 --batch-frames 1600 --epochs 8
+    --learning-rate 3e-3 --warmup-steps 50)
 fi
 if grep -qw avx512_bf16 /proc/cpuinfo 2>/dev/null; then # where it is not emulated
-  training+=(--mixed_precision)
+  training+=(--mixed-precision)
 fi
 
 value() { # value FILE KEY: a number of a JSON file with a line a key
@@ -72,7 +72,7 @@ echo "==> Making the corpus"
 "$programs/konkanivani_corpus" --output "$output/corpus" "${corpus[@]}"
 echo "==> Training"
 "$programs/konkanivani_train" --data "$output/corpus" --output "$output/model" --device cpu --workers 1 --seed 1 \
-  --cache "$output/cache" --snapshot_every 200 --resume auto "${training[@]}"
+  --cache "$output/cache" --snapshot-every 200 --resume auto "${training[@]}"
 echo "==> Measuring by joint decoding"
 "$programs/konkanivani_evaluate" --model "$output/model" --manifest "$output/corpus/test.jsonl" --device cpu \
   --decoding joint --summary "$output/evaluation.json"

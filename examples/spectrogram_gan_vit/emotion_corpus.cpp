@@ -2,6 +2,7 @@
 // Makes a corpus for music emotion offline, in DEAM's layout: short pieces, composed and played by rules
 // whose tempo, mode, register, loudness, brightness and roughness follow valence and arousal as the
 // literature says (README.md). A model that is trained on it alone knows these rules, not music.
+#include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
@@ -9,7 +10,6 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/parallel_for_each.hpp>
 
-#include "command_line.hpp"
 #include "corpus/catalogue.hpp"
 
 #include <cstddef>
@@ -22,6 +22,7 @@
 
 namespace {
 
+namespace app = looptorch::app;
 namespace fs = std::filesystem;
 namespace sg = spectrogram_gan;
 using looptorch::Json;
@@ -120,11 +121,11 @@ void make_corpus(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  sg::CommandLine line(
+  app::CommandLine line(
       "emotion_corpus",
       "Makes a corpus of synthetic music with labels of valence and arousal.\nA run that was "
       "cut off is simply started again; with more clips it adds to those that are there.");
-  line.required("output", "DIR", options.output, "folder of the corpus");
+  line.required("output", "DIR", options.output, "folder of the corpus").alias("output-dir");
   line.option("seed", "N", options.seed, "other numbers give other music", {.min = 0});
   line.option("train", "N", options.train, "training clips", {.min = 1, .max = 1'000'000});
   line.option("validation", "N", options.validation, "validation clips", {.min = 1, .max = 1'000'000});
@@ -132,5 +133,5 @@ int main(int argc, char** argv) {
   line.option("seconds", "S", options.seconds, "length of a clip", {.min = 1, .max = 3600});
   line.flag("wav", options.extension, ".wav", "WAV files instead of FLAC: larger, and quicker to read");
   line.option("jobs", "N", options.jobs, "clips that are made at a time", {.min = 1, .max = 256});
-  return sg::run_main(argc, argv, line, [&] { make_corpus(options); });
+  return app::run_main(argc, argv, line, [&] { make_corpus(options); });
 }

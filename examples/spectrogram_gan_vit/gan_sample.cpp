@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Draws labelled spectrograms from a trained generator: tensors to learn from, pictures to look at, sound to
 // listen to.
+#include <looptorch/app/device.hpp>
+#include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/encode.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 
-#include "command_line.hpp"
-#include "device.hpp"
 #include "labels.hpp"
 #include "loudness.hpp"
 #include "model.hpp"
@@ -24,6 +24,7 @@
 
 namespace {
 
+namespace app = looptorch::app;
 namespace fs = std::filesystem;
 namespace lt = looptorch;
 namespace sg = spectrogram_gan;
@@ -40,13 +41,11 @@ constexpr std::int64_t kClipsInFile = 256;
 /// "drawn" or a number from -1 to 1. Throws CommandLineError.
 std::optional<double> wanted(const char* flag, const std::string& text) {
   if (text == "drawn") return std::nullopt;
-  double value = 0;
   try {
-    sg::detail::parse_value(text, {.min = -1, .max = 1}, value);
-  } catch (const sg::CommandLineError& error) {
-    throw sg::CommandLineError(lt::message("--", flag, ": ", error.what()));
+    return app::parse_number<double>(text, {.min = -1, .max = 1});
+  } catch (const app::CommandLineError& error) {
+    throw app::CommandLineError(lt::message("--", flag, ": ", error.what()));
   }
-  return value;
 }
 
 std::string numbered(const char* name, std::int64_t number, const char* extension) {
@@ -103,7 +102,7 @@ void clear(const fs::path& folder) {
 void sample(const Options& options) {
   const sg::WantedConditions conditions{wanted("valence", options.valence),
                                         wanted("arousal", options.arousal)};
-  const auto device = sg::choose_device(options.device);
+  const auto device = app::choose_device(options.device);
   auto generator = sg::load_generator(options.model);
   generator->to(device);
   const auto scale = sg::load_loudness(options.model / "loudness.json");
@@ -128,7 +127,7 @@ void sample(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  sg::CommandLine line("gan_sample", "Draws labelled spectrograms from a generator that gan_train made.");
+  app::CommandLine line("gan_sample", "Draws labelled spectrograms from a generator that gan_train made.");
   line.required("model", "DIR", options.model, "folder that gan_train wrote");
   line.required("output", "DIR", options.output,
                 "folder for spectrograms-*.safetensors, labels.csv, sample-*.png and sample-*.wav");
@@ -137,8 +136,8 @@ int main(int argc, char** argv) {
   line.option("arousal", "X", options.arousal, "from -1 to 1, or drawn from the training labels");
   line.option("pictures", "N", options.pictures, "of the first so many a PNG", {.min = 0});
   line.option("sounds", "N", options.sounds, "of the first so many a WAV, by Griffin-Lim", {.min = 0});
-  line.option("batch_size", "N", options.batch_size, "spectrograms made at once", {.min = 1, .max = 65536});
+  line.option("batch-size", "N", options.batch_size, "spectrograms made at once", {.min = 1, .max = 65536});
   line.option("seed", "N", options.seed, "noise and drawn emotions", {.min = 0});
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
-  return sg::run_main(argc, argv, line, [&] { sample(options); });
+  return app::run_main(argc, argv, line, [&] { sample(options); });
 }

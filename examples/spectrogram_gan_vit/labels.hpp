@@ -47,7 +47,7 @@ inline void save_labels(const std::filesystem::path& folder, const at::Tensor& l
     throw ConfigError(
         file.string() +
         ": is missing, and samples draw their emotions from it; a model that was trained before "
-        "labels were saved gets them by gan_train --resume auto --validate_every 0");
+        "labels were saved gets them by gan_train --resume auto --validate-every 0");
   const auto tensors = looptorch::load_safetensors(file).tensors;
   const auto found = tensors.find("labels");
   const auto refuse = [&](const auto&... what) {

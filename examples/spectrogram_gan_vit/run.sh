@@ -58,8 +58,8 @@ fi
 [ -x "$programs/gan_train" ] || refuse "$programs holds no gan_train"
 
 corpus=(--seed 1 --train 480 --validation 80 --test 80)
-training=(--seed "$seed" --small --batch_size 8 --gradient_accumulation_steps 1 --epochs 1000
-  --generator_rate 1e-3 --discriminator_rate 2e-3 --auxiliary 3 --average 0.99)
+training=(--seed "$seed" --small --batch-size 8 --gradient-accumulation 1 --epochs 1000
+  --generator-rate 1e-3 --discriminator-rate 2e-3 --auxiliary 3 --average 0.99)
 first_steps=10 steps=1200 validate_every=100 judge_epochs=8
 if [ -n "$quick" ]; then
   corpus=(--seed 1 --train 96 --validation 24 --test 24)
@@ -67,7 +67,7 @@ if [ -n "$quick" ]; then
   first_steps=2 steps=80 validate_every=20
 fi
 if grep -qw avx512_bf16 /proc/cpuinfo 2>/dev/null; then # where it is not emulated
-  training+=(--mixed_precision)
+  training+=(--mixed-precision)
 fi
 
 rm -f "$output/summary.json" # what lies there in the end is this run's
@@ -75,8 +75,8 @@ start=$SECONDS
 export OMP_WAIT_POLICY=passive # threads that wait leave the core to those that read clips
 data=(--data "$output/corpus" --cache "$output/cache")
 train() { # train FOLDER STEPS VALIDATE_EVERY
-  "$programs/gan_train" "${data[@]}" "${training[@]}" --device cpu --output "$output/$1" --max_steps "$2" \
-    --validate_every "$3" --snapshot_every 100 --resume auto
+  "$programs/gan_train" "${data[@]}" "${training[@]}" --device cpu --output "$output/$1" --max-steps "$2" \
+    --validate-every "$3" --snapshot-every 100 --resume auto
 }
 echo "==> Making the corpus"
 "$programs/emotion_corpus" --output "$output/corpus" "${corpus[@]}"

@@ -59,7 +59,7 @@ struct HeldOutClips {
 inline void require_held_out(std::int64_t clips) {
   if (clips < 2)
     throw looptorch::UsageError(looptorch::message("validation needs at least 2 clips, and there are ", clips,
-                                                   "; --validate_every 0 does without"));
+                                                   "; --validate-every 0 does without"));
 }
 
 /// Reads clips batch by batch and computes their features; clips that the loader leaves out are noted in

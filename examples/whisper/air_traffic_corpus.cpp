@@ -2,15 +2,15 @@
 // Makes a corpus of air-traffic radiotelephony offline: ICAO phrases, spoken by espeak-ng in four English
 // accents at several speeds, as 16 kHz FLAC files with JSONL manifests. It shows how to prepare data for
 // `whisper_finetune`.
+#include <looptorch/app/process.hpp>
+#include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
 #include <looptorch/base/hex.hpp>
 #include <looptorch/base/parallel_for_each.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 
-#include "command_line.hpp"
 #include "phraseology.hpp"
-#include "process.hpp"
 
 #include <array>
 #include <cstddef>
@@ -24,6 +24,7 @@
 
 namespace {
 
+namespace app = looptorch::app;
 namespace fs = std::filesystem;
 
 constexpr std::array kVoices{"en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp"};
@@ -90,9 +91,9 @@ void speak(Clip& clip, const fs::path& root) {
   clip.seconds = seconds_of(file);
   if (clip.seconds == 0) {
     const auto spoken = file.string() + ".spoken.wav", resampled = file.string() + ".partial.flac";
-    whisper::run_process({"espeak-ng", "-v", clip.voice, "-s", std::to_string(clip.words_per_minute), "-w",
-                          spoken, "--", clip.text});
-    whisper::run_process({"sox", "-R", "-V1", spoken, "-r", "16000", "-c", "1", "-b", "16", resampled});
+    app::run_process({"espeak-ng", "-v", clip.voice, "-s", std::to_string(clip.words_per_minute), "-w",
+                      spoken, "--", clip.text});
+    app::run_process({"sox", "-R", "-V1", spoken, "-r", "16000", "-c", "1", "-b", "16", resampled});
     fs::remove(spoken);
     fs::rename(resampled, file);
     clip.seconds = seconds_of(file);
@@ -124,8 +125,8 @@ void write_manifest(const Split& split, const fs::path& root) {
 }
 
 void make_corpus(const Options& options) {
-  whisper::run_process({"espeak-ng", "--version"});
-  whisper::run_process({"sox", "--version"});
+  app::run_process({"espeak-ng", "--version"});
+  app::run_process({"sox", "--version"});
   fs::create_directories(options.output / "audio");
   auto splits = plan(options);
   std::vector<Clip*> clips;
@@ -147,14 +148,14 @@ void make_corpus(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  whisper::CommandLine line("whisper_corpus",
-                            "Makes a small speech corpus of air-traffic phraseology with espeak-ng "
-                            "and sox.\nA run that was cut off is simply started again.");
-  line.required("output", "DIR", options.output, "folder of the corpus");
+  app::CommandLine line("whisper_corpus",
+                        "Makes a small speech corpus of air-traffic phraseology with espeak-ng "
+                        "and sox.\nA run that was cut off is simply started again.");
+  line.required("output", "DIR", options.output, "folder of the corpus").alias("output-dir");
   line.option("seed", "N", options.seed, "other numbers give other sentences", {.min = 0});
   line.option("train", "N", options.train, "training clips", {.min = 1, .max = 1'000'000});
   line.option("validation", "N", options.validation, "validation clips", {.min = 1, .max = 1'000'000});
   line.option("test", "N", options.test, "test clips", {.min = 1, .max = 1'000'000});
   line.option("jobs", "N", options.jobs, "clips that are spoken at a time", {.min = 1, .max = 256});
-  return whisper::run_main(argc, argv, line, [&] { make_corpus(options); });
+  return app::run_main(argc, argv, line, [&] { make_corpus(options); });
 }

@@ -3,6 +3,7 @@
 // held-out clips are decoded once. Unusable clips are listed, or the first one stops the program.
 #pragma once
 
+#include <looptorch/app/left_out.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
@@ -13,9 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <set>
 #include <span>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,44 +24,11 @@ namespace whisper {
 /// The treatment of a clip that cannot be used.
 enum class OnBadAudio { skip, stop };
 
+inline constexpr std::size_t kListedClips = 5;  ///< that are named of those that are left out at a time
+
 /// Why clips were left out, each clip once.
-class LeftOut {
- public:
-  void add(const std::string& reason) {
-    auto line = reason.substr(0, reason.find('\n'));
-    if (known_.insert(line).second) reasons_.push_back(std::move(line));
-  }
-
-  /// Each line of a `list`.
-  void add_lines(const std::string& list) {
-    std::istringstream lines(list);
-    for (std::string line; std::getline(lines, line);) add(line);
-  }
-
-  [[nodiscard]] std::size_t size() const { return reasons_.size(); }
-
-  /// All, a line each.
-  [[nodiscard]] std::string list() const {
-    std::string text;
-    for (const auto& reason : reasons_) text += reason + "\n";
-    return text;
-  }
-
-  /// Their number and the first few from the `from`th on, a line each; empty if there is none.
-  [[nodiscard]] std::string describe(std::size_t from = 0) const {
-    constexpr std::size_t kListed = 5;
-    const auto count = reasons_.size() - std::min(from, reasons_.size());
-    if (count == 0) return {};
-    auto text = looptorch::message(count, count == 1 ? " clip is" : " clips are",
-                                   " left out (--on-bad-audio stop ends the run instead):\n");
-    for (std::size_t i = from; i < from + std::min(count, kListed); ++i) text += "  " + reasons_[i] + "\n";
-    if (count > kListed) text += looptorch::message("  and ", count - kListed, " more\n");
-    return text;
-  }
-
- private:
-  std::vector<std::string> reasons_;
-  std::set<std::string> known_;
+struct LeftOut : looptorch::app::LeftOut {
+  LeftOut() : looptorch::app::LeftOut({.one = "clip", .many = "clips"}) {}
 };
 
 /// How clips are checked: the number of threads, and the treatment of unusable ones.

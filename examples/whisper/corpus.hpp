@@ -4,12 +4,12 @@
 // held out.
 #pragma once
 
+#include <looptorch/app/flag_values.hpp>
 #include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 
 #include "clip_check.hpp"
-#include "command_line.hpp"
 #include "data.hpp"
 #include "manifests.hpp"
 #include "recognizer.hpp"
@@ -35,11 +35,12 @@ struct CorpusOptions {
   void check() const {
     const bool has_manifest = !train.empty() || !validation.empty() || !test.empty();
     if (!transcripts.empty()) {
-      if (has_manifest) throw CommandLineError("--transcripts stands for --train, --validation and --test");
+      if (has_manifest)
+        throw looptorch::app::CommandLineError("--transcripts stands for --train, --validation and --test");
       return;
     }
-    if (train.empty()) throw CommandLineError("--train is missing");
-    if (validation.empty()) throw CommandLineError("--validation is missing");
+    if (train.empty()) throw looptorch::app::CommandLineError("--train is missing");
+    if (validation.empty()) throw looptorch::app::CommandLineError("--validation is missing");
   }
 };
 
@@ -99,7 +100,7 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
     });
   }
   if (options.transcripts.empty() && options.test.empty()) split.test = split.validation;
-  log << left_out.describe() << std::flush;
+  log << left_out.describe({.at_most = kListedClips}) << std::flush;
   const auto dataset = [&](auto& utterances) {
     return SpeechDataset(std::move(utterances), recognizer.tokenizer, recognizer.decoding, speech);
   };

@@ -3,6 +3,7 @@
 // that a run that resumes from a snapshot need not transcribe again with the untrained model.
 #pragma once
 
+#include <looptorch/app/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
@@ -12,7 +13,6 @@
 #include <looptorch/metrics/normalize.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
-#include "command_line.hpp"
 #include "data.hpp"
 #include "recognizer.hpp"
 
@@ -45,7 +45,7 @@ inline Normalizer choose_normalizer(const std::string& name, const std::string& 
   if (name == "english") return {name, looptorch::normalize_english};
   if (name == "marks") return {name, looptorch::normalize_text};
   if (name == "none") return {name, [](std::string_view text) { return std::string(text); }};
-  throw CommandLineError(
+  throw looptorch::app::CommandLineError(
       looptorch::message("--normalizer: \"", name, "\" is not auto, english, marks or none"));
 }
 

@@ -2,11 +2,11 @@
 // Turns a CTranslate2 Whisper folder (faster-whisper's format) into a Hugging Face folder in fp32, which this
 // example's other programs and transformers read. config.json is written last: a folder that has one is
 // complete.
+#include <looptorch/app/run_main.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 
-#include "command_line.hpp"
 #include "config.hpp"
 #include "ctranslate2_whisper.hpp"
 #include "huggingface_folder.hpp"
@@ -18,6 +18,7 @@
 #include <system_error>
 #include <utility>
 
+namespace app = looptorch::app;
 namespace fs = std::filesystem;
 using looptorch::Json;
 
@@ -38,14 +39,14 @@ struct Folder {
 void check_folders(const Options& options) {
   std::error_code error;
   if (!fs::is_directory(options.source, error)) {
-    throw whisper::CommandLineError("--ctranslate2: " + options.source.string() + " is not a folder");
+    throw app::CommandLineError("--ctranslate2: " + options.source.string() + " is not a folder");
   }
   fs::create_directories(options.output, error);
   if (!fs::is_directory(options.output, error)) {
-    throw whisper::CommandLineError("--output: cannot create the folder " + options.output.string());
+    throw app::CommandLineError("--output: cannot create the folder " + options.output.string());
   }
   if (fs::equivalent(options.source, options.output)) {
-    throw whisper::CommandLineError("--output: must be another folder than --ctranslate2");
+    throw app::CommandLineError("--output: must be another folder than --ctranslate2");
   }
 }
 
@@ -91,11 +92,12 @@ void import_model(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  whisper::CommandLine line(
+  app::CommandLine line(
       "whisper_import",
       "Converts a Whisper model of CTranslate2 (model.bin, config.json, tokenizer.json) to a\n"
       "Hugging Face folder with fp32 weights. Can be started again if it was cut off.");
   line.required("ctranslate2", "DIR", options.source, "folder with CTranslate2's files");
-  line.required("output", "DIR", options.output, "folder to write, made if it is not there");
-  return whisper::run_main(argc, argv, line, [&] { import_model(options); });
+  line.required("output", "DIR", options.output, "folder to write, made if it is not there")
+      .alias("output-dir");
+  return app::run_main(argc, argv, line, [&] { import_model(options); });
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Prints what is said in audio files, a line a file: name, tab, text. It shows a trained model at work
 // without a Trainer.
+#include <looptorch/app/device.hpp>
+#include <looptorch/app/run_main.hpp>
 #include <looptorch/base/error.hpp>
 
-#include "command_line.hpp"
 #include "data.hpp"
-#include "device.hpp"
 #include "recognizer.hpp"
 
 #include <algorithm>
@@ -16,6 +16,8 @@
 #include <vector>
 
 namespace {
+
+namespace app = looptorch::app;
 
 struct Options {
   std::filesystem::path model;
@@ -35,7 +37,7 @@ std::string one_line(std::string text) {
 /// the end if there was one.
 void transcribe(const Options& options) {
   auto recognizer =
-      whisper::load_recognizer(options.model, whisper::choose_device(options.device), options.language);
+      whisper::load_recognizer(options.model, app::choose_device(options.device), options.language);
   const whisper::Listener listen(
       {.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = options.max_audio_seconds});
   std::size_t failed = 0;
@@ -58,14 +60,14 @@ void transcribe(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  whisper::CommandLine line("whisper_transcribe",
-                            "Prints what is said in each FILE: name, tab, text.\n"
-                            "A FILE that cannot be used is told on stderr, and the exit code is then 2.");
+  app::CommandLine line("whisper_transcribe",
+                        "Prints what is said in each FILE: name, tab, text.\n"
+                        "A FILE that cannot be used is told on stderr, and the exit code is then 2.");
   line.positional("FILE", options.files, "audio: WAV, FLAC or what else libsndfile reads");
   line.required("model", "DIR", options.model, "Hugging Face folder of the model");
   line.option("max-audio-seconds", "S", options.max_audio_seconds,
               "length that clips are padded to; as in the fine-tuning", {.min = 0.1, .max = 30});
   line.option("language", "CODE", options.language, "what is spoken; English-only models ignore it");
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
-  return whisper::run_main(argc, argv, line, [&] { transcribe(options); });
+  return app::run_main(argc, argv, line, [&] { transcribe(options); });
 }

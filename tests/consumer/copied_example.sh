@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # copied_example.sh EXAMPLE BUILD TARGET CMAKE-OPTION...: copies the folder EXAMPLE out, configures it as a project of its
-# own against an installed looptorch, and builds TARGET. No header of the folder may include one beside it.
+# own against an installed looptorch, builds the program TARGET and asks it for its flags. No header of the folder may include
+# one that lies outside.
 set -euo pipefail
 
 example=$1 build=$2 target=$3
@@ -19,3 +20,4 @@ done < <(grep -rE '^#include "' --include='*.hpp' --include='*.cpp' .)
 
 cmake -S . -B build -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON "$@"
 cmake --build build --target "$target"
+"build/$target" --help | grep -q "^usage: $target "

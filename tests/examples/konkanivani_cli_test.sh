@@ -37,24 +37,25 @@ for program in konkanivani_evaluate konkanivani_transcribe konkanivani_train kon
   holds help.txt "usage: $program"
   refused "unknown option --wrong" "$program" --wrong
 done
-for flag in output seed train validation test min_words max_words clean jobs; do
+for flag in output seed train validation test min-words max-words clean jobs; do
   holds help.txt "--$flag "
 done
 "$programs/konkanivani_train" --help >help.txt
-for flag in data output d_model encoder_layers decoder_layers batch_size gradient_accumulation_steps mixed_precision device resume \
-  epochs max_steps seed workers cache snapshot_every gradient_checkpointing subsampling positions ctc_weight preset batch_frames \
-  spec_augment mask_frames mask_bins on_bad_audio; do
+for flag in data output d-model encoder-layers decoder-layers batch-size gradient-accumulation mixed-precision device resume \
+  epochs max-steps seed workers cache snapshot-every gradient-checkpointing subsampling positions ctc-weight preset batch-frames \
+  spec-augment mask-frames mask-bins on-bad-audio; do
   holds help.txt "--$flag "
 done
+grep -qE -- '--[a-z-]*_' help.txt && fail "a flag has an underscore: $(cat help.txt)"
 refused "--output is missing" konkanivani_corpus
 refused "--train: 0 is less than 1" konkanivani_corpus --output x --train 0
-refused "--min_words 5 is more than --max_words 4" konkanivani_corpus --output x --min_words 5 --max_words 4
-refused "no sentences of 40 to 50 words" konkanivani_corpus --output x --min_words 40 --max_words 50
-refused "ask for fewer clips" konkanivani_corpus --output x --min_words 2 --max_words 2 --train 1000000
+refused "--min-words 5 is more than --max-words 4" konkanivani_corpus --output x --min-words 5 --max-words 4
+refused "no sentences of 40 to 50 words" konkanivani_corpus --output x --min-words 40 --max-words 50
+refused "ask for fewer clips" konkanivani_corpus --output x --min-words 2 --max-words 2 --train 1000000
 [ ! -e x ] || fail "a refused run left a folder"
 
 # Made; made again without speaking; made whole again after a clip was lost and another cut off.
-corpus=(--output corpus --train 6 --validation 2 --test 3 --min_words 2 --max_words 3)
+corpus=(--output corpus --train 6 --validation 2 --test 3 --min-words 2 --max-words 3)
 "$programs/konkanivani_corpus" "${corpus[@]}" >corpus.txt || fail "konkanivani_corpus"
 holds corpus.txt "11 clips, "
 [ "$(wc -l <corpus/train.jsonl) $(wc -l <corpus/validation.jsonl) $(wc -l <corpus/test.jsonl)" = "6 2 3" ] ||
@@ -84,21 +85,22 @@ fi
 holds errors.txt "konkanivani_corpus: espeak-ng is not installed (Debian: apt-get install espeak-ng)"
 
 # The preset's defaults stand in --help, and other flags change single ones.
-"$programs/konkanivani_train" --help | grep -q -- '--d_model N .*\[128\]' || fail "--d_model's default"
-"$programs/konkanivani_train" --preset original --help | grep -q -- '--d_model N .*\[256\]' || fail "--preset original"
-"$programs/konkanivani_train" --data corpus --preset=original --d_model 32 --encoder_layers 1 --decoder_layers 1 --max_steps 1 \
-  --output original >/dev/null 2>errors.txt || fail "--preset=original: $(cat errors.txt)"
+"$programs/konkanivani_train" --help | grep -q -- '--d-model N .*\[128\]' || fail "--d-model's default"
+"$programs/konkanivani_train" --preset original --help | grep -q -- '--d-model N .*\[256\]' || fail "--preset original"
+# as the project that this example follows spells its flags
+"$programs/konkanivani_train" --data_dir corpus --pres=original --d_model 32 --encoder_layers 1 --decoder_layers 1 --max_steps 1 \
+  --batch_size 2 --gradient_accumulation_steps 4 --device cpu --output_dir original >/dev/null 2>errors.txt || fail "--preset=original: $(cat errors.txt)"
 holds original/config.json '"subsampling": 1'
 holds original/config.json '"dropout": 0.1'
 refused '--preset: "large" is not measured|original' konkanivani_train --data corpus --output x --preset large
-refused "--preset must be written out" konkanivani_train --data corpus --output x --pres original
-refused "--batch_frames and --batch_size are both 0" konkanivani_train --data corpus --output x --batch_frames 0 --batch_size 0
-refused '--on_bad_audio: "wait" is not skip|stop' konkanivani_train --data corpus --output x --on_bad_audio wait
+refused "--m is short for " konkanivani_train --data corpus --output x --m 1
+refused "--batch-frames and --batch-size are both 0" konkanivani_train --data corpus --output x --batch-frames 0 --batch-size 0
+refused '--on-bad-audio: "wait" is not skip|stop' konkanivani_train --data corpus --output x --on-bad-audio wait
 
 # Training: parameters told, a summary with its figures, a model that the other programs take.
-size=(--d_model 32 --encoder_layers 1 --decoder_layers 1 --batch_size 3 --learning_rate 0.01 --warmup_steps 3)
-"$programs/konkanivani_train" --data corpus --output model "${size[@]}" --epochs 1 --gradient_checkpointing \
-  --gradient_accumulation_steps 2 --mixed_precision >train.txt 2>errors.txt || fail "konkanivani_train: $(cat errors.txt)"
+size=(--d-model 32 --encoder-layers 1 --decoder-layers 1 --batch-size 3 --learning-rate 0.01 --warmup-steps 3)
+"$programs/konkanivani_train" --data corpus --output model "${size[@]}" --epochs 1 --gradient-checkpointing \
+  --gradient-accumulation 2 --mixed-precision >train.txt 2>errors.txt || fail "konkanivani_train: $(cat errors.txt)"
 grep -qE '^[0-9]+ parameters, [0-9]+ characters, 6 training clips' train.txt || fail "train said $(cat train.txt)"
 holds train.txt "    CER " # of the epoch
 for key in cer wer cer_untrained steps seconds peak_bytes; do
@@ -115,7 +117,7 @@ clip=${clips[0]}
 "$programs/konkanivani_transcribe" --model model "$clip" >text.txt || fail "konkanivani_transcribe"
 [ "$(wc -l <text.txt)" = 1 ] || fail "transcribe said $(cat text.txt)"
 holds text.txt "$clip"$'\t'
-"$programs/konkanivani_transcribe" --model model --json --n_best 3 corpus/audio >text.txt || fail "transcribe a folder"
+"$programs/konkanivani_transcribe" --model model --json --n-best 3 corpus/audio >text.txt || fail "transcribe a folder"
 [ "$(wc -l <text.txt)" = 11 ] || fail "transcribe did not say a line for each of 11 clips"
 [ "$(head -n1 text.txt | grep -o '"score":' | wc -l)" = 3 ] || fail "transcribe did not give the 3 best texts"
 code=0
@@ -136,10 +138,10 @@ truncate -s 3000 "bad/$(clip_of train 2)"
 silence "$(clip_of validation 1)"
 silence "$(clip_of test 1)"
 sed -i '3s/"text":"[^"]*"/"text":"?!"/; 4s/"audio_filepath":"/&gone/; 5s/"text"/"txt"/' bad/train.jsonl
-bad=("$programs/konkanivani_train" --data bad --output bad_model "${size[@]}" --epochs 2 --snapshot_every 1 --resume auto)
-"${bad[@]}" --max_steps 1 >/dev/null 2>errors.txt || fail "bad clips end training: $(cat errors.txt)"
+bad=("$programs/konkanivani_train" --data bad --output bad_model "${size[@]}" --epochs 2 --snapshot-every 1 --resume auto)
+"${bad[@]}" --max-steps 1 >/dev/null 2>errors.txt || fail "bad clips end training: $(cat errors.txt)"
 "${bad[@]}" >/dev/null 2>errors.txt || fail "bad clips end a run that goes on: $(cat errors.txt)"
-holds errors.txt "left out 7 entries that cannot be used:"
+holds errors.txt "7 entries are left out (--on-bad-audio stop ends the run instead):"
 for fault in "$(clip_of train 1): is silent" "$(clip_of train 2): cut off or damaged" "has no characters" gone "train.jsonl:5: " \
   "$(clip_of validation 1): is silent" "$(clip_of test 1): is silent"; do
   holds errors.txt "$fault"
@@ -149,16 +151,16 @@ holds bad_model/summary.json '"left_out": 7'
   2>errors.txt || fail "konkanivani_evaluate with a silent clip: $(cat errors.txt)"
 holds evaluate.txt " over 2 clips"
 holds bad.json '"left_out": 1'
-refused "bad/train.jsonl:4: " konkanivani_train --data bad --output x --on_bad_audio stop
-"$programs/konkanivani_evaluate" --model bad_model --manifest bad/test.jsonl --decoding greedy --on_bad_audio stop >/dev/null 2>errors.txt &&
-  fail "konkanivani_evaluate --on_bad_audio stop goes on"
+refused "bad/train.jsonl:4: " konkanivani_train --data bad --output x --on-bad-audio stop
+"$programs/konkanivani_evaluate" --model bad_model --manifest bad/test.jsonl --decoding greedy --on-bad-audio stop >/dev/null 2>errors.txt &&
+  fail "konkanivani_evaluate --on-bad-audio stop goes on"
 holds errors.txt "is silent"
 
 # Stopped by a signal, killed, and gone on, with features from a cache: the weights of a run that was left alone and computed
 # them anew, bit for bit.
-long=("$programs/konkanivani_train" --data corpus "${size[@]}" --batch_size 1 --epochs 6)
+long=("$programs/konkanivani_train" --data corpus "${size[@]}" --batch-size 1 --epochs 6)
 "${long[@]}" --output alone >/dev/null 2>errors.txt || fail "konkanivani_train, left alone: $(cat errors.txt)"
-stopped=("${long[@]}" --output stopped --snapshot_every 2 --resume auto --cache cache)
+stopped=("${long[@]}" --output stopped --snapshot-every 2 --resume auto --cache cache)
 "${stopped[@]}" >/dev/null 2>errors.txt &
 process=$!
 until [ -d stopped/snapshots/step-00000002 ] || ! kill -0 $process; do sleep 0.02; done
@@ -186,13 +188,13 @@ cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was st
 compgen -G "cache/*.data" >/dev/null || fail "--cache kept nothing"
 
 # The model is that of the epoch with the lowest validation CER; the flags of a run are those of its model.
-"$programs/konkanivani_evaluate" --model alone --manifest corpus/validation.jsonl --decoding greedy --batch_size 1 \
+"$programs/konkanivani_evaluate" --model alone --manifest corpus/validation.jsonl --decoding greedy --batch-size 1 \
   --summary best.json >/dev/null || fail "konkanivani_evaluate on the validation clips"
 awk -F, -v cer="$(sed -n 's/^ *"cer": *\([-0-9.e+]*\),\{0,1\}$/\1/p' best.json)" \
   'NR == 2 || $3 < best { best = $3 } END { d = best - cer; exit !(NR == 7 && d * d < 1e-8) }' alone/curve.csv ||
   fail "the model is not that of the best epoch: $(cat alone/curve.csv best.json)"
-"$programs/konkanivani_train" --data corpus --output flags "${size[@]}" --positions relative --subsampling 1 --max_steps 1 \
-  --shortest_first_epochs 1 --spec_augment --speed_perturbation >train.txt 2>errors.txt || fail "flags: $(cat errors.txt)"
+"$programs/konkanivani_train" --data corpus --output flags "${size[@]}" --positions relative --subsampling 1 --max-steps 1 \
+  --shortest-first-epochs 1 --spec-augment --speed-perturbation >train.txt 2>errors.txt || fail "flags: $(cat errors.txt)"
 holds flags/config.json '"positions": "relative"'
 holds flags/config.json '"subsampling": 1'
 holds flags/summary.json '"steps": 1'
@@ -201,12 +203,12 @@ holds train.txt "    said   " # three examples of each epoch, five of the test c
 # What a run cannot go on from, or would overwrite.
 resume=(konkanivani_train --data corpus "${size[@]}" --output x --resume)
 refused "alone/snapshots holds a run: go on with --resume auto" konkanivani_train "${long[@]:1}" --output alone
-"${long[@]}" --output alone --learning_rate 1e-3 --resume auto >/dev/null 2>&1 && fail "it goes on at another learning rate"
+"${long[@]}" --output alone --learning-rate 1e-3 --resume auto >/dev/null 2>&1 && fail "it goes on at another learning rate"
 [ -s alone/summary.json ] || fail "a refused run removed the summary of the one that it was to go on from"
 refused "holds another model than the one asked for: d_model 32 instead of 48, encoder_layers 1 instead of 2" \
-  "${resume[@]}" alone/snapshots --d_model 48 --encoder_layers 2
+  "${resume[@]}" alone/snapshots --d-model 48 --encoder-layers 2
 refused "characters are code points in one run and graphemes in the other" "${resume[@]}" alone/snapshots --characters grapheme
-"$programs/konkanivani_train" "${long[@]:1}" --output other_rate --learning_rate 1e-3 --resume alone/snapshots \
+"$programs/konkanivani_train" "${long[@]:1}" --output other_rate --learning-rate 1e-3 --resume alone/snapshots \
   >/dev/null 2>errors.txt && fail "a run goes on at another learning rate"
 holds errors.txt " is not of this run: "
 refused ".pt: is no snapshot, which is a folder" "${resume[@]}" checkpoints/checkpoint_epoch_15.pt
@@ -226,7 +228,7 @@ sed 's#.*audio/\([^."]*\)[^"]*".*"text":"\([^"]*\)".*#\1\t\2#' corpus/*.jsonl >s
   fail "--data with OpenSLR's layout: $(cat errors.txt)"
 holds train.txt ", 9 training clips"
 echo "gone	देव" >>slr/line_index.tsv
-refused "line_index.tsv:12: there is no audio file called gone" konkanivani_train --data slr --output x --on_bad_audio stop
+refused "line_index.tsv:12: there is no audio file called gone" konkanivani_train --data slr --output x --on-bad-audio stop
 mkdir nothing
 refused "nothing: holds no corpus; looked for train.jsonl, train.tsv (Common Voice)" konkanivani_train --data nothing --output x
 
@@ -236,15 +238,15 @@ refused "file/" konkanivani_corpus --output file --train 1 --validation 1 --test
 mkdir broken
 head -n1 corpus/train.jsonl | sed 's/audio_filepath":"/&gone/' >broken/train.jsonl
 cp more/validation.jsonl more/test.jsonl broken
-refused "broken/train.jsonl:1: " konkanivani_train --data broken --output x --on_bad_audio stop
+refused "broken/train.jsonl:1: " konkanivani_train --data broken --output x --on-bad-audio stop
 "$programs/konkanivani_train" --data broken --output x >/dev/null 2>errors.txt && fail "it trains on nothing"
 holds errors.txt "konkanivani_train: none of 1 clips can be used; the first: "
 sed 's/"text":"[^"]*"/"text":"?!"/; s#audio/#../corpus/audio/#' corpus/train.jsonl >broken/train.jsonl
 refused "hold no characters" konkanivani_train --data broken --output x
-refused "d_model is 30; it must be even and a multiple of the 4 heads" konkanivani_train --data corpus --output x --d_model 30
+refused "d_model is 30; it must be even and a multiple of the 4 heads" konkanivani_train --data corpus --output x --d-model 30
 refused "--schedule: \"cosine\" is not linear|plateau" konkanivani_train --data corpus --output x --schedule cosine
 refused "is not greedy, ctc, attention or joint" konkanivani_transcribe --model model --decoding viterbi "$clip"
-refused "--n_best: greedy decoding gives one text" konkanivani_transcribe --model model --decoding greedy --n_best 2 "$clip"
+refused "--n-best: greedy decoding gives one text" konkanivani_transcribe --model model --decoding greedy --n-best 2 "$clip"
 refused "nowhere" konkanivani_transcribe --model nowhere "$clip"
 refused "gone.flac" konkanivani_transcribe --model model gone.flac
 cp -r model half

@@ -35,24 +35,25 @@ for program in gan_train gan_sample gan_measure; do
   refused "unknown option --wrong" "$program" --wrong
 done
 "$programs/gan_train" --help >help.txt
-for flag in data output gpu-memory small n_mels channels batch_size gradient_accumulation_steps epochs max_steps \
-  generator_rate discriminator_rate loss r1 instance_noise mismatched auxiliary winning average mixed_precision device workers seed \
-  cache on_bad_audio validate_every snapshot_every resume; do
+for flag in data output gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps \
+  generator-rate discriminator-rate loss r1 instance-noise mismatched auxiliary winning average mixed-precision device workers seed \
+  cache on-bad-audio validate-every snapshot-every resume; do
   holds help.txt "--$flag "
 done
+grep -qE -- '--[a-z-]*_' help.txt && fail "a flag has an underscore: $(cat help.txt)"
 
 "$programs/emotion_corpus" --output few --train 2 --validation 1 --test 1 --seconds 2 >/dev/null || fail "a corpus of few"
 "$programs/emotion_corpus" --output corpus --train 6 --validation 2 --test 3 >corpus.txt || fail "emotion_corpus"
 
 # Bad input.
-train=(gan_train --data corpus --cache cache --small --channels 8 --batch_size 2 --workers 1 --validate_every 0)
+train=(gan_train --data corpus --cache cache --small --channels 8 --batch-size 2 --workers 1 --validate-every 0)
 refused "--output is missing" gan_train --data corpus
 refused "--data is missing" gan_train --output x
 refused "--loss: \"wgan\" is neither hinge nor bce" "${train[@]}" --output x --loss wgan
 refused "settings for 8, 12, 16 and 24 GB, not for 10" gan_train --data corpus --output x --gpu-memory 10
-refused "n_mels is 8, outside 16..1024" "${train[@]}" --output x --n_mels 8
-refused "--on_bad_audio: \"maybe\" is neither skip nor stop" "${train[@]}" --output x --on_bad_audio maybe
-refused "--batch_size is 1: give --mismatched 0" "${train[@]}" --output x --batch_size 1
+refused "n_mels is 8, outside 16..1024" "${train[@]}" --output x --n-mels 8
+refused "--on-bad-audio: \"maybe\" is not skip|stop" "${train[@]}" --output x --on-bad-audio maybe
+refused "--batch-size is 1: give --mismatched 0" "${train[@]}" --output x --batch-size 1
 refused "--small and --gpu-memory each say the sizes: choose one" "${train[@]}" --output x --gpu-memory 8
 refused "channels is 12; it must be a multiple of 8" gan_train --data corpus --output x --channels 12
 refused "--device: there is no cuda:99" "${train[@]}" --output x --device cuda:99
@@ -62,20 +63,20 @@ for label in nan 11; do
   cp -r corpus/audio "bad-$label/audio"
   awk -F, -v OFS=, -v label="$label" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i ~ /arousal_mean/) column = i }
     NR == 3 { $column = label } { print }' corpus/annotations.csv >"bad-$label/annotations.csv"
-  refused "annotations.csv:3" gan_train --data "bad-$label" --output x --on_bad_audio stop
+  refused "annotations.csv:3" gan_train --data "bad-$label" --output x --on-bad-audio stop
 done
 mkdir cut
 cp -r corpus/audio corpus/annotations.csv cut
 for clip in cut/audio/*; do truncate -s 20000 "$clip"; done
-refused "cut/audio/" gan_train --data cut --output x --small --channels 8 --workers 1 --validate_every 0 --on_bad_audio stop
+refused "cut/audio/" gan_train --data cut --output x --small --channels 8 --workers 1 --validate-every 0 --on-bad-audio stop
 code=0
-"$programs/gan_train" --data cut --output x --small --channels 8 --workers 1 --validate_every 0 2>cut.txt >/dev/null || code=$?
+"$programs/gan_train" --data cut --output x --small --channels 8 --workers 1 --validate-every 0 2>cut.txt >/dev/null || code=$?
 [ "$code" = 2 ] || fail "a corpus whose audio is all damaged: exit code $code"
 rm -r x
 
 # A run, and the same run that is killed in between: the same weights, bit for bit. Instance noise,
 # R1 and averages have states of their own.
-long=("${train[@]}" --epochs 3 --gradient_accumulation_steps 2 --r1 1 --instance_noise 0.2)
+long=("${train[@]}" --epochs 3 --gradient-accumulation 2 --r1 1 --instance-noise 0.2)
 "$programs/${long[0]}" "${long[@]:1}" --output alone >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
 holds train.txt "6 training clips"
 holds train.txt "6 steps, in "
@@ -87,14 +88,14 @@ for file in config.json generator.safetensors discriminator.safetensors loudness
   [ -s "alone/$file" ] || fail "no alone/$file"
 done
 [ ! -e alone/snapshots ] || fail "snapshots were written without being asked for"
-"$programs/${long[0]}" "${long[@]:1}" --output stopped --snapshot_every 2 --resume auto >/dev/null 2>progress.txt &
+"$programs/${long[0]}" "${long[@]:1}" --output stopped --snapshot-every 2 --resume auto >/dev/null 2>progress.txt &
 process=$!
 until compgen -G "stopped/snapshots/step-*2" >/dev/null || ! kill -0 $process 2>/dev/null; do sleep 0.05; done
 kill -KILL $process 2>/dev/null || true
 wait $process || true
 holds progress.txt "no snapshot to go on from: begins anew"
 [ ! -e stopped/summary.json ] || fail "the run ended before it was killed"
-"$programs/${long[0]}" "${long[@]:1}" --output stopped --snapshot_every 2 --resume auto >/dev/null 2>progress.txt ||
+"$programs/${long[0]}" "${long[@]:1}" --output stopped --snapshot-every 2 --resume auto >/dev/null 2>progress.txt ||
   fail "--resume auto: $(cat progress.txt)"
 holds progress.txt "goes on from stopped/snapshots/step-"
 for player in generator discriminator; do
@@ -107,16 +108,16 @@ cmp alone/discriminator.safetensors latest/discriminator.safetensors || fail "av
 refused "stopped/snapshots holds a run: go on with --resume auto" "${long[@]}" --output stopped
 refused "corpus: holds no snapshot to go on from" "${long[@]}" --output stopped --resume corpus
 refused "stopped: holds another model than the one asked for: n_mels 64 instead of 32" \
-  "${long[@]}" --n_mels 32 --output stopped --resume auto
-refused "alone: holds another model than the one asked for: n_mels 64 instead of 32" "${long[@]}" --n_mels 32 --output alone
+  "${long[@]}" --n-mels 32 --output stopped --resume auto
+refused "alone: holds another model than the one asked for: n_mels 64 instead of 32" "${long[@]}" --n-mels 32 --output alone
 refused "holds another model than the one asked for: n_mels 64 instead of 70" \
-  "${long[@]}" --n_mels 70 --output x/other --resume stopped/snapshots
+  "${long[@]}" --n-mels 70 --output x/other --resume stopped/snapshots
 [ -e alone/summary.json ] && [ ! -e x/other ] || fail "a refused run touched a folder"
 
 # Validation songs: a curve, and the best averaged weights as a model of their own. It moves nothing of the run, and one that
 # is killed goes on to the same curve and the same best.
-valid=("${long[@]}" --validate_every 2)
-"$programs/${valid[0]}" "${valid[@]:1}" --output valid >train.txt 2>progress.txt || fail "--validate_every: $(cat progress.txt)"
+valid=("${long[@]}" --validate-every 2)
+"$programs/${valid[0]}" "${valid[@]:1}" --output valid >train.txt 2>progress.txt || fail "--validate-every: $(cat progress.txt)"
 for player in generator discriminator; do
   cmp "alone/$player.safetensors" "valid/$player.safetensors" || fail "validation changed the $player"
 done
@@ -127,12 +128,12 @@ holds train.txt "the best on validation songs (step $best, "
 for file in config.json generator.safetensors discriminator.safetensors loudness.json labels.safetensors; do
   [ -s "valid/best/$file" ] || fail "no valid/best/$file"
 done
-"$programs/${valid[0]}" "${valid[@]:1}" --output torn --snapshot_every 2 --resume auto >/dev/null 2>progress.txt &
+"$programs/${valid[0]}" "${valid[@]:1}" --output torn --snapshot-every 2 --resume auto >/dev/null 2>progress.txt &
 process=$!
 until compgen -G "torn/snapshots/step-*2" >/dev/null || ! kill -0 $process 2>/dev/null; do sleep 0.05; done
 kill -KILL $process 2>/dev/null || true
 wait $process || true
-"$programs/${valid[0]}" "${valid[@]:1}" --output torn --snapshot_every 2 --resume auto >/dev/null 2>progress.txt ||
+"$programs/${valid[0]}" "${valid[@]:1}" --output torn --snapshot-every 2 --resume auto >/dev/null 2>progress.txt ||
   fail "--resume auto: $(cat progress.txt)"
 holds progress.txt "goes on from torn/snapshots/step-"
 for file in curve.csv best/generator.safetensors best/labels.safetensors generator.safetensors; do
@@ -148,21 +149,21 @@ mapfile -t songs < <(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i ~ /spli
   NR > 1 && $column ~ /train/ { print $1 }' corpus/annotations.csv)
 rm "damaged/audio/${songs[1]}".*
 truncate -s 20000 "damaged/audio/${songs[2]}".*
-skipping=(gan_train --data damaged --small --channels 8 --batch_size 2 --workers 1 --epochs 2 --validate_every 2)
-refused "annotations.csv:2: arousal_mean is \"loud\"" "${skipping[@]}" --output x --on_bad_audio stop
+skipping=(gan_train --data damaged --small --channels 8 --batch-size 2 --workers 1 --epochs 2 --validate-every 2)
+refused "annotations.csv:2: arousal_mean is \"loud\"" "${skipping[@]}" --output x --on-bad-audio stop
 "$programs/${skipping[0]}" "${skipping[@]:1}" --output skipped >train.txt 2>progress.txt ||
   fail "songs that cannot be used: $(cat progress.txt)"
-holds progress.txt "3 songs are left out (--on_bad_audio stop ends the run instead): 1 by a wrong line, 1 without audio, 1 whose"
+holds progress.txt "3 songs are left out (--on-bad-audio stop ends the run instead): 1 by a wrong line, 1 without audio, 1 whose"
 holds progress.txt "  damaged/annotations.csv:2: arousal_mean is \"loud\""
 holds progress.txt "there is no audio file ${songs[1]}.mp3"
 holds progress.txt "  damaged/audio/${songs[2]}.flac: "
 holds skipped/summary.json '"left_out": 3'
-refused "--validate_every 0 does without" gan_train --data few --output x --small --channels 8 --batch_size 2
+refused "--validate-every 0 does without" gan_train --data few --output x --small --channels 8 --batch-size 2
 
 # Both losses, mixed precision, and settings by the card's memory, which flags overrule; clips that are too short are listed.
 "$programs/emotion_corpus" --output short --train 2 --validation 2 --test 2 --seconds 12 >corpus.txt || fail "a short corpus"
-"$programs/gan_train" --data short --output preset --gpu-memory 8 --channels 8 --batch_size 2 --max_steps 1 --loss bce \
-  --mixed_precision --gradient_accumulation_steps 1 --validate_every 0 >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
+"$programs/gan_train" --data short --output preset --gpu-memory 8 --channels 8 --batch-size 2 --max-steps 1 --loss bce \
+  --mixed-precision --gradient-accumulation 1 --validate-every 0 >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
 holds train.txt "for 8 GB: batches of 12, 96 mel bins; then gan_sample --count 1500"
 holds preset/config.json '"n_mels": 96'
 holds preset/summary.json '"steps": 1'
@@ -176,12 +177,12 @@ diverges() { # diverges PLAYER STEP FLAG...: the window counts, so progress may 
   [ "$code" = 2 ] || fail "a $1 that diverged: exit code $code"
   holds progress.txt "gan_train: the loss of $1 is NaN or infinite in step $2"
 }
-diverges generator 0 --discriminator_rate 1e30
-diverges discriminator 1 --gradient_accumulation_steps 1 --generator_rate 1e30
+diverges generator 0 --discriminator-rate 1e30
+diverges discriminator 1 --gradient-accumulation 1 --generator-rate 1e30
 [ ! -e diverged/summary.json ] || fail "a run that diverged left a summary"
 
 # Samples.
-sample=(gan_sample --model alone --count 5 --batch_size 2)
+sample=(gan_sample --model alone --count 5 --batch-size 2)
 refused "nowhere/config.json" gan_sample --model nowhere --output y
 refused "--valence: 1.5 is more than 1" "${sample[@]}" --output y --valence 1.5
 refused "--arousal: \"loud\" is not a number" "${sample[@]}" --output y --arousal loud
@@ -224,9 +225,9 @@ refused "and --count is 1" gan_measure --data corpus --cache cache --output z --
   fail "gan_measure: $(cat progress.txt)"
 "$programs/gan_measure" --data damaged --output damaged_measures --epochs 1 valid/best >/dev/null \
   2>progress.txt || fail "gan_measure: $(cat progress.txt)"
-holds progress.txt "3 songs are left out (--on_bad_audio stop ends the run instead): 1 by a wrong line, 1 without audio, 1 whose"
+holds progress.txt "3 songs are left out (--on-bad-audio stop ends the run instead): 1 by a wrong line, 1 without audio, 1 whose"
 holds damaged_measures/summary.json '"left_out": 3'
-refused "annotations.csv:2" gan_measure --data damaged --output z --on_bad_audio stop alone
+refused "annotations.csv:2" gan_measure --data damaged --output z --on-bad-audio stop alone
 for key in frechet_first frechet_last frechet_noise frechet_shuffled frechet_real kid_first kid_last kid_noise \
   kid_shuffled kid_real condition_ccc_valence condition_ccc_arousal real_ccc_valence real_ccc_arousal copies spread seconds; do
   holds measures/summary.json "\"$key\":"

@@ -35,6 +35,7 @@ for program in whisper_import whisper_corpus whisper_transcribe whisper_finetune
   holds help.txt "usage: $program"
   refused "unknown option --wrong" "$program" --wrong
 done
+grep -qE -- '--[a-z-]*_' help.txt && fail "a flag has an underscore: $(cat help.txt)"
 for flag in model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
   warmup-steps train-subset bf16 fp32 gradient-checkpointing device workers seed max-audio-seconds transcripts strict \
   language normalizer snapshot-every resume on-bad-audio; do
@@ -162,8 +163,10 @@ refused "silent.wav: is silent" whisper_finetune --model "$model" --output stopp
 
 # Recomputing the layers' activations changes no bit of the result.
 for layers in "" encoder; do
-  "$programs/whisper_finetune" --model "$model" --output recomputed "${data[@]}" --test corpus/test.jsonl --batch-size 2 \
-    --max-steps 2 --gradient-checkpointing $layers >/dev/null 2>progress.txt || fail "checkpointing: $(cat progress.txt)"
+  # as other projects' scripts spell these flags
+  "$programs/whisper_finetune" --model "$model" --output_dir recomputed "${data[@]}" --test corpus/test.jsonl --batch_size 2 \
+    --gradient_accumulation_steps 1 --dataloader_num_workers 2 --num_epochs 1 --max_steps 2 --gradient_checkpointing $layers \
+    >/dev/null 2>progress.txt || fail "checkpointing: $(cat progress.txt)"
   cmp out/model.safetensors recomputed/model.safetensors || fail "--gradient-checkpointing $layers trains other weights"
 done
 

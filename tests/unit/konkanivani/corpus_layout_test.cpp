@@ -167,7 +167,8 @@ TEST_CASE("Wrong lines are listed by their place where a list is given, and the 
   konkanivani::LeftOut left_out;
   CHECK(texts_of(load_corpus(tables.folder.path(), &left_out).train) == Texts{"a", "b", "d"});
   const auto file = (tables.folder / "train.jsonl").string();
-  CHECK_THAT(left_out.describe(), Contains("left out 1 entry that cannot be used:\n  " + file + ":3: "));
+  CHECK_THAT(left_out.describe(),
+             Contains("1 entry is left out (--on-bad-audio stop ends the run instead):\n  " + file + ":3: "));
   CHECK_THROWS_WITH(tables.load(), Contains(file + ":2: "));
 
   Corpus transcripts;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
+#include <looptorch/app/process.hpp>
 #include <looptorch/audio/decode.hpp>
 
 #include "support/temporary_folder.hpp"
@@ -8,7 +9,6 @@
 #include <konkanivani/corpus/sentences.hpp>
 #include <konkanivani/corpus/speech_effects.hpp>
 #include <konkanivani/corpus/voices.hpp>
-#include <konkanivani/process.hpp>
 #include <konkanivani/vocabulary.hpp>
 
 #include <fstream>
@@ -40,11 +40,6 @@ void add_words(const std::string& pattern, std::set<std::string>& words) {
   for (std::string word; in >> word;) words.insert(word);
 }
 
-std::string contents(const std::string& path) {
-  std::ifstream in(LOOPTORCH_SOURCE_DIR "/examples/" + path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 /// All words of the patterns and of the slots' forms.
 std::vector<std::string> all_words() {
   const auto grammar = Grammar::konkani();
@@ -62,8 +57,8 @@ std::vector<std::string> phonemes(const std::string& voice, const std::vector<st
   std::ofstream lines(folder / "texts");
   for (const auto& text : texts) lines << text << "\n\n";  // a paragraph each, which is a line of phonemes
   lines.close();
-  konkanivani::run_process({"espeak-ng", "-q", "-x", "-v", voice, "-f", (folder / "texts").string(),
-                            "--phonout=" + (folder / "phonemes").string()});
+  looptorch::app::run_process({"espeak-ng", "-q", "-x", "-v", voice, "-f", (folder / "texts").string(),
+                               "--phonout=" + (folder / "phonemes").string()});
   std::vector<std::string> spoken;
   std::ifstream in(folder / "phonemes");
   for (std::string line; std::getline(in, line);) {
@@ -236,7 +231,7 @@ TEST_CASE("Every voice speaks a word in the time that speech takes") {
     std::int64_t words = 0;
     for (const auto& text : texts) {
       const auto file = (folder / "spoken.wav").string();
-      konkanivani::run_process({"espeak-ng", "-v", voice, "-s", "190", "-w", file, "--", text});
+      looptorch::app::run_process({"espeak-ng", "-v", voice, "-s", "190", "-w", file, "--", text});
       const auto audio = looptorch::audio::decode(file);
       seconds += static_cast<double>(audio.samples_T.size(0)) / static_cast<double>(audio.sample_rate);
       words += konkanivani::count_words(text);
@@ -244,27 +239,5 @@ TEST_CASE("Every voice speaks a word in the time that speech takes") {
     INFO(voice << ": " << seconds << " s for " << words << " words");
     CHECK(seconds / static_cast<double>(words) > 0.25);
     CHECK(seconds / static_cast<double>(words) < 0.6);  // the voice kok takes 1.5 s
-  }
-}
-
-// Each example's folder works alone when it is copied out, so that all hold these headers.
-TEST_CASE("What examples need alike is the same in all") {
-  struct Copy {
-    std::string folder, name_space, file;
-  };
-  const std::vector<Copy> copies{{"konkanivani", "konkanivani", "process.hpp"},
-                                 {"konkanivani", "konkanivani", "command_line.hpp"},
-                                 {"konkanivani", "konkanivani", "command_values.hpp"},
-                                 {"konkanivani", "konkanivani", "device.hpp"},
-                                 {"spectrogram_gan_vit", "spectrogram_gan", "command_line.hpp"},
-                                 {"spectrogram_gan_vit", "spectrogram_gan", "command_values.hpp"},
-                                 {"spectrogram_gan_vit", "spectrogram_gan", "device.hpp"}};
-  for (const auto& [folder, name_space, file] : copies) {
-    INFO(folder << "/" << file);
-    const auto original = contents("whisper/" + file);
-    REQUIRE_FALSE(original.empty());
-    const bool is_same =
-        contents(folder + "/" + file) == std::regex_replace(original, std::regex("whisper"), name_space);
-    CHECK(is_same);
   }
 }

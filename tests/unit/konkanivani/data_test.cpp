@@ -222,9 +222,10 @@ TEST_CASE("What cannot be used is listed once and left out, in every epoch, and 
   std::filesystem::resize_file(name(5), 4000);              // cut off
   konkanivani::LeftOut left_out;
   const SpeechDataset dataset(corpus.utterances, vocabulary(), {.max_seconds = 2}, corpus.unknown, &left_out);
-  CHECK(left_out.describe(2) == "left out 3 entries that cannot be used:\n  " + name(1) +
-                                    ": its text \" ?! \" has no characters\n  " + name(3) +
-                                    ": lasts 3 s, longer than 2 s\n  and 1 more");
+  CHECK(left_out.describe({.at_most = 2}) ==
+        "3 entries are left out (--on-bad-audio stop ends the run instead):\n  " + name(1) +
+            ": its text \" ?! \" has no characters\n  " + name(3) +
+            ": lasts 3 s, longer than 2 s\n  and 1 more\n");
   CHECK(dataset.size() == 6);
 
   lt::PinnedPrefetchLoader loader(dataset, {.workers = 2, .on_error = lt::OnError::skip},
@@ -238,7 +239,7 @@ TEST_CASE("What cannot be used is listed once and left out, in every epoch, and 
   left_out.add(loader.skipped());
   CHECK(left_out.count() == 4);
   CHECK_THAT(left_out.describe(), Contains(name(4) + ": is silent") && Contains(name(5) + ": cut off"));
-  CHECK_THAT(left_out.describe(1), EndsWith("has no characters\n  and 3 more"));
+  CHECK_THAT(left_out.describe({.at_most = 1}), EndsWith("has no characters\n  and 3 more\n"));
   CHECK(konkanivani::LeftOut().describe().empty());
 }
 

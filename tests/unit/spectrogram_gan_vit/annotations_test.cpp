@@ -175,11 +175,11 @@ TEST_CASE("Lines that are wrong and songs without audio are left out and listed,
   CHECK(left_out.count(spectrogram_gan::Fault::missing_file) == 1);
   const auto text = left_out.describe(), table = deam.table().string();
   CHECK_THAT(text,
-             Contains("4 songs are left out (--on_bad_audio stop ends the run instead): 3 by a wrong line, 1 "
+             Contains("4 songs are left out (--on-bad-audio stop ends the run instead): 3 by a wrong line, 1 "
                       "without audio, 0 whose audio cannot be used"));
   CHECK_THAT(text, Contains("\n  " + table + ":3: valence_mean is \"0\"; it must be a number from 1 to 9\n"));
   CHECK_THAT(text, Contains("\n  " + table + ":5: there is no audio file 4.mp3"));
-  CHECK_THAT(left_out.describe(1), Contains("\n  ... and 2 more\n"));
+  CHECK_THAT(left_out.describe({.at_most = 1}), Contains("\n  and 2 more\n"));
   CHECK_THROWS_WITH(deam.load(), Contains(":3: valence_mean") && Contains("(and 3 more lines are wrong)"));
 
   // No song remains, or a table that cannot be read at all.
@@ -187,13 +187,6 @@ TEST_CASE("Lines that are wrong and songs without audio are left out and listed,
   CHECK_THROWS_WITH(load_annotations(deam.table(), deam.audio(), &left_out), Contains(":2: valence_mean"));
   deam.table("song_id,valence_mean\n1,5\n");
   CHECK_THROWS_WITH(load_annotations(deam.table(), deam.audio(), &left_out), Contains("no column"));
-}
-
-TEST_CASE("The flag for songs that cannot be used is skip or stop") {
-  CHECK(spectrogram_gan::on_bad_audio("skip") == looptorch::OnError::skip);
-  CHECK(spectrogram_gan::on_bad_audio("stop") == looptorch::OnError::fail);
-  CHECK_THROWS_WITH(spectrogram_gan::on_bad_audio("maybe"),
-                    "--on_bad_audio: \"maybe\" is neither skip nor stop");
 }
 
 TEST_CASE(

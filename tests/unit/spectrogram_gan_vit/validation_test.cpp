@@ -96,7 +96,7 @@ TEST_CASE("Held-out clips are heard batch by batch; those that cannot be read ar
   CHECK(rest.conditions_N2[2].equal(all.conditions_N2[3]));
   CHECK(left_out.count(gan::Fault::audio) == 1);
   CHECK_THROWS_WITH(gan::hear_held_out(net, LoudClips{2, 1}, tolerant, left_out),
-                    "validation needs at least 2 clips, and there are 1; --validate_every 0 does without");
+                    "validation needs at least 2 clips, and there are 1; --validate-every 0 does without");
 }
 
 TEST_CASE("The distance is that between clips drawn for the emotions of all held-out songs and these songs") {

@@ -34,18 +34,18 @@ TEST_CASE("Bad clips are left out and listed in their order, whatever the number
     CHECK(kept.size() == 42);
     for (const auto& utterance : kept)
       CHECK(*utterance.duration == std::stoi(utterance.audio_filepath.string()));
-    CHECK(left_out.size() == 8);
+    CHECK(left_out.count() == 8);
     CHECK(left_out.list().starts_with("0: is a seven\n7: is a seven\n14: is a seven\n"));
-    CHECK_THAT(left_out.describe(),
+    CHECK_THAT(left_out.describe({.at_most = whisper::kListedClips}),
                Contains("8 clips are left out (--on-bad-audio stop ends the run instead):\n"
                         "  0: is a seven\n") &&
                    Contains("  28: is a seven\n  and 3 more\n"));
-    CHECK(left_out.describe(7) ==
+    CHECK(left_out.describe({.from = 7}) ==
           "1 clip is left out (--on-bad-audio stop ends the run instead):\n  49: is a seven\n");
-    CHECK(left_out.describe(8).empty());
+    CHECK(left_out.describe({.from = 8}).empty());
     left_out.add("7: is a seven\nand more");
     left_out.add_lines(left_out.list() + "9: was a nine\n");
-    CHECK(left_out.size() == 9);
+    CHECK(left_out.count() == 9);
     CHECK(left_out.list().ends_with("49: is a seven\n9: was a nine\n"));
   }
 }
@@ -68,5 +68,5 @@ TEST_CASE("Errors that say nothing of the clip are not taken for bad audio") {
   LeftOut left_out;
   const auto fails = [](const Utterance&) -> double { throw std::runtime_error("no memory"); };
   CHECK_THROWS_WITH(keep_usable(numbered(3), {}, left_out, fails), Contains("no memory"));
-  CHECK(left_out.size() == 0);
+  CHECK(left_out.count() == 0);
 }

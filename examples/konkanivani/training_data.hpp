@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// What `konkanivani_train` learns from and is measured on: three datasets, and the vocabulary of the first.
+#pragma once
+
+#include <looptorch/data/manifest/manifest.hpp>
+#include <looptorch/data/manifest/manifest_split.hpp>
+
+#include "data.hpp"
+#include "left_out.hpp"
+#include "train_options.hpp"
+#include "vocabulary.hpp"
+
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace konkanivani {
+
+struct TrainingData {
+  SpeechDataset train, validation, test;
+};
+
+/// The vocabulary of the training split alone; `load_training_data` reports what the others have beside it.
+[[nodiscard]] inline Vocabulary vocabulary_of(const std::vector<looptorch::Utterance>& train,
+                                              const TrainOptions& options) {
+  std::vector<std::string> texts;
+  for (const auto& utterance : train) texts.push_back(utterance.text);
+  return Vocabulary::of(texts, options.characters == "grapheme" ? Unit::grapheme : Unit::code_point);
+}
+
+/// Reports on stderr unknown characters and training clips that CTC cannot learn from. What cannot be used is
+/// listed in `left_out`; without it, it throws.
+[[nodiscard]] inline TrainingData load_training_data(looptorch::ManifestSplit corpus,
+                                                     const Vocabulary& vocabulary,
+                                                     const TrainOptions& options, LeftOut* left_out) {
+  UnknownCharacters unknown;
+  const auto dataset = [&](std::vector<looptorch::Utterance> utterances) {
+    return SpeechDataset(std::move(utterances), vocabulary, options.speech(), unknown, left_out);
+  };
+  TrainingData data{dataset(std::move(corpus.train)), dataset(std::move(corpus.validation)),
+                    dataset(std::move(corpus.test))};
+  if (!unknown.empty()) std::cerr << unknown.describe() << std::endl;
+  if (const auto count = data.train.count_too_short(); count > 0)
+    std::cerr << count << " training clips are too short for their text; CTC learns nothing from them"
+              << std::endl;
+  data.train.augment(options.augmentation());
+  return data;
+}
+
+}  // namespace konkanivani

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// What a validation during training needs: the network that judges, and the held-out clips as it hears them.
+#pragma once
+
+#include "emotion_net.hpp"
+#include "left_out.hpp"
+#include "song_clips.hpp"
+#include "train_options.hpp"
+#include "validation.hpp"
+
+#include <cstdint>
+#include <utility>
+
+namespace spectrogram_gan {
+
+/// Empty where a run does not validate.
+struct HeldOutJudge {
+  EmotionNet judge{nullptr};
+  HeldOutClips held_out;
+};
+
+/// Trains the judge, or loads it where the run goes on from a snapshot, and lets it hear the held-out clips;
+/// returns an empty one for a run that does not validate. The network is another one than any of
+/// gan_measure's.
+[[nodiscard]] inline HeldOutJudge prepare_validation(const Clips& clips, const Clips& held_out_clips,
+                                                     std::int64_t n_mels, at::Device device, bool goes_on,
+                                                     const TrainOptions& options, LeftOut& left_out) {
+  if (!options.validates()) return {};
+  require_held_out(held_out_clips.size());
+  constexpr std::uint64_t kJudge = 2;  // a chain of seeds beside the run's
+  auto loading = options.training.loader_options();
+  loading.batch_size = 16;
+  const EmotionNetTraining training{
+      .epochs = 8, .seed = options.training.derived_seed(kJudge), .loading = loading};
+  auto judge =
+      validation_judge(clips, n_mels, device, training, options.output / "judge.safetensors", goes_on);
+  auto held_out = hear_held_out(judge, held_out_clips, loading, left_out);
+  return {std::move(judge), std::move(held_out)};
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// What two networks make of clips, real or drawn: features to compare sets of clips by, and the emotion that
+// they hear. Clips go by in batches; in memory stay the numbers that the networks make of them.
+//
+// Shapes: N clips, D features, K cells of a patch, B batch, M mel bins, F frames.
+#pragma once
+
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+
+#include "diversity.hpp"
+#include "emotion_net.hpp"
+#include "frechet.hpp"
+#include "kernel_distance.hpp"
+#include "left_out.hpp"
+#include "model.hpp"
+#include "sampling.hpp"
+#include "song_clips.hpp"
+
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace spectrogram_gan {
+
+/// Two networks of other weights and order, so that the features' owner does not also judge the emotions.
+struct Judges {
+  EmotionNet features, regressor;
+};
+
+/// The figures kept of clips: 4 KB each.
+struct Observed {
+  at::Tensor features_ND, heard_N2, wanted_N2, patches_NK;
+
+  [[nodiscard]] ConditionCcc concordance() const { return spectrogram_gan::concordance(heard_N2, wanted_N2); }
+};
+
+/// Takes clips batch by batch.
+class Observer {
+ public:
+  explicit Observer(Judges& judges) : judges_(&judges) {}
+
+  void add(const at::Tensor& spectrograms_B1MF, const at::Tensor& conditions_B2) {
+    rows_[0].push_back(hear(judges_->features, spectrograms_B1MF).features_ND);
+    rows_[1].push_back(hear(judges_->regressor, spectrograms_B1MF).conditions_N2);
+    rows_[2].push_back(conditions_B2.clone());
+    rows_[3].push_back(patches_of(spectrograms_B1MF));
+  }
+
+  [[nodiscard]] Observed observed() const {
+    return {at::cat(rows_[0]), at::cat(rows_[1]), at::cat(rows_[2]), at::cat(rows_[3])};
+  }
+
+ private:
+  Judges* judges_;
+  std::array<std::vector<at::Tensor>, 4> rows_;
+};
+
+/// From some clips to others.
+struct Distances {
+  double frechet, kernel;
+};
+
+[[nodiscard]] inline Distances distances(const Observed& a, const Observed& b) {
+  return {frechet_distance(statistics_of(a.features_ND), statistics_of(b.features_ND)),
+          kernel_distance(a.features_ND, b.features_ND)};
+}
+
+/// Calls `use` with each batch's spectrograms and conditions; lists what the loader leaves out.
+template <class Use>
+void each_batch(const Clips& clips, const looptorch::LoaderOptions& loading, LeftOut& left_out, Use&& use) {
+  looptorch::PinnedPrefetchLoader loader(clips, loading);
+  for (const auto& batch : loader) use(batch.spectrograms_B1MF, batch.conditions_B2);
+  left_out.add(loader.skipped());
+}
+
+/// Calls `use` with what a generator draws for emotions, batch by batch, and with these.
+template <class Use>
+void each_drawn(Generator& generator, const at::Tensor& conditions_N2, std::uint64_t seed, Use&& use) {
+  std::int64_t first = 0;
+  for (const auto& conditions_B2 : conditions_N2.split(16)) {
+    use(draw_samples(generator, seed, first, conditions_B2), conditions_B2);
+    first += conditions_B2.size(0);
+  }
+}
+
+/// The judges' figures for real clips, or for what `change` makes of these.
+template <class Change>
+[[nodiscard]] Observed observe(const Clips& clips, Judges& judges, const looptorch::LoaderOptions& loading,
+                               LeftOut& left_out, Change&& change) {
+  Observer observer(judges);
+  each_batch(clips, loading, left_out, [&](const at::Tensor& spectrograms, const at::Tensor& conditions) {
+    observer.add(change(spectrograms), conditions);
+  });
+  return observer.observed();
+}
+
+[[nodiscard]] inline at::Tensor gather_patches(const Clips& clips, const looptorch::LoaderOptions& loading,
+                                               LeftOut& left_out) {
+  std::vector<at::Tensor> patches;
+  each_batch(clips, loading, left_out, [&](const at::Tensor& spectrograms, const at::Tensor&) {
+    patches.push_back(patches_of(spectrograms));
+  });
+  return at::cat(patches);
+}
+
+/// The cells of each clip in another order: loudness as in real ones, and no structure. Draws from LibTorch's
+/// generator.
+[[nodiscard]] inline at::Tensor shuffled(const at::Tensor& spectrograms_N1MF) {
+  auto result = spectrograms_N1MF.clone();
+  for (auto clip : result.unbind()) {
+    const auto cells = clip.view(-1);
+    cells.copy_(cells.index({at::randperm(cells.size(0))}));
+  }
+  return result;
+}
+
+/// Real clips, and what has nothing of them, by their distances to test clips.
+struct Reference {
+  Observed test;
+  at::Tensor train_patches_NK;
+  Distances validation, noise, shuffled;
+};
+
+/// Draws from LibTorch's generator.
+[[nodiscard]] inline Reference observe_reference(const Clips& train, const Clips& validation,
+                                                 const Clips& test, Judges& judges,
+                                                 const looptorch::LoaderOptions& loading, LeftOut& left_out) {
+  const auto plain = [](const at::Tensor& spectrograms) { return spectrograms; };
+  const auto noise = [](const at::Tensor& spectrograms) { return at::randn_like(spectrograms); };
+  auto real = observe(test, judges, loading, left_out, plain);
+  const auto from_test = [&](const Clips& clips, const auto& change) {
+    return distances(observe(clips, judges, loading, left_out, change), real);
+  };
+  const auto of_validation = from_test(validation, plain);
+  const auto of_noise = from_test(test, noise);
+  const auto of_shuffled = from_test(test, shuffled);
+  return {std::move(real), gather_patches(train, loading, left_out), of_validation, of_noise, of_shuffled};
+}
+
+}  // namespace spectrogram_gan

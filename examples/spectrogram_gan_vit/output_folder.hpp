@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// The folder that `gan_train` writes: of which model it is, what an earlier run left there, and the two
+// models at the end.
+#pragma once
+
+#include <looptorch/loop/best_few.hpp>
+
+#include "data.hpp"
+#include "labels.hpp"
+#include "loudness.hpp"
+#include "model.hpp"
+#include "song_clips.hpp"
+#include "train_options.hpp"
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+namespace spectrogram_gan {
+
+/// The step whose averaged weights were nearest to validation clips.
+struct Best {
+  std::int64_t step;
+  double frechet;
+};
+
+[[nodiscard]] inline std::optional<Best> best_of(const looptorch::BestFew& kept) {
+  const auto value = kept.value();
+  return value ? std::optional(Best{kept.step(), *value}) : std::nullopt;
+}
+
+/// Throws ConfigError unless the run is of the model that its folder was begun with, and of that of the
+/// snapshot it goes on from: weights do not tell one `n_mels` from another. Then marks the folder as the
+/// run's.
+inline void claim_output(const GanConfig& config, const TrainOptions& options,
+                         const std::filesystem::path& snapshot) {
+  const auto require_same = [&](const std::filesystem::path& folder) {
+    if (std::filesystem::exists(folder / "config.json"))
+      require_same_model(load_config(folder / "config.json"), config, folder.string());
+  };
+  require_same(options.output);
+  if (!snapshot.empty()) require_same((snapshot / "../..").lexically_normal());
+  std::filesystem::create_directories(options.output);
+  save_config(options.output / "config.json", config);
+}
+
+/// Removes what an earlier run left in the folder, for a run that begins anew.
+inline void begin_anew(const TrainOptions& options) {
+  for (const auto* file : {"curve.csv", "judge.safetensors", "best/config.json"})
+    std::filesystem::remove(options.output / file);
+}
+
+/// Writes the last averaged weights, which `gan` has, into OUTPUT, and those of `best` into OUTPUT/best.
+/// `snapshot` is the one that the run went on from; its folder may hold the best one too.
+inline void save_models(Gan& gan, const Clips& clips, const at::Tensor& labels_N2,
+                        const std::optional<Best>& best, const TrainOptions& options,
+                        const std::filesystem::path& snapshot) {
+  const auto scale = mean_scale(clips, 64, options.training.loader_options().on_error);
+  const auto save = [&](const std::filesystem::path& folder) {
+    std::filesystem::create_directories(folder);
+    save_loudness(folder / "loudness.json", scale);
+    save_labels(folder, labels_N2);
+    save_model(gan, folder);
+  };
+  save(options.output);
+  if (!best) return;
+  const std::array folders{options.snapshots(),
+                           snapshot.empty() ? snapshot : (snapshot / "..").lexically_normal()};
+  if (load_averages(gan, best->step, folders)) return save(options.output / "best");
+  std::cerr << "the snapshot of the best step, " << best->step
+            << ", is gone: " << (options.output / "best").string() << " is not written" << std::endl;
+}
+
+}  // namespace spectrogram_gan

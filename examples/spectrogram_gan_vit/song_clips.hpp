@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// The songs of a dataset's folder as clips that are kept in a cache, and what is noted of them on the way.
+#pragma once
+
+#include <looptorch/app/training_options.hpp>
+#include <looptorch/data/cache/cached_dataset.hpp>
+
+#include "data.hpp"
+#include "dataset_folder.hpp"
+#include "left_out.hpp"
+#include "splits.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+namespace spectrogram_gan {
+
+using Clips = looptorch::CachedDataset<SpectrogramDataset>;
+
+/// What the data lack, for the user; a program prints it as it ends.
+struct Notes {
+  std::shared_ptr<ShortClips> short_clips = std::make_shared<ShortClips>(SpectrogramOptions{}.seconds);
+  LeftOut left_out;
+};
+
+/// Returns the songs of a folder in three parts. Wrong lines are listed in `notes`, or the first one throws,
+/// as `options` say.
+[[nodiscard]] inline SongSplits load_splits(const std::filesystem::path& folder,
+                                            const looptorch::app::TrainingOptions& options, Notes& notes) {
+  return split_songs(load_songs(folder, options.skips_bad_audio() ? &notes.left_out : nullptr));
+}
+
+/// Returns songs as clips of `n_mels` bins whose spectrograms are kept in the folder `cache`.
+template <class Songs>
+[[nodiscard]] Clips cached_clips(const Songs& songs, std::int64_t n_mels, const std::filesystem::path& cache,
+                                 const Notes& notes) {
+  SpectrogramDataset dataset(songs, {.mel_bins = n_mels}, notes.short_clips);
+  const looptorch::CacheOptions options{.folder = cache, .settings = dataset.settings()};
+  return Clips(std::move(dataset), options);
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// The settings of `gan_train` and their flags, and the sizes that follow from them.
+#pragma once
+
+#include <looptorch/app/command_line.hpp>
+#include <looptorch/app/training_flags.hpp>
+#include <looptorch/data/loader/loader_options.hpp>
+
+#include "config.hpp"
+#include "losses.hpp"
+#include "objectives.hpp"
+#include "presets.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <string>
+
+namespace spectrogram_gan {
+
+struct TrainOptions {
+  std::filesystem::path data, output;
+  /// A batch size of 0 stands for what the preset or size says, and so do the three numbers below.
+  looptorch::app::TrainingOptions training{.epochs = 100, .batch_size = 0, .gradient_accumulation = 2};
+  std::int64_t gpu_memory = 0, n_mels = 0, channels = 0;
+  bool is_small = false;
+  double generator_rate = 2e-4, discriminator_rate = 1e-4, accuracy = 0.9, average = 0.999;
+  std::string loss = "hinge";
+  double r1 = 0, instance_noise = 0, mismatched = 0.5, auxiliary = 1;
+  std::int64_t validate_every = 100;
+
+  [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
+  [[nodiscard]] std::filesystem::path cache() const {
+    return training.cache.empty() ? output / "cache" : training.cache;
+  }
+  [[nodiscard]] bool validates() const { return validate_every > 0; }
+  /// The best weights are those of a snapshot.
+  [[nodiscard]] bool takes_snapshots() const { return training.takes_snapshots() || validates(); }
+
+  /// Returns the settings of both players' objectives. Throws UsageError for an unknown loss.
+  [[nodiscard]] GameOptions game() const {
+    return {.loss = adversarial_loss(loss),
+            .r1 = r1,
+            .instance_noise = instance_noise > 0,
+            .mismatched = mismatched,
+            .auxiliary = auxiliary};
+  }
+};
+
+/// Fills in the sizes that `options` leave open and returns the model's. Throws CommandLineError for flags
+/// that contradict each other, ConfigError for sizes that make no model.
+[[nodiscard]] inline GanConfig choose_sizes(TrainOptions& options) {
+  using looptorch::app::CommandLineError;
+  if (options.is_small && options.gpu_memory > 0)
+    throw CommandLineError("--small and --gpu-memory each say the sizes: choose one");
+  const auto& preset = options.gpu_memory > 0 ? gpu_preset(options.gpu_memory) : kDefaultPreset;
+  if (options.gpu_memory > 0)
+    std::cout << "for " << preset.gigabytes << " GB: batches of " << preset.batch_size << ", "
+              << preset.n_mels << " mel bins; then gan_sample --count " << preset.synthetic << std::endl;
+  auto& batch_size = options.training.batch_size;
+  if (batch_size == 0) batch_size = options.is_small ? 8 : preset.batch_size;
+  auto config = options.is_small ? small_size() : GanConfig{.n_mels = preset.n_mels};
+  if (options.n_mels > 0) config.n_mels = options.n_mels;
+  if (options.channels > 0) config.channels = options.channels;
+  check_config(config, "gan_train");
+  if (batch_size == 1 && options.mismatched > 0)
+    throw CommandLineError(
+        "--mismatched takes emotions of other clips in the batch, and --batch-size is 1: give --mismatched 0");
+  return config;
+}
+
+namespace detail {
+
+inline void add_size_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
+  line.option("gpu-memory", "GB", options.gpu_memory, "settings for a card of 8, 12, 16 or 24 GB; 0: of 16",
+              {.min = 0});
+  line.flag("small", options.is_small, true, "a model for CPUs: 64 mel bins, 32 channels, batches of 8");
+  line.option("n-mels", "N", options.n_mels, "mel bins from 20 to 8000 Hz; 0: as the settings say",
+              {.min = 0});
+  line.option("channels", "N", options.channels, "of the widest layers; 0: 256, or 32 with --small",
+              {.min = 0});
+  line.option("batch-size", "N", options.training.batch_size,
+              "clips in one forward pass; 0: as the settings say", {.min = 0, .max = 65536});
+}
+
+inline void add_game_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
+  line.option("generator-rate", "X", options.generator_rate, "learning rate of Adam", {.above = 0});
+  line.option("discriminator-rate", "X", options.discriminator_rate, "learning rate of Adam", {.above = 0});
+  line.option("loss", "NAME", options.loss, "hinge or bce");
+  line.option("r1", "X", options.r1, "gamma of the discriminator's gradient penalty; 0: none", {.min = 0});
+  line.option("instance-noise", "X", options.instance_noise,
+              "deviation of noise on what the discriminator sees, falling to 0; 0: none", {.min = 0});
+  line.option("mismatched", "X", options.mismatched,
+              "share of real clips with another clip's emotion in what the discriminator has to reject",
+              {.min = 0, .max = 1});
+  line.option("auxiliary", "X", options.auxiliary,
+              "weight of the emotion that the discriminator hears in real and generated clips", {.min = 0});
+  line.option("winning", "X", options.accuracy,
+              "the discriminator waits while it is right about more than this share; 1: never",
+              {.min = 0.5, .max = 1});
+  line.option("average", "X", options.average, "decay of the generator's averaged weights, which are saved",
+              {.min = 0, .max = 0.999999});
+}
+
+}  // namespace detail
+
+/// Adds all flags of `options` to a command line.
+inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
+  using looptorch::app::TrainingFlag;
+  line.required("data", "DIR", options.data, "folder of audio/ and the tables").alias("data-dir");
+  line.required("output", "DIR", options.output, "folder for the model and summary.json").alias("output-dir");
+  detail::add_size_flags(line, options);
+  detail::add_game_flags(line, options);
+  line.option("validate-every", "STEPS", options.validate_every,
+              "measures the averaged weights on validation songs so often, into OUTPUT/curve.csv, and keeps "
+              "the best in\nOUTPUT/best, by way of OUTPUT/snapshots; 0: never",
+              {.min = 0});
+  add_training_flags(
+      line, options.training,
+      {.without = {TrainingFlag::batch_size, TrainingFlag::learning_rate, TrainingFlag::warmup_steps,
+                   TrainingFlag::gradient_checkpointing},
+       .help = {{TrainingFlag::epochs, "passes over the training clips"},
+                {TrainingFlag::workers, "threads that read clips"},
+                {TrainingFlag::seed, "weights, noise and order"},
+                {TrainingFlag::cache,
+                 "where spectrograms are kept, 660 KB a clip at 128 mel bins; else OUTPUT/cache"},
+                {TrainingFlag::on_bad_audio,
+                 "a wrong line, missing file or damaged audio is left out and listed, or ends the run"}}});
+}
+
+}  // namespace spectrogram_gan

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// The settings of `whisper_finetune` and their flags.
+#pragma once
+
+#include <looptorch/app/command_line.hpp>
+#include <looptorch/app/training_flags.hpp>
+
+#include "corpus.hpp"
+
+#include <filesystem>
+#include <string>
+
+namespace whisper {
+
+struct FinetuneOptions {
+  std::filesystem::path model, output;
+  CorpusOptions corpus;  ///< `corpus_options` has the whole
+  looptorch::app::TrainingOptions training{.warmup_steps = 5};
+  std::string recompute = "none";
+  std::string language = "en", normalizer = "auto";
+
+  [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
+
+  /// Returns which data are used, and how they are read.
+  [[nodiscard]] CorpusOptions corpus_options() const {
+    auto options = corpus;
+    options.on_bad_audio = training.skips_bad_audio() ? OnBadAudio::skip : OnBadAudio::stop;
+    options.workers = training.workers, options.seed = training.seed;
+    return options;
+  }
+};
+
+namespace detail {
+
+inline void add_data_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
+  auto& corpus = options.corpus;
+  line.required("model", "DIR", options.model, "Hugging Face folder of the model to begin with");
+  line.option("train", "FILE", corpus.train, "manifest of the training clips");
+  line.option("validation", "FILE", corpus.validation, "manifest of the clips whose loss each epoch reports");
+  line.option("test", "FILE", corpus.test,
+              "manifest of the clips whose word error rate is measured; else validation");
+  line.option(
+      "transcripts", "PATH", corpus.transcripts,
+      "instead of manifests: NAME.json of text, start, duration beside NAME.wav, or a folder of them; "
+      "split 80/10/10");
+  line.flag("strict", corpus.strict, true, "wrong lines stop; else they are listed and left out");
+  line.required("output", "DIR", options.output, "folder for the fine-tuned model and summary.json")
+      .alias("output-dir");
+  line.option("train-subset", "PERCENT", corpus.train_subset, "share of the training clips to use",
+              {.max = 100, .above = 0});
+  line.option("max-audio-seconds", "S", corpus.max_audio_seconds,
+              "length that clips are padded to, at most 30; 0: that of the longest by the files' headers",
+              {.min = 0, .max = 30});
+}
+
+inline void add_model_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
+  line.flag("bf16", options.training.mixed_precision, true,
+            "mixed precision; for GPUs from Ampere on and CPUs with AMX");
+  line.flag("fp32", options.training.mixed_precision, false, "single precision (default)");
+  line.choice("gradient-checkpointing", options.recompute, {"none", "encoder", "all"},
+              "layers that run a second time in backward instead of keeping their activations: less memory, "
+              "same result, more time; without a value: all",
+              "all");
+  line.option("language", "CODE", options.language, "what is spoken; English-only models ignore it");
+  line.option("normalizer", "NAME", options.normalizer,
+              "of the word error rate: english (Whisper's), marks (keeps combining marks), none, or auto: "
+              "english for --language en");
+}
+
+}  // namespace detail
+
+/// Adds all flags of `options` to a command line.
+inline void add_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
+  using looptorch::app::TrainingFlag;
+  detail::add_data_flags(line, options);
+  add_training_flags(
+      line, options.training,
+      {.without = {TrainingFlag::mixed_precision, TrainingFlag::gradient_checkpointing, TrainingFlag::cache},
+       .help = {
+           {TrainingFlag::epochs, "passes over the training clips"},
+           {TrainingFlag::batch_size, "clips in one forward pass"},
+           {TrainingFlag::learning_rate, "of AdamW, after the warm-up"},
+           {TrainingFlag::workers, "threads that read audio"},
+           {TrainingFlag::seed, "order and choice of the training clips"},
+           {TrainingFlag::on_bad_audio,
+            "clips that are damaged, silent, too long, or whose text has no target: listed and left out, "
+            "or the first one stops"}}});
+  detail::add_model_flags(line, options);
+}
+
+}  // namespace whisper
