@@ -56,7 +56,6 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
     return validation.measure(model, batch);
   };
   const auto report = [&](lt::EpochContext& epoch) { validation.report(epoch); };
-  const bool on_gpu = model->parameters().front().is_cuda();
   const auto flush_steps = std::max<std::int64_t>(1, kFlushBatches / training.gradient_accumulation);
   lt::ScheduleLr schedule{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps};
   if (options.schedule == "plateau") schedule.decay = lt::PlateauDecay{.factor = 0.5, .patience = 3};
@@ -64,8 +63,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
   // clang-format off
   lt::Trainer trainer(model, optimizer, objective,
                       lt::Accumulate<>{training.gradient_accumulation},
-                      lt::When{training.mixed_precision && on_gpu, lt::Autocast<lt::fp16>{}},
-                      lt::When{training.mixed_precision && !on_gpu, lt::Autocast<lt::bf16>{}},
+                      lt::When{training.mixed_precision, lt::MixedPrecision{}},
                       lt::When{training.gradient_checkpointing, lt::Checkpointed<kv::ConformerBlock>{}},
                       lt::ClipGradNorm{5.0},
                       schedule,

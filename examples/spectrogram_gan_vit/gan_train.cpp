@@ -47,7 +47,6 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                              {.lr = options.generator_rate, .betas = {0.5, 0.999}});
   lt::FusedAdam of_discriminator(gan->discriminator->parameters(),
                                  {.lr = options.discriminator_rate, .betas = {0.5, 0.999}});
-  const bool on_gpu = gan->fooled.is_cuda();
   const auto seed = training.unsigned_seed();
   const std::vector<sg::WantedEmotions> wanted{{validation.held_out.conditions_N2}};
   const auto note = [&](lt::WindowContext& window) {
@@ -64,8 +63,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                                  {.name = "discriminator", .when = sg::UnlessWinning{options.accuracy}}},
                       lt::Update{of_generator, sg::GeneratorObjective{options.game()}, {.name = "generator"}},
                       lt::Accumulate<>{training.gradient_accumulation},
-                      lt::When{training.mixed_precision && on_gpu, lt::Autocast<lt::fp16>{}},
-                      lt::When{training.mixed_precision && !on_gpu, lt::Autocast<lt::bf16>{}},
+                      lt::When{training.mixed_precision, lt::MixedPrecision{}},
                       lt::ClipGradNorm{1.0},
                       lt::AverageWeights{.rule = lt::Ema{.decay = options.average, .warmup = true},
                                          .update = "generator"},
