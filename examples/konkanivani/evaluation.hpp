@@ -4,6 +4,7 @@
 
 #include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/loop/evaluation.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
@@ -26,21 +27,6 @@ namespace konkanivani {
 struct Transcripts {
   std::vector<std::string> references, hypotheses;
   double character_error_rate = 0, word_error_rate = 0;
-};
-
-/// Puts a module into eval mode while it lives.
-class EvalMode {
- public:
-  explicit EvalMode(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {
-    module.eval();
-  }
-  EvalMode(const EvalMode&) = delete;
-  EvalMode& operator=(const EvalMode&) = delete;
-  ~EvalMode() { module_.train(was_training_); }
-
- private:
-  torch::nn::Module& module_;
-  bool was_training_;
 };
 
 [[nodiscard]] inline Transcripts with_error_rates(std::vector<std::string> references,
@@ -91,7 +77,7 @@ class Listening {
                                                 const looptorch::LoaderOptions& loading,
                                                 const DecodingOptions& decoding,
                                                 LeftOut* left_out = nullptr) {
-  const EvalMode eval_mode(*recognizer.model);
+  const looptorch::EvalScope eval_scope(*recognizer.model);
   const auto device = recognizer.model->parameters().front().device();
   auto options = loading;
   options.on_error = left_out == nullptr ? looptorch::OnError::fail : looptorch::OnError::skip;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/utf8.hpp>
+#include <looptorch/loop/evaluation.hpp>
 
 #include "decoding.hpp"
 #include "generation.hpp"
@@ -49,13 +50,11 @@ struct Recognizer {
   /// model ends it, where the model's positions end, or where it repeats itself (loop_begin). It never ends
   /// inside a character, of which a token may be a part.
   [[nodiscard]] std::vector<std::string> transcribe(const at::Tensor& mel_BMT) {
-    const bool was_training = model->is_training();
-    model->eval();
+    const looptorch::EvalScope eval_scope(*model);
     std::vector<std::string> texts;
     const auto device = model->parameters().front().device();
     for (const auto& ids : decode_greedily(model, mel_BMT.to(device), decoding))
       texts.push_back(text_of(ids));
-    model->train(was_training);
     return texts;
   }
 

@@ -5,7 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
-#include <looptorch/base/json/field_values.hpp>
+#include <looptorch/base/json/config_rows.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/near_names.hpp>
 
@@ -21,54 +21,13 @@
 
 namespace looptorch {
 
-/// A config that is malformed, or whose values are not allowed. The message begins with the file, or what
-/// stands for it, and lists all that is wrong.
+/// Thrown for a config that is malformed, or whose values are not allowed. The message begins with the file's
+/// name and lists all faults.
 struct ConfigError : Error {
   using Error::Error;
 };
 
-/// A member of a config struct: `ConfigField("heads", &ModelConfig::heads, {.min = 1, .max = 64})`. `Value`
-/// is an integer up to int64, a float, a double, a bool, a std::string or an enumeration; see FieldLimits.
-template <class Config, class Value>
-struct ConfigField {
-  const char* key;
-  Value Config::*member;
-  FieldLimits<Value> limits;
-  const char* help;  ///< what `describe` says of it
-  bool is_optional = false;
-
-  constexpr ConfigField(const char* key_, Value Config::*member_, FieldLimits<Value> limits_ = {},
-                        const char* help_ = "")
-      : key(key_), member(member_), limits(limits_), help(help_) {}
-
-  /// The same for a key that may be absent: the struct's default then stands.
-  [[nodiscard]] constexpr ConfigField optional() const {
-    auto field = *this;
-    field.is_optional = true;
-    return field;
-  }
-};
-
-/// A key with one value that says what the config is of, such as "model_type"; no member holds it. Written
-/// always. On reading it must be there and have this value, else nothing else is looked at.
-template <class Value>
-struct RequiredValue {
-  const char* key;
-  Value value;
-  static constexpr bool tells_kind = true;
-  constexpr RequiredValue(const char* key_, Value value_) : key(key_), value(value_) {}
-};
-
-/// A setting that cannot be varied: written always; on reading it may be absent, and else must have this
-/// value.
-template <class Value>
-struct OnlyValue {
-  const char* key;
-  Value value;
-  constexpr OnlyValue(const char* key_, Value value_) : key(key_), value(value_) {}
-};
-
-/// The fields of `Config`, made by `config_fields`:
+/// Reads, checks, writes and compares configs by a table of fields, which `config_fields` makes:
 ///
 ///     inline constexpr auto kFields = looptorch::config_fields<ModelConfig>(
 ///         looptorch::RequiredValue("model_type", "mine"),
@@ -78,20 +37,21 @@ struct OnlyValue {
 ///
 ///     ModelConfig config = kFields.load("model/config.json");
 ///
-/// What no table can say (one field divides another) is checked by a function of your own behind `load`.
+/// A rule between fields (one divides another) needs a function of your own behind `load`.
 template <class Config, class... Rows>
 class ConfigFields {
  public:
   constexpr explicit ConfigFields(Rows... rows) : rows_(rows...) {}
 
-  /// The same table, which refuses keys that it does not have, and says which are near. Others ignore them.
+  /// Returns the same table, which refuses keys that it does not have and names a near one. By default such
+  /// keys are ignored.
   [[nodiscard]] constexpr ConfigFields refusing_unknown_keys() const {
     auto fields = *this;
     fields.refuses_unknown_ = true;
     return fields;
   }
 
-  /// The same table, whose errors call a key `field "heads"` instead of `heads`.
+  /// Returns the same table, whose errors call a key `field "heads"` instead of `heads`.
   [[nodiscard]] constexpr ConfigFields quoting_keys() const {
     auto fields = *this;
     fields.quotes_ = true;
@@ -156,7 +116,7 @@ class ConfigFields {
   bool refuses_unknown_ = false, quotes_ = false;
 };
 
-/// Makes the table of a config's fields; two rows of one key are an error of the program and found nowhere.
+/// Makes the table of a config's fields. Keys must differ.
 template <class Config, class... Rows>
 [[nodiscard]] constexpr ConfigFields<Config, Rows...> config_fields(Rows... rows) {
   return ConfigFields<Config, Rows...>(rows...);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The values that a config's fields may have, by type: which limits there are, and what is said of a value
-// that is outside. Used by config_fields.hpp.
+// The rows of a table of config_fields.hpp: members with limits by type, and keys that have one value. Below
+// them, how a value is read, shown and found wrong.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -18,18 +18,18 @@
 
 namespace looptorch {
 
-/// Which values a field of a config may have: none beside its type's, for a bool and a text.
+/// Limits the values of a config's field. A bool and a text have no limits.
 template <class Value>
 struct FieldLimits {};
 
-/// Integers from `min` to `max`, both included.
+/// Allows integers from `min` to `max`, both included.
 template <detail::JsonInteger Value>
 struct FieldLimits<Value> {
   Value min = std::numeric_limits<Value>::min();
   Value max = std::numeric_limits<Value>::max();
 };
 
-/// Numbers from `min`, included, to `below`, excluded; never NaN.
+/// Allows numbers from `min`, included, to `below`, excluded; never NaN.
 template <class Value>
 requires std::is_floating_point_v<Value>
 struct FieldLimits<Value> {
@@ -37,7 +37,7 @@ struct FieldLimits<Value> {
   Value below = std::numeric_limits<Value>::infinity();
 };
 
-/// The names of the enumerators 0, 1, ..., as JSON has them: `{"before", "after"}`.
+/// Names the enumerators 0, 1, ... as JSON has them: `{"before", "after"}`. Allows those that have a name.
 template <class Value>
 requires std::is_enum_v<Value>
 struct FieldLimits<Value> {
@@ -46,6 +46,48 @@ struct FieldLimits<Value> {
   [[nodiscard]] constexpr std::size_t count() const {
     return static_cast<std::size_t>(std::find(names.begin(), names.end(), nullptr) - names.begin());
   }
+};
+
+/// Describes a member of a config struct: `ConfigField("heads", &ModelConfig::heads, {.min = 1, .max = 64})`.
+/// `Value` is an integer up to int64, a float, a double, a bool, a std::string or an enumeration; see
+/// FieldLimits.
+template <class Config, class Value>
+struct ConfigField {
+  const char* key;
+  Value Config::*member;
+  FieldLimits<Value> limits;
+  const char* help;  ///< what `describe` says of it
+  bool is_optional = false;
+
+  constexpr ConfigField(const char* key_, Value Config::*member_, FieldLimits<Value> limits_ = {},
+                        const char* help_ = "")
+      : key(key_), member(member_), limits(limits_), help(help_) {}
+
+  /// Returns the same for a key that may be absent: the struct's default then stands.
+  [[nodiscard]] constexpr ConfigField optional() const {
+    auto field = *this;
+    field.is_optional = true;
+    return field;
+  }
+};
+
+/// Describes a key with one value that says what the config is of, such as "model_type". No member holds it.
+/// It is always written. A config without it, or with another value, is refused with no word of other keys.
+template <class Value>
+struct RequiredValue {
+  const char* key;
+  Value value;
+  static constexpr bool tells_kind = true;
+  constexpr RequiredValue(const char* key_, Value value_) : key(key_), value(value_) {}
+};
+
+/// Describes a setting that cannot be varied. It is always written; a config that is read may lack it, and
+/// must not have another value.
+template <class Value>
+struct OnlyValue {
+  const char* key;
+  Value value;
+  constexpr OnlyValue(const char* key_, Value value_) : key(key_), value(value_) {}
 };
 
 namespace detail {
