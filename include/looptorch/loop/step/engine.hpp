@@ -82,8 +82,8 @@ class Engine {
     RunAccess::forget_claims(run_);
     bypass_watch_ = BypassWatch(*model_);
     if constexpr (any_by_closure<Updates>) require_no_gradient_changes(stack_);
+    refresh_parameters();  // finds policies that must not both be on, before their lengths are compared
     require_window_length();
-    refresh_parameters();
     watches_losses_ = !handles_overflow();
     window_.open.require_alone();
     for (const UpdateView& view : run_.updates()) drop_gradients(view.parameters);
