@@ -48,7 +48,7 @@ struct FitResult {
   SkippedSamples skipped_samples = {};       ///< Left out by its loader since it was made; see OnError.
 };
 
-/// What one call of `Trainer::step` did.
+/// The result of one call of `Trainer::step`.
 struct StepResult {
   bool window_ended = false;    ///< This micro-batch was the window's last: the updates have been made.
   std::int64_t step = 0;        ///< Windows finished so far.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What an objective returns. A loss is a mean over `weight` things (tokens, frames, examples), so that
+// The result of an objective. A loss is a mean over `weight` things (tokens, frames, examples), so that
 // micro-batches of unequal size add up to exactly the gradient of one large batch.
 #pragma once
 

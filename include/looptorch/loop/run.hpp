@@ -103,8 +103,8 @@ struct Progress {
 struct UpdateView {
   std::string name;  ///< "update", or "update 1", "update 2", ...; `UpdateOptions::name` if given
   torch::optim::Optimizer* optimizer;  ///< never null
-  std::vector<at::Tensor> parameters;  ///< what the optimizer trains, all groups in order
-  RunningMean loss = {};               ///< of the epoch under way, on the device until read
+  std::vector<at::Tensor> parameters;  ///< the parameters that the optimizer trains, all groups in order
+  RunningMean loss = {};               ///< the mean of the epoch under way, on the device until read
   RunningMeans metrics = {};           ///< the same for the metrics in its losses
   /// By parameter group: the full rate, of which schedules set a share. It is the group's rate when the
   /// Trainer first saw it.

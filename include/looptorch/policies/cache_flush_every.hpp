@@ -23,8 +23,8 @@ namespace detail {
 /// saved.
 struct CacheFlushState {
   std::int64_t flushes = 0;
-  std::int64_t freed_bytes = 0;       ///< By all flushes.
-  std::int64_t last_freed_bytes = 0;  ///< By the last flush.
+  std::int64_t freed_bytes = 0;       ///< Sum of all flushes.
+  std::int64_t last_freed_bytes = 0;  ///< Those of the last flush.
 
   void flush(at::Device device) {
     last_freed_bytes = empty_cache(device);

@@ -29,7 +29,8 @@
 
 namespace looptorch {
 
-/// What a fit does when a snapshot cannot be written. Earlier snapshots stay as they are either way.
+/// Decides how a fit goes on when a snapshot cannot be written. Earlier snapshots stay as they are either
+/// way.
 enum class OnSnapshotError {
   stop,  ///< throws the error at the next step
   warn,  ///< warns, goes on, and tries again when the next one is due

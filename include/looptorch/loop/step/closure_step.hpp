@@ -21,7 +21,7 @@ namespace looptorch::detail {
 /// Throws UsageError if a policy has changed the factor that the window gave the gradients.
 inline void require_unscaled(const UpdateContext& context, const GradientScale& given) {
   const GradientScale& now = context.pending();
-  const bool multiplied_in = now.is_one();  // by a policy that asked for the gradients
+  const bool multiplied_in = now.is_one();  // done by a policy that asked for the gradients
   if (!multiplied_in && (now.number() != given.number() || !now.tensor().is_same(given.tensor())))
     throw UsageError(message("a policy scales the gradients of ", context.view().name,
                              ", whose optimizer evaluates them again by a closure and would not see that"));

@@ -54,9 +54,9 @@ struct WindowState {
   std::int64_t samples = 0;                    ///< so far
   std::int64_t passed_over = 0;                ///< batches before the next one that the range left out
   std::int64_t last = 0;                       ///< micro-batches of the window before
-  std::exception_ptr thrown;                   ///< by after_update hooks of this window
+  std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
   std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped
-  bool in_epoch = true;                        ///< of fit; false in a caller's own loop, which has no epochs
+  bool in_epoch = true;                        ///< false in a caller's own loop, which has no epochs
   PinnedSource pinned = PinnedSource::staged;  ///< how batches are read from pinned memory
 };
 
