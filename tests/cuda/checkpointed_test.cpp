@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Recomputation on a GPU: the scenarios of tests/parity/checkpointed, whose recomputation runs on the
+// Recomputation on a GPU: the scenarios of tests/unit/memory/recompute, whose recomputation runs on the
 // engine's thread of the device; the GPU's generator; streams; and offload through pinned memory.
+// Tests memory/ambient: streams
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/memory/recompute/host_copy.hpp>
 
-#include "parity/checkpointed/support/scenarios.hpp"
 #include "support/cuda.hpp"
+#include "unit/memory/recompute/support/scenarios.hpp"
 
 using namespace checkpointed;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Batches on their way to a GPU: pinned slots that are reused in time, copies beside the computation, and a
 // Whisper that need not wait for its data.
+// Tests data: copy_stream
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/decode.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests app: command_words, flag_values
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/command_line.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests audio/sound_file: announced_data, ogg_end, ogg_pages, ogg_seek, ogg_tail, sound_stream
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/decode.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The reference values: tests/parity/audio_griffin_lim.py.
+// Tests audio/mel: framed_signal
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/griffin_lim.hpp>

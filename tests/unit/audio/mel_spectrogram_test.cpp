@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The reference values: tests/parity/audio_mel_spectrogram.py.
+// Tests audio/mel: device_constant, frame_blocks, mel_filters, mel_frames, mel_power
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/mel_spectrogram.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests data: aggregate
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/batch.hpp>

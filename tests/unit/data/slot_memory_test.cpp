@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The memory that batches are collated into: as many slots as batches exist at once, used again and again.
 // Where CUDA is, LibTorch's pinned memory serves; tests/cuda/loader_test.cpp has that.
+// Tests data: slot_pool
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "parity/checkpointed/support/live_bytes.hpp"
 #include "support/toy.hpp"
 #include "support/watchdog.hpp"
+#include "unit/memory/recompute/support/live_bytes.hpp"
 
 #include <deque>
 #include <set>

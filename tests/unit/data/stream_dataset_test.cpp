@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Streams of unknown length: read by one worker at a time, transformed by all of them.
+// Tests data/loader: stream_source
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

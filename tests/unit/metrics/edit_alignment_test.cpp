@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The table of 64 cells at a time against the plain one, edit by edit.
+// Tests metrics: edit_table
 #include "support/precompiled.hpp"
 
 #include <looptorch/metrics/character_error_rate.hpp>

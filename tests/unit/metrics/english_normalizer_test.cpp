@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Against openai-whisper's own results, recorded by tests/parity/metrics_english.py, and by hand where a rule
 // deserves a name.
+// Tests metrics/english: english_amounts, english_number_words, english_numbers
+// Tests metrics/english: english_phrases, english_spelling
+// Tests metrics/unicode: decimal_digits, plain_text, text_patterns, white_space
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>

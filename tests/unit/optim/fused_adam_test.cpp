@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // FusedAdam against torch.optim.Adam, recorded by tests/parity/optimizers.py. What all fused optimizers have
 // in common is in fused_optimizer_test.cpp.
+// Tests optim: adam_rule
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/fused_adam.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Weights of 0, weights that stay on the device, and the sum form, against one large batch in fp64.
+// Tests base: at_run_time
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>
@@ -343,4 +344,8 @@ TEST_CASE("an objective may refill one weight tensor, and one loss tensor, for e
     CHECK(toy::distance(ours, theirs) < 1e-12);
     CHECK(one.updates()[0].metrics.at("size").mean() == Approx(two.updates()[0].metrics.at("size").mean()));
   }
+}
+
+TEST_CASE("Accumulate's run-time window is checked when it is made") {
+  CHECK_THROWS_WITH(lt::Accumulate<>{-2}, Catch::Contains("got -2"));
 }

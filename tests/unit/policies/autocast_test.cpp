@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Autocast<fp16>: the loss scale of torch.amp.GradScaler, number for number, and what an overflow leaves
-// alone.
+// alone. Autocast<bf16>: the loop by hand under autocast.
+// Tests policies/parts: loss_scale
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>
@@ -403,4 +404,72 @@ TEST_CASE("a small first weight does not make the larger ones overflow") {
   CHECK(skipped({1, 4096}, false) == 0);
   CHECK(skipped({1, 30, 7, 900, 4096}, false) == 0);
   CHECK(skipped({1, 4096}, true) <= 1);  // the unit of weights that are not read grows with the second window
+}
+
+namespace {
+
+at::Tensor features() { return torch::sin(torch::arange(32, torch::kFloat)).reshape({8, 4}); }
+toy::Net float_net() {
+  auto net = toy::net();
+  net->to(torch::kFloat);
+  return net;
+}
+
+bool autocast_is_on() { return at::autocast::is_autocast_enabled(at::kCPU); }
+
+}  // namespace
+
+TEST_CASE("Autocast<bf16> covers forward and loss, in evaluate too, and nothing else") {
+  auto net = float_net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto objective = [](toy::Net& net, const at::Tensor& x) {
+    CHECK(autocast_is_on());
+    CHECK(net->first(x).scalar_type() == torch::kBFloat16);
+    return net(x).pow(2).mean();
+  };
+  lt::Trainer trainer(net, sgd, objective, lt::Autocast<lt::bf16>{},
+                      lt::On{lt::kClip, [](lt::UpdateContext& update) {
+                               CHECK_FALSE(autocast_is_on());
+                               for (const auto& gradient : update.gradients())
+                                 CHECK(gradient.scalar_type() == torch::kFloat);
+                             }});
+  trainer.fit(std::vector{features()});
+  trainer.evaluate(std::vector{features()});
+  CHECK_FALSE(autocast_is_on());
+  CHECK(at::autocast::get_autocast_dtype(at::kCPU) == at::kBFloat16);  // the CPU's own default
+}
+
+TEST_CASE("Autocast gives the loop by hand under autocast, bit for bit") {
+  auto ours = float_net(), theirs = float_net();
+  torch::optim::SGD a(ours->parameters(), 0.1), b(theirs->parameters(), 0.1);
+  const auto objective = [](toy::Net& net, const at::Tensor& x) { return net(x).pow(2).mean(); };
+  lt::Trainer trainer(ours, a, objective, lt::Autocast<lt::bf16>{});
+  trainer.fit(std::vector{features()}, {.epochs = 3});
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    b.zero_grad();
+    at::Tensor loss;
+    {
+      at::autocast::set_autocast_enabled(at::kCPU, true);
+      loss = objective(theirs, features());
+      at::autocast::clear_cache();
+      at::autocast::set_autocast_enabled(at::kCPU, false);
+    }
+    loss.backward();
+    b.step();
+  }
+  CHECK(toy::distance(ours, theirs) == 0.0);
+}
+
+TEST_CASE("Autocast restores what it met when the objective throws") {
+  auto net = float_net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(
+      net, sgd, [](toy::Net&, const at::Tensor&) -> at::Tensor { throw std::runtime_error("x"); },
+      lt::Autocast<lt::bf16>{});
+  CHECK_THROWS_WITH(trainer.fit(std::vector{features()}), "x");
+  CHECK_FALSE(autocast_is_on());
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  CHECK_THROWS_WITH(trainer.fit(std::vector{features()}), "x");
+  CHECK(autocast_is_on());
+  at::autocast::set_autocast_enabled(at::kCPU, false);
 }

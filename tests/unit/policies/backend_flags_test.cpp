@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // BackendFlags: set for the run, put back after it, and never at odds with LibTorch's two interfaces for
 // TF32.
+// Tests base/device: tf32_settings
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies/backend_flags.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // CacheFlushEvery: when it flushes, and what it reports of an allocator that this test registers.
+// Tests memory: empty_cache
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Checkpointed<Layer>{} as a policy: its options reach the layers, and its mistakes are told.
+// Tests memory/recompute: bypass, bypass_watch
+// Tests policies: checkpointed
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

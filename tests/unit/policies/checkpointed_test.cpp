@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Checkpointed<Layer>: the layer as its users know it, and the policy of the same name.
+// Tests memory/recompute: checkpointed_impl
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/load_weights.hpp>

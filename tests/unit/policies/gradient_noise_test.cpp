@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The policy that docs/writing_a_policy.md shows, as that page has it.
+// Tests loop: context
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ScheduleLr against transformers' and PyTorch's schedules, recorded by tests/parity/schedules.py.
+// Tests policies/parts: lr_cycles, lr_decay, plateau_decay
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

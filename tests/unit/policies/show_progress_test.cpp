@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What ShowProgress tells of the data, and what the Trainer hears of a loader; the rest of it is in
-// small_policies_test.cpp.
+// The lines that ShowProgress writes, and its warning about a loader that cannot keep up.
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>
@@ -8,6 +7,13 @@
 #include "support/captured_stderr.hpp"
 #include "support/toy.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <regex>
 #include <thread>
@@ -274,4 +280,63 @@ TEST_CASE("the rates of all groups and updates are shown, of many groups the ran
   CHECK_THAT(line(grouped({0.5, 0.25, 0.125, 0.1, 0.7}, "")), Catch::Contains("  lr 0.1 to 0.7  "));
   CHECK_THAT(line(grouped({0.5}, "player"), grouped({0.25, 0.125}, "critic")),
              Catch::Contains("  lr player 0.5, critic 0.25/0.125  "));
+}
+
+TEST_CASE("ShowProgress writes plain lines where the output is no terminal") {
+  const auto text = written([](std::FILE* file) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.125);
+    lt::Trainer trainer(net, sgd, toy::objective, lt::ShowProgress{.out = file, .line_seconds = 0},
+                        lt::Validate{toy::batches(2)});
+    trainer.fit(toy::batches(3), {.epochs = 2});
+  });
+  INFO(text);
+  CHECK(std::regex_search(
+      text, std::regex("epoch 1  step 1/6  loss [0-9.]+  lr 0.125  [0-9.e+]+ samples/s  ETA [0-9:]+\n")));
+  CHECK(std::regex_search(text, std::regex("epoch 2  step 6/6  loss [0-9.]+")));
+  CHECK(std::regex_search(text, std::regex("epoch 2 done  step 6  loss [0-9.]+  validation.loss [0-9.]+\n")));
+  CHECK(text.find('\r') == std::string::npos);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 8);
+}
+
+TEST_CASE("ShowProgress holds its tongue between lines, and names each update's loss") {
+  const auto text = written([](std::FILE* file) {
+    auto net = toy::net();
+    torch::optim::SGD a(net->first->parameters(), 0.1), b(net->second->parameters(), 0.1);
+    lt::Trainer trainer(net, lt::Update{a, toy::objective, {.name = "critic"}}, lt::Update{b, toy::objective},
+                        lt::ShowProgress{.out = file});
+    trainer.fit(toy::batches(5));
+  });
+  INFO(text);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 2);  // the first step's, and the epoch's
+  CHECK(std::regex_search(text, std::regex("critic [0-9.]+  update 2 [0-9.]+")));
+}
+
+TEST_CASE("ShowProgress keeps to one live line on a terminal, cut to its width") {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE((terminal >= 0 && ::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0));
+  std::FILE* screen = std::fopen(::ptsname(terminal), "w");
+  REQUIRE(screen);
+  winsize size{.ws_row = 25, .ws_col = 40, .ws_xpixel = 0, .ws_ypixel = 0};
+  REQUIRE(::ioctl(terminal, TIOCSWINSZ, &size) == 0);
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.125);
+  lt::Trainer trainer(net, sgd, toy::objective, lt::ShowProgress{.out = screen, .live_seconds = 0});
+  trainer.fit(toy::batches(5), {.max_steps = 3});
+  // A terminal hands over what was written in pieces and in its own time; the line feed is the last of it.
+  std::string text;
+  for (pollfd ready{terminal, POLLIN, 0}; text.find('\n') == text.npos && ::poll(&ready, 1, 10000) == 1;) {
+    char piece[4096];
+    const auto length = ::read(terminal, piece, sizeof piece);
+    if (length <= 0) break;
+    text.append(piece, static_cast<std::size_t>(length));
+  }
+  std::fclose(screen);
+  ::close(terminal);
+  INFO(text);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 1);  // the last line stays
+  CHECK(std::count(text.begin(), text.end(), '\r') ==
+        4);  // three drawings, and the terminal's own before its line feed
+  CHECK(text.find("\repoch 1  step 1/3  loss ") == 0);
+  CHECK(text.find("\033[K") == 1 + 39);
 }

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+// Tests base/files: folder_lock
+// Tests base: signals
+// Tests state/snapshot: snapshot_work
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests base/files: output_file
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests base/json: field_values
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/config_fields.hpp>

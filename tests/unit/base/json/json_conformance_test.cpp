@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // RFC 8259 by category, as public suites for JSON parsers are laid out: what must be accepted, what must be
 // refused, and what is left to the parser, with what this one does.
+// Tests base/json: json
 #include <looptorch/base/json/json.hpp>
 
 #include "support/catch.hpp"

@@ -2,6 +2,7 @@
 // Seeded mutations of good JSON and good manifests: each is read or refused by a typed error that says where,
 // and what is read can be written again. Free of torch, so that it can be compiled alone with
 // -fsanitize=address,undefined (with tests/support/main.cpp). See support/mutations.hpp.
+// Tests base/json: json
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 

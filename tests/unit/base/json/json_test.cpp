@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests base/json: json_object, json_reader, json_writer
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Audio whose header lies about its length, as a loader meets it.
+// Tests data/loader: pinned_prefetch_loader
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/decode.hpp>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the loader does with samples that fail, where it stands, what it measures, and how little it holds.
+// Tests data: sampler_identity
+// Tests data/loader: loader_error, loader_position, loader_stats, pinned_prefetch_loader
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/cache/cached_dataset.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Damaged manifests and transcripts; see support/mutations.hpp.
+// Tests data/manifest: manifest, transcript
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/utf8.hpp>

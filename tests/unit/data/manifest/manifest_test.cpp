@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Tests data/manifest: json_fields, json_utterance, manifest_reader, manifest_rows, manifest_writer
+// Tests data/manifest: utterance
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/manifest/manifest.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests data/manifest: transcript_reader
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/manifest/transcript.hpp>

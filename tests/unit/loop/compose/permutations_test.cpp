@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The order in which policies are listed never matters: all 120 orders of five policies, each of which
 // changes the gradients in a way that depends on who came before.
+// Tests loop: phase
+// Tests loop/compose: policy_stack
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

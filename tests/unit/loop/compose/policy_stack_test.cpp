@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which hooks run, in which order, whatever the order in which policies are listed.
+// Which hooks run, in which order, whatever the order in which policies are listed; When.
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>
@@ -182,4 +182,42 @@ TEST_CASE("an epoch that max_steps cuts short has no end") {
   trainer.fit(toy::batches(3), {.max_steps = 2});
   CHECK(std::count(log_.begin(), log_.end(), "epoch end 0") == 0);
   CHECK(log_.back() == "fit end 0 max_steps");
+}
+
+TEST_CASE("When switches a policy at run time, bf16 here") {
+  const at::Tensor batch = torch::sin(torch::arange(32, torch::kFloat)).reshape({8, 4});
+  for (const bool on : {false, true}) {
+    auto net = toy::net();
+    net->to(torch::kFloat);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    bool seen = false;
+    lt::Trainer trainer(
+        net, sgd,
+        [&](toy::Net& net, const at::Tensor& x) {
+          seen = at::autocast::is_autocast_enabled(at::kCPU);
+          return net(x).pow(2).mean();
+        },
+        lt::When{on, lt::Autocast<lt::bf16>{}}, lt::When{!on, lt::ClipGradNorm{1.0}},
+        lt::When{on, lt::Accumulate<2>{}});
+    CHECK(trainer.fit(std::vector{batch, batch}).steps == (on ? 1 : 2));
+    CHECK(seen == on);
+    CHECK(trainer.policy<lt::ClipGradNorm>().norm.defined() == !on);
+  }
+}
+
+TEST_CASE("variants of one family may be switched, but not both be on") {
+  const auto run = [](bool first, bool second) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    lt::Trainer trainer(net, sgd, toy::objective, lt::When{first, lt::Accumulate<2>{}},
+                        lt::When{second, lt::Accumulate<3>{}});
+    return trainer.fit(toy::batches(6)).steps;
+  };
+  CHECK(run(true, false) == 3);
+  CHECK(run(false, true) == 2);
+  CHECK(run(false, false) == 6);
+  CHECK_THROWS_AS(run(true, true), lt::PolicyConflict);
+  CHECK_THROWS_WITH(run(true, true), Catch::Contains("Accumulate<2>") && Catch::Contains("Accumulate<3>") &&
+                                         Catch::Contains("two policies of one family") &&
+                                         Catch::Contains("docs/errors.md#one-of-a-family"));
 }

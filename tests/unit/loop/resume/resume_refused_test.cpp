@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Snapshots that are not of this run: refused with both sides named and nothing touched, or taken over in
 // part; and everything that optimizers keep, LibTorch's own and a user's.
+// Tests loop/resume: optimizer_states, resume
+// Tests optim: optimizer_state
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A run that is cut at any step and goes on in new objects ends with the bits of one that was not: weights,
 // buffers, moments, averages, random numbers, counters, means, and the losses on the way.
+// Tests base/device: accelerator, generator_state
+// Tests loop: resume_report
+// Tests loop/resume: policy_states, random_states, run_state, take_snapshot
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Optimizers whose step takes a closure: a Trainer's steps are those of a loop by hand, bit for bit.
+// Tests loop/compose: closure
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

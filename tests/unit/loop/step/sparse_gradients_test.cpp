@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sparse gradients: trained where the optimizer takes them, refused in a sentence before anything moves where
 // a policy or an optimizer does not.
+// Tests loop/step: update_step
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests state/snapshot: choose_snapshot, snapshot_names, snapshot_remove
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/snapshot/choose_snapshot.hpp>

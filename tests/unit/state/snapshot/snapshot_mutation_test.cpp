@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Every byte of a small snapshot changed, every file cut at every length, lost, added: all of it is found.
 // And manifests and states that were made up, thousands of them from a seed (support/mutations.hpp).
+// Tests state/snapshot: snapshot, snapshot_manifest, state_json
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/snapshot/snapshot.hpp>

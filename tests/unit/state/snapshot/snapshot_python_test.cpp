@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Against the snapshot that tests/parity/snapshot.py wrote without looptorch, and against that script itself
 // where a Python with torch and safetensors is there: LOOPTORCH_PARITY_PYTHON, else python3.
+// Tests state/snapshot: snapshot
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/snapshot/snapshot.hpp>

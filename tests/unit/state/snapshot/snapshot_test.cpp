@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Tests state/snapshot: snapshot_contents, snapshot_error, snapshot_image, snapshot_manifest
+// Tests state/snapshot: snapshot_reading, state_json
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/snapshot/snapshot.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests state/snapshot: partial_folder, staging, staging_memory
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/snapshot/snapshot_folder.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// Tests state/weights: load_report
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/load_weights.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Damaged files, thousands of them from a seed (support/mutations.hpp).
+// Tests state/weights: safetensors
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/safetensors_index.hpp>

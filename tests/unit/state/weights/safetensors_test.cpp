@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Against the file that tests/parity/safetensors_format.py recorded with Python's safetensors.
+// Tests state/weights: safetensors_layout, safetensors_type
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/safetensors.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Threads that train at once, and another autograd engine, as Python installs one, which is refused.
-#include "parity/checkpointed/support/scenarios.hpp"
+// Tests memory: checkpoint
+#include "unit/memory/recompute/support/scenarios.hpp"
 
 #include <future>
 #include <thread>

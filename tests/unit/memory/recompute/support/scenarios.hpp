@@ -2,8 +2,8 @@
 // Steps with blocks, for any device and type: on the CPU in this folder, on a GPU in tests/cuda.
 #pragma once
 
-#include "parity/checkpointed/support/blocks.hpp"
-#include "parity/checkpointed/support/compare.hpp"
+#include "unit/memory/recompute/support/blocks.hpp"
+#include "unit/memory/recompute/support/compare.hpp"
 
 #include <memory>
 #include <string>

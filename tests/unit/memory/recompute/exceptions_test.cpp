@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Exceptions out of a block, in its first run and when it runs again: all that was put in place for it is
 // taken back, and the model can be used.
-#include "parity/checkpointed/support/live_bytes.hpp"
-#include "parity/checkpointed/support/scenarios.hpp"
+// Tests memory/recompute: checkpointed_call, recorder
+#include "unit/memory/recompute/support/live_bytes.hpp"
+#include "unit/memory/recompute/support/scenarios.hpp"
 
 #include <stdexcept>
 

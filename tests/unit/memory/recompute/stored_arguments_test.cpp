@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Any number and kind of arguments and results, and what a block does with them: writes in place, takes
 // views, needs no gradient, shares them.
-#include "parity/checkpointed/support/scenarios.hpp"
+#include "unit/memory/recompute/support/scenarios.hpp"
 
 #include <map>
 #include <memory>

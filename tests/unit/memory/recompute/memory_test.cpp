@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Bytes: what a checkpointed model holds between forward and backward, at most, and afterwards; offload, off,
 // and every K-th layer.
+// Tests memory/recompute: offload
 #include <looptorch/memory/keep.hpp>
 
-#include "parity/checkpointed/support/live_bytes.hpp"
-#include "parity/checkpointed/support/scenarios.hpp"
+#include "unit/memory/recompute/support/live_bytes.hpp"
+#include "unit/memory/recompute/support/scenarios.hpp"
 
 using namespace checkpointed;
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // A block that behaves differently when it runs again, and what it needs changed in place since: noticed, and
 // told with the block's name.
+// Tests memory/recompute: geometry
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
 
-#include "parity/checkpointed/support/scenarios.hpp"
+#include "unit/memory/recompute/support/scenarios.hpp"
 
 using namespace checkpointed;
 

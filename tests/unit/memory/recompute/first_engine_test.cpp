@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A plain backward before the first checkpointed block of the process: LibTorch then has started its threads
 // for its own engine, and ours needs its own. One case a file, since the process must be fresh.
-#include "parity/checkpointed/support/scenarios.hpp"
+// Tests memory: checkpoint
+#include "unit/memory/recompute/support/scenarios.hpp"
 
 using namespace checkpointed;
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Passes of backward: how much of a block runs again in each, several through parts of the graph or all of
 // it, and those of the block itself.
-#include "parity/checkpointed/support/scenarios.hpp"
+// Tests memory: checkpoint
+// Tests memory/recompute: first_run, recorder, saved_tensor_holder, saved_tensors
+#include "unit/memory/recompute/support/scenarios.hpp"
 
 using namespace checkpointed;
 using torch::autograd::grad;

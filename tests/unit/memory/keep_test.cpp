@@ -1,76 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Blocks inside blocks, and selective recomputation: what `keep` holds on to is not computed again. Neither
-// changes a bit.
+// Selective recomputation: what `keep` holds on to is not computed again, and no bit changes.
+// Tests memory/recompute: kept_call
 #include <looptorch/memory/keep.hpp>
 
-#include "parity/checkpointed/support/scenarios.hpp"
+#include "unit/memory/recompute/support/scenarios.hpp"
 
 using namespace checkpointed;
-
-TEMPLATE_TEST_CASE("blocks inside blocks inside blocks", "", float, double) {
-  check_same_bits(cpu<TestType>(), scenarios::nested);
-}
-
-TEST_CASE("what the inner block is given is not held by the outer one") {
-  const at::Tensor x = input(cpu<float>());
-  c10::weak_intrusive_ptr<c10::TensorImpl> between(c10::intrusive_ptr<c10::TensorImpl>{});
-  const auto inner = [](const at::Tensor& x) { return x.exp().sin(); };
-  const auto outer = [&](const at::Tensor& x) {
-    const at::Tensor h = x.cos() * 2;
-    between = h.getIntrusivePtr();
-    return lt::checkpoint(inner, h);
-  };
-  const at::Tensor y = lt::checkpoint(outer, x);
-  CHECK(between.expired());
-  y.sum().backward();
-  const at::Tensor again = x.detach().requires_grad_();
-  ((again.cos() * 2).exp().sin()).sum().backward();
-  CHECK(same_bits(x.grad(), again.grad()));
-}
-
-TEST_CASE("an inner block that does not use a leaf that it is given") {
-  check_same_bits(cpu<float>(), [](const auto& call, const at::TensorOptions& options) {
-    const at::Tensor x = input(options);
-    const auto inner = [](const at::Tensor& x, const at::Tensor&) { return x.exp().sin(); };
-    const auto outer = [call, inner](const at::Tensor& x) {
-      return call(inner, x * 2, torch::ones({2}).requires_grad_());
-    };
-    const at::Tensor y = call(outer, x);
-    y.sum().backward();
-    return Tensors{y, x.grad()};
-  });
-}
-
-TEST_CASE("runs: an inner block once more for each block around it") {
-  const auto block = FeedForward();
-  const auto outer = [block](const at::Tensor& x) { return lt::checkpoint(block, x); };
-  lt::checkpoint(outer, input(cpu<float>())).sum().backward();
-  // First; with the outer block, which ends when the inner one is given its argument; and itself.
-  CHECK(block->runs <= 3);
-  CHECK(block->runs >= 2);
-}
-
-TEMPLATE_TEST_CASE("a block that differentiates within itself", "", float, double) {
-  check_same_bits(cpu<TestType>(), scenarios::penalized);
-}
-
-TEST_CASE("an outer block with offload, an inner one that recomputes, and the other way round") {
-  for (const auto outer_mode : {lt::CheckpointMode::recompute, lt::CheckpointMode::offload})
-    for (const auto inner_mode : {lt::CheckpointMode::recompute, lt::CheckpointMode::offload})
-      check_same_bits(cpu<float>(), [&](const auto& call, const at::TensorOptions& options) {
-        constexpr bool recomputes = std::decay_t<decltype(call)>::recomputes;
-        const auto off = lt::CheckpointMode::off;
-        const auto block = FeedForward(), other = FeedForward();
-        const auto outer = [&](const at::Tensor& x) {
-          return other->forward(lt::checkpoint({.mode = recomputes ? inner_mode : off}, block, x.exp()));
-        };
-        const at::Tensor x = input(options);
-        const at::Tensor y = lt::checkpoint({.mode = recomputes ? outer_mode : off}, outer, x);
-        y.pow(2).mean().backward();
-        Tensors results{y, x.grad()};
-        return append(append(results, gradients(block)), gradients(other));
-      });
-}
 
 namespace {
 

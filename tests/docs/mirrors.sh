@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# mirrors.sh REPOSITORY: each header of include/looptorch has a test, and each test of tests/unit names its header.
+#
+# The test of include/looptorch/A/b.hpp is tests/unit/A/b_test.cpp; that of include/looptorch/b.hpp is
+# tests/unit/b/b_test.cpp. A test that covers other headers, or has none of its own name, says so at its top, a folder a
+# line, with names that lie in it (none before the colon: in include/looptorch itself):
+#
+#   // Tests data/loader: batch_plan, turns
+#
+# Such a header must be reached by the test's includes. Headers without a test stand below, with the reason.
+set -euo pipefail
+
+cd "$1"
+declare -A untested=(
+  [loop/compose/checks]='tests/compile_fail'
+  [loop/compose/deduction]='tests/compile_fail'
+  [loop/compose/hook_table]='rows only: tests/static and tests/compile_fail check what they generate'
+  [loop/compose/hooks]='tests/static and tests/compile_fail'
+  [loop/compose/parts]='types only: tests/static and tests/compile_fail'
+  [loop/step/window_state]='data only'
+  [metrics/tables/english_spellings]='a generated table'
+  [metrics/tables/plain_letters]='a generated table'
+  [metrics/tables/unicode_ranges]='a generated table'
+  [policies]='includes only'
+)
+status=0
+fail() {
+  printf '%s\n' "$1" >&2
+  status=1
+}
+
+headers=$(cd include/looptorch && find . -name '*.hpp' | sed -E 's|^\./||; s|\.hpp$||' | sort)
+edges=$(grep -rE '^#include <looptorch/' --include='*.hpp' include/looptorch |
+  sed -E 's|^include/looptorch/(.*)\.hpp:#include <looptorch/(.*)\.hpp>.*|\1 \2|')
+
+# The mirrored header of a test, as a name without .hpp.
+mirrored() {
+  local name=${1#tests/unit/}
+  name=${name%_test.cpp}
+  [ "${name%/*}" = "${name##*/}" ] && name=${name##*/}
+  printf '%s\n' "$name"
+}
+
+declare -A tested=()
+declarations=$(grep -rE '^// Tests ' --include='*.cpp' tests || true)
+while IFS= read -r line; do
+  [ -n "$line" ] || continue
+  file=${line%%:*} text=${line#*:// Tests }
+  folder='' names=$text
+  [[ $text == *:* ]] && folder=${text%%:*} names=${text#*:}
+  for name in ${names//,/ }; do
+    header=${folder:+$folder/}$name
+    tested[$header]+="$file "
+  done
+done <<<"$declarations"
+
+# What each test with a declaration includes, directly or by way of other headers: "FILE HEADER" a line.
+reached=$(
+  {
+    sed 's/^/edge /' <<<"$edges"
+    grep -rE '^#include (<looptorch/|"(unit|support)/)' --include='*.hpp' --include='*.cpp' tests |
+      sed -nE 's|^(tests/[^:]*):#include <looptorch/(.*)\.hpp>.*|edge \1 \2|p; s|^(tests/[^:]*):#include "(.*)".*|edge \1 tests/\2|p'
+    cut -d: -f1 <<<"$declarations" | sort -u | sed 's/^/test /'
+  } | awk '
+    $1 == "edge" { next_of[$2] = next_of[$2] " " $3 }
+    $1 == "test" { tests[$2] }
+    END {
+      for (file in tests) {
+        split("", seen)
+        n = split(next_of[file], queue, " ")
+        for (i = 1; i <= n; ++i) {
+          if (queue[i] in seen) continue
+          seen[queue[i]]
+          print file, queue[i]
+          m = split(next_of[queue[i]], more, " ")
+          for (k = 1; k <= m; ++k) queue[++n] = more[k]
+        }
+      }
+    }'
+)
+declare -A reach=()
+while read -r file header; do reach["$file $header"]=1; done <<<"$reached"
+
+for header in "${!tested[@]}"; do
+  [ -e "include/looptorch/$header.hpp" ] || { fail "${tested[$header]}says that it tests $header.hpp, which does not exist"; continue; }
+  for file in ${tested[$header]}; do
+    [ -n "${reach["$file $header"]+yes}" ] || fail "$file says that it tests $header.hpp, and does not include it"
+  done
+done
+
+for header in $headers; do
+  test=tests/unit/${header}_test.cpp
+  [[ $header == */* ]] || test=tests/unit/$header/${header}_test.cpp
+  if [ -e "$test" ] || [ -n "${tested[$header]+yes}" ]; then
+    [ -z "${untested[$header]+yes}" ] || fail "mirrors.sh lists $header.hpp as untested, and it has a test"
+  elif [ -z "${untested[$header]+yes}" ]; then
+    fail "include/looptorch/$header.hpp has no test: write $test, or name it in a line \"// Tests\" of another"
+  fi
+done
+for header in "${!untested[@]}"; do
+  [ -e "include/looptorch/$header.hpp" ] || fail "mirrors.sh lists $header.hpp, which does not exist"
+done
+
+while read -r test; do
+  name=$(mirrored "$test")
+  room=${test#tests/unit/}
+  room=${room%%/*}
+  [ -d "include/looptorch/$room" ] || [ -e "include/looptorch/$room.hpp" ] || continue # an example's
+  [ -e "include/looptorch/$name.hpp" ] || grep -q "^// Tests " "$test" ||
+    fail "$test: there is no include/looptorch/$name.hpp. Rename it, or say what it is about: // Tests FOLDER: HEADER"
+done < <(find tests/unit -name '*_test.cpp' | sort)
+exit $status

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/base/error.hpp>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace lt = looptorch;
+
+TEST_CASE("a message joins whatever streams, and errors keep it") {
+  const std::string text = lt::message("expected ", std::int64_t{3}, ", got ", torch::zeros({2, 4}).sizes(),
+                                       " of ", torch::kFloat);
+  CHECK(text == "expected 3, got [2, 4] of Float");
+  try {
+    throw lt::UsageError(text);
+  } catch (const lt::Error& error) {
+    CHECK(error.what() == text);
+  }
+  CHECK_THROWS_AS(throw lt::Error("x"), std::runtime_error);
+}

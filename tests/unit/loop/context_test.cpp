@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// UpdateContext: what a hook may do to an update.
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/toy.hpp"
+
+namespace lt = looptorch;
+
+namespace {
+
+at::Tensor features() { return torch::sin(torch::arange(32, torch::kFloat)).reshape({8, 4}); }
+toy::Net float_net() {
+  auto net = toy::net();
+  net->to(torch::kFloat);
+  return net;
+}
+
+}  // namespace
+
+TEST_CASE("a vetoed update changes nothing, by a bool or by a tensor, with either kind of optimizer") {
+  for (const bool by_tensor : {false, true}) {
+    auto a = float_net(), b = float_net(), before = float_net();
+    torch::optim::SGD plain(a->parameters(), 0.1);
+    lt::FusedAdamW fused(b->parameters());
+    const auto objective = [](toy::Net& net, const at::Tensor& x) { return net(x).pow(2).mean(); };
+    int64_t after = 0;
+    const lt::On veto{lt::kUnscale, [&](lt::UpdateContext& update) {
+                        by_tensor ? update.veto(torch::ones({})) : update.veto();
+                      }};
+    const lt::On count{lt::kObserve, [&](lt::UpdateContext&) { ++after; }};
+    lt::Trainer one(a, plain, objective, veto, count);
+    lt::Trainer two(b, fused, objective, veto, count);
+    CHECK(one.fit(std::vector{features()}).skipped == 1);
+    CHECK(two.fit(std::vector{features()}).skipped == 1);
+    CHECK(after == 0);
+    CHECK(toy::distance(a, before) == 0.0);
+    CHECK(toy::distance(b, before) == 0.0);
+    if (by_tensor) CHECK(fused.state_of(b->parameters()[0]).empty());
+  }
+}
