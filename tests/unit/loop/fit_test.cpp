@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The contract of fit, step and evaluate, sentence by sentence.
-// Tests loop: evaluation, feed, run, update
+// Tests loop: feed, run, update
 // Tests loop/compose: measure
 // Tests loop/step: engine, evaluate, fit_loop, own_loop
 #include "support/precompiled.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests base/json: field_values
+// Tests base/json: config_rows
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/config_fields.hpp>
