@@ -48,9 +48,10 @@ template <class Model, class... Parts>
 class Trainer {
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +
                  (sizeof(detail::CheckConflicts<Parts...>) + sizeof(detail::CheckSnapshots<Parts...>) +
-                  sizeof(detail::CheckClosures<Parts...>) +
-                  sizeof(detail::CheckEvaluations<Model, detail::updates_t<Parts...>,
-                                                  detail::evaluations_t<Parts...>>))) > 0);
+                  sizeof(detail::CheckClosures<Parts...>))) > 0);
+  static_assert(
+      (sizeof(detail::check_evaluates_t<Model, detail::updates_t<Parts...>, detail::unwrapped_t<Parts>>) &&
+       ...));
   static_assert((detail::is_update<Parts> || ...),
                 "looptorch: a Trainer needs an update: an optimizer with an objective. List "
                 "Update{optimizer, objective}. See docs/errors.md#no-update");

@@ -241,12 +241,12 @@ struct CheckEvaluates<Model, Updates, Evaluates<Batches, OwnObjective>>
                 "evaluate(batches, callable). See docs/errors.md#evaluate");
 };
 
-/// Checks all evaluations that policies declare, a tuple of Evaluates.
-template <class Model, class Updates, class Declared>
-struct CheckEvaluations;
+/// The checks of a policy's `evaluates`, which stands alone or in a tuple of several; none for other parts.
 template <class Model, class Updates, class... Each>
-struct CheckEvaluations<Model, Updates, std::tuple<Each...>> {
+struct CheckEvaluates<Model, Updates, std::tuple<Each...>> {
   std::tuple<CheckEvaluates<Model, Updates, Each>...> checks;
 };
+template <class Model, class Updates, class P>
+using check_evaluates_t = CheckEvaluates<Model, Updates, typename EvaluatesOf<P>::type>;
 
 }  // namespace looptorch::detail

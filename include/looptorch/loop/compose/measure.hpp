@@ -93,11 +93,6 @@ void take_result(Measure& measure, Evaluation& evaluation) {
 }
 
 template <class T>
-inline constexpr bool is_tuple = false;
-template <class... Each>
-inline constexpr bool is_tuple<std::tuple<Each...>> = true;
-
-template <class T>
 inline constexpr bool is_evaluates = false;
 template <class Batches, class Measure>
 inline constexpr bool is_evaluates<Evaluates<Batches, Measure>> = std::ranges::input_range<Batches>;

@@ -77,21 +77,30 @@ auto load_by(Stack& stack, Data&& dataset) {
   return found.policy->make(std::forward<Data>(dataset));
 }
 
-/// The Evaluates that policies declare, as a tuple.
+/// The type that a policy declares as `evaluates`: an Evaluates, or a tuple of several; an empty one without.
 template <class P>
-struct DeclaredEvaluations {
+struct EvaluatesOf {
   using type = std::tuple<>;
 };
 template <class P>
 requires is_evaluates<typename P::evaluates>
-struct DeclaredEvaluations<P> {
-  using type = decltype(std::tuple_cat(
-      std::declval<std::conditional_t<is_tuple<typename P::evaluates>, typename P::evaluates,
-                                      std::tuple<typename P::evaluates>>>()));
+struct EvaluatesOf<P> {
+  using type = typename P::evaluates;
 };
+
+template <class T>
+struct AsTuple {
+  using type = std::tuple<T>;
+};
+template <class... Each>
+struct AsTuple<std::tuple<Each...>> {
+  using type = std::tuple<Each...>;
+};
+
+/// The Evaluates that all policies declare, as a tuple.
 template <class... Parts>
-using evaluations_t =
-    decltype(std::tuple_cat(std::declval<typename DeclaredEvaluations<unwrapped_t<Parts>>::type>()...));
+using evaluations_t = decltype(std::tuple_cat(
+    std::declval<typename AsTuple<typename EvaluatesOf<unwrapped_t<Parts>>::type>::type>()...));
 
 /// A handle to a module: a ModuleHolder or a shared pointer.
 template <class Model>
