@@ -11,6 +11,7 @@
 #include "support/toy.hpp"
 
 #include <chrono>
+#include <limits>
 #include <sstream>
 
 namespace lt = looptorch;
@@ -597,4 +598,26 @@ TEST_CASE("a limit of time interrupts a fit at a window's end, and a second fit 
   CHECK_THROWS_AS(trainer.fit(data, {.max_time = std::chrono::seconds(0)}), lt::UsageError);
   CHECK_THROWS_WITH(trainer.fit(data, {.max_time = std::chrono::seconds(-3)}),
                     Catch::Contains("max_time must be above 0, got -3 s"));
+}
+
+TEST_CASE("a fit's plan counts windows, shorter last ones included, and totals do not overflow") {
+  using lt::detail::FitPlan;
+  lt::Progress progress;
+  FitPlan({.epochs = 3}, progress, true, 5, 2).announce(progress);
+  CHECK(progress.steps_per_epoch == 3);
+  CHECK(progress.total_steps == 9);
+  progress.epoch = 1, progress.step = 4, progress.batch = 2;  // a window of the second epoch is done
+  FitPlan({.epochs = 3}, progress, true, 5, 2).announce(progress);
+  CHECK(progress.total_steps == 9);
+  FitPlan({.epochs = 3, .max_steps = 7}, progress, true, 5, 2).announce(progress);
+  CHECK(progress.total_steps == 7);
+  FitPlan({.epochs = std::numeric_limits<std::int64_t>::max()}, progress, true, 5, 2).announce(progress);
+  CHECK(progress.total_steps == std::numeric_limits<std::int64_t>::max());
+  const FitPlan plan({.epochs = 3}, progress, true, 5, 2);
+  CHECK_FALSE(plan.at_last_batch(progress));
+  progress.batch = 5;
+  CHECK(plan.at_last_batch(progress));
+  FitPlan::of_unknown_length().announce(progress);
+  CHECK_FALSE(progress.batches_per_epoch);
+  CHECK_FALSE(progress.total_steps);
 }
