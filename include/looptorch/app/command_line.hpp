@@ -180,7 +180,7 @@ inline CommandLine& CommandLine::positional(std::string placeholder, std::vector
 inline std::string CommandLine::usage() const {
   std::string text = program_;
   for (const auto& flag : flags_) {
-    if (flag.is_required) text += " " + flag.name() + " " + flag.placeholder;
+    if (flag.is_required) text += message(" ", flag.name(), " ", flag.placeholder);
   }
   text += " [options]";
   if (positional_) text += " " + positional_name_ + "...";
