@@ -165,7 +165,7 @@ TEST_CASE("tensors that are not dense wait on the host and come back as they wer
   for (const at::Tensor& tensor : tensors) copies.push_back(lt::detail::HostCopy::make(tensor));
   for (int pass = 0; pass < 2; ++pass)
     for (std::size_t i = tensors.size(); i-- > 0;) {
-      const at::Tensor back = copies[i]->back("a block");
+      const at::Tensor back = copies[i]->fetch_back("a block");
       CHECK(back.device() == tensors[i].device());
       CHECK(back.strides() == tensors[i].strides());
       CHECK(same_bits(back, tensors[i]));

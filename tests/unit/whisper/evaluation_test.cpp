@@ -18,7 +18,7 @@ TEST_CASE("The normaliser is Whisper's for English and keeps combining marks for
   CHECK(choose_normalizer("auto", "mr").name == "marks");
   CHECK(choose_normalizer("marks", "en").name == "marks");
   CHECK(choose_normalizer("english", "mr").name == "english");
-  CHECK_THROWS_AS(choose_normalizer("basic", "en"), whisper::CommandLineError);
+  CHECK_THROWS_AS(choose_normalizer("basic", "en"), looptorch::app::CommandLineError);
   CHECK_THROWS_WITH(choose_normalizer("basic", "en"),
                     "--normalizer: \"basic\" is not auto, english, marks or none");
 }
