@@ -16,7 +16,7 @@
 
 namespace looptorch::app::detail {
 
-/// Whether a value follows a flag.
+/// Says if a value follows a flag.
 enum class Takes { nothing, value, value_or_nothing };
 
 /// A flag as the reader of words sees it.

@@ -17,7 +17,7 @@
 
 namespace looptorch::app {
 
-/// What `run_main` returns. Those of a stopped run are the ones that shells give for the signal.
+/// The exit codes that `run_main` returns. A run that a signal stopped has the code that shells give it.
 enum ExitCode : int {
   kDone = 0,
   kUnexpectedError = 1,  ///< an exception that neither looptorch nor LibTorch nor the file system threw

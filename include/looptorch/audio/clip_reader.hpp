@@ -20,7 +20,7 @@
 
 namespace looptorch::audio {
 
-/// What becomes of a clip that is longer than `ClipLimits::max_seconds`.
+/// How a clip that is longer than `ClipLimits::max_seconds` is treated.
 enum class OnLongClip {
   refuse,  ///< ClipTooLong
   cut,     ///< its beginning is used

@@ -13,9 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace looptorch {
-
-namespace detail {
+namespace looptorch::detail {
 
 /// A result of an evaluation's callable: a loss, a 0-dim tensor or a number.
 template <class T>
@@ -99,5 +97,4 @@ inline constexpr bool is_evaluates<Evaluates<Batches, Measure>> = std::ranges::i
 template <class... Each>
 inline constexpr bool is_evaluates<std::tuple<Each...>> = (is_evaluates<Each> && ...);
 
-}  // namespace detail
-}  // namespace looptorch
+}  // namespace looptorch::detail
