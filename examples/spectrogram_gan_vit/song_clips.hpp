@@ -19,7 +19,7 @@ namespace spectrogram_gan {
 
 using Clips = looptorch::CachedDataset<SpectrogramDataset>;
 
-/// What the data lack, for the user; a program prints it as it ends.
+/// Faults of the data that a program prints as it ends: clips that are short, songs that are left out.
 struct Notes {
   std::shared_ptr<ShortClips> short_clips = std::make_shared<ShortClips>(SpectrogramOptions{}.seconds);
   LeftOut left_out;

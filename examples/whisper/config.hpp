@@ -82,7 +82,7 @@ inline constexpr auto kConfigFields =
                     {.min = 0, .max = kMaxSize}))
         .quoting_keys();
 
-/// What no table of fields can say.
+/// Throws ConfigError where one field contradicts another.
 inline void check_consistent(const WhisperConfig& config, std::string_view name) {
   for (const auto& [field, heads] : {std::pair{"encoder_attention_heads", config.encoder_attention_heads},
                                      std::pair{"decoder_attention_heads", config.decoder_attention_heads}}) {

@@ -108,26 +108,18 @@ class PolicyStack {
   /// Calls `Hook` of each policy that is switched on and has it, in running order.
   template <class Hook, class Context>
   void run(Context&& context) {
-    each([&](auto& slot) {
-      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
-      if constexpr (Hook::template valid<P>())
-        if (slot.enabled()) Hook::call(slot.policy, slot.state, context);
-    });
+    each_with<Hook>([&](auto& slot) { Hook::call(slot.policy, slot.state, context); });
   }
 
   /// Calls `Hook` of each such policy even if others throw; returns the first exception.
   template <class Hook, class Context>
   [[nodiscard]] std::exception_ptr run_all(Context&& context) {
     std::exception_ptr first;
-    each([&](auto& slot) {
-      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
-      if constexpr (Hook::template valid<P>()) {
-        if (!slot.enabled()) return;
-        try {
-          Hook::call(slot.policy, slot.state, context);
-        } catch (...) {
-          if (!first) first = std::current_exception();
-        }
+    each_with<Hook>([&](auto& slot) {
+      try {
+        Hook::call(slot.policy, slot.state, context);
+      } catch (...) {
+        if (!first) first = std::current_exception();
       }
     });
     return first;
@@ -159,6 +151,15 @@ class PolicyStack {
     each_from(visit, std::make_index_sequence<size()>{});
   }
 
+  /// Calls `visit(slot)` for each policy in running order that is switched on and has the hook.
+  template <class Hook, class Visit>
+  void each_with(Visit&& visit) {
+    each([&](auto& slot) {
+      if constexpr (Hook::template valid<typename std::remove_reference_t<decltype(slot)>::Policy>())
+        if (slot.enabled()) visit(slot);
+    });
+  }
+
   /// Runs `body` inside the scopes that Hook opens, the first policy in running order outermost.
   template <class Hook, class Context, class Body>
   decltype(auto) in_scopes(const Context& context, Body&& body) {
@@ -167,11 +168,8 @@ class PolicyStack {
 
   /// Returns the loss as the policies want it differentiated.
   at::Tensor scaled(at::Tensor loss) {
-    each([&](auto& slot) {
-      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
-      if constexpr (scale_loss_hook::valid<P>())
-        if (slot.enabled()) loss = scale_loss_hook::call(slot.policy, slot.state, loss);
-    });
+    each_with<scale_loss_hook>(
+        [&](auto& slot) { loss = scale_loss_hook::call(slot.policy, slot.state, loss); });
     return loss;
   }
 

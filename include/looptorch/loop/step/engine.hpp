@@ -68,10 +68,8 @@ class Engine {
   /// Returns N of the listed Accumulate; a constant unless it is `Accumulate<>{n}` or switched by When.
   [[nodiscard]] std::int64_t window_length() {
     std::int64_t length = 1;
-    stack_.each([&](auto& slot) {
-      if constexpr (micro_batches_hook::valid<typename std::remove_reference_t<decltype(slot)>::Policy>())
-        if (slot.enabled()) length = micro_batches_hook::call(slot.policy, slot.state);
-    });
+    stack_.template each_with<micro_batches_hook>(
+        [&](auto& slot) { length = micro_batches_hook::call(slot.policy, slot.state); });
     return length;
   }
 
@@ -154,10 +152,8 @@ class Engine {
   /// True if a policy deals with losses that are NaN or infinite.
   bool handles_overflow() {
     bool handles = false;
-    stack_.each([&](auto& slot) {
-      if constexpr (handles_overflow_hook::valid<typename std::remove_reference_t<decltype(slot)>::Policy>())
-        if (slot.enabled())
-          handles |= handles_overflow_hook::call(slot.policy, slot.state, std::as_const(run_));
+    stack_.template each_with<handles_overflow_hook>([&](auto& slot) {
+      handles |= handles_overflow_hook::call(slot.policy, slot.state, std::as_const(run_));
     });
     return handles;
   }
@@ -165,15 +161,12 @@ class Engine {
   /// Throws UsageError for a length below 1, PolicyConflict for two policies that set it.
   void require_window_length() {
     std::string setter;
-    stack_.each([&](auto& slot) {
-      using P = typename std::remove_reference_t<decltype(slot)>::Policy;
-      if constexpr (micro_batches_hook::valid<P>()) {
-        if (!slot.enabled()) return;
-        if (!setter.empty())
-          throw PolicyConflict(message("the micro-batches of a window are counted by ", setter, " and by ",
-                                       type_name<P>(), "; keep one of them"));
-        setter = type_name<P>();
-      }
+    stack_.template each_with<micro_batches_hook>([&](auto& slot) {
+      const auto policy = type_name<typename std::remove_reference_t<decltype(slot)>::Policy>();
+      if (!setter.empty())
+        throw PolicyConflict(message("the micro-batches of a window are counted by ", setter, " and by ",
+                                     policy, "; keep one of them"));
+      setter = policy;
     });
     if (const std::int64_t length = window_length(); length < 1)
       throw UsageError(message("micro_batches() of ", setter, " must be at least 1, got ", length));
