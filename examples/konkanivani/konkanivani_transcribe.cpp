@@ -115,6 +115,6 @@ int main(int argc, char** argv) {
   line.option("ctc-weight", "X", options.decoding.beam.ctc_weight, "of joint decoding", {.min = 0, .max = 1});
   line.flag("json", options.json, true, "a JSON object a file, with scores");
   line.option("max-seconds", "S", options.max_seconds, "longer files are refused", {.max = 60, .above = 0});
-  line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
+  line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one");
   return app::run_main(argc, argv, line, [&] { transcribe(options); });
 }

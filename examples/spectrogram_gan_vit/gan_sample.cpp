@@ -138,6 +138,6 @@ int main(int argc, char** argv) {
   line.option("sounds", "N", options.sounds, "of the first so many a WAV, by Griffin-Lim", {.min = 0});
   line.option("batch-size", "N", options.batch_size, "spectrograms made at once", {.min = 1, .max = 65536});
   line.option("seed", "N", options.seed, "noise and drawn emotions", {.min = 0});
-  line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
+  line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one");
   return app::run_main(argc, argv, line, [&] { sample(options); });
 }

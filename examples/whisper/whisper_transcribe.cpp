@@ -68,6 +68,6 @@ int main(int argc, char** argv) {
   line.option("max-audio-seconds", "S", options.max_audio_seconds,
               "length that clips are padded to; as in the fine-tuning", {.min = 0.1, .max = 30});
   line.option("language", "CODE", options.language, "what is spoken; English-only models ignore it");
-  line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: cuda if there is one");
+  line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one");
   return app::run_main(argc, argv, line, [&] { transcribe(options); });
 }

@@ -2,34 +2,60 @@
 // Where a program computes, and how much memory that took.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/error.hpp>
 
-#include <ATen/DeviceAccelerator.h>
-#include <torch/cuda.h>
+#include <c10/core/DeviceType.h>
+#include <c10/util/Exception.h>
 
 #include <sys/resource.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace looptorch::app {
 
-/// "cpu", "cuda", "cuda:1", or "auto": CUDA if there is a device. Throws UsageError for another name or an
-/// absent device.
-inline at::Device choose_device(const std::string& name) {
-  if (name == "auto") return torch::cuda::is_available() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
-  if (name == "cpu") return at::kCPU;
-  if (!name.starts_with("cuda"))
-    throw UsageError("--device: \"" + name + "\" is not cpu, cuda, cuda:N or auto");
-  const at::Device device = name == "cuda" ? at::Device(at::kCUDA, 0) : at::Device(name);
-  if (device.index() < torch::cuda::device_count()) return device;
-  throw UsageError(
-      message("--device: there is no ", name, "; CUDA devices here: ", torch::cuda::device_count()));
+namespace detail {
+
+/// Returns the device that a name such as "cuda:1" names, or nothing if it names none.
+inline std::optional<at::Device> device_of(const std::string& name) {
+  try {
+    const at::Device device(name);
+    return device.has_index() ? device : at::Device(device.type(), 0);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
 }
 
-/// The most memory that was in use at once: tensors on a CUDA device, else the whole process.
+}  // namespace detail
+
+/// "cpu", "cuda", "cuda:1", or "auto": the accelerator if there is one. An accelerator of another type is
+/// chosen by LibTorch's name for it, as "xpu:1". Throws UsageError for another name or an absent device.
+inline at::Device choose_device(const std::string& name) {
+  const auto here = looptorch::detail::accelerator_here();
+  if (name == "cpu" || (name == "auto" && !here)) return at::kCPU;
+  if (name == "auto") return {*here, 0};
+  const auto type = here.value_or(at::kCUDA);
+  const auto named = detail::device_of(name);
+  if (!named || (named->type() != type && !named->is_cuda())) {
+    const std::string known = c10::DeviceTypeName(type, /*lower_case=*/true);
+    throw UsageError(message("--device: \"", name, "\" is not cpu, ", known, ", ", known, ":N or auto"));
+  }
+  const int count = named->type() == here ? at::accelerator::deviceCount() : 0;
+  if (named->index() < count) return *named;
+  throw UsageError(message("--device: there is no ", name, "; ", c10::DeviceTypeName(named->type()),
+                           " devices here: ", count));
+}
+
+/// The most memory that was in use at once: tensors on an accelerator, else the whole process.
 inline std::int64_t peak_bytes(at::Device device) {
-  if (device.is_cuda()) return at::accelerator::getDeviceStats(device.index()).allocated_bytes[0].peak;
+  constexpr auto kAggregate = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  if (auto* allocator = looptorch::detail::caching_allocator(device))
+    return allocator->getDeviceStats(looptorch::detail::with_index(device).index())
+        .allocated_bytes[kAggregate]
+        .peak;
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return std::int64_t{usage.ru_maxrss} * 1024;

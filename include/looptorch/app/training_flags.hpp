@@ -120,7 +120,7 @@ class TrainingFlagWriter {
   void add_machine() {
     if (has(device))
       line_.option("device", "NAME", options_.device,
-                   help(device, "cpu, cuda, cuda:1, or auto: cuda if there is one"));
+                   help(device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one"));
     if (has(workers))
       line_
           .option("workers", "N", options_.workers, help(workers, "threads that read samples"),

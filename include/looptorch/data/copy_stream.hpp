@@ -12,7 +12,6 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <map>
 #include <vector>
@@ -43,9 +42,7 @@ class CopyStream {
   /// Makes the device's current stream wait for the copies and take them over.
   void hand_over() {
     if (copies_.empty()) return;
-    const c10::impl::VirtualGuardImpl device(device_.type());
-    const at::Device there = copies_.front().device();
-    const c10::Stream current = device.getStream(there);
+    const c10::Stream current = stream_of(copies_.front().device());
     c10::Event copied(device_.type());
     copied.record(stream());
     copied.block(current);
@@ -64,12 +61,10 @@ class CopyStream {
   /// bandwidth.
   c10::Stream stream() {
     thread_local std::map<c10::DeviceIndex, c10::Stream> streams;
-    const c10::impl::VirtualGuardImpl device(device_.type());
-    const c10::DeviceIndex index = device_.has_index() ? device_.index() : device.getDevice().index();
-    const auto found = streams.find(index);
+    const at::Device device = with_index(device_);
+    const auto found = streams.find(device.index());
     if (found != streams.end()) return found->second;
-    return streams.emplace(index, device.getStreamFromGlobalPool(at::Device(device_.type(), index)))
-        .first->second;
+    return streams.emplace(device.index(), stream_from_pool(device)).first->second;
   }
 
   const at::Device device_;

@@ -3,9 +3,10 @@
 // device-generic allocator interface, so that the header is the same with and without CUDA.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
+
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,12 +17,11 @@ namespace looptorch {
 /// cache, as a CPU, or has not been used. Without an index it is the current device of its type. Waits for
 /// the device.
 inline std::int64_t empty_cache(c10::Device device) {
-  auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
-  if (!allocator || !allocator->initialized()) return 0;
-  if (!device.has_index()) device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
-  const auto reserved = [&] {
+  auto* allocator = detail::caching_allocator(device);
+  if (!allocator) return 0;
+  const auto reserved = [allocator, index = detail::with_index(device).index()] {
     constexpr auto kAggregate = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    return allocator->getDeviceStats(device.index()).reserved_bytes[kAggregate].current;
+    return allocator->getDeviceStats(index).reserved_bytes[kAggregate].current;
   };
   const std::int64_t before = reserved();
   allocator->emptyCache();

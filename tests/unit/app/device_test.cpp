@@ -13,6 +13,8 @@ TEST_CASE("A device is chosen by its name, and an absent one is refused") {
   CHECK(choose_device("auto").is_cuda() == torch::cuda::is_available());
   CHECK_THROWS_AS(choose_device("tpu"), looptorch::UsageError);
   CHECK_THROWS_WITH(choose_device("tpu"), "--device: \"tpu\" is not cpu, cuda, cuda:N or auto");
+  CHECK_THROWS_WITH(choose_device("cuda:first"), Contains("\"cuda:first\" is not cpu, cuda, cuda:N or auto"));
+  CHECK_THROWS_AS(choose_device("meta"), looptorch::UsageError);
   CHECK_THROWS_WITH(choose_device("cuda:99"), Contains("--device: there is no cuda:99; CUDA devices here: "));
 }
 

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Finds the accelerator of this process, whatever its type. Uses LibTorch's device-generic interface, so that
-// the headers are the same with and without CUDA.
+// Finds the accelerator of this process, whatever its type, and its streams, contexts and allocator. Uses
+// LibTorch's device-generic interface, so that the headers are the same with and without CUDA. What is CUDA's
+// own stays with it: TF32 and cuBLAS (BackendFlags), and the dropout of cuDNN's recurrent layers.
 #pragma once
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/SmallVector.h>
 
 #include <optional>
 
@@ -22,6 +27,39 @@ namespace looptorch::detail {
   if (!type || !is_accelerator(*type)) return std::nullopt;
   const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
   return hooks.isAvailable() && at::accelerator::deviceCount() > 0 ? type : std::nullopt;
+}
+
+/// Returns the accelerators on which this process has a context. Creates none: on CUDA that would take
+/// hundreds of megabytes.
+[[nodiscard]] inline c10::SmallVector<c10::Device, 8> accelerators_in_use() {
+  c10::SmallVector<c10::Device, 8> devices;
+  const auto type = accelerator_here();
+  if (!type) return devices;
+  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
+  for (c10::DeviceIndex i = 0; i < at::accelerator::deviceCount(); ++i)
+    if (hooks.hasPrimaryContext(i)) devices.emplace_back(*type, i);
+  return devices;
+}
+
+/// Returns the device itself, or the current one of its type if it has no index.
+[[nodiscard]] inline c10::Device with_index(c10::Device device) {
+  return device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
+}
+
+/// Returns the stream on which this thread computes on an accelerator.
+[[nodiscard]] inline c10::Stream stream_of(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+/// Returns one of an accelerator's other streams.
+[[nodiscard]] inline c10::Stream stream_from_pool(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+}
+
+/// Returns the device's caching allocator, or null if it has none or has not been used.
+[[nodiscard]] inline c10::DeviceAllocator* caching_allocator(c10::Device device) {
+  auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  return allocator && allocator->initialized() ? allocator : nullptr;
 }
 
 }  // namespace looptorch::detail

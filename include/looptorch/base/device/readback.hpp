@@ -3,10 +3,11 @@
 // then the number has usually arrived.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <optional>
 #include <utility>
@@ -54,7 +55,7 @@ class Readback {
       host_ = at::empty({}, at::TensorOptions(value.scalar_type()).pinned_memory(true));
     if (!is_for(value.device())) arrived_.emplace(value.device().type());
     host_.copy_(value.reshape({}), /*non_blocking=*/true);
-    arrived_->record(c10::impl::VirtualGuardImpl(value.device().type()).getStream(value.device()));
+    arrived_->record(stream_of(value.device()));
     on_device_ = true;
   }
 

@@ -13,9 +13,6 @@
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/slot_memory.hpp>
 
-#include <ATen/Context.h>
-#include <ATen/DeviceAccelerator.h>
-#include <c10/core/Device.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
@@ -65,8 +62,8 @@ std::string path_of(const Set& dataset, std::int64_t index) noexcept {
   return {};
 }
 
-/// True for errors that are not the sample's fault: a lack of memory, and errors of CUDA, many of which recur
-/// in every later call.
+/// True for errors that are not the sample's fault: a lack of memory, and errors of the accelerator, many of
+/// which recur in every later call.
 inline bool is_run_error(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
@@ -74,7 +71,10 @@ inline bool is_run_error(const std::exception_ptr& thrown) {
     return true;
   } catch (const c10::OutOfMemoryError&) {
     return true;
-  } catch (const c10::Error& error) {  // the CPU's allocator has no type, nor CUDA before LibTorch 2.9
+  } catch (const c10::AcceleratorError&) {
+    return true;
+  } catch (
+      const c10::Error& error) {  // the CPU's allocator and some of CUDA's checks throw no type of theirs
     const std::string_view what = error.what_without_backtrace();
     return what.find("DefaultCPUAllocator: can't allocate memory") != what.npos ||
            what.find("CUDA error: ") != what.npos;
@@ -83,15 +83,10 @@ inline bool is_run_error(const std::exception_ptr& thrown) {
   }
 }
 
-/// True if this process has used its accelerator. A CUDA context takes hundreds of megabytes on the card, and
-/// a loader must not create one.
+/// True if this process has used its accelerator. A loader must not create a context.
 inline bool uses_accelerator() {
   static std::atomic<bool> known = false;
-  const auto type = known ? std::nullopt : accelerator_here();
-  if (!type) return known;
-  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
-  for (c10::DeviceIndex device = 0; device < at::accelerator::deviceCount() && !known; ++device)
-    known = hooks.hasPrimaryContext(device);
+  if (!known && !accelerators_in_use().empty()) known = true;
   return known;
 }
 

@@ -22,11 +22,7 @@ namespace looptorch::detail {
 /// Returns the CPU and the accelerators that this process has used; initialises none.
 inline std::vector<at::Device> devices_with_generators() {
   std::vector<at::Device> devices{at::Device(at::kCPU)};
-  const auto type = accelerator_here();
-  if (!type) return devices;
-  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
-  for (at::DeviceIndex i = 0; i < hooks.deviceCount(); ++i)
-    if (hooks.hasPrimaryContext(i)) devices.emplace_back(*type, i);
+  for (const at::Device device : accelerators_in_use()) devices.push_back(device);
   return devices;
 }
 

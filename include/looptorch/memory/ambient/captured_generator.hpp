@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Captures a random generator's state and restores it. On CUDA the state is exchanged, as graphs do:
-// `set_state` would make cuDNN seed the dropout of recurrent layers anew, with a wait.
+// Captures a random generator's state and restores it. Where generators can exchange states, as CUDA's do for
+// graphs, they do: `set_state` would make cuDNN seed the dropout of recurrent layers anew, with a wait.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceType.h>
+#include <c10/util/Exception.h>
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -36,7 +41,25 @@ class CapturedGenerator {
   class Scope;
 
  private:
-  static bool can_exchange(const at::Generator& generator) { return generator.device().is_cuda(); }
+  /// True on accelerators whose generators can exchange their states. LibTorch says so only by an error, so
+  /// each kind of device is asked once.
+  static bool can_exchange(const at::Generator& generator) {
+    enum Answer : signed char { unknown, yes, no };
+    static std::array<std::atomic<Answer>, at::COMPILE_TIME_MAX_DEVICE_TYPES> answers{};
+    if (generator.device().is_cpu()) return false;
+    auto& answer = answers[static_cast<std::size_t>(generator.device().type())];
+    if (answer == unknown) answer = gives_its_state(generator) ? yes : no;
+    return answer == yes;
+  }
+
+  static bool gives_its_state(at::Generator generator) {
+    const std::lock_guard lock(generator.mutex());
+    try {
+      return generator.graphsafe_get_state().defined();
+    } catch (const c10::Error&) {
+      return false;
+    }
+  }
 
   /// Makes `generator` draw from, and advance, the state of `source`.
   static void exchange(at::Generator generator, const at::Generator& source) {

@@ -10,7 +10,6 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/SmallVector.h>
 
 #include <cstddef>
@@ -25,7 +24,7 @@ using MaybeStream = std::optional<c10::Stream>;
 /// Returns the stream on which this thread computes on a device.
 [[nodiscard]] inline MaybeStream current_stream(c10::Device device) {
   if (!is_accelerator(device)) return std::nullopt;
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  return stream_of(device);
 }
 
 /// Returns a device's stream for copies from and to the host, beside its computation.
@@ -36,8 +35,7 @@ using MaybeStream = std::optional<c10::Stream>;
   const std::lock_guard lock(mutex);
   const auto found = streams.find(device.index());
   if (found != streams.end()) return found->second;
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return streams.emplace(device.index(), guard.getStreamFromGlobalPool(device)).first->second;
+  return streams.emplace(device.index(), stream_from_pool(device)).first->second;
 }
 
 /// Marks the work that was submitted to a stream so far.
@@ -70,7 +68,7 @@ class StreamState {
   explicit StreamState(const Devices& devices) {
     for (const c10::Device& device : devices)
       if (const MaybeStream stream = current_stream(device)) streams_.push_back(*stream);
-    if (!streams_.empty()) device_ = c10::impl::VirtualGuardImpl(streams_.front().device_type()).getDevice();
+    if (!streams_.empty()) device_ = with_index(c10::Device(streams_.front().device_type()));
   }
 
   /// Makes the captured streams current while it lives. They wait for the streams that were current before,

@@ -8,11 +8,9 @@
 #include <looptorch/memory/recompute/recorder.hpp>
 #include <looptorch/memory/recompute/stored_arguments.hpp>
 
-#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Device.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <functional>
 #include <memory>
@@ -108,12 +106,8 @@ template <class Tuple>
   DeviceSet devices;
   for_each_argument_tensor(arguments, [&](const at::Tensor& tensor) { devices.add(tensor.device()); });
   module.for_each_parameter([&](const at::Tensor& parameter) { devices.add(parameter.device()); });
-  if (const auto type = accelerator_here(); type && !callee.module) {
-    const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
-    const auto count = c10::impl::VirtualGuardImpl(*type).deviceCount();
-    for (c10::DeviceIndex i = 0; i < count; ++i)
-      if (hooks.hasPrimaryContext(i)) devices.add(at::Device(*type, i));
-  }
+  if (!callee.module)
+    for (const at::Device& device : accelerators_in_use()) devices.add(device);
   return devices;
 }
 

@@ -7,6 +7,7 @@
 // tensors, and single tensors beyond 1 GiB, go into one pageable block.
 #pragma once
 
+#include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/stream_copy.hpp>
 #include <looptorch/state/snapshot/block_plan.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
@@ -21,7 +22,6 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -225,7 +225,7 @@ inline void Staging::record_devices() {
   for (const auto device : devices_) {
     device_type_ = device.type();
     arrived_.emplace_back(device.type());
-    arrived_.back().record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    arrived_.back().record(stream_of(device));
   }
   devices_.clear();
 }

@@ -123,17 +123,22 @@ TEST_CASE("an endless stream of which nothing can be had ends in an error that l
   CHECK(later.stats().batches == 13);  // the last of 4 samples
 }
 
-TEST_CASE("errors of CUDA are the run's, not the sample's") {
+TEST_CASE("errors of the accelerator are the run's, not the sample's") {
   struct Sticky {
+    bool typed;
     std::int64_t size() const { return 3; }
     std::int64_t get(std::int64_t index) const {
+      if (index == 1 && typed) throw c10::AcceleratorError({}, 700, "device error: an illegal memory access");
       if (index == 1) TORCH_CHECK(false, "CUDA error: an illegal memory access was encountered");
       return index;
     }
   };
-  PinnedPrefetchLoader loader(Sticky{}, {.workers = 1, .on_error = OnError::skip}, {}, kKeep);
-  CHECK_THAT(error_of(loader), Catch::Contains("sample 1 (epoch 0, batch 1): CUDA error: an illegal"));
-  CHECK(loader.skipped().count == 0);
+  for (const bool typed : {false, true}) {
+    PinnedPrefetchLoader loader(Sticky{typed}, {.workers = 1, .on_error = OnError::skip}, {}, kKeep);
+    CHECK_THAT(error_of(loader), Catch::Contains("sample 1 (epoch 0, batch 1): ") &&
+                                     Catch::Contains(" error: an illegal memory access"));
+    CHECK(loader.skipped().count == 0);
+  }
 }
 
 TEST_CASE("a loader makes no CUDA context of itself") {

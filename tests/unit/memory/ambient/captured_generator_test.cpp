@@ -17,15 +17,14 @@ using looptorch::detail::CapturedGenerator;
 namespace {
 
 /// Counts as CUDA's does: seed and offset are a state that generators can share.
-class PhiloxImpl final : public c10::GeneratorImpl {
+class PhiloxImpl : public c10::GeneratorImpl {
  public:
   struct State {
     std::uint64_t seed, offset;
   };
 
-  explicit PhiloxImpl(std::shared_ptr<State> state)
-      : GeneratorImpl(at::Device(at::kCUDA, 0), c10::DispatchKeySet(c10::DispatchKey::CUDA)),
-        state_(std::move(state)) {}
+  explicit PhiloxImpl(std::shared_ptr<State> state, at::Device device = {at::kCUDA, 0})
+      : GeneratorImpl(device, c10::DispatchKeySet(c10::DispatchKey::CUDA)), state_(std::move(state)) {}
 
   std::uint64_t draw() { return state_->seed * 1000 + state_->offset++; }
   int reseeded = 0;
@@ -51,12 +50,28 @@ class PhiloxImpl final : public c10::GeneratorImpl {
     return c10::make_intrusive<PhiloxImpl>(state_);
   }
 
- private:
+ protected:
   GeneratorImpl* clone_impl() const override {
     return new PhiloxImpl(std::make_shared<State>(*state_));  // its owner is an intrusive_ptr
   }
 
   std::shared_ptr<State> state_;
+};
+
+/// Keeps its state to itself, as the generators of most devices do.
+class PrivateImpl final : public PhiloxImpl {
+ public:
+  explicit PrivateImpl(const State& state)
+      : PhiloxImpl(std::make_shared<State>(state), at::Device(at::kMTIA, 0)) {}
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    return GeneratorImpl::graphsafe_get_state();
+  }
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& source) override {
+    GeneratorImpl::graphsafe_set_state(source);
+  }
+
+ private:
+  GeneratorImpl* clone_impl() const override { return new PrivateImpl(*state_); }
 };
 
 struct Philox {
@@ -102,6 +117,21 @@ TEST_CASE("captured states are the same if nothing was drawn between") {
   philox.impl().draw();
   CHECK(a.same(b));
   CHECK_FALSE(a.same(CapturedGenerator(philox.generator)));
+}
+
+TEST_CASE("a device's generator that cannot exchange its state goes back by it") {
+  at::Generator generator = at::make_generator<PrivateImpl>(PhiloxImpl::State{7, 0});
+  auto& impl = *generator.get<PrivateImpl>();
+  const CapturedGenerator captured(generator);
+  impl.draw();
+  {
+    const CapturedGenerator::Scope scope(generator);
+    captured.restore();
+    CHECK(impl.draw() == 7000);
+    CHECK(impl.draw() == 7001);
+  }
+  CHECK(impl.draw() == 7001);
+  CHECK(impl.reseeded == 2);
 }
 
 TEST_CASE("the CPU's generator goes back by its state") {
