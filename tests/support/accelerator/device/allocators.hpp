@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// LibTorch's view of device memory and of pinned memory.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <cstddef>
+
+namespace looptorch_test::accelerator {
+
+[[nodiscard]] c10::DeviceAllocator& device_memory();
+[[nodiscard]] c10::Allocator& pinned_memory();
+
+/// Gives a storage more memory on its device; what it holds stays.
+void grow(c10::StorageImpl& storage, std::size_t bytes, c10::Device device);
+
+}  // namespace looptorch_test::accelerator

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// What LibTorch asks an accelerator beside its guards: contexts, pinned memory, generators. Registers the
+// backend.
+#include "support/accelerator/device/allocators.hpp"
+#include "support/accelerator/device/generator.hpp"
+#include "support/accelerator/driver.hpp"
+
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/Storage.h>
+
+#include <utility>
+
+namespace looptorch_test::accelerator {
+
+namespace {
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return driver().options.devices > 0; }
+  void init() const override {}
+  bool hasPrimaryContext(c10::DeviceIndex device) const override {
+    const Lock lock(driver().mutex);
+    return driver().device(device < 0 ? current_device() : device).used;
+  }
+
+  c10::DeviceIndex deviceCount() const override {
+    return static_cast<c10::DeviceIndex>(driver().options.devices);
+  }
+  void setCurrentDevice(c10::DeviceIndex device) const override { current_device() = device; }
+  c10::DeviceIndex getCurrentDevice() const override {
+    return static_cast<c10::DeviceIndex>(current_device());
+  }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
+    return static_cast<c10::DeviceIndex>(std::exchange(current_device(), device));
+  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
+    return exchangeDevice(device);
+  }
+
+  bool isPinnedPtr(const void* data) const override {
+    const Lock lock(driver().mutex);
+    return driver().pinned.find(data);
+  }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory(); }
+  c10::Device getDeviceFromPtr(void* data) const override { return accelerator::device(device_of(data)); }
+
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
+    return default_generator(device);
+  }
+  at::Generator getNewGenerator(c10::DeviceIndex device) const override { return make_generator(device); }
+
+  void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
+    grow(*storage.unsafeGetStorageImpl(), bytes, storage.device());
+  }
+};
+
+const bool backend_registered = [] {
+  c10::register_privateuse1_backend("sim");
+  c10::SetAllocator(kDeviceType, &device_memory());
+  at::RegisterPrivateUse1HooksInterface(new Hooks);
+  handle_signals();
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace looptorch_test::accelerator

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+// Serves every operator that has no kernel of its own by the CPU's, with CUDA's demands on its arguments: one
+// device, except for numbers and indices.
+#include "support/accelerator/device/generator.hpp"
+#include "support/accelerator/dispatch/launch.hpp"
+#include "support/accelerator/dispatch/values.hpp"
+#include "support/accelerator/driver.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace looptorch_test::accelerator {
+
+namespace {
+
+/// What a schema says about an operator.
+struct Operator {
+  explicit Operator(const c10::OperatorHandle& op)
+      : handle(op),
+        name(op.schema().name() +
+             (op.schema().overload_name().empty() ? "" : "." + op.schema().overload_name())),
+        is_index(op.schema().name().starts_with("aten::index") ||
+                 op.schema().name() == "aten::_index_put_impl_" ||
+                 op.schema().name() == "aten::_unsafe_index"),
+        expands_masks(is_index && name != "aten::index.Tensor_out"),  // for which nonzero was called before
+        takes_host_tensors(is_index || name.find("_packed") != std::string::npos ||
+                           name.starts_with("aten::_pack")),
+        // CTC copies the lengths to the host, and waits.
+        host_needs_result(!is_index && (op.hasTag(at::Tag::data_dependent_output) ||
+                                        op.hasTag(at::Tag::dynamic_output_shape) ||
+                                        op.schema().name() == "aten::_ctc_loss")) {
+    for (const c10::Argument& argument : op.schema().arguments()) {
+      writes.push_back(argument.alias_info() && argument.alias_info()->isWrite());
+      is_generator.push_back(argument.name() == "generator");
+    }
+    for (const c10::Argument& result : op.schema().returns()) returned.push_back(written_argument(result));
+  }
+
+  /// The argument that a result is, as for `add_` and `add.out`, or -1.
+  [[nodiscard]] int written_argument(const c10::Argument& result) const {
+    if (!result.alias_info() || !result.alias_info()->isWrite()) return -1;
+    const auto& arguments = handle.schema().arguments();
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      if (arguments[i].alias_info() && *arguments[i].alias_info() == *result.alias_info())
+        return static_cast<int>(i);
+    return -1;
+  }
+
+  c10::OperatorHandle handle;
+  std::string name;
+  bool is_index, expands_masks, takes_host_tensors, host_needs_result;
+  std::vector<bool> writes, is_generator;  // by argument
+  std::vector<int> returned;               // by result
+};
+
+const Operator& operator_of(const c10::OperatorHandle& op) {
+  static auto* const known = new std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<Operator>>;
+  auto& entry = (*known)[&op.schema()];
+  if (!entry) entry = std::make_unique<Operator>(op);
+  return *entry;
+}
+
+bool has_mask(const torch::jit::Stack& arguments) {
+  for (const c10::IValue& value : arguments)
+    if (value.isOptionalTensorList())
+      for (const std::optional<at::Tensor>& index : value.toOptionalTensorVector())
+        if (index && index->defined() &&
+            (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte))
+          return true;
+  return false;
+}
+
+void demand_one_device(const Operator& op, const at::Tensor& tensor, std::optional<c10::Device>& device) {
+  if (!is_here(tensor)) return;
+  TORCH_CHECK(!device || *device == tensor.device(),
+              "Expected all tensors to be on the same device, but found at least two devices, ", *device,
+              " and ", tensor.device(), "! (", op.name, ")");
+  device = tensor.device();
+}
+
+c10::Device device_of_call(const Operator& op, const torch::jit::Stack& arguments) {
+  std::optional<c10::Device> device;
+  for (const c10::IValue& value : arguments)
+    for_each_tensor(value, [&](const at::Tensor& tensor) { demand_one_device(op, tensor, device); });
+  for (const c10::IValue& value : arguments)
+    if (!device && value.isDevice() && value.toDevice().is_privateuseone()) device = value.toDevice();
+  if (!device || !device->has_index()) device = accelerator::device(current_device());
+  for (const c10::IValue& value : arguments)
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      TORCH_CHECK(!tensor.defined() || !tensor.is_cpu() || tensor.dim() == 0 || op.takes_host_tensors,
+                  "Expected all tensors to be on the same device, but found at least two devices, ", *device,
+                  " and cpu! (", op.name, ")");
+    });
+  return *device;
+}
+
+/// The CPU's operator with arguments other than tensors bound.
+class CpuCall {
+ public:
+  CpuCall(const Operator& op, const torch::jit::Stack& arguments, int device) : op_(&op) {
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      const c10::IValue& value = arguments[i];
+      bound_.push_back(with_tensors(value, [](const at::Tensor&) { return at::Tensor(); }));
+      if (value.isDevice()) bound_.back() = c10::Device(c10::kCPU);
+      if (value.isGenerator() || (value.isNone() && op.is_generator[i])) {
+        const auto given = value.isGenerator() ? std::optional(value.toGenerator()) : std::nullopt;
+        seed_ = draw_seed(given, device);
+        generator_ = i;
+      }
+    }
+  }
+
+  torch::jit::Stack operator()(const std::vector<at::Tensor>& operands) const {
+    torch::jit::Stack stack;
+    stack.reserve(bound_.size());
+    std::size_t next = 0;
+    for (const c10::IValue& value : bound_)
+      stack.push_back(with_tensors(value, [&](const at::Tensor&) { return operands[next++]; }));
+    if (generator_) stack[*generator_] = at::detail::createCPUGenerator(seed_);
+    op_->handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+    return stack;
+  }
+
+ private:
+  const Operator* op_;
+  torch::jit::Stack bound_;
+  std::optional<std::size_t> generator_;
+  std::uint64_t seed_ = 0;
+};
+
+void fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  const Lock lock(driver().mutex);
+  const Operator& op = operator_of(handle);
+  const auto begin = stack->end() - static_cast<std::ptrdiff_t>(op.writes.size());
+  const torch::jit::Stack arguments(std::make_move_iterator(begin), std::make_move_iterator(stack->end()));
+  stack->erase(begin, stack->end());
+
+  const c10::Device device = device_of_call(op, arguments);
+  std::vector<Operand> operands;
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      operands.push_back({tensor, op.writes[i]});
+    });
+  const bool host_needs_result = op.host_needs_result || (op.expands_masks && has_mask(arguments));
+
+  ++driver().ledger.counts.fallbacks;
+  torch::jit::Stack results =
+      launch({.name = op.name, .device = device, .host_needs_result = host_needs_result}, operands,
+             CpuCall(op, arguments, device.index()));
+  for (std::size_t i = 0; i < results.size(); ++i)
+    stack->push_back(op.returned[i] < 0 ? std::move(results[i])
+                                        : arguments[static_cast<std::size_t>(op.returned[i])]);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+}  // namespace looptorch_test::accelerator

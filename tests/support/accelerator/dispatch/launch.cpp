@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+#include "support/accelerator/dispatch/launch.hpp"
+
+#include "support/accelerator/dispatch/aliases.hpp"
+#include "support/accelerator/dispatch/values.hpp"
+#include "support/accelerator/driver.hpp"
+
+#include <ATen/ThreadLocalState.h>
+
+#include <cstring>
+#include <utility>
+
+namespace looptorch_test::accelerator {
+
+namespace {
+
+/// Names the operator at hand in the record of waits.
+class Running {
+ public:
+  explicit Running(const std::string* name) : before_(std::exchange(driver().ledger.running, name)) {}
+  ~Running() { driver().ledger.running = before_; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  const std::string* before_;
+};
+
+void copy_extent(const at::Tensor& tensor, Copy from, Copy to) {
+  if (!is_here(tensor)) return;
+  if (const std::size_t bytes = extent_of(tensor))
+    std::memcpy(driver().in(to, data_of(tensor)), driver().in(from, data_of(tensor)), bytes);
+}
+
+class Launch {
+ public:
+  Launch(const Kernel& kernel, const std::vector<Operand>& operands)
+      : kernel_(kernel),
+        operands_(operands),
+        stream_(current_stream(kernel.device.index())),
+        name_(driver().ledger.ran(kernel.name)),
+        running_(name_) {
+    driver().begin_launch(kernel.device.index(), kernel.name);
+    fails_ = driver().next_kernel_fails();
+    time_ = driver().tick(stream_);
+    ++driver().ledger.counts.kernels;
+    ++driver().device(kernel.device.index()).kernels;
+  }
+
+  torch::jit::Stack run(const Compute& compute) {
+    for (const Operand& operand : operands_) access(operand.tensor, operand.writes);
+    before_it();
+    torch::jit::Stack results = compute_now(compute);
+    const bool is_late = driver().options.behind_host && !kernel_.host_needs_result;
+    if (is_late)
+      compute_late(compute, results);
+    else if (driver().options.behind_host)
+      show_late();
+    if (fails_ && !is_late) driver().fail(kernel_.device.index(), kernel_.name);
+    return results;
+  }
+
+ private:
+  void access(const at::Tensor& tensor, bool writes) {
+    if (!is_here(tensor)) return;
+    if (const char* const data = data_of(tensor))
+      driver().access(stream_, time_, data, extent_of(tensor), writes, name_);
+  }
+
+  void before_it() {
+    if (!kernel_.host_needs_result) return driver().settle(stream_);
+    driver().wait(Wait::dynamic_result, "dynamic result", kernel_.device.index(),
+                  driver().timeline.stream(stream_));
+    if (driver().options.behind_host)
+      for (const Operand& operand : operands_) copy_extent(operand.tensor, Copy::late, Copy::issued);
+  }
+
+  torch::jit::Stack compute_now(const Compute& compute) {
+    Aliases aliases(Copy::issued);
+    std::vector<at::Tensor> here;
+    here.reserve(operands_.size());
+    for (const Operand& operand : operands_) here.push_back(aliases.of(operand.tensor));
+    torch::jit::Stack results = compute(here);
+    for (std::size_t i = 0; i < here.size(); ++i)
+      if (operands_[i].writes) aliases.follow(operands_[i].tensor, here[i]);
+    for (c10::IValue& result : results)
+      result = with_tensors(result, [&](const at::Tensor& tensor) {
+        bool is_new = false;
+        at::Tensor there = aliases.back(tensor, kernel_.device, is_new);
+        access(there, true);
+        if (is_new) new_results_.push_back(there);
+        is_new_.push_back(is_new);
+        return there;
+      });
+    return results;
+  }
+
+  /// The host has waited: what the kernel wrote is all there.
+  void show_late() {
+    for (const Operand& operand : operands_)
+      if (operand.writes) copy_extent(operand.tensor, Copy::issued, Copy::late);
+    for (const at::Tensor& result : new_results_) copy_extent(result, Copy::issued, Copy::late);
+  }
+
+  void compute_late(const Compute& compute, const torch::jit::Stack& results) {
+    Aliases aliases(Copy::late);
+    std::vector<at::Tensor> operands, targets;
+    for (const Operand& operand : operands_) {
+      const at::Tensor& tensor = operand.tensor;
+      if (!is_here(tensor) && tensor.defined()) {  // the host may change it meanwhile
+        operands.push_back(tensor.clone());
+        if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
+          operands.back().unsafeGetTensorImpl()->set_wrapped_number(true);
+      } else {
+        operands.push_back(aliases.of(tensor));
+      }
+    }
+    for (const c10::IValue& result : results)
+      for_each_tensor(result, [&](const at::Tensor& tensor) { targets.push_back(aliases.of(tensor)); });
+    auto run = [compute, operands = std::move(operands), targets = std::move(targets), is_new = is_new_,
+                name = fails_ ? name_ : nullptr, state = at::ThreadLocalState()] {
+      TORCH_CHECK(!name, *name);
+      const at::ThreadLocalStateGuard guard(state);
+      std::size_t i = 0;
+      for (const c10::IValue& result : compute(operands))
+        for_each_tensor(result, [&](const at::Tensor& tensor) {
+          if (i < is_new.size() && is_new[i]) store(tensor, targets[i]);
+          ++i;
+        });
+    };
+    driver().run_late(stream_, time_, std::move(run));
+  }
+
+  static void store(const at::Tensor& result, const at::Tensor& target) {
+    if (!result.defined() || result.numel() == 0) return;
+    if (result.sizes() == target.sizes() && result.strides() == target.strides())
+      std::memcpy(data_of(target), data_of(result), extent_of(result));
+    else
+      target.copy_(result);
+  }
+
+  const Kernel& kernel_;
+  const std::vector<Operand>& operands_;
+  int stream_;
+  bool fails_ = false;
+  Time time_ = 0;
+  const std::string* name_;
+  Running running_;
+  std::vector<at::Tensor> new_results_;
+  std::vector<bool> is_new_;
+};
+
+}  // namespace
+
+torch::jit::Stack launch(const Kernel& kernel, const std::vector<Operand>& operands, const Compute& compute) {
+  const Lock lock(driver().mutex);
+  return Launch(kernel, operands).run(compute);
+}
+
+}  // namespace looptorch_test::accelerator

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+#include "support/accelerator/driver.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <exception>
+#include <set>
+#include <utility>
+
+namespace looptorch_test::accelerator {
+
+namespace {
+
+thread_local int this_device = 0;
+thread_local std::array<int, kMaxDevices> this_streams{};
+
+[[noreturn]] void throw_error(const std::string& what) {
+  constexpr std::int32_t kAssert = 710;  // cudaErrorAssert
+  throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kAssert,
+                              "CUDA error: " + what + " (simulated)");
+}
+
+}  // namespace
+
+Driver& driver() {
+  static Driver* const driver = new Driver;
+  return *driver;
+}
+
+int device_of(const void* address) {
+  for (int i = 0; i < kMaxDevices; ++i)
+    if (driver().device(i).arena.contains(address)) return i;
+  return -1;
+}
+
+int& current_device() { return this_device; }
+int& current_stream_id(int device) { return this_streams.at(static_cast<std::size_t>(device)); }
+
+void Driver::use(int index) {
+  if (std::exchange(device(index).used, true)) return;
+  ++ledger.counts.contexts;
+}
+
+void Driver::check(int index) const {
+  const std::string& error = devices.at(static_cast<std::size_t>(index)).error;
+  if (!error.empty()) throw_error(error);
+}
+
+void Driver::fail(int index, const std::string& why) {
+  if (device(index).error.empty()) device(index).error = "device-side assert triggered: " + why;
+}
+
+// ---- Order ----
+
+Time Driver::tick(int stream) {
+  use(device_of_stream(stream));
+  return timeline.tick(stream);
+}
+
+void Driver::settle(int stream) {
+  if (!options.behind_host) queue.run_until(timeline.stream(stream));
+}
+
+void Driver::run_late(int stream, Time time, std::function<void()> run) {
+  if (!options.behind_host) return;
+  queue.push({stream, time, timeline.stream(stream), [this, stream, run = std::move(run)] {
+                const int index = device_of_stream(stream);
+                if (!device(index).error.empty()) return;
+                try {
+                  run();
+                } catch (const c10::Error& error) {
+                  fail(index, error.what_without_backtrace());
+                } catch (const std::exception& error) {
+                  fail(index, error.what());
+                }
+              }});
+  queue.run_some();
+}
+
+void Driver::issue(int stream, Time time, std::function<void(Copy)> work) {
+  settle(stream);
+  work(Copy::issued);
+  if (options.behind_host) run_late(stream, time, [work = std::move(work)] { work(Copy::late); });
+}
+
+void Driver::host_waits(const Clock& clock) {
+  queue.run_until(clock);
+  transfers.arrive(clock);
+  timeline.host_waits(clock);
+}
+
+void Driver::wait(Wait kind, const std::string& what, int index, const Clock& clock) {
+  ledger.wait(kind, what);
+  check(index);
+  host_waits(Clock(clock));  // `clock` may be the timeline's own
+  check(index);
+}
+
+void Driver::begin_launch(int index, const std::string& what) {
+  use(index);
+  check(index);
+  if (++launches_ == options.fail_launch_at)
+    throw_error("too many resources requested for launch of " + what);
+}
+
+void Driver::access(int stream, Time time, const char* begin, std::size_t bytes, bool writes,
+                    const std::string* what) {
+  if (bytes == 0) return;
+  Block* const block = find(begin);
+  if (!block || !block->live)
+    return ledger.violation(*what + " on " + stream_name(stream) + " uses memory that was freed");
+  const auto report = [&](const Access& before) {
+    ledger.violation(*what + " on " + stream_name(stream) + (writes ? " writes" : " reads") + " what " +
+                     *before.what + " on " + stream_name(before.stream) +
+                     (before.writes ? " writes" : " reads") + ", and does not wait for it");
+  };
+  block->accesses.add({begin, begin + bytes, stream, time, writes, what}, timeline.stream(stream),
+                      timeline.host(), report);
+}
+
+// ---- Memory ----
+
+Block* Driver::find(const void* address) {
+  const int index = device_of(address);
+  return index < 0 ? nullptr : device(index).pool.find(address);
+}
+
+char* Driver::in(Copy copy, const void* address) {
+  if (!address) return nullptr;
+  const int index = device_of(address);
+  TORCH_CHECK(index >= 0, "sim: ", address, " is no address of a device's memory");
+  return device(index).arena.in(copy, address);
+}
+
+char* Driver::allocate(int index, std::size_t bytes) {
+  use(index);
+  DeviceState& state = device(index);
+  ++ledger.counts.allocations;
+  reclaim(state);
+  const int stream = current_stream(index);
+  Block* block = nullptr;
+  bool is_new = false;
+  if (++allocations_ != options.fail_allocation_at) {
+    block = state.pool.allocate(stream, bytes, is_new);
+    if (!block) {
+      ++state.pool.stats().num_alloc_retries;
+      empty_cache(index);
+      block = state.pool.allocate(stream, bytes, is_new);
+    }
+  }
+  if (!block) ++state.pool.stats().num_ooms;
+  TORCH_CHECK_WITH(OutOfMemoryError, block, "CUDA out of memory (simulated). Tried to allocate ", bytes,
+                   " bytes on sim:", index, ", which has ", state.pool.capacity(), " bytes, of which ",
+                   state.pool.reserved(), " are reserved.");
+  if (is_new) poison_new(*block);
+  return block->data;
+}
+
+void Driver::poison_new(const Block& block) {
+  const std::size_t bytes = BlockPool::segment_size(block.size);
+  poison(in(Copy::issued, block.data), bytes);
+  if (options.behind_host) poison(in(Copy::late, block.data), bytes);
+}
+
+void Driver::free(void* data) noexcept {
+  Block* const block = find(data);
+  if (!block || !block->live) return ledger.violation("memory of a device was freed twice");
+  Clock known = timeline.stream(block->stream);  // the allocator hands it out behind all of this
+  known.join(timeline.host());
+  auto others = block->recorded;
+  others.reset(static_cast<std::size_t>(block->stream));
+  for (int stream = 0; stream < kStreams; ++stream)
+    if (others[static_cast<std::size_t>(stream)]) known.join(timeline.stream(stream));
+  std::set<int> reported;
+  block->accesses.each_beyond(known, block->stream, [&](const Access& access) {
+    if (reported.insert(access.stream).second)
+      ledger.violation("memory of " + std::to_string(block->requested) + " bytes of " +
+                       stream_name(block->stream) + " is freed while " + *access.what + " on " +
+                       stream_name(access.stream) + " may still be using it: record_stream is missing");
+  });
+
+  DeviceState& state = device(device_of_stream(block->stream));
+  if (!options.behind_host) queue.run_until(known);
+  state.pool.release(*block);
+  if (options.behind_host && others.any()) {
+    state.waiting.push_back({block, known});
+    return;
+  }
+  poison_late(*block);
+  state.pool.make_reusable(*block);
+}
+
+/// Poisons a block behind the work of its stream.
+void Driver::poison_late(Block& block) {
+  poison(in(Copy::issued, block.data), block.size);
+  if (!options.behind_host) return;
+  char* const late = in(Copy::late, block.data);
+  queue.push({block.stream, tick(block.stream), timeline.stream(block.stream),
+              [late, size = block.size] { poison(late, size); }});
+}
+
+/// Blocks whose other streams are done can be allocated again.
+void Driver::reclaim(DeviceState& state) {
+  std::erase_if(state.waiting, [&](const DeviceState::Waiting& waiting) {
+    if (queue.holds(waiting.after)) return false;
+    for (const Copy copy : {Copy::issued, Copy::late})
+      poison(in(copy, waiting.block->data), waiting.block->size);
+    state.pool.make_reusable(*waiting.block);
+    return true;
+  });
+}
+
+void Driver::empty_cache(int index) {
+  host_waits(timeline.device(index));
+  reclaim(device(index));
+  device(index).pool.empty_cache();
+}
+
+HostBlock* Driver::allocate_host(std::size_t bytes) {
+  bool any = false;
+  for (const DeviceState& state : devices) any = any || state.used;
+  if (!any) use(current_device());  // as CUDA, which pins memory in a context
+  HostBlock* block = nullptr;
+  if (++pinnings_ != options.fail_pinning_at && !options.pinning_fails) block = pinned.allocate(bytes);
+  if (!block) throw_error("out of memory: " + std::to_string(bytes) + " bytes cannot be pinned");
+  return block;
+}
+
+void Driver::free_host(HostBlock& block) noexcept {
+  transfers.lose(block);
+  pinned.release(block);
+}
+
+// ---- Configuration ----
+
+void Driver::finish_all() {
+  for (int i = 0; i < kMaxDevices; ++i) host_waits(timeline.device(i));
+  queue.run_all();  // what was freed
+  for (DeviceState& state : devices) reclaim(state);
+}
+
+void Driver::configure(const Options& next) {
+  TORCH_CHECK(next.devices >= 0 && next.devices <= kMaxDevices, "sim: ", next.devices, " devices; ",
+              kMaxDevices, " is the most");
+  finish_all();
+  const Copy before = truth();
+  options = next;
+  allocations_ = pinnings_ = launches_ = kernels_ = 0;
+  queue.take_order_from(next.behind_host ? std::optional(next.seed) : std::nullopt);
+  for (int i = 0; i < kMaxDevices; ++i) {
+    DeviceState& state = device(i);
+    state.error.clear();
+    state.pool.cap(next.cap_bytes);
+    state.used = false;
+    state.pool.each_block([&](const Block& block) {
+      state.used = state.used || block.live;
+      if (truth() == before) return;
+      char* const data = in(truth(), block.data);
+      if (block.live)
+        std::memcpy(data, in(before, block.data), block.size);
+      else
+        poison(data, block.size);
+    });
+    if (next.contexts_created && i < next.devices) use(i);
+  }
+}
+
+}  // namespace looptorch_test::accelerator
