@@ -154,13 +154,16 @@ char* Driver::allocate(int index, std::size_t bytes) {
                    " bytes on sim:", index, ", which has ", state.pool.capacity(), " bytes, of which ",
                    state.pool.reserved(), " are reserved.");
   if (is_new) poison_new(*block);
+  if (options.behind_host) block->late_is_poison = false;
   return block->data;
 }
 
-void Driver::poison_new(const Block& block) {
+void Driver::poison_new(Block& block) {
   const std::size_t bytes = BlockPool::segment_size(block.size);
   poison(in(Copy::issued, block.data), bytes);
-  if (options.behind_host) poison(in(Copy::late, block.data), bytes);
+  if (!options.behind_host) return;
+  poison(in(Copy::late, block.data), bytes);
+  if (block.next) block.next->late_is_poison = true;
 }
 
 void Driver::free(void* data) noexcept {
@@ -195,6 +198,7 @@ void Driver::free(void* data) noexcept {
 void Driver::poison_late(Block& block) {
   poison(in(Copy::issued, block.data), block.size);
   if (!options.behind_host) return;
+  block.late_is_poison = true;  // before anything else that is issued to the stream
   char* const late = in(Copy::late, block.data);
   queue.push({block.stream, tick(block.stream), timeline.stream(block.stream),
               [late, size = block.size] { poison(late, size); }});
@@ -206,6 +210,7 @@ void Driver::reclaim(DeviceState& state) {
     if (queue.holds(waiting.after)) return false;
     for (const Copy copy : {Copy::issued, Copy::late})
       poison(in(copy, waiting.block->data), waiting.block->size);
+    waiting.block->late_is_poison = true;
     state.pool.make_reusable(*waiting.block);
     return true;
   });
@@ -240,6 +245,20 @@ void Driver::finish_all() {
   for (DeviceState& state : devices) reclaim(state);
 }
 
+/// The copy that was not the truth gets what it needs to be it. The issued copy of a block without a tensor
+/// is poison at any time.
+void Driver::change_truth(Block& block) {
+  const bool to_late = options.behind_host;
+  char *const issued = in(Copy::issued, block.data), *const late = in(Copy::late, block.data);
+  if (block.live) {
+    to_late ? std::memcpy(late, issued, block.size) : std::memcpy(issued, late, block.size);
+    block.late_is_poison = false;
+  } else if (to_late && !block.late_is_poison) {
+    poison(late, block.size);
+    block.late_is_poison = true;
+  }
+}
+
 void Driver::configure(const Options& next) {
   TORCH_CHECK(next.devices >= 0 && next.devices <= kMaxDevices, "sim: ", next.devices, " devices; ",
               kMaxDevices, " is the most");
@@ -253,14 +272,9 @@ void Driver::configure(const Options& next) {
     state.error.clear();
     state.pool.cap(next.cap_bytes);
     state.used = false;
-    state.pool.each_block([&](const Block& block) {
+    state.pool.each_block([&](Block& block) {
       state.used = state.used || block.live;
-      if (truth() == before) return;
-      char* const data = in(truth(), block.data);
-      if (block.live)
-        std::memcpy(data, in(before, block.data), block.size);
-      else
-        poison(data, block.size);
+      if (truth() != before) change_truth(block);
     });
     if (next.contexts_created && i < next.devices) use(i);
   }

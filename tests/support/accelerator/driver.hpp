@@ -96,8 +96,9 @@ class Driver {
 
  private:
   void reclaim(DeviceState& device);
-  void poison_new(const Block& block);
+  void poison_new(Block& block);
   void poison_late(Block& block);
+  void change_truth(Block& block);
 
   std::int64_t allocations_ = 0, pinnings_ = 0, launches_ = 0, kernels_ = 0;  // since configure
 };

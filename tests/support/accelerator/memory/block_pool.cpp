@@ -79,6 +79,7 @@ void BlockPool::split(Block& block, std::size_t size) {
                        .size = left,
                        .stream = block.stream,
                        .small = block.small,
+                       .late_is_poison = block.late_is_poison,
                        .previous = &block,
                        .next = block.next,
                        .accesses = {},
@@ -140,6 +141,7 @@ void BlockPool::merge(Block& block, Block* neighbour) {
     std::swap(blocks_[first.data], blocks_[gone]);
   }
   block.size += neighbour->size;
+  block.late_is_poison = block.late_is_poison && neighbour->late_is_poison;
   blocks_.erase(gone);
 }
 

@@ -28,6 +28,7 @@ struct Block {
   bool small;
   bool live = false;                           // a tensor has it
   bool reusable = true;                        // neither a tensor has it, nor work of other streams
+  bool late_is_poison = false;     // in the late copy of the memory
   std::size_t requested = 0;                   // bytes
   Block *previous = nullptr, *next = nullptr;  // of the same segment
   Accesses accesses;
@@ -55,10 +56,10 @@ class BlockPool {
 
   /// Returns the block that holds an address, in use or not, or nullptr.
   [[nodiscard]] Block* find(const void* address) const;
-  /// Calls `visit(begin, bytes)` with each segment.
+  /// Calls `visit` with each block, in use or not.
   template <class Visit>
-  void each_block(const Visit& visit) const {
-    for (const auto& [data, block] : blocks_) visit(*block);
+  void each_block(const Visit& visit) {
+    for (auto& [data, block] : blocks_) visit(*block);
   }
 
   void cap(std::size_t bytes) { cap_ = bytes; }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// How many schedules a test tries.
+#pragma once
+
+#include <cstdlib>
+
+namespace device_tests {
+
+/// Returns LOOPTORCH_SCHEDULES, or `usual` without it.
+[[nodiscard]] inline int schedules(int usual) {
+  const char* const asked = std::getenv("LOOPTORCH_SCHEDULES");
+  return asked ? std::atoi(asked) : usual;
+}
+
+}  // namespace device_tests
