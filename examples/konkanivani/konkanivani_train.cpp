@@ -17,7 +17,6 @@
 #include "validation.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
@@ -71,19 +70,17 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
                       lt::CacheFlushEvery<>{flush_steps},
                       lt::ShowProgress{},
                       lt::On{lt::kObserve, report},
+                      lt::RestoreBest{.metric = "validation.cer"},
                       lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,
                                         .best = "validation.cer"});
   // clang-format on
   const auto result = trainer.fit(clips, training.fit_options(snapshot));
   if (left_out) left_out->add(result.skipped_samples), left_out->add(validation_clips.skipped());
   app::throw_if_interrupted(result);
-  auto last = validation.rate_after(result.steps);
-  if (!last)  // it ended within an epoch, or had ended before
-    last = kv::transcribe_all(recognizer, data.validation, options.batch(), loading, options.decoding(),
-                              left_out)
-               .character_error_rate;
-  kv::load_best(model, trainer.policy<lt::SnapshotEvery>().best, *last,
-                std::array{options.snapshots(), kv::folder_of(snapshot)}, std::cerr);
+  const auto& kept = trainer.policy<lt::RestoreBest>();
+  if (kept.restored)
+    std::cerr << "keeps the weights of step " << kept.best.step() << " (validation CER " << *kept.best.value()
+              << ")" << std::endl;
   return result;
 }
 

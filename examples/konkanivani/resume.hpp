@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A training run that can be stopped: whether a snapshot is of a model of this size with these characters,
-// and whose weights are the best. The sizes and characters of a run lie beside its
-// snapshots, in `config.json` and `vocabulary.json`.
+// A training run that can be stopped: whether a snapshot is of a model of this size with these characters.
+// The sizes and characters of a run lie beside its snapshots, in `config.json` and `vocabulary.json`.
 #pragma once
-
-#include <looptorch/loop/best_few.hpp>
-#include <looptorch/state/snapshot/snapshot.hpp>
-#include <looptorch/state/snapshot/snapshot_folder.hpp>
-#include <looptorch/state/weights/load_weights.hpp>
 
 #include "recognizer.hpp"
 
@@ -15,8 +9,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
-#include <ostream>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,29 +55,6 @@ inline void require_same_run(const ModelConfig& config, const Vocabulary& vocabu
         detail::only_in(saved.characters(), vocabulary.characters()),
         "; only in these texts: ", detail::only_in(vocabulary.characters(), saved.characters())));
   require_same_model(load_config(folder / "config.json"), config, (folder / "config.json").string());
-}
-
-/// Loads the weights of the step that `best` names, from the first of `folders` that has its snapshot, sound,
-/// unless `last`, the value of the weights that the model has, is as good. Tells what it did.
-inline void load_best(const KonkaniVani& model, const looptorch::BestFew& best, double last,
-                      std::span<const std::filesystem::path> folders, std::ostream& log) {
-  if (!best.value() || *best.value() >= last) return;
-  for (const auto& folder : folders) {
-    for (const auto& [step, path] : looptorch::list_snapshots(folder)) {
-      if (step != best.step()) continue;
-      try {
-        looptorch::verify_snapshot(path);
-      } catch (const looptorch::SnapshotError& error) {
-        log << "passed over " << error.what() << std::endl;
-        continue;
-      }
-      looptorch::load_weights(model, path / "model.safetensors");
-      log << "keeps the weights of step " << step << " (validation CER " << *best.value()
-          << "; the last ones " << last << ")" << std::endl;
-      return;
-    }
-  }
-  log << "the snapshot of the best step, " << best.step() << ", is gone: keeps the last weights" << std::endl;
 }
 
 }  // namespace konkanivani

@@ -12,9 +12,7 @@
 #include "recognizer.hpp"
 #include "train_options.hpp"
 
-#include <cstdint>
 #include <iostream>
-#include <optional>
 
 namespace konkanivani {
 
@@ -34,18 +32,11 @@ class Validation {
   /// Publishes and prints the error rates of what was measured, and adds them to the curve.
   void report(looptorch::EpochContext& epoch) {
     const auto heard = listening_.take();
-    step_ = epoch.run.progress().step;
-    character_error_rate_ = heard.character_error_rate;
     epoch.run.metrics().publish("validation.cer", heard.character_error_rate);
-    add_to_curve(options_.output / "curve.csv", step_, stopwatch_.seconds(), heard);
+    add_to_curve(options_.output / "curve.csv", epoch.run.progress().step, stopwatch_.seconds(), heard);
     std::cout << "    CER " << heard.character_error_rate << ", WER " << heard.word_error_rate << "\n";
     print_examples(std::cout, heard, 3);
     std::cout << std::flush;
-  }
-
-  /// The character error rate of the weights after `step`; nothing if those were not measured.
-  [[nodiscard]] std::optional<double> rate_after(std::int64_t step) const {
-    return step == step_ ? std::optional(character_error_rate_) : std::nullopt;
   }
 
  private:
@@ -53,8 +44,6 @@ class Validation {
   Recognizer& recognizer_;
   const TrainOptions& options_;
   Listening listening_;
-  std::int64_t step_ = -1;
-  double character_error_rate_ = 1;
 };
 
 }  // namespace konkanivani

@@ -22,9 +22,6 @@
 #include <konkanivani/loss.hpp>
 #include <konkanivani/resume.hpp>
 
-#include <array>
-#include <sstream>
-
 using namespace konkanivani_test;
 using Catch::Contains;
 using looptorch::testing::TemporaryFolder;
@@ -51,7 +48,7 @@ struct Run {
         [](konkanivani::KonkaniVani& net, const at::Tensor& mel) {
           return net->ctc_scores(net->encode(mel, ids({20, 9}))).to(at::kFloat).square().mean();
         },
-        lt::Autocast<lt::fp16>{}, lt::On{lt::kObserve, publish},
+        lt::Autocast<lt::fp16>{}, lt::On{lt::kObserve, publish}, lt::RestoreBest{.metric = "validation.cer"},
         lt::SnapshotEvery{.folder = snapshots, .keep = 1, .best = "validation.cer"});
     auto given = options;
     given.epochs = static_cast<int64_t>(rates.size());
@@ -79,32 +76,8 @@ TEST_CASE("The best epoch's weights outlive the last ones, and are those that ar
   CHECK(listed[0].step == 2);
   CHECK(listed[1].step == 4);
 
-  std::ostringstream log;
-  const std::array folders{folder / "elsewhere", run.snapshots};
-  konkanivani::load_best(run.model, run.best, 0.4, folders, log);
   CHECK(run.model->parameters().front().equal(run.weights[1]));
   CHECK_FALSE(run.weights[1].equal(run.weights[3]));
-  CHECK(log.str() == "keeps the weights of step 2 (validation CER 0.2; the last ones 0.4)\n");
-}
-
-TEST_CASE("The last weights are kept where they are as good, and where the best are gone") {
-  const TemporaryFolder folder;
-  Run run{.snapshots = folder / "snapshots"};
-  run.fit({0.5, 0.2});
-  const auto last = run.model->parameters().front().clone();
-  std::ostringstream log;
-  const std::array folders{folder / "elsewhere"};
-  konkanivani::load_best(run.model, run.best, 0.2, folders, log);
-  CHECK(log.str().empty());
-  konkanivani::load_best(run.model, {}, 0.2, folders, log);
-  CHECK(log.str().empty());
-  konkanivani::load_best(run.model, run.best, 0.3, folders, log);
-  CHECK(log.str() == "the snapshot of the best step, 2, is gone: keeps the last weights\n");
-  fs::resize_file(run.snapshots / "step-00000002" / "model.safetensors", 20);
-  const std::array damaged{run.snapshots};
-  konkanivani::load_best(run.model, run.best, 0.3, damaged, log);
-  CHECK_THAT(log.str(), Contains("passed over " + (run.snapshots / "step-00000002").string()));
-  CHECK(run.model->parameters().front().equal(last));
 }
 
 TEST_CASE(
