@@ -2,7 +2,7 @@
 # run.sh [--quick] [--seed N] [--programs DIR] OUTPUT: a generator of music's spectrograms from nothing in one command.
 #
 # Makes a corpus of synthetic music, trains a small conditional GAN on it, draws samples, and measures them against clips
-# that were held out. Meant to take 10 minutes on two cores; OUTPUT then holds
+# that were held out. Takes 14 minutes on two quiet cores; OUTPUT then holds
 #
 #   summary.json   frechet_first, frechet_last, kid_last, frechet_noise, condition_ccc_arousal, condition_ccc_valence,
 #                  seconds (of all of it, since the last start), ...; "last" are the best averaged weights
