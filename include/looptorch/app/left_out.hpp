@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 
 #include <algorithm>
@@ -38,7 +39,7 @@ class LeftOut {
   /// Adds the first line of `reason`, "FILE: why" or "FILE:LINE: why", unless it is listed already. `kind` is
   /// an index of `LeftOutWords::kinds`.
   void add(const std::string& reason, std::size_t kind = 0) {
-    auto line = reason.substr(0, reason.find('\n'));
+    auto line = looptorch::detail::first_line(reason);
     if (known_.insert(line).second) entries_.push_back({std::move(line), kind});
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/what_of.hpp>
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -93,7 +94,7 @@ inline void run_process(const std::vector<std::string>& command) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
   const auto how = WIFEXITED(status) ? "exit code " + std::to_string(WEXITSTATUS(status))
                                      : "signal " + std::to_string(WTERMSIG(status));
-  throw ProcessError(command[0] + " failed with " + how + ": " + said.substr(0, said.find('\n')));
+  throw ProcessError(command[0] + " failed with " + how + ": " + looptorch::detail::first_line(said));
 }
 
 }  // namespace looptorch::app

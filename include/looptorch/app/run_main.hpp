@@ -5,6 +5,7 @@
 
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/what_of.hpp>
 
 #include <c10/util/Exception.h>
 
@@ -38,20 +39,12 @@ struct Interrupted : Error {
   ExitCode exit_code;
 };
 
-namespace detail {
-
-[[nodiscard]] inline std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
-
-}  // namespace detail
-
 /// Parses, runs `body`, and returns the exit code for main. An error is one line on stderr,
 /// "program: sentence"; `--help` goes to stdout.
 template <class Body>
 [[nodiscard]] int run_main(int argc, char* const* argv, CommandLine& line, Body&& body) {
   const auto report = [&](const std::string& what, ExitCode code) {
-    std::cerr << line.program() << ": " << detail::first_line(what) << std::endl;
+    std::cerr << line.program() << ": " << looptorch::detail::first_line(what) << std::endl;
     return code;
   };
   try {
@@ -61,7 +54,7 @@ template <class Body>
       std::forward<Body>(body)();
     return kDone;
   } catch (const CommandLineError& error) {
-    return report(detail::first_line(error.what()) + " (see --help)", kError);
+    return report(looptorch::detail::first_line(error.what()) + " (see --help)", kError);
   } catch (const Interrupted& interrupted) {
     return report(interrupted.what(), interrupted.exit_code);
   } catch (const Error& error) {

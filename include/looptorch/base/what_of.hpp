@@ -9,6 +9,11 @@
 
 namespace looptorch::detail {
 
+/// Returns `text` up to its first line break.
+[[nodiscard]] inline std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
 /// Returns the exception's message; a LibTorch error's without the stack trace.
 inline std::string what_of(const std::exception_ptr& thrown) {
   try {

@@ -44,7 +44,7 @@ class MetricBoard {
     std::string known;
     for (const auto& [each, value] : values_) known += (known.empty() ? "" : ", ") + each;
     throw UsageError(message(consumer, " waits for the metric '", name,
-                             "', which nobody has published in an epoch; ",
+                             "', which was not published within an epoch; ",
                              known.empty() ? "none is: list a Validate" : "published are: " + known));
   }
 

@@ -22,3 +22,9 @@ TEST_CASE("an exception of any type has one line, a LibTorch error without its s
     CHECK(text.find("frame #0") == std::string::npos);
   }
 }
+
+TEST_CASE("the first line of a text ends before its first line break") {
+  CHECK(looptorch::detail::first_line("cut off\nat 0x1\n") == "cut off");
+  CHECK(looptorch::detail::first_line("cut off") == "cut off");
+  CHECK(looptorch::detail::first_line("").empty());
+}

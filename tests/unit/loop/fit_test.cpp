@@ -335,7 +335,7 @@ TEST_CASE("with PinnedPrefetchLoader listed, fit takes a dataset and does as wit
   CHECK(toy::distance(by_range, by_policy) == 0.0);
 }
 
-TEST_CASE("fit tells which samples its loader left out, where nobody holds the loader") {
+TEST_CASE("fit tells which samples its loader left out, also when the caller does not hold the loader") {
   struct Damaged {
     std::int64_t size() const { return 10; }
     at::Tensor get(std::int64_t index) const {
@@ -419,7 +419,7 @@ TEST_CASE("a throwing objective leaves no gradients, the window is forgotten, an
   CHECK(toy::distance(straight, interrupted) == 0.0);
 }
 
-TEST_CASE("gradients that somebody left before fit do not leak into it") {
+TEST_CASE("gradients left over from before a fit do not leak into it") {
   const auto data = toy::batches(2);
   auto clean = toy::net(), dirty = toy::net();
   auto a = sgd(clean), b = sgd(dirty);

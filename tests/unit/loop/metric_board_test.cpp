@@ -15,7 +15,7 @@ TEST_CASE("a metric board counts publications and keeps the last value") {
   CHECK(board.publications("a") == 2);
 }
 
-TEST_CASE("who waits for a metric that nobody publishes is told what there is") {
+TEST_CASE("waiting for a metric that is not published is an error that lists the published ones") {
   lt::MetricBoard board;
   CHECK_THROWS_WITH(board.require("validation.loss", "StopEarly"),
                     Catch::Contains("StopEarly waits for the metric 'validation.loss'") &&

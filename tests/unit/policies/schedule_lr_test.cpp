@@ -246,7 +246,7 @@ TEST_CASE("a plateau reads what Validate publishes, in mid-epoch and at epoch en
   CHECK(trainer.policy<lt::ScheduleLr>().plateau.best.step() == 2);
 }
 
-TEST_CASE("a plateau whose metric nobody publishes is an error in the second epoch, which names the metric") {
+TEST_CASE("a plateau whose metric is not published is an error in the second epoch, which names the metric") {
   CHECK_THROWS_WITH(rates({.decay = lt::PlateauDecay{.metric = "validation.accuracy"}}, {.epochs = 2}),
                     Catch::Contains("ScheduleLr waits for the metric 'validation.accuracy'"));
   CHECK(rates({.decay = lt::PlateauDecay{}}, {.epochs = 1}).size() == 10);
@@ -534,7 +534,7 @@ TEST_CASE("a plateau goes on from its state, and other schedules have none") {
   CHECK_THROWS_WITH(schedule.load_state_dict(of_another, second), Catch::Contains("groups {1}, not of"));
 }
 
-TEST_CASE("a decay whose end nobody knows is refused before training; others need none") {
+TEST_CASE("a decay without a known end is refused before training; others need none") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), kFullRate);
   lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{});

@@ -169,7 +169,7 @@ TEST_CASE("SnapshotEvery: a folder that another run writes into is refused, unti
   CHECK_NOTHROW(Toy(how).fit({.epochs = 4, .resume = folder.path()}));
 }
 
-TEST_CASE("SnapshotEvery: a metric that nobody publishes is told in the second epoch") {
+TEST_CASE("SnapshotEvery: a metric that is not published is an error in the second epoch") {
   TemporaryFolder folder;
   CHECK_THROWS_WITH(Toy({.folder = folder.path(), .best = "score"}).fit(),
                     Contains("SnapshotEvery waits for the metric 'score'"));

@@ -186,7 +186,7 @@ TEST_CASE("the state of one of several is not taken for that of another") {
   wer.load_state_dict(saved, state);
 }
 
-TEST_CASE("a metric that nobody publishes is an error in the second epoch; so are options out of range") {
+TEST_CASE("a metric that is not published is an error in the second epoch; so are options out of range") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.1);
   lt::Trainer silent(net, sgd, toy::objective, lt::StopEarly{.metric = "validation.wer"}, publishing({1, 1}));

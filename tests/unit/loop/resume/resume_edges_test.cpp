@@ -165,7 +165,7 @@ TEST_CASE("weights of another type are a difference") {
                     Contains("is Float here, Double in the snapshot"));
 }
 
-TEST_CASE("states that somebody made up are refused with nothing touched") {
+TEST_CASE("made-up states are refused and nothing is touched") {
   TemporaryFolder folder, other;
   Job(folder.path(), true).trainer.fit(toy::batches(4), {.max_steps = 2});
   const auto sound = lt::read_snapshot(folder / "step-00000002");
@@ -182,7 +182,7 @@ TEST_CASE("states that somebody made up are refused with nothing touched") {
       [](auto& it) { it.state.set("random.cpu", at::Tensor()); },
       [](auto& it) { it.state.set("run.progress.batch", std::int64_t{-3}); },
       [](auto& it) { it.state.set("surplus", torch::ones({2})); },
-      [](auto& it) {  // a size that nobody can count up to
+      [](auto& it) {  // a size that cannot be counted up to
         it.optimizer.set("size", std::int64_t{1} << 60);
         it.optimizer.set("nobody", std::int64_t{1});
       },

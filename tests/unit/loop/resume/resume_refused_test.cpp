@@ -206,7 +206,7 @@ TEST_CASE("contents that lack something are refused before anything is touched")
   CHECK(job.trainer.progress().step == 0);
 }
 
-TEST_CASE("moments of nobody, and of what the optimizer does not keep, are refused by name") {
+TEST_CASE("moments without a parameter, and of a kind the optimizer does not keep, are refused by name") {
   Saved saved;
   const auto sound = lt::read_snapshot(saved.path());
   const auto check = [&](const std::string& key, const std::string& why) {
@@ -306,7 +306,7 @@ struct ManyImpl : torch::nn::Module {
 };
 TORCH_MODULE(Many);
 
-/// Nine players, each with an optimizer of another kind; the last one also trains a parameter of nobody's.
+/// Nine players, each with an optimizer of another kind; the last one also trains a parameter outside the model.
 struct Players {
   explicit Players(const fs::path& folder) { options.folder = folder; }
 

@@ -74,7 +74,7 @@ TEST_CASE("a NaN loss ends the fit with step, batch and samples, before it reach
   CHECK(toy::distance(ours, theirs) == 0.0);
 }
 
-TEST_CASE("infinite losses count, losses that nobody learns from do not") {
+TEST_CASE("infinite losses count, losses of weight 0 do not") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.1);
   const auto infinite = [](toy::Net& net, const toy::Batch& batch) {
