@@ -6,6 +6,7 @@
 
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -111,6 +112,12 @@ TEST_CASE("sim: a device has a context once it is used") {
   (void)at::empty({1}, kHere.device(sim::device(1)));
   CHECK(has_context(1));
   CHECK(count.counts().contexts == 1);
+  sim::configure({});
+  { const c10::DeviceGuard guard(sim::device(0)); }
+  CHECK_FALSE(has_context(0));  // it was current
+  { const c10::DeviceGuard guard(sim::device(1)); }
+  CHECK(has_context(1));
+  CHECK_FALSE(has_context(0));
   sim::configure({.contexts_created = true});
   CHECK(has_context(0));
   CHECK(has_context(1));

@@ -39,12 +39,18 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return static_cast<c10::DeviceIndex>(driver().options.devices);
   }
   c10::Device getDevice() const override { return accelerator::device(current_device()); }
-  void setDevice(c10::Device device) const override { current_device() = checked(device); }
+  void setDevice(c10::Device device) const override { exchangeDevice(device); }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     if (device.has_index()) current_device() = device.index();
   }
+  /// Creates a context where the device changes, as CUDA 12 does. The way back, unchecked, creates none.
   c10::Device exchangeDevice(c10::Device device) const override {
-    return accelerator::device(std::exchange(current_device(), checked(device)));
+    const int index = checked(device);
+    if (index != current_device()) {
+      const Lock lock(driver().mutex);
+      driver().use(index);
+    }
+    return accelerator::device(std::exchange(current_device(), index));
   }
 
   // ---- Streams ----

@@ -7,6 +7,7 @@
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Storage.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <utility>
 
@@ -26,15 +27,16 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(driver().options.devices);
   }
-  void setCurrentDevice(c10::DeviceIndex device) const override { current_device() = device; }
   c10::DeviceIndex getCurrentDevice() const override {
     return static_cast<c10::DeviceIndex>(current_device());
   }
+  void setCurrentDevice(c10::DeviceIndex device) const override { exchangeDevice(device); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
-    return static_cast<c10::DeviceIndex>(std::exchange(current_device(), device));
+    return c10::impl::getDeviceGuardImpl(kDeviceType)->exchangeDevice({kDeviceType, device}).index();
   }
+  /// Creates no context.
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
-    return exchangeDevice(device);
+    return static_cast<c10::DeviceIndex>(std::exchange(current_device(), device));
   }
 
   bool isPinnedPtr(const void* data) const override {
