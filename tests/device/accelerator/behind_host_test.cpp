@@ -163,6 +163,39 @@ TEST_CASE("sim: an event that is queried gets done, without a wait") {
   }
 }
 
+TEST_CASE("sim: a model on two devices has the same gradients in every schedule") {
+  const auto gradients = [](at::Device second) {
+    const at::Tensor x = at::arange(8, at::kFloat).cos().reshape({2, 4}).to(kDevice).requires_grad_();
+    const at::Tensor w = at::arange(12, at::kFloat).sin().reshape({4, 3}).to(second).requires_grad_();
+    for (int i = 0; i < 3; ++i) x.exp().to(second).matmul(w).tanh().to(kDevice).mul(x.sum()).sum().backward();
+    return std::vector<at::Tensor>{x.grad().cpu(), w.grad().cpu()};
+  };
+  const std::vector<at::Tensor> expected = gradients(kDevice);
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const sim::With with({.behind_host = true, .seed = seed, .peer_access = seed % 2 == 0});
+    CHECK(same(gradients(sim::device(1)), expected));
+  }
+}
+
+TEST_CASE(
+    "sim: memory that another stream used comes back once that is over, before the device is called full") {
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const sim::With with({.behind_host = true, .seed = seed, .cap_bytes = std::size_t{24} << 20});
+    const c10::impl::VirtualGuardImpl guard(sim::kDeviceType);
+    const c10::Stream other = guard.getStreamFromGlobalPool(kDevice);
+    for (int i = 0; i < 10; ++i) {
+      const at::Tensor a = at::full({10 << 18}, i, kHere);  // 10 MiB
+      c10::Event event(sim::kDeviceType);
+      event.record(guard.getStream(kDevice));
+      event.block(other);
+      const c10::StreamGuard on(other);
+      CHECK(a[i].item<float>() == i);
+      (void)a.slice(0, 0, 8).add(1);
+      a.record_stream(other);
+    }
+  }
+}
+
 TEST_CASE("sim: memory keeps its contents where a device falls behind or catches up") {
   const at::Tensor a = at::full({4}, 3, kHere);
   {

@@ -175,6 +175,24 @@ TEST_CASE("sim: events are counted, and stall where the device has nothing else 
   CHECK_THROWS_WITH(queried.synchronize(), Catch::Contains("synchronizeEvent"));
 }
 
+TEST_CASE("sim: copies that may run beside kernels are counted") {
+  const at::Tensor host = pinned(3);
+  const c10::Stream copies = side_stream();
+  sim::finish_all();
+  sim::CountWaits count;
+  (void)copy_on(copies, host);  // no kernel to run beside
+  CHECK(count.counts().copies_beside == 0);
+  const at::Tensor a = at::ones({4}, kHere);
+  (void)host.to(kDevice, /*non_blocking=*/true);  // behind the kernel
+  CHECK(count.counts().copies_beside == 0);
+  (void)copy_on(copies, host);
+  CHECK(count.counts().copies_beside == 1);
+  wait_for(stream_now(), copies);
+  (void)copy_on(copies, host);
+  CHECK(count.counts().copies_beside == 1);
+  sim::synchronize(kDevice);
+}
+
 TEST_CASE("sim: a backward runs each part on the stream of its forward") {
   const at::Tensor x = at::randn({4, 4}, kHere).requires_grad_();
   const c10::Stream other = side_stream();

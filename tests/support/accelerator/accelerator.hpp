@@ -79,6 +79,8 @@ struct Counts {
       0;                         ///< From other memory, which the driver copies once more; the host goes on.
   std::int64_t downloads = 0;    ///< To pinned memory.
   std::int64_t peer_copies = 0;  ///< Between devices.
+  /// Uploads and downloads that may run beside a kernel: one was issued before that they need not wait for.
+  std::int64_t copies_beside = 0;
 
   std::int64_t host_waits = 0;       ///< Waits for a stream or device: the sum of the next six.
   std::int64_t items = 0;            ///< Tensor::item and comparisons that need it.

@@ -104,6 +104,14 @@ void Driver::begin_launch(int index, const std::string& what) {
     throw_error("too many resources requested for launch of " + what);
 }
 
+bool Driver::is_beside_kernels(int stream) {
+  const DeviceState& state = device(device_of_stream(stream));
+  for (int other = 0; other < kStreams; ++other)
+    if (!timeline.stream(stream).covers(other, state.newest_kernels[static_cast<std::size_t>(other)]))
+      return true;
+  return false;
+}
+
 void Driver::access(int stream, Time time, const char* begin, std::size_t bytes, bool writes,
                     const std::string* what) {
   if (bytes == 0) return;

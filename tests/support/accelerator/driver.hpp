@@ -30,7 +30,8 @@ struct DeviceState {
   Arena arena;
   BlockPool pool{arena};
   std::vector<Waiting> waiting;
-  std::int64_t kernels = 0;  // issued
+  std::int64_t kernels = 0;                     // issued
+  std::array<Time, kStreams> newest_kernels{};  // by stream
   int streams_given = 0;
   bool used = false;  // has a context
   std::string error;  // sticky
@@ -72,6 +73,9 @@ class Driver {
   void begin_launch(int device, const std::string& what);
   /// Counts a kernel, and returns true if it is the one that is to fail on its device.
   [[nodiscard]] bool next_kernel_fails() { return ++kernels_ == options.fail_kernel_at; }
+
+  /// True if the newest work of `stream` may run beside a kernel of its device.
+  [[nodiscard]] bool is_beside_kernels(int stream);
 
   /// Checks an access to device memory against those before it, and notes it.
   void access(int stream, Time time, const char* begin, std::size_t bytes, bool writes,

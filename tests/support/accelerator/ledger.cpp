@@ -25,6 +25,7 @@ constexpr NamedCount kCounts[] = {
     {"pageable_uploads", &Counts::pageable_uploads},
     {"downloads", &Counts::downloads},
     {"peer_copies", &Counts::peer_copies},
+    {"copies_beside", &Counts::copies_beside},
     {"host_waits", &Counts::host_waits},
     {"items", &Counts::items},
     {"blocking_copies", &Counts::blocking_copies},

@@ -34,8 +34,10 @@ struct Transfer {
     driver().access(stream, time, data_of(there), bytes, is_upload, name);
   }
 
-  /// CUDA's allocator of pinned memory knows a block by its context, or by its first byte.
+  /// For asynchronous copies. CUDA's allocator of pinned memory knows a block by its context, or by its first
+  /// byte.
   void record_stream() const {
+    driver().ledger.counts.copies_beside += driver().is_beside_kernels(stream);
     if (host.storage().data_ptr().get_context() == block || host.const_data_ptr() == block->data)
       block->recorded.set(static_cast<std::size_t>(stream));
   }

@@ -44,7 +44,9 @@ class Launch {
     fails_ = driver().next_kernel_fails();
     time_ = driver().tick(stream_);
     ++driver().ledger.counts.kernels;
-    ++driver().device(kernel.device.index()).kernels;
+    DeviceState& state = driver().device(kernel.device.index());
+    ++state.kernels;
+    state.newest_kernels[static_cast<std::size_t>(stream_)] = time_;
   }
 
   torch::jit::Stack run(const Compute& compute) {

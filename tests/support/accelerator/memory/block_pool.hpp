@@ -28,7 +28,7 @@ struct Block {
   bool small;
   bool live = false;                           // a tensor has it
   bool reusable = true;                        // neither a tensor has it, nor work of other streams
-  bool late_is_poison = false;     // in the late copy of the memory
+  bool late_is_poison = false;                 // in the late copy of the memory
   std::size_t requested = 0;                   // bytes
   Block *previous = nullptr, *next = nullptr;  // of the same segment
   Accesses accesses;
