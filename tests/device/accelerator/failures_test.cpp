@@ -31,6 +31,49 @@ TEST_CASE("sim: the n-th allocation fails, and the next one works") {
   CHECK((a + 1).numel() == 4);
 }
 
+/// Computes a little, with copies both ways.
+double work() {
+  const at::Tensor a = at::arange(4, at::kFloat).pin_memory().to(kDevice, /*non_blocking=*/true) * 2;
+  at::Tensor host = at::empty({4}, at::TensorOptions().pinned_memory(true));
+  host.copy_(a.exp(), /*non_blocking=*/true);
+  sim::synchronize(kDevice);
+  return host.sum().item<double>() + a.sum().item<double>();
+}
+
+TEST_CASE(
+    "sim: each failure hits the n-th of what is counted, leaves no memory in use, and the next run is right") {
+  for (const bool behind : {false, true}) {
+    const double expected = work();
+    sim::finish_all();
+    const std::int64_t used = sim::allocated_bytes(0), pinned = sim::pinned_bytes();
+    sim::CountWaits count;
+    (void)work();
+    const sim::Counts counts = count.counts();
+    const auto sweep = [&](std::int64_t sim::Options::*failure, std::int64_t times) {
+      CHECK(times > 0);
+      for (std::int64_t n = 1; n <= times + 1; ++n) {
+        sim::Options options{.behind_host = behind, .seed = static_cast<std::uint64_t>(n)};
+        options.*failure = n;
+        {
+          const sim::With with(options);
+          if (n <= times)
+            CHECK_THROWS_AS(work(), c10::Error);
+          else
+            CHECK(work() == expected);
+        }
+        CHECK(sim::allocated_bytes(0) == used);
+        CHECK(sim::pinned_bytes() == pinned);
+        CHECK(work() == expected);
+      }
+    };
+    sweep(&sim::Options::fail_allocation_at, counts.allocations);
+    sweep(&sim::Options::fail_pinning_at, counts.pinnings);
+    sweep(&sim::Options::fail_launch_at, counts.launches);
+    sweep(&sim::Options::fail_kernel_at, counts.kernels);
+    CHECK(sim::violations().empty());
+  }
+}
+
 TEST_CASE("sim: the n-th launch is refused, and the next one works") {
   const at::Tensor a = at::ones({4}, kHere);
   const sim::With with({.fail_launch_at = 2});

@@ -70,7 +70,9 @@ class With {
 struct Counts {
   std::int64_t kernels = 0;
   std::int64_t fallbacks = 0;    ///< Kernels without a registration of their own: the CPU's operator serves.
+  std::int64_t launches = 0;     ///< Kernels and copies: what `fail_launch_at` counts.
   std::int64_t allocations = 0;  ///< Requests for device memory, cached or not.
+  std::int64_t pinnings = 0;     ///< Requests for pinned memory.
   std::int64_t contexts = 0;     ///< Devices that came into use.
 
   std::int64_t copies = 0;   ///< Asynchronous copies: the sum of the next four.

@@ -100,6 +100,7 @@ void Driver::wait(Wait kind, const std::string& what, int index, const Clock& cl
 void Driver::begin_launch(int index, const std::string& what) {
   use(index);
   check(index);
+  ++ledger.counts.launches;
   if (++launches_ == options.fail_launch_at)
     throw_error("too many resources requested for launch of " + what);
 }
@@ -234,6 +235,7 @@ HostBlock* Driver::allocate_host(std::size_t bytes) {
   bool any = false;
   for (const DeviceState& state : devices) any = any || state.used;
   if (!any) use(current_device());  // as CUDA, which pins memory in a context
+  ++ledger.counts.pinnings;
   HostBlock* block = nullptr;
   if (++pinnings_ != options.fail_pinning_at && !options.pinning_fails) block = pinned.allocate(bytes);
   if (!block) throw_error("out of memory: " + std::to_string(bytes) + " bytes cannot be pinned");

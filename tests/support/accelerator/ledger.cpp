@@ -18,7 +18,9 @@ struct NamedCount {
 constexpr NamedCount kCounts[] = {
     {"kernels", &Counts::kernels},
     {"fallbacks", &Counts::fallbacks},
+    {"launches", &Counts::launches},
     {"allocations", &Counts::allocations},
+    {"pinnings", &Counts::pinnings},
     {"contexts", &Counts::contexts},
     {"copies", &Counts::copies},
     {"uploads", &Counts::uploads},
