@@ -107,6 +107,12 @@ struct Counts {
 /// Returns what happened since the program began.
 [[nodiscard]] Counts counts();
 
+/// The fewest kernels that keep a device busy while the host wakes up from a wait.
+inline constexpr std::int64_t kBusyKernels = 16;
+/// Returns how often this thread has waited for an event with fewer than kBusyKernels issued behind it. Waits
+/// for events with fewer than that between them count as one.
+[[nodiscard]] std::int64_t idling_event_waits();
+
 /// Counts while it lives.
 class CountWaits {
  public:

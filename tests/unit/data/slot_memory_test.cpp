@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The memory that batches are collated into: as many slots as batches exist at once, used again and again.
-// Where CUDA is, LibTorch's pinned memory serves; tests/cuda/loader_test.cpp has that.
+// Where CUDA is, LibTorch's pinned memory serves; tests/device/loader_test.cpp has that.
 // Tests data: slot_pool
 #include "support/precompiled.hpp"
 

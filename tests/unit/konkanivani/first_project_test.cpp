@@ -4,7 +4,7 @@
 // - snapshots lack scaler, step and random state: here, and tests/examples/konkanivani_cli_test.sh
 // - the best weights are overwritten by the last: here
 // - validation without autocast: model_test, "Validation runs under the autocast ..."
-// - a host synchronisation every micro-batch: here, and cuda/konkanivani_test, but for LibTorch's own in CTC
+// - a host synchronisation every micro-batch: here, and device/konkanivani_test, but for LibTorch's own in CTC
 // - greedy CTC ignores lengths: decoding_test, "CTC decoding looks at a clip's own ..."
 // - the beam is an argmax: decoding_test, "A wide prefix beam ...", "A wide joint ..."
 // - the flag for gradient checkpointing does nothing: model_test, "Checkpointed blocks run twice ..."
@@ -135,7 +135,7 @@ TEST_CASE("Another size and other characters are refused before a snapshot is re
   CHECK(konkanivani::folder_of({}).empty());
 }
 
-// Reading a value waits for a GPU. Lengths are looked at, twice, on a CPU only: cuda/konkanivani_test.
+// Reading a value waits for a GPU. Lengths are looked at, twice, on a CPU only: device/konkanivani_test.
 TEST_CASE("Forward, loss and backward read no value from the device") {
   static thread_local int reads;
   const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(

@@ -235,8 +235,8 @@ inline Staging::~Staging() {
       std::any_of(pinned_.begin(), pinned_.end(), [](const auto& block) { return block.is_pinned(); });
   pinned_.clear();
   if (!any_pinned || !device_type_) return;
-  try {
-    at::getHostAllocator(*device_type_)->empty_cache();
+  try {  // a device whose pinned memory has no cache has no such allocator
+    if (auto* allocator = at::getHostAllocator(*device_type_)) allocator->empty_cache();
   } catch (...) {  // a device that has failed, and whose failure was reported
   }
 }

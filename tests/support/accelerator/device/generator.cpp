@@ -10,25 +10,33 @@
 
 #include <array>
 #include <cstring>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 namespace looptorch_test::accelerator {
 
 namespace {
 
+/// Seed and offset are a state that generators can exchange, as CUDA's do for graphs.
 class Generator final : public c10::GeneratorImpl {
  public:
-  explicit Generator(c10::DeviceIndex device)
-      : GeneratorImpl(c10::Device(kDeviceType, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+  struct State {
+    std::uint64_t seed = c10::default_rng_seed_val, offset = 0;
+  };
+
+  explicit Generator(c10::DeviceIndex device, std::shared_ptr<State> state = std::make_shared<State>())
+      : GeneratorImpl(c10::Device(kDeviceType, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+        state_(std::move(state)) {}
   static c10::DeviceType device_type() { return kDeviceType; }
 
-  void set_current_seed(std::uint64_t seed) override { seed_ = seed, offset_ = 0; }
-  void set_offset(std::uint64_t offset) override { offset_ = offset; }
-  std::uint64_t get_offset() const override { return offset_; }
-  std::uint64_t current_seed() const override { return seed_; }
+  void set_current_seed(std::uint64_t seed) override { *state_ = {seed, 0}; }
+  void set_offset(std::uint64_t offset) override { state_->offset = offset; }
+  std::uint64_t get_offset() const override { return state_->offset; }
+  std::uint64_t current_seed() const override { return state_->seed; }
   std::uint64_t seed() override {
     set_current_seed(c10::detail::getNonDeterministicRandom());
-    return seed_;
+    return state_->seed;
   }
 
   void set_state(const c10::TensorImpl& state) override {
@@ -39,19 +47,25 @@ class Generator final : public c10::GeneratorImpl {
     std::uint64_t offset = 0;
     std::memcpy(&offset, data + 8, 8);
     TORCH_CHECK(offset % 4 == 0, "offset must be a multiple of 4");
-    std::memcpy(&seed_, data, 8);
-    offset_ = offset;
+    std::memcpy(&state_->seed, data, 8);
+    state_->offset = offset;
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     at::Tensor state = at::detail::empty_cpu({kStateBytes}, at::kByte);
-    std::memcpy(state.mutable_data_ptr(), &seed_, 8);
-    std::memcpy(static_cast<char*>(state.mutable_data_ptr()) + 8, &offset_, 8);
+    std::memcpy(state.mutable_data_ptr(), &state_->seed, 8);
+    std::memcpy(static_cast<char*>(state.mutable_data_ptr()) + 8, &state_->offset, 8);
     return state.getIntrusivePtr();
+  }
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& source) override {
+    state_ = static_cast<const Generator&>(*source).state_;
+  }
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    return c10::make_intrusive<Generator>(device().index(), state_);
   }
 
   std::uint64_t draw() {
-    Dice dice(seed_ * 0x9e3779b97f4a7c15 + offset_);
-    offset_ += 4;
+    Dice dice(state_->seed * 0x9e3779b97f4a7c15 + state_->offset);
+    state_->offset += 4;
     return dice.next();
   }
 
@@ -59,13 +73,10 @@ class Generator final : public c10::GeneratorImpl {
   static constexpr std::int64_t kStateBytes = 16;
 
   GeneratorImpl* clone_impl() const override {
-    auto* const copy = new Generator(device().index());
-    copy->seed_ = seed_, copy->offset_ = offset_;
-    return copy;
+    return new Generator(device().index(), std::make_shared<State>(*state_));
   }
 
-  std::uint64_t seed_ = c10::default_rng_seed_val;
-  std::uint64_t offset_ = 0;
+  std::shared_ptr<State> state_;
 };
 
 c10::DeviceIndex index_of(int device) {

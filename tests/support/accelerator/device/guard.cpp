@@ -5,11 +5,25 @@
 #include <c10/core/Stream.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <array>
 #include <utility>
 
 namespace looptorch_test::accelerator {
 
 namespace {
+
+/// A thread's waits that left a device idle, and how many kernels of each device the last one covered.
+struct IdlingWaits {
+  std::int64_t count = 0;
+  std::array<std::int64_t, kMaxDevices> covered{};
+
+  void add(int device, std::int64_t recorded, std::int64_t issued) {
+    std::int64_t& last = covered.at(static_cast<std::size_t>(device));
+    if (issued - recorded < kBusyKernels && recorded - last >= kBusyKernels) ++count;
+    last = recorded;
+  }
+};
+thread_local IdlingWaits idling_waits;
 
 struct Event {
   Clock clock;
@@ -132,8 +146,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     const Lock lock(driver().mutex);
     const Event& waited = *static_cast<const Event*>(event);
     const int device = device_of_stream(waited.stream);
-    const bool stalls =
-        !waited.is_over(driver().timeline.host()) && driver().device(device).kernels == waited.kernels;
+    const bool waits = !waited.is_over(driver().timeline.host());
+    const std::int64_t issued = driver().device(device).kernels;
+    if (waits) idling_waits.add(device, waited.kernels, issued);
+    const bool stalls = waits && issued == waited.kernels;
     if (stalls) ++driver().ledger.counts.stall_waits;
     driver().wait(Wait::event, stalls ? "synchronizeEvent (stalls)" : "synchronizeEvent", device,
                   waited.clock);
@@ -170,5 +186,7 @@ const bool registered = [] {
 }();
 
 }  // namespace
+
+std::int64_t idling_event_waits() { return idling_waits.count; }
 
 }  // namespace looptorch_test::accelerator

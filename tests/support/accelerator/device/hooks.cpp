@@ -9,6 +9,8 @@
 #include <c10/core/Storage.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 namespace looptorch_test::accelerator {
@@ -56,7 +58,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
+/// Leaves LibTorch to CUDA if the environment says LOOPTORCH_TEST_DEVICE=cuda: a process has one accelerator.
 const bool backend_registered = [] {
+  const char* const chosen = std::getenv("LOOPTORCH_TEST_DEVICE");
+  if (chosen && std::string_view(chosen) == "cuda") return false;
   c10::register_privateuse1_backend("sim");
   c10::SetAllocator(kDeviceType, &device_memory());
   at::RegisterPrivateUse1HooksInterface(new Hooks);

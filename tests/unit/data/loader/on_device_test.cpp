@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Transforms of whole batches, on a CPU: where a batch is, it stays. tests/cuda/loader_test.cpp has the rest.
+// Transforms of whole batches, on a CPU: where a batch is, it stays. tests/device/loader_test.cpp has the rest.
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/log_mel.hpp>

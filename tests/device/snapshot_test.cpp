@@ -6,14 +6,16 @@
 
 #include <looptorch/state/snapshot/snapshot_folder.hpp>
 #include <looptorch/state/snapshot/snapshot_writer.hpp>
+#include <looptorch/state/weights/load_weights.hpp>
+#include <looptorch/state/weights/save_weights.hpp>
 
-#include "support/cuda.hpp"
+#include "support/device.hpp"
 #include "support/snapshots.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/toy.hpp"
 
 namespace lt = looptorch;
-using looptorch::testing::bits_equal;
-using looptorch::testing::TemporaryFolder;
+using namespace looptorch::testing;
 
 namespace {
 
@@ -33,13 +35,13 @@ lt::SnapshotContents contents_on(at::Device device) {
 
 }  // namespace
 
-TEST_CASE("cuda: a snapshot is of the moment of begin, though the device computes on") {
-  if (!has_cuda()) return;
+TEST_CASE("a snapshot is of the moment of begin, though the device computes on") {
+  if (!has_device()) return;
   const TemporaryFolder folder;
   const auto expected = contents_on(at::kCPU);
   lt::SnapshotWriter writer(folder.path());
   for (const bool is_prepared : {true, false}) {
-    auto contents = contents_on(at::kCUDA);
+    auto contents = contents_on(test_device());
     if (is_prepared) writer.prepare(contents);
     writer.begin(contents);
     for (auto& [name, tensor] : contents.model) tensor.add_(1);  // in the same stream, so behind the copy
@@ -50,14 +52,29 @@ TEST_CASE("cuda: a snapshot is of the moment of begin, though the device compute
   }
 }
 
-TEST_CASE("cuda: written without a writer, and with CPU tensors first") {
-  if (!has_cuda()) return;
+TEST_CASE("device tensors are written without a writer, and with CPU tensors first") {
+  if (!has_device()) return;
   const TemporaryFolder folder;
   const auto expected = contents_on(at::kCPU);
-  CHECK(
-      bits_equal(lt::read_snapshot(lt::write_snapshot(folder / "plain", contents_on(at::kCUDA))), expected));
+  CHECK(bits_equal(lt::read_snapshot(lt::write_snapshot(folder / "plain", contents_on(test_device()))),
+                   expected));
   lt::SnapshotWriter writer(folder.path());
-  writer.begin(expected);                // in memory that is not pinned
-  writer.begin(contents_on(at::kCUDA));  // in memory that is
+  writer.begin(expected);                    // in memory that is not pinned
+  writer.begin(contents_on(test_device()));  // in memory that is
   CHECK(bits_equal(lt::read_snapshot(writer.wait().value()), expected));
+}
+
+TEST_CASE("weights leave a device and come back to it as they were") {
+  if (!has_device()) return;
+  const TemporaryFolder folder;
+  auto net = toy::net(1), on_cpu = toy::net(2), there = toy::net(3);
+  net->to(test_device()), there->to(test_device());
+  lt::save_weights(net, folder / "model.safetensors");
+  lt::load_weights(on_cpu, folder / "model.safetensors");
+  lt::load_weights(there, folder / "model.safetensors");
+  CHECK(there->first->weight.device() == test_device());
+  for (std::size_t i = 0; i < net->parameters().size(); ++i) {
+    CHECK(bits_equal(on_cpu->parameters()[i], net->parameters()[i].cpu()));
+    CHECK(bits_equal(there->parameters()[i].cpu(), net->parameters()[i].cpu()));
+  }
 }

@@ -5,14 +5,11 @@
 
 #include <looptorch/trainer.hpp>
 
-#include "support/cuda.hpp"
+#include "support/device.hpp"
 #include "support/toy.hpp"
 
-#if __has_include(<cuda_runtime_api.h>)
-#include <c10/cuda/CUDAFunctions.h>
-#endif
-
 namespace lt = looptorch;
+using namespace looptorch::testing;
 
 namespace {
 
@@ -68,8 +65,8 @@ struct Indexed {
 
 }  // namespace
 
-TEST_CASE("overflows on the GPU skip what they skip on the CPU") {
-  if (!has_cuda()) return;
+TEST_CASE("overflows on a device skip what they skip on the CPU") {
+  if (!has_device()) return;
   const auto trained = [](at::Device device) {
     auto net = fp32_net(device);
     lt::FusedAdamW adamw(net->parameters(), {.lr = 0.01});
@@ -82,17 +79,17 @@ TEST_CASE("overflows on the GPU skip what they skip on the CPU") {
   };
   const auto on_cpu = trained(at::kCPU);
   CHECK(std::get<0>(on_cpu) == 6);
-  CHECK(trained(at::kCUDA) == on_cpu);
+  CHECK(trained(test_device()) == on_cpu);
 }
 
-TEST_CASE("a loss that is not a number is vetoed on the GPU and reported before the next update") {
-  if (!has_cuda()) return;
+TEST_CASE("a loss that is not a number is vetoed on a device and reported before the next update") {
+  if (!has_device()) return;
   const auto check = [](auto make_optimizer) {
-    auto net = fp32_net(at::kCUDA), before = fp32_net(at::kCUDA);
+    auto net = fp32_net(test_device()), before = fp32_net(test_device());
     auto optimizer = make_optimizer(net->parameters());
     lt::Trainer trainer(net, optimizer, objective, lt::Accumulate<2>{});
     try {
-      trainer.fit(Indexed{batches(8, at::kCUDA, {1})});
+      trainer.fit(Indexed{batches(8, test_device(), {1})});
       FAIL("nothing was thrown");
     } catch (const lt::NonFiniteLoss& error) {
       CHECK(error.step == 0);
@@ -103,7 +100,7 @@ TEST_CASE("a loss that is not a number is vetoed on the GPU and reported before 
     CHECK(toy::distance(net, before) == 0.0);
     CHECK_FALSE(toy::has_gradients(net));
     CHECK(trainer.updates()[0].skipped == 1);
-    const auto good = trainer.fit(batches(4, at::kCUDA));  // and the run may go on
+    const auto good = trainer.fit(batches(4, test_device()));  // and the run may go on
     CHECK(good.skipped == 1);
     CHECK(std::isfinite(good.loss));
   };
@@ -111,19 +108,16 @@ TEST_CASE("a loss that is not a number is vetoed on the GPU and reported before 
   check([](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
 }
 
-#if __has_include(<cuda_runtime_api.h>)
 TEST_CASE("a step with a fused optimizer waits for nothing, with and without loss scaling") {
-  if (!has_cuda()) return;
-  auto net = fp32_net(at::kCUDA);
-  const auto data = batches(12, at::kCUDA);
+  if (!has_device()) return;
+  auto net = fp32_net(test_device());
+  const auto data = batches(12, test_device());
   lt::FusedAdamW adamw(net->parameters());
-  auto& debug = c10::cuda::warning_state();
   const auto check = [&](auto&& trainer) {
     for (std::size_t i = 0; i < 4; ++i) trainer.step(data[i]);  // allocators and handles are there afterwards
-    debug.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_ERROR);
+    const NoWaits no_waits;
     for (std::size_t i = 4; i < 12; ++i) CHECK_NOTHROW(trainer.step(data[i]));
     CHECK_THROWS(trainer.updates()[0].loss.mean());  // so that a wait would have shown
-    debug.set_sync_debug_mode(c10::cuda::SyncDebugMode::L_DISABLED);
   };
   check(lt::Trainer(net, adamw, objective));
   check(lt::Trainer(net, adamw, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0}, lt::ClipGradValue{1.0},
@@ -131,4 +125,3 @@ TEST_CASE("a step with a fused optimizer waits for nothing, with and without los
   check(lt::Trainer(net, adamw, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0},
                     lt::Autocast<lt::fp16>{}));
 }
-#endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The spectrogram GAN on a GPU: the CPU's numbers, and a game in fp16 that stays finite.
+// The spectrogram GAN on a device: the CPU's numbers, and a game in fp16 that stays finite.
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>
 
-#include "support/cuda.hpp"
+#include "support/device.hpp"
 
 #include <spectrogram_gan_vit/balance.hpp>
 #include <spectrogram_gan_vit/objectives.hpp>
@@ -14,6 +14,7 @@
 
 namespace gan = spectrogram_gan;
 namespace lt = looptorch;
+using namespace looptorch::testing;
 
 namespace {
 
@@ -38,8 +39,8 @@ Clips clips_on(at::Device device) {
 }  // namespace
 
 TEST_CASE(
-    "What the players of a spectrogram GAN say on a GPU is what they say on a CPU, gradients included") {
-  if (!has_cuda()) return;
+    "What the players of a spectrogram GAN say on a device is what they say on a CPU, gradients included") {
+  if (!has_device()) return;
   const auto numbers = [](at::Device device) {
     auto model = model_on(device);
     const auto clips = clips_on(device);
@@ -58,15 +59,15 @@ TEST_CASE(
       if (parameter.grad().defined()) all.push_back(parameter.grad().norm().item<double>());
     return all;
   };
-  const auto host = numbers(at::kCPU), device = numbers(at::kCUDA);
+  const auto host = numbers(at::kCPU), device = numbers(test_device());
   REQUIRE(host.size() == device.size());
   for (std::size_t i = 0; i < host.size(); ++i)
     CHECK(device[i] == Approx(host[i]).epsilon(0.02).margin(1e-3));
 }
 
-TEST_CASE("A spectrogram GAN plays in fp16 on a GPU, with accumulation, R1 and instance noise") {
-  if (!has_cuda()) return;
-  auto model = model_on(at::kCUDA);
+TEST_CASE("A spectrogram GAN plays in fp16 on a device, with accumulation, R1 and instance noise") {
+  if (!has_device()) return;
+  auto model = model_on(test_device());
   lt::FusedAdam of_generator(model->generator->parameters(), {.lr = 1e-3});
   lt::FusedAdam of_discriminator(model->discriminator->parameters(), {.lr = 1e-3});
   const gan::GameOptions game{.r1 = 1, .instance_noise = true, .mismatched = 0.5, .auxiliary = 1};

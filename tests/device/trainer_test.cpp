@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The loop on a GPU: the same numbers as on the CPU, batches that are moved there, caches that are given
+// The loop on a device: the same numbers as on the CPU, batches that are moved there, caches that are given
 // back.
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "support/cuda.hpp"
+#include "support/device.hpp"
 #include "support/toy.hpp"
 
 namespace lt = looptorch;
+using namespace looptorch::testing;
 
 namespace {
 
@@ -40,17 +41,17 @@ struct Rows {
 
 }  // namespace
 
-TEST_CASE("a run on the GPU has the CPU's numbers, with known and with unread weights") {
-  if (!has_cuda()) return;
+TEST_CASE("a run on a device has the CPU's numbers, with known and with unread weights") {
+  if (!has_device()) return;
   auto reference = trained(at::kCPU, false);
   for (const bool unread : {false, true}) {
-    auto net = trained(at::kCUDA, unread);
-    CHECK(toy::distance(reference, net) < 1e-9);
+    auto net = trained(test_device(), unread);
+    CHECK(toy::distance(reference, net) <= tolerance(1e-9));
   }
 }
 
 TEST_CASE("a model that moved is followed, in fit and in evaluate, and pinned batches reach it") {
-  if (!has_cuda()) return;
+  if (!has_device()) return;
   torch::nn::Linear net(4, 1);
   lt::PinnedPrefetchLoader loader(Rows{}, {.batch_size = 8, .workers = 2});
   for (const auto& batch : loader) CHECK(batch.is_pinned());
@@ -61,15 +62,15 @@ TEST_CASE("a model that moved is followed, in fit and in evaluate, and pinned ba
   torch::optim::SGD sgd(net->parameters(), 1e-3);
   lt::Trainer trainer(net, sgd, objective);
   trainer.fit(loader);
-  net->to(at::kCUDA);
+  net->to(test_device());
   trainer.evaluate(loader);
   CHECK(trainer.fit(loader).steps == 16);
 }
 
 TEST_CASE("autocast runs matrix products in bfloat16, and gradients stay fp32") {
-  if (!has_cuda()) return;
+  if (!has_device()) return;
   torch::nn::Linear net(4, 1);
-  net->to(at::kCUDA);
+  net->to(test_device());
   torch::optim::SGD sgd(net->parameters(), 1e-3);
   const auto objective = [](torch::nn::Linear& net, const at::Tensor& batch) {
     CHECK(net(batch).scalar_type() == at::kBFloat16);
@@ -84,8 +85,43 @@ TEST_CASE("autocast runs matrix products in bfloat16, and gradients stay fp32") 
 }
 
 TEST_CASE("a flush gives the caching allocator's unused memory back, and counts it") {
-  if (!has_cuda()) return;
-  { const auto large = torch::empty({64 << 20}, torch::TensorOptions(at::kFloat).device(at::kCUDA)); }
-  CHECK(lt::empty_cache(at::Device(at::kCUDA, 0)) >= 256 << 20);
-  CHECK(lt::empty_cache(at::Device(at::kCUDA, 0)) == 0);
+  if (!has_device()) return;
+  { const auto large = torch::empty({64 << 20}, torch::TensorOptions(at::kFloat).device(test_device())); }
+  CHECK(lt::empty_cache(test_device()) >= 256 << 20);
+  CHECK(lt::empty_cache(test_device()) == 0);
+}
+
+TEST_CASE("a loop of one's own on a device has the CPU's numbers, a shorter last window included") {
+  if (!has_device()) return;
+  const auto trained = [](at::Device device) {
+    auto net = toy::net();
+    net->to(device);
+    lt::FusedSGD sgd(net->parameters(), {.lr = 0.1, .momentum = 0.9});
+    lt::Trainer trainer(net, sgd, toy::objective, lt::Accumulate<3>{});
+    for (const toy::Batch& batch : toy::batches(10)) trainer.step(batch);
+    trainer.finish_window();
+    CHECK(trainer.progress().step == 4);
+    const lt::Evaluation evaluation = trainer.evaluate(toy::batches(5, 2));
+    net->to(at::kCPU);
+    return std::pair(net, evaluation.loss);
+  };
+  auto [on_cpu, cpu_loss] = trained(at::kCPU);
+  auto [there, loss] = trained(test_device());
+  CHECK(toy::distance(on_cpu, there) <= tolerance(1e-9));
+  CHECK(std::abs(loss - cpu_loss) <= tolerance(1e-9));
+}
+
+TEST_CASE("an optimizer that evaluates its objective again has the CPU's numbers on a device") {
+  if (!has_device()) return;
+  const auto trained = [](at::Device device) {
+    auto net = toy::net();
+    net->to(device);
+    torch::optim::LBFGS lbfgs(net->parameters(), torch::optim::LBFGSOptions(0.5).max_iter(4));
+    lt::Trainer trainer(net, lbfgs, toy::objective, lt::Accumulate<2>{});
+    trainer.fit(toy::batches(8));
+    net->to(at::kCPU);
+    return net;
+  };
+  auto on_cpu = trained(at::kCPU), there = trained(test_device());
+  CHECK(toy::distance(on_cpu, there) <= tolerance(1e-6));
 }

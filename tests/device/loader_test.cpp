@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Batches on their way to a GPU: pinned slots that are reused in time, copies beside the computation, and a
-// Whisper that need not wait for its data.
+// Batches on their way to a device: pinned slots that are reused in time, copies beside the computation. On a
+// GPU also their speed, and a Whisper that need not wait for its data.
 // Tests data: copy_stream
 #include "support/precompiled.hpp"
 
@@ -11,7 +11,7 @@
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "support/cuda.hpp"
+#include "support/device.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <c10/core/Event.h>
@@ -23,12 +23,13 @@
 #include <chrono>
 
 namespace lt = looptorch;
+using namespace looptorch::testing;
 
 namespace {
 
 c10::Stream current_stream() {
-  const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
-  return cuda.getStream(cuda.getDevice());
+  const c10::impl::VirtualGuardImpl guard(test_device().type());
+  return guard.getStream(guard.getDevice());
 }
 
 /// A mark in the current stream, that tells times.
@@ -41,13 +42,13 @@ class Mark {
   }
 
  private:
-  c10::Event event_{at::kCUDA, c10::EventFlag::BACKEND_DEFAULT};
+  c10::Event event_{test_device().type(), c10::EventFlag::BACKEND_DEFAULT};
 };
 
 /// Milliseconds that the device took for what `enqueue` gave it.
 template <class Enqueue>
 double device_ms(Enqueue&& enqueue) {
-  torch::cuda::synchronize();
+  synchronize();
   const Mark begin;
   enqueue();
   return begin.ms_to(Mark());
@@ -55,7 +56,8 @@ double device_ms(Enqueue&& enqueue) {
 
 /// Keeps the current stream busy.
 struct Work {
-  at::Tensor matrix = torch::ones({4096, 4096}, at::kCUDA);
+  at::Tensor matrix =
+      is_simulated() ? torch::ones({4, 4}, test_device()) : torch::ones({4096, 4096}, test_device());
   void operator()(int products) const {
     for (int i = 0; i < products; ++i) at::mm(matrix, matrix);
   }
@@ -63,10 +65,10 @@ struct Work {
 
 template <class Run>
 double seconds(Run&& run) {
-  torch::cuda::synchronize();
+  synchronize();
   const auto begin = std::chrono::steady_clock::now();
   run();
-  torch::cuda::synchronize();
+  synchronize();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -80,10 +82,10 @@ struct Wide {
 }  // namespace
 
 TEST_CASE("the default collate writes into pinned memory, and so do those that ask for it") {
-  if (!has_cuda()) return;
+  if (!has_device()) return;
   lt::PinnedPrefetchLoader asked(Wide{}, {.batch_size = 2, .workers = 1, .pin = true});
   CHECK(asked.begin()->is_pinned());
-  const at::Tensor used = torch::ones({1}, at::kCUDA);  // from here on the process uses CUDA
+  const at::Tensor used = torch::ones({1}, test_device());  // from here on the process uses it
   lt::PinnedPrefetchLoader stacked(Wide{}, {.batch_size = 2, .workers = 1});
   CHECK(stacked.begin()->is_pinned());
   CHECK(stacked.stats().slots == 0);  // of its own
@@ -102,13 +104,13 @@ TEST_CASE("the default collate writes into pinned memory, and so do those that a
   CHECK_FALSE(lt::batch_empty({2}).is_pinned());
 }
 
-TEST_CASE("a batch is copied while the device computes") {
+TEST_CASE("a batch is copied while the device computes", "[cuda]") {
   if (!has_cuda()) return;
   const Work work;
   const at::Tensor host = torch::ones({std::int64_t(1) << 28}).pin_memory();  // 1 GiB
   const auto copy = [&] {
     at::Tensor batch = host;
-    lt::move_to(batch, at::kCUDA);
+    lt::move_to(batch, test_device());
     return batch;
   };
   work(10), copy();  // warm
@@ -125,16 +127,16 @@ TEST_CASE("a batch is copied while the device computes") {
 
 TEST_CASE(
     "the compute stream waits for its batch, and slots and copies are reused only when they are done with") {
-  if (!has_cuda()) return;
+  if (!has_device()) return;
   const Work work;
   const bool pin = GENERATE(true, false);
   lt::PinnedPrefetchLoader loader(Wide{}, {.batch_size = 2, .workers = 2, .prefetch = 1, .pin = pin});
-  for (int epoch = 0; epoch < 5; ++epoch) {
+  for (int epoch = 0; epoch < (is_simulated() ? 1 : 5); ++epoch) {
     std::vector<at::Tensor> sums, expected;
     for (auto batch = loader.begin(); batch != loader.end(); ++batch) {
       at::Tensor there = std::move(*batch);
       work(4);  // the device is behind the host, which drops both tensors before they are read
-      lt::move_to(there, at::kCUDA);
+      lt::move_to(there, test_device());
       work(4);
       sums.push_back(there.sum(1, false, at::kDouble));
       expected.push_back(
@@ -145,7 +147,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a transform runs on the device, with the CPU's numbers") {
-  if (!has_cuda()) return;
+  if (!has_device()) return;
   const lt::audio::LogMel log_mel({.max_samples = 1600});
   struct Sounds {
     std::int64_t size() const { return 6; }
@@ -153,24 +155,24 @@ TEST_CASE("a transform runs on the device, with the CPU's numbers") {
       return torch::sin(torch::arange(1600) * (0.01 * double(index + 1)));
     }
   };
-  lt::OnDevice on_gpu(lt::PinnedPrefetchLoader(Sounds{}, {.batch_size = 3}), at::kCUDA, log_mel);
+  lt::OnDevice there(lt::PinnedPrefetchLoader(Sounds{}, {.batch_size = 3}), test_device(), log_mel);
   lt::OnDevice on_cpu(lt::PinnedPrefetchLoader(Sounds{}, {.batch_size = 3}), at::kCPU, log_mel);
   auto reference = on_cpu.begin();
-  for (const at::Tensor& mel : on_gpu) {
-    CHECK(mel.is_cuda());
+  for (const at::Tensor& mel : there) {
+    CHECK(mel.device() == test_device());
     CHECK(torch::allclose(mel.cpu(), *reference, 1e-4, 1e-4));
     ++reference;
   }
 }
 
-TEST_CASE("pinned batches reach the device faster than pageable ones") {
+TEST_CASE("pinned batches reach the device faster than pageable ones", "[cuda]") {
   if (!has_cuda()) return;
   const auto epoch_seconds = [](bool pin) {
     lt::PinnedPrefetchLoader loader(Wide{}, {.batch_size = 16, .workers = 1, .prefetch = 4, .pin = pin});
     std::vector<at::Tensor> host;
     for (at::Tensor& batch : loader) host.push_back(std::move(batch));
     const auto copy_all = [&host] {
-      for (at::Tensor batch : host) lt::move_to(batch, at::kCUDA);
+      for (at::Tensor batch : host) lt::move_to(batch, test_device());
     };
     copy_all();
     return seconds(copy_all);
@@ -180,7 +182,7 @@ TEST_CASE("pinned batches reach the device faster than pageable ones") {
   CHECK(pinned < pageable);
 }
 
-TEST_CASE("Whisper tiny waits less than 5 % for clips that 4 workers decode") {
+TEST_CASE("Whisper tiny waits less than 5 % for clips that 4 workers decode", "[cuda]") {
   if (!has_cuda()) return;
   if (std::thread::hardware_concurrency() < 4) {
     WARN("skipped: fewer than 4 cores");
@@ -212,7 +214,7 @@ TEST_CASE("Whisper tiny waits less than 5 % for clips that 4 workers decode") {
   lt::audio::encode(folder / "clip.flac", {torch::sin(time * 2000) * torch::sin(time) * 0.5, 16000});
 
   whisper::Whisper model(whisper::WhisperConfig{});
-  model->to(at::kCUDA);
+  model->to(test_device());
   lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-5});
   lt::Trainer trainer(model, optimizer, [](whisper::Whisper& model, const ClipBatch& batch) {
     return torch::nn::functional::cross_entropy(model(batch.mel_BMT, batch.tokens_BL).flatten(0, 1),

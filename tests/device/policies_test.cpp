@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Policies whose work is done on the GPU: averages, clipping by value, process-wide switches, flushes.
+// Policies whose work is done on a device: averages, clipping by value, process-wide switches, flushes.
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies/average_weights.hpp>
@@ -7,10 +7,11 @@
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "support/cuda.hpp"
+#include "support/device.hpp"
 #include "support/toy.hpp"
 
 namespace lt = looptorch;
+using namespace looptorch::testing;
 
 namespace {
 
@@ -45,30 +46,31 @@ Averaged averaged(at::Device device) {
 
 }  // namespace
 
-TEST_CASE("averages and gradients clipped by value on the GPU have the CPU's numbers") {
-  if (!has_cuda()) return;
-  auto cpu = averaged(at::kCPU), gpu = averaged(at::kCUDA);
-  CHECK(toy::distance(cpu.net, gpu.net) < 1e-9);
-  CHECK(gpu.loss == Approx(cpu.loss).epsilon(1e-9));
+TEST_CASE("averages and gradients clipped by value on a device have the CPU's numbers") {
+  if (!has_device()) return;
+  auto cpu = averaged(at::kCPU), there = averaged(test_device());
+  CHECK(toy::distance(cpu.net, there.net) <= tolerance(1e-9));
+  CHECK(there.loss == Approx(cpu.loss).epsilon(1e-9));
 }
 
-TEST_CASE("averages follow a model to the GPU, and evaluating there does not disturb training") {
-  if (!has_cuda()) return;
+TEST_CASE("averages follow a model to a device, and evaluating there does not disturb training") {
+  if (!has_device()) return;
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.1);
   lt::Trainer trainer(net, sgd, toy::objective, lt::AverageWeights{.rule = lt::Swa{}},
                       lt::Validate{toy::batches(2, 5), {.every = 1}});
   trainer.fit(toy::batches(2));
-  net->to(at::kCUDA);
+  net->to(test_device());
   trainer.fit(toy::batches(2), {.epochs = 2});
-  for (const auto& [name, average] : trainer.policy<lt::AverageWeights>().named()) CHECK(average.is_cuda());
+  for (const auto& [name, average] : trainer.policy<lt::AverageWeights>().named())
+    CHECK(average.device() == test_device());
   CHECK(trainer.policy<lt::AverageWeights>().count() == 4);
 }
 
-TEST_CASE("tf32 changes matrix products on the GPU, and only while it is on") {
+TEST_CASE("tf32 changes matrix products on the GPU, and only while it is on", "[cuda]") {
   if (!has_cuda()) return;
   torch::manual_seed(0);
-  const auto a = torch::randn({256, 256}, at::kCUDA), b = torch::randn({256, 256}, at::kCUDA);
+  const auto a = torch::randn({256, 256}, test_device()), b = torch::randn({256, 256}, test_device());
   const at::Tensor exact = a.to(at::kDouble).matmul(b.to(at::kDouble));
   const auto error = [&](bool tf32) {
     const lt::BackendScope scope(lt::BackendFlags{.tf32 = tf32});
@@ -81,12 +83,12 @@ TEST_CASE("tf32 changes matrix products on the GPU, and only while it is on") {
 }
 
 TEST_CASE("flushes within a run give unused memory back and report it") {
-  if (!has_cuda()) return;
+  if (!has_device()) return;
   torch::nn::Linear net(4, 1);
-  net->to(at::kCUDA);
+  net->to(test_device());
   torch::optim::SGD sgd(net->parameters(), 1e-3);
   const auto objective = [](torch::nn::Linear& net, const at::Tensor& batch) {
-    const auto large = torch::empty({64 << 20}, torch::TensorOptions(at::kFloat).device(at::kCUDA));
+    const auto large = torch::empty({64 << 20}, torch::TensorOptions(at::kFloat).device(test_device()));
     return net(batch).mean();
   };
   lt::Trainer trainer(net, sgd, objective, lt::CacheFlushEvery<1>{.at_epoch_end = true});

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// Every policy, optimizer and source of batches on a device: parameters, moments, averages, scales, losses
+// and counters are the CPU's, bit for bit. CUDA's kernels round otherwise: there a run must go as far.
+#include "support/precompiled.hpp"
+
+#include "device/support/training.hpp"
+#include "support/device.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace looptorch::testing;
+using training::Optimizer, training::Settings, training::Source, training::Weights;
+using Mode = looptorch::CheckpointMode;
+
+namespace {
+
+struct Combination {
+  std::string name;
+  Settings settings;
+};
+
+const Settings kEverything{.source = Source::loader,
+                           .epochs = 3,
+                           .accumulate = 3,
+                           .fp16 = true,
+                           .averages = true,
+                           .clip_norm = true,
+                           .clip_value = true,
+                           .flush = true,
+                           .schedule = true,
+                           .resume = true,
+                           .unfreeze = true,
+                           .validate = true,
+                           .watch_updates = true,
+                           .checkpointed = Mode::offload};
+
+std::vector<Combination> combinations() {
+  std::vector<Combination> all{
+      {"no policy", {}},
+      {"Accumulate", {.accumulate = 3}},
+      {"Autocast<fp16>", {.fp16 = true}},
+      {"Autocast<fp16>, Accumulate, ClipGradNorm", {.accumulate = 3, .fp16 = true, .clip_norm = true}},
+      {"Autocast<bf16>", {.bf16 = true}},
+      {"AverageWeights", {.averages = true}},
+      {"ClipGradNorm", {.clip_norm = true}},
+      {"ClipGradNorm, Accumulate", {.accumulate = 3, .clip_norm = true}},
+      {"ClipGradValue", {.clip_value = true}},
+      {"CacheFlushEvery, ShowProgress, On", {.flush = true, .progress = true, .watch_updates = true}},
+      {"Checkpointed, recompute", {.checkpointed = Mode::recompute}},
+      {"Checkpointed, offload", {.checkpointed = Mode::offload}},
+      {"Checkpointed, Autocast<fp16>", {.fp16 = true, .checkpointed = Mode::recompute}},
+      {"ScheduleLr", {.schedule = true}},
+      {"SnapshotEvery, resumed", {.accumulate = 3, .fp16 = true, .averages = true, .resume = true}},
+      {"UnfreezeAt", {.unfreeze = true}},
+      {"Validate, StopEarly, RestoreBest", {.averages = true, .validate = true}},
+      {"everything", kEverything},
+  };
+  const auto add = [&](const char* name, Settings settings) { all.push_back({name, settings}); };
+  for (const std::int64_t window : {1, 3}) {
+    add("weights on the device", {.weights = Weights::on_device, .accumulate = window});
+    add("sparse weights", {.weights = Weights::sparse, .accumulate = window});
+    add("sparse weights on the device", {.weights = Weights::sparse_on_device, .accumulate = window});
+  }
+  for (const Source source : {Source::pageable, Source::pinned, Source::loader})
+    add("batches from the host", {.source = source, .accumulate = 3});
+  for (const bool half : {false, true})
+    for (const auto& [name, optimizer] :
+         {std::pair("FusedAdam", Optimizer::fused_adam), std::pair("FusedSGD", Optimizer::fused_sgd),
+          std::pair("torch::optim::AdamW", Optimizer::adamw), std::pair("torch::optim::SGD", Optimizer::sgd),
+          std::pair("torch::optim::RMSprop", Optimizer::rmsprop),
+          std::pair("torch::optim::Adagrad", Optimizer::adagrad),
+          std::pair("two updates", Optimizer::two_updates)})
+      add(name, {.optimizer = optimizer, .accumulate = 3, .fp16 = half, .averages = half, .clip_norm = true});
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a run on a device has the CPU's bits, whatever its policies, optimizer and batches") {
+  if (!has_device()) return;
+  for (const auto& [name, settings] : combinations()) {
+    INFO(name);
+    const auto on_cpu = training::train(settings, at::kCPU);
+    CHECK(on_cpu.result.steps == settings.epochs * settings.steps);
+    const auto there = training::train(settings, test_device());
+    CHECK(there.result.steps == on_cpu.result.steps);
+    if (is_simulated()) CHECK(training::difference(on_cpu, there) == "");
+  }
+}
+
+TEST_CASE("bits that differ are found") {
+  if (!has_device()) return;
+  const auto one = training::train({}, test_device()),
+             other = training::train({.clip_value = true}, test_device());
+  CHECK(training::difference(one, one) == "");
+  CHECK_THAT(training::difference(one, other), Catch::Contains("model.second.weight"));
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+// Simulated device only. Counts how often the host waits for the device, for every policy, optimizer and
+// source of batches, and compares with the table in docs/performance.md. LOOPTORCH_WRITE_WAITS=1 writes the
+// table there.
+#include "support/precompiled.hpp"
+
+#include "device/support/training.hpp"
+#include "support/device.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using training::Optimizer, training::Settings, training::Source, training::Weights;
+using Mode = looptorch::CheckpointMode;
+
+namespace {
+
+const std::string kPage = LOOPTORCH_SOURCE_DIR "/docs/performance.md";
+const std::string kHead = "| run | a step | an epoch | a fit | why |";
+
+/// A run; `why` explains waits beyond those of every run: one an epoch and one a fit.
+struct Row {
+  std::string name;
+  Settings settings;
+  std::string why = {};
+};
+
+std::vector<Row> rows() {
+  const std::string by_host = "LibTorch's own optimizers cannot take a verdict from the device";
+  return {
+      {"`FusedAdamW`, batches on the device", {}},
+      {"batches in pinned memory", {.source = Source::pinned}},
+      {"batches in pageable memory", {.source = Source::pageable}},
+      {"`PinnedPrefetchLoader`", {.source = Source::loader}},
+      {"weights on the device",
+       {.weights = Weights::on_device, .accumulate = 2},
+       "the loss is a quotient of two numbers on the device"},
+      {"metrics of the objective", {.metrics = true}},
+      {"`Accumulate<2>`", {.accumulate = 2}},
+      {"`Autocast<bf16>`", {.bf16 = true}},
+      {"`Autocast<fp16>`", {.fp16 = true}},
+      {"`MixedPrecision`", {.mixed_precision = true}},
+      {"`AverageWeights`", {.averages = true}},
+      {"`BackendFlags`", {.deterministic = true}},
+      {"`CacheFlushEvery<4>`", {.flush = true}, "emptying the cache waits for the device"},
+      {"`Checkpointed`, recompute", {.checkpointed = Mode::recompute}},
+      {"`Checkpointed`, offload", {.checkpointed = Mode::offload}},
+      {"`ClipGradNorm`", {.clip_norm = true}},
+      {"`ClipGradValue`", {.clip_value = true}},
+      {"`On` after each update",
+       {.watch_updates = true},
+       "hooks after an update need the device's verdict at once"},
+      {"`ScheduleLr`", {.schedule = true}},
+      {"`ShowProgress`, a line a step", {.progress = true}, "a line reads the last verdict and the loss"},
+      {"`SnapshotEvery`, every third step", {.snapshots = true}, "a snapshot has the last verdict"},
+      {"`UnfreezeAt`", {.unfreeze = true}},
+      {"`Validate` every third step, `StopEarly`, `RestoreBest`",
+       {.validate = true},
+       "an evaluation reads the last verdict, and in the end its result"},
+      {"`Accumulate<2>`, `Autocast<fp16>`, `AverageWeights`, `ClipGradNorm`, `ScheduleLr`, loader",
+       {.source = Source::loader,
+        .accumulate = 2,
+        .fp16 = true,
+        .averages = true,
+        .clip_norm = true,
+        .schedule = true}},
+      {"`FusedAdam`", {.optimizer = Optimizer::fused_adam}},
+      {"`FusedSGD`", {.optimizer = Optimizer::fused_sgd}},
+      {"two updates, `Accumulate<2>`, `Autocast<fp16>`",
+       {.optimizer = Optimizer::two_updates, .accumulate = 2, .fp16 = true},
+       "a loss of each update"},
+      {"`torch::optim::AdamW`", {.optimizer = Optimizer::adamw}, by_host},
+      {"`torch::optim::SGD`", {.optimizer = Optimizer::sgd}, by_host},
+      {"`torch::optim::SGD`, `Autocast<fp16>`", {.optimizer = Optimizer::sgd, .fp16 = true}, by_host},
+  };
+}
+
+double waits(Settings settings, std::int64_t epochs, std::int64_t steps) {
+  settings.epochs = epochs, settings.steps = steps;
+  return static_cast<double>(training::train(settings, looptorch::testing::test_device()).waits);
+}
+
+/// Waits of one step, and those that an epoch and a fit add.
+struct Waits {
+  double step, epoch, fit;
+  [[nodiscard]] bool are_usual() const { return step == 0 && epoch == 1 && fit == 1; }
+};
+
+Waits count(const Settings& settings) {
+  constexpr std::int64_t kSteps = 12;  // a multiple of what policies do every few steps
+  const double one = waits(settings, 1, kSteps), longer = waits(settings, 1, 2 * kSteps),
+               two = waits(settings, 2, kSteps);
+  const double step = (longer - one) / kSteps, epoch = two - longer;
+  return {step, epoch, one - epoch - kSteps * step};
+}
+
+std::string cell(double number) {
+  std::ostringstream text;
+  text << std::round(number * 100) / 100;
+  return text.str();
+}
+
+std::string line(const Row& row, const Waits& waits) {
+  return "| " + row.name + " | " + cell(waits.step) + " | " + cell(waits.epoch) + " | " + cell(waits.fit) +
+         " | " + row.why + " |";
+}
+
+/// The page, and where its table lies.
+struct Page {
+  std::vector<std::string> lines;
+  std::size_t begin = 0, end = 0;
+
+  Page() {
+    std::ifstream in(kPage);
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    while (begin < lines.size() && lines[begin] != kHead) ++begin;
+    begin = std::min(lines.size(), begin + 2);  // behind the head and its rule
+    for (end = begin; end < lines.size() && lines[end].starts_with("|");) ++end;
+  }
+  [[nodiscard]] std::vector<std::string> table() const {
+    return {lines.begin() + begin, lines.begin() + end};
+  }
+
+  void write(const std::vector<std::string>& table) {
+    lines.erase(lines.begin() + begin, lines.begin() + end);
+    lines.insert(lines.begin() + begin, table.begin(), table.end());
+    std::ofstream out(kPage);
+    for (const std::string& line : lines) out << line << '\n';
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the host waits for the device where docs/performance.md says so, and nowhere else") {
+  std::vector<std::string> table;
+  (void)training::train({}, looptorch::testing::test_device());  // what begins with the process
+  for (const Row& row : rows()) {
+    const Waits waits = count(row.settings);
+    table.push_back(line(row, waits));
+    INFO(table.back());
+    CHECK(waits.are_usual() == row.why.empty());
+  }
+  Page page;
+  if (std::getenv("LOOPTORCH_WRITE_WAITS")) page.write(table);
+  CHECK(Page().table() == table);
+}
