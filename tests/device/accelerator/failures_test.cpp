@@ -8,6 +8,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace sim = looptorch_test::accelerator;
@@ -90,7 +91,14 @@ TEST_CASE(
   const at::Tensor elsewhere = at::ones({4}, kHere.device(sim::device(1)));
   for (const bool behind : {false, true}) {
     const at::Tensor host = at::ones({4}).pin_memory();
-    const sim::With with({.behind_host = behind, .seed = 2, .fail_kernel_at = 2});
+    const sim::With with({.behind_host = behind, .seed = 2, .fail_kernel_at = 4});
+    const c10::impl::VirtualGuardImpl guard(sim::kDeviceType);
+    at::Tensor used_aside = at::ones({4}, kHere);
+    sim::synchronize(kDevice);
+    {
+      const c10::StreamGuard aside(guard.getStreamFromGlobalPool(kDevice));
+      (void)(used_aside + 1);
+    }
     at::Tensor a = at::ones({4}, kHere);
     at::Tensor b = a + 1;  // fails
     CHECK_THROWS_AS(sim::synchronize(kDevice), c10::AcceleratorError);
@@ -99,9 +107,9 @@ TEST_CASE(
     CHECK_THROWS_AS(b.cpu(), c10::AcceleratorError);
     CHECK_THROWS_AS(host.to(kDevice, /*non_blocking=*/true), c10::AcceleratorError);
     c10::Event event(sim::kDeviceType);
-    CHECK_THROWS_AS(event.record(c10::impl::VirtualGuardImpl(sim::kDeviceType).getStream(kDevice)),
-                    c10::AcceleratorError);
-    a.reset(), b.reset();  // frees work
+    CHECK_THROWS_AS(event.record(guard.getStream(kDevice)), c10::AcceleratorError);
+    a.reset(), b.reset(), used_aside.reset();  // frees work
+    CHECK(sim::violations().empty());
     CHECK((elsewhere + 1)[0].item<float>() == 2);
     sim::configure({.behind_host = behind});
     CHECK((at::ones({4}, kHere) + 1)[0].item<float>() == 2);

@@ -175,6 +175,17 @@ void Driver::poison_new(Block& block) {
   if (block.next) block.next->late_is_poison = true;
 }
 
+/// Reports streams that may still be using a block that is freed, beyond `known`.
+void Driver::report_users(const Block& block, const Clock& known) {
+  std::set<int> reported;
+  block.accesses.each_beyond(known, block.stream, [&](const Access& access) {
+    if (reported.insert(access.stream).second)
+      ledger.violation("memory of " + std::to_string(block.requested) + " bytes of " +
+                       stream_name(block.stream) + " is freed while " + *access.what + " on " +
+                       stream_name(access.stream) + " may still be using it: record_stream is missing");
+  });
+}
+
 void Driver::free(void* data) noexcept {
   Block* const block = find(data);
   if (!block || !block->live) return ledger.violation("memory of a device was freed twice");
@@ -184,15 +195,8 @@ void Driver::free(void* data) noexcept {
   others.reset(static_cast<std::size_t>(block->stream));
   for (int stream = 0; stream < kStreams; ++stream)
     if (others[static_cast<std::size_t>(stream)]) known.join(timeline.stream(stream));
-  std::set<int> reported;
-  block->accesses.each_beyond(known, block->stream, [&](const Access& access) {
-    if (reported.insert(access.stream).second)
-      ledger.violation("memory of " + std::to_string(block->requested) + " bytes of " +
-                       stream_name(block->stream) + " is freed while " + *access.what + " on " +
-                       stream_name(access.stream) + " may still be using it: record_stream is missing");
-  });
-
   DeviceState& state = device(device_of_stream(block->stream));
+  if (state.error.empty()) report_users(*block, known);  // a device that has failed uses nothing
   if (!options.behind_host) queue.run_until(known);
   state.pool.release(*block);
   if (options.behind_host && others.any()) {

@@ -99,6 +99,7 @@ class Driver {
   void finish_all();
 
  private:
+  void report_users(const Block& block, const Clock& known);
   void reclaim(DeviceState& device);
   void poison_new(Block& block);
   void poison_late(Block& block);
