@@ -12,6 +12,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <array>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -214,6 +216,17 @@ TEST_CASE("sim: memory keeps its contents where a device falls behind or catches
     a.add_(1);
   }
   CHECK(a[0].item<float>() == 4);
+}
+
+TEST_CASE("sim: a program begins as LOOPTORCH_DEVICE_SEED says") {
+  const char* const seed = std::getenv("LOOPTORCH_DEVICE_SEED");
+  CHECK(sim::options().behind_host == (seed != nullptr));
+  CHECK(sim::options().seed == (seed ? std::stoull(seed) : 0));
+  if (seed) return;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string command =
+      "LOOPTORCH_DEVICE_SEED=3 '" + self + "' 'sim: a program begins*' --warn NoTests";
+  CHECK(std::system((command + " > /dev/null").c_str()) == 0);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
 inline constexpr int kMaxDevices = 2;
 
 /// How the devices behave. Failures count from the `configure` that asks for them: 1 is the first, 0 is
-/// never.
+/// never. With LOOPTORCH_DEVICE_SEED set, a program begins behind the host, with that seed.
 struct Options {
   /// 0 to kMaxDevices. LibTorch's engine makes one thread a device at the first backward of the process: call
   /// it with all devices before a test that has fewer.
