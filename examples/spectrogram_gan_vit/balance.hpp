@@ -18,14 +18,14 @@ namespace spectrogram_gan {
 [[nodiscard]] inline GanImpl& gan_of(const looptorch::Run& run) { return *run.model().as<GanImpl>(); }
 
 /// For `UpdateOptions::when` of the discriminator: false while it wins, that is, while it has been right
-/// about more than this share of real and generated spectrograms. Reads two numbers from the device a step.
+/// about more than this share of real and generated spectrograms. Reads one number from the device a step.
 struct UnlessWinning {
   double accuracy = 0.9;  ///< 1: it never waits
 
   bool operator()(const looptorch::Run& run) const {
     if (accuracy >= 1) return true;
     const auto& gan = gan_of(run);
-    return (gan.accepted.item<double>() + 1 - gan.fooled.item<double>()) / 2 <= accuracy;
+    return (gan.accepted.to(at::kDouble) + 1 - gan.fooled).item<double>() / 2 <= accuracy;
   }
 };
 

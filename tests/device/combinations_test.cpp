@@ -5,6 +5,7 @@
 
 #include "device/support/training.hpp"
 #include "support/device.hpp"
+#include "support/snapshots.hpp"
 
 #include <string>
 #include <utility>
@@ -96,4 +97,15 @@ TEST_CASE("bits that differ are found") {
              other = training::train({.clip_value = true}, test_device());
   CHECK(training::difference(one, one) == "");
   CHECK_THAT(training::difference(one, other), Catch::Contains("model.second.weight"));
+}
+
+TEST_CASE("MixedPrecision is Autocast<fp16> on a device and Autocast<bf16> on a CPU") {
+  if (!has_device()) return;
+  const auto weights = [](const Settings& settings, at::Device device) {
+    return training::train(settings, device).contents.model;
+  };
+  const Settings mixed{.mixed_precision = true};
+  CHECK(maps_equal(weights(mixed, test_device()), weights({.fp16 = true}, test_device())));
+  CHECK(maps_equal(weights(mixed, at::kCPU), weights({.bf16 = true}, at::kCPU)));
+  CHECK_FALSE(maps_equal(weights({.fp16 = true}, at::kCPU), weights({.bf16 = true}, at::kCPU)));
 }

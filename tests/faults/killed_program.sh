@@ -7,12 +7,14 @@
 #
 # SHIM is the library of preloaded_shim.cpp. {} among the arguments stands for the output folder: the program writes
 # snapshots into {}/snapshots, goes on from there if it can, leaves *.safetensors in {}, and exits with 0, or with 143
-# after SIGTERM. LOOPTORCH_KILLS says how many random moments; with LOOPTORCH_EVERY_CALL all calls are tried, else some.
+# after SIGTERM. LOOPTORCH_KILLS says how many random moments; with LOOPTORCH_EVERY_CALL all calls are tried, else
+# LOOPTORCH_CALLS of them. LOOPTORCH_PRELOAD names a further library for the program.
 set -euo pipefail
 
 shim=$(realpath "$1")
 shift
 kills=${LOOPTORCH_KILLS:-6}
+preload=$shim${LOOPTORCH_PRELOAD:+:$LOOPTORCH_PRELOAD}
 [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # thousands of small files
 work=$(realpath "$(mktemp -d)") # as /proc names the files that the shim sees written
 trap 'rm -rf "$work"' EXIT
@@ -27,7 +29,7 @@ fail() {
 
 # begin [VARIABLE=VALUE...]: the program begins in the background, with what it says at the end of $output.log.
 begin() {
-  env "$@" LD_PRELOAD="$shim" LOOPTORCH_FAULT_OF="$output/snapshots" "${command[@]//\{\}/$output}" \
+  env "$@" LD_PRELOAD="$preload" LOOPTORCH_FAULT_OF="$output/snapshots" "${command[@]//\{\}/$output}" \
     >/dev/null 2>>"$output.log" &
   process=$!
 }
@@ -90,10 +92,10 @@ for ((i = 0; i < kills; i += 2)); do
   done
   go_on_to_the_end "killed at random moments, $i"
 done
-[ "$killed" -gt 0 ] || fail "no process was killed before its end"
+[ "$kills" = 0 ] || [ "$killed" -gt 0 ] || fail "no process was killed before its end"
 
 every=1
-[ -n "${LOOPTORCH_EVERY_CALL:-}" ] || every=$((calls / 8))
+[ -n "${LOOPTORCH_EVERY_CALL:-}" ] || every=$((calls / ${LOOPTORCH_CALLS:-8} + 1))
 killed=0
 for ((call = 0; call < calls; call += every)); do
   output=$work/call$call

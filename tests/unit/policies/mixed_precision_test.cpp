@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// MixedPrecision on a CPU is Autocast<bf16>; see tests/device/policies_test.cpp for a GPU.
+// MixedPrecision on a CPU is Autocast<bf16>; see tests/device/combinations_test.cpp for a device.
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Steps with blocks, for any device and type: on the CPU in this folder, on a GPU in tests/device.
+// Steps with blocks, for any device and type: on the CPU in this folder, and on a device in tests/device.
 #pragma once
 
 #include "unit/memory/recompute/support/blocks.hpp"

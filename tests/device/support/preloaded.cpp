@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// The simulated accelerator for a program as it is: built into a shared library and named in LD_PRELOAD, it
+// gives the program's LibTorch the device "sim". As the program ends, writes how often the host waited for it
+// into the file LOOPTORCH_TEST_WAITS, a sentence a wait below. Ends a program whose accesses were out of
+// order with exit code 99.
+#include "support/accelerator/accelerator.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace looptorch_test::accelerator {
+namespace {
+
+/// Lives as long as the program.
+class Preloaded {
+ public:
+  Preloaded() = default;
+  Preloaded(const Preloaded&) = delete;
+  Preloaded& operator=(const Preloaded&) = delete;
+  ~Preloaded() {
+    finish_all();
+    if (const char* path = std::getenv("LOOPTORCH_TEST_WAITS")) write_waits(path);
+    const std::vector<std::string> found = violations();
+    for (const std::string& violation : found) std::fprintf(stderr, "VIOLATION %s\n", violation.c_str());
+    if (!found.empty()) std::_Exit(99);
+  }
+
+ private:
+  void write_waits(const char* path) const {
+    std::FILE* file = std::fopen(path, "w");
+    if (!file) return;
+    std::fprintf(file, "%lld\n", static_cast<long long>(all_.counts().host_waits + idling_event_waits()));
+    for (const std::string& wait : all_.waits()) std::fprintf(file, "%s\n", wait.c_str());
+    std::fclose(file);
+  }
+
+  CountWaits all_;
+};
+
+const Preloaded kPreloaded;
+
+}  // namespace
+}  // namespace looptorch_test::accelerator
