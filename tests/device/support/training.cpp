@@ -7,8 +7,10 @@
 #include "support/snapshots.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -184,7 +186,9 @@ Net make_net(const Process& process) {
   return net;
 }
 
-lt::Autocast<lt::fp16> half() { return {.initial_scale = 1 << 24, .growth_interval = 3}; }
+lt::Autocast<lt::fp16> half(const Settings& settings) {
+  return {.initial_scale = settings.loss_scale, .growth_interval = 3};
+}
 
 struct Nowhere {
   std::FILE* out = std::fopen("/dev/null", "w");
@@ -199,8 +203,8 @@ Outcome with_all_policies(const Process& process) {
   const auto held_out = placed(batches(3, 500), on.source, process.device);
   lt::Trainer trainer(
       net, adamw, Objective{on.weights, on.metrics}, lt::Accumulate<>{on.accumulate},
-      lt::When{on.fp16, half()}, lt::When{on.bf16, lt::Autocast<lt::bf16>{}},
-      lt::When{on.mixed_precision, lt::MixedPrecision{half()}},
+      lt::When{on.fp16, half(on)}, lt::When{on.bf16, lt::Autocast<lt::bf16>{}},
+      lt::When{on.mixed_precision, lt::MixedPrecision{half(on)}},
       lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}, .average_buffers = true}},
       lt::When{on.clip_norm, lt::ClipGradNorm{.max_norm = 0.5, .record = true}},
       lt::When{on.clip_value, lt::ClipGradValue{0.05}},
@@ -224,7 +228,7 @@ template <class By>
 Outcome with(const Process& process, Net net, By&& optimizer) {
   const Settings& on = process.settings;
   lt::Trainer trainer(net, optimizer, Objective{on.weights}, lt::Accumulate<>{on.accumulate},
-                      lt::When{on.fp16, half()},
+                      lt::When{on.fp16, half(on)},
                       lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}}},
                       lt::When{on.clip_norm, lt::ClipGradNorm{0.5}});
   return process.fit(trainer);
@@ -238,7 +242,7 @@ Outcome with_two_updates(const Process& process) {
   lt::FusedSGD two(net->second->parameters(), {.lr = 0.05, .momentum = 0.9});
   lt::Trainer trainer(net, lt::Update{one, Objective{on.weights}},
                       lt::Update{two, Objective{on.weights}, {.every = 2}}, lt::Accumulate<>{on.accumulate},
-                      lt::When{on.fp16, half()},
+                      lt::When{on.fp16, half(on)},
                       lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}}},
                       lt::When{on.clip_norm, lt::ClipGradNorm{0.5}});
   return process.fit(trainer);
@@ -296,11 +300,12 @@ Outcome train(const Settings& settings, at::Device device) {
 }
 
 std::string difference(const Outcome& a, const Outcome& b) {
+  const auto differ = [](double x, double y) { return x != y && !(std::isnan(x) && std::isnan(y)); };
   std::string all = a.result.steps == b.result.steps ? "" : "steps ";
   if (a.result.skipped != b.result.skipped) all += "skipped ";
-  if (a.result.loss != b.result.loss) all += "loss ";
-  if (a.evaluated != b.evaluated) all += "evaluated ";
-  if (a.means != b.means) all += "means ";
+  if (differ(a.result.loss, b.result.loss)) all += "loss ";
+  if (differ(a.evaluated, b.evaluated)) all += "evaluated ";
+  if (!std::ranges::equal(a.means, b.means, std::not_fn(differ))) all += "means ";
   return all + differing(a.contents.model, b.contents.model, "model.") +
          differing(a.contents.averaged, b.contents.averaged, "averaged.") +
          differing(a.contents.optimizer.values(), b.contents.optimizer.values(), "optimizer.") +

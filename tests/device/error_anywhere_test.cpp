@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// Simulated device only: an error at every allocation, launch and kernel of a run in turn, through loader,
+// forward, recomputation, backward, update, evaluation and snapshot. Each is a typed error or a run that went
+// on without it; nothing is left behind, and the next run is right.
+#include "support/precompiled.hpp"
+
+#include <looptorch/base/error.hpp>
+
+#include "device/support/training.hpp"
+#include "support/device.hpp"
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace looptorch::testing;
+using training::Settings, training::Source;
+namespace sim = looptorch_test::accelerator;
+using Mode = looptorch::CheckpointMode;
+
+namespace {
+
+Settings everything() {
+  return {.source = Source::loader,
+          .epochs = 1,
+          .steps = 2,
+          .accumulate = 2,
+
+          .fp16 = true,
+          .loss_scale = 1 << 10,
+          .averages = true,
+          .clip_norm = true,
+          .schedule = true,
+          .snapshots = true,
+          .validate = true,
+          .checkpointed = Mode::offload};
+}
+
+std::ptrdiff_t threads() { return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}); }
+
+/// Waits up to a second until `value()` is the wanted one: the engine's thread drops its graph a little after
+/// the exception has reached the caller.
+template <class Value>
+bool becomes(std::int64_t wanted, Value&& value) {
+  for (int i = 0; i < 1000; ++i) {
+    if (value() == wanted) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+/// How one kind of failure ended, over all its places in a run.
+struct Tally {
+  int runs = 0, failed = 0, went_on = 0;
+};
+
+/// Runs with the first, second, ... operation of a kind failing, until a run has fewer. `step` leaves some
+/// places out.
+Tally fail_everywhere(std::int64_t sim::Options::*at, const sim::Options& options, int first, int step) {
+  const Settings settings = everything();
+  const auto right = training::train(settings, test_device());
+  REQUIRE(right.result.skipped < right.result.steps);
+  sim::finish_all();
+  const auto memory = sim::allocated_bytes(0), pinned = sim::pinned_bytes();
+  const auto before = threads();
+  Tally tally;
+  for (std::int64_t n = first;; n += step) {
+    CAPTURE(n);
+    bool reached = true;
+    {
+      sim::Options failing = options;
+      failing.*at = n;
+      const sim::With with(failing);
+      std::string error;
+      try {
+        const auto outcome = training::train(settings, test_device());
+        reached = sim::has_failed_one();
+        if (reached) ++tally.went_on;
+        CHECK(training::difference(right, outcome) == "");
+      } catch (const looptorch::Error& thrown) {
+        error = thrown.what();
+      } catch (const c10::OutOfMemoryError& thrown) {
+        error = thrown.what_without_backtrace();
+      } catch (const c10::AcceleratorError& thrown) {
+        error = thrown.what_without_backtrace();
+      }  // whatever else is thrown fails the test
+      CAPTURE(error);
+      if (!error.empty()) ++tally.failed;
+      ++tally.runs;
+    }
+    sim::finish_all();
+    CHECK(becomes(memory, [] { return sim::allocated_bytes(0); }));
+    CHECK(becomes(pinned, [] { return sim::pinned_bytes(); }));
+    CHECK(becomes(before, threads));
+    CHECK(sim::take_violations() == std::vector<std::string>{});
+    if (!reached) break;
+    CHECK(training::difference(right, training::train(settings, test_device())) == "");
+  }
+  return tally;
+}
+
+/// CI tries every third place; all of them are for `ctest -C long`.
+int step() { return std::getenv("LOOPTORCH_EVERY_CALL") ? 1 : 3; }
+
+}  // namespace
+
+TEST_CASE("memory that runs out anywhere in a run is a typed error, and the next run is right") {
+  const auto tally = fail_everywhere(&sim::Options::fail_allocation_at, {}, 1, step());
+  CHECK(tally.failed > 30);
+}
+
+TEST_CASE("a launch that is refused anywhere in a run is a typed error, and the next run is right") {
+  const auto tally = fail_everywhere(&sim::Options::fail_launch_at, {}, 1, step());
+  CHECK(tally.failed > 100);
+}
+
+TEST_CASE("a device that fails anywhere in a run is a typed error, and the next run is right") {
+  const auto tally = fail_everywhere(&sim::Options::fail_kernel_at, {}, 2, step());
+  CHECK(tally.failed > 100);
+}
+
+TEST_CASE("a device that fails behind the host is a typed error, and the next run is right") {
+  const auto tally =
+      fail_everywhere(&sim::Options::fail_kernel_at, {.behind_host = true, .seed = 5}, 3, step());
+  CHECK(tally.failed > 100);
+}
+
+TEST_CASE("pinned memory that cannot be had anywhere in a run is a typed error or pageable memory") {
+  const auto tally = fail_everywhere(&sim::Options::fail_pinning_at, {}, 1, 1);
+  CHECK(tally.runs > 3);
+}
