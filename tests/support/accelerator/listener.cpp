@@ -7,6 +7,8 @@
 // LibTorch first: its logging defines a CHECK of its own, which Catch2's then replaces.
 #include "support/catch.hpp"
 
+#include <ATen/Parallel.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -25,7 +27,10 @@ class ViolationListener : public CatchListener {
  public:
   using CatchListener::CatchListener;
 
+  /// A backward's kernels run in a thread of the engine, which keeps the number of threads that was set when
+  /// it began; with more of them sums are rounded otherwise than the main thread's.
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
+    at::set_num_threads(1);
     name_ = info.name;
     (void)take_violations();
   }
