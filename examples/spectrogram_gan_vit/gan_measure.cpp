@@ -7,13 +7,13 @@
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
-#include "diversity.hpp"
-#include "emotion_net.hpp"
-#include "model.hpp"
-#include "observation.hpp"
-#include "pictures.hpp"
-#include "png.hpp"
-#include "song_clips.hpp"
+#include "clips/song_clips.hpp"
+#include "gan/model.hpp"
+#include "measures/diversity.hpp"
+#include "measures/emotion_net.hpp"
+#include "measures/observation.hpp"
+#include "pictures/png.hpp"
+#include "pictures/spectrogram_picture.hpp"
 
 #include <cstddef>
 #include <cstdint>

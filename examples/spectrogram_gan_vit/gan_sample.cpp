@@ -7,12 +7,12 @@
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 
-#include "labels.hpp"
-#include "loudness.hpp"
-#include "model.hpp"
-#include "pictures.hpp"
-#include "png.hpp"
-#include "sampling.hpp"
+#include "clips/labels.hpp"
+#include "clips/loudness.hpp"
+#include "gan/model.hpp"
+#include "gan/sampling.hpp"
+#include "pictures/png.hpp"
+#include "pictures/spectrogram_picture.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -8,14 +8,14 @@
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/trainer.hpp>
 
-#include "balance.hpp"
-#include "held_out_judge.hpp"
-#include "labels.hpp"
-#include "model.hpp"
-#include "objectives.hpp"
-#include "output_folder.hpp"
-#include "song_clips.hpp"
-#include "train_options.hpp"
+#include "clips/labels.hpp"
+#include "clips/song_clips.hpp"
+#include "gan/balance.hpp"
+#include "gan/model.hpp"
+#include "gan/objectives.hpp"
+#include "gan/output_folder.hpp"
+#include "gan/train_options.hpp"
+#include "measures/held_out_judge.hpp"
 
 #include <cstdint>
 #include <filesystem>

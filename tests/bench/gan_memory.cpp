@@ -17,8 +17,8 @@
 #include <ATen/Parallel.h>
 #include <torch/cuda.h>
 
+#include <spectrogram_gan_vit/clips/data.hpp>
 #include <spectrogram_gan_vit/corpus/catalogue.hpp>
-#include <spectrogram_gan_vit/data.hpp>
 #include <spectrogram_gan_vit/presets.hpp>
 #include <stdlib.h>
 

@@ -6,8 +6,8 @@
 
 #include "support/device.hpp"
 
-#include <spectrogram_gan_vit/balance.hpp>
-#include <spectrogram_gan_vit/objectives.hpp>
+#include <spectrogram_gan_vit/gan/balance.hpp>
+#include <spectrogram_gan_vit/gan/objectives.hpp>
 
 #include <cmath>
 #include <vector>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # examples.sh REPOSITORY: examples use what every user may: none names looptorch::detail, nor includes a header that lies in
-# a folder called detail. An example's own `detail` is its own affair.
+# a folder called detail; and their rooms include one another in one direction. An example's own `detail` is its own affair.
 set -euo pipefail
 
 cd "$1"
@@ -13,3 +13,20 @@ fi
 for line in 'looptorch::detail::mix64(1)' 'using lt::detail::hex;' '#include <looptorch/data/detail/x.hpp>'; do
   grep -qE "$hidden" <<<"$line" || { echo "the pattern misses: $line" >&2; exit 1; }
 done
+
+# The rooms of an example, its folders, include one another in one direction.
+rooms_in_a_circle() { # rooms_in_a_circle EXAMPLE: names them
+  { (cd "$1" && grep -rE '^#include "\.\./' --include='*.hpp' .) || true; } |
+    sed -nE 's|^\./([^/]+)/[^:]*:#include "\.\./([^/"]+)/.*|\1 \2|p' | sort -u | tsort 2>&1 >/dev/null |
+    sed 's/^tsort: //; s/^-: //' | tr '\n' ' '
+}
+for example in examples/*/; do
+  circle=$(rooms_in_a_circle "$example") || true
+  [ -z "$circle" ] || { echo "$example: rooms that include one another in a circle: $circle" >&2; exit 1; }
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/one" "$work/two"
+echo '#include "../two/b.hpp"' >"$work/one/a.hpp"
+echo '#include "../one/a.hpp"' >"$work/two/b.hpp"
+[ -n "$(rooms_in_a_circle "$work" || true)" ] || { echo "a circle of rooms was not found" >&2; exit 1; }

@@ -7,7 +7,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/random.hpp>
 
-#include "../annotations.hpp"
+#include "../clips/annotations.hpp"
 #include "dice.hpp"
 #include "render.hpp"
 #include "traits.hpp"

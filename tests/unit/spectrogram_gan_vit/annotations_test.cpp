@@ -3,8 +3,8 @@
 
 #include "support/temporary_folder.hpp"
 
-#include <spectrogram_gan_vit/dataset_folder.hpp>
-#include <spectrogram_gan_vit/splits.hpp>
+#include <spectrogram_gan_vit/clips/dataset_folder.hpp>
+#include <spectrogram_gan_vit/clips/splits.hpp>
 
 #include <algorithm>
 #include <fstream>

@@ -6,8 +6,8 @@
 
 #include "support/temporary_folder.hpp"
 
+#include <spectrogram_gan_vit/clips/spectrogram.hpp>
 #include <spectrogram_gan_vit/corpus/catalogue.hpp>
-#include <spectrogram_gan_vit/spectrogram.hpp>
 
 #include <algorithm>
 #include <fstream>

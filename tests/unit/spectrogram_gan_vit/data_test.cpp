@@ -11,8 +11,8 @@
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <spectrogram_gan_vit/data.hpp>
-#include <spectrogram_gan_vit/left_out.hpp>
+#include <spectrogram_gan_vit/clips/data.hpp>
+#include <spectrogram_gan_vit/clips/left_out.hpp>
 
 #include <fstream>
 

@@ -5,10 +5,10 @@
 #include "support.hpp"
 #include "support/reference.hpp"
 
-#include <spectrogram_gan_vit/diversity.hpp>
-#include <spectrogram_gan_vit/emotion_net.hpp>
-#include <spectrogram_gan_vit/frechet.hpp>
-#include <spectrogram_gan_vit/kernel_distance.hpp>
+#include <spectrogram_gan_vit/measures/diversity.hpp>
+#include <spectrogram_gan_vit/measures/emotion_net.hpp>
+#include <spectrogram_gan_vit/measures/frechet.hpp>
+#include <spectrogram_gan_vit/measures/kernel_distance.hpp>
 
 #include <limits>
 #include <span>

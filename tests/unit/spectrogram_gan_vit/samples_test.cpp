@@ -8,12 +8,12 @@
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <spectrogram_gan_vit/labels.hpp>
-#include <spectrogram_gan_vit/loudness.hpp>
-#include <spectrogram_gan_vit/pictures.hpp>
-#include <spectrogram_gan_vit/png.hpp>
+#include <spectrogram_gan_vit/clips/labels.hpp>
+#include <spectrogram_gan_vit/clips/loudness.hpp>
+#include <spectrogram_gan_vit/gan/sampling.hpp>
+#include <spectrogram_gan_vit/pictures/png.hpp>
+#include <spectrogram_gan_vit/pictures/spectrogram_picture.hpp>
 #include <spectrogram_gan_vit/presets.hpp>
-#include <spectrogram_gan_vit/sampling.hpp>
 
 #include <fstream>
 #include <limits>

@@ -4,7 +4,7 @@
 
 #include "support/precompiled.hpp"
 
-#include <spectrogram_gan_vit/model.hpp>
+#include <spectrogram_gan_vit/gan/model.hpp>
 
 #include <cstdint>
 #include <vector>

@@ -7,8 +7,8 @@
 #include "support.hpp"
 #include "support/reference.hpp"
 
-#include <spectrogram_gan_vit/balance.hpp>
-#include <spectrogram_gan_vit/objectives.hpp>
+#include <spectrogram_gan_vit/gan/balance.hpp>
+#include <spectrogram_gan_vit/gan/objectives.hpp>
 
 #include <cmath>
 #include <limits>

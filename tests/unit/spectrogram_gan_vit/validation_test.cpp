@@ -8,8 +8,8 @@
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <spectrogram_gan_vit/objectives.hpp>
-#include <spectrogram_gan_vit/validation.hpp>
+#include <spectrogram_gan_vit/gan/objectives.hpp>
+#include <spectrogram_gan_vit/measures/validation.hpp>
 
 #include <array>
 #include <fstream>

@@ -8,8 +8,8 @@
 #include <looptorch/audio/mel_inverse.hpp>
 #include <looptorch/base/random.hpp>
 
+#include "../clips/spectrogram.hpp"
 #include "generator.hpp"
-#include "spectrogram.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/torch.h>

@@ -6,10 +6,10 @@
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 
+#include "../presets.hpp"
 #include "config.hpp"
 #include "losses.hpp"
 #include "objectives.hpp"
-#include "presets.hpp"
 
 #include <cstdint>
 #include <filesystem>

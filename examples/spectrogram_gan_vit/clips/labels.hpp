@@ -7,10 +7,10 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/json/config_fields.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 
 #include "annotations.hpp"
-#include "config.hpp"
 
 #include <ATen/ATen.h>
 
@@ -44,14 +44,14 @@ inline void save_labels(const std::filesystem::path& folder, const at::Tensor& l
 [[nodiscard]] inline at::Tensor load_labels(const std::filesystem::path& folder) {
   const auto file = folder / kLabelsFile;
   if (!std::filesystem::exists(file))
-    throw ConfigError(
+    throw looptorch::ConfigError(
         file.string() +
         ": is missing, and samples draw their emotions from it; a model that was trained before "
         "labels were saved gets them by gan_train --resume auto --validate-every 0");
   const auto tensors = looptorch::load_safetensors(file).tensors;
   const auto found = tensors.find("labels");
   const auto refuse = [&](const auto&... what) {
-    throw ConfigError(looptorch::message(file.string(), ": ", what...));
+    throw looptorch::ConfigError(looptorch::message(file.string(), ": ", what...));
   };
   if (found == tensors.end()) refuse("holds no tensor \"labels\"");
   const auto& labels_N2 = found->second;

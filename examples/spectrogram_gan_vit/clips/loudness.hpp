@@ -4,9 +4,9 @@
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/config_fields.hpp>
 #include <looptorch/base/json/json.hpp>
 
-#include "config.hpp"
 #include "spectrogram.hpp"
 
 #include <cmath>
@@ -28,11 +28,11 @@ inline void save_loudness(const std::filesystem::path& file, const DecibelScale&
     const auto json = looptorch::load_json(file);
     scale = {.mean = json.at("mean_db").as_number(), .deviation = json.at("deviation_db").as_number()};
   } catch (const looptorch::JsonError& error) {
-    throw ConfigError(looptorch::message(file.string(), ": ", error.what()));
+    throw looptorch::ConfigError(looptorch::message(file.string(), ": ", error.what()));
   }
   if (!std::isfinite(scale.mean) || !(std::isfinite(scale.deviation) && scale.deviation > 0))
-    throw ConfigError(looptorch::message(file.string(), ": a mean of ", scale.mean, " dB and a deviation of ",
-                                         scale.deviation, " dB"));
+    throw looptorch::ConfigError(looptorch::message(file.string(), ": a mean of ", scale.mean,
+                                                    " dB and a deviation of ", scale.deviation, " dB"));
   return scale;
 }
 

@@ -2,10 +2,10 @@
 // What a validation during training needs: the network that judges, and the held-out clips as it hears them.
 #pragma once
 
+#include "../clips/left_out.hpp"
+#include "../clips/song_clips.hpp"
+#include "../gan/train_options.hpp"
 #include "emotion_net.hpp"
-#include "left_out.hpp"
-#include "song_clips.hpp"
-#include "train_options.hpp"
 #include "validation.hpp"
 
 #include <cstdint>

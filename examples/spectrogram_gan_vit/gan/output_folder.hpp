@@ -5,11 +5,11 @@
 
 #include <looptorch/loop/best_few.hpp>
 
-#include "data.hpp"
-#include "labels.hpp"
-#include "loudness.hpp"
+#include "../clips/data.hpp"
+#include "../clips/labels.hpp"
+#include "../clips/loudness.hpp"
+#include "../clips/song_clips.hpp"
 #include "model.hpp"
-#include "song_clips.hpp"
 #include "train_options.hpp"
 
 #include <array>

@@ -7,14 +7,14 @@
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
+#include "../clips/left_out.hpp"
+#include "../clips/song_clips.hpp"
+#include "../gan/model.hpp"
+#include "../gan/sampling.hpp"
 #include "diversity.hpp"
 #include "emotion_net.hpp"
 #include "frechet.hpp"
 #include "kernel_distance.hpp"
-#include "left_out.hpp"
-#include "model.hpp"
-#include "sampling.hpp"
-#include "song_clips.hpp"
 
 #include <array>
 #include <cstdint>

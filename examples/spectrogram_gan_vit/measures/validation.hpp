@@ -14,12 +14,12 @@
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 
+#include "../clips/left_out.hpp"
+#include "../gan/model.hpp"
+#include "../gan/sampling.hpp"
 #include "emotion_net.hpp"
 #include "frechet.hpp"
 #include "kernel_distance.hpp"
-#include "left_out.hpp"
-#include "model.hpp"
-#include "sampling.hpp"
 
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
