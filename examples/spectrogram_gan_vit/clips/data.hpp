@@ -46,6 +46,23 @@ struct Batch {
   at::Tensor conditions_B2;  ///< valence and arousal, in [-1, 1]
 };
 
+/// Returns spectrograms and labels as a batch in host memory, in the loader's slot if one is being filled.
+/// The clips' spectrograms must have one shape.
+[[nodiscard]] inline Batch batch_of(std::span<const Clip> clips) {
+  const auto rows = static_cast<std::int64_t>(clips.size());
+  const auto& first = clips.front().spectrogram_1MF;
+  Batch batch{.spectrograms_B1MF = looptorch::batch_empty({rows, 1, first.size(1), first.size(2)}),
+              .conditions_B2 = looptorch::batch_empty({rows, 2})};
+  auto* conditions = batch.conditions_B2.mutable_data_ptr<float>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto& clip = clips[static_cast<std::size_t>(row)];
+    batch.spectrograms_B1MF[row].copy_(clip.spectrogram_1MF);
+    conditions[2 * row] = static_cast<float>(clip.valence);
+    conditions[2 * row + 1] = static_cast<float>(clip.arousal);
+  }
+  return batch;
+}
+
 /// Clips that were padded, each listed once however often it is drawn. Safe to use from several threads.
 class ShortClips {
  public:
@@ -116,19 +133,8 @@ class SpectrogramDataset {
   }
 
   [[nodiscard]] Batch collate(std::span<Clip> clips) const {
-    const auto rows = static_cast<std::int64_t>(clips.size());
-    const auto& options = reader_.options();
-    Batch batch{.spectrograms_B1MF = looptorch::batch_empty({rows, 1, options.mel_bins, options.frames()}),
-                .conditions_B2 = looptorch::batch_empty({rows, 2})};
-    auto* conditions = batch.conditions_B2.mutable_data_ptr<float>();
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const auto& clip = clips[static_cast<std::size_t>(row)];
-      batch.spectrograms_B1MF[row].copy_(clip.spectrogram_1MF);
-      conditions[2 * row] = static_cast<float>(clip.valence);
-      conditions[2 * row + 1] = static_cast<float>(clip.arousal);
-      short_clips_->note(clip.song_id, clip.seconds);
-    }
-    return batch;
+    for (const auto& clip : clips) short_clips_->note(clip.song_id, clip.seconds);
+    return batch_of(clips);
   }
 
   /// Where a song lies: errors name it.

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <utility>
 
 namespace spectrogram_gan {
 
@@ -60,6 +61,15 @@ struct Picture {
   double seconds = 0;  ///< of sound, before padding; at most the options'
 };
 
+/// Returns a spectrogram with mean 0 and deviation 1, and the scale that it loses by that. A deviation below
+/// 1e-6 counts as 1e-6.
+[[nodiscard]] inline std::pair<at::Tensor, DecibelScale> z_scored(const at::Tensor& decibels_MF) {
+  constexpr double kNoDeviation = 1e-6;
+  const auto [deviation, mean] = at::std_mean(decibels_MF, at::IntArrayRef{0, 1}, /*unbiased=*/false);
+  return {(decibels_MF - mean) / deviation.clamp_min(kNoDeviation),
+          {mean.item<double>(), deviation.item<double>()}};
+}
+
 /// Reads clips. Safe to call from several threads.
 class ClipReader {
  public:
@@ -80,18 +90,15 @@ class ClipReader {
   [[nodiscard]] Picture operator()(const at::Tensor& samples_T) const {
     const auto count = std::min(samples_T.size(0), options_.samples());
     const auto whole_T = at::constant_pad_nd(samples_T.narrow(0, 0, count), {0, options_.samples() - count});
-    const auto decibels_MF = mel_(whole_T);
-    const auto [deviation, mean] = at::std_mean(decibels_MF, at::IntArrayRef{0, 1}, /*unbiased=*/false);
-    return {.spectrogram_1MF = ((decibels_MF - mean) / deviation.clamp_min(kNoDeviation)).unsqueeze(0),
-            .scale = {mean.item<double>(), deviation.item<double>()},
+    const auto [spectrogram_MF, scale] = z_scored(mel_(whole_T));
+    return {.spectrogram_1MF = spectrogram_MF.unsqueeze(0),
+            .scale = scale,
             .seconds = static_cast<double>(count) / static_cast<double>(SpectrogramOptions::kRate)};
   }
 
   [[nodiscard]] const SpectrogramOptions& options() const { return options_; }
 
  private:
-  static constexpr double kNoDeviation = 1e-6;  // dB
-
   static SpectrogramOptions checked(SpectrogramOptions options) {
     if (options.mel_bins < 1 || !(options.seconds > 0 && options.seconds < 3600))
       throw looptorch::UsageError(looptorch::message("spectrograms of ", options.mel_bins, " mel bins and ",

@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Measures whether a generator makes new spectrograms, and different ones, by distances between pictures that
-// are averaged over small patches, so that noise counts little.
+// Measures whether a generator makes new spectrograms, and different ones, by distances between the patches
+// of pictures.
 //
-// Shapes: N clips, M mel bins, F frames, K patches.
+// Shapes: N clips, K patches.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 
+#include "../clips/patches.hpp"
+
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
 namespace spectrogram_gan {
-
-/// Converts `[N, 1, M, F]` to `[N, K]`: 16 x 64 patches, or as many as there are cells.
-[[nodiscard]] inline at::Tensor patches_of(const at::Tensor& spectrograms_N1MF) {
-  const auto rows = std::min<std::int64_t>(16, spectrograms_N1MF.size(2)),
-             columns = std::min<std::int64_t>(64, spectrograms_N1MF.size(3));
-  return at::adaptive_avg_pool2d(spectrograms_N1MF.detach().to(at::kCPU, at::kFloat), {rows, columns})
-      .flatten(1);
-}
 
 /// Returns the distance of each of `patches_NK` to the nearest of `others`, `[N]`: the root of the mean
 /// square over patches.

@@ -11,7 +11,9 @@
 #include "support/reference.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <sndfile.h>
 #include <spectrogram_gan_vit/clips/data.hpp>
+#include <spectrogram_gan_vit/clips/dataset_folder.hpp>
 #include <spectrogram_gan_vit/clips/left_out.hpp>
 
 #include <fstream>
@@ -54,6 +56,20 @@ struct Songs {
 
 /// Short clips for tests that need no 30 s.
 constexpr spectrogram_gan::SpectrogramOptions kSmall{.mel_bins = 16, .seconds = 1};
+
+/// Writes a stereo MP3, as music is published, unless this libsndfile cannot.
+bool write_mp3(const std::filesystem::path& file, const at::Tensor& samples_T, int rate) {
+  SF_INFO info{};
+  info.samplerate = rate;
+  info.channels = 2;
+  info.format = SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III;
+  if (sf_format_check(&info) == 0) return false;
+  auto* const sound = sf_open(file.c_str(), SFM_WRITE, &info);
+  REQUIRE(sound != nullptr);
+  const auto frames_T2 = at::stack({samples_T, samples_T}, 1).contiguous();
+  CHECK(sf_writef_float(sound, frames_T2.const_data_ptr<float>(), frames_T2.size(0)) == frames_T2.size(0));
+  return sf_close(sound) == 0;
+}
 
 at::Tensor kept(const at::Tensor& mel_MF) {
   return torch::cat({mel_MF.slice(1, 0, {}, 50), mel_MF.slice(1, 0, 3), mel_MF.slice(1, -3)}, 1);
@@ -100,6 +116,27 @@ TEST_CASE("A picture's scale gives its decibels back, as the library makes and i
   CHECK(reference::difference(picture.scale.to_decibels(picture.spectrogram_1MF[0]), decibels_MF) < 1e-3);
   CHECK(lt::audio::MelInverse(spectrogram_gan::mel_options(kSmall))(decibels_MF).size(0) == 1025);
   CHECK(kSmall.frames() == decibels_MF.size(1));
+}
+
+TEST_CASE("DEAM as published, an annotated folder of MP3 files at 44.1 kHz, is read without conversion") {
+  const TemporaryFolder deam;
+  std::filesystem::create_directory(deam / "audio");
+  const auto sound_T = music(46, 44100);
+  if (!write_mp3(deam / "audio/2.mp3", sound_T, 44100)) {
+    WARN("skipped: this libsndfile writes no MP3");
+    return;
+  }
+  std::ofstream(deam / "annotations.csv")
+      << "song_id, valence_mean, valence_std, arousal_mean, arousal_std\n2,3.1,0.94,3,0.63\n";
+  const SpectrogramDataset dataset(spectrogram_gan::load_songs(deam.path()));
+  REQUIRE(dataset.size() == 1);
+  const auto clip = dataset.get(0);
+  CHECK(clip.valence == Approx(-0.475));
+  CHECK(clip.seconds == 30);
+  lt::audio::encode(deam / "plain.wav", {sound_T, 44100});
+  const auto plain_1MF = ClipReader({})(deam / "plain.wav").spectrogram_1MF;
+  REQUIRE(clip.spectrogram_1MF.sizes() == plain_1MF.sizes());
+  CHECK((clip.spectrogram_1MF * plain_1MF).mean().item<double>() > 0.95);  // both have deviation 1
 }
 
 TEST_CASE("A batch is pictures and conditions, valence first, in host memory") {
