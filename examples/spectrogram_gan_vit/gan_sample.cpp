@@ -13,6 +13,7 @@
 #include "gan/sampling.hpp"
 #include "pictures/png.hpp"
 #include "pictures/spectrogram_picture.hpp"
+#include "presets.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -31,11 +32,11 @@ namespace sg = spectrogram_gan;
 
 struct Options {
   fs::path model, output;
-  std::int64_t count = 16, pictures = 16, sounds = 4, batch_size = 16, seed = 1;
+  std::int64_t count = 0, gpu_memory = 0, pictures = 16, sounds = 4, batch_size = 16, seed = 1;
   std::string valence = "drawn", arousal = "drawn", device = "auto";
 };
 
-/// Clips in one file: 170 MB at 128 mel bins.
+/// Clips in one file, which are in memory together: 170 MB at 128 mel bins.
 constexpr std::int64_t kClipsInFile = 256;
 
 /// "drawn" or a number from -1 to 1. Throws CommandLineError.
@@ -63,11 +64,14 @@ Samples draw_file(sg::Generator& generator, const at::Tensor& labels_N2, const O
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const auto conditions_B2 =
       sg::draw_conditions(labels_N2, seed, first, std::min(kClipsInFile, options.count - first), wanted);
-  std::vector<at::Tensor> parts;
-  for (std::int64_t i = 0; i < conditions_B2.size(0); i += options.batch_size)
-    parts.push_back(
-        sg::draw_samples(generator, seed, first + i, conditions_B2.slice(0, i, i + options.batch_size)));
-  return {at::cat(parts), conditions_B2};
+  const auto& config = generator->config();
+  const auto spectrograms_B1MF = at::empty({conditions_B2.size(0), 1, config.n_mels, config.frames});
+  for (std::int64_t i = 0; i < conditions_B2.size(0); i += options.batch_size) {
+    const auto end = i + options.batch_size;
+    spectrograms_B1MF.slice(0, i, end).copy_(
+        sg::draw_samples(generator, seed, first + i, conditions_B2.slice(0, i, end)));
+  }
+  return {spectrograms_B1MF, conditions_B2};
 }
 
 void write_files(const Samples& samples, const sg::DecibelScale& scale, const Options& options,
@@ -99,7 +103,9 @@ void clear(const fs::path& folder) {
   for (const auto& file : old) fs::remove(file);
 }
 
-void sample(const Options& options) {
+void sample(Options options) {
+  const auto preset_count = options.gpu_memory > 0 ? sg::gpu_preset(options.gpu_memory).synthetic : 16;
+  if (options.count == 0) options.count = preset_count;
   const sg::WantedConditions conditions{wanted("valence", options.valence),
                                         wanted("arousal", options.arousal)};
   const auto device = app::choose_device(options.device);
@@ -131,7 +137,8 @@ int main(int argc, char** argv) {
   line.required("model", "DIR", options.model, "folder that gan_train wrote");
   line.required("output", "DIR", options.output,
                 "folder for spectrograms-*.safetensors, labels.csv, sample-*.png and sample-*.wav");
-  line.option("count", "N", options.count, "spectrograms", {.min = 1, .max = 1e6});
+  line.option("count", "N", options.count, "spectrograms; 0: 16, or by --gpu-memory", {.min = 0, .max = 1e6});
+  sg::add_gpu_memory_flag(line, options.gpu_memory, "number of spectrograms");
   line.option("valence", "X", options.valence, "from -1 to 1, or drawn from the training labels");
   line.option("arousal", "X", options.arousal, "from -1 to 1, or drawn from the training labels");
   line.option("pictures", "N", options.pictures, "of the first so many a PNG", {.min = 0});

@@ -1,27 +1,31 @@
 // SPDX-License-Identifier: MIT
-// Settings by the memory of the graphics card, from the project that this example follows.
+// Settings by the memory of the graphics card, from the project that this example follows: for gan_train,
+// gan_sample and vit_train.
 #pragma once
 
+#include <looptorch/app/command_line.hpp>
 #include <looptorch/base/error.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
 
 namespace spectrogram_gan {
 
 struct GpuPreset {
   std::int64_t gigabytes;
-  std::int64_t batch_size;
+  std::int64_t gan_batch_size;
+  std::int64_t vit_batch_size;  ///< of ViT-B/16 at 224 x 224
   std::int64_t n_mels;
-  std::int64_t synthetic;  ///< spectrograms to generate for later training
+  std::int64_t synthetic;  ///< spectrograms to generate as further training clips
 };
 
 inline constexpr std::array kGpuPresets{
-    GpuPreset{.gigabytes = 8, .batch_size = 12, .n_mels = 96, .synthetic = 1500},
-    GpuPreset{.gigabytes = 12, .batch_size = 16, .n_mels = 128, .synthetic = 2000},
-    GpuPreset{.gigabytes = 16, .batch_size = 24, .n_mels = 128, .synthetic = 3000},
-    GpuPreset{.gigabytes = 24, .batch_size = 48, .n_mels = 128, .synthetic = 5000},
+    GpuPreset{.gigabytes = 8, .gan_batch_size = 12, .vit_batch_size = 6, .n_mels = 96, .synthetic = 1500},
+    GpuPreset{.gigabytes = 12, .gan_batch_size = 16, .vit_batch_size = 8, .n_mels = 128, .synthetic = 2000},
+    GpuPreset{.gigabytes = 16, .gan_batch_size = 24, .vit_batch_size = 12, .n_mels = 128, .synthetic = 3000},
+    GpuPreset{.gigabytes = 24, .gan_batch_size = 48, .vit_batch_size = 24, .n_mels = 128, .synthetic = 5000},
 };
 
 /// The preset for an unnamed card.
@@ -33,12 +37,25 @@ inline constexpr const GpuPreset& kDefaultPreset = kGpuPresets[2];
   return std::max<std::int64_t>(1, 10 / batches_in_step);
 }
 
-/// Returns the preset of a size. Throws UsageError for a size that is not in the table.
+/// Returns the largest preset that a card of so many GB has memory for. Throws CommandLineError if that is
+/// none.
 [[nodiscard]] inline const GpuPreset& gpu_preset(std::int64_t gigabytes) {
+  const GpuPreset* fitting = nullptr;
   for (const auto& preset : kGpuPresets)
-    if (preset.gigabytes == gigabytes) return preset;
-  throw looptorch::UsageError(
-      looptorch::message("--gpu-memory: there are settings for 8, 12, 16 and 24 GB, not for ", gigabytes));
+    if (preset.gigabytes <= gigabytes) fitting = &preset;
+  if (fitting) return *fitting;
+  throw looptorch::app::CommandLineError(
+      looptorch::message("--gpu-memory: the smallest card with settings has ", kGpuPresets[0].gigabytes,
+                         " GB, not ", gigabytes));
+}
+
+/// Adds `--gpu-memory GB`; `settings` are what the program takes from it.
+inline void add_gpu_memory_flag(looptorch::app::CommandLine& line, std::int64_t& gigabytes,
+                                const std::string& settings) {
+  line.option(
+      "gpu-memory", "GB", gigabytes,
+      settings + " for a card of 8, 12, 16, 24, 32, 40 or 80 GB;\na size between two takes the lower one's",
+      {.min = 0});
 }
 
 }  // namespace spectrogram_gan

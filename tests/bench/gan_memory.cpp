@@ -124,7 +124,7 @@ void print(const sg::GpuPreset& preset, const char* what, std::int64_t value, st
   std::printf(
       "{\"name\": \"%lld GB, %lld x %lld mel: %s\", \"value\": %lld, \"unit\": \"bytes\", \"peer\": \"all songs on "
       "the device\", \"peer_value\": %lld}\n",
-      static_cast<long long>(preset.gigabytes), static_cast<long long>(preset.batch_size),
+      static_cast<long long>(preset.gigabytes), static_cast<long long>(preset.gan_batch_size),
       static_cast<long long>(preset.n_mels), what, static_cast<long long>(value),
       static_cast<long long>(all));
   std::fflush(stdout);
@@ -142,7 +142,7 @@ int main() {
     const sg::SpectrogramDataset dataset(songs, {.mel_bins = preset.n_mels});
     if (mels != preset.n_mels) all = bytes_of_all(dataset, counter);
     mels = preset.n_mels;
-    const auto lazy = bytes_of_batches(dataset, preset.batch_size, counter);
+    const auto lazy = bytes_of_batches(dataset, preset.gan_batch_size, counter);
     print(preset, "a batch", lazy.largest_batch, all);
     print(preset, counter.device().is_cuda() ? "peak of the device" : "peak, with the loader", lazy.peak,
           all);

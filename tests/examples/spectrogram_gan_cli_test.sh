@@ -50,7 +50,7 @@ train=(gan_train --data corpus --cache cache --small --channels 8 --batch-size 2
 refused "--output is missing" gan_train --data corpus
 refused "--data is missing" gan_train --output x
 refused "--loss: \"wgan\" is neither hinge nor bce" "${train[@]}" --output x --loss wgan
-refused "settings for 8, 12, 16 and 24 GB, not for 10" gan_train --data corpus --output x --gpu-memory 10
+refused "--gpu-memory: the smallest card with settings has 8 GB, not 6" gan_train --data corpus --output x --gpu-memory 6
 refused "n_mels is 8, outside 16..1024" "${train[@]}" --output x --n-mels 8
 refused "--on-bad-audio: \"maybe\" is not skip|stop" "${train[@]}" --output x --on-bad-audio maybe
 refused "--batch-size is 1: give --mismatched 0" "${train[@]}" --output x --batch-size 1
@@ -181,10 +181,11 @@ diverges generator 0 --discriminator-rate 1e30
 diverges discriminator 1 --gradient-accumulation 1 --generator-rate 1e30
 [ ! -e diverged/summary.json ] || fail "a run that diverged left a summary"
 
-# Samples.
+# Samples. Files of 256 clips: thousands are never in memory together.
 sample=(gan_sample --model alone --count 5 --batch-size 2)
 refused "nowhere/config.json" gan_sample --model nowhere --output y
 refused "--valence: 1.5 is more than 1" "${sample[@]}" --output y --valence 1.5
+refused "--gpu-memory: the smallest card with settings has 8 GB, not 7" gan_sample --model alone --output y --gpu-memory 7
 refused "--arousal: \"loud\" is not a number" "${sample[@]}" --output y --arousal loud
 cp -r alone wrong
 sed -i 's/"n_mels": 64/"n_mels": 65536/' wrong/config.json
@@ -209,6 +210,10 @@ for text in '"spectrograms"' '"conditions"' '[5,1,64,1292]' '"origin":"generated
 "$programs/${sample[0]}" "${sample[@]:1}" --output again --valence -0.5 --pictures 0 --sounds 0 >/dev/null
 cmp samples/spectrograms-00000.safetensors again/spectrograms-00000.safetensors || fail "the same seed drew other samples"
 [ "$(find again -type f | wc -l)" = 2 ] || fail "there are files that were not asked for: $(ls again)"
+"$programs/gan_sample" --model alone --output many --count 600 --pictures 0 --sounds 0 >sample.txt || fail "600 samples"
+[ "$(find many -name 'spectrograms-*' | wc -l)" = 3 ] || fail "600 samples are not in 3 files: $(ls many)"
+[ "$(wc -l <many/labels.csv)" = 601 ] || fail "labels of 600 samples: $(wc -l <many/labels.csv)"
+rm -r many
 cp samples/sample-00000.png again && cp samples/spectrograms-00000.safetensors again/spectrograms-00001.safetensors
 "$programs/${sample[0]}" "${sample[@]:1}" --output again --valence -0.5 --pictures 0 --sounds 0 >/dev/null
 [ "$(find again -type f | wc -l)" = 2 ] || fail "files of an earlier call were left: $(ls again)"

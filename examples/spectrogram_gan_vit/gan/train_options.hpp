@@ -55,10 +55,10 @@ struct TrainOptions {
     throw CommandLineError("--small and --gpu-memory each say the sizes: choose one");
   const auto& preset = options.gpu_memory > 0 ? gpu_preset(options.gpu_memory) : kDefaultPreset;
   if (options.gpu_memory > 0)
-    std::cout << "for " << preset.gigabytes << " GB: batches of " << preset.batch_size << ", "
+    std::cout << "for " << preset.gigabytes << " GB: batches of " << preset.gan_batch_size << ", "
               << preset.n_mels << " mel bins; then gan_sample --count " << preset.synthetic << std::endl;
   auto& batch_size = options.training.batch_size;
-  if (batch_size == 0) batch_size = options.is_small ? 8 : preset.batch_size;
+  if (batch_size == 0) batch_size = options.is_small ? 8 : preset.gan_batch_size;
   auto config = options.is_small ? small_size() : GanConfig{.n_mels = preset.n_mels};
   if (options.n_mels > 0) config.n_mels = options.n_mels;
   if (options.channels > 0) config.channels = options.channels;
@@ -72,8 +72,7 @@ struct TrainOptions {
 namespace detail {
 
 inline void add_size_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
-  line.option("gpu-memory", "GB", options.gpu_memory, "settings for a card of 8, 12, 16 or 24 GB; 0: of 16",
-              {.min = 0});
+  add_gpu_memory_flag(line, options.gpu_memory, "batch size and mel bins (0: of 16 GB)");
   line.flag("small", options.is_small, true, "a model for CPUs: 64 mel bins, 32 channels, batches of 8");
   line.option("n-mels", "N", options.n_mels, "mel bins from 20 to 8000 Hz; 0: as the settings say",
               {.min = 0});

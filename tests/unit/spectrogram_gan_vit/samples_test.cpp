@@ -202,17 +202,22 @@ TEST_CASE("The loudness behind the z-scores is kept with the model, and a wrong 
 TEST_CASE("Settings by the card's memory are those of the first project's table") {
   const auto row = [](int64_t gigabytes) {
     const auto& preset = gan::gpu_preset(gigabytes);
-    return std::vector<int64_t>{preset.batch_size, preset.n_mels, preset.synthetic};
+    return std::vector<int64_t>{preset.gan_batch_size, preset.vit_batch_size, preset.n_mels,
+                                preset.synthetic};
   };
-  CHECK(row(8) == std::vector<int64_t>{12, 96, 1500});
-  CHECK(row(12) == std::vector<int64_t>{16, 128, 2000});
-  CHECK(row(16) == std::vector<int64_t>{24, 128, 3000});
-  CHECK(row(24) == std::vector<int64_t>{48, 128, 5000});
+  CHECK(row(8) == std::vector<int64_t>{12, 6, 96, 1500});
+  CHECK(row(12) == std::vector<int64_t>{16, 8, 128, 2000});
+  CHECK(row(16) == std::vector<int64_t>{24, 12, 128, 3000});
+  CHECK(row(24) == std::vector<int64_t>{48, 24, 128, 5000});
   CHECK(gan::kDefaultPreset.gigabytes == 16);
   for (const int64_t accumulated : {1, 2, 5, 10})  // that project flushes every 10 batches
     CHECK(gan::steps_between_flushes(accumulated) * accumulated == 10);
   CHECK(gan::steps_between_flushes(3) == 3);
   CHECK(gan::steps_between_flushes(64) == 1);
-  CHECK_THROWS_WITH(gan::gpu_preset(10),
-                    "--gpu-memory: there are settings for 8, 12, 16 and 24 GB, not for 10");
+  // A size between two rows takes the lower one; beyond the last there is nothing larger.
+  CHECK(row(11) == row(8));
+  CHECK(row(23) == row(16));
+  for (const int64_t gigabytes : {32, 40, 80}) CHECK(row(gigabytes) == row(24));
+  CHECK_THROWS_WITH(gan::gpu_preset(6), "--gpu-memory: the smallest card with settings has 8 GB, not 6");
+  CHECK_THROWS_AS(gan::gpu_preset(7), looptorch::app::CommandLineError);
 }
