@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+// Draws curves over a common axis as pixels, with ticks and a legend, so that a run's course can be looked at
+// without another tool.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include "font.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace spectrogram_gan {
+
+struct Curve {
+  std::string name;
+  std::vector<double> x, y;  ///< as many of both; points that are not finite are left out
+};
+
+struct ChartOptions {
+  std::int64_t width = 720, height = 400;
+  std::string x_name = {}, title = {};
+};
+
+/// Returns a chart as pixels, uint8 `[height, width, 3]`. Throws UsageError if no curve has a finite point,
+/// for a curve with more values of x than of y or fewer, and for a picture of less than 200 x 120.
+[[nodiscard]] at::Tensor line_chart(const std::vector<Curve>& curves, const ChartOptions& options = {});
+
+namespace detail {
+
+using Colour = std::array<std::uint8_t, 3>;
+
+/// Pixels to draw on; what lies outside is cut off.
+class Canvas {
+ public:
+  Canvas(std::int64_t width, std::int64_t height)
+      : pixels_(at::full({height, width, 3}, 255, at::kByte)), width_(width), height_(height) {}
+
+  [[nodiscard]] const at::Tensor& pixels() const { return pixels_; }
+
+  void dot(std::int64_t x, std::int64_t y, Colour colour) {
+    if (x < 0 || y < 0 || x >= width_ || y >= height_) return;
+    std::copy(colour.begin(), colour.end(), pixels_.mutable_data_ptr<std::uint8_t>() + 3 * (y * width_ + x));
+  }
+
+  /// Draws a line of `thick` pixels.
+  void line(double x0, double y0, double x1, double y1, Colour colour, std::int64_t thick = 1) {
+    const auto steps =
+        std::max<std::int64_t>(1, std::llround(std::max(std::abs(x1 - x0), std::abs(y1 - y0))));
+    for (std::int64_t i = 0; i <= steps; ++i) {
+      const double share = static_cast<double>(i) / static_cast<double>(steps);
+      const auto x = std::llround(x0 + share * (x1 - x0)), y = std::llround(y0 + share * (y1 - y0));
+      for (std::int64_t dx = 0; dx < thick; ++dx)
+        for (std::int64_t dy = 0; dy < thick; ++dy) dot(x + dx, y + dy, colour);
+    }
+  }
+
+  /// Writes text whose left upper corner is given.
+  void text(std::int64_t x, std::int64_t y, const std::string& text, Colour colour) {
+    for (const char character : text) {
+      const auto glyph = glyph_of(character);
+      for (std::int64_t bit = 0; bit < kGlyphWidth * kGlyphHeight; ++bit)
+        if ((glyph >> (kGlyphWidth * kGlyphHeight - 1 - bit) & 1) != 0)
+          dot(x + bit % kGlyphWidth, y + bit / kGlyphWidth, colour);
+      x += kGlyphWidth + 1;
+    }
+  }
+
+  [[nodiscard]] static std::int64_t width_of(const std::string& text) {
+    return static_cast<std::int64_t>(text.size()) * (kGlyphWidth + 1);
+  }
+
+ private:
+  at::Tensor pixels_;
+  std::int64_t width_, height_;
+};
+
+/// The part of an axis that is shown, and the distance of its ticks: 1, 2 or 5 times a power of 10.
+struct Axis {
+  double low, high, tick;
+};
+
+[[nodiscard]] inline Axis axis_of(double low, double high, double most_ticks) {
+  if (high - low < 1e-12 * std::max(1.0, std::abs(high))) low -= 0.5, high += 0.5;
+  const double rough = (high - low) / most_ticks, power = std::pow(10, std::floor(std::log10(rough)));
+  double tick = 10 * power;
+  for (const double factor : {5.0, 2.0, 1.0})
+    if (factor * power >= rough) tick = factor * power;
+  return {std::floor(low / tick + 1e-9) * tick, std::ceil(high / tick - 1e-9) * tick, tick};
+}
+
+[[nodiscard]] inline std::string tick_text(double value, double tick) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", std::abs(value) < tick / 2 ? 0 : value);
+  return text;
+}
+
+/// The axes of all curves' finite points, x and y.
+[[nodiscard]] inline std::pair<Axis, Axis> axes_of(const std::vector<Curve>& curves) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::array<double, 2> low{kInfinity, kInfinity}, high{-kInfinity, -kInfinity};
+  for (const auto& curve : curves) {
+    if (curve.x.size() != curve.y.size())
+      throw looptorch::UsageError(looptorch::message("line_chart: \"", curve.name, "\" has ", curve.x.size(),
+                                                     " values of x and ", curve.y.size(), " of y"));
+    for (std::size_t i = 0; i < curve.x.size(); ++i) {
+      if (!std::isfinite(curve.x[i]) || !std::isfinite(curve.y[i])) continue;
+      for (const auto& [axis, value] : {std::pair{0, curve.x[i]}, std::pair{1, curve.y[i]}}) {
+        low[axis] = std::min(low[axis], value);
+        high[axis] = std::max(high[axis], value);
+      }
+    }
+  }
+  if (low[0] > high[0]) throw looptorch::UsageError("line_chart: no curve has a finite point");
+  return {axis_of(low[0], high[0], 8), axis_of(low[1], high[1], 6)};
+}
+
+inline constexpr Colour kInk{40, 40, 40}, kGrid{225, 225, 225};
+/// Told apart by most people who see few colours (Okabe, Ito 2008).
+inline constexpr std::array<Colour, 6> kCurveColours{
+    {{0, 114, 178}, {213, 94, 0}, {0, 158, 115}, {204, 121, 167}, {230, 159, 0}, {86, 180, 233}}};
+
+/// Where points lie on a canvas.
+struct Frame {
+  Axis x_axis, y_axis;
+  std::int64_t left, top, right, bottom;
+
+  [[nodiscard]] double x(double value) const {
+    return static_cast<double>(left) +
+           (value - x_axis.low) / (x_axis.high - x_axis.low) * static_cast<double>(right - left);
+  }
+  [[nodiscard]] double y(double value) const {
+    return static_cast<double>(bottom) -
+           (value - y_axis.low) / (y_axis.high - y_axis.low) * static_cast<double>(bottom - top);
+  }
+};
+
+inline void draw_axes(Canvas& canvas, const Frame& frame) {
+  const auto each_tick = [](const Axis& axis, const auto& draw) {
+    for (double tick = axis.low; tick <= axis.high + axis.tick / 2; tick += axis.tick)
+      draw(tick, tick_text(tick, axis.tick));
+  };
+  each_tick(frame.x_axis, [&](double tick, const std::string& text) {
+    const auto x = std::llround(frame.x(tick));
+    canvas.line(x, frame.top, x, frame.bottom, kGrid);
+    canvas.text(x - Canvas::width_of(text) / 2, frame.bottom + 6, text, kInk);
+  });
+  each_tick(frame.y_axis, [&](double tick, const std::string& text) {
+    const auto y = std::llround(frame.y(tick));
+    canvas.line(frame.left, y, frame.right, y, kGrid);
+    canvas.text(frame.left - 6 - Canvas::width_of(text), y - kGlyphHeight / 2, text, kInk);
+  });
+  canvas.line(frame.left, frame.top, frame.left, frame.bottom, kInk);
+  canvas.line(frame.left, frame.bottom, frame.right, frame.bottom, kInk);
+}
+
+inline void draw_curve(Canvas& canvas, const Frame& frame, const Curve& curve, Colour colour) {
+  bool has_last = false;
+  double last_x = 0, last_y = 0;
+  for (std::size_t i = 0; i < curve.x.size(); ++i) {
+    if (!std::isfinite(curve.x[i]) || !std::isfinite(curve.y[i])) continue;
+    const double x = frame.x(curve.x[i]), y = frame.y(curve.y[i]);
+    canvas.line(has_last ? last_x : x, has_last ? last_y : y, x, y, colour, 2);
+    has_last = true, last_x = x, last_y = y;
+  }
+}
+
+}  // namespace detail
+
+inline at::Tensor line_chart(const std::vector<Curve>& curves, const ChartOptions& options) {
+  using namespace detail;
+  if (options.width < 200 || options.height < 120)
+    throw looptorch::UsageError(
+        looptorch::message("line_chart: ", options.width, " x ", options.height, " pixels are too few"));
+  const auto [x_axis, y_axis] = axes_of(curves);
+  Canvas canvas(options.width, options.height);
+  constexpr std::int64_t kLine = kGlyphHeight + 5;
+  const auto legend = static_cast<std::int64_t>(curves.size()) * kLine;  // above the curves, a line each
+  const Frame frame{x_axis,
+                    y_axis,
+                    60,
+                    14 + (options.title.empty() ? 0 : kLine) + legend,
+                    options.width - 20,
+                    options.height - 36};
+  draw_axes(canvas, frame);
+  canvas.text(frame.left, 8, options.title, kInk);
+  canvas.text((frame.left + frame.right - Canvas::width_of(options.x_name)) / 2, options.height - 14,
+              options.x_name, kInk);
+  auto y = frame.top - legend - 4;
+  for (std::size_t i = 0; i < curves.size(); ++i, y += kLine) {
+    const auto colour = kCurveColours[i % kCurveColours.size()];
+    draw_curve(canvas, frame, curves[i], colour);
+    canvas.line(frame.left, y + 3, frame.left + 20, y + 3, colour, 2);
+    canvas.text(frame.left + 28, y, curves[i].name, kInk);
+  }
+  return canvas.pixels();
+}
+
+}  // namespace spectrogram_gan

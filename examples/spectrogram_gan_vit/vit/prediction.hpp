@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// What is printed about a file that was heard: text to read, CSV and JSON to go on with.
+#pragma once
+
+#include <looptorch/base/json/json.hpp>
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+namespace spectrogram_vit {
+
+struct Prediction {
+  std::filesystem::path file = {};
+  double valence = 0, arousal = 0;  ///< labels lie in [-1, 1]; DEAM's scale is 5 + 4 x
+  double seconds = 0;               ///< that were heard, before padding
+  std::int64_t sample_rate = 0;     ///< of the file, in Hz
+};
+
+/// The length and the rate that a model was trained on.
+struct Hearing {
+  double seconds;
+  std::int64_t sample_rate;
+};
+
+/// Returns what was done to the file before it was heard: "12.0 s, padded to 30 s; resampled from 8000 Hz, so
+/// that nothing is heard above 4000 Hz". Empty for a file of the model's rate that is long enough.
+/// `highest_hz` is the highest frequency that the model listens to.
+[[nodiscard]] inline std::string remark_on(const Prediction& heard, const Hearing& model, double highest_hz) {
+  const auto number = [](const char* format, double value) {
+    char text[64];
+    std::snprintf(text, sizeof text, format, value);
+    return std::string(text);
+  };
+  std::string remark;
+  if (heard.seconds < model.seconds - 0.01)
+    remark = number("%.1f s, padded", heard.seconds) + number(" to %g s", model.seconds);
+  if (heard.sample_rate != model.sample_rate) {
+    if (!remark.empty()) remark += "; ";
+    remark += "resampled from " + std::to_string(heard.sample_rate) + " Hz";
+    const auto nyquist = static_cast<double>(heard.sample_rate) / 2;
+    if (nyquist < highest_hz) remark += ", so that nothing is heard above" + number(" %g Hz", nyquist);
+  }
+  return remark;
+}
+
+/// Returns a field of a CSV file, quoted if it holds a comma, a quote or a line's end (RFC 4180).
+[[nodiscard]] inline std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + '"';
+}
+
+inline constexpr const char* kCsvHeader = "file,valence,arousal,seconds,sample_rate,remark";
+
+/// Returns one line, without its end, in the format "text", "csv" or "json".
+[[nodiscard]] inline std::string line_of(const Prediction& heard, const std::string& remark,
+                                         const std::string& format) {
+  const auto file = heard.file.string();
+  if (format == "json") {
+    auto line = looptorch::Json::object();
+    line.set("file", file).set("valence", heard.valence).set("arousal", heard.arousal);
+    line.set("seconds", heard.seconds).set("sample_rate", heard.sample_rate).set("remark", remark);
+    return line.dump();
+  }
+  char numbers[96];
+  if (format == "csv") {
+    std::snprintf(numbers, sizeof numbers, ",%.4f,%.4f,%.2f,", heard.valence, heard.arousal, heard.seconds);
+    return csv_field(file) + numbers + std::to_string(heard.sample_rate) + ',' + csv_field(remark);
+  }
+  std::snprintf(numbers, sizeof numbers, "\tvalence %+.2f\tarousal %+.2f", heard.valence, heard.arousal);
+  return file + numbers + (remark.empty() ? "" : "\t(" + remark + ")");
+}
+
+}  // namespace spectrogram_vit

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// Prints the valence and arousal of audio files, or of all audio files of folders, as a ViT that vit_train
+// made hears them, and draws where it looked. A file that cannot be used is reported, and the others are
+// heard.
+#include <looptorch/app/device.hpp>
+#include <looptorch/app/run_main.hpp>
+#include <looptorch/audio/probe.hpp>
+
+#include "clips/spectrogram.hpp"
+#include "pictures/attention_picture.hpp"
+#include "pictures/png.hpp"
+#include "vit/hugging_face.hpp"
+#include "vit/model.hpp"
+#include "vit/prediction.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <iostream>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace app = looptorch::app;
+namespace fs = std::filesystem;
+namespace sg = spectrogram_gan;
+namespace sv = spectrogram_vit;
+
+struct Options {
+  std::vector<std::string> files;
+  fs::path model, attention;
+  std::string format = "text", device = "auto";
+};
+
+/// Returns files as they are, and of folders the audio files within, by name.
+std::vector<fs::path> audio_files(const std::vector<std::string>& names) {
+  static const std::set<std::string> kAudio{".wav", ".flac", ".mp3", ".ogg", ".opus"};
+  std::vector<fs::path> files;
+  for (const fs::path name : names) {
+    if (!fs::is_directory(name)) {
+      files.push_back(name);
+      continue;
+    }
+    const auto first = static_cast<std::ptrdiff_t>(files.size());
+    for (const auto& entry : fs::recursive_directory_iterator(name))
+      if (kAudio.count(entry.path().extension().string()) != 0) files.push_back(entry.path());
+    if (first == static_cast<std::ptrdiff_t>(files.size()))
+      throw sg::ClipError(name.string() + ": holds no audio");
+    std::sort(files.begin() + first, files.end());
+  }
+  return files;
+}
+
+/// Hears files one by one.
+class Listener {
+ public:
+  Listener(sv::ViT model, at::Device device)
+      : model_(std::move(model)), device_(device), read_({.mel_bins = model_->config().n_mels}) {
+    model_->to(device);
+    model_->eval();
+  }
+
+  /// Reads the next file. Throws what sg::ClipReader throws.
+  sv::Prediction hear(const fs::path& file) {
+    const torch::NoGradGuard no_grad;
+    picture_ = read_(file);
+    const auto emotion_2 = model_(spectrogram().to(device_))[0].to(at::kCPU, at::kDouble);
+    return {.file = file,
+            .valence = emotion_2[0].item<double>(),
+            .arousal = emotion_2[1].item<double>(),
+            .seconds = picture_.seconds,
+            .sample_rate = looptorch::audio::probe(file).sample_rate};
+  }
+
+  [[nodiscard]] std::string remark_on(const sv::Prediction& heard) const {
+    const auto& options = read_.options();
+    return sv::remark_on(heard, {options.seconds, options.kRate}, sg::mel_options(options).max_hz);
+  }
+
+  /// Returns how much the class token attends to each patch of the file heard last, the mean over the heads
+  /// of the last block, over its spectrogram.
+  [[nodiscard]] at::Tensor attention_picture() {
+    const torch::NoGradGuard no_grad;
+    const auto grid = model_->config().grid();
+    const auto weights_ATT = model_->attention(spectrogram().to(device_))[0];
+    const auto weights_HW = weights_ATT.select(1, 0).slice(1, 1).mean(0).view({grid.height, grid.width});
+    return sg::attention_picture(picture_.spectrogram_1MF[0], weights_HW);
+  }
+
+ private:
+  [[nodiscard]] at::Tensor spectrogram() const { return picture_.spectrogram_1MF.unsqueeze(0); }
+
+  sv::ViT model_;
+  at::Device device_;
+  sg::ClipReader read_;
+  sg::Picture picture_;
+};
+
+/// Names a picture after its file; a name that is taken gets a number.
+fs::path picture_name(const fs::path& file, std::set<std::string>& taken) {
+  const auto stem = file.stem().string();
+  auto name = stem;
+  for (int number = 2; !taken.insert(name).second; ++number) name = looptorch::message(stem, '-', number);
+  return name + ".png";
+}
+
+void predict(const Options& options) {
+  const auto files = audio_files(options.files);
+  Listener listener(sv::load_vit(options.model), app::choose_device(options.device));
+  if (!options.attention.empty()) fs::create_directories(options.attention);
+  if (options.format == "csv") std::cout << sv::kCsvHeader << std::endl;
+  std::set<std::string> taken;
+  std::size_t failed = 0;
+  for (const auto& file : files) {
+    try {
+      const auto heard = listener.hear(file);
+      std::cout << sv::line_of(heard, listener.remark_on(heard), options.format) << std::endl;
+    } catch (const looptorch::Error& error) {
+      if (files.size() == 1) throw;
+      std::cerr << "vit_predict: " << error.what() << std::endl;
+      ++failed;
+      continue;
+    }
+    if (!options.attention.empty())
+      sg::write_png(options.attention / picture_name(file, taken), listener.attention_picture());
+  }
+  if (failed > 0)
+    throw sg::ClipError(looptorch::message(failed, " of ", files.size(), " files could not be heard"));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  app::CommandLine line(
+      "vit_predict",
+      "Prints the valence and arousal of each FILE, from -1 to 1; a folder stands for its audio "
+      "files.\nThe first 30 s count. A FILE that cannot be used is told on stderr, and the exit "
+      "code is then 2.");
+  line.positional("FILE", options.files, "WAV, FLAC, MP3, Ogg or Opus, any sample rate");
+  line.required("model", "DIR", options.model, "folder that vit_train wrote");
+  line.choice("format", options.format, {"text", "csv", "json"}, "a line a file");
+  line.option("attention", "DIR", options.attention,
+              "folder for a picture of each file: bright where the ViT looked");
+  line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one");
+  return app::run_main(argc, argv, line, [&] { predict(options); });
+}
