@@ -32,7 +32,7 @@ const at::Tensor& recorded_vit(const std::string& name) {
 }
 
 /// The integers of noise() in tests/parity/vit.py.
-at::Tensor noise(at::IntArrayRef shape, std::int64_t number, double scale) {
+at::Tensor recorded_noise(at::IntArrayRef shape, std::int64_t number, double scale) {
   auto x = at::arange(c10::multiply_integers(shape), at::kLong) + 1'000'003'000 * (number + 1);
   x.mul_(6364136223846793005);
   x.bitwise_xor_(x.bitwise_right_shift(33)).mul_(-49064778989728563);
@@ -43,9 +43,9 @@ at::Tensor noise(at::IntArrayRef shape, std::int64_t number, double scale) {
 /// weight() in tests/parity/vit.py.
 at::Tensor weight_of(const std::string& name, at::IntArrayRef shape, std::int64_t number) {
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
-  if (has("layernorm") && name.ends_with("weight")) return noise(shape, number, 0x1p-9).add_(1);
-  if (has("token") || has("position")) return noise(shape, number, 0x1p-7);
-  return noise(shape, number, name.ends_with("bias") ? 0x1p-10 : 0x1p-11);
+  if (has("layernorm") && name.ends_with("weight")) return recorded_noise(shape, number, 0x1p-9).add_(1);
+  if (has("token") || has("position")) return recorded_noise(shape, number, 0x1p-7);
+  return recorded_noise(shape, number, name.ends_with("bias") ? 0x1p-10 : 0x1p-11);
 }
 
 /// The names of ViTForImageClassification's tensors at ViT-B/16-224's size, with their shapes.
@@ -72,7 +72,7 @@ void write_base_folder(const fs::path& folder) {
   vit::save_config(folder / "config.json", ViTConfig{});
 }
 
-ViTConfig tiny_config() {
+ViTConfig tiny_vit_config() {
   return {.hidden_size = 8,
           .layers = 2,
           .heads = 2,
@@ -83,7 +83,7 @@ ViTConfig tiny_config() {
           .patch = {3, 2}};
 }
 
-vit::ViT tiny_vit(const ViTConfig& config = tiny_config()) {
+vit::ViT tiny_vit(const ViTConfig& config = tiny_vit_config()) {
   torch::manual_seed(7);
   vit::ViT model(config);
   model->eval();
@@ -144,7 +144,7 @@ TEST_CASE("ViT-B/16-224 of a Hugging Face folder has transformers' numbers, at i
   const torch::NoGradGuard no_grad;
   for (const auto& [name, height, width] : {std::tuple{"square", 224, 224}, std::tuple{"wide", 96, 320}}) {
     INFO(name);
-    const auto images = noise({1, 3, height, width}, 1000, 0x1p-6);
+    const auto images = recorded_noise({1, 3, height, width}, 1000, 0x1p-6);
     const auto hidden_TD = model->backbone(images)[0];
     const auto expected = recorded_vit(std::string("base.") + name + ".hidden");
     REQUIRE(hidden_TD.size(0) == 1 + height * width / 256);
@@ -174,7 +174,7 @@ TEST_CASE("A ViT saved in transformers' form has its names, and is the model aga
   vit::save_vit(small, folder.path());
   auto loaded = vit::load_vit(folder.path());
   CHECK_FALSE(loaded->is_training());
-  CHECK(loaded->config() == tiny_config());
+  CHECK(loaded->config() == tiny_vit_config());
   const auto spectrograms = at::randn({3, 1, 6, 20});
   const torch::NoGradGuard no_grad;
   CHECK(loaded(spectrograms).equal(small(spectrograms)));
@@ -194,7 +194,7 @@ TEST_CASE("Folders that transformers saved load: classifier or model, prefix or 
     auto pretrained = vit::load_hugging_face(kRecorded / name);
     pretrained.model->eval();
     const torch::NoGradGuard no_grad;
-    const auto hidden = pretrained.model->backbone(noise({2, 3, 16, 16}, 1001, 0x1p-6));
+    const auto hidden = pretrained.model->backbone(recorded_noise({2, 3, 16, 16}, 1001, 0x1p-6));
     CHECK(difference(hidden, recorded_vit(std::string(name) + ".hidden")) < 1e-5);
   }
   CHECK(vit::load_hugging_face(kRecorded / "model").left ==
@@ -240,7 +240,7 @@ TEST_CASE("Tensors that are missing or of another shape are refused by name, and
 }
 
 TEST_CASE("Images are spectrograms normalised by mel bin and resized as torch does, alike in each channel") {
-  const auto spectrograms = noise({2, 1, 12, 50}, 1002, 0x1p-6);
+  const auto spectrograms = recorded_noise({2, 1, 12, 50}, 1002, 0x1p-6);
   for (const Extent extent : {Extent{24, 16}, Extent{7, 64}}) {
     const auto images = vit::images_of(spectrograms, extent, 3);
     REQUIRE(images.sizes() == at::IntArrayRef({2, 3, extent.height, extent.width}));
@@ -305,7 +305,7 @@ TEST_CASE("A ViT hears two numbers a clip, attends with rows of sum 1, and says 
       "ViT: expected images [B, 1, H, W] whose H is a multiple of 3 and whose W is one of 2, got "
       "[1, 3, 6, 8]");
   CHECK_THROWS_AS(model->backbone(at::zeros({1, 1, 7, 8})), lt::UsageError);
-  auto config = tiny_config();
+  auto config = tiny_vit_config();
   config.heads = 3;
   CHECK_THROWS_WITH(vit::ViT(config), "ViT: num_attention_heads is 3, which does not divide hidden_size 8");
 }
@@ -314,10 +314,10 @@ TEST_CASE("Sizes have names, and a model of another size is refused with each di
   CHECK(vit::size_named("base") == ViTConfig{});
   for (const auto& [name, config] : vit::kSizes) CHECK_NOTHROW(vit::check_config(config, name));
   CHECK_THROWS_WITH(vit::size_named("huge"), "there is no ViT size \"huge\", only base, tiny, small");
-  CHECK_NOTHROW(vit::require_same_model(tiny_config(), tiny_config(), "there"));
-  auto other = tiny_config();
+  CHECK_NOTHROW(vit::require_same_model(tiny_vit_config(), tiny_vit_config(), "there"));
+  auto other = tiny_vit_config();
   other.layers = 3, other.image = {12, 8};
-  CHECK_THROWS_WITH(vit::require_same_model(tiny_config(), other, "there"),
+  CHECK_THROWS_WITH(vit::require_same_model(tiny_vit_config(), other, "there"),
                     "there: holds another model than the one asked for: num_hidden_layers 2 instead of 3, "
                     "image_size 6x8 instead of 12x8");
 }

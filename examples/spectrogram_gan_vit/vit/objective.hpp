@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// The loss of a ViT that hears emotions, and mixup (Zhang et al. 2018): a clip blended with the next one of
+// its batch, labels too, so that the model has more to learn from than there are clips. Costs a copy of the
+// batch.
+//
+// Shapes: B batch, M mel bins, F frames.
+#pragma once
+
+#include <looptorch/loop/loss.hpp>
+
+#include "../clips/data.hpp"
+#include "model.hpp"
+
+#include <torch/torch.h>
+
+namespace spectrogram_vit {
+
+using spectrogram_gan::Batch;
+
+/// The shares of the two squared errors in the loss, as in the project that this example follows: valence is
+/// the harder one to hear.
+struct LossWeights {
+  double valence = 0.6, arousal = 0.4;
+};
+
+/// Returns the weighted mean squared error of `[B, 2]`, in the type of `wanted_B2`.
+[[nodiscard]] inline at::Tensor emotion_loss(const at::Tensor& heard_B2, const at::Tensor& wanted_B2,
+                                             LossWeights weights = {}) {
+  const auto errors_2 = (heard_B2.to(wanted_B2.scalar_type()) - wanted_B2).square().mean(0);
+  return weights.valence * errors_2[0] + weights.arousal * errors_2[1];
+}
+
+/// Returns `share` of each clip and its labels, and the rest of the next one's; the last clip's next is the
+/// first.
+[[nodiscard]] inline Batch mix(const Batch& batch, double share) {
+  const auto blend = [&](const at::Tensor& x) { return at::lerp(x.roll(-1, 0), x, share); };
+  return {blend(batch.spectrograms_B1MF), blend(batch.conditions_B2)};
+}
+
+/// Draws a share from Beta(alpha, alpha), by LibTorch's generator of the CPU: no wait for a device, and a
+/// resumed run draws the same.
+[[nodiscard]] inline double draw_share(double alpha) {
+  const auto gammas = at::_standard_gamma(at::full({2}, alpha, at::kDouble));
+  const double first = gammas[0].item<double>(), sum = first + gammas[1].item<double>();
+  return sum > 0 ? first / sum : 1;  // both are 0 for the smallest alphas
+}
+
+/// For a Trainer: the loss of a batch, mixed if `mixup` is above 0.
+struct ViTObjective {
+  double mixup = 0;  ///< alpha of the Beta distribution
+
+  looptorch::Loss operator()(ViT& model, const Batch& batch) const {
+    const auto [spectrograms_B1MF, conditions_B2] = mixup > 0 ? mix(batch, draw_share(mixup)) : batch;
+    return {.value = emotion_loss(model(spectrograms_B1MF), conditions_B2), .weight = conditions_B2.size(0)};
+  }
+};
+
+}  // namespace spectrogram_vit

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// How well emotions are heard: concordance, mean squared error and R2 of valence and arousal over a whole set
+// of clips, and what a linear probe reaches on the same clips, so that a reader sees what a ViT adds.
+//
+// Shapes: N clips, B batch, M mel bins, F frames.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/metrics/regression.hpp>
+
+#include "../clips/left_out.hpp"
+#include "images.hpp"
+#include "model.hpp"
+#include "objective.hpp"
+
+#include <torch/torch.h>
+
+#include <iomanip>
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace spectrogram_vit {
+
+/// Figures by name: "loss", "ccc" (the mean of both), and "ccc_valence", "mse_valence", "r2_valence" and the
+/// same of arousal.
+using Scores = std::map<std::string, double>;
+
+/// A measure for Validate and Trainer::evaluate: adds batches and returns Scores.
+class EmotionMeasure {
+ public:
+  void add(ViT& model, const Batch& batch) { add(model(batch.spectrograms_B1MF), batch.conditions_B2); }
+
+  /// Adds emotions that were heard and those of the clips, `[B, 2]` each.
+  void add(const at::Tensor& heard_B2, const at::Tensor& wanted_B2) {
+    valence_.add(heard_B2.select(1, 0), wanted_B2.select(1, 0));
+    arousal_.add(heard_B2.select(1, 1), wanted_B2.select(1, 1));
+  }
+
+  [[nodiscard]] Scores result() const {
+    Scores scores;
+    const auto add_scores = [&](const std::string& name, const looptorch::RegressionMoments& moments) {
+      scores["ccc_" + name] = moments.concordance();
+      scores["mse_" + name] = moments.mean_squared_error();
+      scores["r2_" + name] = moments.r2();
+    };
+    add_scores("valence", valence_.moments());
+    add_scores("arousal", arousal_.moments());
+    scores["ccc"] = (scores["ccc_valence"] + scores["ccc_arousal"]) / 2;
+    constexpr LossWeights kWeights;
+    scores["loss"] = kWeights.valence * scores["mse_valence"] + kWeights.arousal * scores["mse_arousal"];
+    return scores;
+  }
+
+ private:
+  looptorch::RegressionMetrics valence_, arousal_;
+};
+
+/// Writes a table with a row for each named set of scores.
+inline void print_scores(std::ostream& out, const std::vector<std::pair<std::string, Scores>>& rows) {
+  out << std::left << std::setw(24) << "" << std::right;
+  for (const auto* heading : {"CCC valence", "arousal", "MSE valence", "arousal", "R2 valence", "arousal"})
+    out << std::setw(13) << heading;
+  for (const auto& [name, scores] : rows) {
+    out << '\n' << std::left << std::setw(24) << name << std::right << std::fixed << std::setprecision(3);
+    for (const auto* figure :
+         {"ccc_valence", "ccc_arousal", "mse_valence", "mse_arousal", "r2_valence", "r2_arousal"})
+      out << std::setw(13) << scores.at(figure);
+  }
+  out << std::defaultfloat << std::setprecision(6) << std::endl;
+}
+
+/// The mean of each mel bin over a clip, and the clip's emotion.
+struct MeanEnergies {
+  at::Tensor energies_NM, conditions_N2;
+};
+
+/// Reads all clips of a set, and adds them to `statistics` if it is given. Clips that cannot be read are
+/// listed in `left_out`, or the first one throws, as `loading` says. Throws UsageError if none can be read.
+template <class Clips>
+[[nodiscard]] MeanEnergies mean_energies(const Clips& clips, looptorch::LoaderOptions loading,
+                                         spectrogram_gan::LeftOut& left_out,
+                                         MelStatistics* statistics = nullptr) {
+  loading.starving = 1;  // reading is all there is to do
+  std::vector<at::Tensor> energies, conditions;
+  looptorch::PinnedPrefetchLoader loader(clips, loading);
+  for (const auto& batch : loader) {
+    if (statistics) statistics->add(batch.spectrograms_B1MF);
+    energies.push_back(batch.spectrograms_B1MF.mean({1, 3}));
+    conditions.push_back(batch.conditions_B2.clone());
+  }
+  left_out.add(loader.skipped());
+  if (energies.empty()) throw looptorch::UsageError("no clip of a set can be read");
+  return {at::cat(energies), at::cat(conditions)};
+}
+
+/// Ridge regression from mean mel energies to emotions, in closed form and in double.
+class LinearProbe {
+ public:
+  /// Fits standardised energies, with `ridge` times the squared weights as penalty; the constant is free.
+  explicit LinearProbe(const MeanEnergies& train, double ridge = 1) {
+    const auto x_NM = train.energies_NM.to(at::kDouble), y_N2 = train.conditions_N2.to(at::kDouble);
+    mean_M_ = x_NM.mean(0);
+    deviation_M_ = x_NM.std(0, /*unbiased=*/false).clamp_min(1e-6);
+    constant_2_ = y_N2.mean(0);
+    const auto z_NM = standardised(train.energies_NM);
+    const auto penalty_MM = ridge * at::eye(z_NM.size(1), at::kDouble);
+    weights_M2_ = at::linalg_solve(z_NM.t().mm(z_NM) + penalty_MM, z_NM.t().mm(y_N2 - constant_2_));
+  }
+
+  /// Returns valence and arousal `[N, 2]` of clips by their mean energies `[N, M]`.
+  [[nodiscard]] at::Tensor predict(const at::Tensor& energies_NM) const {
+    return standardised(energies_NM).mm(weights_M2_) + constant_2_;
+  }
+
+  [[nodiscard]] Scores score(const MeanEnergies& clips) const {
+    EmotionMeasure measure;
+    measure.add(predict(clips.energies_NM), clips.conditions_N2);
+    return measure.result();
+  }
+
+ private:
+  [[nodiscard]] at::Tensor standardised(const at::Tensor& energies_NM) const {
+    return (energies_NM.to(at::kDouble) - mean_M_) / deviation_M_;
+  }
+
+  at::Tensor mean_M_, deviation_M_, constant_2_, weights_M2_;
+};
+
+}  // namespace spectrogram_vit

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+// The settings of `vit_train` and their flags, and the model that they begin with.
+#pragma once
+
+#include <looptorch/app/command_line.hpp>
+#include <looptorch/app/training_flags.hpp>
+#include <looptorch/audio/spec_augment.hpp>
+
+#include "config.hpp"
+#include "hugging_face.hpp"
+#include "unfreezing.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace spectrogram_vit {
+
+/// The defaults are those of the preset "base": the settings of the project that this example follows.
+struct TrainOptions {
+  std::filesystem::path data, output, generated, pretrained;
+  std::string preset = "base";
+  looptorch::app::TrainingOptions training{
+      .epochs = 30, .batch_size = 12, .gradient_accumulation = 4, .learning_rate = 1e-4};
+  bool from_scratch = false;
+  std::int64_t n_mels = 128, image_size = 0, patience = 5;
+  double backbone_rate = 0.1, weight_decay = 0.01, dropout = 0, mixup = 0;
+  std::string unfreeze = {};
+  bool spec_augment = false;
+  std::int64_t mask_frames = 200, mask_bins = 16;
+
+  /// The preset "small": a ViT of 330,000 weights that learns from scratch on a CPU.
+  [[nodiscard]] static TrainOptions small() {
+    TrainOptions options;
+    options.from_scratch = true, options.n_mels = 64;
+    options.training.epochs = 15, options.training.gradient_accumulation = 1;
+    options.training.learning_rate = 1e-3, options.training.warmup_steps = 50;
+    options.weight_decay = 0.05;
+    return options;
+  }
+
+  /// Throws CommandLineError for flags that contradict each other.
+  void check() const {
+    using looptorch::app::CommandLineError;
+    if (pretrained.empty() && !from_scratch)
+      throw CommandLineError(
+          "--pretrained names a Hugging Face folder of a ViT, such as ViT-B/16-224's; without one, give "
+          "--from-scratch or --preset small");
+    if (!pretrained.empty() && from_scratch)
+      throw CommandLineError(
+          "--pretrained and --from-scratch (or --preset small) each say the first weights: "
+          "choose one");
+    if (!from_scratch && dropout > 0)
+      throw CommandLineError("--dropout needs --from-scratch: a pretrained model says its own");
+    if (from_scratch && !unfreeze.empty())
+      throw CommandLineError("--unfreeze needs --pretrained: a model from scratch is trained whole");
+  }
+
+  [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
+  [[nodiscard]] std::filesystem::path cache() const {
+    return training.cache.empty() ? output / "cache" : training.cache;
+  }
+
+  /// Returns the rate of the backbone; from scratch it is the head's.
+  [[nodiscard]] double rate_of_backbone() const {
+    return training.learning_rate * (from_scratch ? 1 : backbone_rate);
+  }
+
+  [[nodiscard]] std::optional<looptorch::audio::SpecAugmentOptions> masks() const {
+    if (!spec_augment) return std::nullopt;
+    return looptorch::audio::SpecAugmentOptions{
+        .time_masks = 1, .max_frames = mask_frames, .mel_masks = 1, .max_bins = mask_bins};
+  }
+
+  /// Returns what is trained from which epoch on.
+  [[nodiscard]] std::vector<looptorch::UnfreezeRule> unfreezing(std::int64_t blocks) const {
+    if (from_scratch) return train_all();
+    return unfreeze_rules(unfreeze.empty() ? default_unfreezing(blocks) : parse_unfreezing(unfreeze), blocks);
+  }
+};
+
+/// Builds the model that `options` begin with, and prints what came from where. A pretrained backbone is
+/// frozen. Draws from LibTorch's generator. Throws what load_hugging_face throws, and ConfigError for sizes
+/// that make no model.
+[[nodiscard]] inline ViT first_model(const TrainOptions& options) {
+  const auto resize = [&](ViTBackbone& backbone) {
+    if (options.image_size > 0) backbone->resize({options.image_size, options.image_size});
+  };
+  if (options.from_scratch) {
+    auto config = size_named(options.preset);
+    config.n_mels = options.n_mels;
+    config.hidden_dropout = options.dropout;
+    ViTBackbone backbone(config);
+    resize(backbone);
+    return ViT(backbone);
+  }
+  auto [model, loaded, created, left] = load_hugging_face(options.pretrained, options.n_mels);
+  std::cout << options.pretrained.string() << ": " << Pretrained{model, loaded, created, left}.text()
+            << std::endl;
+  resize(model->backbone);
+  freeze_backbone(model);
+  return model;
+}
+
+namespace detail {
+
+inline void add_model_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
+  line.option("pretrained", "DIR", options.pretrained,
+              "Hugging Face folder of a ViT: config.json and model.safetensors");
+  line.flag("from-scratch", options.from_scratch, true, "begins with random weights, of the preset's size");
+  line.option("n-mels", "N", options.n_mels, "mel bins from 20 to 8000 Hz", {.min = 1, .max = 1024});
+  line.option("image-size", "N", options.image_size,
+              "the images' height and width, by interpolated positions; 0: the model's own", {.min = 0});
+  line.option("unfreeze", "SCHEDULE", options.unfreeze,
+              "EPOCH:BLOCKS,...: blocks of the pretrained model that are trained after so many epochs;\nelse "
+              "8:11,12:10-11,16:9-11 for 12 blocks");
+  line.option("dropout", "X", options.dropout, "share of activations, of a model from scratch",
+              {.min = 0, .max = 0.9});
+}
+
+inline void add_recipe_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
+  line.option("backbone-rate", "X", options.backbone_rate,
+              "learning rate of a pretrained backbone, as a share of the head's", {.above = 0});
+  line.option("weight-decay", "X", options.weight_decay, "of AdamW", {.min = 0});
+  line.option("patience", "N", options.patience,
+              "ends after so many epochs without a better concordance on validation clips, the first of them "
+              "when\nall blocks of the schedule are trained",
+              {.min = 1});
+  line.option("mixup", "X", options.mixup, "alpha of mixup; 0: none", {.min = 0, .max = 100});
+  line.flag("spec-augment", options.spec_augment, true, "hides frames and mel bins of each training clip");
+  line.option("mask-frames", "N", options.mask_frames, "frames of 23 ms that are hidden at most", {.min = 0});
+  line.option("mask-bins", "N", options.mask_bins, "mel bins that are hidden at most", {.min = 0});
+}
+
+}  // namespace detail
+
+/// Adds all flags of `options` to a command line.
+inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
+  using looptorch::app::TrainingFlag;
+  line.required("data", "DIR", options.data, "folder of audio/ and the tables").alias("data-dir");
+  line.required("output", "DIR", options.output, "folder for the model and summary.json").alias("output-dir");
+  line.option("generated", "DIR", options.generated, "clips of gan_sample, for training alone");
+  line.preset("preset", options.preset, {"base", "small"},
+              "defaults of the flags below: ViT-B/16-224, or a model that learns from scratch on a CPU",
+              [&options](const std::string& name) {
+                options = name == "small" ? TrainOptions::small() : TrainOptions();
+              });
+  detail::add_model_flags(line, options);
+  detail::add_recipe_flags(line, options);
+  add_training_flags(
+      line, options.training,
+      {.without = {},
+       .help = {{TrainingFlag::epochs, "passes over the training clips"},
+                {TrainingFlag::learning_rate, "of AdamW, after the warm-up; it falls to 0 along a cosine"},
+                {TrainingFlag::gradient_checkpointing,
+                 "blocks run a second time in backward: less memory, same result, more time"},
+                {TrainingFlag::workers, "threads that read clips"},
+                {TrainingFlag::seed, "weights, order, masks and mixtures"},
+                {TrainingFlag::cache,
+                 "where spectrograms are kept, 660 KB a clip at 128 mel bins; else OUTPUT/cache"},
+                {TrainingFlag::on_bad_audio,
+                 "a wrong line, missing file or damaged audio is left out and listed, or ends the run"}}});
+}
+
+}  // namespace spectrogram_vit

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// The clips of a run of vit_train: recorded ones in three parts, generated ones beside those for training,
+// and SpecAugment on what is trained on.
+#pragma once
+
+#include <looptorch/audio/spec_augment.hpp>
+#include <looptorch/data/dataset.hpp>
+
+#include "../clips/generated.hpp"
+#include "../clips/leakage.hpp"
+#include "../clips/song_clips.hpp"
+#include "train_options.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <utility>
+
+namespace spectrogram_vit {
+
+using spectrogram_gan::Clip;
+using spectrogram_gan::Clips;
+using spectrogram_gan::GeneratedClips;
+using spectrogram_gan::LeftOut;
+
+/// Clips to train on: those of a dataset of recorded ones, then generated ones, masked afresh in each epoch.
+/// Both are held by reference.
+template <class Recorded>
+class TrainingClips {
+ public:
+  TrainingClips(const Recorded& recorded, const std::optional<GeneratedClips>& generated,
+                std::optional<looptorch::audio::SpecAugmentOptions> masks)
+      : recorded_(&recorded), generated_(generated ? &*generated : nullptr) {
+    if (masks) augment_.emplace(*masks);
+  }
+
+  [[nodiscard]] std::int64_t size() const {
+    return recorded_->size() + (generated_ ? generated_->size() : 0);
+  }
+
+  [[nodiscard]] Clip get(std::int64_t index, const looptorch::SampleContext& context) const {
+    auto clip =
+        index < recorded_->size() ? recorded_->get(index) : generated_->get(index - recorded_->size());
+    if (augment_) clip.spectrogram_1MF = (*augment_)(clip.spectrogram_1MF, context.seed);
+    return clip;
+  }
+
+  [[nodiscard]] Batch collate(std::span<Clip> clips) const { return recorded_->collate(clips); }
+
+  [[nodiscard]] std::filesystem::path path(std::int64_t index) const {
+    return index < recorded_->size() ? recorded_->path(index) : generated_->path(index - recorded_->size());
+  }
+
+ private:
+  const Recorded* recorded_;
+  const GeneratedClips* generated_;
+  std::optional<looptorch::audio::SpecAugment> augment_;
+};
+
+/// All clips of a run.
+struct TrainingData {
+  Clips train, validation, test;
+  std::optional<GeneratedClips> generated;
+};
+
+/// Returns the clips of `options`, and throws LeakageError if one that is trained on is held out too. Wrong
+/// lines and clips that cannot be read are listed in `notes`, or the first one throws, as the options say.
+/// Throws what load_songs, split_songs and GeneratedClips throw.
+[[nodiscard]] inline TrainingData load_training_data(const TrainOptions& options, std::int64_t n_mels,
+                                                     spectrogram_gan::Notes& notes) {
+  const auto splits = spectrogram_gan::load_splits(options.data, options.training, notes);
+  const auto clips = [&](const auto& songs) {
+    return spectrogram_gan::cached_clips(songs, n_mels, options.cache(), notes);
+  };
+  TrainingData data{.train = clips(splits.train),
+                    .validation = clips(splits.validation),
+                    .test = clips(splits.test),
+                    .generated = {}};
+  const auto require_no_leakage = [&](const auto&... training) {
+    spectrogram_gan::require_no_leakage(options.training.loader_options(), notes.left_out, data.validation,
+                                        data.test, training...);
+  };
+  if (options.generated.empty()) {
+    require_no_leakage(data.train);
+  } else {
+    data.generated.emplace(options.generated, spectrogram_gan::SpectrogramOptions{.mel_bins = n_mels});
+    require_no_leakage(data.train, *data.generated);
+  }
+  return data;
+}
+
+}  // namespace spectrogram_vit

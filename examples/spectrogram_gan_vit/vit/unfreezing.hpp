@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+// Progressive unfreezing: a pretrained backbone begins frozen, and blocks near the head join the training
+// epoch by epoch. The schedule is a text, "8:11,12:10-11,16:9-11"; the work is looptorch's UnfreezeAt, which
+// keeps the optimizer's moments.
+#pragma once
+
+#include <looptorch/app/flag_values.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/policies/unfreeze_at.hpp>
+
+#include "model.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace spectrogram_vit {
+
+/// Blocks `first` to `last`, counted from 0, that are trained from the epoch with index `epoch` on.
+struct UnfreezeStep {
+  std::int64_t epoch, first, last;
+
+  friend bool operator==(const UnfreezeStep&, const UnfreezeStep&) = default;
+};
+
+/// Returns the steps of "EPOCH:BLOCK,EPOCH:FIRST-LAST,...": "8:11,12:10-11" trains block 11 once 8 epochs are
+/// over, and block 10 too after 12. Throws CommandLineError, which names the part at fault.
+[[nodiscard]] inline std::vector<UnfreezeStep> parse_unfreezing(const std::string& text) {
+  using looptorch::app::CommandLineError;
+  std::vector<UnfreezeStep> steps;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const auto colon = part.find(':'), dash = part.find('-', colon == std::string::npos ? 0 : colon);
+    const auto number = [&](std::size_t begin, std::size_t end) {
+      return looptorch::app::parse_number<std::int64_t>(part.substr(begin, end - begin), {.min = 0});
+    };
+    try {
+      if (colon == std::string::npos) throw CommandLineError("it has no colon");
+      const auto first = number(colon + 1, std::min(dash, part.size()));
+      const auto last = dash == std::string::npos ? first : number(dash + 1, part.size());
+      if (last < first) throw CommandLineError("the last block comes before the first");
+      steps.push_back({number(0, colon), first, last});
+    } catch (const CommandLineError& error) {
+      throw CommandLineError("--unfreeze: \"" + part +
+                             "\" is not EPOCH:BLOCK or EPOCH:FIRST-LAST: " + error.what());
+    }
+  }
+  if (steps.empty()) throw CommandLineError("--unfreeze: the schedule is empty");
+  return steps;
+}
+
+/// Returns the schedule of the project that this example follows: the last block after 8 epochs, the last two
+/// after 12, the last three after 16; fewer steps for fewer blocks.
+[[nodiscard]] inline std::vector<UnfreezeStep> default_unfreezing(std::int64_t blocks) {
+  std::vector<UnfreezeStep> steps;
+  for (std::int64_t trained = 1; trained <= std::min<std::int64_t>(3, blocks); ++trained)
+    steps.push_back({4 + 4 * trained, blocks - trained, blocks - 1});
+  return steps;
+}
+
+/// Returns UnfreezeAt's rules: the head from the beginning, the steps' blocks from their epochs, and the last
+/// norm with the first of them. Throws CommandLineError for a block that a model of `blocks` does not have.
+[[nodiscard]] inline std::vector<looptorch::UnfreezeRule> unfreeze_rules(
+    const std::vector<UnfreezeStep>& steps, std::int64_t blocks) {
+  std::vector<looptorch::UnfreezeRule> rules{{.epoch = 0, .patterns = {"head.*"}}};
+  const auto first = std::min_element(steps.begin(), steps.end(),
+                                      [](const auto& a, const auto& b) { return a.epoch < b.epoch; });
+  for (auto step = steps.begin(); step != steps.end(); ++step) {
+    if (step->last >= blocks)
+      throw looptorch::app::CommandLineError(looptorch::message("--unfreeze: there is no block ", step->last,
+                                                                "; the model's are 0 to ", blocks - 1));
+    rules.push_back({.epoch = step->epoch, .patterns = {}});
+    auto& patterns = rules.back().patterns;
+    for (auto block = step->first; block <= step->last; ++block)
+      patterns.push_back(looptorch::message("backbone.blocks.", block, ".*"));
+    if (step == first) patterns.emplace_back("backbone.norm.*");
+  }
+  return rules;
+}
+
+/// Returns the rules of a run in which everything is trained from the beginning.
+[[nodiscard]] inline std::vector<looptorch::UnfreezeRule> train_all() {
+  return {{.epoch = 0, .patterns = {"*"}}};
+}
+
+/// Returns the epoch from which on all that the rules name is trained.
+[[nodiscard]] inline std::int64_t last_epoch(const std::vector<looptorch::UnfreezeRule>& rules) {
+  std::int64_t last = 0;
+  for (const auto& rule : rules) last = std::max(last, rule.epoch);
+  return last;
+}
+
+/// Freezes the backbone; UnfreezeAt trains parts of it later.
+inline void freeze_backbone(const ViT& model) {
+  for (auto& parameter : model->backbone->parameters()) parameter.requires_grad_(false);
+}
+
+/// What of a model is trained.
+struct Trained {
+  std::int64_t blocks = 0, parameters = 0, of_parameters = 0;
+
+  friend bool operator==(const Trained&, const Trained&) = default;
+};
+
+[[nodiscard]] inline Trained trained_of(const torch::nn::Module& model) {
+  Trained trained;
+  for (const auto& parameter : model.parameters()) {
+    trained.of_parameters += parameter.numel();
+    if (parameter.requires_grad()) trained.parameters += parameter.numel();
+  }
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    if (module->as<ViTBlock>() == nullptr) continue;
+    const auto parameters = module->parameters();
+    trained.blocks += std::any_of(parameters.begin(), parameters.end(),
+                                  [](const at::Tensor& parameter) { return parameter.requires_grad(); });
+  }
+  return trained;
+}
+
+/// A policy that shows unfreezing: a line when it happens, and the metric "trained_blocks" for progress and
+/// curve. It also publishes "stopping.ccc", which is "validation.ccc" from the last rule's epoch on: with it,
+/// StopEarly does not end a run before all of its blocks were tried.
+struct ShowUnfreezing {
+  std::int64_t last_epoch = 0;  ///< of the rules
+  std::FILE* out = stderr;
+
+  struct State {
+    Trained shown;
+  };
+
+  // Behind UnfreezeAt and Validate, which have this phase and names that come first; before StopEarly.
+  static constexpr looptorch::Phase phase = looptorch::Phase::update;
+
+  void on_fit_begin(looptorch::FitContext& fit, State&) const { fit.run.metrics().announce("stopping."); }
+
+  void on_epoch_begin(looptorch::EpochContext& epoch, State& state) const {
+    const auto trained = trained_of(epoch.run.model());
+    if (trained == state.shown) return;
+    state.shown = trained;
+    std::fprintf(out, "epoch %lld trains %lld blocks and the head, %lld of %lld parameters\n",
+                 static_cast<long long>(epoch.run.progress().epoch + 1),
+                 static_cast<long long>(trained.blocks), static_cast<long long>(trained.parameters),
+                 static_cast<long long>(trained.of_parameters));
+    std::fflush(out);
+  }
+
+  void on_epoch_end(looptorch::EpochContext& epoch, State&) const {
+    auto& metrics = epoch.run.metrics();
+    metrics.publish("trained_blocks", static_cast<double>(trained_of(epoch.run.model()).blocks));
+    const auto ccc = metrics.find("validation.ccc");
+    if (ccc && epoch.run.progress().epoch > last_epoch) metrics.publish("stopping.ccc", *ccc);
+  }
+};
+
+}  // namespace spectrogram_vit

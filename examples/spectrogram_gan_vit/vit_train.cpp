@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// Trains a Vision Transformer to hear valence and arousal in spectrograms of music: from a Hugging Face
+// folder, unfrozen from its head down, or from scratch. It shows parameter groups, gradual unfreezing,
+// recomputed blocks, early stopping on a metric of whole sets, and the best weights at the end.
+#include <looptorch/app/device.hpp>
+#include <looptorch/app/run_main.hpp>
+#include <looptorch/app/summary.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "presets.hpp"
+#include "vit/objective.hpp"
+#include "vit/output_folder.hpp"
+#include "vit/scores.hpp"
+#include "vit/train_options.hpp"
+#include "vit/training_data.hpp"
+#include "vit/unfreezing.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <utility>
+
+namespace {
+
+namespace app = looptorch::app;
+namespace fs = std::filesystem;
+namespace lt = looptorch;
+namespace sg = spectrogram_gan;
+namespace sv = spectrogram_vit;
+using Options = sv::TrainOptions;
+using sv::ViT;
+
+struct Outcome {
+  lt::FitResult fit;
+  std::int64_t best_step;
+  sv::Scores validation, test;
+};
+
+/// Trains from `snapshot`, or anew where that is empty, and leaves the weights in the model that were best on
+/// validation clips.
+Outcome train(ViT& model, const sv::TrainingData& data, const Options& options, const fs::path& snapshot,
+              sv::LeftOut& left_out) {
+  const auto& training = options.training;
+  const lt::FusedAdamWOptions full{.lr = training.learning_rate, .weight_decay = options.weight_decay};
+  auto of_backbone = full;
+  of_backbone.lr = options.rate_of_backbone();
+  lt::FusedAdamW optimizer(
+      lt::parameter_groups<lt::FusedAdamW>(model, full, {{{"backbone.*"}, of_backbone}}));
+  const auto rules = options.unfreezing(model->config().layers);
+  const auto loading = training.loader_options();
+  lt::PinnedPrefetchLoader clips(sv::TrainingClips(data.train, data.generated, options.masks()), loading,
+                                 lt::RandomSampler{.seed = loading.seed});
+  lt::PinnedPrefetchLoader validation(data.validation, loading), test(data.test, loading);
+  const auto note = [&](lt::EpochContext& epoch) { sv::add_to_curve(options.output, epoch); };
+
+  // clang-format off
+  lt::Trainer trainer(model, optimizer, sv::ViTObjective{options.mixup},
+                      lt::Accumulate<>{training.gradient_accumulation},
+                      lt::When{training.mixed_precision, lt::MixedPrecision{}},
+                      lt::When{training.gradient_checkpointing, lt::Checkpointed<sv::ViTBlock>{}},
+                      lt::ClipGradNorm{1.0},
+                      lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = training.warmup_steps},
+                      lt::UnfreezeAt(rules),
+                      sv::ShowUnfreezing{.last_epoch = sv::last_epoch(rules)},
+                      lt::Validate{validation, sv::EmotionMeasure{}},
+                      lt::StopEarly{.metric = "stopping.ccc", .patience = options.patience, .better = lt::Better::higher},
+                      lt::CacheFlushEvery<>{.steps = sg::steps_between_flushes(training.gradient_accumulation),
+                                            .at_epoch_end = true},
+                      lt::On{lt::kObserve, note},
+                      lt::RestoreBest{.metric = "validation.ccc", .better = lt::Better::higher},
+                      lt::When{training.takes_snapshots(),
+                               lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every}},
+                      lt::ShowProgress{});
+  // clang-format on
+  auto result = trainer.fit(clips, training.fit_options(snapshot));
+  for (const auto& skipped : {result.skipped_samples, validation.skipped()}) left_out.add(skipped);
+  app::throw_if_interrupted(result);
+  const auto scores = [&](auto& loader) { return trainer.evaluate(loader, sv::EmotionMeasure{}).metrics; };
+  const auto best_step = trainer.policy<lt::RestoreBest>().best.step();
+  return {std::move(result), best_step, scores(validation), scores(test)};
+}
+
+/// Sets figures, whose names get `prefix` and `suffix`.
+void set_scores(app::Summary& summary, const sv::Scores& scores, const std::string& prefix,
+                const std::string& suffix) {
+  for (const auto& [name, value] : scores) summary.set(prefix + name + suffix, value);
+}
+
+void run(const Options& options) {
+  const app::Stopwatch stopwatch;
+  options.check();
+  const auto& training = options.training;
+  const auto device = app::choose_device(training.device);
+  training.seed_generators();
+  auto model = sv::first_model(options);
+  sg::Notes notes;
+  const app::PrintAtEnd print_short(*notes.short_clips);
+  const app::PrintAtEnd print_left_out(notes.left_out);
+  const auto newest = training.snapshot_to_resume(options.snapshots());
+  sv::claim_output(model->config(), options, newest.path);
+  training.print_resume(newest);
+  const auto data = sv::load_training_data(options, options.n_mels, notes);
+  const auto energies = [&](const auto& clips, sv::MelStatistics* statistics = nullptr) {
+    return sv::mean_energies(clips, training.loader_options(), notes.left_out, statistics);
+  };
+  sv::MelStatistics statistics;
+  const sv::LinearProbe probe(energies(data.train, &statistics));
+  statistics.write(model->normalisation);
+  const auto validation_probe = probe.score(energies(data.validation));
+  const auto test_probe = probe.score(energies(data.test));
+  model->to(device);
+  const auto generated = data.generated ? data.generated->size() : 0;
+  std::cout << sv::trained_of(*model).of_parameters << " parameters, " << data.train.size()
+            << " training clips and " << generated << " generated ones" << std::endl;
+
+  const auto [fit, best_step, validation, test] = train(model, data, options, newest.path, notes.left_out);
+  fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
+  sv::save_vit(model, options.output);
+  const double seconds = stopwatch.seconds();
+  app::Summary summary;
+  set_scores(summary, test, "", "");
+  set_scores(summary, test_probe, "", "_probe");
+  set_scores(summary, validation, "validation_", "");
+  summary.set("steps", fit.steps).set("epochs", fit.epochs).set("best_step", best_step);
+  summary.set("parameters", sv::trained_of(*model).of_parameters).set("generated", generated);
+  summary.set("left_out", std::int64_t(notes.left_out.count())).set("seconds", seconds);
+  summary.set("peak_bytes", app::peak_bytes(device)).write(options.output / "summary.json");
+  sv::print_scores(std::cout, {{"test", test},
+                               {"test, linear probe", test_probe},
+                               {"validation", validation},
+                               {"validation, linear probe", validation_probe}});
+  std::cout << fit.steps << " steps, the best weights are those of step " << best_step << "; " << seconds
+            << " s; the model is in " << options.output.string() << std::endl;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  app::CommandLine line(
+      "vit_train",
+      "Trains a Vision Transformer to hear valence and arousal in spectrograms of music.\nThe data folder "
+      "holds audio/ and tables of valence and arousal in DEAM's form (song_id, valence_mean, arousal_mean).");
+  sv::add_flags(line, options);
+  return app::run_main(argc, argv, line, [&] { run(options); });
+}
