@@ -88,9 +88,9 @@ void set_scores(app::Summary& summary, const sv::Scores& scores, const std::stri
   for (const auto& [name, value] : scores) summary.set(prefix + name + suffix, value);
 }
 
-void run(const Options& options) {
+void run(Options options) {
   const app::Stopwatch stopwatch;
-  options.check();
+  options.complete();
   const auto& training = options.training;
   const auto device = app::choose_device(training.device);
   training.seed_generators();

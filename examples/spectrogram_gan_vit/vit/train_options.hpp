@@ -6,6 +6,7 @@
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 
+#include "../presets.hpp"
 #include "config.hpp"
 #include "hugging_face.hpp"
 #include "unfreezing.hpp"
@@ -24,10 +25,11 @@ namespace spectrogram_vit {
 struct TrainOptions {
   std::filesystem::path data, output, generated, pretrained;
   std::string preset = "base";
+  /// A batch size of 0 stands for what the preset or the card's memory says, and so does `n_mels`.
   looptorch::app::TrainingOptions training{
-      .epochs = 30, .batch_size = 12, .gradient_accumulation = 4, .learning_rate = 1e-4};
+      .epochs = 30, .batch_size = 0, .gradient_accumulation = 4, .learning_rate = 1e-4};
   bool from_scratch = false;
-  std::int64_t n_mels = 128, image_size = 0, patience = 5;
+  std::int64_t gpu_memory = 0, n_mels = 0, image_size = 0, patience = 5;
   double backbone_rate = 0.1, weight_decay = 0.01, dropout = 0, mixup = 0;
   std::string unfreeze = {};
   bool spec_augment = false;
@@ -36,11 +38,25 @@ struct TrainOptions {
   /// The preset "small": a ViT of 330,000 weights that learns from scratch on a CPU.
   [[nodiscard]] static TrainOptions small() {
     TrainOptions options;
-    options.from_scratch = true, options.n_mels = 64;
-    options.training.epochs = 15, options.training.gradient_accumulation = 1;
-    options.training.learning_rate = 1e-3, options.training.warmup_steps = 50;
+    options.preset = "small", options.from_scratch = true, options.n_mels = size_named("small").n_mels;
+    options.training.batch_size = 12, options.training.epochs = 15;
+    options.training.gradient_accumulation = 1, options.training.learning_rate = 1e-3;
+    options.training.warmup_steps = 50;
     options.weight_decay = 0.05;
     return options;
+  }
+
+  /// Fills in what is left open, by the card's memory. Throws CommandLineError for flags that contradict each
+  /// other.
+  void complete() {
+    check();
+    const auto& card =
+        gpu_memory > 0 ? spectrogram_gan::gpu_preset(gpu_memory) : spectrogram_gan::kDefaultPreset;
+    if (training.batch_size == 0) training.batch_size = card.vit_batch_size;
+    if (n_mels == 0) n_mels = card.n_mels;
+    if (gpu_memory > 0)
+      std::cout << "for " << card.gigabytes << " GB: batches of " << training.batch_size << ", " << n_mels
+                << " mel bins" << std::endl;
   }
 
   /// Throws CommandLineError for flags that contradict each other.
@@ -54,6 +70,8 @@ struct TrainOptions {
       throw CommandLineError(
           "--pretrained and --from-scratch (or --preset small) each say the first weights: "
           "choose one");
+    if (preset == "small" && gpu_memory > 0)
+      throw CommandLineError("--preset small and --gpu-memory each say the sizes: choose one");
     if (!from_scratch && dropout > 0)
       throw CommandLineError("--dropout needs --from-scratch: a pretrained model says its own");
     if (from_scratch && !unfreeze.empty())
@@ -112,7 +130,8 @@ inline void add_model_flags(looptorch::app::CommandLine& line, TrainOptions& opt
   line.option("pretrained", "DIR", options.pretrained,
               "Hugging Face folder of a ViT: config.json and model.safetensors");
   line.flag("from-scratch", options.from_scratch, true, "begins with random weights, of the preset's size");
-  line.option("n-mels", "N", options.n_mels, "mel bins from 20 to 8000 Hz", {.min = 1, .max = 1024});
+  line.option("n-mels", "N", options.n_mels, "mel bins from 20 to 8000 Hz; 0: as the settings say",
+              {.min = 0, .max = 1024});
   line.option("image-size", "N", options.image_size,
               "the images' height and width, by interpolated positions; 0: the model's own", {.min = 0});
   line.option("unfreeze", "SCHEDULE", options.unfreeze,
@@ -149,11 +168,14 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
               [&options](const std::string& name) {
                 options = name == "small" ? TrainOptions::small() : TrainOptions();
               });
+  spectrogram_gan::add_gpu_memory_flag(line, options.gpu_memory, "batch size and mel bins");
+  line.option("batch-size", "N", options.training.batch_size,
+              "clips in one forward pass; 0: as the settings say", {.min = 0, .max = 65536});
   detail::add_model_flags(line, options);
   detail::add_recipe_flags(line, options);
   add_training_flags(
       line, options.training,
-      {.without = {},
+      {.without = {TrainingFlag::batch_size},
        .help = {{TrainingFlag::epochs, "passes over the training clips"},
                 {TrainingFlag::learning_rate, "of AdamW, after the warm-up; it falls to 0 along a cosine"},
                 {TrainingFlag::gradient_checkpointing,

@@ -101,7 +101,7 @@ inline void freeze_backbone(const ViT& model) {
 
 /// What of a model is trained.
 struct Trained {
-  std::int64_t blocks = 0, parameters = 0, of_parameters = 0;
+  std::int64_t blocks = 0, of_blocks = 0, parameters = 0, of_parameters = 0;
 
   friend bool operator==(const Trained&, const Trained&) = default;
 };
@@ -114,6 +114,7 @@ struct Trained {
   }
   for (const auto& module : model.modules(/*include_self=*/false)) {
     if (module->as<ViTBlock>() == nullptr) continue;
+    ++trained.of_blocks;
     const auto parameters = module->parameters();
     trained.blocks += std::any_of(parameters.begin(), parameters.end(),
                                   [](const at::Tensor& parameter) { return parameter.requires_grad(); });
@@ -141,10 +142,10 @@ struct ShowUnfreezing {
     const auto trained = trained_of(epoch.run.model());
     if (trained == state.shown) return;
     state.shown = trained;
-    std::fprintf(out, "epoch %lld trains %lld blocks and the head, %lld of %lld parameters\n",
-                 static_cast<long long>(epoch.run.progress().epoch + 1),
-                 static_cast<long long>(trained.blocks), static_cast<long long>(trained.parameters),
-                 static_cast<long long>(trained.of_parameters));
+    const auto text = looptorch::message("epoch ", epoch.run.progress().epoch + 1, " trains ", trained.blocks,
+                                         " of ", trained.of_blocks, " blocks and the head, ",
+                                         trained.parameters, " of ", trained.of_parameters, " parameters\n");
+    std::fputs(text.c_str(), out);
     std::fflush(out);
   }
 

@@ -288,10 +288,10 @@ TEST_CASE("Unfreezing is shown, and early stopping waits until all of the schedu
   const CapturedStderr captured;
   CHECK(epochs_of(vit::train_all()) == 3);  // the first value, and two that are no better
   CHECK(epochs_of(vit::unfreeze_rules(vit::parse_unfreezing("3:2,5:1-2"), 3)) == 5 + 3);
-  CHECK_THAT(captured.text(), Contains("epoch 1 trains 3 blocks and the head, ") &&
-                                  Contains("epoch 1 trains 0 blocks and the head, 18 of ") &&
-                                  Contains("epoch 4 trains 1 blocks and the head, ") &&
-                                  Contains("epoch 6 trains 2 blocks and the head, "));
+  CHECK_THAT(captured.text(), Contains("epoch 1 trains 3 of 3 blocks and the head, ") &&
+                                  Contains("epoch 1 trains 0 of 3 blocks and the head, 18 of ") &&
+                                  Contains("epoch 4 trains 1 of 3 blocks and the head, ") &&
+                                  Contains("epoch 6 trains 2 of 3 blocks and the head, "));
   std::ifstream curve(folder / "curve.csv");
   std::string header, row;
   std::getline(curve, header);
@@ -366,6 +366,22 @@ TEST_CASE("Settings that contradict each other are refused, and presets set the 
   CHECK_THAT(fault_of(options), Contains("--unfreeze needs --pretrained"));
   options.unfreeze.clear(), options.pretrained = "folder";
   CHECK_THAT(fault_of(options), Contains("choose one"));
+
+  const auto completed = [](vit::TrainOptions open) {
+    open.complete();
+    return std::pair(open.training.batch_size, open.n_mels);
+  };
+  options = {};
+  options.pretrained = "folder";
+  CHECK((completed(options) == std::pair<std::int64_t, std::int64_t>{12, 128}));
+  options.gpu_memory = 10;
+  CHECK((completed(options) == std::pair<std::int64_t, std::int64_t>{6, 96}));
+  options.training.batch_size = 3, options.n_mels = 64;
+  CHECK((completed(options) == std::pair<std::int64_t, std::int64_t>{3, 64}));
+  options = vit::TrainOptions::small();
+  CHECK((completed(options) == std::pair<std::int64_t, std::int64_t>{12, 64}));
+  options.gpu_memory = 8;
+  CHECK_THAT(fault_of(options), Contains("--preset small and --gpu-memory"));
 
   vit::TrainOptions parsed;
   lt::app::CommandLine line("vit_train", "");
