@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# vit_train_cli_test.sh PROGRAM CORPUS FOLDER: what a user sees of vit_train. CORPUS is one of emotion_corpus with a few clips,
+# FOLDER a small ViT that transformers saved.
+#
+# Bad input gives one line and exit code 2; a run says what it loaded, what it trains and how well it hears, and leaves a
+# model, a curve and a summary; a clip that is trained on and held out is refused.
+set -euo pipefail
+
+program=$(realpath "$1") corpus=$(realpath "$2") folder=$(realpath "$3")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+export OMP_NUM_THREADS=1
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# refused TEXT [ARGUMENT...]: exit code 2, and a last line that begins with the program and holds TEXT.
+refused() {
+  local text=$1 code=0 said
+  shift
+  said=$("$program" "$@" 2>&1 >/dev/null) || code=$?
+  [ "$code" = 2 ] || fail "$* exited with $code instead of 2: $said"
+  said=$(tail -1 <<<"$said")
+  [[ $said == "vit_train: "*"$text"* ]] || fail "$* said \"$said\" without \"$text\""
+}
+
+# holds FILE TEXT
+holds() { grep -qF -- "$2" "$1" || fail "$1 does not hold \"$2\": $(cat "$1")"; }
+
+"$program" --help >help.txt || fail "--help"
+for flag in data output generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
+  patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs learning-rate \
+  mixed-precision gradient-checkpointing device workers seed cache snapshot-every resume on-bad-audio; do
+  holds help.txt "--$flag "
+done
+grep -qE -- '--[a-z-]*_' help.txt && fail "a flag has an underscore: $(cat help.txt)"
+
+train=(--data "$corpus" --cache cache --device cpu --n-mels 16 --batch-size 2 --gradient-accumulation 1 --workers 1)
+tuned=("${train[@]}" --pretrained "$folder")
+refused "--output is missing" "${tuned[@]}"
+refused "--pretrained names a Hugging Face folder" "${train[@]}" --output x
+refused "choose one" "${tuned[@]}" --output x --from-scratch
+refused "--unfreeze needs --pretrained" "${train[@]}" --output x --preset small --unfreeze 1:1
+refused '--unfreeze: "1" is not EPOCH:BLOCK or EPOCH:FIRST-LAST: it has no colon' "${tuned[@]}" --output x --unfreeze 1
+refused "--unfreeze: there is no block 2; the model's are 0 to 1" "${tuned[@]}" --output x --unfreeze 1:2
+refused "--gpu-memory: the smallest card with settings has 8 GB, not 6" "${tuned[@]}" --output x --gpu-memory 6
+refused "--preset small and --gpu-memory each say the sizes" --data "$corpus" --output x --preset small --gpu-memory 8
+refused "cannot be cut into patches of 4" "${tuned[@]}" --output x --image-size 18
+refused "nowhere/config.json" "${train[@]}" --pretrained nowhere --output x
+refused "nowhere: holds no folder audio" "${tuned[@]}" --data nowhere --output x
+refused "there is no cuda:99" "${tuned[@]}" --output x --device cuda:99
+mkdir deit
+sed 's/"vit"/"deit"/' "$folder/config.json" >deit/config.json
+cp "$folder/model.safetensors" deit
+refused 'model_type is "deit", not "vit"' "${train[@]}" --pretrained deit --output x
+sed 's/"intermediate_size": 12/"intermediate_size": 13/' "$folder/config.json" >deit/config.json
+refused "blocks.0.up.weight [12, 8] instead of [13, 8]" "${train[@]}" --pretrained deit --output x
+[ ! -e x/model.safetensors ] || fail "a run that was refused left a model"
+
+# Two epochs of a pretrained model, at another image size.
+"$program" "${tuned[@]}" --output tuned --epochs 2 --unfreeze 1:1 --image-size 32 --mixed-precision >out.txt 2>err.txt ||
+  fail "a run: $(cat out.txt err.txt)"
+holds out.txt "38 tensors loaded; new: head.weight, head.bias; left aside: classifier.bias, classifier.weight"
+holds out.txt "test, linear probe"
+holds err.txt "epoch 1 trains 0 of 2 blocks and the head, 18 of "
+holds err.txt "epoch 2 trains 1 of 2 blocks and the head, "
+holds tuned/config.json '"image_size": 32'
+for figure in ccc_arousal ccc_valence ccc_arousal_probe ccc_valence_probe mse_valence r2_arousal validation_ccc best_step seconds; do
+  holds tuned/summary.json "\"$figure\": "
+done
+[ "$(wc -l <tuned/curve.csv)" = 3 ] || fail "the curve has other rows: $(cat tuned/curve.csv)"
+
+# The folder is a model's: others are refused there, and it can be fine-tuned itself.
+refused "holds another model than the one asked for: image_size 32x32 instead of 16x16" "${tuned[@]}" --output tuned
+"$program" "${train[@]}" --pretrained tuned --output again --epochs 1 --unfreeze 0:0-1 >out.txt 2>&1 || fail "again: $(cat out.txt)"
+holds out.txt "left aside: classifier.bias, classifier.weight, normalisation.deviation, normalisation.mean"
+
+# A clip that is trained on and held out.
+mkdir leaky
+cp -r "$corpus/audio" "$corpus/annotations.csv" leaky
+song() { awk -F, -v part="$1" '$4 == part { print $1; exit }' leaky/annotations.csv; }
+cp "leaky/audio/$(song train).flac" "leaky/audio/$(song test).flac"
+refused "is a copy of" "${tuned[@]}" --data leaky --cache leaky/cache --output x
+
+# From scratch, on the CPU's size, killed by a limit of steps.
+"$program" --data "$corpus" --cache cache --device cpu --preset small --output small --max-steps 1 --workers 1 >out.txt 2>&1 ||
+  fail "small: $(cat out.txt)"
+holds out.txt "330530 parameters, 7 training clips and 0 generated ones"
+[ -s small/model.safetensors ] || fail "small left no model"
+
+[ "$failures" = 0 ] && echo "all well"
+exit "$failures"
