@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# run.sh [--quick] [--seed N] [--programs DIR] OUTPUT: a generator of music's spectrograms from nothing in one command.
+# run.sh [--quick] [--seed N] [--programs DIR] OUTPUT: music by its emotion, drawn and heard, from nothing in one command.
 #
-# Makes a corpus of synthetic music, trains a small conditional GAN on it, draws samples, and measures them against clips
-# that were held out. Takes 14 minutes on two quiet cores; OUTPUT then holds
+# Makes a corpus of synthetic music; trains a small conditional GAN on its spectrograms, draws clips with it and measures them
+# against clips that were held out; trains a small Vision Transformer to hear valence and arousal, once on the corpus alone and
+# once with the drawn clips too. Takes MINUTES minutes on two quiet cores; OUTPUT then holds
 #
-#   summary.json   frechet_first, frechet_last, kid_last, frechet_noise, condition_ccc_arousal, condition_ccc_valence,
-#                  seconds (of all of it, since the last start), ...; "last" are the best averaged weights
-#   model/         the trained model; in model/best the averaged weights that were best on validation clips, with the
-#                  course of that in model/curve.csv; model_first/: after a few steps
-#   samples/       spectrograms with labels, pictures, sound; measures/: pictures of real clips and of their likes
-#   corpus/        the clips and their labels; cache/: their spectrograms
+#   summary.json     of the GAN: frechet_first, frechet_last, kid_last, frechet_noise, condition_ccc_arousal, ...; "last" are
+#                    the best averaged weights. Of the ViT on test clips: ccc_arousal, ccc_valence; ccc_*_probe of a linear
+#                    regression beside it, ccc_*_synthetic with drawn clips. seconds: of all of it, since the last start
+#   model/           the trained GAN; in model/best the averaged weights that were best on validation clips; model_first/: after
+#                    a few steps
+#   samples/         drawn spectrograms with labels, pictures, sound; measures/: pictures of real clips and of their likes
+#   vit/             the trained ViT; vit_synthetic/: with drawn clips; heard/: what it hears in test clips, and where
+#   curves/          the course of both trainings, as pictures
+#   corpus/          the clips and their labels; cache/: their spectrograms
 #
 # A run that was cut off anywhere is simply started again. --quick: a minute of the same, worse. --seed: of weights,
 # noise, order and the networks that measure; the corpus stays the same. --programs: the folder of the example's
@@ -52,19 +56,23 @@ if [ -z "$programs" ]; then
   [ -e "$folder/../../packaging/build.sh" ] || refuse "this folder was copied out: build it, and name its programs"
   # shellcheck source-path=SCRIPTDIR source=../../packaging/build.sh
   source "$folder/../../packaging/build.sh"
-  looptorch_build emotion_corpus gan_train gan_sample gan_measure
+  looptorch_build emotion_corpus gan_train gan_sample gan_measure vit_train vit_predict draw_curves
   programs=${build:?}/examples/spectrogram_gan_vit
 fi
-[ -x "$programs/gan_train" ] || refuse "$programs holds no gan_train"
+for program in gan_train vit_train; do
+  [ -x "$programs/$program" ] || refuse "$programs holds no $program"
+done
 
 corpus=(--seed 1 --train 480 --validation 80 --test 80)
 training=(--seed "$seed" --small --batch-size 8 --gradient-accumulation 1 --epochs 1000
   --generator-rate 1e-3 --discriminator-rate 2e-3 --auxiliary 3 --average 0.99)
-first_steps=10 steps=1200 validate_every=100 judge_epochs=8
+hearing=(--seed "$seed" --preset small)
+first_steps=10 steps=600 validate_every=100 judge_epochs=8 synthetic=240
 if [ -n "$quick" ]; then
   corpus=(--seed 1 --train 96 --validation 24 --test 24)
   training+=(--average 0.9)
-  first_steps=2 steps=80 validate_every=20
+  hearing+=(--epochs 3)
+  first_steps=2 steps=80 validate_every=20 synthetic=24
 fi
 if grep -qw avx512_bf16 /proc/cpuinfo 2>/dev/null; then # where it is not emulated
   training+=(--mixed-precision)
@@ -84,12 +92,38 @@ echo "==> Training for $first_steps steps, to compare with"
 train model_first $first_steps 0
 echo "==> Training for $steps steps"
 train model $steps $validate_every
-echo "==> Drawing samples"
+echo "==> Drawing $synthetic samples"
 "$programs/gan_sample" --model "$output/model/best" --output "$output/samples" --seed "$seed" \
-  --count 16 --pictures 16 --sounds 4
+  --count $synthetic --pictures 16 --sounds 4
 echo "==> Measuring"
 "$programs/gan_measure" "${data[@]}" --output "$output/measures" --seed "$seed" --epochs $judge_epochs \
   "$output/model_first" "$output/model" "$output/model/best"
-sed "s/\"seconds\": [0-9.e+-]*/\"seconds\": $((SECONDS - start))/" "$output/measures/summary.json" >"$output/summary.json.partial"
+hear() { # hear FOLDER FLAG...
+  "$programs/vit_train" "${data[@]}" "${hearing[@]}" --device cpu --output "$output/$1" "${@:2}" \
+    --snapshot-every 100 --resume auto
+}
+echo "==> Training a ViT"
+hear vit
+echo "==> Training a ViT with the samples too"
+hear vit_synthetic --generated "$output/samples"
+echo "==> Hearing test clips"
+mapfile -t heard < <(awk -F, -v audio="$output/corpus/audio" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i ~ /split/) column = i }
+  $column ~ /test/ && ++n <= 8 { print audio "/" $1 ".flac" }' "$output/corpus/annotations.csv")
+mkdir -p "$output/heard" "$output/curves"
+"$programs/vit_predict" --model "$output/vit" --device cpu --format csv --attention "$output/heard" "${heard[@]}" >"$output/heard/heard.csv"
+"$programs/draw_curves" --output "$output/curves/gan.png" --columns frechet --title "distance to validation clips" \
+  "$output/model/curve.csv"
+"$programs/draw_curves" --output "$output/curves/vit.png" --columns ccc_valence,ccc_arousal --x epoch \
+  --title "concordance on validation clips" "$output/vit/curve.csv" "$output/vit_synthetic/curve.csv"
+
+figure() { sed -n "s/^ *\"$2\": *\([-0-9.e+]*\),\{0,1\}\$/\1/p" "$output/$1/summary.json"; } # figure FOLDER KEY
+{
+  grep -vE '^\}|"seconds"' "$output/measures/summary.json" | sed '$s/,*$/,/'
+  for emotion in arousal valence; do
+    printf '  "ccc_%s": %s,\n  "ccc_%s_probe": %s,\n  "ccc_%s_synthetic": %s,\n' $emotion "$(figure vit ccc_$emotion)" \
+      $emotion "$(figure vit ccc_${emotion}_probe)" $emotion "$(figure vit_synthetic ccc_$emotion)"
+  done
+  printf '  "seconds": %s\n}\n' $((SECONDS - start))
+} >"$output/summary.json.partial"
 mv "$output/summary.json.partial" "$output/summary.json"
-echo "==> Done: the figures are in $output/summary.json, pictures and sound in $output/samples"
+echo "==> Done: the figures are in $output/summary.json, pictures and sound in $output/samples, what a ViT hears in $output/heard"

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# vit_predict_cli_test.sh PROGRAMS: what a user sees of vit_predict and draw_curves.
+#
+# Files that cannot be used give one line each on stderr and exit code 2, and the others are heard: as text, CSV and JSON, with
+# what was done to them, and a picture of what was looked at. PROGRAMS is the folder of the built programs.
+set -euo pipefail
+
+programs=$(cd -- "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# refused TEXT PROGRAM [ARGUMENT...]: exit code 2 and exactly one line, which begins with the program and holds TEXT.
+refused() {
+  local text=$1 code=0 said
+  shift
+  said=$("$programs/$1" "${@:2}" 2>&1 >/dev/null) || code=$?
+  [ "$code" = 2 ] || fail "$* exited with $code instead of 2: $said"
+  [ "$(printf '%s' "$said" | grep -c '')" = 1 ] || fail "$* did not say one line: $said"
+  [[ $said == "$1: "*"$text"* ]] || fail "$* said \"$said\" without \"$text\""
+}
+
+# holds FILE TEXT
+holds() { grep -qF -- "$2" "$1" || fail "$1 does not hold \"$2\": $(cat "$1")"; }
+
+for program in vit_predict draw_curves; do
+  "$programs/$program" --help >help.txt || fail "$program --help"
+  holds help.txt "usage: $program"
+  refused "unknown option --wrong" "$program" --wrong
+done
+
+"$programs/emotion_corpus" --output corpus --train 6 --validation 2 --test 3 >/dev/null || fail "emotion_corpus"
+"$programs/vit_train" --data corpus --cache cache --output model --preset small --epochs 2 --batch-size 3 --workers 1 \
+  --device cpu >/dev/null 2>train.txt || fail "vit_train: $(cat train.txt)"
+
+# What can be in a folder of music: a clip, a short one at another rate, silence, half a file, no audio at all.
+clips=(corpus/audio/*.flac)
+wav() { # wav RATE SECONDS VALUE: a mono WAV file of 8-bit samples, which count up or stay at one value
+  local count=$(($1 * $2))
+  printf 'RIFF%bWAVEfmt \x10\0\0\0\x01\0\x01\0%b%b\x01\0\x08\0data%b' "$(u32 $((36 + count)))" "$(u32 "$1")" "$(u32 "$1")" "$(u32 $count)"
+  if [ "$3" = counting ]; then
+    awk -v count="$count" 'BEGIN { for (i = 0; i < count; i++) printf "%c", 65 + i % 26 }'
+  else
+    head -c "$count" /dev/zero | tr '\0' "$3"
+  fi
+}
+u32() { printf '\\x%02x\\x%02x\\x%02x\\x%02x' $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255)); }
+mkdir music
+cp "${clips[0]}" music/whole.flac
+wav 8000 3 counting >music/short.wav
+wav 22050 3 $'\x80' >music/silent.wav
+head -c 20000 "${clips[1]}" >music/half.flac
+echo "this is no audio" >music/noise.mp3
+cp "${clips[2]}" "music/a, b.flac"
+predict=(vit_predict --model model --device cpu)
+code=0
+"$programs/${predict[0]}" "${predict[@]:1}" --attention seen music >heard.txt 2>said.txt || code=$?
+[ "$code" = 2 ] || fail "files that cannot be used: exit code $code"
+[ "$(wc -l <heard.txt)" = 3 ] || fail "not a line for each file that can be heard: $(cat heard.txt)"
+grep -qE $'^music/whole.flac\tvalence [+-][0-9.]+\tarousal [+-][0-9.]+\t' heard.txt || grep -qE $'^music/whole.flac\tvalence [+-][0-9.]+\tarousal [+-][0-9.]+$' heard.txt ||
+  fail "a whole clip: $(cat heard.txt)"
+holds heard.txt "(3.0 s, padded to 30 s; resampled from 8000 Hz, so that nothing is heard above 4000 Hz)"
+[ "$(wc -l <said.txt)" = 4 ] || fail "not a line for each file that cannot be heard: $(cat said.txt)"
+holds said.txt "vit_predict: music/silent.wav: is silent"
+holds said.txt "vit_predict: music/half.flac: "
+holds said.txt "vit_predict: music/noise.mp3: "
+holds said.txt "vit_predict: 3 of 6 files could not be heard"
+for name in whole short "a, b"; do
+  [ "$(head -c 8 "seen/$name.png" | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail "no picture seen/$name.png"
+done
+[ "$(find seen -type f | wc -l)" = 3 ] || fail "pictures: $(ls seen)"
+
+# The same numbers in every format, and as one file among others or alone.
+"$programs/${predict[0]}" "${predict[@]:1}" --format csv music/whole.flac "music/a, b.flac" >heard.csv || fail "--format csv"
+[ "$(head -1 heard.csv)" = "file,valence,arousal,seconds,sample_rate,remark" ] || fail "heard.csv: $(cat heard.csv)"
+grep -q '^"music/a, b.flac",' heard.csv || fail "a comma in a name: $(cat heard.csv)"
+"$programs/${predict[0]}" "${predict[@]:1}" --format json music/whole.flac >heard.json || fail "--format json"
+valence=$(sed -n 's/.*"valence": *\([-0-9.e]*\).*/\1/p' heard.json)
+awk -F, -v valence="$valence" '$1 == "music/whole.flac" { found = ($2 - valence) ^ 2 < 1e-8 } END { exit !found }' heard.csv ||
+  fail "$valence is not the valence of $(cat heard.csv)"
+cp music/whole.flac whole.flac
+"$programs/${predict[0]}" "${predict[@]:1}" --attention both whole.flac music/whole.flac >/dev/null || fail "two files of one name"
+cmp both/whole.png both/whole-2.png || fail "the same file was looked at otherwise"
+
+refused "music/silent.wav: is silent" "${predict[@]}" music/silent.wav
+refused "nowhere.flac" "${predict[@]}" nowhere.flac
+refused "nowhere/config.json" vit_predict --model nowhere music/whole.flac
+refused "no FILE given" "${predict[@]}"
+refused "--format: \"xml\" is not text|csv|json" "${predict[@]}" --format xml music/whole.flac
+mkdir empty
+refused "empty: holds no audio" "${predict[@]}" empty
+
+# Curves.
+draw=(draw_curves --output curve.png --x epoch --columns ccc_valence,ccc_arousal)
+"$programs/${draw[0]}" "${draw[@]:1}" model/curve.csv >said.txt || fail "draw_curves"
+holds said.txt "2 curves in curve.png"
+[ "$(head -c 8 curve.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail "not a PNG file"
+refused "model/curve.csv: has no column \"wer\", only step, " draw_curves --output x.png --columns wer model/curve.csv
+refused "nowhere.csv" draw_curves --output x.png --columns wer nowhere.csv
+printf 'step,loss\n1,nan\n' >none.csv
+refused "no curve has a finite point" draw_curves --output x.png --columns loss none.csv
+[ ! -e x.png ] || fail "a refused picture was written"
+
+[ "$failures" = 0 ] || exit 1
+echo "all well"
