@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh [--quick] [--seed N] [--programs DIR] OUTPUT: music by its emotion, drawn and heard, from nothing in one command.
+# run.sh [--quick] [--seed N] [--gan-steps N] [--programs DIR] OUTPUT: music by its emotion, drawn and heard, from nothing in one command.
 #
 # Makes a corpus of synthetic music; trains a small conditional GAN on its spectrograms, draws clips with it and measures them
 # against clips that were held out; trains a small Vision Transformer to hear valence and arousal, once on the corpus alone and
@@ -16,13 +16,13 @@
 #   corpus/          the clips and their labels; cache/: their spectrograms
 #
 # A run that was cut off anywhere is simply started again. --quick: a minute of the same, worse. --seed: of weights,
-# noise, order and the networks that measure; the corpus stays the same. --programs: the folder of the example's
+# noise, order and the networks that measure; the corpus stays the same. --gan-steps: 600 is the default. --programs: the folder of the example's
 # programs; without it they are set up and built first, in ${LOOPTORCH_BUILD:-build}.
 set -euo pipefail
 
 folder=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-usage="usage: run.sh [--quick] [--seed N] [--programs DIR] OUTPUT"
-quick='' seed=1 programs='' output=''
+usage="usage: run.sh [--quick] [--seed N] [--gan-steps N] [--programs DIR] OUTPUT"
+quick='' seed=1 gan_steps='' programs='' output=''
 refuse() {
   printf 'error: %s; %s\n' "$1" "$usage" >&2
   exit 2
@@ -34,6 +34,11 @@ while [ $# -gt 0 ]; do
     --seed)
       [[ ${2-} =~ ^[0-9]+$ ]] || refuse "--seed needs a number"
       seed=$2
+      shift
+      ;;
+    --gan-steps)
+      [[ ${2-} =~ ^[1-9][0-9]*$ ]] || refuse "--gan-steps needs a number"
+      gan_steps=$2
       shift
       ;;
     --programs)
@@ -74,6 +79,7 @@ if [ -n "$quick" ]; then
   hearing+=(--epochs 3)
   first_steps=2 steps=80 validate_every=20 synthetic=24
 fi
+[ -z "$gan_steps" ] || steps=$gan_steps
 if grep -qw avx512_bf16 /proc/cpuinfo 2>/dev/null; then # where it is not emulated
   training+=(--mixed-precision)
 fi
@@ -91,7 +97,7 @@ echo "==> Making the corpus"
 echo "==> Training for $first_steps steps, to compare with"
 train model_first $first_steps 0
 echo "==> Training for $steps steps"
-train model $steps $validate_every
+train model "$steps" $validate_every
 echo "==> Drawing $synthetic samples"
 "$programs/gan_sample" --model "$output/model/best" --output "$output/samples" --seed "$seed" \
   --count $synthetic --pictures 16 --sounds 4
