@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# run.sh [--quick] [--seed N] [--gan-steps N] [--programs DIR] OUTPUT: music by its emotion, drawn and heard, from nothing in one command.
+# run.sh [--quick] [--seed N] [--gan-steps N] [--programs DIR] OUTPUT: music by its emotion, drawn and heard, in one command.
 #
 # Makes a corpus of synthetic music; trains a small conditional GAN on its spectrograms, draws clips with it and measures them
 # against clips that were held out; trains a small Vision Transformer to hear valence and arousal, once on the corpus alone and
-# once with the drawn clips too. Takes MINUTES minutes on two quiet cores; OUTPUT then holds
+# once with the drawn clips too. OUTPUT then holds
 #
 #   summary.json     of the GAN: frechet_first, frechet_last, kid_last, frechet_noise, condition_ccc_arousal, ...; "last" are
 #                    the best averaged weights. Of the ViT on test clips: ccc_arousal, ccc_valence; ccc_*_probe of a linear
@@ -16,8 +16,8 @@
 #   corpus/          the clips and their labels; cache/: their spectrograms
 #
 # A run that was cut off anywhere is simply started again. --quick: a minute of the same, worse. --seed: of weights,
-# noise, order and the networks that measure; the corpus stays the same. --gan-steps: 600 is the default. --programs: the folder of the example's
-# programs; without it they are set up and built first, in ${LOOPTORCH_BUILD:-build}.
+# noise, order and the networks that measure; the corpus stays the same. --gan-steps: else 600. --programs: the folder of the
+# example's programs; without it they are set up and built first, in ${LOOPTORCH_BUILD:-build}.
 set -euo pipefail
 
 folder=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -116,7 +116,8 @@ echo "==> Hearing test clips"
 mapfile -t heard < <(awk -F, -v audio="$output/corpus/audio" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i ~ /split/) column = i }
   $column ~ /test/ && ++n <= 8 { print audio "/" $1 ".flac" }' "$output/corpus/annotations.csv")
 mkdir -p "$output/heard" "$output/curves"
-"$programs/vit_predict" --model "$output/vit" --device cpu --format csv --attention "$output/heard" "${heard[@]}" >"$output/heard/heard.csv"
+"$programs/vit_predict" --model "$output/vit" --device cpu --format csv --attention "$output/heard" \
+  "${heard[@]}" >"$output/heard/heard.csv"
 "$programs/draw_curves" --output "$output/curves/gan.png" --columns frechet --title "distance to validation clips" \
   "$output/model/curve.csv"
 "$programs/draw_curves" --output "$output/curves/vit.png" --columns ccc_valence,ccc_arousal --x epoch \
@@ -132,4 +133,4 @@ figure() { sed -n "s/^ *\"$2\": *\([-0-9.e+]*\),\{0,1\}\$/\1/p" "$output/$1/summ
   printf '  "seconds": %s\n}\n' $((SECONDS - start))
 } >"$output/summary.json.partial"
 mv "$output/summary.json.partial" "$output/summary.json"
-echo "==> Done: the figures are in $output/summary.json, pictures and sound in $output/samples, what a ViT hears in $output/heard"
+echo "==> Done: figures in $output/summary.json, pictures and sound in $output/samples, what a ViT hears in $output/heard"

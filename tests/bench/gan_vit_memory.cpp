@@ -2,9 +2,9 @@
 // Measures the memory and time of training steps of the spectrogram GAN and of ViT-B/16 at their published
 // sizes: 128 mel bins, 1,292 frames, 224 x 224 pixels, by batch size, without accumulation; the ViT also with
 // recomputed blocks, and with all of it frozen but the head, as its fine-tuning begins. Optimizers with their
-// moments; fp32; CPU. Peaks are those of all tensors, weights and moments among them, in the second step.
+// moments; fp32; CPU. Peaks are those of all tensors, weights and moments among them.
 //
-//   gan_vit_memory [gan|vit [BATCH]]   prints a JSON object a row
+//   gan_vit_memory [gan|vit]   prints a JSON object a row
 #include <looptorch/trainer.hpp>
 
 #include "support/counting_allocator.hpp"
@@ -38,10 +38,11 @@ struct Cost {
   double megabytes, seconds;
 };
 
-/// Returns the cost of the second step; the first creates the optimizers' moments.
+/// Returns the cost of a step of `clips`, after one of 2 clips that creates the optimizers' moments.
 template <class Trainer>
-Cost cost_of(Trainer& trainer, const Batch& batch) {
-  trainer.step(batch);
+Cost cost_of(Trainer& trainer, std::int64_t clips) {
+  trainer.step(make_batch(2));
+  const auto batch = make_batch(clips);
   bench_forget_peak();
   const auto begin = std::chrono::steady_clock::now();
   trainer.step(batch);
@@ -57,7 +58,7 @@ Cost gan_step(std::int64_t clips) {
   const sg::GameOptions game{.mismatched = 0.5, .auxiliary = 1};
   lt::Trainer trainer(gan, lt::Update{of_discriminator, sg::DiscriminatorObjective{game}},
                       lt::Update{of_generator, sg::GeneratorObjective{game}}, lt::ClipGradNorm{1.0});
-  return cost_of(trainer, make_batch(clips));
+  return cost_of(trainer, clips);
 }
 
 enum class Saving { none, recomputed, frozen };
@@ -74,14 +75,18 @@ Cost vit_step(std::int64_t clips, Saving saving) {
   };
   lt::Trainer trainer(model, optimizer, objective, lt::ClipGradNorm{1.0},
                       lt::When{saving == Saving::recomputed, lt::Checkpointed<sv::ViTBlock>{}});
-  return cost_of(trainer, make_batch(clips));
+  return cost_of(trainer, clips);
 }
 
-void print(const std::string& name, std::int64_t clips, const Cost& cost) {
-  for (const auto& [value, unit] : {std::pair{cost.megabytes, "MB"}, std::pair{cost.seconds, "s"}})
+/// Prints memory and time beside those of `peer`.
+void print(const std::string& name, const Cost& cost, const char* peer_name, const Cost& peer) {
+  const auto row = [&](const char* what, const char* unit, double value, double peer_value) {
     std::printf(
-        "{\"name\": \"%s, batch %lld: %s\", \"value\": %.2f, \"unit\": \"%s\", \"peer\": \"none\", \"peer_value\": 0}\n",
-        name.c_str(), static_cast<long long>(clips), *unit == 'M' ? "peak" : "a step", value, unit);
+        "{\"name\": \"%s: %s\", \"value\": %.2f, \"unit\": \"%s\", \"peer\": \"%s\", \"peer_value\": %.2f}\n",
+        name.c_str(), what, value, unit, peer_name, peer_value);
+  };
+  row("peak", "MB", cost.megabytes, peer.megabytes);
+  row("a step", "s", cost.seconds, peer.seconds);
   std::fflush(stdout);
 }
 
@@ -89,13 +94,19 @@ void print(const std::string& name, std::int64_t clips, const Cost& cost) {
 
 int main(int argc, char** argv) {
   const std::string which = argc > 1 ? argv[1] : "";
-  const std::int64_t only = argc > 2 ? std::stoll(argv[2]) : 0;
+  Cost first_gan{}, first_vit{};
   for (const auto clips : kBatches) {
-    if (only > 0 && clips != only) continue;
-    if (which != "vit") print("GAN", clips, gan_step(clips));
+    const auto batch = ", batch " + std::to_string(clips);
+    if (which != "vit") {
+      const auto gan = gan_step(clips);
+      if (clips == kBatches[0]) first_gan = gan;
+      print("GAN" + batch, gan, "batch 8", first_gan);
+    }
     if (which == "gan") continue;
-    print("ViT-B/16", clips, vit_step(clips, Saving::none));
-    print("ViT-B/16 recomputed", clips, vit_step(clips, Saving::recomputed));
-    print("ViT-B/16 frozen", clips, vit_step(clips, Saving::frozen));
+    const auto vit = vit_step(clips, Saving::none);
+    if (clips == kBatches[0]) first_vit = vit;
+    print("ViT-B/16" + batch, vit, "batch 8", first_vit);
+    print("ViT-B/16" + batch + ", recomputed", vit_step(clips, Saving::recomputed), "plain", vit);
+    print("ViT-B/16" + batch + ", frozen", vit_step(clips, Saving::frozen), "plain", vit);
   }
 }

@@ -29,6 +29,7 @@ readonly benchmarks=(
   "checkpointing_whisper  the same of Whisper tiny.en, layer by layer, beside the step that keeps everything"
   "konkanivani_memory  peak memory of a training step of KonkaniVani's three sizes: recomputed, bf16, accumulated"
   "gan_memory     bytes that a device holds of 1,802 spectrograms batch by batch, beside all of them at once"
+  "gan_vit_memory  peak memory and time of a training step of the spectrogram GAN and of ViT-B/16, by batch size"
   "snapshot       how long training stands still for a snapshot of 500 MB, and when it is on the disk, beside torch.save"
 )
 
