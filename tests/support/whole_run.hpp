@@ -8,15 +8,14 @@
 
 #include <looptorch/trainer.hpp>
 
+#include "support/numbered_samples.hpp"
 #include "support/snapshots.hpp"
 
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,26 +41,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-struct Batch {
-  at::Tensor features, labels;  // [B, 4], [B]
-};
-
-/// Samples that depend only on their index.
-struct Samples {
-  std::int64_t count;
-  [[nodiscard]] std::int64_t size() const { return count; }
-  [[nodiscard]] Batch get(std::int64_t index) const {
-    const auto at = static_cast<double>(index);
-    const at::Tensor features =
-        torch::tensor({std::sin(at), std::cos(2 * at), std::sin(3 * at), std::cos(at / 3)});
-    return {features.to(at::kFloat), torch::tensor(index % 3)};
-  }
-  [[nodiscard]] Batch collate(std::span<Batch> samples) const {
-    std::vector<at::Tensor> features, labels;
-    for (const Batch& sample : samples) features.push_back(sample.features), labels.push_back(sample.labels);
-    return {torch::stack(features), torch::stack(labels)};
-  }
-};
+using numbered::Batch, numbered::Samples;
 
 inline lt::Loss objective(Net& net, const Batch& batch) {
   return {.value = torch::nn::functional::cross_entropy(net(batch.features), batch.labels),

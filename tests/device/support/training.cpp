@@ -4,6 +4,7 @@
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
+#include "support/numbered_samples.hpp"
 #include "support/snapshots.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -13,7 +14,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -23,6 +23,7 @@ namespace {
 
 namespace lt = looptorch;
 using looptorch::testing::bits_equal;
+using numbered::Batch, numbered::Samples;
 
 constexpr std::int64_t kBatchSize = 4;
 
@@ -49,26 +50,6 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear second{8, 3};
 };
 TORCH_MODULE(Net);
-
-struct Batch {
-  at::Tensor features, labels;  // [B, 4], [B]
-};
-
-/// Samples that depend only on their index.
-struct Samples {
-  std::int64_t count;
-  [[nodiscard]] std::int64_t size() const { return count; }
-  [[nodiscard]] Batch get(std::int64_t index) const {
-    const auto at = static_cast<double>(index);
-    return {torch::tensor({std::sin(at), std::cos(2 * at), std::sin(3 * at), std::cos(at / 3)}, at::kFloat),
-            torch::tensor(index % 3)};
-  }
-  [[nodiscard]] Batch collate(std::span<Batch> samples) const {
-    std::vector<at::Tensor> features, labels;
-    for (const Batch& sample : samples) features.push_back(sample.features), labels.push_back(sample.labels);
-    return {torch::stack(features), torch::stack(labels)};
-  }
-};
 
 /// Micro-batches in an epoch; the last window is shorter than the others, where that is possible.
 std::int64_t micro_batches(const Settings& settings) {
