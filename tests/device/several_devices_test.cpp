@@ -18,15 +18,9 @@ using Mode = looptorch::CheckpointMode;
 namespace {
 
 Settings everything(Mode mode) {
-  return {.source = Source::loader,
-          .accumulate = 3,
-          .fp16 = true,
-          .averages = true,
-          .clip_norm = true,
-          .schedule = true,
-          .resume = true,
-          .validate = true,
-          .checkpointed = mode};
+  Settings settings = training::many_policies(mode);
+  settings.resume = true;
+  return settings;
 }
 
 /// Returns how many blocks of memory a device's tensors have taken so far.

@@ -272,6 +272,17 @@ std::string differing(const Map& a, const Map& b, const std::string& of) {
 
 }  // namespace
 
+Settings many_policies(lt::CheckpointMode mode) {
+  return {.source = Source::loader,
+          .accumulate = 3,
+          .fp16 = true,
+          .averages = true,
+          .clip_norm = true,
+          .schedule = true,
+          .validate = true,
+          .checkpointed = mode};
+}
+
 Outcome train(const Settings& settings, at::Device device) {
   const lt::testing::TemporaryFolder folder;
   const std::filesystem::path path = folder / "snapshots";

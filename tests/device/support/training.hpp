@@ -53,6 +53,10 @@ struct Settings {
   std::optional<at::Device> second = {};  ///< Where the second half of the model is; empty: beside the first.
 };
 
+/// Returns a loader's run with the policies that hold tensors: fp16, averages, clipping, a schedule,
+/// validation.
+[[nodiscard]] Settings many_policies(looptorch::CheckpointMode mode);
+
 /// What is left of a run.
 struct Outcome {
   looptorch::SnapshotContents contents;  ///< On the CPU, without the states of random generators.
