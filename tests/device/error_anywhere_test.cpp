@@ -51,9 +51,15 @@ struct Tally {
   int runs = 0, failed = 0, went_on = 0;
 };
 
+/// A kind of failure: the option that asks for it, and the count of the operations that it hits.
+struct Failure {
+  std::int64_t sim::Options::*at;
+  std::int64_t sim::Counts::*count;
+};
+
 /// Runs with the first, second, ... operation of a kind failing, until a run has fewer. `step` leaves some
 /// places out.
-Tally fail_everywhere(std::int64_t sim::Options::*at, const sim::Options& options, int first, int step) {
+Tally fail_everywhere(const Failure& failure, const sim::Options& options, int first, int step) {
   const Settings settings = everything();
   const auto right = training::train(settings, test_device());
   REQUIRE(right.result.skipped < right.result.steps);
@@ -66,12 +72,13 @@ Tally fail_everywhere(std::int64_t sim::Options::*at, const sim::Options& option
     bool reached = true;
     {
       sim::Options failing = options;
-      failing.*at = n;
+      failing.*failure.at = n;
       const sim::With with(failing);
+      const sim::CountWaits counted;
       std::string error;
       try {
         const auto outcome = training::train(settings, test_device());
-        reached = sim::has_failed_one();
+        reached = counted.counts().*failure.count >= n;
         if (reached) ++tally.went_on;
         CHECK(training::difference(right, outcome) == "");
       } catch (const looptorch::Error& thrown) {
@@ -102,27 +109,28 @@ int step() { return std::getenv("LOOPTORCH_EVERY_CALL") ? 1 : 3; }
 }  // namespace
 
 TEST_CASE("memory that runs out anywhere in a run is a typed error, and the next run is right") {
-  const auto tally = fail_everywhere(&sim::Options::fail_allocation_at, {}, 1, step());
+  const auto tally =
+      fail_everywhere({&sim::Options::fail_allocation_at, &sim::Counts::allocations}, {}, 1, step());
   CHECK(tally.failed > 30);
 }
 
 TEST_CASE("a launch that is refused anywhere in a run is a typed error, and the next run is right") {
-  const auto tally = fail_everywhere(&sim::Options::fail_launch_at, {}, 1, step());
+  const auto tally = fail_everywhere({&sim::Options::fail_launch_at, &sim::Counts::launches}, {}, 1, step());
   CHECK(tally.failed > 100);
 }
 
 TEST_CASE("a device that fails anywhere in a run is a typed error, and the next run is right") {
-  const auto tally = fail_everywhere(&sim::Options::fail_kernel_at, {}, 2, step());
+  const auto tally = fail_everywhere({&sim::Options::fail_kernel_at, &sim::Counts::kernels}, {}, 2, step());
   CHECK(tally.failed > 100);
 }
 
 TEST_CASE("a device that fails behind the host is a typed error, and the next run is right") {
-  const auto tally =
-      fail_everywhere(&sim::Options::fail_kernel_at, {.behind_host = true, .seed = 5}, 3, step());
+  const auto tally = fail_everywhere({&sim::Options::fail_kernel_at, &sim::Counts::kernels},
+                                     {.behind_host = true, .seed = 5}, 3, step());
   CHECK(tally.failed > 100);
 }
 
 TEST_CASE("pinned memory that cannot be had anywhere in a run is a typed error or pageable memory") {
-  const auto tally = fail_everywhere(&sim::Options::fail_pinning_at, {}, 1, 1);
+  const auto tally = fail_everywhere({&sim::Options::fail_pinning_at, &sim::Counts::pinnings}, {}, 1, 1);
   CHECK(tally.runs > 3);
 }

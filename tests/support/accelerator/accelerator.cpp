@@ -30,11 +30,6 @@ Options options() {
   return driver().options;
 }
 
-bool has_failed_one() {
-  const Lock lock(driver().mutex);
-  return driver().has_failed_one();
-}
-
 Counts counts() {
   const Lock lock(driver().mutex);
   return driver().ledger.counts;

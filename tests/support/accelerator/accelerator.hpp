@@ -53,8 +53,6 @@ struct Options {
 /// Waits for all devices, clears their errors, and applies `options`. Memory keeps its contents.
 void configure(const Options& options);
 [[nodiscard]] Options options();
-/// True if an operation that `configure` asked to fail has failed.
-[[nodiscard]] bool has_failed_one();
 
 /// Applies options while it lives.
 class With {

@@ -73,12 +73,6 @@ class Driver {
   void begin_launch(int device, const std::string& what);
   /// Counts a kernel, and returns true if it is the one that is to fail on its device.
   [[nodiscard]] bool next_kernel_fails() { return ++kernels_ == options.fail_kernel_at; }
-  /// True if an operation has had its turn that was to fail.
-  [[nodiscard]] bool has_failed_one() const {
-    const auto reached = [](std::int64_t count, std::int64_t at) { return at > 0 && count >= at; };
-    return reached(allocations_, options.fail_allocation_at) || reached(pinnings_, options.fail_pinning_at) ||
-           reached(launches_, options.fail_launch_at) || reached(kernels_, options.fail_kernel_at);
-  }
 
   /// True if the newest work of `stream` may run beside a kernel of its device.
   [[nodiscard]] bool is_beside_kernels(int stream);
