@@ -34,6 +34,7 @@ struct Operator {
         expands_masks(is_index && name != "aten::index.Tensor_out"),  // for which nonzero was called before
         takes_host_tensors(is_index || name.find("_packed") != std::string::npos ||
                            name.starts_with("aten::_pack")),
+        takes_host_numbers(op.schema().name().find("_amp_") == std::string::npos),
         // CTC copies the lengths to the host, and waits.
         host_needs_result(!is_index && (op.hasTag(at::Tag::data_dependent_output) ||
                                         op.hasTag(at::Tag::dynamic_output_shape) ||
@@ -57,7 +58,7 @@ struct Operator {
 
   c10::OperatorHandle handle;
   std::string name;
-  bool is_index, expands_masks, takes_host_tensors, host_needs_result;
+  bool is_index, expands_masks, takes_host_tensors, takes_host_numbers, host_needs_result;
   std::vector<bool> writes, is_generator;  // by argument
   std::vector<int> returned;               // by result
 };
@@ -94,9 +95,11 @@ c10::Device device_of_call(const Operator& op, const torch::jit::Stack& argument
   for (const c10::IValue& value : arguments)
     if (!device && value.isDevice() && value.toDevice().is_privateuseone()) device = value.toDevice();
   if (!device || !device->has_index()) device = accelerator::device(current_device());
-  for (const c10::IValue& value : arguments)
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
-      TORCH_CHECK(!tensor.defined() || !tensor.is_cpu() || tensor.dim() == 0 || op.takes_host_tensors,
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      const bool takes_number = !op.writes[i] && op.takes_host_numbers;
+      TORCH_CHECK(!tensor.defined() || !tensor.is_cpu() || op.takes_host_tensors ||
+                      (tensor.dim() == 0 && takes_number),
                   "Expected all tensors to be on the same device, but found at least two devices, ", *device,
                   " and cpu! (", op.name, ")");
     });
