@@ -32,6 +32,16 @@ TEST_CASE("the device under test is the process's accelerator") {
   CHECK(std::count(in_use.begin(), in_use.end(), test_device()) == 1);
 }
 
+TEST_CASE("devices that have not been used are not in use") {
+  if (!has_device() || !is_simulated()) return;
+  looptorch_test::accelerator::configure({});  // forgets contexts without tensors
+  CHECK(accelerators_in_use().empty());
+  const at::Tensor used = torch::ones({2}, test_device(1));
+  const auto in_use = accelerators_in_use();
+  REQUIRE(in_use.size() == 1);
+  CHECK(in_use.front() == test_device(1));
+}
+
 TEST_CASE("a device without an index is the current one, and has other streams than the current one") {
   if (!has_device()) return;
   CHECK(with_index(at::Device(test_device().type())) == test_device());

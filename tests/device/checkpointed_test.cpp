@@ -97,6 +97,28 @@ TEST_CASE("a block runs again on the stream of its first run") {
   CHECK(torch::allclose(x.grad(), x.exp().cos() * x.exp()));
 }
 
+TEST_CASE("work on captured streams is ordered with the work before and after it") {
+  if (!has_device()) return;
+  const c10::Stream side = side_stream();
+  const auto captured = [&] {
+    const c10::StreamGuard guard(side);
+    return lt::detail::StreamState(std::vector{test_device()});
+  }();
+  const at::Tensor x = torch::ones({is_simulated() ? 4 : 1 << 22}, there<float>());
+  x.record_stream(side);
+  for (int i = 0; i < 3; ++i) {
+    x.add_(1);
+    {
+      const lt::detail::StreamState::Scope scope(captured);
+      CHECK(*lt::detail::current_stream(test_device()) == side);
+      x.mul_(2);
+    }
+    CHECK(*lt::detail::current_stream(test_device()) != side);
+  }
+  if (is_simulated()) CHECK(looptorch_test::accelerator::take_violations() == std::vector<std::string>{});
+  CHECK(x.eq(22).all().item<bool>());
+}
+
 TEST_CASE("forward and backward on a stream of one's own, large enough to be under way at the same time") {
   if (!has_device()) return;
   for (const auto mode : {lt::CheckpointMode::recompute, lt::CheckpointMode::offload})

@@ -84,6 +84,21 @@ TEST_CASE("a run on a device has the CPU's bits, whatever its policies, optimize
   }
 }
 
+TEST_CASE("a run that draws on its device goes on from a snapshot as if it had not ended") {
+  if (!has_device()) return;
+  for (const Mode mode : {Mode::off, Mode::recompute}) {
+    Settings settings{.accumulate = 2, .draws = true, .snapshots = true, .checkpointed = mode};
+    const auto whole = training::train(settings, test_device());
+    settings.resume = true;
+    const auto resumed = training::train(settings, test_device());
+    CHECK(maps_equal(whole.contents.model, resumed.contents.model));
+    CHECK(whole.result.loss == resumed.result.loss);
+  }
+  const auto drawn = training::train({.draws = true}, test_device()),
+             plain = training::train({}, test_device());
+  CHECK_FALSE(maps_equal(drawn.contents.model, plain.contents.model));
+}
+
 TEST_CASE("bits that differ are found") {
   if (!has_device()) return;
   const auto one = training::train({}, test_device()),

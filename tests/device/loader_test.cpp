@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Batches on their way to a device: pinned slots that are reused in time, copies beside the computation. On a
-// GPU also their speed, and a Whisper that need not wait for its data.
-// Tests data: copy_stream
+// Batches of a loader on their way to a device: pinned slots that are reused in time. On a GPU also their
+// speed, and a Whisper that need not wait for its data.
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/decode.hpp>
@@ -11,57 +10,18 @@
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/trainer.hpp>
 
+#include "device/support/work.hpp"
 #include "support/device.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <whisper/model.hpp>
 
-#include <algorithm>
 #include <chrono>
 
 namespace lt = looptorch;
 using namespace looptorch::testing;
 
 namespace {
-
-c10::Stream current_stream() {
-  const c10::impl::VirtualGuardImpl guard(test_device().type());
-  return guard.getStream(guard.getDevice());
-}
-
-/// A mark in the current stream, that tells times.
-class Mark {
- public:
-  Mark() { event_.record(current_stream()); }
-  double ms_to(const Mark& later) const {
-    later.event_.synchronize();
-    return event_.elapsedTime(later.event_);
-  }
-
- private:
-  c10::Event event_{test_device().type(), c10::EventFlag::BACKEND_DEFAULT};
-};
-
-/// Milliseconds that the device took for what `enqueue` gave it.
-template <class Enqueue>
-double device_ms(Enqueue&& enqueue) {
-  synchronize();
-  const Mark begin;
-  enqueue();
-  return begin.ms_to(Mark());
-}
-
-/// Keeps the current stream busy.
-struct Work {
-  at::Tensor matrix =
-      is_simulated() ? torch::ones({4, 4}, test_device()) : torch::ones({4096, 4096}, test_device());
-  void operator()(int products) const {
-    for (int i = 0; i < products; ++i) at::mm(matrix, matrix);
-  }
-};
 
 template <class Run>
 double seconds(Run&& run) {
@@ -102,27 +62,6 @@ TEST_CASE("the default collate writes into pinned memory, and so do those that a
   CHECK_FALSE(pageable.begin()->is_pinned());
   CHECK(pageable.stats().slots > 0);
   CHECK_FALSE(lt::batch_empty({2}).is_pinned());
-}
-
-TEST_CASE("a batch is copied while the device computes", "[cuda]") {
-  if (!has_cuda()) return;
-  const Work work;
-  const at::Tensor host = torch::ones({std::int64_t(1) << 28}).pin_memory();  // 1 GiB
-  const auto copy = [&] {
-    at::Tensor batch = host;
-    lt::move_to(batch, test_device());
-    return batch;
-  };
-  work(10), copy();  // warm
-  const double copying = device_ms(copy), product = device_ms([&] { work(20); }) / 20;
-  const int products = std::max(1, static_cast<int>(copying / product));
-  const double computing = device_ms([&] { work(products); });
-  const double both = device_ms([&] {
-    work(products);
-    copy();
-  });
-  CAPTURE(copying, computing, both);
-  CHECK(both < 0.75 * (copying + computing));
 }
 
 TEST_CASE(

@@ -62,9 +62,16 @@ TEST_CASE("averages follow a model to a device, and evaluating there does not di
   trainer.fit(toy::batches(2));
   net->to(test_device());
   trainer.fit(toy::batches(2), {.epochs = 2});
-  for (const auto& [name, average] : trainer.policy<lt::AverageWeights>().named())
-    CHECK(average.device() == test_device());
+  const auto place = [&] { return trainer.policy<lt::AverageWeights>().named().at("first.weight").device(); };
+  CHECK(place() == test_device());
   CHECK(trainer.policy<lt::AverageWeights>().count() == 4);
+  const auto batch = toy::batches(1).front();
+  trainer.step(batch);
+  net->to(at::kCPU);  // between two windows
+  trainer.step(batch);
+  trainer.finish_window();
+  CHECK(place() == at::Device(at::kCPU));
+  CHECK(trainer.policy<lt::AverageWeights>().count() == 6);
 }
 
 TEST_CASE("tf32 changes matrix products on the GPU, and only while it is on", "[cuda]") {

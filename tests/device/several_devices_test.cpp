@@ -3,6 +3,10 @@
 // current, and two Trainers in two threads have the CPU's bits.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/device/readback.hpp>
+#include <looptorch/data/batch.hpp>
+#include <looptorch/memory/checkpoint.hpp>
+
 #include "device/support/training.hpp"
 #include "support/device.hpp"
 
@@ -11,6 +15,7 @@
 #include <string>
 #include <thread>
 
+namespace lt = looptorch;
 using namespace looptorch::testing;
 using training::Optimizer, training::Settings, training::Source;
 using Mode = looptorch::CheckpointMode;
@@ -61,6 +66,53 @@ TEST_CASE("a run on a device that is not current leaves the current one alone") 
     check_bits(training::train(everything(mode), test_device(1)), everything(mode));
     CHECK(allocations(test_device(0)) == before);
   }
+}
+
+TEST_CASE("a batch for a device that is not current is copied beside that device's computation") {
+  if (!has_device(1) || !is_simulated()) return;
+  at::Tensor batch = torch::ones({8}), computing = torch::ones({8}, test_device(1));
+  computing.add_(1);
+  const looptorch_test::accelerator::CountWaits counted;
+  lt::move_to(batch, test_device(1));
+  CHECK(counted.counts().copies_beside == 1);
+  CHECK(batch.add(computing).eq(3).all().item<bool>());
+  CHECK_FALSE(lt::is_on(batch, test_device(0)));
+  lt::move_to(batch, test_device(0));
+  CHECK(batch.device() == test_device(0));
+}
+
+TEST_CASE("a device without an index is the current one, whichever that is") {
+  if (!has_device(1)) return;
+  const c10::DeviceGuard guard(test_device(1));
+  CHECK(lt::detail::with_index(at::Device(test_device().type())) == test_device(1));
+  CHECK(lt::detail::with_index(test_device(0)) == test_device(0));
+}
+
+TEST_CASE("a number is read back from one device after the other") {
+  if (!has_device(1)) return;
+  lt::detail::Readback readback;
+  for (const int index : {0, 1, 0}) {
+    readback.start(torch::full({}, 3.5 + index, test_device(index)));
+    CHECK(readback.take() == 3.5 + index);
+  }
+}
+
+TEST_CASE("a block runs again on the device that was current") {
+  if (!has_device(1)) return;
+  std::vector<at::Device> current;
+  const auto block = [&](const at::Tensor& x) {
+    const at::Tensor here = torch::ones({4}, at::Device(test_device().type()));
+    current.push_back(here.device());
+    return (x.exp() + here.to(x.device())).sin();
+  };
+  const at::Tensor x = torch::ones({4}, at::TensorOptions(test_device(0))).requires_grad_();
+  at::Tensor y;
+  {
+    const c10::DeviceGuard guard(test_device(1));
+    y = lt::checkpoint(block, x);
+  }
+  y.sum().backward();
+  CHECK(current == std::vector{test_device(1), test_device(1)});
 }
 
 TEST_CASE("two Trainers on two devices in two threads do not disturb each other") {

@@ -82,6 +82,29 @@ TEST_CASE("overflows on a device skip what they skip on the CPU") {
   CHECK(trained(test_device()) == on_cpu);
 }
 
+TEST_CASE("the loss scale follows a model that moves between two windows") {
+  if (!has_device()) return;
+  const auto trained = [](const std::vector<at::Device>& places) {
+    auto net = fp32_net(at::kCPU);
+    lt::FusedAdamW adamw(net->parameters(), {.lr = 0.01});
+    lt::Trainer trainer(net, adamw, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0},
+                        lt::Autocast<lt::fp16>{.initial_scale = 256, .growth_interval = 2});
+    for (const at::Device place : places) {
+      net->to(place);
+      for (const toy::Batch& batch : batches(6, at::kCPU, {3})) trainer.step(batch);
+      const auto& state = trainer.policy<lt::Autocast<lt::fp16>>();
+      CHECK(state.scale.device() == place);
+      CHECK(state.growth_tracker.device() == place);
+    }
+    trainer.finish_window();
+    CHECK(trainer.progress().skipped == static_cast<std::int64_t>(places.size()));
+    return net;
+  };
+  auto still = trained({at::kCPU, at::kCPU, at::kCPU});
+  auto moved = trained({at::kCPU, test_device(), at::kCPU});
+  CHECK(toy::distance(still, moved) <= tolerance(1e-2));
+}
+
 TEST_CASE("a loss that is not a number is vetoed on a device and reported before the next update") {
   if (!has_device()) return;
   const auto check = [](auto make_optimizer) {

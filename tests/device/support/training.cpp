@@ -34,16 +34,17 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-/// Draws nothing, since a device draws other numbers than a CPU. Its halves may be on two devices.
+/// Its halves may be on two devices.
 struct NetImpl : torch::nn::Module {
-  NetImpl() {
+  explicit NetImpl(bool draws) : draws(draws) {
     register_module("norm", norm), register_module("first", first);
     register_module("block", block), register_module("second", second);
   }
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor half = torch::tanh(first(norm(x)));
+    const at::Tensor half = torch::dropout(torch::tanh(first(norm(x))), 0.3, draws && is_training());
     return second(block(half.to(second->weight.device())));
   }
+  bool draws;
   torch::nn::BatchNorm1d norm{4};
   torch::nn::Linear first{4, 8};
   lt::Checkpointed<Block> block = lt::Checkpointed<Block>::make();
@@ -161,7 +162,7 @@ Net make_net(const Process& process) {
   const std::lock_guard lock(mutex);
   at::set_num_threads(1);
   torch::manual_seed(3);
-  Net net;
+  Net net(process.settings.draws);
   net->to(process.device);
   if (const auto second = process.settings.second) net->block->to(*second), net->second->to(*second);
   return net;

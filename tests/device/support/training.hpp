@@ -40,6 +40,7 @@ struct Settings {
   bool averages = false;
   bool clip_norm = false, clip_value = false;
   bool deterministic = false;
+  bool draws = false;  ///< The model has dropout, whose masks differ from device to device.
   bool flush = false;
   bool metrics = false;  ///< The objective reports one, on the device.
   bool progress = false;
