@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# quickstart.sh [OUTPUT]: set-up, build and the main job in one command.
+# quickstart.sh [--quick] [--device NAME] [--programs DIR] [OUTPUT]: set-up, build and the main job in one command.
 #
-# Fine-tunes OpenAI's Whisper tiny.en on air-traffic phraseology, which it gets mostly wrong, on the CPU: installs what
-# is missing (see packaging/setup.sh), builds the example programs, makes a corpus with a speech synthesiser, trains,
-# and measures the word error rate before and after. The result lies in OUTPUT (default: whisper-atc):
+# Fine-tunes OpenAI's Whisper tiny.en on air-traffic phraseology, which it gets mostly wrong: installs what is missing
+# (see packaging/setup.sh), builds the example programs, makes a corpus with a speech synthesiser, trains, and measures
+# the word error rate before and after. The result lies in OUTPUT (default: whisper-atc):
 #
 #   summary.json       wer_before, wer_after, normalizer, steps, seconds, peak_bytes
 #   model/             the fine-tuned model, a Hugging Face folder
@@ -11,33 +11,64 @@
 #   whisper-tiny.en/   the model as OpenAI published it
 #
 # A run that was cut off anywhere is simply started again. Builds in ${LOOPTORCH_BUILD:-build}.
+#
+# --device: where to train: cpu, cuda, cuda:1, or auto (default), an accelerator if there is one. --quick: two steps on
+# four clips, which shows that everything works and teaches next to nothing. --programs: the folder of the example's
+# programs, which are then neither set up nor built; LOOPTORCH_WHISPER_CT2 names the published model, as
+# packaging/setup.sh prints it.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=../packaging/build.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../packaging/build.sh"
 
-case ${1-} in
-  --help) show_help "${BASH_SOURCE[0]}" ;;
-  -*) fail "there is no option $1; usage: quickstart.sh [OUTPUT]" ;;
-esac
-[ $# -le 1 ] || fail "one output folder at most; usage: quickstart.sh [OUTPUT]"
-output=${1:-whisper-atc}
+refuse() { fail "$1; usage: quickstart.sh [--quick] [--device NAME] [--programs DIR] [OUTPUT]"; }
+quick='' device=auto programs='' output=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --help) show_help "${BASH_SOURCE[0]}" ;;
+    --quick) quick=1 ;;
+    --device | --programs)
+      [ -n "${2-}" ] || refuse "$1 needs a value"
+      [ "$1" = --device ] && device=$2 || programs=$2
+      shift
+      ;;
+    -*) refuse "there is no option $1" ;;
+    *)
+      [ -z "$output" ] || refuse "one output folder at most"
+      output=$1
+      ;;
+  esac
+  shift
+done
+output=${output:-whisper-atc}
 { mkdir -p "$output" && [ -w "$output" ]; } 2>/dev/null || fail "cannot write to $output; name another folder"
-rm -f "$output/summary.json" # what lies there in the end is this run's
 
-looptorch_build whisper_import whisper_corpus whisper_finetune whisper_transcribe
-programs=$build/examples/whisper
+if [ -n "$programs" ]; then
+  [ -x "$programs/whisper_finetune" ] || refuse "$programs holds no whisper_finetune"
+  [ -n "${LOOPTORCH_WHISPER_CT2-}" ] || refuse "--programs needs LOOPTORCH_WHISPER_CT2, which is not set"
+fi
+rm -f "$output/summary.json" # what lies there in the end is this run's
+if [ -z "$programs" ]; then
+  looptorch_build whisper_import whisper_corpus whisper_finetune whisper_transcribe
+  programs=$build/examples/whisper
+fi
+
+corpus=(--seed 1) training=() extent='one epoch of 256 clips'
+if [ -n "$quick" ]; then
+  corpus+=(--train 4 --validation 2 --test 2)
+  training=(--batch-size 2 --max-steps 2) extent='two steps of two clips'
+fi
 
 say "Importing Whisper tiny.en"
 "$programs/whisper_import" --ctranslate2 "$LOOPTORCH_WHISPER_CT2" --output "$output/whisper-tiny.en"
 
 say "Making the corpus: air-traffic phraseology in four accents"
-"$programs/whisper_corpus" --output "$output/corpus" --seed 1 --jobs "$LOOPTORCH_JOBS"
+"$programs/whisper_corpus" --output "$output/corpus" --jobs "${LOOPTORCH_JOBS:-$(nproc)}" "${corpus[@]}"
 
-say "Fine-tuning: one epoch of 256 clips"
-"$programs/whisper_finetune" --model "$output/whisper-tiny.en" --output "$output/model" \
+say "Fine-tuning: $extent"
+"$programs/whisper_finetune" --model "$output/whisper-tiny.en" --output "$output/model" --device "$device" \
   --train "$output/corpus/train.jsonl" --validation "$output/corpus/validation.jsonl" \
-  --test "$output/corpus/test.jsonl"
+  --test "$output/corpus/test.jsonl" "${training[@]}"
 cp "$output/model/summary.json" "$output/summary.json.partial"
 mv "$output/summary.json.partial" "$output/summary.json"
 
