@@ -190,6 +190,13 @@ TEST_CASE("sim: copies that may run beside kernels are counted") {
   wait_for(stream_now(), copies);
   (void)copy_on(copies, host);
   CHECK(count.counts().copies_beside == 1);
+  const sim::CountWaits next;
+  (void)(a + 1);  // behind none of the last two copies
+  CHECK(next.counts().copies_passed == 2);
+  (void)copy_on(copies, host);
+  wait_for(copies, stream_now());
+  (void)(a + 1);
+  CHECK(next.counts().copies_passed == 2);
   sim::synchronize(kDevice);
 }
 

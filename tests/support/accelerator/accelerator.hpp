@@ -83,6 +83,8 @@ struct Counts {
   std::int64_t peer_copies = 0;  ///< Between devices.
   /// Uploads and downloads that may run beside a kernel: one was issued before that they need not wait for.
   std::int64_t copies_beside = 0;
+  /// Uploads and downloads for which the next kernel of the device does not wait.
+  std::int64_t copies_passed = 0;
 
   std::int64_t host_waits = 0;       ///< Waits for a stream or device: the sum of the next six.
   std::int64_t items = 0;            ///< Tensor::item and comparisons that need it.

@@ -110,12 +110,23 @@ void Driver::begin_launch(int index, const std::string& what) {
     throw_error("too many resources requested for launch of " + what);
 }
 
-bool Driver::is_beside_kernels(int stream) {
-  const DeviceState& state = device(device_of_stream(stream));
+void Driver::count_kernel(int stream, Time time) {
+  ++ledger.counts.kernels;
+  DeviceState& state = device(device_of_stream(stream));
+  ++state.kernels;
+  state.newest_kernels[static_cast<std::size_t>(stream)] = time;
+  for (const DeviceState::Issued& copy : std::exchange(state.copies, {}))
+    ledger.counts.copies_passed += !timeline.stream(stream).covers(copy.stream, copy.time);
+}
+
+void Driver::count_copy(int stream, Time time) {
+  DeviceState& state = device(device_of_stream(stream));
+  bool is_beside = false;
   for (int other = 0; other < kStreams; ++other)
-    if (!timeline.stream(stream).covers(other, state.newest_kernels[static_cast<std::size_t>(other)]))
-      return true;
-  return false;
+    is_beside = is_beside ||
+                !timeline.stream(stream).covers(other, state.newest_kernels[static_cast<std::size_t>(other)]);
+  ledger.counts.copies_beside += is_beside;
+  state.copies.push_back({stream, time});
 }
 
 void Driver::access(int stream, Time time, const char* begin, std::size_t bytes, bool writes,

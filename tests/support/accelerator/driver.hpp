@@ -30,6 +30,11 @@ struct DeviceState {
   Arena arena;
   BlockPool pool{arena};
   std::vector<Waiting> waiting;
+  struct Issued {
+    int stream;
+    Time time;
+  };
+  std::vector<Issued> copies;                   // since the last kernel
   std::int64_t kernels = 0;                     // issued
   std::array<Time, kStreams> newest_kernels{};  // by stream
   int streams_given = 0;
@@ -74,8 +79,10 @@ class Driver {
   /// Counts a kernel, and returns true if it is the one that is to fail on its device.
   [[nodiscard]] bool next_kernel_fails() { return ++kernels_ == options.fail_kernel_at; }
 
-  /// True if the newest work of `stream` may run beside a kernel of its device.
-  [[nodiscard]] bool is_beside_kernels(int stream);
+  /// Counts the kernel that was just issued to `stream`.
+  void count_kernel(int stream, Time time);
+  /// Counts the asynchronous copy that was just issued to `stream`.
+  void count_copy(int stream, Time time);
 
   /// Checks an access to device memory against those before it, and notes it.
   void access(int stream, Time time, const char* begin, std::size_t bytes, bool writes,

@@ -28,6 +28,7 @@ constexpr NamedCount kCounts[] = {
     {"downloads", &Counts::downloads},
     {"peer_copies", &Counts::peer_copies},
     {"copies_beside", &Counts::copies_beside},
+    {"copies_passed", &Counts::copies_passed},
     {"host_waits", &Counts::host_waits},
     {"items", &Counts::items},
     {"blocking_copies", &Counts::blocking_copies},

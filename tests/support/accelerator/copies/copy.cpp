@@ -37,7 +37,7 @@ struct Transfer {
   /// For asynchronous copies. CUDA's allocator of pinned memory knows a block by its context, or by its first
   /// byte.
   void record_stream() const {
-    driver().ledger.counts.copies_beside += driver().is_beside_kernels(stream);
+    driver().count_copy(stream, time);
     if (host.storage().data_ptr().get_context() == block || host.const_data_ptr() == block->data)
       block->recorded.set(static_cast<std::size_t>(stream));
   }

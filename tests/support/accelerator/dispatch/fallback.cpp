@@ -34,7 +34,9 @@ struct Operator {
         expands_masks(is_index && name != "aten::index.Tensor_out"),  // for which nonzero was called before
         takes_host_tensors(is_index || name.find("_packed") != std::string::npos ||
                            name.starts_with("aten::_pack")),
-        takes_host_numbers(op.schema().name().find("_amp_") == std::string::npos),
+        takes_host_numbers(name.find("_amp_") == std::string::npos &&
+                           (name.find("_fused_") == std::string::npos || name.ends_with("tensor_lr")) &&
+                           (name.find("_foreach_") == std::string::npos)),
         // CTC copies the lengths to the host, and waits.
         host_needs_result(!is_index && (op.hasTag(at::Tag::data_dependent_output) ||
                                         op.hasTag(at::Tag::dynamic_output_shape) ||

@@ -43,10 +43,7 @@ class Launch {
     driver().begin_launch(kernel.device.index(), kernel.name);
     fails_ = driver().next_kernel_fails();
     time_ = driver().tick(stream_);
-    ++driver().ledger.counts.kernels;
-    DeviceState& state = driver().device(kernel.device.index());
-    ++state.kernels;
-    state.newest_kernels[static_cast<std::size_t>(stream_)] = time_;
+    driver().count_kernel(stream_, time_);
   }
 
   torch::jit::Stack run(const Compute& compute) {
