@@ -176,6 +176,59 @@ TEST_CASE("offloaded tensors leave the device, parameters and their views stay")
   CHECK(some <= all / 4);
 }
 
+TEST_CASE("a kept result on a device is not computed again, and changes no bit") {
+  if (!has_device()) return;
+  check_same_bits(there<float>(), [](const auto& call, const at::TensorOptions& options) {
+    constexpr bool recomputes = std::decay_t<decltype(call)>::recomputes;
+    const at::Tensor x = input(options);
+    int calls = 0;
+    const auto kept = [&](const at::Tensor& h) { return ++calls, torch::dropout(h.sin(), 0.3, true); };
+    const auto block = [&](const at::Tensor& x) {
+      const at::Tensor h = torch::dropout(x, 0.3, true).exp();
+      return torch::dropout((recomputes ? lt::keep(kept, h) : kept(h)).cos(), 0.3, true);
+    };
+    const at::Tensor y = call(block, x);
+    y.sum().backward();
+    CHECK(calls == 1);
+    return Tensors{y, x.grad()};
+  });
+}
+
+TEST_CASE("tensors leave the device and come back beside the computation") {
+  if (!has_device() || !is_simulated()) return;
+  std::vector<FeedForward> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(on(FeedForward(), there<float>()));
+  at::Tensor y = torch::randn({16, kWidth}, there<float>());
+  synchronize();
+  const looptorch_test::accelerator::CountWaits counted;
+  for (const auto& block : blocks) y = lt::checkpoint({.mode = lt::CheckpointMode::offload}, block, y);
+  const auto left = counted.counts();
+  CHECK(left.downloads > 8);
+  CHECK(left.copies_passed > left.downloads / 2);
+  y.sum().backward();
+  CHECK(counted.counts().uploads > 0);
+  CHECK(counted.counts().copies_passed > left.copies_passed);
+}
+
+TEST_CASE("a tensor that was fetched ahead for one stream is kept while another reads it") {
+  if (!has_device()) return;
+  using lt::detail::HostCopy;
+  const c10::Stream side = side_stream();
+  std::vector<std::shared_ptr<HostCopy>> copies;
+  const std::int64_t size = is_simulated() ? 64 : 1 << 20;
+  for (int i = 0; i < 8; ++i) copies.push_back(HostCopy::make(torch::full({size}, i, there<float>())));
+  std::vector<at::Tensor> sums;
+  for (std::size_t i = 4; i-- > 1; i -= 1) {
+    {
+      const c10::StreamGuard guard(side);
+      (void)copies[i]->fetch_back("a block");  // and those before it, for the same stream
+    }
+    sums.push_back(copies[i - 1]->fetch_back("a block").sum());
+  }
+  CHECK(at::stack(sums).cpu().equal(torch::tensor({2.0F, 0.0F}) * size));
+  if (is_simulated()) CHECK(looptorch_test::accelerator::take_violations() == std::vector<std::string>{});
+}
+
 TEST_CASE("tensors that are not dense wait on the host and come back as they were") {
   if (!has_device()) return;
   const at::Tensor base = torch::randn({64, 64, 16}, there<float>());

@@ -3,6 +3,8 @@
 // and counters are the CPU's, bit for bit. CUDA's kernels round otherwise: there a run must go as far.
 #include "support/precompiled.hpp"
 
+#include <looptorch/loop/step/non_finite.hpp>
+
 #include "device/support/training.hpp"
 #include "support/device.hpp"
 #include "support/snapshots.hpp"
@@ -86,17 +88,31 @@ TEST_CASE("a run on a device has the CPU's bits, whatever its policies, optimize
 
 TEST_CASE("a run that draws on its device goes on from a snapshot as if it had not ended") {
   if (!has_device()) return;
-  for (const Mode mode : {Mode::off, Mode::recompute}) {
+  at::Tensor without;  // a weight after the run that does not recompute
+  for (const Mode mode : {Mode::off, Mode::recompute, Mode::offload}) {
     Settings settings{.accumulate = 2, .draws = true, .snapshots = true, .checkpointed = mode};
     const auto whole = training::train(settings, test_device());
     settings.resume = true;
     const auto resumed = training::train(settings, test_device());
     CHECK(maps_equal(whole.contents.model, resumed.contents.model));
     CHECK(whole.result.loss == resumed.result.loss);
+    const at::Tensor& weight = whole.contents.model.at("first.weight");
+    if (without.defined()) CHECK(torch::equal(weight, without));
+    without = weight;
   }
   const auto drawn = training::train({.draws = true}, test_device()),
              plain = training::train({}, test_device());
   CHECK_FALSE(maps_equal(drawn.contents.model, plain.contents.model));
+}
+
+TEST_CASE("gradients that are not finite end a run on every device, though its losses are finite") {
+  if (!has_device()) return;
+  for (const bool recompute : {false, true}) {
+    Settings settings{.clip_norm = true, .infinite_slope = true};
+    if (recompute) settings.checkpointed = Mode::recompute;
+    for (const at::Device device : {at::Device(at::kCPU), test_device()})
+      CHECK_THROWS_AS(training::train(settings, device), looptorch::NonFiniteGradient);
+  }
 }
 
 TEST_CASE("bits that differ are found") {

@@ -63,9 +63,43 @@ TEST_CASE("a run on a device that is not current leaves the current one alone") 
   const at::Tensor current = torch::ones({1}, test_device(0));
   for (const Mode mode : {Mode::off, Mode::recompute, Mode::offload}) {
     const auto before = allocations(test_device(0));
+    const looptorch_test::accelerator::CountWaits counted;
     check_bits(training::train(everything(mode), test_device(1)), everything(mode));
     CHECK(allocations(test_device(0)) == before);
+    const auto passed = counted.counts().copies_passed;
+    (void)training::train(everything(mode), test_device(0));
+    if (is_simulated()) CHECK(counted.counts().copies_passed == 2 * passed);  // beside as many kernels
   }
+}
+
+TEST_CASE("a model that moves from one device to the other has the CPU's bits") {
+  if (!has_device(1)) return;
+  for (const Settings& settings :
+       {Settings{.metrics = true}, Settings{.source = Source::pageable, .fp16 = true, .averages = true},
+        Settings{.weights = training::Weights::on_device, .accumulate = 3},
+        Settings{.optimizer = Optimizer::two_updates, .accumulate = 2, .fp16 = true},
+        Settings{.optimizer = Optimizer::sgd, .source = Source::pinned, .fp16 = true},
+        Settings{.schedule = true, .validate = true, .checkpointed = Mode::offload}}) {
+    Settings on_cpu = settings, there = settings;
+    on_cpu.moves_to = at::kCPU, there.moves_to = test_device(1);
+    CAPTURE(settings.fp16, settings.averages, settings.accumulate);
+    check_bits(training::train(there, test_device(0)), on_cpu);
+  }
+}
+
+TEST_CASE(
+    "dropout on a device that is not current draws from its generator, in recomputation and after a snapshot") {
+  if (!has_device(1)) return;
+  const at::Tensor current = torch::ones({1}, test_device(0));
+  at::Tensor weight;
+  for (const Mode mode : {Mode::off, Mode::recompute, Mode::offload})
+    for (const bool resume : {false, true}) {
+      const Settings settings{.draws = true, .snapshots = true, .resume = resume, .checkpointed = mode};
+      const auto outcome = training::train(settings, test_device(1));
+      const at::Tensor& now = outcome.contents.model.at("first.weight");
+      if (weight.defined()) CHECK(torch::equal(now, weight));
+      weight = now;
+    }
 }
 
 TEST_CASE("a batch for a device that is not current is copied beside that device's computation") {

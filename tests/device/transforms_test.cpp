@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Transforms and metrics that take tensors on a device: the CPU's numbers, constants on each device that asks
-// for them, and no waits once these are there.
+// Transforms, metrics and a cache that take tensors on a device: the CPU's numbers, constants on each device
+// that asks for them, and no waits once these are there.
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/griffin_lim.hpp>
@@ -8,6 +8,7 @@
 #include <looptorch/audio/mel_inverse.hpp>
 #include <looptorch/audio/resample.hpp>
 #include <looptorch/audio/spec_augment.hpp>
+#include <looptorch/memory/key_value_cache.hpp>
 #include <looptorch/metrics/regression.hpp>
 
 #include "support/device.hpp"
@@ -15,6 +16,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lt = looptorch;
@@ -88,4 +90,26 @@ TEST_CASE("regression metrics add on a device without a wait, and read once") {
   const looptorch_test::accelerator::CountWaits counted;
   (void)there.moments();
   CHECK(counted.counts().host_waits == 1);
+}
+
+TEST_CASE("a key-value cache on a device holds what one on a CPU does, and appends without a wait") {
+  if (!has_device()) return;
+  const auto filled = [](at::Device device) {
+    torch::manual_seed(5);
+    lt::KeyValueCache cache;
+    for (int step = 0; step < 40; ++step) {
+      const at::Tensor keys = at::randn({3, 2, 1 + step % 2, 4}).to(device),
+                       values = at::randn({3, 2, 1 + step % 2, 5}).to(device);
+      const at::Tensor parents = torch::tensor({2, 0, 0}, at::kLong).to(device);
+      const NoWaits no_waits;
+      cache.append({keys, values});
+      if (step % 7 == 3) cache.select(parents);
+    }
+    const lt::KeyValues held = cache.view();
+    CHECK(held.keys.device() == device);
+    return std::pair(held.keys.cpu(), held.values.cpu());
+  };
+  const auto on_cpu = filled(at::kCPU), there = filled(test_device());
+  CHECK(torch::equal(on_cpu.first, there.first));
+  CHECK(torch::equal(on_cpu.second, there.second));
 }

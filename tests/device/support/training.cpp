@@ -28,8 +28,11 @@ using numbered::Batch, numbered::Samples;
 constexpr std::int64_t kBatchSize = 4;
 
 struct BlockImpl : torch::nn::Module {
-  BlockImpl() { register_module("linear", linear); }
-  at::Tensor forward(const at::Tensor& x) { return x + torch::tanh(linear(x)); }
+  explicit BlockImpl(bool draws) : draws(draws) { register_module("linear", linear); }
+  at::Tensor forward(const at::Tensor& x) {
+    return x + torch::dropout(torch::tanh(linear(x)), 0.3, draws && is_training());
+  }
+  bool draws;
   torch::nn::Linear linear{8, 8};
 };
 TORCH_MODULE(Block);
@@ -47,7 +50,7 @@ struct NetImpl : torch::nn::Module {
   bool draws;
   torch::nn::BatchNorm1d norm{4};
   torch::nn::Linear first{4, 8};
-  lt::Checkpointed<Block> block = lt::Checkpointed<Block>::make();
+  lt::Checkpointed<Block> block = lt::Checkpointed<Block>(draws);
   torch::nn::Linear second{8, 3};
 };
 TORCH_MODULE(Net);
@@ -81,7 +84,7 @@ std::vector<Batch> placed(std::vector<Batch> all, Source source, at::Device devi
 /// The mean over a batch, weighed as the settings say.
 struct Objective {
   Weights weights;
-  bool reports = false;
+  bool reports = false, infinite_slope = false;
 
   lt::Loss operator()(Net& net, const Batch& batch) const {
     const auto size = static_cast<double>(batch.labels.size(0));
@@ -90,6 +93,10 @@ struct Objective {
     lt::Loss loss{.value = torch::nn::functional::cross_entropy(logits, labels), .weight = weight};
     if (weights == Weights::on_device || weights == Weights::sparse_on_device)
       loss.weight = torch::full({}, weight, logits.options().dtype(at::kDouble));
+    if (infinite_slope) {
+      const at::Tensor& weight = net->second->weight;
+      loss.value = loss.value + (weight - weight.detach()).sum().sqrt().to(loss.value.device());
+    }
     if (reports) loss.metrics.push_back({"right", logits.argmax(1).eq(labels).to(at::kFloat).mean()});
     return loss;
   }
@@ -141,6 +148,12 @@ struct Process {
     const auto held_out = placed(batches(3, 1000), settings.source, device);
     lt::PinnedPrefetchLoader loader(Samples{count * kBatchSize}, {.batch_size = kBatchSize, .workers = 2});
     Outcome outcome;
+    if (settings.moves_to) {
+      lt::FitOptions first = options;
+      first.epochs = settings.epochs - 1;
+      trainer.fit(source, first);
+      trainer.model()->to(*settings.moves_to);
+    }
     const looptorch_test::accelerator::CountWaits counted;
     const auto before = looptorch_test::accelerator::idling_event_waits();
     outcome.result =
@@ -184,7 +197,7 @@ Outcome with_all_policies(const Process& process) {
   const Nowhere nowhere;
   const auto held_out = placed(batches(3, 500), on.source, process.device);
   lt::Trainer trainer(
-      net, adamw, Objective{on.weights, on.metrics}, lt::Accumulate<>{on.accumulate},
+      net, adamw, Objective{on.weights, on.metrics, on.infinite_slope}, lt::Accumulate<>{on.accumulate},
       lt::When{on.fp16, half(on)}, lt::When{on.bf16, lt::Autocast<lt::bf16>{}},
       lt::When{on.mixed_precision, lt::MixedPrecision{half(on)}},
       lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}, .average_buffers = true}},

@@ -42,7 +42,8 @@ struct Settings {
   bool deterministic = false;
   bool draws = false;  ///< The model has dropout, whose masks differ from device to device.
   bool flush = false;
-  bool metrics = false;  ///< The objective reports one, on the device.
+  bool infinite_slope = false;  ///< Losses are finite, their gradients are not.
+  bool metrics = false;         ///< The objective reports one, on the device.
   bool progress = false;
   bool schedule = false;
   bool snapshots = false, resume = false;
@@ -51,6 +52,7 @@ struct Settings {
   bool watch_updates = false;  ///< An `On` that needs each update's verdict at once.
   std::optional<looptorch::CheckpointMode> checkpointed = {};
 
+  std::optional<at::Device> moves_to = {};  ///< Where the model goes before the last epoch.
   std::optional<at::Device> second = {};  ///< Where the second half of the model is; empty: beside the first.
 };
 
