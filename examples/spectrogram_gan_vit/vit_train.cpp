@@ -50,8 +50,9 @@ Outcome train(ViT& model, const sv::TrainingData& data, const Options& options, 
       lt::parameter_groups<lt::FusedAdamW>(model, full, {{{"backbone.*"}, of_backbone}}));
   const auto rules = options.unfreezing(model->config().layers);
   const auto loading = training.loader_options();
-  lt::PinnedPrefetchLoader clips(sv::TrainingClips(data.train, data.generated, options.masks()), loading,
-                                 lt::RandomSampler{.seed = loading.seed});
+  const sv::TrainingClips training_clips(data.train, data.generated, options.masks(),
+                                         model->normalisation->mean.cpu());
+  lt::PinnedPrefetchLoader clips(training_clips, loading, lt::RandomSampler{.seed = loading.seed});
   lt::PinnedPrefetchLoader validation(data.validation, loading), test(data.test, loading);
   const auto note = [&](lt::EpochContext& epoch) { sv::add_to_curve(options.output, epoch); };
 

@@ -42,7 +42,7 @@ struct TrainOptions {
     options.training.batch_size = 12, options.training.epochs = 15;
     options.training.gradient_accumulation = 1, options.training.learning_rate = 1e-3;
     options.training.warmup_steps = 50;
-    options.weight_decay = 0.05;
+    options.weight_decay = 0.05, options.mask_bins = 8;
     return options;
   }
 

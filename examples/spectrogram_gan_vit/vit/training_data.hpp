@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The clips of a run of vit_train: recorded ones in three parts, generated ones beside those for training,
 // and SpecAugment on what is trained on.
+//
+// Shapes: M mel bins, F frames.
 #pragma once
 
 #include <looptorch/audio/spec_augment.hpp>
@@ -25,14 +27,17 @@ using spectrogram_gan::GeneratedClips;
 using spectrogram_gan::LeftOut;
 
 /// Clips to train on: those of a dataset of recorded ones, then generated ones, masked afresh in each epoch.
-/// Both are held by reference.
+/// Both are held by reference. Masked cells get the mean of their mel bin over the training clips, `mean_M`:
+/// the clip's own mean would be loud where music has little, and quiet where it has much.
 template <class Recorded>
 class TrainingClips {
  public:
   TrainingClips(const Recorded& recorded, const std::optional<GeneratedClips>& generated,
-                std::optional<looptorch::audio::SpecAugmentOptions> masks)
-      : recorded_(&recorded), generated_(generated ? &*generated : nullptr) {
-    if (masks) augment_.emplace(*masks);
+                std::optional<looptorch::audio::SpecAugmentOptions> masks, const at::Tensor& mean_M)
+      : recorded_(&recorded), generated_(generated ? &*generated : nullptr), mean_M1_(mean_M.unsqueeze(1)) {
+    if (!masks) return;
+    masks->fill = 0;
+    augment_.emplace(*masks);
   }
 
   [[nodiscard]] std::int64_t size() const {
@@ -42,7 +47,8 @@ class TrainingClips {
   [[nodiscard]] Clip get(std::int64_t index, const looptorch::SampleContext& context) const {
     auto clip =
         index < recorded_->size() ? recorded_->get(index) : generated_->get(index - recorded_->size());
-    if (augment_) clip.spectrogram_1MF = (*augment_)(clip.spectrogram_1MF, context.seed);
+    if (augment_)
+      clip.spectrogram_1MF = (*augment_)(clip.spectrogram_1MF - mean_M1_, context.seed).add_(mean_M1_);
     return clip;
   }
 
@@ -55,6 +61,7 @@ class TrainingClips {
  private:
   const Recorded* recorded_;
   const GeneratedClips* generated_;
+  at::Tensor mean_M1_;
   std::optional<looptorch::audio::SpecAugment> augment_;
 };
 

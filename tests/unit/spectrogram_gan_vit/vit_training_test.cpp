@@ -327,9 +327,10 @@ TEST_CASE("Training clips are recorded ones, then generated ones, with masks tha
   std::optional<spectrogram_gan::GeneratedClips> generated, none;
   generated.emplace(folder.path(), spectrogram_gan::SpectrogramOptions{.mel_bins = 16, .seconds = 1});
 
-  const vit::TrainingClips plain(recorded, generated, std::nullopt);
+  const auto mean_M = at::arange(16).to(at::kFloat);
+  const vit::TrainingClips plain(recorded, generated, std::nullopt, mean_M);
   REQUIRE(plain.size() == 5);
-  CHECK(vit::TrainingClips(recorded, none, std::nullopt).size() == 3);
+  CHECK(vit::TrainingClips(recorded, none, std::nullopt, mean_M).size() == 3);
   CHECK(plain.get(2, {}).song_id == 2);
   CHECK(plain.get(3, {}).song_id == -1);
   CHECK(plain.get(4, {}).valence == 0.5);
@@ -339,14 +340,20 @@ TEST_CASE("Training clips are recorded ones, then generated ones, with masks tha
 
   const vit::TrainingClips masked(
       recorded, generated,
-      lt::audio::SpecAugmentOptions{.time_masks = 1, .max_frames = 30, .mel_masks = 1, .max_bins = 8});
+      lt::audio::SpecAugmentOptions{.time_masks = 1, .max_frames = 30, .mel_masks = 1, .max_bins = 8},
+      mean_M);
   const auto cells = [&](std::int64_t index, std::uint64_t seed) {
     return masked.get(index, {.seed = seed}).spectrogram_1MF;
   };
   CHECK(cells(3, 9).equal(cells(3, 9)));
   CHECK_FALSE(cells(3, 9).equal(cells(3, 10)));
   CHECK_FALSE(cells(3, 9).equal(generated->get(0).spectrogram_1MF));
-  CHECK(cells(1, 9).sizes() == at::IntArrayRef({1, 16, 44}));
+  // A cell is the clip's or its mel bin's mean.
+  const auto some = cells(3, 9), own = generated->get(0).spectrogram_1MF, mean_MF = mean_M.view({16, 1});
+  const auto is_own = (some - own).abs() < 1e-5, is_mean = (some - mean_MF).abs() < 1e-5;
+  CHECK((is_own | is_mean).all().item<bool>());
+  CHECK(is_mean.any().item<bool>());
+  CHECK(some.sizes() == at::IntArrayRef({1, 16, 44}));
 }
 
 TEST_CASE("Settings that contradict each other are refused, and presets set the rest") {
