@@ -22,10 +22,12 @@ looptorch_build() {
   environment=$("$root/packaging/setup.sh") || exit
   eval "$environment"
 
+  local clang=OFF
+  if command -v clang++ >/dev/null; then clang=ON; fi
   say "Configuring in $build"
   mkdir -p "$build"
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOOPTORCH_BUILD_TESTS=ON \
-    -DLOOPTORCH_BUILD_EXAMPLES=ON -DLOOPTORCH_UNITY_TESTS=ON >"$build/configure.log" 2>&1 || {
+    -DLOOPTORCH_BUILD_EXAMPLES=ON -DLOOPTORCH_UNITY_TESTS=ON -DLOOPTORCH_TESTS_WITH_CLANG=$clang >"$build/configure.log" 2>&1 || {
     grep -A5 'CMake Error' "$build/configure.log" >&2
     fail "CMake could not configure (all it says: $build/configure.log); if $build is from another set-up, remove it"
   }
