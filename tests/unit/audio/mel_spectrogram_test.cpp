@@ -58,8 +58,9 @@ TEST_CASE("a mel spectrogram does not depend on the default type") {
 }
 
 TEST_CASE("mel spectrograms equal librosa's within 1e-4, in every unit") {
-  for (auto [name, samples_T, options, frames] : cases()) {
+  for (Case example : cases()) {
     const auto compare = [&](const std::string& unit) {
+      const auto& [name, samples_T, options, frames] = example;
       CAPTURE(name, unit);
       const MelSpectrogram spectrogram(options);
       const at::Tensor mel_MF = spectrogram(samples_T);
@@ -73,15 +74,15 @@ TEST_CASE("mel spectrograms equal librosa's within 1e-4, in every unit") {
                 (scale * double(frames)) <
             1e-4);
     };
-    options.unit = MelUnit::power;
+    example.options.unit = MelUnit::power;
     compare("power");
-    options.unit = MelUnit::decibels;
+    example.options.unit = MelUnit::decibels;
     compare("decibels");
-    options.unit = MelUnit::z_score;
+    example.options.unit = MelUnit::z_score;
     compare("zscore");
-    options.unit = MelUnit::decibels;
-    options.relative_to_max = false;
-    options.range_db = 30;
+    example.options.unit = MelUnit::decibels;
+    example.options.relative_to_max = false;
+    example.options.range_db = 30;
     compare("absolute_30");
   }
 }

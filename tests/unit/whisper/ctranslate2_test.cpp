@@ -135,7 +135,7 @@ TEST_CASE("CTranslate2: a small Whisper is converted by name, fused projections 
   CHECK(config.max_source_positions == 20);
   CHECK(config.max_target_positions == 10);
   CHECK(weights.size() == 50);
-  const auto equals = [&](const std::string& name, const at::Tensor& expected) {
+  const auto equals = [&weights = weights](const std::string& name, const at::Tensor& expected) {
     return torch::equal(weights.at(name), expected.to(at::kFloat));
   };
   const auto& fused = model.variables.at("decoder/layer_0/self_attention/linear_0/weight");
