@@ -135,7 +135,7 @@ TEST_CASE("SnapshotEvery: where no thread can begin, the error is typed, or told
                         "cannot write a snapshot: Resource temporarily", 5);
 }
 
-TEST_CASE("SnapshotEvery: an old snapshot that cannot be removed is told, stays, and is removed later") {
+TEST_CASE("SnapshotEvery: an old snapshot that cannot be removed is reported, stays, and is removed later") {
   TemporaryFolder folder;
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);

@@ -4,10 +4,17 @@
 // micro-batch only. N = 1 compiles to nothing. Use it when the batch you want does not fit.
 #pragma once
 
-#include <looptorch/base/at_run_time.hpp>
 #include <looptorch/base/error.hpp>
 
 #include <cstdint>
+#include <limits>
+
+namespace looptorch::detail {
+
+/// "Known when the program runs": the argument of `Accumulate<>` and of `CacheFlushEvery<>`.
+inline constexpr std::int64_t kAtRunTime = std::numeric_limits<std::int64_t>::min();
+
+}  // namespace looptorch::detail
 
 namespace looptorch {
 

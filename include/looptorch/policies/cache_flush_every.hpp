@@ -5,10 +5,10 @@
 // better remedy.
 #pragma once
 
-#include <looptorch/base/at_run_time.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/memory/empty_cache.hpp>
+#include <looptorch/policies/accumulate.hpp>
 
 #include <cstdint>
 

@@ -81,7 +81,7 @@ TEST_CASE("options reach the layers, and a later fit's options replace them") {
   CHECK(net->first->checkpoint.early_stop);
 }
 
-TEST_CASE("a call past the wrapper is told with the layer's name") {
+TEST_CASE("a call past the wrapper is reported with the layer's name") {
   CHECK_THROWS_AS(runs(Call::bypassed), lt::UsageError);
   CHECK_THROWS_WITH(
       runs(Call::bypassed),

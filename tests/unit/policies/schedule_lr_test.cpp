@@ -163,7 +163,7 @@ TEST_CASE("cycles, the inverse square root and functions have the numbers of PyT
   check_equal(rates({.decay = lt::FunctionDecay{function}}, all), recorded("function"));
 }
 
-TEST_CASE("a function is told the steps after the warm-up, and no length where there is none") {
+TEST_CASE("a function is given the steps after the warm-up, and no length where there is none") {
   std::vector<std::pair<std::int64_t, std::int64_t>> asked;
   const lt::FunctionDecay noting_calls{[&](std::int64_t step, std::int64_t total) {
     asked.emplace_back(step, total);
@@ -453,7 +453,7 @@ TEST_CASE("an optimizer without a learning rate is refused, by the name of its u
   CHECK_THROWS_WITH(trainer.fit(toy::batches(1)), Catch::Contains("learning rate of update 'update'"));
 }
 
-TEST_CASE("a skipped update repeats its rate, whoever vetoes and whenever that is known") {
+TEST_CASE("a skipped update repeats its rate, whichever policy vetoes and whenever that is known") {
   const std::vector<double> expected{0.5, 0.45, 0.45, 0.45, 0.4, 0.35, 0.3, 0.3};
   const auto seen_by = [&](auto& net, auto& optimizer, bool by_tensor) {
     std::vector<double> before, after;

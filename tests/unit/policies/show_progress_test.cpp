@@ -138,7 +138,7 @@ TEST_CASE("a run that starves says so once, with the remedies") {
   CHECK(captured.text() == "");
 }
 
-TEST_CASE("a run without ShowProgress that starves is told so once, on stderr") {
+TEST_CASE("a run without ShowProgress that starves is warned once, on stderr") {
   const lt::testing::CapturedStderr captured;
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.125);
@@ -216,7 +216,7 @@ TEST_CASE("samples that are left out are told, and a fit goes on at the right ba
   CHECK(torch::equal(interrupted, net_after({6}, nullptr)));
 }
 
-TEST_CASE("a loss that is NaN behind a batch that was left out is told by its batch's number") {
+TEST_CASE("a loss that is NaN behind a batch that was left out is reported by its batch's number") {
   struct Bad : Rows {
     at::Tensor get(std::int64_t index) const {
       return index == 10 ? torch::full({4}, NAN, torch::kDouble) : Rows::get(index);

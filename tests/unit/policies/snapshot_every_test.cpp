@@ -248,7 +248,7 @@ TEST_CASE("SnapshotEvery: what a killed process left is swept, other files stay"
   CHECK(fs::exists(folder / "mine"));
 }
 
-TEST_CASE("SnapshotEvery: a snapshot that cannot be written stops the fit, or is told and tried again") {
+TEST_CASE("SnapshotEvery: a snapshot that cannot be written stops the fit, or is reported and tried again") {
   TemporaryFolder folder;
   const fs::path into = folder / "snapshots";
   const auto gone = [&](std::int64_t from, std::int64_t to, const fs::path& last) {
@@ -300,7 +300,7 @@ TEST_CASE("SnapshotEvery: a snapshot that cannot be written stops the fit, or is
   }
 }
 
-TEST_CASE("SnapshotEvery: a folder that cannot be made is told as the fit begins") {
+TEST_CASE("SnapshotEvery: a folder that cannot be made is reported as the fit begins") {
   TemporaryFolder folder;
   std::ofstream(folder / "file") << "in the way";
   Toy run({.folder = folder / "file" / "snapshots"});
