@@ -16,7 +16,7 @@
 #   corpus/          the clips and their labels; cache/: their spectrograms
 #
 # A run that was cut off anywhere is simply started again. --quick: a minute of the same, worse. --seed: of weights,
-# noise, order and the networks that measure; the corpus stays the same. --gan-steps: else 600. --programs: the folder of the
+# noise, order and the networks that measure; the corpus stays the same. --gan-steps: else 800. --programs: the folder of the
 # example's programs; without it they are set up and built first, in ${LOOPTORCH_BUILD:-build}.
 set -euo pipefail
 
@@ -71,8 +71,8 @@ done
 corpus=(--seed 1 --train 480 --validation 80 --test 80)
 training=(--seed "$seed" --small --batch-size 8 --gradient-accumulation 1 --epochs 1000
   --generator-rate 1e-3 --discriminator-rate 2e-3 --auxiliary 3 --average 0.99)
-hearing=(--seed "$seed" --preset small)
-first_steps=10 steps=600 validate_every=100 judge_epochs=8 synthetic=240
+hearing=(--seed "$seed" --preset small --spec-augment)
+first_steps=10 steps=800 validate_every=100 judge_epochs=8 synthetic=240
 if [ -n "$quick" ]; then
   corpus=(--seed 1 --train 96 --validation 24 --test 24)
   training+=(--average 0.9)
