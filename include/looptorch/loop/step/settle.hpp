@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
