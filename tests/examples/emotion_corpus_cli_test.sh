@@ -6,28 +6,10 @@
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-failures=0
+# shellcheck source-path=SCRIPTDIR source=cli_support.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 
-fail() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
-
-# refused TEXT [ARGUMENT...]: exit code 2 and exactly one line, which begins with the program and holds TEXT.
-refused() {
-  local text=$1 code=0 said
-  shift
-  said=$("$programs/emotion_corpus" "$@" 2>&1 >/dev/null) || code=$?
-  [ "$code" = 2 ] || fail "emotion_corpus $* exited with $code instead of 2: $said"
-  [ "$(printf '%s' "$said" | grep -c '')" = 1 ] || fail "emotion_corpus $* did not say one line: $said"
-  [[ $said == "emotion_corpus: "*"$text"* ]] || fail "emotion_corpus $* said \"$said\" without \"$text\""
-}
-
-# holds FILE TEXT
-holds() { grep -qF -- "$2" "$1" || fail "$1 does not hold \"$2\": $(cat "$1")"; }
+corpus_refused() { refused "$1" emotion_corpus "${@:2}"; } # corpus_refused TEXT [ARGUMENT...]
 
 # make FOLDER [ARGUMENT...]
 make() { "$programs/emotion_corpus" --output "$1" --seconds 2 "${@:2}" >said.txt || fail "emotion_corpus --output $*"; }
@@ -40,11 +22,11 @@ holds help.txt "usage: emotion_corpus --output DIR"
 for flag in output seed train validation test seconds wav jobs; do
   holds help.txt "--$flag"
 done
-refused "unknown option --wrong" --wrong
-refused "--output is missing"
-refused "--train: 0 is less than 1" --output x --train 0
-refused "--seconds: 0.5 is less than 1" --output x --seconds 0.5
-refused "--seed: -1 is less than 0" --output x --seed -1
+corpus_refused "unknown option --wrong" --wrong
+corpus_refused "--output is missing"
+corpus_refused "--train: 0 is less than 1" --output x --train 0
+corpus_refused "--seconds: 0.5 is less than 1" --output x --seconds 0.5
+corpus_refused "--seed: -1 is less than 0" --output x --seed -1
 [ ! -e x ] || fail "a refused run left a folder"
 
 # Made; made again, which touches nothing; made whole again after a clip was lost and another cut off.
@@ -102,15 +84,15 @@ make whole "${many[@]}"
 same killed whole
 
 # One folder, one kind of corpus; and none among other people's data.
-refused "the folder holds a corpus of another seed, length or format" --output corpus --seed 2 --seconds 2
-refused "the folder holds a corpus of another seed, length or format" --output corpus --seconds 3
-refused "the folder holds a corpus of another seed, length or format" --output corpus --seconds 2 --wav
+corpus_refused "the folder holds a corpus of another seed, length or format" --output corpus --seed 2 --seconds 2
+corpus_refused "the folder holds a corpus of another seed, length or format" --output corpus --seconds 3
+corpus_refused "the folder holds a corpus of another seed, length or format" --output corpus --seconds 2 --wav
 mkdir -p deam/audio
 echo precious >deam/audio/1.flac
-refused "deam: holds a dataset that this program has not made" --output deam
+corpus_refused "deam: holds a dataset that this program has not made" --output deam
 [ "$(cat deam/audio/1.flac)" = precious ] && [ ! -e deam/corpus.json ] || fail "a dataset was touched"
 touch file
-refused "file: Not a directory" --output file
+corpus_refused "file: Not a directory" --output file
 
 make wav "${small[@]}" --wav
 [ "$(ls wav/audio/*.wav | wc -l)" = 11 ] || fail "no 11 WAV files"

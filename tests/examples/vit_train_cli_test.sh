@@ -7,16 +7,9 @@
 set -euo pipefail
 
 program=$(realpath "$1") corpus=$(realpath "$2") folder=$(realpath "$3")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
+# shellcheck source-path=SCRIPTDIR source=cli_support.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 export OMP_NUM_THREADS=1
-failures=0
-
-fail() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
 
 # refused TEXT [ARGUMENT...]: exit code 2, and a last line that begins with the program and holds TEXT.
 refused() {
@@ -27,9 +20,6 @@ refused() {
   said=$(tail -1 <<<"$said")
   [[ $said == "vit_train: "*"$text"* ]] || fail "$* said \"$said\" without \"$text\""
 }
-
-# holds FILE TEXT
-holds() { grep -qF -- "$2" "$1" || fail "$1 does not hold \"$2\": $(cat "$1")"; }
 
 "$program" --help >help.txt || fail "--help"
 for flag in data output generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
