@@ -62,7 +62,7 @@ inline constexpr double kCopyCorrelation = 0.9;
   return (moving_RC / moving_RC.norm().clamp_min(1e-6)).flatten();
 }
 
-/// What is kept of a clip.
+/// The parts of a clip that are compared.
 struct Fingerprint {
   std::string name;
   std::int64_t song_id, hash;  ///< the hash of the spectrogram's bytes

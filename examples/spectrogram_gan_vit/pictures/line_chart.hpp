@@ -130,7 +130,7 @@ inline constexpr Colour kInk{40, 40, 40}, kGrid{225, 225, 225};
 inline constexpr std::array<Colour, 6> kCurveColours{
     {{0, 114, 178}, {213, 94, 0}, {0, 158, 115}, {204, 121, 167}, {230, 159, 0}, {86, 180, 233}}};
 
-/// Where points lie on a canvas.
+/// Maps values to places on a canvas.
 struct Frame {
   Axis x_axis, y_axis;
   std::int64_t left, top, right, bottom;

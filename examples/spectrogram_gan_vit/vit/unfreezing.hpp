@@ -99,7 +99,7 @@ inline void freeze_backbone(const ViT& model) {
   for (auto& parameter : model->backbone->parameters()) parameter.requires_grad_(false);
 }
 
-/// What of a model is trained.
+/// Counts the trained parts of a model.
 struct Trained {
   std::int64_t blocks = 0, of_blocks = 0, parameters = 0, of_parameters = 0;
 
