@@ -8,6 +8,7 @@
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/trainer.hpp>
 
+#include "clips/claim_output.hpp"
 #include "clips/labels.hpp"
 #include "clips/song_clips.hpp"
 #include "gan/balance.hpp"
@@ -100,7 +101,7 @@ void run(Options options) {
   const app::PrintAtEnd print_left_out(notes.left_out);
   const auto splits = sg::load_splits(options.data, training, notes);
   const auto newest = training.snapshot_to_resume(options.snapshots());
-  sg::claim_output(config, options, newest.path);
+  sg::claim_output(options.output, newest.path, config, sg::load_config);
   training.print_resume(newest);
   if (newest.path.empty()) sg::begin_anew(options);
   const auto clips = sg::cached_clips(splits.train, config.n_mels, options.cache(), notes);

@@ -8,6 +8,7 @@
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/trainer.hpp>
 
+#include "clips/claim_output.hpp"
 #include "presets.hpp"
 #include "vit/objective.hpp"
 #include "vit/output_folder.hpp"
@@ -30,7 +31,6 @@ namespace lt = looptorch;
 namespace sg = spectrogram_gan;
 namespace sv = spectrogram_vit;
 using Options = sv::TrainOptions;
-using sv::ViT;
 
 struct Outcome {
   lt::FitResult fit;
@@ -40,7 +40,7 @@ struct Outcome {
 
 /// Trains from `snapshot`, or anew where that is empty, and leaves the weights in the model that were best on
 /// validation clips.
-Outcome train(ViT& model, const sv::TrainingData& data, const Options& options, const fs::path& snapshot,
+Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& options, const fs::path& snapshot,
               sv::LeftOut& left_out) {
   const auto& training = options.training;
   const lt::FusedAdamWOptions full{.lr = training.learning_rate, .weight_decay = options.weight_decay};
@@ -100,8 +100,9 @@ void run(Options options) {
   const app::PrintAtEnd print_short(*notes.short_clips);
   const app::PrintAtEnd print_left_out(notes.left_out);
   const auto newest = training.snapshot_to_resume(options.snapshots());
-  sv::claim_output(model->config(), options, newest.path);
+  sg::claim_output(options.output, newest.path, model->config(), sv::load_config);
   training.print_resume(newest);
+  if (newest.path.empty()) sv::begin_anew(options);
   const auto data = sv::load_training_data(options, options.n_mels, notes);
   const auto energies = [&](const auto& clips, sv::MelStatistics* statistics = nullptr) {
     return sv::mean_energies(clips, training.loader_options(), notes.left_out, statistics);

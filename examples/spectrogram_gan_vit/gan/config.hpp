@@ -21,8 +21,9 @@ struct GanConfig {
   std::int64_t frames = 1292;  ///< 30 s at 22.05 kHz, a frame every 512 samples
   std::int64_t latent = 100;
   std::int64_t channels = 256;  ///< of the widest layer on either side; the narrowest has an eighth of them
-  std::int64_t seed_rows = 16;  ///< of the picture that the generator begins with; its convolutions make ...
-  std::int64_t seed_columns = 20;  ///< ... it eight times as high and as wide, and a resize what is missing
+  /// Size of the generator's first picture. Its convolutions enlarge this eight times in each direction, and
+  /// a resize to `n_mels` x `frames` follows.
+  std::int64_t seed_rows = 16, seed_columns = 20;
 
   friend bool operator==(const GanConfig&, const GanConfig&) = default;
 };

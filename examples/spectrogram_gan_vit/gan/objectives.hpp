@@ -52,7 +52,7 @@ struct DiscriminatorObjective {
   template <class Batch>
   looptorch::Loss operator()(Gan& gan, const Batch& batch) const {
     const auto judge = [&](const at::Tensor& seen) { return gan->discriminator(seen, batch.conditions_B2); };
-    const auto fake = through_noise(gan, options.instance_noise, served(gan, batch.conditions_B2));
+    const auto fake = through_noise(gan, options.instance_noise, generated(gan, batch.conditions_B2));
     const auto real = through_noise(gan, options.instance_noise, batch.spectrograms_B1MF);
     const auto [real_B, heard_B2] = gan->discriminator->judge(real, batch.conditions_B2);
     const auto fake_B = judge(fake);
@@ -74,7 +74,7 @@ struct DiscriminatorObjective {
   }
 
  private:
-  static at::Tensor served(Gan& gan, const at::Tensor& conditions_B2) {
+  static at::Tensor generated(Gan& gan, const at::Tensor& conditions_B2) {
     const torch::NoGradGuard no_grad;
     return gan->generate(conditions_B2);
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The folder that `gan_train` writes: of which model it is, what an earlier run left there, and the two
-// models at the end.
+// Writes the models that `gan_train` leaves in its output folder: the last averages, and the best ones.
 #pragma once
 
 #include <looptorch/loop/best_few.hpp>
@@ -31,22 +30,7 @@ struct Best {
   return value ? std::optional(Best{kept.step(), *value}) : std::nullopt;
 }
 
-/// Throws ConfigError unless the run is of the model that its folder was begun with, and of that of the
-/// snapshot it goes on from: weights do not tell one `n_mels` from another. Then marks the folder as the
-/// run's.
-inline void claim_output(const GanConfig& config, const TrainOptions& options,
-                         const std::filesystem::path& snapshot) {
-  const auto require_same = [&](const std::filesystem::path& folder) {
-    if (std::filesystem::exists(folder / "config.json"))
-      require_same_model(load_config(folder / "config.json"), config, folder.string());
-  };
-  require_same(options.output);
-  if (!snapshot.empty()) require_same((snapshot / "../..").lexically_normal());
-  std::filesystem::create_directories(options.output);
-  save_config(options.output / "config.json", config);
-}
-
-/// Removes what an earlier run left in the folder, for a run that begins anew.
+/// Removes what an earlier run left in the folder. A run that begins anew calls it.
 inline void begin_anew(const TrainOptions& options) {
   for (const auto* file : {"curve.csv", "judge.safetensors", "best/config.json"})
     std::filesystem::remove(options.output / file);

@@ -22,16 +22,16 @@ namespace spectrogram_gan {
 
 namespace detail {
 
-/// Returns rows `first` and following of an endless table, each from a generator of its own.
-template <class Draw>
-[[nodiscard]] at::Tensor draw_rows(std::uint64_t seed, std::int64_t first, std::int64_t count,
-                                   std::int64_t width, const Draw& draw) {
+/// Returns rows `first` and following of an endless table of normal numbers, each from a generator of its
+/// own.
+[[nodiscard]] inline at::Tensor normal_rows(std::uint64_t seed, std::int64_t first, std::int64_t count,
+                                            std::int64_t width) {
   std::vector<at::Tensor> rows;
-  for (auto i = first; i < first + count; ++i)
-    rows.push_back(draw(at::IntArrayRef(width),
-                        std::optional<at::Generator>(at::make_generator<at::CPUGeneratorImpl>(
-                            looptorch::derive_seed(seed, static_cast<std::uint64_t>(i)))),
-                        at::TensorOptions(at::kFloat)));
+  for (auto i = first; i < first + count; ++i) {
+    const auto own_seed = looptorch::derive_seed(seed, static_cast<std::uint64_t>(i));
+    const std::optional<at::Generator> generator = at::make_generator<at::CPUGeneratorImpl>(own_seed);
+    rows.push_back(at::randn({width}, generator, at::TensorOptions(at::kFloat)));
+  }
   return at::stack(rows);
 }
 
@@ -79,8 +79,7 @@ struct WantedConditions {
   const torch::NoGradGuard no_grad;
   generator->eval();
   const auto device = generator->seed->weight.device();
-  const auto z_BZ = detail::draw_rows(seed, first, conditions_B2.size(0), generator->config().latent,
-                                      [](auto... like) { return at::randn(like...); });
+  const auto z_BZ = detail::normal_rows(seed, first, conditions_B2.size(0), generator->config().latent);
   return generator(z_BZ.to(device), conditions_B2.to(device)).cpu();
 }
 

@@ -84,8 +84,8 @@ class ViTImpl : public torch::nn::Module {
  public:
   /// Throws ConfigError for sizes that make no model.
   explicit ViTImpl(const ViTConfig& config) : ViTImpl(ViTBackbone(config)) {}
-  /// Takes a backbone, and begins a head.
-  explicit ViTImpl(ViTBackbone backbone);
+  /// Takes a backbone, and draws a head.
+  explicit ViTImpl(ViTBackbone trunk);
 
   /// Maps spectrograms `[B, 1, M, F]` to valence and arousal `[B, 2]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& spectrograms_B1MF) {
@@ -236,8 +236,8 @@ inline void ViTBackboneImpl::resize(Extent image) {
   config_ = resized;
 }
 
-inline ViTImpl::ViTImpl(ViTBackbone of) {
-  backbone = register_module("backbone", std::move(of));
+inline ViTImpl::ViTImpl(ViTBackbone trunk) {
+  backbone = register_module("backbone", std::move(trunk));
   normalisation = register_module("normalisation", Normalisation(config().n_mels));
   head = register_module("head", detail::linear(config().hidden_size, 2));
 }

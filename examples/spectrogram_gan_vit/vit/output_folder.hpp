@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The folder that `vit_train` writes: of which model it is, what an earlier run left there, and the learning
-// curve.
+// Writes the learning curve that `vit_train` leaves in its output folder.
 #pragma once
 
 #include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/loop/context.hpp>
 
-#include "config.hpp"
 #include "train_options.hpp"
 
 #include <filesystem>
@@ -15,21 +13,8 @@
 
 namespace spectrogram_vit {
 
-/// Throws ConfigError unless the run is of the model that its folder was begun with, and of that of the
-/// snapshot it goes on from. Then marks the folder as the run's, and removes what an earlier run left for one
-/// that begins anew.
-inline void claim_output(const ViTConfig& config, const TrainOptions& options,
-                         const std::filesystem::path& snapshot) {
-  const auto require_same = [&](const std::filesystem::path& folder) {
-    if (std::filesystem::exists(folder / "config.json"))
-      require_same_model(load_config(folder / "config.json"), config, folder.string());
-  };
-  require_same(options.output);
-  if (!snapshot.empty()) require_same((snapshot / "../..").lexically_normal());
-  std::filesystem::create_directories(options.output);
-  save_config(options.output / "config.json", config);
-  if (snapshot.empty()) std::filesystem::remove(options.output / "curve.csv");
-}
+/// Removes what an earlier run left in the folder. A run that begins anew calls it.
+inline void begin_anew(const TrainOptions& options) { std::filesystem::remove(options.output / "curve.csv"); }
 
 /// Adds an epoch to OUTPUT/curve.csv: the training loss, what Validate measured, and how many blocks were
 /// trained.

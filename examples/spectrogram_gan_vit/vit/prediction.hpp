@@ -18,8 +18,8 @@ struct Prediction {
   std::int64_t sample_rate = 0;     ///< of the file, in Hz
 };
 
-/// The length and the rate that a model was trained on.
-struct Hearing {
+/// The length and rate of the clips that a model was trained on.
+struct TrainedClip {
   double seconds;
   std::int64_t sample_rate;
 };
@@ -27,7 +27,8 @@ struct Hearing {
 /// Returns what was done to the file before it was heard: "12.0 s, padded to 30 s; resampled from 8000 Hz, so
 /// that nothing is heard above 4000 Hz". Empty for a file of the model's rate that is long enough.
 /// `highest_hz` is the highest frequency that the model listens to.
-[[nodiscard]] inline std::string remark_on(const Prediction& heard, const Hearing& model, double highest_hz) {
+[[nodiscard]] inline std::string remark_on(const Prediction& heard, const TrainedClip& model,
+                                           double highest_hz) {
   const auto number = [](const char* format, double value) {
     char text[64];
     std::snprintf(text, sizeof text, format, value);
