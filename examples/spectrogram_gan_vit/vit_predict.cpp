@@ -6,6 +6,7 @@
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/probe.hpp>
 
+#include "clips/audio_files.hpp"
 #include "clips/spectrogram.hpp"
 #include "pictures/attention_picture.hpp"
 #include "pictures/png.hpp"
@@ -13,7 +14,6 @@
 #include "vit/model.hpp"
 #include "vit/prediction.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <iostream>
@@ -33,25 +33,6 @@ struct Options {
   fs::path model, attention;
   std::string format = "text", device = "auto";
 };
-
-/// Returns files as they are, and of folders the audio files within, by name.
-std::vector<fs::path> audio_files(const std::vector<std::string>& names) {
-  static const std::set<std::string> kAudio{".wav", ".flac", ".mp3", ".ogg", ".opus"};
-  std::vector<fs::path> files;
-  for (const fs::path name : names) {
-    if (!fs::is_directory(name)) {
-      files.push_back(name);
-      continue;
-    }
-    const auto first = static_cast<std::ptrdiff_t>(files.size());
-    for (const auto& entry : fs::recursive_directory_iterator(name))
-      if (kAudio.count(entry.path().extension().string()) != 0) files.push_back(entry.path());
-    if (first == static_cast<std::ptrdiff_t>(files.size()))
-      throw sg::ClipError(name.string() + ": holds no audio");
-    std::sort(files.begin() + first, files.end());
-  }
-  return files;
-}
 
 /// Hears files one by one.
 class Listener {
@@ -107,7 +88,7 @@ fs::path picture_name(const fs::path& file, std::set<std::string>& taken) {
 }
 
 void predict(const Options& options) {
-  const auto files = audio_files(options.files);
+  const auto files = sg::audio_files(options.files);
   Listener listener(sv::load_vit(options.model), app::choose_device(options.device));
   if (!options.attention.empty()) fs::create_directories(options.attention);
   if (options.format == "csv") std::cout << sv::kCsvHeader << std::endl;
@@ -137,7 +118,7 @@ int main(int argc, char** argv) {
   app::CommandLine line(
       "vit_predict",
       "Prints the valence and arousal of each FILE, from -1 to 1; a folder stands for its audio "
-      "files.\nThe first 30 s count. A FILE that cannot be used is told on stderr, and the exit "
+      "files.\nThe first 30 s count. A FILE that cannot be used is a line on stderr, and the exit "
       "code is then 2.");
   line.positional("FILE", options.files, "WAV, FLAC, MP3, Ogg or Opus, any sample rate");
   line.required("model", "DIR", options.model, "folder that vit_train wrote");

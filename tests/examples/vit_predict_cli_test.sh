@@ -37,7 +37,7 @@ wav 8000 3 counting >music/short.wav
 wav 22050 3 $'\x80' >music/silent.wav
 head -c 20000 "${clips[1]}" >music/half.flac
 echo "this is no audio" >music/text.wav
-cp "${clips[2]}" "music/a, b.flac"
+cp "${clips[2]}" "music/a, b.FLAC"
 predict=(vit_predict --model model --device cpu)
 code=0
 "$programs/${predict[0]}" "${predict[@]:1}" --attention seen music >heard.txt 2>said.txt || code=$?
@@ -56,9 +56,9 @@ done
 [ "$(find seen -type f | wc -l)" = 3 ] || fail "pictures: $(ls seen)"
 
 # The same numbers in every format, and as one file among others or alone.
-"$programs/${predict[0]}" "${predict[@]:1}" --format csv music/whole.flac "music/a, b.flac" >heard.csv || fail "--format csv"
+"$programs/${predict[0]}" "${predict[@]:1}" --format csv music/whole.flac "music/a, b.FLAC" >heard.csv || fail "--format csv"
 [ "$(head -1 heard.csv)" = "file,valence,arousal,seconds,sample_rate,remark" ] || fail "heard.csv: $(cat heard.csv)"
-grep -q '^"music/a, b.flac",' heard.csv || fail "a comma in a name: $(cat heard.csv)"
+grep -q '^"music/a, b.FLAC",' heard.csv || fail "a comma in a name: $(cat heard.csv)"
 "$programs/${predict[0]}" "${predict[@]:1}" --format json music/whole.flac >heard.json || fail "--format json"
 valence=$(sed -n 's/.*"valence": *\([-0-9.e]*\).*/\1/p' heard.json)
 awk -F, -v valence="$valence" '$1 == "music/whole.flac" { found = ($2 - valence) ^ 2 < 1e-8 } END { exit !found }' heard.csv ||

@@ -36,7 +36,7 @@ refused "--pretrained names a Hugging Face folder" "${train[@]}" --output x
 refused "choose one" "${tuned[@]}" --output x --from-scratch
 refused "--unfreeze needs --pretrained" "${train[@]}" --output x --preset small --unfreeze 1:1
 refused '--unfreeze: "1" is not EPOCH:BLOCK or EPOCH:FIRST-LAST: it has no colon' "${tuned[@]}" --output x --unfreeze 1
-refused "--unfreeze: there is no block 2; the model's are 0 to 1" "${tuned[@]}" --output x --unfreeze 1:2
+refused "--unfreeze: there is no block 2; the model's are 0 to 1" "${tuned[@]}" --data nowhere --output x --unfreeze 1:2
 refused "--gpu-memory: the smallest card with settings has 8 GB, not 6" "${tuned[@]}" --output x --gpu-memory 6
 refused "--preset small and --gpu-memory each say the sizes" --data "$corpus" --output x --preset small --gpu-memory 8
 refused "cannot be cut into patches of 4" "${tuned[@]}" --output x --image-size 18

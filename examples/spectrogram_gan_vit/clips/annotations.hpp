@@ -8,6 +8,7 @@
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 
+#include "audio_files.hpp"
 #include "left_out.hpp"
 
 #include <algorithm>
@@ -233,8 +234,8 @@ class AnnotationReader {
   }
 
   [[nodiscard]] std::filesystem::path find_audio(std::int64_t id) const {
-    for (const auto* extension : {".mp3", ".wav", ".flac", ".ogg", ".opus"}) {
-      auto file = audio_folder_ / (std::to_string(id) + extension);
+    for (const auto extension : kAudioExtensions) {
+      auto file = audio_folder_ / std::to_string(id).append(extension);
       std::error_code error;
       if (std::filesystem::is_regular_file(file, error)) return file;
     }

@@ -102,8 +102,8 @@ struct TrainOptions {
 };
 
 /// Builds the model that `options` begin with, and prints what came from where. A pretrained backbone is
-/// frozen. Draws from LibTorch's generator. Throws what load_hugging_face throws, and ConfigError for sizes
-/// that make no model.
+/// frozen. Draws from LibTorch's generator. Throws what load_hugging_face throws, ConfigError for sizes that
+/// make no model, and CommandLineError for a schedule with blocks that the model lacks.
 [[nodiscard]] inline ViT first_model(const TrainOptions& options) {
   const auto resize = [&](ViTBackbone& backbone) {
     if (options.image_size > 0) backbone->resize({options.image_size, options.image_size});
@@ -116,9 +116,10 @@ struct TrainOptions {
     resize(backbone);
     return ViT(backbone);
   }
-  auto [model, loaded, created, left] = load_hugging_face(options.pretrained, options.n_mels);
-  std::cout << options.pretrained.string() << ": " << Pretrained{model, loaded, created, left}.text()
-            << std::endl;
+  const auto pretrained = load_hugging_face(options.pretrained, options.n_mels);
+  std::cout << options.pretrained.string() << ": " << pretrained.text() << std::endl;
+  auto model = pretrained.model;
+  (void)options.unfreezing(model->config().layers);  // refuses blocks before any data is read
   resize(model->backbone);
   freeze_backbone(model);
   return model;

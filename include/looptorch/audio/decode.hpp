@@ -25,6 +25,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 namespace looptorch::audio {
@@ -99,7 +100,14 @@ class SoundFile {
   /// Opens the file at its first frame.
   void open() {
     stream_ = SoundStream([&](SF_INFO& info) { return sf_open(path_.c_str(), SFM_READ, &info); });
-    if (!stream_) refuse(path_, "not audio that libsndfile can read: ", sf_strerror(nullptr));
+    if (!stream_) refuse(path_, "not audio that libsndfile can read: ", reason());
+  }
+
+  /// Returns libsndfile's reason. Its MP3 reader reports a file without MPEG frames as one that does not
+  /// exist; refuse_cut has opened the file before.
+  static std::string_view reason() {
+    const std::string_view reported = sf_strerror(nullptr);
+    return reported.starts_with("File does not exist") ? "its format is not recognised" : reported;
   }
 
   /// Counts the frames by decoding, since FLAC written by a pipe does not state its length.

@@ -457,6 +457,9 @@ TEST_CASE("what is no audio is refused in one sentence with the path") {
   };
   CHECK_THROWS_WITH(decode(file("text.wav", "this is not audio")),
                     StartsWith((folder / "text.wav").string() + ": not audio that libsndfile can read: "));
+  CHECK_THROWS_WITH(decode(file("text.mp3", "this is not audio")),
+                    StartsWith((folder / "text.mp3").string() + ": not audio that libsndfile can read: ") &&
+                        !Catch::Contains("does not exist"));
   CHECK_THROWS_WITH(decode(file("nothing.wav", "")),
                     StartsWith((folder / "nothing.wav").string() + ": not audio"));
   CHECK_THROWS_WITH(decode(folder / "missing.wav"),

@@ -24,7 +24,8 @@ namespace looptorch {
                                                  const SafetensorsOptions& options = {});
 
 /// Reads a safetensors file, an index (`*.json`), or the `model.safetensors` or
-/// `model.safetensors.index.json` of a folder. Throws what load_safetensors and load_safetensors_index throw.
+/// `model.safetensors.index.json` of a folder. Throws what load_safetensors and load_safetensors_index throw,
+/// and FileError for a folder that has neither.
 [[nodiscard]] Safetensors load_safetensors_any(const std::filesystem::path& path,
                                                const SafetensorsOptions& options = {});
 
@@ -99,8 +100,13 @@ inline Safetensors load_safetensors_any(const std::filesystem::path& path,
                                        : load_safetensors(path, options);
   }
   const auto whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
-  const bool is_cut = !std::filesystem::exists(whole, ignored) && std::filesystem::exists(index, ignored);
-  return is_cut ? load_safetensors_index(index, options) : load_safetensors(whole, options);
+  if (std::filesystem::exists(whole, ignored)) return load_safetensors(whole, options);
+  if (std::filesystem::exists(index, ignored)) return load_safetensors_index(index, options);
+  if (std::filesystem::exists(path / "pytorch_model.bin", ignored))
+    throw FileError(path.string() +
+                    ": holds pytorch_model.bin and no model.safetensors; save the model as safetensors "
+                    "(transformers' save_pretrained does)");
+  return load_safetensors(whole, options);  // throws
 }
 
 }  // namespace looptorch

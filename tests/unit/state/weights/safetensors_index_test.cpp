@@ -7,6 +7,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace fs = std::filesystem;
@@ -99,4 +100,8 @@ TEST_CASE("safetensors index: a file, an index or a folder will do; a folder's s
   CHECK(load_safetensors_any(folder.path()).tensors.empty());
   fs::remove(index), fs::remove(folder / "model.safetensors");
   CHECK_THROWS_WITH(load_safetensors_any(folder.path()), Contains("model.safetensors: cannot open"));
+  std::ofstream(folder / "pytorch_model.bin") << "PK";
+  CHECK_THROWS_AS(load_safetensors_any(folder.path()), looptorch::FileError);
+  CHECK_THROWS_WITH(load_safetensors_any(folder.path()),
+                    Contains("holds pytorch_model.bin and no model.safetensors; save the model as"));
 }
