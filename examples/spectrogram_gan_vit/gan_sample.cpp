@@ -104,8 +104,7 @@ void clear(const fs::path& folder) {
 }
 
 void sample(Options options) {
-  const auto preset_count = options.gpu_memory > 0 ? sg::gpu_preset(options.gpu_memory).synthetic : 16;
-  if (options.count == 0) options.count = preset_count;
+  options.count = sg::samples_to_draw(options.count, options.gpu_memory);
   const sg::WantedConditions conditions{wanted("valence", options.valence),
                                         wanted("arousal", options.arousal)};
   const auto device = app::choose_device(options.device);

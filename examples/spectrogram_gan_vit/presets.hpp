@@ -49,6 +49,13 @@ inline constexpr const GpuPreset& kDefaultPreset = kGpuPresets[2];
                          " GB, not ", gigabytes));
 }
 
+/// Returns how many spectrograms to generate: `count`, or if it is 0, what the settings for a card of so many
+/// GB say; 16 if neither is given. Throws CommandLineError for a card that is too small.
+[[nodiscard]] inline std::int64_t samples_to_draw(std::int64_t count, std::int64_t gigabytes) {
+  const auto by_memory = gigabytes > 0 ? gpu_preset(gigabytes).synthetic : 16;
+  return count > 0 ? count : by_memory;
+}
+
 /// Adds `--gpu-memory GB`; `settings` are what the program takes from it.
 inline void add_gpu_memory_flag(looptorch::app::CommandLine& line, std::int64_t& gigabytes,
                                 const std::string& settings) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run.sh [--quick] [--seed N] [--gan-steps N] [--programs DIR] OUTPUT: music by its emotion, drawn and heard, in one command.
+# run.sh [--quick] [--seed N] [--gan-steps N] [--gpu-memory GB [--pretrained DIR]] [--programs DIR] OUTPUT: music by its emotion,
+# drawn and heard, in one command.
 #
 # Makes a corpus of synthetic music; trains a small conditional GAN on its spectrograms, draws clips with it and measures them
 # against clips that were held out; trains a small Vision Transformer to hear valence and arousal, once on the corpus alone and
@@ -11,18 +12,21 @@
 #   model/           the trained GAN; in model/best the averaged weights that were best on validation clips; model_first/: after
 #                    a few steps
 #   samples/         drawn spectrograms with labels, pictures, sound; measures/: pictures of real clips and of their likes
-#   vit/             the trained ViT; vit_synthetic/: with drawn clips; heard/: what it hears in test clips, and where
+#   vit/             the trained ViT; vit_synthetic/: with drawn clips; heard/: what both hear in all test clips, and where the
+#                    first one looks in eight of them
 #   curves/          the course of both trainings, as pictures
 #   corpus/          the clips and their labels; cache/: their spectrograms
 #
 # A run that was cut off anywhere is simply started again. --quick: a minute of the same, worse. --seed: of weights,
-# noise, order and the networks that measure; the corpus stays the same. --gan-steps: else 800. --programs: the folder of the
-# example's programs; without it they are set up and built first, in ${LOOPTORCH_BUILD:-build}.
+# noise, order and the networks that measure; the corpus stays the same. --gan-steps: else 800. --gpu-memory: the published sizes
+# on a card of so many GB, with its settings for batches, mel bins and drawn clips; the ViT is then --pretrained's, a Hugging
+# Face folder, or a ViT-B/16 from scratch. --programs: the folder of the example's programs; without it they are set up and
+# built first, in ${LOOPTORCH_BUILD:-build}.
 set -euo pipefail
 
 folder=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-usage="usage: run.sh [--quick] [--seed N] [--gan-steps N] [--programs DIR] OUTPUT"
-quick='' seed=1 gan_steps='' programs='' output=''
+usage="usage: run.sh [--quick] [--seed N] [--gan-steps N] [--gpu-memory GB [--pretrained DIR]] [--programs DIR] OUTPUT"
+quick='' seed=1 gan_steps='' gpu_memory='' pretrained='' programs='' output=''
 refuse() {
   printf 'error: %s; %s\n' "$1" "$usage" >&2
   exit 2
@@ -41,6 +45,16 @@ while [ $# -gt 0 ]; do
       gan_steps=$2
       shift
       ;;
+    --gpu-memory)
+      [[ ${2-} =~ ^[1-9][0-9]{0,5}$ ]] || refuse "--gpu-memory needs a number of GB"
+      gpu_memory=$2
+      shift
+      ;;
+    --pretrained)
+      [ -n "${2-}" ] || refuse "--pretrained needs a folder"
+      pretrained=$2
+      shift
+      ;;
     --programs)
       [ -n "${2-}" ] || refuse "--programs needs a folder"
       programs=$2
@@ -55,6 +69,14 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -n "$output" ] || refuse "no output folder"
+if [ -n "$gpu_memory" ]; then
+  [ -z "$quick" ] || refuse "--quick and --gpu-memory each say the sizes: choose one"
+  [ "$gpu_memory" -ge 8 ] || refuse "--gpu-memory: the smallest card with settings has 8 GB, not $gpu_memory"
+fi
+if [ -n "$pretrained" ]; then
+  [ -n "$gpu_memory" ] || refuse "--pretrained needs --gpu-memory: without it the ViT is a small one, from scratch"
+  [ -e "$pretrained/config.json" ] || refuse "--pretrained: $pretrained holds no config.json"
+fi
 { mkdir -p "$output" && [ -w "$output" ]; } 2>/dev/null || refuse "cannot write to $output"
 
 if [ -z "$programs" ]; then
@@ -69,27 +91,39 @@ for program in gan_train vit_train; do
 done
 
 corpus=(--seed 1 --train 480 --validation 80 --test 80)
-training=(--seed "$seed" --small --batch-size 8 --gradient-accumulation 1 --epochs 1000
-  --generator-rate 1e-3 --discriminator-rate 2e-3 --auxiliary 3 --average 0.99)
-hearing=(--seed "$seed" --preset small --spec-augment)
-first_steps=10 steps=800 validate_every=100 judge_epochs=8 synthetic=240
+training=(--seed "$seed" --epochs 1000 --auxiliary 3 --average 0.99)
+hearing=(--seed "$seed" --spec-augment)
+drawing=(--seed "$seed")
+first_steps=10 steps=800 validate_every=100 judge_epochs=8 device=cpu
+if [ -n "$gpu_memory" ]; then
+  training+=(--gpu-memory "$gpu_memory" --mixed-precision)
+  hearing+=(--gpu-memory "$gpu_memory" --mixed-precision)
+  if [ -n "$pretrained" ]; then hearing+=(--pretrained "$pretrained"); else hearing+=(--from-scratch); fi
+  drawing+=(--gpu-memory "$gpu_memory")
+  device=auto
+else
+  training+=(--small --batch-size 8 --gradient-accumulation 1 --generator-rate 1e-3 --discriminator-rate 2e-3)
+  hearing+=(--preset small)
+  drawing+=(--count 240)
+  if grep -qw avx512_bf16 /proc/cpuinfo 2>/dev/null; then # where it is not emulated
+    training+=(--mixed-precision)
+  fi
+fi
 if [ -n "$quick" ]; then
   corpus=(--seed 1 --train 96 --validation 24 --test 24)
   training+=(--average 0.9)
   hearing+=(--epochs 3)
-  first_steps=2 steps=80 validate_every=20 synthetic=24
+  drawing+=(--count 24)
+  first_steps=2 steps=80 validate_every=20
 fi
 [ -z "$gan_steps" ] || steps=$gan_steps
-if grep -qw avx512_bf16 /proc/cpuinfo 2>/dev/null; then # where it is not emulated
-  training+=(--mixed-precision)
-fi
 
 rm -f "$output/summary.json" # what lies there in the end is this run's
 start=$SECONDS
 export OMP_WAIT_POLICY=passive # threads that wait leave the core to those that read clips
 data=(--data "$output/corpus" --cache "$output/cache")
 train() { # train FOLDER STEPS VALIDATE_EVERY
-  "$programs/gan_train" "${data[@]}" "${training[@]}" --device cpu --output "$output/$1" --max-steps "$2" \
+  "$programs/gan_train" "${data[@]}" "${training[@]}" --device "$device" --output "$output/$1" --max-steps "$2" \
     --validate-every "$3" --snapshot-every 100 --resume auto
 }
 echo "==> Making the corpus"
@@ -98,14 +132,13 @@ echo "==> Training for $first_steps steps, to compare with"
 train model_first $first_steps 0
 echo "==> Training for $steps steps"
 train model "$steps" $validate_every
-echo "==> Drawing $synthetic samples"
-"$programs/gan_sample" --model "$output/model/best" --output "$output/samples" --seed "$seed" \
-  --count $synthetic --pictures 16 --sounds 4
+echo "==> Drawing samples"
+"$programs/gan_sample" --model "$output/model/best" --output "$output/samples" "${drawing[@]}" --pictures 16 --sounds 4
 echo "==> Measuring"
 "$programs/gan_measure" "${data[@]}" --output "$output/measures" --seed "$seed" --epochs $judge_epochs \
   "$output/model_first" "$output/model" "$output/model/best"
 hear() { # hear FOLDER FLAG...
-  "$programs/vit_train" "${data[@]}" "${hearing[@]}" --device cpu --output "$output/$1" "${@:2}" \
+  "$programs/vit_train" "${data[@]}" "${hearing[@]}" --device "$device" --output "$output/$1" "${@:2}" \
     --snapshot-every 100 --resume auto
 }
 echo "==> Training a ViT"
@@ -113,11 +146,16 @@ hear vit
 echo "==> Training a ViT with the samples too"
 hear vit_synthetic --generated "$output/samples"
 echo "==> Hearing test clips"
-mapfile -t heard < <(awk -F, -v audio="$output/corpus/audio" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i ~ /split/) column = i }
-  $column ~ /test/ && ++n <= 8 { print audio "/" $1 ".flac" }' "$output/corpus/annotations.csv")
+mapfile -t clips < <(awk -F, -v audio="$output/corpus/audio" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i ~ /split/) column = i }
+  $column ~ /test/ { print audio "/" $1 ".flac" }' "$output/corpus/annotations.csv")
 mkdir -p "$output/heard" "$output/curves"
-"$programs/vit_predict" --model "$output/vit" --device cpu --format csv --attention "$output/heard" \
-  "${heard[@]}" >"$output/heard/heard.csv"
+predict() { # predict MODEL FLAG...
+  "$programs/vit_predict" --model "$output/$1" --device "$device" --format csv "${@:2}"
+}
+for model in vit vit_synthetic; do
+  predict $model "${clips[@]}" >"$output/heard/$model.csv"
+done
+predict vit --attention "$output/heard" "${clips[@]:0:8}" >/dev/null
 "$programs/draw_curves" --output "$output/curves/gan.png" --columns frechet --title "distance to validation clips" \
   "$output/model/curve.csv"
 "$programs/draw_curves" --output "$output/curves/vit.png" --columns ccc_valence,ccc_arousal --x epoch \

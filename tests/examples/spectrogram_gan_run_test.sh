@@ -8,6 +8,8 @@
 set -euo pipefail
 
 run=$1 programs=$2 program=gan_train size=("${@:3}")
+tested=80
+[ ${#size[@]} = 0 ] || tested=24
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # shellcheck source-path=SCRIPTDIR source=run_support.sh
@@ -16,6 +18,43 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/run_support.sh"
 check_refusals "$work/out"
 refused "--seed needs a number" --seed two "$work/a"
 refused "--gan-steps needs a number" --gan-steps 0 "$work/a"
+refused "--gpu-memory needs a number of GB" --gpu-memory large "$work/a"
+refused "the smallest card with settings has 8 GB, not 6" --gpu-memory 6 "$work/a"
+refused "--quick and --gpu-memory each say the sizes" --quick --gpu-memory 8 "$work/a"
+refused "--pretrained needs --gpu-memory" --pretrained "$work" "$work/a"
+refused "holds no config.json" --gpu-memory 8 --pretrained "$work" "$work/a"
+
+# A card's settings reach all programs that have them: stand-ins say how they were called.
+mkdir "$work/programs" "$work/folder"
+echo '{}' >"$work/folder/config.json"
+cat >"$work/programs/gan_train" <<'END'
+#!/usr/bin/env bash
+echo "$(basename "$0") $*" >>"${0%/*}/calls"
+while [ $# -gt 0 ]; do
+  [ "$1" != --output ] || output=$2
+  shift
+done
+[[ $0 != *draw_curves ]] && [[ $0 != *vit_predict ]] || exit 0
+mkdir -p "$output"
+printf '{\n  "seconds": 1\n}\n' >"$output/summary.json"
+printf 'song_id,split\n1,test\n' >"$output/annotations.csv"
+END
+chmod +x "$work/programs/gan_train"
+for name in emotion_corpus gan_sample gan_measure vit_train vit_predict draw_curves; do
+  cp "$work/programs/gan_train" "$work/programs/$name"
+done
+called() { # called PATTERN TIMES
+  [ "$(grep -cE -- "$1" "$work/programs/calls")" = "$2" ] || fail "not $2 times \"$1\": $(cat "$work/programs/calls")"
+}
+"$run" --gpu-memory 40 --pretrained "$work/folder" --programs "$work/programs" "$work/card" >/dev/null || fail "--gpu-memory 40"
+called "^gan_train .*--gpu-memory 40 .*--device auto" 2
+called "^gan_sample .*--gpu-memory 40" 1
+called "^vit_train .*--gpu-memory 40 .*--pretrained $work/folder .*--device auto" 2
+called "--small|--preset|--batch-size|--count" 0
+rm "$work/programs/calls"
+"$run" --gpu-memory 8 --programs "$work/programs" "$work/card" >/dev/null || fail "--gpu-memory 8"
+called "^vit_train .*--gpu-memory 8 .*--from-scratch" 2
+
 summary=$work/out/summary.json
 figure() { value "$summary" "$1"; }
 expect() { holds "$1" || fail "it is not so that $1"; }
@@ -38,12 +77,19 @@ if [ ${#size[@]} = 0 ]; then
   expect "$(figure ccc_arousal) > $(figure ccc_arousal_probe) && $(figure ccc_valence) > $(figure ccc_valence_probe)"
 fi
 for file in model/generator.safetensors model/best/generator.safetensors model/curve.csv samples/labels.csv samples/sample-00000.png samples/sample-00000.wav \
-  measures/real-0.png measures/generated-0.png vit/model.safetensors vit_synthetic/curve.csv heard/heard.csv curves/gan.png \
+  measures/real-0.png measures/generated-0.png vit/model.safetensors vit_synthetic/curve.csv heard/vit.csv curves/gan.png \
   curves/vit.png; do
   [ -s "$work/out/$file" ] || fail "$file is missing"
 done
 
-[ "$(wc -l <"$work/out/heard/heard.csv")" = 9 ] || fail "not eight clips were heard: $(cat "$work/out/heard/heard.csv")"
+# What was heard in each test clip gives the figures that vit_train measured.
+python3 "$(dirname -- "$run")/../../tests/bench/generated_clips.py" "$work/out" >"$work/table" || fail "generated_clips.py"
+for row in "valence vit valence" "arousal vit arousal" "valence, vit_synthetic valence_synthetic" "arousal, vit_synthetic arousal_synthetic"; do
+  read -r name model key <<<"$row"
+  [ "$(wc -l <"$work/out/heard/$model.csv")" = $((tested + 1)) ] || fail "heard/$model.csv has not $tested clips"
+  printed=$(awk -F'|' -v name="$name" '{ split($2, words, " ") } words[1] == name { print $3 }' "$work/table")
+  expect "(${printed:-9} - $(figure "ccc_$key")) ^ 2 < 1e-6"
+done
 [ "$(find "$work/out/heard" -name '*.png' | wc -l)" = 8 ] || fail "not eight pictures: $(ls "$work/out/heard")"
 
 grep -vE 'seconds|peak_bytes' "$summary" >"$work/before"

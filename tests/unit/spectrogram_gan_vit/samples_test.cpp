@@ -220,4 +220,10 @@ TEST_CASE("Settings by the card's memory are those of the first project's table"
   for (const int64_t gigabytes : {32, 40, 80}) CHECK(row(gigabytes) == row(24));
   CHECK_THROWS_WITH(gan::gpu_preset(6), "--gpu-memory: the smallest card with settings has 8 GB, not 6");
   CHECK_THROWS_AS(gan::gpu_preset(7), looptorch::app::CommandLineError);
+  // gan_sample: --count overrules the card's number.
+  CHECK(gan::samples_to_draw(0, 10) == 1500);
+  CHECK(gan::samples_to_draw(0, 80) == 5000);
+  CHECK(gan::samples_to_draw(5, 80) == 5);
+  CHECK(gan::samples_to_draw(0, 0) == 16);
+  CHECK_THROWS_AS(gan::samples_to_draw(5, 7), looptorch::app::CommandLineError);
 }

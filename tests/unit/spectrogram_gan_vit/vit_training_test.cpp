@@ -361,7 +361,10 @@ TEST_CASE("Settings that contradict each other are refused, and presets set the 
   CHECK_THAT(fault_of(options), Contains("--pretrained names a Hugging Face folder"));
   options.pretrained = "folder";
   CHECK(fault_of(options) == "none");
+  CHECK(options.training.learning_rate == 1e-4);
   CHECK(options.rate_of_backbone() == Approx(1e-5));
+  CHECK(options.training.gradient_accumulation == 4);
+  CHECK(options.patience == 5);
   CHECK(options.unfreezing(12).size() == 4);
   options.dropout = 0.1;
   CHECK_THAT(fault_of(options), Contains("--dropout needs --from-scratch"));
