@@ -4,7 +4,8 @@
 # examples/spectrogram_gan_vit/run.sh (RUN) makes a corpus, trains a GAN, draws and measures, and trains a ViT with and without
 # what was drawn: what the GAN draws must be nearer to real clips than what it drew at its beginning, than noise, and than real
 # clips whose cells were mixed up, and be no copies; at full size (a quarter of an hour; --quick is a minute or two) it must also
-# follow the emotion, and the ViT must hear it. Started again it trains no further. PROGRAMS is the folder of the programs.
+# follow the emotion, and the ViT must hear it. Started again it trains no further. With --gpu-memory a card's settings reach every
+# program that has them. PROGRAMS is the folder of the programs.
 set -euo pipefail
 
 run=$1 programs=$2 program=gan_train size=("${@:3}")
