@@ -105,4 +105,7 @@ def main(outputs: list[Path]) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 2 or len(sys.argv) > 11 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
-    main([Path(argument) for argument in sys.argv[1:]])
+    try:
+        main([Path(argument) for argument in sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}")
