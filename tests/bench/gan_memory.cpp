@@ -8,12 +8,12 @@
 //
 //   gan_memory   prints a JSON object a row
 #include <looptorch/audio/encode.hpp>
+#include <looptorch/base/device/older_libtorch.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 
 #include "support/counting_allocator.hpp"
 
 #include <ATen/ATen.h>
-#include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <torch/cuda.h>
 
@@ -73,7 +73,7 @@ class Counter {
   Counter() : device_(torch::cuda::is_available() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU)) {}
 
   void begin() {
-    if (device_.is_cuda()) at::accelerator::resetPeakStats(device_.index());
+    if (device_.is_cuda()) memory().resetPeakStats(device_.index());
     bench_forget_peak();
     before_ = device_.is_cuda() ? stats().current : bench_live_bytes();
   }
@@ -83,8 +83,11 @@ class Counter {
   [[nodiscard]] at::Device device() const { return device_; }
 
  private:
+  [[nodiscard]] lt::detail::DeviceAllocator& memory() const {
+    return *lt::detail::device_allocator(device_.type());
+  }
   [[nodiscard]] c10::CachingAllocator::Stat stats() const {
-    return at::accelerator::getDeviceStats(device_.index()).allocated_bytes[0];
+    return memory().getDeviceStats(device_.index()).allocated_bytes[0];
   }
 
   at::Device device_;

@@ -2,6 +2,7 @@
 // Recomputation on a device: the scenarios of tests/unit/memory/recompute, whose recomputation runs on the
 // engine's thread of the device; the device's generator; streams; and offload through pinned memory.
 // Tests memory/ambient: streams
+#include <looptorch/base/device/older_libtorch.hpp>
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/memory/recompute/host_copy.hpp>
 
@@ -38,7 +39,7 @@ void check_all(const lt::CheckpointOptions& checkpoint) {
 /// Bytes of tensors on the device.
 std::int64_t allocated() {
   constexpr auto kAggregate = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(test_device().type()));
+  auto* allocator = lt::detail::device_allocator(test_device().type());
   return allocator->getDeviceStats(0).allocated_bytes[kAggregate].current;
 }
 

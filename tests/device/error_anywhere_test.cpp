@@ -85,7 +85,7 @@ Tally fail_everywhere(const Failure& failure, const sim::Options& options, int f
         error = thrown.what();
       } catch (const c10::OutOfMemoryError& thrown) {
         error = thrown.what_without_backtrace();
-      } catch (const c10::AcceleratorError& thrown) {
+      } catch (const sim::AcceleratorError& thrown) {
         error = thrown.what_without_backtrace();
       }  // whatever else is thrown fails the test
       CAPTURE(error);

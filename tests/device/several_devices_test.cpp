@@ -3,14 +3,13 @@
 // current, and two Trainers in two threads have the CPU's bits.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/device/older_libtorch.hpp>
 #include <looptorch/base/device/readback.hpp>
 #include <looptorch/data/batch.hpp>
 #include <looptorch/memory/checkpoint.hpp>
 
 #include "device/support/training.hpp"
 #include "support/device.hpp"
-
-#include <c10/core/CachingDeviceAllocator.h>
 
 #include <string>
 #include <thread>
@@ -30,7 +29,7 @@ Settings everything(Mode mode) {
 
 /// Returns how many blocks of memory a device's tensors have taken so far.
 std::int64_t allocations(at::Device device) {
-  auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  auto* allocator = lt::detail::device_allocator(device.type());
   return allocator->getDeviceStats(device.index()).allocation[0].allocated;
 }
 

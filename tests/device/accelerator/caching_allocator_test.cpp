@@ -3,9 +3,7 @@
 #include "support/precompiled.hpp"
 
 #include "support/accelerator/accelerator.hpp"
-
-#include <ATen/DeviceAccelerator.h>
-#include <c10/core/CachingDeviceAllocator.h>
+#include "support/accelerator/device/allocators.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,7 +19,7 @@ namespace {
 constexpr std::int64_t kMiB = 1 << 20;
 const at::TensorOptions kHere = at::TensorOptions().device(sim::device(1)).dtype(at::kByte);
 
-auto stats() { return at::accelerator::getDeviceStats(1); }
+auto stats() { return sim::device_memory().getDeviceStats(1); }
 std::int64_t reserved() { return stats().reserved_bytes[0].current; }
 std::int64_t allocated() { return stats().allocated_bytes[0].current; }
 at::Tensor bytes(std::int64_t count) { return at::empty({count}, kHere); }
@@ -49,7 +47,7 @@ TEST_CASE("sim: the host cannot touch device memory, and new memory is NaN") {
 }
 
 TEST_CASE("sim: segments have the sizes of CUDA's caching allocator") {
-  at::accelerator::emptyCache();
+  sim::device_memory().emptyCache();
   const std::int64_t before = reserved(), used = allocated();
   struct Size {
     std::int64_t requested, allocated, reserved;
@@ -66,13 +64,13 @@ TEST_CASE("sim: segments have the sizes of CUDA's caching allocator") {
     const_cast<at::Tensor&>(tensor).reset();
     CHECK(allocated() == used);
     CHECK(reserved() - before == size.reserved);
-    at::accelerator::emptyCache();
+    sim::device_memory().emptyCache();
     CHECK(reserved() == before);
   }
 }
 
 TEST_CASE("sim: blocks are split, merged and found again, best fit first") {
-  at::accelerator::emptyCache();
+  sim::device_memory().emptyCache();
   const std::int64_t before = reserved();
   at::Tensor a = bytes(2 * kMiB), b = bytes(3 * kMiB), c = bytes(4 * kMiB);
   CHECK(reserved() - before == 20 * kMiB);
@@ -89,24 +87,24 @@ TEST_CASE("sim: blocks are split, merged and found again, best fit first") {
   CHECK(stats().inactive_split_bytes[2].current == 16 * kMiB);
   a = bytes(5 * kMiB);
   CHECK(a.const_data_ptr() == at_a);
-  at::accelerator::emptyCache();
+  sim::device_memory().emptyCache();
   CHECK(reserved() - before == 20 * kMiB);  // a part of it is in use
   a.reset(), c.reset();
   CHECK(stats().inactive_split[2].current == 0);
-  at::accelerator::emptyCache();
+  sim::device_memory().emptyCache();
   CHECK(reserved() == before);
 
-  at::accelerator::resetPeakStats(1);
+  sim::device_memory().resetPeakStats(1);
   { const at::Tensor large = bytes(30 * kMiB); }
   CHECK(stats().allocated_bytes[0].peak - allocated() == 30 * kMiB);
-  at::accelerator::emptyCache();
+  sim::device_memory().emptyCache();
 }
 
 TEST_CASE("sim: beyond the cap the cache is emptied, then c10::OutOfMemoryError is thrown") {
-  at::accelerator::emptyCache();
+  sim::device_memory().emptyCache();
   const sim::With with({.cap_bytes = static_cast<std::size_t>(reserved() + 40 * kMiB)});
   const auto ooms = stats().num_ooms, retries = stats().num_alloc_retries;
-  CHECK(at::accelerator::getMemoryInfo(1).first == 40 * kMiB);
+  CHECK(sim::device_memory().getMemoryInfo(1).first == 40 * kMiB);
   { const at::Tensor cached = bytes(30 * kMiB); }
   const at::Tensor a = bytes(32 * kMiB);
   CHECK(stats().num_alloc_retries == retries + 1);

@@ -79,7 +79,7 @@ TEST_CASE("sim: the n-th launch is refused, and the next one works") {
   const at::Tensor a = at::ones({4}, kHere);
   const sim::With with({.fail_launch_at = 2});
   const at::Tensor b = a + 1;
-  CHECK_THROWS_AS(a + 1, c10::AcceleratorError);
+  CHECK_THROWS_AS(a + 1, sim::AcceleratorError);
   CHECK((a + b)[0].item<float>() == 3);
   sim::configure({.fail_launch_at = 1});
   CHECK_THROWS_WITH(
@@ -101,13 +101,13 @@ TEST_CASE(
     }
     at::Tensor a = at::ones({4}, kHere);
     at::Tensor b = a + 1;  // fails
-    CHECK_THROWS_AS(sim::synchronize(kDevice), c10::AcceleratorError);
+    CHECK_THROWS_AS(sim::synchronize(kDevice), sim::AcceleratorError);
     CHECK_THROWS_WITH(a + 1,
                       Catch::Contains("CUDA error: device-side assert triggered: aten::add.out (simulated)"));
-    CHECK_THROWS_AS(b.cpu(), c10::AcceleratorError);
-    CHECK_THROWS_AS(host.to(kDevice, /*non_blocking=*/true), c10::AcceleratorError);
+    CHECK_THROWS_AS(b.cpu(), sim::AcceleratorError);
+    CHECK_THROWS_AS(host.to(kDevice, /*non_blocking=*/true), sim::AcceleratorError);
     c10::Event event(sim::kDeviceType);
-    CHECK_THROWS_AS(event.record(guard.getStream(kDevice)), c10::AcceleratorError);
+    CHECK_THROWS_AS(event.record(guard.getStream(kDevice)), sim::AcceleratorError);
     a.reset(), b.reset(), used_aside.reset();  // frees work
     CHECK(sim::violations().empty());
     CHECK((elsewhere + 1)[0].item<float>() == 2);
@@ -124,8 +124,8 @@ TEST_CASE("sim: behind the host, an error shows when the kernel's turn has come"
     int issued = 1;
     try {
       for (; issued < 50; ++issued) a.add_(1);
-      CHECK_THROWS_AS(a.cpu(), c10::AcceleratorError);
-    } catch (const c10::AcceleratorError&) {
+      CHECK_THROWS_AS(a.cpu(), sim::AcceleratorError);
+    } catch (const sim::AcceleratorError&) {
     }
     CHECK(issued >= 2);
     later += issued > 3;
@@ -145,12 +145,12 @@ TEST_CASE("sim: an index out of range fails on the device") {
 
 TEST_CASE("sim: pinning fails, always or once") {
   const sim::With with({.pinning_fails = true});
-  CHECK_THROWS_AS(at::ones({3}).pin_memory(), c10::AcceleratorError);
+  CHECK_THROWS_AS(at::ones({3}).pin_memory(), sim::AcceleratorError);
   CHECK_THROWS_WITH(at::ones({3}).pin_memory(),
                     Catch::Contains("CUDA error: out of memory: 12 bytes cannot be pinned"));
   sim::configure({.fail_pinning_at = 2});
   const at::Tensor first = at::ones({3}).pin_memory();
-  CHECK_THROWS_AS(at::ones({3}).pin_memory(), c10::AcceleratorError);
+  CHECK_THROWS_AS(at::ones({3}).pin_memory(), sim::AcceleratorError);
   CHECK(at::ones({3}).pin_memory().is_pinned());
 }
 

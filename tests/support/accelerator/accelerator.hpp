@@ -6,6 +6,8 @@
 // establish, and each wait of the host is counted.
 #pragma once
 
+#include <looptorch/base/device/older_libtorch.hpp>
+
 #include <c10/core/Device.h>
 
 #include <cstddef>
@@ -15,6 +17,8 @@
 #include <vector>
 
 namespace looptorch_test::accelerator {
+
+using looptorch::detail::AcceleratorError;
 
 inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::PrivateUse1;
 inline constexpr int kMaxDevices = 2;
@@ -36,16 +40,16 @@ struct Options {
   std::size_t cap_bytes = 0;
   /// Counts every device as used from the start.
   bool contexts_created = false;
-  /// Every allocation of pinned memory throws c10::AcceleratorError.
+  /// Every allocation of pinned memory throws AcceleratorError.
   bool pinning_fails = false;
   /// The n-th allocation of device memory throws c10::OutOfMemoryError.
   std::int64_t fail_allocation_at = 0;
-  /// The n-th allocation of pinned memory throws c10::AcceleratorError.
+  /// The n-th allocation of pinned memory throws AcceleratorError.
   std::int64_t fail_pinning_at = 0;
-  /// The n-th kernel or copy is refused at once with c10::AcceleratorError; the next ones work.
+  /// The n-th kernel or copy is refused at once with AcceleratorError; the next ones work.
   std::int64_t fail_launch_at = 0;
   /// The n-th kernel fails on its device. As with CUDA, later calls for that device throw
-  /// c10::AcceleratorError until the next `configure`: the very next one, or with `behind_host` those after
+  /// AcceleratorError until the next `configure`: the very next one, or with `behind_host` those after
   /// the kernel's turn has come.
   std::int64_t fail_kernel_at = 0;
 };

@@ -29,8 +29,7 @@ Driver& driver() {
 
 void throw_error(const std::string& what) {
   constexpr std::int32_t kAssert = 710;  // cudaErrorAssert
-  throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kAssert,
-                              "CUDA error: " + what + " (simulated)");
+  throw AcceleratorError({__func__, __FILE__, __LINE__}, kAssert, "CUDA error: " + what + " (simulated)");
 }
 
 int device_of(const void* address) {

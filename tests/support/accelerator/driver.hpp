@@ -118,7 +118,7 @@ class Driver {
 Driver& driver();
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-/// Throws c10::AcceleratorError in CUDA's words.
+/// Throws AcceleratorError in CUDA's words.
 [[noreturn]] void throw_error(const std::string& what);
 /// Returns the device of an address, or -1.
 [[nodiscard]] int device_of(const void* address);

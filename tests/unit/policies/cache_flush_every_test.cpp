@@ -14,14 +14,14 @@ namespace lt = looptorch;
 namespace {
 
 /// A device's caching allocator that holds `reserved` bytes, of which `used` are in use.
-class FakeAllocator : public c10::DeviceAllocator {
+class FakeAllocator : public lt::detail::DeviceAllocator {
  public:
   std::int64_t reserved = 0, used = 0;
   int flushes = 0;
   bool ready = true;
 
   bool initialized() override { return ready; }
-  void emptyCache(c10::MempoolId_t) override {
+  void emptyCache(lt::detail::MempoolId_t) override {
     reserved = used;
     ++flushes;
   }

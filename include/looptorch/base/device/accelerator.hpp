@@ -4,9 +4,10 @@
 // own stays with it: TF32 and cuBLAS (BackendFlags), and the dropout of cuDNN's recurrent layers.
 #pragma once
 
+#include <looptorch/base/device/older_libtorch.hpp>
+
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -57,8 +58,8 @@ namespace looptorch::detail {
 }
 
 /// Returns the device's caching allocator, or null if it has none or has not been used.
-[[nodiscard]] inline c10::DeviceAllocator* caching_allocator(c10::Device device) {
-  auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+[[nodiscard]] inline DeviceAllocator* caching_allocator(c10::Device device) {
+  auto* allocator = device_allocator(device.type());
   return allocator && allocator->initialized() ? allocator : nullptr;
 }
 

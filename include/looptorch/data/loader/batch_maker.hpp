@@ -71,7 +71,7 @@ inline bool is_run_error(const std::exception_ptr& thrown) {
     return true;
   } catch (const c10::OutOfMemoryError&) {
     return true;
-  } catch (const c10::AcceleratorError&) {
+  } catch (const AcceleratorError&) {
     return true;
   } catch (
       const c10::Error& error) {  // the CPU's allocator and some of CUDA's checks throw no type of theirs

@@ -9,6 +9,7 @@
 
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/stream_copy.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/state/snapshot/block_plan.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 #include <looptorch/state/snapshot/staging_memory.hpp>
@@ -235,10 +236,12 @@ inline Staging::~Staging() {
       std::any_of(pinned_.begin(), pinned_.end(), [](const auto& block) { return block.is_pinned(); });
   pinned_.clear();
   if (!any_pinned || !device_type_) return;
+#if LOOPTORCH_LIBTORCH_2_9
   try {  // a device whose pinned memory has no cache has no such allocator
     if (auto* allocator = at::getHostAllocator(*device_type_)) allocator->empty_cache();
   } catch (...) {  // a device that has failed, and whose failure was reported
   }
+#endif
 }
 
 inline void Staging::wait_for_devices() {

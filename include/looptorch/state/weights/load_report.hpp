@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/base/near_names.hpp>
 #include <looptorch/state/weights/safetensors_layout.hpp>
 #include <looptorch/state/weights/tied_tensors.hpp>
@@ -90,7 +91,7 @@ struct Leniency {
 }
 
 [[nodiscard]] inline bool can_convert(at::ScalarType from, at::ScalarType to) {
-  const bool is_packed = from == at::kFloat4_e2m1fn_x2 || to == at::kFloat4_e2m1fn_x2;
+  const bool is_packed = from == kFloat4 || to == kFloat4;
   const bool is_quantised = at::isQIntType(from) || at::isQIntType(to);
   return from == to || (c10::canCast(from, to) && !is_packed && !is_quantised);
 }

@@ -2,6 +2,8 @@
 // The element types that both safetensors and LibTorch have. Include safetensors.hpp.
 #pragma once
 
+#include <looptorch/base/libtorch_version.hpp>
+
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
@@ -41,7 +43,7 @@ inline constexpr std::array kSafetensorsTypes{
     SafetensorsType{"F8_E5M2", at::kFloat8_e5m2, 8},
     SafetensorsType{"I8", at::kChar, 8},
     SafetensorsType{"U8", at::kByte, 8},
-    SafetensorsType{"F4", at::kFloat4_e2m1fn_x2, 4},
+    SafetensorsType{"F4", kFloat4, 4},
     SafetensorsType{"BOOL", at::kBool, 8},
 };
 

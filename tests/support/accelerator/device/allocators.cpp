@@ -23,7 +23,7 @@ void copy_within(void* to, const void* from, std::size_t bytes) {
   });
 }
 
-class DeviceMemory final : public c10::DeviceAllocator {
+class DeviceMemory final : public looptorch::detail::DeviceAllocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     const int index = current_device();
@@ -41,7 +41,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
     return std::any_of(driver().devices.begin(), driver().devices.end(),
                        [](const DeviceState& state) { return state.used; });
   }
-  void emptyCache(c10::MempoolId_t) override {
+  void emptyCache(looptorch::detail::MempoolId_t) override {
     const Lock lock(driver().mutex);
     driver().ledger.wait(Wait::device, "emptyCache");
     for (int i = 0; i < kMaxDevices; ++i) driver().empty_cache(i);
@@ -112,7 +112,7 @@ class PinnedMemory final : public c10::Allocator {
 
 }  // namespace
 
-c10::DeviceAllocator& device_memory() {
+looptorch::detail::DeviceAllocator& device_memory() {
   static auto* const memory = new DeviceMemory;
   return *memory;
 }

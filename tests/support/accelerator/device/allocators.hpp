@@ -2,13 +2,13 @@
 // LibTorch's view of device memory and of pinned memory.
 #pragma once
 
-#include <c10/core/CachingDeviceAllocator.h>
+#include <looptorch/base/device/older_libtorch.hpp>
 
 #include <cstddef>
 
 namespace looptorch_test::accelerator {
 
-[[nodiscard]] c10::DeviceAllocator& device_memory();
+[[nodiscard]] looptorch::detail::DeviceAllocator& device_memory();
 [[nodiscard]] c10::Allocator& pinned_memory();
 
 /// Gives a storage more memory on its device; what it holds stays.

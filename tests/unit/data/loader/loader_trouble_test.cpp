@@ -128,7 +128,8 @@ TEST_CASE("errors of the accelerator are the run's, not the sample's") {
     bool typed;
     std::int64_t size() const { return 3; }
     std::int64_t get(std::int64_t index) const {
-      if (index == 1 && typed) throw c10::AcceleratorError({}, 700, "device error: an illegal memory access");
+      if (index == 1 && typed)
+        throw looptorch::detail::AcceleratorError({}, 700, "device error: an illegal memory access");
       if (index == 1) TORCH_CHECK(false, "CUDA error: an illegal memory access was encountered");
       return index;
     }

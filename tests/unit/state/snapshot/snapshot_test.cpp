@@ -54,7 +54,7 @@ constexpr at::ScalarType kTypes[] = {at::kByte,
                                      at::kFloat8_e4m3fnuz,
                                      at::kFloat8_e5m2fnuz,
                                      at::kFloat8_e8m0fnu,
-                                     at::kFloat4_e2m1fn_x2};
+                                     looptorch::detail::kFloat4};
 
 /// Arbitrary bits of each type, NaN and denormals among them.
 at::Tensor random_bits(at::ScalarType type) {

@@ -286,9 +286,10 @@ TEST_CASE("load weights: what LibTorch cannot copy is refused before anything is
     CHECK_THROWS_WITH(load_weights(net, folder / "x"), Contains("; 1 unfit: z " + why));
     CHECK(first.item<float>() == 0);
   };
-  const auto packed = torch::zeros({4}, at::kByte).view(at::kFloat4_e2m1fn_x2);
-  refuses(torch::zeros({4}), packed, "Float4_e2m1fn_x2 instead of Float");
-  refuses(packed, torch::zeros({4}), "Float instead of Float4_e2m1fn_x2");
+  const auto packed = torch::zeros({4}, at::kByte).view(looptorch::detail::kFloat4);
+  const std::string type = c10::toString(looptorch::detail::kFloat4);
+  refuses(torch::zeros({4}), packed, type + " instead of Float");
+  refuses(packed, torch::zeros({4}), "Float instead of " + type);
   refuses(torch::zeros({4}).expand({3, 4}), torch::zeros({3, 4}), "into a tensor that overlaps itself");
   refuses(torch::eye(2).to_sparse(), torch::eye(2), "Strided into Sparse");
   c10::InferenceMode guard;

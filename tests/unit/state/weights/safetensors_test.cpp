@@ -48,7 +48,7 @@ TensorMap reference_tensors() {
       add("float8_e5m2", steps / 2 - 1, at::kFloat8_e5m2);
   add("float8_e4m3fnuz", steps / 2 - 1, at::kFloat8_e4m3fnuz),
       add("float8_e5m2fnuz", steps / 2 - 1, at::kFloat8_e5m2fnuz);
-  tensors["float4_e2m1fn_x2"] = steps.to(at::kByte).reshape({2, 3}).view(at::kFloat4_e2m1fn_x2);
+  tensors["float4_e2m1fn_x2"] = steps.to(at::kByte).reshape({2, 3}).view(looptorch::detail::kFloat4);
   tensors["bool"] = (torch::arange(5) % 2).to(at::kBool);
   tensors["complex64"] = torch::complex(steps, -steps).to(at::kComplexFloat);
   tensors["float8_e8m0fnu"] = torch::pow(2, steps - 3).to(at::kFloat8_e8m0fnu);
@@ -341,7 +341,7 @@ TEST_CASE("safetensors: every dtype of LibTorch is written and read back, or ref
     }
     ++written;
     TensorMap tensors{{"filled", tensor({3, 2})}, {"empty", tensor({2, 0, 4})}};
-    if (type != at::kFloat4_e2m1fn_x2) tensors["scalar"] = tensor({});
+    if (type != looptorch::detail::kFloat4) tensors["scalar"] = tensor({});
     save_safetensors(folder / "x", tensors);
     const auto back = load_safetensors(folder / "x").tensors;
     REQUIRE(back.size() == tensors.size());
