@@ -10,7 +10,8 @@
 #   corpus/            the clips, and manifests that pair them with their text
 #   whisper-tiny.en/   the model as OpenAI published it
 #
-# A run that was cut off anywhere is simply started again. Builds in ${LOOPTORCH_BUILD:-build}.
+# A run that was cut off anywhere is simply started again. Builds in ${LOOPTORCH_BUILD:-build}. LOOPTORCH_LIBTORCH=2.7.1
+# takes another version of LibTorch, for older GPUs and drivers, and builds in build-libtorch-2.7.1.
 #
 # --device: where to train: cpu, cuda, cuda:1, or auto (default), an accelerator if there is one. --quick: two steps on
 # four clips, which shows that everything works and teaches next to nothing. --programs: the folder of the example's

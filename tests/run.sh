@@ -2,6 +2,8 @@
 # Set-up, build and all tests in one command; arguments go to ctest, for example: tests/run.sh -R unit.loop
 #
 # Builds in ${LOOPTORCH_BUILD:-build}; see packaging/setup.sh for what is installed and where. The exit code is ctest's.
+# LOOPTORCH_LIBTORCH=2.7.1 takes another version of LibTorch and builds in build-libtorch-2.7.1; packaging/matrix.sh does
+# that for each version.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=../packaging/build.sh
