@@ -2,6 +2,7 @@
 // Where a program computes, and how much memory that took.
 #pragma once
 
+#include <looptorch/app/cuda_query.hpp>
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/error.hpp>
 
@@ -29,16 +30,28 @@ inline std::optional<at::Device> device_of(const std::string& name) {
   }
 }
 
+/// Throws UsageError if LibTorch cannot compute on a CUDA device that is here.
+inline void require_usable_cuda(std::size_t index, const CudaQuery& query) {
+  const auto [build, machine] = query();
+  const std::string why = build && machine ? why_unusable(*build, *machine, index) : "";
+  if (!why.empty()) throw UsageError("--device: " + why);
+}
+
 }  // namespace detail
 
 /// "cpu", "cuda", "cuda:1", or "auto": the accelerator if there is one. An accelerator of another type is
-/// chosen by LibTorch's name for it, as "xpu:1". Throws UsageError for another name or an absent device.
-inline at::Device choose_device(const std::string& name) {
-  const auto here = looptorch::detail::accelerator_here();
-  if (name == "cpu" || (name == "auto" && !here)) return at::kCPU;
-  if (name == "auto") return {*here, 0};
-  const auto type = here.value_or(at::kCUDA);
+/// chosen by LibTorch's name for it, as "xpu:1". Throws UsageError for another name, for an absent device,
+/// and for a CUDA device that this LibTorch cannot use: a card without kernels, or a driver that is too old.
+/// "auto" refuses such a device too, because training on the CPU unawares takes many times as long.
+inline at::Device choose_device(const std::string& name, const CudaQuery& query = query_cuda) {
+  if (name == "cpu") return at::kCPU;
   const auto named = detail::device_of(name);
+  // Before LibTorch looks for devices, which warns of an old driver and finds none.
+  if (name == "auto" ? !c10::is_privateuse1_backend_registered() : named && named->is_cuda())
+    detail::require_usable_cuda(named ? static_cast<std::size_t>(named->index()) : 0, query);
+  const auto here = looptorch::detail::accelerator_here();
+  if (name == "auto") return here ? at::Device(*here, 0) : at::Device(at::kCPU);
+  const auto type = here.value_or(at::kCUDA);
   if (!named || (named->type() != type && !named->is_cuda())) {
     const std::string known = c10::DeviceTypeName(type, /*lower_case=*/true);
     throw UsageError(message("--device: \"", name, "\" is not cpu, ", known, ", ", known, ":N or auto"));
