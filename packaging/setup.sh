@@ -291,7 +291,7 @@ has_toolkit() {
   local nvcc
   for nvcc in "${CUDA_HOME:-}/bin/nvcc" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
     toolkit=${nvcc%/bin/nvcc}
-    [[ $nvcc != "$cache"/* ]] && [ -x "$nvcc" ] && "$nvcc" --version | grep -q "release ${toolkit_release}[.,]" && return
+    [[ $nvcc != "$cache"/* ]] && [ -x "$nvcc" ] && [[ $("$nvcc" --version) =~ release\ ${toolkit_release}[.,] ]] && return
   done
   return 1
 }
