@@ -88,8 +88,8 @@ void run(const Options& options) {
   const app::Stopwatch stopwatch;
   options.check();
   const auto& training = options.training;
-  training.seed_generators();
   const auto device = app::choose_device(training.device);
+  training.seed_generators();
   kv::LeftOut listed;
   const app::PrintAtEnd print_at_end(listed);
   auto* const left_out = training.skips_bad_audio() ? &listed : nullptr;

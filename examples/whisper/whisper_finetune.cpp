@@ -89,10 +89,10 @@ void report_left_out(whisper::LeftOut& left_out, const lt::SkippedSamples& skipp
 void finetune(const Options& options) {
   const app::Stopwatch stopwatch;
   const auto& training = options.training;
+  const auto device = app::choose_device(training.device);
   training.seed_generators();
   options.corpus.check();
   const auto normalizer = whisper::choose_normalizer(options.normalizer, options.language);
-  const auto device = app::choose_device(training.device);
   const auto newest = training.snapshot_to_resume(options.snapshots());
   training.print_resume(newest);
   auto recognizer = whisper::load_recognizer(options.model, device, options.language);

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// NVIDIA's driver of a machine that does not exist: built as libcuda.so.1 and found by LD_LIBRARY_PATH, it
+// supports CUDA 11.4 and has one card, of compute capability 5.2. It knows the queries of app/cuda_query.hpp
+// and nothing that would compute.
+#include <cstddef>
+#include <cstring>
+
+extern "C" {
+
+int cuInit(unsigned) { return 0; }
+int cuDriverGetVersion(int* version) {
+  *version = 11040;
+  return 0;
+}
+int cuDeviceGetCount(int* count) {
+  *count = 1;
+  return 0;
+}
+int cuDeviceGet(int* device, int index) {
+  *device = index;
+  return 0;
+}
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  *value = attribute == 75 ? 5 : attribute == 76 ? 2 : 0;
+  return 0;
+}
+int cuDeviceGetName(char* name, int length, int) {
+  std::strncpy(name, "Fake GTX 980", static_cast<std::size_t>(length));
+  return 0;
+}
+
+}  // extern "C"
