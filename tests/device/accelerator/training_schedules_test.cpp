@@ -46,7 +46,7 @@ struct Batch {
   at::Tensor features, labels;
 };
 struct Samples {
-  [[nodiscard]] std::int64_t size() const { return 10; }
+  [[nodiscard]] std::int64_t size() const { return 7; }
   [[nodiscard]] Batch get(std::int64_t i) const {
     return {(torch::arange(8, at::kFloat) * static_cast<double>(i + 1)).sin(), torch::tensor(i % 3)};
   }
@@ -58,7 +58,7 @@ lt::Loss objective(Net& net, const Batch& batch) {
           .weight = batch.labels.size(0)};
 }
 
-/// Returns the weights after two epochs of three windows.
+/// Returns the weights after two epochs of two windows, whose batches outnumber the loader's slots.
 std::vector<at::Tensor> train(lt::CheckpointMode mode) {
   torch::manual_seed(7);
   Net net(mode);
@@ -66,8 +66,9 @@ std::vector<at::Tensor> train(lt::CheckpointMode mode) {
   lt::FusedAdamW adamw(net->parameters(), {.lr = 0.01});
   lt::Trainer trainer(net, adamw, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0},
                       lt::Autocast<lt::fp16>{.initial_scale = 64});
-  trainer.fit(lt::PinnedPrefetchLoader(Samples{}, {.batch_size = 2, .workers = 1, .pin = true}),
-              {.epochs = 2});
+  trainer.fit(
+      lt::PinnedPrefetchLoader(Samples{}, {.batch_size = 2, .workers = 1, .prefetch = 1, .pin = true}),
+      {.epochs = 2});
   std::vector<at::Tensor> weights;
   for (const at::Tensor& weight : net->parameters()) weights.push_back(weight.detach().cpu());
   return weights;
