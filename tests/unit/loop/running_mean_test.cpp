@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT
+// A mean of what lies on a CPU, which is read at once, and on a device, which is not.
+// Runs on every device.
 #include "support/precompiled.hpp"
 
 #include <looptorch/loop/running_mean.hpp>
 
+#include "support/place.hpp"
+
 namespace lt = looptorch;
+using looptorch::testing::place, looptorch::testing::placed;
 
 TEST_CASE("a running mean weighs what it is given, in double precision") {
   lt::RunningMean mean;
   CHECK(std::isnan(mean.mean()));
-  mean.add(torch::tensor(2.0f), 3);
-  mean.add(torch::tensor(4.0f), lt::Quantity::unread(torch::tensor(1)));
-  mean.add_sum(torch::tensor(10.0f), 4);
+  mean.add(placed(torch::tensor(2.0f)), 3);
+  mean.add(placed(torch::tensor(4.0f)), lt::Quantity::unread(placed(torch::tensor(1))));
+  mean.add_sum(placed(torch::tensor(10.0f)), 4);
   mean.add(lt::Quantity(1.0), 2);
   CHECK(mean.totals().sum == Approx(22.0));
   CHECK(mean.totals().weight == 10.0);
@@ -21,16 +26,16 @@ TEST_CASE("a running mean weighs what it is given, in double precision") {
 
 TEST_CASE("adding many small values to a large one loses nothing") {
   lt::RunningMean mean;
-  mean.add(torch::tensor(1e8f), 1);
-  for (int i = 0; i < 1000; ++i) mean.add(torch::tensor(0.5f), 1);
+  mean.add(placed(torch::tensor(1e8f)), 1);
+  for (int i = 0; i < 1000; ++i) mean.add(placed(torch::tensor(0.5f)), 1);
   CHECK(mean.totals().sum == 1e8 + 500);
 }
 
 TEST_CASE("weight 0 adds nothing, even to NaN, and the graph is not kept") {
   lt::RunningMean mean;
-  mean.add(torch::tensor(NAN), 0);
+  mean.add(placed(torch::tensor(NAN)), 0);
   mean.add(lt::Quantity(NAN), 0);
-  const auto leaf = torch::ones({}, torch::requires_grad());
+  const auto leaf = placed(torch::ones({})).requires_grad_();
   mean.add(leaf * 3, 1);
   CHECK(mean.mean() == 3.0);
   CHECK(leaf.grad_fn() == nullptr);
@@ -38,29 +43,31 @@ TEST_CASE("weight 0 adds nothing, even to NaN, and the graph is not kept") {
 
 TEST_CASE("sums are made in double precision, whatever the losses' type") {
   looptorch::RunningMean wide, narrow;
-  wide.add(torch::full({}, 2.0, torch::kHalf), looptorch::Quantity::unread(torch::tensor(50000)));
+  wide.add(placed(torch::full({}, 2.0, torch::kHalf)),
+           looptorch::Quantity::unread(placed(torch::tensor(50000))));
   CHECK(wide.mean() == 2.0);
   for (int i = 0; i < 10; ++i)
-    narrow.add(torch::full({}, 2.0, torch::kBFloat16), looptorch::Quantity::unread(torch::tensor(257)));
+    narrow.add(placed(torch::full({}, 2.0, torch::kBFloat16)),
+               looptorch::Quantity::unread(placed(torch::tensor(257))));
   CHECK(narrow.mean() == 2.0);
 }
 
 TEST_CASE("a copy of a running mean stays as it is") {
   looptorch::RunningMean mean;
-  const auto weight = looptorch::Quantity::unread(torch::ones({}));
-  mean.add(torch::full({}, 2.0), weight);
+  const auto weight = looptorch::Quantity::unread(placed(torch::ones({})));
+  mean.add(placed(torch::full({}, 2.0)), weight);
   const looptorch::RunningMean copy = mean;
-  mean.add(torch::full({}, 4.0), weight);
+  mean.add(placed(torch::full({}, 4.0)), weight);
   CHECK(copy.mean() == 2.0);
   CHECK(mean.mean() == 3.0);
 }
 
 TEST_CASE("a weight that its owner refills for the next batch stays what it was") {
-  const auto buffer = torch::full({}, 3.0, torch::kDouble);
+  const auto buffer = placed(torch::full({}, 3.0, torch::kDouble));
   const auto weight = looptorch::Quantity::unread(buffer);
   looptorch::RunningMean of_values, of_sums;
-  of_values.add(torch::full({}, 2.0), weight);
-  of_sums.add_sum(torch::full({}, 6.0), weight);
+  of_values.add(placed(torch::full({}, 2.0)), weight);
+  of_sums.add_sum(placed(torch::full({}, 6.0)), weight);
   buffer.fill_(100.0);
   CHECK(of_values.totals().weight == 3.0);
   CHECK(of_sums.mean() == 2.0);
@@ -69,15 +76,36 @@ TEST_CASE("a weight that its owner refills for the next batch stays what it was"
 TEST_CASE("a window counts unless it was skipped, which is looked at when the mean is read") {
   for (const bool skipped : {false, true}) {
     looptorch::RunningMean mean, window;
-    window.add(torch::full({}, 2.0), 1);
+    window.add(placed(torch::full({}, 2.0)), 1);
     mean.add_window(window, at::Tensor());
     window.reset();
-    window.add(torch::full({}, skipped ? NAN : 4.0), looptorch::Quantity::unread(torch::ones({})));
-    mean.add_window(window, torch::full({}, skipped));
+    window.add(placed(torch::full({}, skipped ? NAN : 4.0)),
+               looptorch::Quantity::unread(placed(torch::ones({}))));
+    mean.add_window(window, placed(torch::full({}, skipped)));
     CHECK(mean.mean() == (skipped ? 2.0 : 3.0));
     mean.settle(!skipped);
     CHECK(mean.mean() == (skipped ? 2.0 : 3.0));
     mean.settle(false);  // there is nothing in doubt any more
     CHECK(mean.totals().weight == (skipped ? 1.0 : 2.0));
+  }
+}
+
+TEST_CASE("a saved mean goes on with the same bits") {
+  for (const bool known : {true, false}) {
+    const auto add = [&](lt::RunningMean& mean, float value, double weight) {
+      mean.add(placed(torch::tensor(value)),
+               known ? lt::Quantity(weight) : lt::Quantity::unread(placed(torch::tensor(weight))));
+    };
+    lt::RunningMean whole, saved, loaded;
+    for (lt::RunningMean* mean : {&whole, &saved}) add(*mean, 0.1F, 3), add(*mean, 0.7F, 5);
+    lt::StateDict state;
+    saved.save(state);
+    loaded.add(lt::Quantity(100.0), 1);  // which loading forgets
+    loaded.load(state);
+    add(whole, 1e-9F, 7), add(loaded, 1e-9F, 7);
+    CHECK(loaded.totals().sum == whole.totals().sum);
+    CHECK(loaded.totals().weight == 15.0);
+    CHECK(saved.totals().weight == 8.0);
+    if (!place().is_cpu()) CHECK(loaded.device_sum().device() == place());
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Selective recomputation: what `keep` holds on to is not computed again, and no bit changes.
+// Runs on every device.
 // Tests memory/recompute: kept_call
 #include <looptorch/memory/keep.hpp>
 
@@ -29,7 +30,7 @@ auto attention(int& calls) {
 TEMPLATE_TEST_CASE(
     "a kept result: the same bits, with dropout before, within and after it, and no second call", "", float,
     double) {
-  check_same_bits(cpu<TestType>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<TestType>(), [](const auto& call, const at::TensorOptions& options) {
     constexpr bool recomputes = std::decay_t<decltype(call)>::recomputes;
     const at::Tensor x = input(options), weight = torch::randn({kWidth, kWidth}, options).requires_grad_();
     int calls = 0;
@@ -43,20 +44,20 @@ TEMPLATE_TEST_CASE(
 
 TEST_CASE("without keep it is called again") {
   int calls = 0;
-  const at::Tensor x = input(cpu<float>());
-  lt::checkpoint(attention<false>(calls), x, torch::eye(kWidth)).sum().backward();
+  const at::Tensor x = input(here<float>());
+  lt::checkpoint(attention<false>(calls), x, torch::eye(kWidth, here<float>())).sum().backward();
   CHECK(calls == 2);
 }
 
 TEST_CASE("outside of a block keep is a plain call") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   const at::Tensor y = lt::keep([](const at::Tensor& x) { return x.exp(); }, x);
   y.sum().backward();
   CHECK(same_bits(x.grad(), y));
 }
 
 TEST_CASE("kept results of any kind, with parameters, in-place operations and views inside") {
-  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     const auto block = on(FeedForward(), options);
     const auto f = [block](const at::Tensor& x, double scale) {
       at::Tensor h = block(x) * scale;
@@ -80,8 +81,9 @@ TEST_CASE("kept results of any kind, with parameters, in-place operations and vi
 }
 
 TEST_CASE("keep in nested blocks, and blocks and keep within keep") {
-  check_same_bits(cpu<float>(), [](const auto& call, const at::TensorOptions& options) {
-    std::vector<FeedForward> blocks(3);
+  check_same_bits(here<float>(), [](const auto& call, const at::TensorOptions& options) {
+    std::vector<FeedForward> blocks;
+    for (int i = 0; i < 3; ++i) blocks.push_back(on(FeedForward(), options));
     const auto inner = [blocks](const at::Tensor& x) { return lt::keep(blocks[0], x.sin()).exp(); };
     const auto kept = [call, blocks](const at::Tensor& x) {
       return call(blocks[1], lt::keep([](const at::Tensor& x) { return x.cos(); }, x * 2));
@@ -99,7 +101,7 @@ TEST_CASE("keep in nested blocks, and blocks and keep within keep") {
 }
 
 TEST_CASE("keep of a function that returns what it is given, or a parameter") {
-  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor weight = torch::randn({kWidth, kWidth}, options).requires_grad_();
     const auto same = [](const at::Tensor& h) { return h; };
     const auto parameter = [weight] { return weight; };
@@ -118,7 +120,7 @@ TEST_CASE("keep of a function that returns what it is given, or a parameter") {
 }
 
 TEST_CASE("double backward through a kept result") {
-  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options), weight = torch::randn({kWidth, kWidth}, options).requires_grad_();
     int calls = 0;
     const at::Tensor y = call(attention<true>(calls), x, weight);
@@ -129,14 +131,14 @@ TEST_CASE("double backward through a kept result") {
 }
 
 TEST_CASE("a kept result that is changed in place is noticed") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   const auto sine = [](const at::Tensor& x) { return x.sin(); };
   const auto block = [&](const at::Tensor& x) { return lt::keep(sine, x.exp()).add_(1).exp().cos(); };
   CHECK_THROWS_AS(lt::checkpoint(block, x).sum().backward(), lt::CheckpointError);
 }
 
 TEST_CASE("an input of keep that is changed in place is noticed") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   const auto sine = [](const at::Tensor& x) { return x.sin(); };
   const auto block = [&](const at::Tensor& x) {
     at::Tensor h = x.exp();
@@ -148,7 +150,7 @@ TEST_CASE("an input of keep that is changed in place is noticed") {
 }
 
 TEST_CASE("scaled dot product attention is kept") {
-  check_same_bits(cpu<float>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<float>(), [](const auto& call, const at::TensorOptions& options) {
     const auto attend = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
       return at::scaled_dot_product_attention(q, k, v);
     };

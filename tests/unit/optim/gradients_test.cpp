@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: MIT
+// Runs on every device.
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/gradients.hpp>
 
+#include "support/place.hpp"
+
 namespace lt = looptorch;
+using looptorch::testing::place, looptorch::testing::placed;
 
 TEST_CASE("a pending factor multiplies numbers and tensors, once") {
   lt::GradientScale scale;
   CHECK(scale.is_one());
   scale.multiply(0.5);
-  scale.multiply(torch::tensor(4.0));
+  scale.multiply(placed(torch::tensor(4.0)));
   CHECK_FALSE(scale.is_one());
-  CHECK(scale.apply(torch::tensor(3.0)).item<double>() == 6.0);
-  CHECK(scale.reciprocal(at::kCPU).item<float>() == 0.5f);
-  std::vector<at::Tensor> gradients{torch::ones({2}), torch::full({}, 3.0)};
+  CHECK(scale.apply(placed(torch::tensor(3.0))).item<double>() == 6.0);
+  CHECK(scale.reciprocal(place()).item<float>() == 0.5f);
+  std::vector<at::Tensor> gradients{placed(torch::ones({2})), placed(torch::full({}, 3.0))};
   scale.flush(gradients);
-  CHECK(gradients[0].equal(torch::full({2}, 2.0)));
+  CHECK(gradients[0].equal(placed(torch::full({2}, 2.0))));
   CHECK(gradients[1].item<double>() == 6.0);
   CHECK(scale.is_one());
   scale.flush(gradients);
@@ -24,16 +28,17 @@ TEST_CASE("a pending factor multiplies numbers and tensors, once") {
 
 TEST_CASE("gradients on several devices are multiplied by a factor that is on one, each list on its own") {
   const auto on_meta = torch::ones({2}, torch::TensorOptions(at::kMeta));
-  std::vector<at::Tensor> gradients{torch::ones({2}), on_meta, torch::full({3}, 2.0), on_meta};
+  std::vector<at::Tensor> gradients{placed(torch::ones({2})), on_meta, placed(torch::full({3}, 2.0)),
+                                    on_meta};
   std::vector<std::pair<at::Device, std::size_t>> lists;
   lt::detail::for_each_device(
       gradients, [&](at::TensorList on_one) { lists.emplace_back(on_one.front().device(), on_one.size()); });
-  CHECK(lists == std::vector<std::pair<at::Device, std::size_t>>{{at::kCPU, 2}, {at::kMeta, 2}});
+  CHECK(lists == std::vector<std::pair<at::Device, std::size_t>>{{place(), 2}, {at::kMeta, 2}});
   lt::GradientScale scale;
-  scale.multiply(torch::full({}, 3.0));
+  scale.multiply(placed(torch::full({}, 3.0)));
   scale.flush(gradients);
-  CHECK(gradients[0].equal(torch::full({2}, 3.0)));
-  CHECK(gradients[2].equal(torch::full({3}, 6.0)));
+  CHECK(gradients[0].equal(placed(torch::full({2}, 3.0))));
+  CHECK(gradients[2].equal(placed(torch::full({3}, 6.0))));
   lt::detail::for_each_device({}, [](at::TensorList list) { CHECK(list.empty()); });
 }
 
@@ -41,12 +46,12 @@ TEST_CASE("a number alone divides without a tensor on the way") {
   lt::GradientScale scale;
   scale.multiply(1.0 / 3);
   CHECK_FALSE(scale.tensor().defined());
-  CHECK(scale.reciprocal(at::kCPU).scalar_type() == at::kFloat);
-  CHECK(scale.reciprocal(at::kCPU).item<float>() == 3.0f);
+  CHECK(scale.reciprocal(place()).scalar_type() == at::kFloat);
+  CHECK(scale.reciprocal(place()).item<float>() == 3.0f);
 }
 
 TEST_CASE("a frozen scope restores exactly the flags that it changed") {
-  std::vector<at::Tensor> parameters{torch::ones({1}, torch::requires_grad()), torch::ones({1})};
+  std::vector<at::Tensor> parameters{placed(torch::ones({1})).requires_grad_(), placed(torch::ones({1}))};
   {
     const lt::detail::FrozenScope frozen(parameters);
     CHECK_FALSE(parameters[0].requires_grad());

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Shared step counts: equal to counts of their own whatever sets of parameters are updated, and few.
+// Runs on every device.
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/step_counts.hpp>
+
+#include "support/place.hpp"
 
 #include <set>
 
 namespace {
 
 using looptorch::detail::advance_counts;
+using looptorch::testing::placed;
 
 std::vector<double> numbers(const std::vector<at::Tensor>& counts) {
   std::vector<double> result;
@@ -25,14 +29,14 @@ std::size_t distinct(const std::vector<at::Tensor>& counts) {
 }  // namespace
 
 TEST_CASE("parameters that are updated together keep one count") {
-  std::vector<at::Tensor> counts(5, torch::zeros({}));
+  std::vector<at::Tensor> counts(5, placed(torch::zeros({})));
   for (int i = 0; i < 3; ++i) advance_counts(counts, {0, 1, 2, 3, 4}, {});
   CHECK(numbers(counts) == std::vector<double>(5, 3.0));
   CHECK(distinct(counts) == 1);
 }
 
 TEST_CASE("parameters without an update keep their count, and never share another's again") {
-  std::vector<at::Tensor> counts(4, torch::zeros({}));
+  std::vector<at::Tensor> counts(4, placed(torch::zeros({})));
   counts.emplace_back();  // a parameter that never had a gradient
   advance_counts(counts, {0, 1, 2, 3}, {});
   advance_counts(counts, {0, 2}, {});
@@ -45,17 +49,17 @@ TEST_CASE("parameters without an update keep their count, and never share anothe
 }
 
 TEST_CASE("an overflowed step is not counted") {
-  std::vector<at::Tensor> counts(3, torch::zeros({}));
-  advance_counts(counts, {0, 1, 2}, torch::tensor(0.0f));
-  advance_counts(counts, {0, 2}, torch::tensor(1.0f));
+  std::vector<at::Tensor> counts(3, placed(torch::zeros({})));
+  advance_counts(counts, {0, 1, 2}, placed(torch::tensor(0.0f)));
+  advance_counts(counts, {0, 2}, placed(torch::tensor(1.0f)));
   CHECK(numbers(counts) == std::vector<double>{1, 1, 1});
-  advance_counts(counts, {0, 2}, torch::tensor(0.0f));
+  advance_counts(counts, {0, 2}, placed(torch::tensor(0.0f)));
   CHECK(numbers(counts) == std::vector<double>{2, 1, 2});
 }
 
 TEST_CASE("any sequence of subsets counts as counts of their own do") {
   constexpr std::size_t kCount = 9;
-  std::vector<at::Tensor> counts(kCount, torch::zeros({}));
+  std::vector<at::Tensor> counts(kCount, placed(torch::zeros({})));
   std::vector<double> expected(kCount, 0.0);
   uint32_t state = 1;
   for (int step = 0; step < 60; ++step) {
@@ -65,7 +69,7 @@ TEST_CASE("any sequence of subsets counts as counts of their own do") {
       if ((state >> (i + 8)) & 1) due.push_back(i);
     if (due.empty()) continue;
     const bool overflowed = step % 5 == 4;
-    advance_counts(counts, due, torch::tensor(overflowed ? 1.0f : 0.0f));
+    advance_counts(counts, due, placed(torch::tensor(overflowed ? 1.0f : 0.0f)));
     for (const std::size_t i : due) expected[i] += overflowed ? 0 : 1;
     REQUIRE(numbers(counts) == expected);
   }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The arithmetic of accumulation on scalars: what is differentiated, times scale(), is the weighted mean.
+// Runs on every device.
 #include "support/precompiled.hpp"
 
 #include <looptorch/loop/step/window_weight.hpp>
+
+#include "support/place.hpp"
 
 #include <utility>
 #include <vector>
@@ -14,7 +17,7 @@ using lt::detail::WindowWeight;
 
 namespace {
 
-at::Tensor number(double value) { return torch::tensor(value, torch::kDouble); }
+at::Tensor number(double value) { return lt::testing::placed(torch::tensor(value, torch::kDouble)); }
 
 /// The mean over a window of (mean, weight), as gradients would be accumulated.
 double mean_of(WindowWeight& weight, const std::vector<std::pair<double, Quantity>>& losses) {
@@ -73,10 +76,34 @@ TEST_CASE("a window of one micro-batch is differentiated as it is") {
 }
 
 TEST_CASE("a saved unit is the unit of the next run") {
+  for (const bool unread : {false, true}) {
+    const auto count = [&](double value) {
+      return unread ? Quantity::unread(number(value)) : Quantity(value);
+    };
+    WindowWeight weight, other;
+    weight.weigh({.value = number(1), .weight = count(2)});
+    lt::StateDict state;
+    weight.save(state);
+    other.load(state, lt::testing::place());
+    weight.next_window();
+    weight.weigh({.value = number(1), .weight = count(64)});
+    weight.next_window();  // an unread unit grows, and what was saved does not
+    CHECK(state.contains("unread_unit") == unread);
+    const at::Tensor weighed = other.weigh({.value = number(3), .weight = count(4)});
+    CHECK(weighed.item<double>() == 6.0);
+    CHECK(weighed.device() == lt::testing::place());
+  }
+}
+
+TEST_CASE("a unit that was saved on another device is brought to that of the run") {
   WindowWeight weight, other;
-  weight.weigh({.value = number(1), .weight = 2});
-  lt::StateDict state;
+  weight.weigh({.value = number(1), .weight = Quantity::unread(number(2))});
+  lt::StateDict state, read;
   weight.save(state);
-  other.load(state, at::kCPU);
-  CHECK(other.weigh({.value = number(3), .weight = 4}).item<double>() == 6.0);
+  for (const auto& [key, value] : state.values()) {  // as a snapshot reads it
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    read.set(key, tensor ? lt::StateDict::Value(tensor->cpu()) : value);
+  }
+  other.load(read, lt::testing::place());
+  CHECK(other.weigh({.value = number(3), .weight = Quantity::unread(number(4))}).item<double>() == 6.0);
 }

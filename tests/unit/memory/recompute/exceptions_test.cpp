@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Exceptions out of a block, in its first run and when it runs again: all that was put in place for it is
 // taken back, and the model can be used.
+// Runs on every device.
 // Tests memory/recompute: checkpointed_call, recorder
 #include "unit/memory/recompute/support/live_bytes.hpp"
 #include "unit/memory/recompute/support/scenarios.hpp"
@@ -26,34 +27,35 @@ using Failing = Holder<FailingImpl>;
 }  // namespace
 
 TEST_CASE("an exception in the first run passes through") {
-  const Failing block(1);
-  CHECK_THROWS_AS(lt::checkpoint(block, input(cpu<float>())), std::domain_error);
+  const auto block = on(Failing(1), here<float>());
+  CHECK_THROWS_AS(lt::checkpoint(block, input(here<float>())), std::domain_error);
   CHECK(lt::detail::current_keeper == nullptr);
   // What LibTorch saves next is LibTorch's.
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   x.exp().sum().backward();
   CHECK(same_bits(x.grad(), x.exp()));
   CHECK_NOTHROW(lt::checkpoint(block, x).sum().backward());
 }
 
 TEST_CASE("an exception when a block runs again leaves everything as it met it") {
+  const at::DeviceType device = lt::testing::place().type();
   torch::manual_seed(1);
-  const Failing block(2);
-  const at::Tensor x = input(cpu<float>());
+  const auto block = on(Failing(2), here<float>());
+  const at::Tensor x = input(here<float>());
   const at::Tensor y = lt::checkpoint(block, x);
   block->eval();
   const at::Tensor u = block->u.clone();
   torch::manual_seed(2);
-  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_enabled(device, true);
   CHECK_THROWS_AS(y.sum().backward({}, /*keep_graph=*/true), std::domain_error);
-  CHECK(at::autocast::is_autocast_enabled(at::kCPU));
-  at::autocast::set_autocast_enabled(at::kCPU, false);
+  CHECK(at::autocast::is_autocast_enabled(device));
+  at::autocast::set_autocast_enabled(device, false);
   CHECK(lt::detail::current_keeper == nullptr);
   CHECK_FALSE(block->is_training());
   CHECK(same_bits(block->u, u));
-  const at::Tensor drawn = torch::rand({2});
+  const at::Tensor drawn = torch::rand({2}, here<float>());
   torch::manual_seed(2);
-  CHECK(same_bits(drawn, torch::rand({2})));
+  CHECK(same_bits(drawn, torch::rand({2}, here<float>())));
 
   y.sum().backward();  // the third run succeeds
   CHECK(block->runs == 3);
@@ -61,7 +63,7 @@ TEST_CASE("an exception when a block runs again leaves everything as it met it")
 }
 
 TEST_CASE("the model trains on after an exception in backward, with the plain run's bits") {
-  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     constexpr bool recomputes = std::decay_t<decltype(call)>::recomputes;
     const auto block = on(Failing(recomputes ? 2 : 0), options);
     const at::Tensor x = input(options);
@@ -75,7 +77,7 @@ TEST_CASE("the model trains on after an exception in backward, with the plain ru
 }
 
 TEST_CASE("a block that catches everything does not catch the end of its second run") {
-  check_same_bits(cpu<float>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<float>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options);
     const auto swallows = [](const at::Tensor& x) {
       at::Tensor y = x.exp();
@@ -99,7 +101,7 @@ TEST_CASE("a block that catches everything does not catch the end of its second 
 }
 
 TEST_CASE("a forward that is noexcept runs to its end") {
-  check_same_bits(cpu<float>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<float>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options);
     const auto block = [](const at::Tensor& x) noexcept { return x.exp().sin() * 3; };
     const at::Tensor y = call(block, x);
@@ -109,6 +111,7 @@ TEST_CASE("a forward that is noexcept runs to its end") {
 }
 
 TEST_CASE("wherever memory runs out as a block runs again, all is as it was met and the next pass is right") {
+  if (!lt::testing::place().is_cpu()) return;  // device/checkpointed_test.cpp has a device run out of memory
   torch::manual_seed(3);
   const Spectral block;
   const Normalized norm;

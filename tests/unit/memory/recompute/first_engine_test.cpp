@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A plain backward before the first checkpointed block of the process: LibTorch then has started its threads
 // for its own engine, and ours needs its own. One case a file, since the process must be fresh.
+// Runs on every device.
 // Tests memory: checkpoint
 #include "unit/memory/recompute/support/scenarios.hpp"
 
@@ -29,12 +30,12 @@ struct Nested : torch::autograd::Function<Nested> {
 }  // namespace
 
 TEST_CASE("a plain backward, a checkpointed one, and one that nests beyond LibTorch's 60 levels a thread") {
-  const at::Tensor plain = torch::ones({2}).requires_grad_();
+  const at::Tensor plain = torch::ones({2}, here<float>()).requires_grad_();
   plain.exp().sum().backward();
-  const at::Tensor x = torch::ones({2}).requires_grad_();
+  const at::Tensor x = torch::ones({2}, here<float>()).requires_grad_();
   lt::checkpoint([](const at::Tensor& x) { return x.exp(); }, x).sum().backward();
   CHECK(same_bits(x.grad(), plain.grad()));
-  const at::Tensor deep = torch::ones({2}).requires_grad_();
+  const at::Tensor deep = torch::ones({2}, here<float>()).requires_grad_();
   Nested::apply(deep, 70).sum().backward();
-  CHECK(deep.grad().equal(torch::full({2}, std::pow(2.0, 70), at::kFloat)));
+  CHECK(deep.grad().cpu().equal(torch::full({2}, std::pow(2.0, 70), at::kFloat)));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A block that behaves differently when it runs again, and what it needs changed in place since: noticed, and
 // told with the block's name.
+// Runs on every device.
 // Tests memory/recompute: geometry
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
@@ -18,9 +19,12 @@ auto counted(F f) {
   return [f, run = std::make_shared<int>(0)](const auto&... arguments) { return f(++*run, arguments...); };
 }
 
+/// "Float [4, 8] on cpu", and on the device where that is the tests' place.
+std::string located(const std::string& kind) { return kind + " on " + lt::testing::place().str(); }
+
 template <class F>
 void check_noticed(const lt::CheckpointOptions& options, F f, const std::string& text) {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   const at::Tensor y = lt::checkpoint(options, counted(f), x);
   CHECK_THROWS_AS(y.sum().backward({}, /*keep_graph=*/true), lt::CheckpointError);
   const at::Tensor z = lt::checkpoint(options, counted(f), x);
@@ -33,21 +37,22 @@ TEST_CASE("another shape, type, or number of saved tensors") {
   check_noticed(
       {.name = "decoder"},
       [](int run, const at::Tensor& x) { return (run == 1 ? x : x.slice(0, 0, 2)).exp().sum(); },
-      "tensor 1 that decoder saves was Float [4, 8] on cpu when it ran and is Float [2, 8] on cpu when it runs "
-      "again: a block must do the same both times");
+      "tensor 1 that decoder saves was " + located("Float [4, 8]") + " when it ran and is " +
+          located("Float [2, 8]") + " when it runs again: a block must do the same both times");
   check_noticed(
       {.name = "decoder"},
       [](int run, const at::Tensor& x) {
         return x.to(run == 1 ? at::kFloat : at::kDouble).exp().to(at::kFloat);
       },
-      "was Float [4, 8] on cpu when it ran and is Double [4, 8]");
+      "was " + located("Float [4, 8]") + " when it ran and is Double [4, 8]");
   check_noticed(
       {.name = "decoder"},
       [](int run, const at::Tensor& x) {
         const at::Tensor square = x.slice(1, 0, 4) * 1;
         return (run == 1 ? square : square.t().contiguous().t()).exp();
       },
-      "was Float [4, 4] on cpu when it ran and is Float [4, 4] on cpu with strides [1, 4] when it runs again");
+      "was " + located("Float [4, 4]") + " when it ran and is " + located("Float [4, 4]") +
+          " with strides [1, 4] when it runs again");
   check_noticed(
       {.name = "encoder"},
       [](int run, const at::Tensor& x) { return run == 1 ? x.exp().sin().cos() : x.exp(); },
@@ -67,6 +72,14 @@ TEST_CASE("another shape, type, or number of saved tensors") {
       {.name = "sampler"},
       [](int run, const at::Tensor& x) { return (run == 1 ? x + torch::rand_like(x) : x * 1).exp(); },
       "sampler had drawn other random numbers");
+}
+
+TEST_CASE("another device") {
+  if (lt::testing::place().is_cpu()) return;
+  check_noticed(
+      {.name = "decoder"},
+      [](int run, const at::Tensor& x) { return (run == 1 ? x : x.cpu()).exp().to(x.device()); },
+      "was " + located("Float [4, 8]") + " when it ran and is Float [4, 8] on cpu when it runs again");
 }
 
 TEST_CASE("other calls of keep") {
@@ -96,7 +109,7 @@ TEST_CASE("an input of keep with other strides, of which a view was saved") {
         const at::Tensor h = x.slice(1, 0, 4).exp();
         return lt::keep(of_view, run == 1 ? h : h.t().contiguous().t()).cos();
       },
-      "on cpu with strides [1, 4] when it runs again");
+      located("") + " with strides [1, 4] when it runs again");
 }
 
 TEST_CASE("the name of a module is that of its type where no other is given") {
@@ -105,13 +118,13 @@ TEST_CASE("the name of a module is that of its type where no other is given") {
       return FeedForwardImpl::forward(runs == 0 ? x : x.slice(0, 0, 1));
     }
   };
-  const Holder<FickleImpl> block(std::make_shared<FickleImpl>());
-  CHECK_THROWS_WITH(lt::checkpoint(block, input(cpu<float>())).sum().backward(),
+  const auto block = on(Holder<FickleImpl>(std::make_shared<FickleImpl>()), here<float>());
+  CHECK_THROWS_WITH(lt::checkpoint(block, input(here<float>())).sum().backward(),
                     Catch::Contains("FickleImpl"));
 }
 
 TEST_CASE("an argument changed in place between forward and backward") {
-  const at::Tensor x = input(cpu<float>()), h = x * 1;
+  const at::Tensor x = input(here<float>()), h = x * 1;
   const at::Tensor y = lt::checkpoint(
       {.name = "decoder"}, [](const at::Tensor& h) { return h.exp().sin(); }, h);
   h.add_(1);
@@ -121,7 +134,7 @@ TEST_CASE("an argument changed in place between forward and backward") {
 }
 
 TEST_CASE("an argument that backward itself needs, changed in place") {
-  const at::Tensor x = input(cpu<float>()), h = x * 1;
+  const at::Tensor x = input(here<float>()), h = x * 1;
   const at::Tensor y = lt::checkpoint([](const at::Tensor& h) { return h.sin(); }, h);
   h.add_(1);
   CHECK_THROWS_AS(y.sum().backward(), lt::CheckpointError);
@@ -129,9 +142,9 @@ TEST_CASE("an argument that backward itself needs, changed in place") {
 
 TEMPLATE_TEST_CASE("a parameter that an optimizer has changed", "", torch::optim::Adam, lt::FusedAdamW,
                    lt::FusedSGD) {
-  const FeedForward block;
+  const auto block = on(FeedForward(), here<float>());
   TestType optimizer(block->parameters());
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   lt::checkpoint(block, x).sum().backward();
   const at::Tensor y = lt::checkpoint(block, x);
   optimizer.step();
@@ -142,7 +155,7 @@ TEMPLATE_TEST_CASE("a parameter that an optimizer has changed", "", torch::optim
 }
 
 TEST_CASE("a tensor that the block changes in place after it was saved, as in the plain run") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   const auto block = [](const at::Tensor& x) {
     const at::Tensor h = x.exp();
     const at::Tensor y = h.sin();
@@ -156,7 +169,7 @@ TEST_CASE("a tensor that the block changes in place after it was saved, as in th
 }
 
 TEST_CASE("a parameter of a function, changed in place") {
-  const at::Tensor x = input(cpu<float>()), weight = input(cpu<float>());
+  const at::Tensor x = input(here<float>()), weight = input(here<float>());
   const at::Tensor y = lt::checkpoint([weight](const at::Tensor& x) { return x * weight; }, x);
   {
     const torch::NoGradGuard no_gradients;
@@ -177,8 +190,8 @@ using Scaled = Holder<ScaledImpl>;
 }  // namespace
 
 TEST_CASE("a buffer that was changed is noticed, one that was not is read") {
-  const Scaled block;
-  const at::Tensor x = input(cpu<float>());
+  const auto block = on(Scaled(), here<float>());
+  const at::Tensor x = input(here<float>());
   lt::checkpoint(block, x).sum().backward();
   const at::Tensor y = lt::checkpoint(block, x);
   block->scale.mul_(2);
@@ -187,7 +200,7 @@ TEST_CASE("a buffer that was changed is noticed, one that was not is read") {
 }
 
 TEST_CASE("a tensor that a function captures, without a gradient") {
-  const at::Tensor x = input(cpu<float>()), mask = torch::ones({kWidth});
+  const at::Tensor x = input(here<float>()), mask = torch::ones({kWidth}, here<float>());
   const auto block = [mask](const at::Tensor& x) { return x.exp() * mask; };
   lt::checkpoint(block, x).sum().backward();
   const at::Tensor y = lt::checkpoint(block, x);
@@ -198,12 +211,12 @@ TEST_CASE("a tensor that a function captures, without a gradient") {
 TEST_CASE("what keep calls must not write to its inputs") {
   const auto writes = [](const at::Tensor& h) { return h.relu_() + 0; };
   CHECK_THROWS_AS(
-      lt::checkpoint([&](const at::Tensor& x) { return lt::keep(writes, x * 2); }, input(cpu<float>())),
+      lt::checkpoint([&](const at::Tensor& x) { return lt::keep(writes, x * 2); }, input(here<float>())),
       lt::CheckpointError);
 }
 
 TEST_CASE("a function that counts begins anew each time it runs again") {
-  const at::Tensor x = torch::ones({}).requires_grad_();
+  const at::Tensor x = torch::ones({}, here<float>()).requires_grad_();
   auto counts = [run = 0](const at::Tensor& x) mutable { return (x * ++run).sin(); };
   const at::Tensor y = lt::checkpoint(counts, x);
   y.backward({}, /*keep_graph=*/true);
@@ -213,7 +226,7 @@ TEST_CASE("a function that counts begins anew each time it runs again") {
 }
 
 TEST_CASE("optional views are stored as what they refer to") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   const auto block = [](const at::Tensor& x, std::optional<at::IntArrayRef> shape,
                         std::optional<std::string_view> name) {
     return x.exp().reshape(shape.value()) * static_cast<double>(name->size());
@@ -231,7 +244,7 @@ TEST_CASE("optional views are stored as what they refer to") {
 
 TEST_CASE(
     "a block that throws what is no exception when it runs again: an error, and the next pass is right") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   const auto throws = [run = std::make_shared<int>(0)](const at::Tensor& x) {
     if (++*run == 2) throw 1;
     return x.exp().sin();

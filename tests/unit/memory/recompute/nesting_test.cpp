@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Blocks inside blocks give the plain run's bits, and hold no more than the outer block needs.
+// Runs on every device.
 // Tests memory/recompute: checkpointed_call
 #include "unit/memory/recompute/support/scenarios.hpp"
 
 using namespace checkpointed;
 
 TEMPLATE_TEST_CASE("blocks inside blocks inside blocks", "", float, double) {
-  check_same_bits(cpu<TestType>(), scenarios::nested);
+  check_same_bits(here<TestType>(), scenarios::nested);
 }
 
 TEST_CASE("what the inner block is given is not held by the outer one") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   c10::weak_intrusive_ptr<c10::TensorImpl> between(c10::intrusive_ptr<c10::TensorImpl>{});
   const auto inner = [](const at::Tensor& x) { return x.exp().sin(); };
   const auto outer = [&](const at::Tensor& x) {
@@ -27,11 +28,11 @@ TEST_CASE("what the inner block is given is not held by the outer one") {
 }
 
 TEST_CASE("an inner block that does not use a leaf that it is given") {
-  check_same_bits(cpu<float>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<float>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options);
     const auto inner = [](const at::Tensor& x, const at::Tensor&) { return x.exp().sin(); };
     const auto outer = [call, inner](const at::Tensor& x) {
-      return call(inner, x * 2, torch::ones({2}).requires_grad_());
+      return call(inner, x * 2, torch::ones({2}, x.options()).requires_grad_());
     };
     const at::Tensor y = call(outer, x);
     y.sum().backward();
@@ -40,25 +41,25 @@ TEST_CASE("an inner block that does not use a leaf that it is given") {
 }
 
 TEST_CASE("runs: an inner block once more for each block around it") {
-  const auto block = FeedForward();
+  const auto block = on(FeedForward(), here<float>());
   const auto outer = [block](const at::Tensor& x) { return lt::checkpoint(block, x); };
-  lt::checkpoint(outer, input(cpu<float>())).sum().backward();
+  lt::checkpoint(outer, input(here<float>())).sum().backward();
   // First; with the outer block, which ends when the inner one is given its argument; and itself.
   CHECK(block->runs <= 3);
   CHECK(block->runs >= 2);
 }
 
 TEMPLATE_TEST_CASE("a block that differentiates within itself", "", float, double) {
-  check_same_bits(cpu<TestType>(), scenarios::penalized);
+  check_same_bits(here<TestType>(), scenarios::penalized);
 }
 
 TEST_CASE("an outer block with offload, an inner one that recomputes, and the other way round") {
   for (const auto outer_mode : {lt::CheckpointMode::recompute, lt::CheckpointMode::offload})
     for (const auto inner_mode : {lt::CheckpointMode::recompute, lt::CheckpointMode::offload})
-      check_same_bits(cpu<float>(), [&](const auto& call, const at::TensorOptions& options) {
+      check_same_bits(here<float>(), [&](const auto& call, const at::TensorOptions& options) {
         constexpr bool recomputes = std::decay_t<decltype(call)>::recomputes;
         const auto off = lt::CheckpointMode::off;
-        const auto block = FeedForward(), other = FeedForward();
+        const auto block = on(FeedForward(), options), other = on(FeedForward(), options);
         const auto outer = [&](const at::Tensor& x) {
           return other->forward(lt::checkpoint({.mode = recomputes ? inner_mode : off}, block, x.exp()));
         };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Passes of backward: how much of a block runs again in each, several through parts of the graph or all of
 // it, and those of the block itself.
+// Runs on every device.
 // Tests memory: checkpoint
 // Tests memory/recompute: first_run, recorder, saved_tensor_holder, saved_tensors
 #include "unit/memory/recompute/support/scenarios.hpp"
@@ -34,7 +35,7 @@ struct Chain {
 }  // namespace
 
 TEMPLATE_TEST_CASE("retain_graph, twice and a last time", "", float, double) {
-  check_same_bits(cpu<TestType>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<TestType>(), [](const auto& call, const at::TensorOptions& options) {
     const Chain chain(call, options);
     const at::Tensor loss = chain.results.back().pow(2).mean();
     Tensors results;
@@ -47,7 +48,7 @@ TEMPLATE_TEST_CASE("retain_graph, twice and a last time", "", float, double) {
 }
 
 TEMPLATE_TEST_CASE("backward through parts of the graph, one after the other", "", float, double) {
-  check_same_bits(cpu<TestType>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<TestType>(), [](const auto& call, const at::TensorOptions& options) {
     const Chain chain(call, options);
     chain.results[0].pow(2).mean().backward({}, /*keep_graph=*/true);
     chain.results[1].sum().backward({}, /*keep_graph=*/true);
@@ -57,7 +58,7 @@ TEMPLATE_TEST_CASE("backward through parts of the graph, one after the other", "
 }
 
 TEMPLATE_TEST_CASE("two results of one block differentiated apart", "", float, double) {
-  check_same_bits(cpu<TestType>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<TestType>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options), y = input(options);
     const auto block = [](const at::Tensor& x, const at::Tensor& y) {
       return std::make_pair(torch::dropout(x, 0.5, true).exp().sin(),
@@ -71,7 +72,7 @@ TEMPLATE_TEST_CASE("two results of one block differentiated apart", "", float, d
 }
 
 TEMPLATE_TEST_CASE("gradients of a subset", "", float, double) {
-  check_same_bits(cpu<TestType>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<TestType>(), [](const auto& call, const at::TensorOptions& options) {
     const Chain chain(call, options);
     const at::Tensor loss = chain.results.back().pow(2).mean();
     Tensors results = grad({loss}, {chain.blocks[1]->expand->weight}, {}, /*retain_graph=*/true);
@@ -82,11 +83,11 @@ TEMPLATE_TEST_CASE("gradients of a subset", "", float, double) {
 }
 
 TEMPLATE_TEST_CASE("double backward", "", float, double) {
-  check_same_bits(cpu<TestType>(), scenarios::double_backward);
+  check_same_bits(here<TestType>(), scenarios::double_backward);
 }
 
 TEST_CASE("triple backward") {
-  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options);
     const at::Tensor y = call([](const at::Tensor& x) { return x.sin().exp(); }, x);
     const at::Tensor one = grad({y.sum()}, {x}, {}, true, true)[0];
@@ -97,8 +98,8 @@ TEST_CASE("triple backward") {
 }
 
 TEST_CASE("a second backward without retain_graph fails as LibTorch's does, and the block is as before") {
-  const auto block = FeedForward();
-  const at::Tensor x = input(cpu<float>());
+  const auto block = on(FeedForward(), here<float>());
+  const at::Tensor x = input(here<float>());
   const at::Tensor loss = lt::checkpoint(block, x).sum();
   loss.backward();
   CHECK_THROWS_WITH(loss.backward(), Catch::Contains("backward through the graph a second time"));
@@ -107,19 +108,23 @@ TEST_CASE("a second backward without retain_graph fails as LibTorch's does, and 
 }
 
 TEST_CASE("after a pass through a part nothing stays recorded") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   c10::weak_intrusive_ptr<c10::StorageImpl> middle(c10::intrusive_ptr<c10::StorageImpl>{});
   const auto block = [&](const at::Tensor& x) {
     const at::Tensor h = x.exp();
     middle = c10::weak_intrusive_ptr<c10::StorageImpl>(h.storage().getWeakStorageImpl());
     return std::make_pair(h.sin(), x.cos());
   };
+  const auto is_gone = [&] {
+    (void)x.detach().sum().item<float>();  // waits for a device that still uses it
+    return middle.expired();
+  };
   const auto [a, b] = lt::checkpoint(block, x);
-  CHECK(middle.expired());
+  CHECK(is_gone());
   b.sum().backward({}, /*keep_graph=*/true);  // runs the block without requesting `h`
-  CHECK(middle.expired());
+  CHECK(is_gone());
   a.sum().backward();
-  CHECK(middle.expired());
+  CHECK(is_gone());
 }
 
 TEST_CASE("a pass that fails elsewhere leaves a graph that can be differentiated") {
@@ -135,8 +140,8 @@ TEST_CASE("a pass that fails elsewhere leaves a graph that can be differentiated
       return value;
     }
   };
-  const auto block = FeedForward(0.0);
-  const at::Tensor x = input(cpu<float>());
+  const auto block = on(FeedForward(0.0), here<float>());
+  const at::Tensor x = input(here<float>());
   const at::Tensor loss = lt::checkpoint(block, Fails::apply(x)).sum();
   CHECK_THROWS_WITH(loss.backward({}, /*keep_graph=*/true), "once");
   for (at::Tensor parameter : block->parameters()) parameter.mutable_grad() = at::Tensor();
@@ -157,7 +162,7 @@ TEST_CASE("each pass runs a block again once for itself and once for what it ran
       const at::Tensor h = at::gelu(t);
       return lt::checkpoint(within, h) * h.cos();
     };
-    const at::Tensor loss = lt::checkpoint(around, input(cpu<float>())).sum();
+    const at::Tensor loss = lt::checkpoint(around, input(here<float>())).sum();
     CHECK((outer == 1 && inner == 1));
     for (int pass = 1; pass <= (keep_graph ? 2 : 1); ++pass) {
       loss.backward({}, keep_graph);
@@ -184,7 +189,7 @@ Tensors gradients_of(const at::Tensor& y, const at::Tensor& x, const at::Tensor&
 
 TEMPLATE_TEST_CASE("a block whose result is a gradient, in more passes than the engine nests", "", float,
                    double) {
-  check_same_bits(cpu<TestType>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<TestType>(), [](const auto& call, const at::TensorOptions& options) {
     Tensors results;
     for (int step = 0; step < 100; ++step) {
       const at::Tensor x = input(options), w = input(options);
@@ -195,7 +200,7 @@ TEMPLATE_TEST_CASE("a block whose result is a gradient, in more passes than the 
 }
 
 TEST_CASE("a result that goes on after the inner pass") {
-  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options), w = input(options);
     const auto f = [](const at::Tensor& x, const at::Tensor& w) {
       const at::Tensor h = (x * w).exp();
@@ -206,7 +211,7 @@ TEST_CASE("a result that goes on after the inner pass") {
 }
 
 TEST_CASE("a noexcept block that differentiates within itself") {
-  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options), w = input(options);
     const auto f = [](const at::Tensor& x, const at::Tensor& w) noexcept { return slope(x, w).sin() * 2; };
     return gradients_of(call(f, x, w), x, w);
@@ -214,7 +219,7 @@ TEST_CASE("a noexcept block that differentiates within itself") {
 }
 
 TEST_CASE("without early stop the pass that asks before the first run is over is no mismatch") {
-  const at::Tensor x = input(cpu<double>()), w = input(cpu<double>());
+  const at::Tensor x = input(here<double>()), w = input(here<double>());
   const at::Tensor plain_x = x.detach().clone().requires_grad_(),
                    plain_w = w.detach().clone().requires_grad_();
   const at::Tensor y = lt::checkpoint(lt::CheckpointOptions{.early_stop = false}, slope, x, w);
@@ -243,7 +248,7 @@ at::Tensor count(int& runs, const at::Tensor& x) { return ++runs, x * 2; }
 }  // namespace
 
 TEST_CASE("nothing runs after the last saved tensor") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   int before = 0, after = 0;
   const auto block = [&](const at::Tensor& x) { return count(after, (count(before, x) * 1).sin()); };
   const bool early_stop = GENERATE(true, false);
@@ -253,7 +258,7 @@ TEST_CASE("nothing runs after the last saved tensor") {
 }
 
 TEST_CASE("a block whose backward needs nothing does not run again") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   int runs = 0;
   lt::checkpoint([&](const at::Tensor& x) { return count(runs, x) + 1; }, x).sum().backward();
   CHECK(runs == 1);
@@ -261,7 +266,7 @@ TEST_CASE("a block whose backward needs nothing does not run again") {
 }
 
 TEST_CASE("a block whose backward needs only its argument, or a parameter, does not run again") {
-  const at::Tensor x = input(cpu<float>()), weight = input(cpu<float>());
+  const at::Tensor x = input(here<float>()), weight = input(here<float>());
   int runs = 0;
   const auto block = [&](const at::Tensor& x) { return count(runs, x.sin() + x * weight); };
   lt::checkpoint(block, x).sum().backward();
@@ -270,7 +275,7 @@ TEST_CASE("a block whose backward needs only its argument, or a parameter, does 
 }
 
 TEST_CASE("what is no longer needed is not waited for") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   int middle = 0;
   const auto block = [&](const at::Tensor& x) {
     const at::Tensor first = Tick::apply(x * 1);
@@ -285,8 +290,8 @@ TEST_CASE("what is no longer needed is not waited for") {
 }
 
 TEST_CASE("one pass runs a block once, whatever asks for its tensors") {
-  const FeedForward block;
-  const at::Tensor x = input(cpu<float>());
+  const auto block = on(FeedForward(), here<float>());
+  const at::Tensor x = input(here<float>());
   const at::Tensor y = lt::checkpoint(block, x);
   y.sum().backward({}, /*keep_graph=*/true);
   CHECK(block->runs == 2);
@@ -308,7 +313,7 @@ TEST_CASE("a custom function that asks twice for what it saved") {
     }
   };
   const bool keep_graph = GENERATE(false, true);
-  const at::Tensor x = input(cpu<double>());
+  const at::Tensor x = input(here<double>());
   const auto block = [](const at::Tensor& x) { return Twice::apply(x.exp()).sin(); };
   lt::checkpoint(block, x).sum().backward({}, keep_graph);
   CHECK(torch::allclose(x.grad(), x.exp() * x.exp().cos() * x.exp().sin().cos()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Any number and kind of arguments and results, and what a block does with them: writes in place, takes
 // views, needs no gradient, shares them.
+// Runs on every device.
 #include "unit/memory/recompute/support/scenarios.hpp"
 
 #include <map>
@@ -36,7 +37,7 @@ class Opaque {
 
 TEMPLATE_TEST_CASE("tuples, optional tensors, vectors, maps, structs, plain and opaque values", "", float,
                    double) {
-  check_same_bits(cpu<TestType>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<TestType>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor a = input(options), b = input(options), c = input(options), d = input(options);
     const auto block = [](const Features& features, std::tuple<at::Tensor, int> pair,
                           const std::vector<at::Tensor>& list, const std::map<std::string, at::Tensor>& named,
@@ -63,14 +64,14 @@ TEST_CASE("undefined tensors stay undefined") {
     CHECK_FALSE(more[0].defined());
     return x.exp() * more[1];
   };
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   const at::Tensor y = lt::checkpoint(block, x, at::Tensor(), Tensors{at::Tensor(), x * 1});
   y.sum().backward();
   CHECK(torch::allclose(x.grad(), (x + 1) * x.exp()));
 }
 
 TEST_CASE("what an argument only refers to may be gone when the block runs again") {
-  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options);
     const auto block = [](at::TensorList list, at::IntArrayRef sizes, at::OptionalIntArrayRef dims,
                           std::span<const double> weights, std::string_view name, const char* literal) {
@@ -94,7 +95,7 @@ TEST_CASE("what an argument only refers to may be gone when the block runs again
 }
 
 TEST_CASE("several results: tuples, vectors, structs, undefined ones") {
-  check_same_bits(cpu<float>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<float>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options);
     const auto block = [](const at::Tensor& x) {
       return std::make_tuple(x.exp(), std::vector<at::Tensor>{x.sin(), at::Tensor(), x > 0},
@@ -109,7 +110,7 @@ TEST_CASE("several results: tuples, vectors, structs, undefined ones") {
 }
 
 TEST_CASE("a block that returns nothing, or a reference") {
-  check_same_bits(cpu<float>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<float>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options);
     at::Tensor y;
     call([&y](const at::Tensor& x) { y = x.exp().sin(); }, x);
@@ -129,7 +130,7 @@ TEST_CASE("arguments are given again as they were: by value, by reference, moved
     Counted(const Counted&) = default;
     Counted& operator=(const Counted&) = default;
   };
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   int lvalues = 0, rvalues = 0;
   struct Block {
     int &lvalues, &rvalues;
@@ -144,7 +145,7 @@ TEST_CASE("arguments are given again as they were: by value, by reference, moved
 }
 
 TEST_CASE("the caller's tensors are not touched") {
-  const at::Tensor x = input(cpu<float>());
+  const at::Tensor x = input(here<float>());
   std::vector<at::Tensor> list{x * 1, x * 2};
   const auto addresses = list;
   const at::Tensor y =
@@ -154,23 +155,23 @@ TEST_CASE("the caller's tensors are not touched") {
 }
 
 TEMPLATE_TEST_CASE("operations in place within a block", "", float, double) {
-  check_same_bits(cpu<TestType>(), scenarios::in_place);
+  check_same_bits(here<TestType>(), scenarios::in_place);
 }
 
 TEMPLATE_TEST_CASE("views of arguments and results", "", float, double) {
-  check_same_bits(cpu<TestType>(), scenarios::views);
+  check_same_bits(here<TestType>(), scenarios::views);
 }
 
 TEMPLATE_TEST_CASE("shared parameters", "", float, double) {
-  check_same_bits(cpu<TestType>(), scenarios::shared_parameters);
+  check_same_bits(here<TestType>(), scenarios::shared_parameters);
 }
 
 TEMPLATE_TEST_CASE("frozen blocks and parameters, and inputs that need no gradient", "", float, double) {
-  check_same_bits(cpu<TestType>(), scenarios::frozen);
+  check_same_bits(here<TestType>(), scenarios::frozen);
 }
 
 TEMPLATE_TEST_CASE("a result that is changed in place after the block", "", float, double) {
-  check_same_bits(cpu<TestType>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<TestType>(), [](const auto& call, const at::TensorOptions& options) {
     const auto block = on(FeedForward(), options);
     const at::Tensor x = input(options);
     at::Tensor y = call(block, x);
@@ -183,7 +184,7 @@ TEMPLATE_TEST_CASE("a result that is changed in place after the block", "", floa
 }
 
 TEST_CASE("a block that returns what it is given") {
-  check_same_bits(cpu<float>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<float>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor x = input(options);
     const auto same = [](at::Tensor x) { return x; };
     const auto both = [](const at::Tensor& x) { return std::make_pair(x, x.exp()); };
@@ -194,7 +195,7 @@ TEST_CASE("a block that returns what it is given") {
 }
 
 TEST_CASE("writing to an argument is refused in forward") {
-  const at::Tensor x = input(cpu<float>()) * 1;
+  const at::Tensor x = input(here<float>()) * 1;
   const auto to_itself = [](at::Tensor x) { return x.add_(1).exp(); };
   const auto to_a_view = [](at::Tensor x) {
     x.slice(0, 0, 1).zero_();
@@ -218,24 +219,24 @@ TEST_CASE("writing to a parameter is refused in forward") {
       return x * weight;
     }
   };
-  const auto block = Holder<ClampedImpl>(std::make_shared<ClampedImpl>());
-  CHECK_THROWS_WITH(lt::checkpoint(block, input(cpu<float>())),
+  const auto block = on(Holder<ClampedImpl>(std::make_shared<ClampedImpl>()), here<float>());
+  CHECK_THROWS_WITH(lt::checkpoint(block, input(here<float>())),
                     Catch::Contains("parameter 'weight' of shape [8] is written to in place by its forward"));
 }
 
 TEST_CASE("where nothing needs a gradient a block runs once, as it is") {
-  const auto block = FeedForward();
+  const auto block = on(FeedForward(), here<float>());
   {
     const torch::NoGradGuard no_gradients;
-    CHECK_FALSE(lt::checkpoint(block, input(cpu<float>())).requires_grad());
+    CHECK_FALSE(lt::checkpoint(block, input(here<float>())).requires_grad());
   }
   for (const at::Tensor& parameter : block->parameters()) parameter.set_requires_grad(false);
-  CHECK_FALSE(lt::checkpoint(block, input(cpu<float>(), false)).requires_grad());
+  CHECK_FALSE(lt::checkpoint(block, input(here<float>(), false)).requires_grad());
   CHECK(block->runs == 2);
 }
 
 TEST_CASE("a parameter that a function captures gets its gradient though no argument needs one") {
-  check_same_bits(cpu<float>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<float>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor weight = input(options);
     const at::Tensor y =
         call([weight](const at::Tensor& x) { return (x * weight).exp(); }, input(options, false));
@@ -245,14 +246,14 @@ TEST_CASE("a parameter that a function captures gets its gradient though no argu
 }
 
 TEST_CASE("broadcast, integer, empty and non-contiguous arguments") {
-  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     const at::Tensor table = input(options), x = torch::randn({8, 4}, options).requires_grad_();
     const auto block = [](const at::Tensor& table, const at::Tensor& index, const at::Tensor& x,
                           const at::Tensor& none) {
       return torch::cat({table.index_select(0, index) * x.t().index_select(0, index), none}).tanh();
     };
-    const at::Tensor y =
-        call(block, table, torch::tensor({3, 1, 1}), x, torch::zeros({0, kWidth}, options).requires_grad_());
+    const at::Tensor y = call(block, table, torch::tensor({3, 1, 1}).to(options.device()), x,
+                              torch::zeros({0, kWidth}, options).requires_grad_());
     y.sum().backward();
     return Tensors{y, table.grad(), x.grad()};
   });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Threads that train at once, and another autograd engine, as Python installs one, which is refused.
+// Runs on every device.
 // Tests memory: checkpoint
 #include "unit/memory/recompute/support/scenarios.hpp"
 
@@ -37,7 +38,7 @@ struct Training {
 }  // namespace
 
 TEMPLATE_TEST_CASE("two threads that train two models at once", "", float, double) {
-  const auto options = cpu<TestType>();
+  const auto options = here<TestType>();
   const auto train = [&](const auto& call) {
     torch::manual_seed(5);
     const Training one(options), other(options);
@@ -66,6 +67,7 @@ using Shared = Holder<SharedImpl>;
 }  // namespace
 
 TEST_CASE("two threads that share one module whose buffers it only reads") {
+  if (!lt::testing::place().is_cpu()) return;  // on a device a module with buffers belongs to one thread
   torch::manual_seed(5);
   const Shared block;
   const at::Tensor x = input(cpu<float>());
@@ -90,11 +92,12 @@ TEST_CASE("two threads that share one module whose buffers it only reads") {
 TEST_CASE("a forward on one thread and its backward on another") {
   const auto train = [](const auto& call) {
     torch::manual_seed(5);
-    const FeedForward block;
-    const at::Tensor x = input(cpu<float>());
-    at::autocast::set_autocast_enabled(at::kCPU, true);
+    const auto block = on(FeedForward(), here<float>());
+    const at::Tensor x = input(here<float>());
+    const at::DeviceType device = x.device().type();
+    at::autocast::set_autocast_enabled(device, true);
     const at::Tensor loss = call(block, x).to(at::kFloat).sum();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_enabled(device, false);
     at::autocast::clear_cache();
     std::thread([&] { loss.backward(); }).join();
     return append(gradients(block), {x.grad()});
@@ -103,8 +106,8 @@ TEST_CASE("a forward on one thread and its backward on another") {
 }
 
 TEST_CASE("two threads that differentiate one graph") {
-  const FeedForward block;
-  const at::Tensor x = input(cpu<double>().dtype(at::kFloat));
+  const auto block = on(FeedForward(), here<float>());
+  const at::Tensor x = input(here<float>());
   const at::Tensor loss = lt::checkpoint(block, x).sum();
   const auto gradient = [&] { return torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0]; };
   const at::Tensor alone = gradient();
@@ -140,15 +143,16 @@ class EngineScope {
 }  // namespace
 
 TEST_CASE("another engine is refused, installed before or after ours") {
-  const FeedForward block;
-  const at::Tensor x = input(cpu<float>());
+  const auto block = on(FeedForward(), here<float>());
+  const at::Tensor x = input(here<float>());
   for (int time = 0; time < 2; ++time) {
     {
       const EngineScope other(&OtherEngine::instance);
       CHECK_THROWS_AS(lt::checkpoint(block, x), lt::CheckpointError);
       CHECK_THROWS_WITH(lt::checkpoint({.mode = lt::CheckpointMode::offload}, block, x),
                         Catch::Contains("another autograd engine than LibTorch's own is installed"));
-      CHECK_NOTHROW(lt::checkpoint({.mode = lt::CheckpointMode::off}, block, x).sum().backward());
+      const at::Tensor plain = lt::checkpoint({.mode = lt::CheckpointMode::off}, block, x);
+      if (x.is_cpu()) CHECK_NOTHROW(plain.sum().backward());  // LibTorch gives it no threads of devices
       const torch::NoGradGuard no_gradients;
       CHECK_NOTHROW(lt::checkpoint(block, x));
     }
@@ -158,9 +162,9 @@ TEST_CASE("another engine is refused, installed before or after ours") {
 
 TEST_CASE("programs without checkpoints keep LibTorch's engine") {
   const EngineScope own(&Engine::get_base_engine);
-  const FeedForward block;
-  lt::checkpoint({.mode = lt::CheckpointMode::off}, block, input(cpu<float>())).sum().backward();
+  const auto block = on(FeedForward(), here<float>());
+  lt::checkpoint({.mode = lt::CheckpointMode::off}, block, input(here<float>())).sum().backward();
   const torch::NoGradGuard no_gradients;
-  lt::checkpoint(block, input(cpu<float>()));
+  lt::checkpoint(block, input(here<float>()));
   CHECK(&Engine::get_default_engine() == &Engine::get_base_engine());
 }

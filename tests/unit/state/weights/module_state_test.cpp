@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
+// Modules that are loaded where they are, from tensors that are there or on the CPU.
+// Runs on every device.
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/module_state.hpp>
+
+#include "support/place.hpp"
 
 using Catch::Contains;
 using looptorch::load_state_dict;
 using looptorch::ModuleStateError;
 using looptorch::state_dict;
+using looptorch::testing::place, looptorch::testing::placed;
 
 namespace {
 
@@ -14,6 +19,7 @@ struct NetImpl : torch::nn::Module {
   NetImpl() {
     fc = register_module("fc", torch::nn::Linear(3, 2));
     norm = register_module("norm", torch::nn::BatchNorm1d(2));
+    to(place());
   }
   torch::nn::Linear fc{nullptr};
   torch::nn::BatchNorm1d norm{nullptr};
@@ -33,6 +39,15 @@ TEST_CASE("module state: parameters and buffers go from one module into another"
     CHECK_FALSE(tensor.is_alias_of(state_dict(to).at(name)));
   }
   CHECK(to->fc->weight.requires_grad());
+}
+
+TEST_CASE("module state: tensors on the CPU are copied to where the module is") {
+  Net from, to;
+  auto tensors = state_dict(from);
+  for (auto& [name, tensor] : tensors) tensor = tensor.detach().cpu();
+  load_state_dict(to, tensors);
+  CHECK(to->fc->weight.device() == place());
+  CHECK(torch::equal(to->fc->weight, from->fc->weight));
 }
 
 TEST_CASE("module state: tensors are converted to the module's dtype") {
@@ -62,11 +77,13 @@ TEST_CASE("module state: every name at fault stands in one error, and nothing is
 
 TEST_CASE("module state: two parameters given for one that is tied must agree") {
   torch::nn::Module net;
-  const auto tied = net.register_parameter("a", torch::zeros({2}));
+  const auto tied = net.register_parameter("a", placed(torch::zeros({2})));
   net.register_parameter("b", tied);
   auto given = state_dict(net);
   given["b"] = given["b"].clone();
   CHECK_NOTHROW(load_state_dict(net, given));
+  given["b"] = given["b"].cpu();
+  CHECK_NOTHROW(load_state_dict(net, given));  // wherever the two were given
   given["b"] = given["b"] + 1;
   CHECK_THROWS_WITH(load_state_dict(net, given), Contains("1 unfit: b other values than a"));
 }
@@ -86,13 +103,13 @@ TEST_CASE("module state: a tensor that holds nothing is refused") {
 }
 
 TEST_CASE("module state: a tensor cannot be given what overlaps it in part") {
-  const auto memory = torch::arange(6, torch::kFloat);
+  const auto memory = placed(torch::arange(6, torch::kFloat));
   torch::nn::Module net;
   net.register_buffer("p", memory.slice(0, 0, 4));
   CHECK_THROWS_WITH(load_state_dict(net, {{"p", memory.slice(0, 2, 6)}}),
                     Contains("p from a part of itself"));
   CHECK_NOTHROW(load_state_dict(net, state_dict(net)));
-  CHECK(torch::equal(memory, torch::arange(6, torch::kFloat)));
+  CHECK(torch::equal(memory.cpu(), torch::arange(6, torch::kFloat)));
 }
 
 TEST_CASE("module state: a long list of names is cut") {

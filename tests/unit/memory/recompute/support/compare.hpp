@@ -7,6 +7,8 @@
 
 #include <looptorch/memory/checkpoint.hpp>
 
+#include "support/place.hpp"
+
 #include <cstring>
 #include <string>
 #include <utility>
@@ -100,6 +102,12 @@ inline Tensors& append(Tensors& to, const Tensors& more) {
 template <class T>
 [[nodiscard]] at::TensorOptions cpu() {
   return at::TensorOptions(c10::CppTypeToScalarType<T>::value);
+}
+
+/// At the place of the program's tests.
+template <class T>
+[[nodiscard]] at::TensorOptions here() {
+  return cpu<T>().device(lt::testing::place());
 }
 
 }  // namespace checkpointed
