@@ -4,6 +4,7 @@
 #include "support/accelerator/accelerator.hpp"
 
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/fft_rfft.h>
 
 #include <cmath>
@@ -169,6 +170,32 @@ TEST_CASE("sim: kernels, copies and waits are counted, and NoWaits refuses a wai
 
   const sim::NoWaits none;
   CHECK_THROWS_WITH(b.item<float>(), Catch::Contains("the host waits for a device: item"));
+}
+
+TEST_CASE("sim: sparse tensors equal the CPU's, and the host waits where distinct indices are counted") {
+  const auto sparse = [](const at::Tensor& a) {  // two of its rows are one
+    const at::Tensor rows = at::tensor({2, 0, 2}, at::kLong).reshape({1, 3}).to(a.device());
+    return at::_sparse_coo_tensor_unsafe(rows, a.clone(), {5, 4}, a.options().layout(at::kSparse));
+  };
+  for (const bool behind : {false, true}) {
+    const sim::With with({.behind_host = behind, .seed = 4});
+    check_same([&](const at::Tensor& a) { return at::zeros({5, 4}, a.options()).add_(sparse(a), -0.5); });
+    check_same([&](const at::Tensor& a) {
+      return at::zeros({5, 4}, a.options()).add_(sparse(a) + sparse(a));
+    });
+    check_same([&](const at::Tensor& a) { return sparse(a).add_(sparse(a)).mul_(3)._values(); });
+    check_same([&](const at::Tensor& a) { return sparse(a).coalesce()._values(); });
+    check_same([&](const at::Tensor& a) { return sparse(a).coalesce()._indices(); });
+  }
+  const at::Tensor a = sparse(at::ones({3, 4}, kHere));
+  CHECK(a.layout() == at::kSparse);
+  CHECK(a.device() == kDevice);
+  CHECK(a._nnz() == 3);
+  const sim::CountWaits count;
+  (void)a.mul(2).add(a);
+  CHECK(count.counts().host_waits == 0);
+  CHECK(a.coalesce()._nnz() == 2);
+  CHECK(count.counts().dynamic_results == 1);
 }
 
 TEST_CASE("sim: two devices have their own memory, and a copy between them is ordered on both") {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Serves every operator that has no kernel of its own by the CPU's, with CUDA's demands on its arguments: one
-// device, except for numbers and indices.
+// device, except for numbers and indices. Of sparse tensors it takes the indices and values.
 #include "support/accelerator/device/generator.hpp"
 #include "support/accelerator/dispatch/launch.hpp"
+#include "support/accelerator/dispatch/sparse.hpp"
 #include "support/accelerator/dispatch/values.hpp"
 #include "support/accelerator/driver.hpp"
 
@@ -11,6 +12,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,10 +39,11 @@ struct Operator {
         takes_host_numbers(name.find("_amp_") == std::string::npos &&
                            (name.find("_fused_") == std::string::npos || name.ends_with("tensor_lr")) &&
                            (name.find("_foreach_") == std::string::npos)),
-        // CTC copies the lengths to the host, and waits.
+        // CTC copies the lengths to the host, and waits; so does what counts distinct indices.
         host_needs_result(!is_index && (op.hasTag(at::Tag::data_dependent_output) ||
                                         op.hasTag(at::Tag::dynamic_output_shape) ||
-                                        op.schema().name() == "aten::_ctc_loss")) {
+                                        op.schema().name() == "aten::_ctc_loss" ||
+                                        op.schema().name() == "aten::_coalesce")) {
     for (const c10::Argument& argument : op.schema().arguments()) {
       writes.push_back(argument.alias_info() && argument.alias_info()->isWrite());
       is_generator.push_back(argument.name() == "generator");
@@ -111,9 +114,11 @@ c10::Device device_of_call(const Operator& op, const torch::jit::Stack& argument
 /// The CPU's operator with arguments other than tensors bound.
 class CpuCall {
  public:
-  CpuCall(const Operator& op, const torch::jit::Stack& arguments, int device) : op_(&op) {
+  CpuCall(const Operator& op, c10::DispatchKey key, const torch::jit::Stack& arguments, int device)
+      : op_(&op), key_(key) {
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       const c10::IValue& value = arguments[i];
+      for_each_tensor(value, [&](const at::Tensor& tensor) { forms_.emplace_back(tensor); });
       bound_.push_back(with_tensors(value, [](const at::Tensor&) { return at::Tensor(); }));
       if (value.isDevice()) bound_.back() = c10::Device(c10::kCPU);
       if (value.isGenerator() || (value.isNone() && op.is_generator[i])) {
@@ -124,24 +129,57 @@ class CpuCall {
     }
   }
 
+  /// Returns the results, a list of its parts for each that is sparse.
   torch::jit::Stack operator()(const std::vector<at::Tensor>& operands) const {
     torch::jit::Stack stack;
     stack.reserve(bound_.size());
-    std::size_t next = 0;
+    std::size_t next = 0, number = 0;
     for (const c10::IValue& value : bound_)
-      stack.push_back(with_tensors(value, [&](const at::Tensor&) { return operands[next++]; }));
+      stack.push_back(
+          with_tensors(value, [&](const at::Tensor&) { return forms_[number++].take(operands, next); }));
     if (generator_) stack[*generator_] = at::detail::createCPUGenerator(seed_);
-    op_->handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
-    return stack;
+    op_->handle.redispatchBoxed(c10::DispatchKeySet(key_), &stack);
+    return in_parts(std::move(stack));
   }
 
+  /// Puts a result together again that `operator()` has returned in parts.
+  [[nodiscard]] at::Tensor whole(std::size_t result, const std::vector<at::Tensor>& parts) const {
+    std::size_t next = 0;
+    return results_->at(result).take(parts, next);
+  }
+  [[nodiscard]] bool is_in_parts(std::size_t result) const { return results_->count(result) > 0; }
+
  private:
+  torch::jit::Stack in_parts(torch::jit::Stack results) const {
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (!results[i].isTensor() || !results[i].toTensor().defined() || !results[i].toTensor().is_sparse())
+        continue;
+      const at::Tensor sparse = results[i].toTensor();
+      c10::List<at::Tensor> parts;
+      for_each_part(sparse, [&](const at::Tensor& part) { parts.push_back(part); });
+      results_->emplace(i, Form(sparse));
+      results[i] = std::move(parts);
+    }
+    return results;
+  }
+
   const Operator* op_;
+  c10::DispatchKey key_;
   torch::jit::Stack bound_;
+  std::vector<Form> forms_;  // of the tensors, in order
+  std::shared_ptr<std::map<std::size_t, Form>> results_ = std::make_shared<std::map<std::size_t, Form>>();
   std::optional<std::size_t> generator_;
   std::uint64_t seed_ = 0;
 };
 
+/// Gives a sparse argument the parts that a kernel has made for it.
+void replace_parts(const at::Tensor& argument, const at::Tensor& result) {
+  auto *const to = at::sparse::get_sparse_impl(argument), *const from = at::sparse::get_sparse_impl(result);
+  to->set_indices_and_values_unsafe(from->indices(), from->values());
+  to->set_coalesced(from->coalesced());
+}
+
+template <c10::DispatchKey kCpuKey>
 void fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Lock lock(driver().mutex);
   const Operator& op = operator_of(handle);
@@ -153,23 +191,33 @@ void fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   std::vector<Operand> operands;
   for (std::size_t i = 0; i < arguments.size(); ++i)
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      operands.push_back({tensor, op.writes[i]});
+      for_each_part(tensor, [&](const at::Tensor& part) { operands.push_back({part, op.writes[i]}); });
     });
   const bool host_needs_result = op.host_needs_result || (op.expands_masks && has_mask(arguments));
 
   ++driver().ledger.counts.fallbacks;
+  const CpuCall call(op, kCpuKey, arguments, device.index());
   torch::jit::Stack results =
-      launch({.name = op.name, .device = device, .host_needs_result = host_needs_result}, operands,
-             CpuCall(op, arguments, device.index()));
-  for (std::size_t i = 0; i < results.size(); ++i)
-    stack->push_back(op.returned[i] < 0 ? std::move(results[i])
-                                        : arguments[static_cast<std::size_t>(op.returned[i])]);
+      launch({.name = op.name, .device = device, .host_needs_result = host_needs_result}, operands, call);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (call.is_in_parts(i)) results[i] = call.whole(i, results[i].toTensorVector());
+    if (op.returned[i] < 0) {
+      stack->push_back(std::move(results[i]));
+      continue;
+    }
+    const c10::IValue& argument = arguments[static_cast<std::size_t>(op.returned[i])];
+    if (call.is_in_parts(i)) replace_parts(argument.toTensor(), results[i].toTensor());
+    stack->push_back(argument);
+  }
 }
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback<c10::DispatchKey::CPU>>());
+}
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback<c10::DispatchKey::SparseCPU>>());
 }
 
 }  // namespace looptorch_test::accelerator

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Sparse gradients: trained where the optimizer takes them, refused in a sentence before anything moves where
 // a policy or an optimizer does not.
+// Runs on every device.
 // Tests loop/step: update_step
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>
+
+#include "support/place.hpp"
 
 namespace lt = looptorch;
 
@@ -15,7 +18,7 @@ struct WordsImpl : torch::nn::Module {
       : words(
             register_module("words", torch::nn::Embedding(torch::nn::EmbeddingOptions(7, 4).sparse(sparse)))),
         head(register_module("head", torch::nn::Linear(4, 1))) {
-    to(torch::kDouble);
+    to(lt::testing::place(), torch::kDouble);
   }
   torch::nn::Embedding words;
   torch::nn::Linear head;
