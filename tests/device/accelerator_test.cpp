@@ -6,6 +6,7 @@
 
 #include <looptorch/app/device.hpp>
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/memory/empty_cache.hpp>
 
 #include "support/device.hpp"
 
@@ -70,4 +71,18 @@ TEST_CASE("the peak of a device's memory covers its tensors, and no others") {
   const at::Tensor larger =
       torch::ones({before + (1 << 20)}, at::TensorOptions(at::kByte).device(test_device()));
   CHECK(bytes() > before + (1 << 20));
+}
+
+TEST_CASE("each device's memory is counted, and given back, by itself") {
+  if (!has_device(1)) return;
+  const auto peak = [](c10::DeviceIndex index) { return looptorch::app::peak_bytes(test_device(index)); };
+  const auto before = peak(0);
+  {
+    const at::Tensor large =
+        torch::ones({peak(1) + (32 << 20)}, at::TensorOptions(at::kByte).device(test_device(1)));
+  }
+  CHECK(peak(1) >= 32 << 20);
+  CHECK(peak(0) == before);
+  CHECK(looptorch::empty_cache(test_device(1)) >= 32 << 20);
+  CHECK(looptorch::empty_cache(test_device(1)) == 0);
 }

@@ -6,6 +6,7 @@
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
+#include <looptorch/optim/optimizer_state.hpp>
 
 #include "support/device.hpp"
 
@@ -116,6 +117,29 @@ TEMPLATE_TEST_CASE("moments follow a model to a device and back", EVERY_OPTIMIZE
   for (auto& parameter : moving) parameter.set_data(parameter.detach().cpu());
   run(two, moving, 5);
   CHECK(difference(host, moving) <= tolerance(1e-5));
+}
+
+TEMPLATE_TEST_CASE("moments that were saved on a CPU are loaded to where the parameters are", "", AdamW,
+                   torch::optim::AdamW) {
+  if (!has_device()) return;
+  const auto train = [](TestType& optimizer, std::vector<at::Tensor>& params, int64_t begin, int64_t end) {
+    for (int64_t step = begin; step < end; ++step) set_gradients(params, step), optimizer.step();
+  };
+  auto host = parameters({kHost, kHost}), there = parameters({kThere, kThere});
+  TestType one(host), two(there);
+  train(one, host, 0, 4);
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    there[i].set_data(host[i].detach().to(test_device()));
+    lt::StateDict saved;  // as a snapshot reads it
+    const lt::StateDict state = lt::detail::parameter_state(one, host[i]);
+    for (const auto& [key, value] : state.values()) {
+      const auto* tensor = std::get_if<at::Tensor>(&value);
+      saved.set(key, tensor ? lt::StateDict::Value(tensor->clone()) : value);
+    }
+    lt::detail::stage_parameter_state(two, two.param_groups()[0], there[i], saved)();
+  }
+  train(one, host, 4, kSteps), train(two, there, 4, kSteps);
+  CHECK(difference(host, there) <= tolerance(1e-5));
 }
 
 TEMPLATE_TEST_CASE("a step waits for nothing on the device", EVERY_OPTIMIZER) {

@@ -12,7 +12,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export CUDA_VISIBLE_DEVICES=
 
-passes() { # passes MUTANT TEST...: whether the tests pass; 120 s are too long
+passes() { # passes MUTANT TEST...: whether the tests pass; 124 if that takes longer than 120 s
   local name=$1 tests=() test
   shift
   for test; do
@@ -41,9 +41,14 @@ passes '' $(cut -f3 <<<"$list" | tr ' ' '\n' | sort -u) || {
 
 tried=0 missed=0
 while IFS=$'\t' read -r name what tests; do
-  tried=$((tried + 1)) verdict=caught
+  tried=$((tried + 1)) status=0
   # shellcheck disable=SC2086
-  ! passes "$name" $tests || verdict=MISSED missed=$((missed + 1))
+  passes "$name" $tests || status=$?
+  case $status in
+    0) verdict=MISSED missed=$((missed + 1)) ;;
+    124) verdict=hung ;; # caught, or the machine is busy
+    *) verdict=caught ;;
+  esac
   printf '%-8s %-32s %s\n' "$verdict" "$name" "$what"
 done <<<"$list"
 printf '%s of %s caught\n' "$((tried - missed))" "$tried"
