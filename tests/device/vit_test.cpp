@@ -24,7 +24,7 @@ using namespace looptorch::testing;
 
 namespace {
 
-using Tensors = std::map<std::string, at::Tensor>;
+using NamedTensors = std::map<std::string, at::Tensor>;
 
 /// The preset "small", with a normalisation that changes what it sees. In fp64, so that attention computed by
 /// other kernels differs in the last digits alone.
@@ -52,7 +52,7 @@ std::vector<vit::Batch> emotions_on(at::Device device, std::int64_t count,
 }
 
 /// Checks that both hold the same tensors, to a billionth of a tensor's largest value.
-void check_equal(const Tensors& host, const Tensors& device) {
+void check_equal(const NamedTensors& host, const NamedTensors& device) {
   REQUIRE(host.size() == device.size());
   for (const auto& [name, expected] : host) {
     CAPTURE(name);
@@ -64,7 +64,7 @@ void check_equal(const Tensors& host, const Tensors& device) {
 }
 
 /// Fine-tunes as vit_train does, in two steps of unfreezing. Returns weights, scores and loss.
-Tensors fine_tuned(at::Device device, bool recomputes) {
+NamedTensors fine_tuned(at::Device device, bool recomputes) {
   auto model = vit_on(device);
   const auto rules = vit::unfreeze_rules(vit::parse_unfreezing("1:3,2:2-3"), 4);
   vit::freeze_backbone(model);
@@ -75,7 +75,7 @@ Tensors fine_tuned(at::Device device, bool recomputes) {
                       lt::Validate{emotions_on(at::kCPU, 2), vit::EmotionMeasure{}});
   const auto result = trainer.fit(emotions_on(at::kCPU, 5), {.epochs = 3});
   CHECK(result.steps == 9);
-  Tensors left{{"loss", at::scalar_tensor(result.loss, at::kDouble)}};
+  NamedTensors left{{"loss", at::scalar_tensor(result.loss, at::kDouble)}};
   for (const auto& [name, score] : trainer.evaluate(emotions_on(at::kCPU, 2), vit::EmotionMeasure{}).metrics)
     left.emplace(name, at::scalar_tensor(score, at::kDouble));
   for (const auto& item : model->named_parameters()) left.emplace(item.key(), item.value().detach().cpu());
@@ -95,10 +95,10 @@ TEST_CASE("What a ViT hears on a device is what it hears on a CPU; so are its at
     // Half as wide as the configuration says, so that positions are interpolated.
     const auto states_BTD = model->backbone(model->images(spectrograms_B1MF).slice(3, 0, 128));
     CHECK(heard_B2.device() == device);
-    Tensors all{{"heard", heard_B2.detach().cpu()},
-                {"loss", loss.detach().cpu()},
-                {"states", states_BTD.detach().cpu()},
-                {"attention", model->attention(spectrograms_B1MF).detach().cpu()}};
+    NamedTensors all{{"heard", heard_B2.detach().cpu()},
+                     {"loss", loss.detach().cpu()},
+                     {"states", states_BTD.detach().cpu()},
+                     {"attention", model->attention(spectrograms_B1MF).detach().cpu()}};
     for (const auto& item : model->named_parameters()) all.emplace(item.key(), item.value().grad().cpu());
     return all;
   };
