@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by examples/quickstart.sh and tests/run.sh: sets up, configures and builds, naming each step.
 #
-#   looptorch_build TARGET...   builds in ${LOOPTORCH_BUILD:-build}, whose path is then in `build`
+#   looptorch_build TARGET...   builds in ${LOOPTORCH_BUILD:-build}, whose path is then in `build`; `all` has the tests
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 build=${LOOPTORCH_BUILD:-$root/build${LOOPTORCH_LIBTORCH:+-libtorch-$LOOPTORCH_LIBTORCH}}
@@ -19,11 +19,15 @@ show_help() { # show_help SCRIPT: its opening comment
 
 looptorch_build() {
   local environment
-  environment=$("$root/packaging/setup.sh") || exit
+  local -a tests=()
+  local clang=OFF
+  if [ "$*" = all ]; then
+    tests=(--tests)
+    ! command -v clang++ >/dev/null || clang=ON
+  fi
+  environment=$("$root/packaging/setup.sh" "${tests[@]}") || exit
   eval "$environment"
 
-  local clang=OFF
-  if command -v clang++ >/dev/null; then clang=ON; fi
   say "Configuring in $build"
   mkdir -p "$build"
   # -O1: a program compiles in half the time that -O3 takes and trains as fast, for its work is done in LibTorch.

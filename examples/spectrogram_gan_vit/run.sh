@@ -114,7 +114,7 @@ if [ -n "$quick" ]; then
   training+=(--average 0.9)
   hearing+=(--epochs 3)
   drawing+=(--count 24)
-  first_steps=2 steps=80 validate_every=20
+  first_steps=2 steps=48 validate_every=12 judge_epochs=4
 fi
 [ -z "$gan_steps" ] || steps=$gan_steps
 

@@ -1,8 +1,8 @@
-# Installs headers, targets and package config. looptorch::audio is exported separately, since a consumer may have no
-# libsndfile.
+# Installs headers, targets, package config and licence. Nothing depends on the architecture, hence share/looptorch.
+# looptorch::audio is exported separately, since a consumer may have no libsndfile.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
-set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/looptorch)
+set(package_dir ${CMAKE_INSTALL_DATADIR}/looptorch)
 
 install(TARGETS looptorch EXPORT looptorchTargets FILE_SET HEADERS)
 install(EXPORT looptorchTargets NAMESPACE looptorch:: DESTINATION ${package_dir})
@@ -17,3 +17,4 @@ write_basic_package_version_file(looptorchConfigVersion.cmake COMPATIBILITY Same
 install(FILES ${PROJECT_BINARY_DIR}/looptorchConfig.cmake ${PROJECT_BINARY_DIR}/looptorchConfigVersion.cmake
               ${CMAKE_CURRENT_LIST_DIR}/LooptorchTorch.cmake
         DESTINATION ${package_dir})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/licenses/looptorch)

@@ -24,10 +24,29 @@ if(EXISTS "${looptorch_torch_config}/../../../lib/libtorch_cuda.so")
   endif()
 endif()
 
+# Torch's config enables CUDA as a language. A toolchain file that requires C++20, as Conan's does, would have CMake's check of
+# nvcc require CUDA20, which CMake 3.25 does not know. So CUDA is of 17 while it is checked.
 set(looptorch_log_level "${CMAKE_MESSAGE_LOG_LEVEL}")
+set(looptorch_cuda_standard "${CMAKE_CUDA_STANDARD}")
+if(NOT CMAKE_CUDA_STANDARD)
+  set(CMAKE_CUDA_STANDARD 17)
+endif()
 set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
 find_package(Torch CONFIG QUIET)
 set(CMAKE_MESSAGE_LOG_LEVEL "${looptorch_log_level}")
+if(NOT looptorch_cuda_standard)
+  set(CMAKE_CUDA_STANDARD "${CMAKE_CXX_STANDARD}") # as Torch's config leaves it
+endif()
 unset(looptorch_log_level)
+unset(looptorch_cuda_standard)
 unset(looptorch_nvcc)
 unset(looptorch_torch_config)
+
+# LibTorch as Conan packages it has other targets, which TORCH_LIBRARIES names.
+if(Torch_FOUND AND NOT TARGET torch)
+  add_library(torch INTERFACE IMPORTED)
+  if(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL)
+    set_target_properties(torch PROPERTIES IMPORTED_GLOBAL ON)
+  endif()
+  target_link_libraries(torch INTERFACE ${TORCH_LIBRARIES})
+endif()

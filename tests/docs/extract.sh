@@ -7,6 +7,7 @@
 #                         Markdown file see them
 #   ```cpp header NAME    declarations that also become the file NAME, so that a test can run what the page shows
 #   ```cpp program        a whole program: program_<n>.cpp
+#   ```cpp from FILE      quotes FILE of the repository, which must hold these lines as they are
 #
 # Errors point at the line of the Markdown file. Prints the sources written, one a line.
 set -euo pipefail
@@ -14,8 +15,15 @@ set -euo pipefail
 output=$1
 shift
 rm -f "$output"/program_*.cpp
-awk -v output="$output" '
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+awk -v output="$output" -v root="$root" '
   function line_directive() { return "#line " (FNR + 1) " \"" FILENAME "\"" }
+  function text_of(file,   line, text) {
+    text = "\n"
+    while ((getline line < file) > 0) text = text line "\n"
+    close(file)
+    return text
+  }
   BEGIN { body = ""; includes = ""; programs = 0; blocks = 0; scope = "" }
   FNR == 1 && scope != "" { body = body "}\n" }
   FNR == 1 { scope = "file_" (++files); body = body "namespace docs::" scope " {\n" }
@@ -26,17 +34,22 @@ awk -v output="$output" '
     else if (kind == "declarations") body = body line_directive() "\n"
     else if (kind == "header" && NF == 3) { header = output "/" $3; print line_directive() > header; body = body "#include \"" $3 "\"\n" }
     else if (kind == "program") { program = output "/program_" (++programs) ".cpp"; print line_directive() > program }
-    else { print start ": ```cpp " kind " is none of ```cpp, ```cpp declarations, ```cpp header NAME, ```cpp program" > "/dev/stderr"; exit failed = 1 }
+    else if (kind == "from" && NF == 3) { quoted = $3; quote = "" }
+    else { print start ": ```cpp " kind " is none of ```cpp, ```cpp declarations, ```cpp header NAME, ```cpp program, ```cpp from FILE" > "/dev/stderr"; exit failed = 1 }
     next
   }
   kind && /^```[ \t]*$/ {
     if (kind == "statements") body = body "}\n"
     if (kind == "program") close(program)
     if (kind == "header") close(header)
+    if (kind == "from" && (quote == "" || !index(text_of(root "/" quoted), "\n" quote))) {
+      print start ": " quoted " does not hold these lines" > "/dev/stderr"; exit failed = 1
+    }
     kind = ""
     next
   }
   kind == "program" { print > program; next }
+  kind == "from" { quote = quote $0 "\n"; next }
   kind == "header" { print > header; next }
   kind && /^#include/ { includes = includes $0 "\n"; body = body "\n"; next }
   kind { body = body $0 "\n" }

@@ -20,6 +20,7 @@ declare -A untested=(
   [loop/step/window_state]='data only'
   [metrics/tables/english_spellings]='a generated table'
   [metrics/tables/plain_letters]='a generated table'
+  [version]='macros only: tests/packages compares them with CMake, Conan and vcpkg'
   [metrics/tables/unicode_ranges]='a generated table'
   [policies]='includes only'
 )

@@ -13,7 +13,7 @@ set -euo pipefail
 
 shim=$(realpath "$1")
 shift
-kills=${LOOPTORCH_KILLS:-6}
+kills=${LOOPTORCH_KILLS:-4}
 preload=$shim${LOOPTORCH_PRELOAD:+:$LOOPTORCH_PRELOAD}
 [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # thousands of small files
 work=$(realpath "$(mktemp -d)") # as /proc names the files that the shim sees written
@@ -95,7 +95,7 @@ done
 [ "$kills" = 0 ] || [ "$killed" -gt 0 ] || fail "no process was killed before its end"
 
 every=1
-[ -n "${LOOPTORCH_EVERY_CALL:-}" ] || every=$((calls / ${LOOPTORCH_CALLS:-8} + 1))
+[ -n "${LOOPTORCH_EVERY_CALL:-}" ] || every=$((calls / ${LOOPTORCH_CALLS:-5} + 1))
 killed=0
 for ((call = 0; call < calls; call += every)); do
   output=$work/call$call

@@ -1,8 +1,9 @@
 # What compiles the tests: the project's compiler at -O1, or, with LOOPTORCH_TESTS_WITH_CLANG, clang++ at -O0, in 0.4 of the
-# time. The programs stay with the project's compiler, and looptorch runs as two compilers make it. Both agree on the ABI.
+# time, and then the programs that they run, too. The sanitized tests and the projects of packages/, which train with copies of
+# the examples, stay with the project's compiler: looptorch runs as two compilers make it. Both agree on the ABI.
 #
 # looptorch_with_project_compiler(TARGET)   leaves TARGET to the project's compiler
-option(LOOPTORCH_TESTS_WITH_CLANG "Compile tests with clang++, which takes less than half of g++'s time")
+option(LOOPTORCH_TESTS_WITH_CLANG "Compile tests and programs with clang++ at -O0, which takes less than half of g++'s time")
 
 set(looptorch_project_launcher ${CMAKE_CXX_COMPILER_LAUNCHER})
 set(looptorch_test_options)

@@ -65,9 +65,9 @@ class SoundImage {
 
  private:
   template <class T>
-  void append_by(sf_count_t (*write)(SNDFILE*, const T*, sf_count_t), const std::vector<T>& samples) {
+  void append_by(sf_count_t (*put)(SNDFILE*, const T*, sf_count_t), const std::vector<T>& samples) {
     const auto count = static_cast<sf_count_t>(samples.size());
-    if (write(file_.get(), samples.data(), count) != count)
+    if (put(file_.get(), samples.data(), count) != count)
       refuse(path_, "libsndfile cannot write its samples: ", sf_strerror(file_.get()));
   }
 

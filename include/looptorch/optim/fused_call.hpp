@@ -17,8 +17,7 @@ namespace looptorch::detail {
 /// A step's pending factor and overflow flag in the form that kernels take, made once a device.
 class FusedFactors {
  public:
-  FusedFactors(const GradientScale& scale, const at::Tensor& found_inf)
-      : scale_(scale), found_inf_(found_inf) {}
+  FusedFactors(const GradientScale& scale, const at::Tensor& flag) : scale_(scale), found_inf_(flag) {}
 
   void move_to(at::Device device) {
     if (device_ == device) return;

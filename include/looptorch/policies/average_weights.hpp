@@ -104,7 +104,7 @@ struct BasicAverageWeights {
   static const Module& model_of(const Run& run) { return run.model(); }
 
   [[nodiscard]] double share(std::int64_t count) const {
-    return std::visit([&](const auto& rule) { return rule.share(count); }, rule);
+    return std::visit([&](const auto& chosen) { return chosen.share(count); }, rule);
   }
   [[nodiscard]] bool is_averaged(const UpdateView& view) const {
     return update.empty() || view.name == update;

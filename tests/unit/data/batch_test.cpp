@@ -43,7 +43,7 @@ class Closed {
   explicit Closed(int v) : v_(v) {}
 
  private:
-  int v_;
+  [[maybe_unused]] int v_;
 };
 struct Wide16 {
   at::Tensor a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15;

@@ -262,7 +262,7 @@ TEST_CASE("A beam of one follows the decoder's best character until it ends") {
   const auto encoded = model->encode(at::randn({1, 6, 40}), ids({40}));
   // Continues to the limit unless an end is settled before; the best of the prefixes that it went through.
   Ids text, best;
-  double decoder = 0, best_score = konkanivani::detail::kImpossible;
+  double best_score = konkanivani::detail::kImpossible;
   for (int64_t length = 0; length <= 6; ++length) {
     const double ended = decoder_score(model, encoded, text);
     if (ended > best_score) best = text, best_score = ended;
@@ -271,7 +271,6 @@ TEST_CASE("A beam of one follows the decoder's best character until it ends") {
     const auto scores = model->decoder_scores(ids(given).unsqueeze(0), ids({length + 1}), encoded)[0][-1];
     const auto log_probs = at::log_softmax(scores.to(at::kDouble), -1);
     text.push_back(log_probs.narrow(0, 5, kVocabulary - 5).argmax().item<int64_t>() + 5);
-    decoder += log_probs[text.back()].item<double>();
   }
   const auto got =
       konkanivani::beam_search(model, encoded, {.beam = 1, .ctc_weight = 0, .max_length = 6})[0][0];

@@ -161,7 +161,7 @@ class SampleWriter {
       write(value.has_value());
       if (value) write(*value);
     } else if constexpr (TupleLike<T>) {
-      std::apply([this](const auto&... field) { (write(field), ...); }, value);
+      std::apply([&](const auto&... field) { (write(field), ...); }, value);
     } else if constexpr (StoredArray<T>) {
       write_count(std::ranges::size(value));
       put(std::ranges::data(value), std::ranges::size(value) * sizeof(std::ranges::range_value_t<T>));
@@ -219,7 +219,7 @@ class SampleReader {
     } else if constexpr (is_optional<T>) {
       if (read_as<bool>()) read(value.emplace());
     } else if constexpr (TupleLike<T>) {
-      std::apply([this](auto&... field) { (read(field), ...); }, value);
+      std::apply([&](auto&... field) { (read(field), ...); }, value);
     } else if constexpr (StoredArray<T>) {
       value.resize(read_count(sizeof(std::ranges::range_value_t<T>)));
       take(std::ranges::data(value), std::ranges::size(value) * sizeof(std::ranges::range_value_t<T>));

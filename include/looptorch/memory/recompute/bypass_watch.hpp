@@ -139,13 +139,13 @@ class BypassWatch {
 
     void check(const ParameterUses& uses) {
       constexpr int kMaxChecks = 16;  // a layer may be skipped at random
-      const auto parameters = trained();
-      if (parameters.empty()) return;
+      const auto watched = trained();
+      if (watched.empty()) return;
       Kinds within, past;
-      for (std::size_t i = 0; i < parameters.size(); ++i)
-        for (const auto& [by, name] : uses.of(parameters[i]))
-          (layer->has_made(*by) ? within : past).emplace(i, name);
-      if (within.empty() ? uses_all(past, parameters.size()) : repeats(within, past)) throw_bypassed();
+      for (std::size_t i = 0; i < watched.size(); ++i)
+        for (const auto& [by, operation] : uses.of(watched[i]))
+          (layer->has_made(*by) ? within : past).emplace(i, operation);
+      if (within.empty() ? uses_all(past, watched.size()) : repeats(within, past)) throw_bypassed();
       is_done = !within.empty() || ++checks == kMaxChecks;
       if (is_done) layer->watch(false);
     }

@@ -100,8 +100,8 @@ using Pass = int;
 /// node.
 class SavedTensorHolder {
  public:
-  explicit SavedTensorHolder(const at::Tensor& tensor, RandomPositions random = {})
-      : kind(tensor), random(std::move(random)), version_(tensor._version()) {
+  explicit SavedTensorHolder(const at::Tensor& tensor, RandomPositions positions = {})
+      : kind(tensor), random(std::move(positions)), version_(tensor._version()) {
     if (tensor.is_leaf()) leaf_ = c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr());
   }
 

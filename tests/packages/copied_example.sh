@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# copied_example.sh EXAMPLE WORK PROGRAM CMAKE-OPTION... -- ARGUMENT...: copies the folder EXAMPLE out, configures it as a
+# project of its own against an installed looptorch, builds PROGRAM and runs it; {} among the arguments is its output
+# folder. No header of the folder may include one that lies outside.
+set -euo pipefail
+
+example=$1 work=$2 program=$3
+shift 3
+options=()
+while [ "$1" != -- ]; do
+  options+=("$1")
+  shift
+done
+shift
+rm -rf "$work"
+mkdir -p "$work"
+cp -r "$example" "$work/copied"
+cd "$work/copied"
+
+status=0
+while IFS=: read -r file include; do
+  header=$(sed -E 's/.*"(.*)".*/\1/' <<<"$include")
+  [ -e "$(dirname "$file")/$header" ] || [ -e "$header" ] || { echo "$file: $include lies outside" >&2; status=1; }
+done < <(grep -rE '^#include "' --include='*.hpp' --include='*.cpp' .)
+[ $status = 0 ] || exit $status
+
+cmake -S . -B build -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON "${options[@]}"
+cmake --build build --target "$program"
+"build/$program" "${@/#{\}/$work/output}" 2>&1 | tee "$work/log"
+grep -q '"steps": *2' "$work/output/summary.json"

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# template.sh EXAMPLES WORK CMAKE-OPTION...: makes a project of examples/template, builds it against the installed looptorch,
+# trains, is interrupted and resumes.
+set -euo pipefail
+
+examples=$1 work=$2
+shift 2
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+fail() { echo "$*" >&2; exit 1; }
+
+for name in '' 9lives 'two words' ../up test looptorch; do
+  ! "$examples/new_project.sh" "$name" made >log 2>&1 || fail "new_project.sh took the name '$name'"
+done
+[ ! -e made ] || fail "new_project.sh left something for a name that it refused"
+"$examples/new_project.sh" my-net "a project/my net" >words
+! "$examples/new_project.sh" my-net "a project/my net" >log 2>&1 || fail "new_project.sh overwrote a project"
+grep -q 'exists already' log
+! grep -rn template_train "a project" || fail "the template's name is left"
+
+cd "a project/my net"
+cmake --preset release -DLOOPTORCH_SOURCE= -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON "$@"
+cmake --build --preset release
+train=build/my-net
+
+"$train" --output whole --epochs 12 --seed 1 2>&1 | tail -n5
+"$train" --output cut --epochs 12 --seed 1 --snapshot-every 10 --max-steps 25 >/dev/null 2>&1
+"$train" --output cut --epochs 12 --seed 1 --snapshot-every 10 --resume auto >/dev/null 2>&1
+cmp whole/model.safetensors cut/model.safetensors || fail "the resumed run has other bits"
+accuracy=$(sed -n 's/.*"accuracy": \([0-9.]*\).*/\1/p' whole/summary.json)
+awk -v accuracy="$accuracy" 'BEGIN { exit !(accuracy > 0.9) }' || fail "accuracy $accuracy"
