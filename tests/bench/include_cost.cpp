@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// Measures what the compiler takes for a translation unit without a precompiled header: processor time and memory, for
+// <torch/torch.h> alone, with looptorch behind it, and for narrow headers only. Each row is the least of three turns.
+#include <looptorch/base/error.hpp>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kTraining = R"(
+int main() {
+  torch::nn::Linear model(1, 1);
+  looptorch::FusedAdamW optimizer(model->parameters(), {.lr = 0.1});
+  auto objective = [](torch::nn::Linear& line, const at::Tensor& x) { return line(x).square().mean(); };
+  looptorch::Trainer trainer(model, optimizer, objective, POLICIES);
+  trainer.fit(std::vector<at::Tensor>(3, at::ones({4, 1})));
+}
+)";
+
+struct Unit {
+  std::string name;
+  std::string peer;  ///< the row that it is compared with; empty: itself
+  std::string text;
+  double seconds = std::numeric_limits<double>::infinity(), megabytes = seconds;
+};
+
+std::string training(const std::string& includes, const std::string& policies) {
+  return includes + "#include <vector>\n#define POLICIES " + policies + kTraining;
+}
+
+std::vector<Unit> units() {
+  const std::string torch = "#include <torch/torch.h>\n", trainer = "#include <looptorch/trainer.hpp>\n";
+  const std::string narrow = "#include <torch/nn/modules/linear.h>\n" + trainer;
+  const std::string by_hand = R"(
+int main() {
+  torch::nn::Linear model(1, 1);
+  torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.1));
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    model(torch::ones({4, 1})).square().mean().backward();
+    optimizer.step();
+  }
+}
+)";
+  const std::string all = "looptorch::Accumulate<4>{}, looptorch::ClipGradNorm{1.0}, looptorch::ShowProgress{}";
+  const std::string snapshots = all + ", looptorch::SnapshotEvery{.folder = \"run\"}";
+  const std::string hand = "torch.h: a loop by hand";
+  return {{"torch.h alone", "", torch + "int main() {}\n"},
+          {"torch.h, trainer.hpp", "torch.h alone", torch + trainer + "int main() {}\n"},
+          {"trainer.hpp alone", "torch.h alone", trainer + "int main() {}\n"},
+          {hand, "", torch + by_hand},
+          {"torch.h: a Trainer", hand, training(torch + trainer, "looptorch::ShowProgress{}")},
+          {"torch.h: with policies", hand, training(torch + trainer, all)},
+          {"torch.h: with snapshots", hand, training(torch + trainer, snapshots)},
+          {"narrow: with policies", hand, training(narrow, all)},
+          {"narrow: with snapshots", hand, training(narrow, snapshots)}};
+}
+
+/// Runs the compiler and keeps the least that it took. Throws looptorch::Error if it fails.
+void compile(Unit& unit, const fs::path& file) {
+  std::ofstream(file) << unit.text;
+  std::istringstream words(LOOPTORCH_COMPILE_COMMAND);
+  std::vector<std::string> command;
+  for (std::string word; words >> word;) command.push_back(word);
+  command.push_back(file.string());
+  std::vector<char*> arguments;
+  for (auto& word : command) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execvp(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  rusage used{};
+  if (child < 0 || ::wait4(child, &status, 0, &used) != child || status != 0)
+    throw looptorch::Error("the compiler failed with " + unit.name);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  unit.seconds = std::min(unit.seconds, seconds(used.ru_utime) + seconds(used.ru_stime));
+  unit.megabytes = std::min(unit.megabytes, static_cast<double>(used.ru_maxrss) / 1e3);
+}
+
+void print(const Unit& unit, const Unit& peer) {
+  const auto row = [&](const char* what, const char* measure, double value, double of_peer) {
+    std::printf(R"({"name": "%s: %s", "value": %.4g, "unit": "%s", "peer": "%s", "peer_value": %.4g})"
+                "\n",
+                unit.name.c_str(), what, value, measure, peer.name.c_str(), of_peer);
+  };
+  row("time", "s", unit.seconds, peer.seconds);
+  row("memory", "MB", unit.megabytes, peer.megabytes);
+}
+
+}  // namespace
+
+int main() {
+  const fs::path file = fs::temp_directory_path() / ("include_cost_" + std::to_string(::getpid()) + ".cpp");
+  auto measured = units();
+  for (int turn = 0; turn < 3; ++turn)
+    for (auto& unit : measured) compile(unit, file);
+  fs::remove(file);
+  for (const auto& unit : measured) {
+    const auto peer = std::find_if(measured.begin(), measured.end(), [&](const Unit& other) { return other.name == unit.peer; });
+    print(unit, peer == measured.end() ? unit : *peer);
+  }
+}
