@@ -58,6 +58,7 @@ lt::Loss loss_of(Net& net, const Batch& batch) {
 }
 
 void train(const std::filesystem::path& output, const app::TrainingOptions& options) {
+  std::filesystem::create_directories(output);
   options.seed_generators();
   const auto device = app::choose_device(options.device);
   const auto newest = options.snapshot_to_resume(output / "snapshots");
