@@ -25,7 +25,13 @@ cmake --build --preset release
 train=build/my-net
 
 "$train" --output whole --epochs 12 --seed 1 2>&1 | tail -n5
-"$train" --output cut --epochs 12 --seed 1 --snapshot-every 10 --max-steps 25 >/dev/null 2>&1
+"$train" --output cut --epochs 12 --seed 1 --snapshot-every 10 >/dev/null 2>&1 &
+until compgen -G 'cut/snapshots/step-????????' >/dev/null || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
+kill -TERM $! || fail "it ended before it was interrupted"
+status=0
+wait $! || status=$?
+[ $status = 143 ] || fail "exit code $status after SIGTERM"
+[ ! -e cut/model.safetensors ] || fail "an interrupted run left a model"
 "$train" --output cut --epochs 12 --seed 1 --snapshot-every 10 --resume auto >/dev/null 2>&1
 cmp whole/model.safetensors cut/model.safetensors || fail "the resumed run has other bits"
 accuracy=$(sed -n 's/.*"accuracy": \([0-9.]*\).*/\1/p' whole/summary.json)
