@@ -180,10 +180,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 };
 
-const bool registered = [] {
-  c10::impl::registerDeviceGuard(kDeviceType, new Guard);
-  return true;
-}();
+const c10::impl::DeviceGuardImplRegistrar registered(kDeviceType, new Guard);
 
 }  // namespace
 
