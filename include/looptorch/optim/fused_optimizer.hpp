@@ -52,6 +52,9 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// in two of them, or that the kernels cannot update: complex, or with gaps in memory.
   explicit FusedOptimizer(const std::vector<Group>& groups, Options defaults = {})
       : Optimizer(groups, make_options(defaults)) {
+    // LibTorch 2.15 replaces options of a type that it does not know by the defaults.
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      if (groups[i].has_options()) param_groups()[i].set_options(groups[i].options().clone());
     adopt_groups();
   }
 
