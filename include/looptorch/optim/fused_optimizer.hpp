@@ -51,11 +51,18 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// Takes groups with options of their own, each made by `group`. Throws UsageError for a parameter that is
   /// in two of them, or that the kernels cannot update: complex, or with gaps in memory.
   explicit FusedOptimizer(const std::vector<Group>& groups, Options defaults = {})
-      : Optimizer(groups, make_options(defaults)) {
-    // LibTorch 2.15 replaces options of a type that it does not know by the defaults.
-    for (std::size_t i = 0; i < groups.size(); ++i)
-      if (groups[i].has_options()) param_groups()[i].set_options(groups[i].options().clone());
+      : Optimizer(std::vector<Group>{}, make_options(defaults)) {
+    for (const Group& listed : groups) add_param_group(listed);
     adopt_groups();
+  }
+
+  /// Adds a group, which keeps its options; without any it takes the defaults. Throws UsageError, and adds
+  /// nothing, for the options of another optimizer. Parameters are checked by the next step. A call through
+  /// `torch::optim::Optimizer` reaches LibTorch's function, which since 2.15 gives every group the defaults.
+  void add_param_group(const Group& added) {
+    if (added.has_options()) (void)options_of(added);
+    Optimizer::add_param_group(added);
+    if (added.has_options()) param_groups().back().set_options(added.options().clone());
   }
 
   /// Returns a parameter group with options of its own.

@@ -402,6 +402,27 @@ TEST_CASE("a group or parameter added later takes the defaults, and can be given
   CHECK(optimizer.state_of(params[0]).get<at::Tensor>("step").item<double>() == 1);
 }
 
+TEST_CASE("a group added later keeps its options, and is refused with another optimizer's") {
+  auto params = parameters(torch::kFloat);
+  lt::FusedAdamW optimizer(std::vector<at::Tensor>{params[0]}, {.lr = 0.25});
+  const auto rate = [&] { return lt::FusedAdamW::options_of(optimizer.param_groups().back()).lr; };
+  const auto before = params[1].clone();
+  optimizer.add_param_group(lt::FusedAdamW::group({params[1]}, {.lr = 0.0, .weight_decay = 0.0}));
+  CHECK(rate() == 0.0);
+  set_gradients(params, 0);
+  optimizer.step();
+  CHECK(params[1].equal(before));
+  CHECK(rate() == 0.0);
+
+  optimizer.add_param_group(torch::optim::OptimizerParamGroup({params[2]}));
+  CHECK(rate() == 0.25);
+  const torch::optim::OptimizerParamGroup foreign({params[3]},
+                                                  std::make_unique<torch::optim::SGDOptions>(0.1));
+  CHECK_THROWS_WITH(optimizer.add_param_group(foreign), Catch::Contains("make it by FusedAdamW::group"));
+  CHECK_THROWS_AS(optimizer.add_param_group(foreign), lt::UsageError);
+  CHECK(optimizer.param_groups().size() == 3);
+}
+
 TEMPLATE_TEST_CASE("a closure is evaluated with gradients, and its loss returned", EVERY_OPTIMIZER) {
   auto params = parameters(torch::kDouble);
   TestType optimizer(params);
