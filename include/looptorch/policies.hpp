@@ -20,6 +20,7 @@
 //   StopEarly             training should end when a metric no longer improves
 //   UnfreezeAt            parts of a pretrained model should be trained later than others
 //   Validate              held-out data should be measured during fit
+//   WatchMemory           the peak should show, and leaks, spikes and fragmentation be told
 #pragma once
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -40,3 +41,4 @@
 #include <looptorch/policies/stop_early.hpp>
 #include <looptorch/policies/unfreeze_at.hpp>
 #include <looptorch/policies/validate.hpp>
+#include <looptorch/policies/watch_memory.hpp>

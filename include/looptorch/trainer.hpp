@@ -16,6 +16,7 @@
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
+#include <looptorch/loop/step/held_memory.hpp>
 #include <looptorch/loop/step/host.hpp>
 #include <looptorch/loop/step/own_loop.hpp>
 #include <looptorch/loop/step/settle.hpp>
@@ -191,6 +192,10 @@ class Trainer {
     return {.step = contents.step, .differences = taken.differences()};
   }
 
+  /// Returns the bytes of weights, gradients, moments and averages, by a walk over them. Moments of an
+  /// optimizer that snapshots do not know count as none.
+  [[nodiscard]] HeldMemory held_memory() { return detail::held_memory(engine_); }
+
   [[nodiscard]] Model& model() { return engine_.model(); }
   /// Returns the counters without waiting. `skipped` may lack the last window until `updates`, `policy`,
   /// `finish_window` or the next update asks the device.
@@ -227,7 +232,8 @@ class Trainer {
   using Engine = detail::Engine<Model, Updates, Stack>;
   using LoaderPolicy = detail::loader_policy_t<Parts...>;
   using Host =
-      detail::TrainerHost<Trainer, detail::evaluations_t<Parts...>, detail::CheckSnapshots<Parts...>::listed>;
+      detail::TrainerHost<Trainer, detail::evaluations_t<Parts...>, detail::CheckSnapshots<Parts...>::listed,
+                          (detail::reads_memory<detail::unwrapped_t<Parts>>() || ...)>;
 
   template <class Batch>
   using CheckBatch = detail::CheckBatch<Model, Batch, Updates>;

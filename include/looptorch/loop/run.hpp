@@ -8,6 +8,7 @@
 #include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/metric_board.hpp>
 #include <looptorch/loop/running_mean.hpp>
+#include <looptorch/memory/held_memory.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 
 #include <torch/optim/optimizer.h>
@@ -52,6 +53,7 @@ class RunHost {
   virtual std::optional<Evaluation> evaluate(TypeKey what, void* batches, void* measure) = 0;
   virtual void with_evaluated_weights(const std::function<void()>& body) = 0;
   virtual SnapshotContents snapshot() = 0;
+  virtual HeldMemory held_memory() = 0;
 
  protected:
   ~RunHost() = default;
@@ -163,6 +165,15 @@ class Run {
   /// UsageError elsewhere, and where no listed policy declares it.
   [[nodiscard]] SnapshotContents snapshot() { return host("snapshot").snapshot(); }
 
+  /// Returns the bytes of weights, moments and averages, by a walk over them. The policy declares `static
+  /// constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere, and where
+  /// no listed policy declares it.
+  [[nodiscard]] HeldMemory held_memory() const { return host("held_memory").held_memory(); }
+
+  /// Shows `text()` in the line of ShowProgress, behind `name`, until the fit ends.
+  void show(const std::string& name, std::function<std::string()> text) { shown_[name] = std::move(text); }
+  [[nodiscard]] const std::map<std::string, std::function<std::string()>>& shown() const { return shown_; }
+
   /// Ends the fit after the window under way; `reason` goes into FitResult.
   void stop(std::string reason) { stop_reason_ = std::move(reason); }
   /// Ends the fit after the window under way for a cause outside of training, such as a time limit. The fit
@@ -215,6 +226,7 @@ class Run {
   std::optional<std::string> stop_reason_;
   std::optional<std::string> interruption_;
   std::map<std::string, std::string> claims_;
+  std::map<std::string, std::function<std::string()>> shown_;
   Feed feed_;
   detail::RunHost* host_ = nullptr;
 };
@@ -226,7 +238,7 @@ struct RunAccess {
   static Progress& progress(Run& run) { return run.progress_; }
   static at::Tensor& lead(Run& run) { return run.lead_; }
   static MetricBoard& metrics(Run& run) { return run.metrics_; }
-  static void forget_claims(Run& run) { run.claims_.clear(); }
+  static void forget_claims(Run& run) { run.claims_.clear(), run.shown_.clear(); }
   static void feed(Run& run, Feed feed) { run.feed_ = std::move(feed); }
   /// Sets the host and returns the previous one.
   static RunHost* host(Run& run, RunHost* host) { return std::exchange(run.host_, host); }

@@ -117,7 +117,15 @@ struct ShowProgress {
         "epoch " + std::to_string(progress.epoch + 1) + "  step " + std::to_string(progress.step);
     if (progress.total_steps) text += "/" + std::to_string(*progress.total_steps);
     for (std::size_t i = 0; i < run.updates().size(); ++i) text += "  " + loss_since(run, i, state);
-    return text + learning_rates(run) + speed(progress, state) + waiting(run, state.loading_at_line);
+    return text + learning_rates(run) + speed(progress, state) + waiting(run, state.loading_at_line) +
+           shown(run);
+  }
+
+  /// Returns what other policies show.
+  static std::string shown(const Run& run) {
+    std::string text;
+    for (const auto& [name, show] : run.shown()) text += "  " + name + " " + show();
+    return text;
   }
 
   /// Returns the mean loss of update i since the last line.

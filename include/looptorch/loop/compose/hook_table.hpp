@@ -53,4 +53,5 @@
   ROW(settles_late, "its after_update may run as late as right before the next update")    \
   ROW(changes_gradients, "scales or clips gradients, which an optimizer's closure undoes") \
   ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")  \
+  ROW(reads_memory, "may call Run::held_memory()")                                         \
   ROW(makes_loader, "has make(dataset), by which fit makes its range of batches of a dataset")

@@ -12,7 +12,7 @@
 namespace looptorch::detail {
 
 /// Serves a Trainer's policies while it lives. `Declared` is a tuple of the Evaluates that they declare.
-template <class Trainer, class Declared, bool TakesSnapshots>
+template <class Trainer, class Declared, bool TakesSnapshots, bool ReadsMemory>
 class TrainerHost final : public RunHost {
  public:
   static constexpr bool takes_snapshots = TakesSnapshots;
@@ -47,6 +47,14 @@ class TrainerHost final : public RunHost {
     else
       throw UsageError(
           "run.snapshot() needs a policy that declares `static constexpr bool takes_snapshots = true`");
+  }
+
+  HeldMemory held_memory() override {
+    if constexpr (ReadsMemory)
+      return trainer_.held_memory();
+    else
+      throw UsageError(
+          "run.held_memory() needs a policy that declares `static constexpr bool reads_memory = true`");
   }
 
  private:

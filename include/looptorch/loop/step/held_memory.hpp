@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// Walks over all that a run holds, and adds up its bytes.
+#pragma once
+
+#include <looptorch/loop/resume/take_snapshot.hpp>
+#include <looptorch/memory/held_memory.hpp>
+#include <looptorch/optim/optimizer_state.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <set>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Adds up the memory of tensors on one device; memory that several share counts once.
+class TensorBytes {
+ public:
+  explicit TensorBytes(at::Device device) : device_(device) {}
+
+  /// Returns the bytes that `tensor` adds.
+  std::int64_t add(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.device().type() != device_.type()) return 0;
+    if (!tensor.has_storage()) return static_cast<std::int64_t>(tensor.nbytes());
+    const auto& storage = tensor.storage();
+    return seen_.insert(storage.unsafeGetStorageImpl()).second ? static_cast<std::int64_t>(storage.nbytes())
+                                                               : 0;
+  }
+  std::int64_t add(const StateDict& state) {
+    std::int64_t bytes = 0;
+    for (const auto& [name, value] : state.values())
+      if (const auto* tensor = std::get_if<at::Tensor>(&value)) bytes += add(*tensor);
+    return bytes;
+  }
+
+ private:
+  at::Device device_;
+  std::set<const void*> seen_;
+};
+
+/// Returns the bytes of what an optimizer keeps for each parameter.
+template <class Optimizer>
+std::int64_t moment_bytes(Optimizer& optimizer, const std::vector<at::Tensor>& parameters,
+                          TensorBytes& bytes) {
+  std::int64_t sum = 0;
+  if constexpr (SavesWhole<Optimizer>) {
+    StateDict state;
+    optimizer.state_dict(state);
+    sum += bytes.add(state);
+  } else if constexpr (SavesParameters<Optimizer>) {
+    for (const at::Tensor& parameter : parameters) sum += bytes.add(StateDict(optimizer.state_of(parameter)));
+  } else if constexpr (LibTorchOptimizer<Optimizer>) {
+    using State = typename libtorch_classes_t<Optimizer>::State;
+    for (const auto& [parameter, kept] : optimizer.state())
+      each_kept(static_cast<State&>(*kept), [&](const char*, const auto& value) {
+        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, at::Tensor>)
+          sum += bytes.add(value);
+      });
+  }
+  return sum;
+}
+
+/// Returns what the run holds on the model's device.
+template <class Engine>
+[[nodiscard]] HeldMemory held_memory(Engine& engine) {
+  engine.refresh_parameters();
+  TensorBytes bytes(engine.run().device());
+  HeldMemory held;
+  for (const auto& [name, tensor] : looptorch::state_dict(engine.model())) held.weights += bytes.add(tensor);
+  for_each_index<Engine::kUpdates>([&](auto i) {
+    const UpdateView& view = engine.run().updates()[i];
+    for (const at::Tensor& parameter : view.parameters) {
+      held.weights += bytes.add(parameter);
+      if (parameter.requires_grad()) held.gradients += static_cast<std::int64_t>(parameter.nbytes());
+    }
+    held.optimizer += moment_bytes(*engine.template update<i>().optimizer, view.parameters, bytes);
+  });
+  for (const auto& [name, average] : weight_averages(engine.stack())) held.averages += bytes.add(average);
+  return held;
+}
+
+}  // namespace looptorch::detail

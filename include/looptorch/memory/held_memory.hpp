@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// What a run holds, whatever it computes.
+#pragma once
+
+#include <cstdint>
+
+namespace looptorch {
+
+/// The bytes of a run's tensors on the model's device.
+struct HeldMemory {
+  std::int64_t weights = 0;    ///< Parameters and buffers.
+  std::int64_t gradients = 0;  ///< All gradients of one window, whether or not they exist now.
+  std::int64_t optimizer = 0;  ///< Moments.
+  std::int64_t averages = 0;   ///< AverageWeights.
+};
+
+}  // namespace looptorch

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+// Counts the bytes of CPU tensors, and can hold them below a limit. LibTorch's CPU allocator does neither.
+// Counting costs an allocation two atomic operations and 64 bytes; it begins when it is asked for, and ends
+// with the process.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/alignment.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace looptorch {
+
+/// The memory of CPU tensors that were made since counting began. Any thread may call it. Memory that
+/// operators take past LibTorch's allocator, such as oneDNN's, is not counted.
+class HostMemory final : public c10::Allocator {
+ public:
+  /// Begins to count if it has not begun yet, and returns the counter.
+  static HostMemory& counted() {
+    static HostMemory& memory = install();
+    return memory;
+  }
+
+  [[nodiscard]] std::int64_t allocated_bytes() const { return allocated_.load(std::memory_order_relaxed); }
+  /// Returns the most bytes that were allocated at once since `reset_peak`.
+  [[nodiscard]] std::int64_t peak_bytes() const { return peak_.load(std::memory_order_relaxed); }
+  void reset_peak() { peak_.store(allocated_bytes(), std::memory_order_relaxed); }
+
+  static constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+  /// Returns the most bytes that may be allocated at once.
+  [[nodiscard]] std::int64_t limit() const { return limit_.load(std::memory_order_relaxed); }
+  /// Sets that number. A tensor beyond it throws c10::OutOfMemoryError, as on a GPU.
+  void set_limit(std::int64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
+
+  /// Hears of single blocks.
+  class Listener {
+   public:
+    virtual void on_allocate(void* block, std::int64_t bytes) = 0;
+    virtual void on_free(void* block) = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+  /// Reports each block to `listener`, which must live until the process ends; null ends that.
+  void set_listener(Listener* listener) { listener_.store(listener, std::memory_order_release); }
+
+  c10::DataPtr allocate(std::size_t size) override {
+    const auto bytes = static_cast<std::int64_t>(size);
+    take(bytes);
+    std::byte* block = nullptr;
+    try {
+      block = static_cast<std::byte*>(inner_.raw_allocate(kHead + size));
+    } catch (...) {
+      allocated_.fetch_sub(bytes, std::memory_order_relaxed);
+      throw;
+    }
+    *reinterpret_cast<std::int64_t*>(block) = bytes;
+    if (Listener* const listener = listener_.load(std::memory_order_acquire))
+      listener->on_allocate(block, bytes);
+    return {block + kHead, block + kHead, &release, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  static constexpr std::size_t kHead = c10::gAlignment;  // holds the block's size
+
+  explicit HostMemory(c10::Allocator& inner) : inner_(inner) {}
+
+  static HostMemory*& installed() {
+    static HostMemory* memory = nullptr;
+    return memory;
+  }
+  static HostMemory& install() {
+    installed() = new HostMemory(*c10::GetCPUAllocator());  // tensors may outlive all static objects
+    c10::SetCPUAllocator(installed(), /*priority=*/1);
+    return *installed();
+  }
+
+  void take(std::int64_t bytes) {
+    const std::int64_t now = allocated_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    if (const std::int64_t most = limit(); now > most) {
+      allocated_.fetch_sub(bytes, std::memory_order_relaxed);
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "looptorch: CPU tensors hold ", now - bytes,
+                       " bytes, and another ", bytes, " would pass the limit of ", most);
+    }
+    for (std::int64_t peak = peak_bytes(); now > peak && !peak_.compare_exchange_weak(peak, now);) {
+    }
+  }
+
+  static void release(void* data) {
+    HostMemory& memory = *installed();
+    auto* const block = static_cast<std::byte*>(data) - kHead;
+    if (Listener* const listener = memory.listener_.load(std::memory_order_acquire)) listener->on_free(block);
+    memory.allocated_.fetch_sub(*reinterpret_cast<const std::int64_t*>(block), std::memory_order_relaxed);
+    memory.inner_.raw_deallocate(block);
+  }
+
+  c10::Allocator& inner_;
+  std::atomic<Listener*> listener_ = nullptr;
+  std::atomic<std::int64_t> allocated_ = 0, peak_ = 0, limit_ = kNoLimit;
+};
+
+}  // namespace looptorch

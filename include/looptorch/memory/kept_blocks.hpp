@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+// Finds the phase of the step in which memory is allocated that stays: follows each block of memory through a
+// few windows. Costs a lock and a hash for each tensor while it looks, and nothing otherwise.
+#pragma once
+
+#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/memory_phases.hpp>
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+namespace looptorch::detail {
+
+/// Bytes by phase.
+using BytesByPhase = std::array<std::int64_t, kMemoryPhases.size()>;
+
+/// The blocks that a thread, and its backward passes, allocated since `begin` and that have not been freed.
+class KeptBlocks {
+ public:
+  void begin() {
+    const std::lock_guard lock(mutex_);
+    blocks_.clear();
+    phase_ = MemoryPhase::between;
+    windows_ = 0;
+  }
+  void add(void* block, std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    blocks_.insert_or_assign(block, Block{bytes, phase_, windows_});
+  }
+  void remove(void* block) {
+    const std::lock_guard lock(mutex_);
+    blocks_.erase(block);
+  }
+  void enter(MemoryPhase phase) {
+    const std::lock_guard lock(mutex_);
+    phase_ = phase;
+  }
+  /// Returns the number of windows that have ended.
+  std::int64_t end_window() {
+    const std::lock_guard lock(mutex_);
+    phase_ = MemoryPhase::between;
+    return ++windows_;
+  }
+
+  /// Returns the bytes that windows before the last one allocated, by the phase in which they did.
+  [[nodiscard]] BytesByPhase kept() const {
+    BytesByPhase bytes{};
+    const std::lock_guard lock(mutex_);
+    for (const auto& [block, about] : blocks_)
+      if (about.window + 1 < windows_) bytes[static_cast<std::size_t>(about.phase)] += about.bytes;
+    return bytes;
+  }
+
+ private:
+  struct Block {
+    std::int64_t bytes;
+    MemoryPhase phase;
+    std::int64_t window;
+  };
+
+  mutable std::mutex mutex_;
+  std::unordered_map<void*, Block> blocks_;
+  MemoryPhase phase_ = MemoryPhase::between;
+  std::int64_t windows_ = 0;
+};
+
+/// Hears of the blocks of a device by the reports that its allocator makes for LibTorch's profiler.
+class DeviceReports final : public c10::MemoryReportingInfoBase {
+ public:
+  explicit DeviceReports(c10::Device device) : device_(device) {}
+
+  void reportMemoryUsage(void* block, std::int64_t bytes, std::size_t, std::size_t,
+                         c10::Device device) override {
+    if (device != device_) return;
+    bytes > 0 ? blocks.add(block, bytes) : blocks.remove(block);
+  }
+  [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
+
+  KeptBlocks blocks;
+
+ private:
+  c10::Device device_;
+};
+
+/// Hears of the blocks of CPU tensors that one thread allocates, whichever frees them.
+class HostReports final : public HostMemory::Listener {
+ public:
+  static HostReports& instance() {
+    static auto* const reports = new HostReports;  // tensors may outlive all static objects
+    return *reports;
+  }
+  void begin() {
+    thread_ = std::this_thread::get_id();
+    blocks.begin();
+  }
+  void on_allocate(void* block, std::int64_t bytes) override {
+    if (std::this_thread::get_id() == thread_) blocks.add(block, bytes);
+  }
+  void on_free(void* block) override { blocks.remove(block); }
+
+  KeptBlocks blocks;
+
+ private:
+  std::thread::id thread_;
+};
+
+/// Follows the blocks of one device while it lives.
+class BlockWatch {
+ public:
+  explicit BlockWatch(c10::Device device) {
+    if (device.is_cpu()) {
+      HostReports& reports = HostReports::instance();
+      reports.begin();
+      blocks_ = &reports.blocks;
+      HostMemory::counted().set_listener(&reports);
+    } else if (!c10::ThreadLocalDebugInfo::get(kKind)) {  // a profiler hears them already
+      reports_ = std::make_shared<DeviceReports>(device);
+      blocks_ = &reports_->blocks;
+      c10::ThreadLocalDebugInfo::_push(kKind, reports_);
+    }
+  }
+  ~BlockWatch() {
+    if (reports_) {
+      if (c10::ThreadLocalDebugInfo::get(kKind) == reports_.get()) c10::ThreadLocalDebugInfo::_pop(kKind);
+    } else if (blocks_) {
+      HostMemory::counted().set_listener(nullptr);
+    }
+  }
+  BlockWatch(const BlockWatch&) = delete;
+  BlockWatch& operator=(const BlockWatch&) = delete;
+
+  /// Returns null while LibTorch's profiler is on, which a watch of a device would replace.
+  [[nodiscard]] KeptBlocks* blocks() const { return blocks_; }
+
+ private:
+  static constexpr auto kKind = c10::DebugInfoKind::PROFILER_STATE;
+
+  std::shared_ptr<DeviceReports> reports_;
+  KeptBlocks* blocks_ = nullptr;
+};
+
+}  // namespace looptorch::detail

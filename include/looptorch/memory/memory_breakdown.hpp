@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// Says what a peak of memory consists of, and what would lower it.
+#pragma once
+
+#include <looptorch/memory/held_memory.hpp>
+#include <looptorch/memory/memory_phases.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// The bytes of a peak by what holds them; they add up to the peak.
+struct MemoryBreakdown {
+  std::int64_t weights = 0;      ///< Parameters and buffers.
+  std::int64_t gradients = 0;    ///< Gradients, as far as they existed.
+  std::int64_t optimizer = 0;    ///< Moments.
+  std::int64_t averages = 0;     ///< AverageWeights.
+  std::int64_t activations = 0;  ///< What the forward pass kept for backward, its batch included.
+  std::int64_t workspace = 0;    ///< Temporaries of operators.
+  std::int64_t other = 0;        ///< Held outside of windows by something else: data, another model.
+
+  [[nodiscard]] std::int64_t total() const {
+    return weights + gradients + optimizer + averages + activations + workspace + other;
+  }
+  /// Returns names and bytes, in this order.
+  [[nodiscard]] std::array<std::pair<std::string_view, std::int64_t>, 7> parts() const {
+    return {{{"weights", weights},
+             {"gradients", gradients},
+             {"optimizer", optimizer},
+             {"averages", averages},
+             {"activations", activations},
+             {"workspace", workspace},
+             {"other", other}}};
+  }
+};
+
+/// Divides a peak. In backward, activations end while gradients begin: activations count in full, gradients
+/// as far as there is room beside them.
+[[nodiscard]] inline MemoryBreakdown divide(const MemoryPeak& peak, const HeldMemory& held) {
+  MemoryBreakdown parts;
+  std::int64_t rest = peak.bytes;
+  const auto take = [&rest](std::int64_t& part, std::int64_t bytes) {
+    part = std::clamp<std::int64_t>(bytes, 0, rest);
+    rest -= part;
+  };
+  take(parts.weights, held.weights);
+  take(parts.optimizer, held.optimizer);
+  take(parts.averages, held.averages);
+  take(parts.other, peak.held - held.weights - held.optimizer - held.averages);
+  const bool in_step = peak.phase == MemoryPhase::forward || peak.phase == MemoryPhase::backward;
+  if (peak.phase == MemoryPhase::forward)  // those of the window's earlier micro-batches
+    take(parts.gradients, std::min(held.gradients, peak.entry - peak.held));
+  if (in_step) take(parts.activations, peak.saved);
+  if (peak.phase == MemoryPhase::backward || peak.phase == MemoryPhase::update)
+    take(parts.gradients, held.gradients);
+  parts.workspace = rest;
+  return parts;
+}
+
+namespace detail {
+
+/// Returns "1.38 GB", "320 MB" or "12 KB": decimal units, as graphics cards are sold.
+[[nodiscard]] inline std::string bytes_text(std::int64_t bytes) {
+  constexpr std::array<const char*, 4> kUnits{"bytes", "KB", "MB", "GB"};
+  double number = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; unit + 1 < kUnits.size() && (number >= 999.5 || number <= -999.5); ++unit) number /= 1000;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit > 0 && number < 99.95 ? "%.3g %s" : "%.0f %s", number,
+                kUnits[unit]);
+  return text.data();
+}
+
+}  // namespace detail
+
+/// Returns "weights 151 MB, gradients 151 MB, ...", without parts that are empty.
+[[nodiscard]] inline std::string describe(const MemoryBreakdown& parts) {
+  std::string text;
+  for (const auto& [name, bytes] : parts.parts())
+    if (bytes > 0) text += (text.empty() ? "" : ", ") + std::string(name) + " " + detail::bytes_text(bytes);
+  return text;
+}
+
+/// Returns what would lower the peak, the greatest part's remedies first. Parts below a tenth have none.
+[[nodiscard]] inline std::vector<std::string> advice(const MemoryBreakdown& parts) {
+  const std::array<std::pair<std::int64_t, std::string_view>, 6> remedies{{
+      {parts.activations,
+       "activations: smaller micro-batches with Accumulate<N>, Checkpointed<Layer>, Autocast<bf16>"},
+      {parts.optimizer,
+       "moments: freeze what need not be trained (UnfreezeAt), or an optimizer with fewer (FusedSgd)"},
+      {parts.gradients, "gradients: freeze what need not be trained (UnfreezeAt)"},
+      {parts.averages, "averages: leave out AverageWeights, or let it begin later"},
+      {parts.workspace,
+       "workspace: smaller micro-batches with Accumulate<N>, at::scaled_dot_product_attention"},
+      {parts.other, "other tensors: look for data or models that stay on the device outside of the run"},
+  }};
+  auto sorted = remedies;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> list;
+  for (const auto& [bytes, text] : sorted)
+    if (bytes * 10 >= parts.total() && bytes > 0) list.emplace_back(text);
+  return list;
+}
+
+}  // namespace looptorch

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// Reads how much memory a device's tensors take, and how much it has, alike for CPUs and GPUs. Never waits
+// for a device: its allocator counts when the host asks for memory, not when a kernel runs.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/memory/host_memory.hpp>
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace looptorch {
+
+/// Bytes of one device.
+struct MemoryReading {
+  std::int64_t allocated = 0;      ///< Tensors now.
+  std::int64_t peak = 0;           ///< Most at once since the last reset.
+  std::int64_t reserved = 0;       ///< What the allocator holds of the device, unused blocks included.
+  std::int64_t peak_reserved = 0;  ///< Most of that since the last reset.
+};
+
+/// What a device has, in bytes.
+struct MemoryCapacity {
+  std::int64_t total = 0;
+  std::int64_t available = 0;  ///< Not taken by any process.
+};
+
+/// Counts the memory of one device: by LibTorch's caching allocator, or on a CPU by HostMemory, which begins
+/// to count then. A device that has not been used yet reads as zeros.
+class MemoryCounter {
+ public:
+  explicit MemoryCounter(c10::Device device)
+      : device_(device.is_cpu() ? device : detail::with_index(device)),
+        host_(device.is_cpu() ? &HostMemory::counted() : nullptr) {}
+
+  [[nodiscard]] c10::Device device() const { return device_; }
+
+  [[nodiscard]] MemoryReading read() const {
+    if (host_) {
+      const std::int64_t allocated = host_->allocated_bytes(), peak = host_->peak_bytes();
+      return {allocated, peak, allocated, peak};
+    }
+    const auto* allocator = detail::caching_allocator(device_);
+    if (!allocator) return {};
+    constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    const auto stats = const_cast<detail::DeviceAllocator*>(allocator)->getDeviceStats(device_.index());
+    return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak,
+            stats.reserved_bytes[kAll].current, stats.reserved_bytes[kAll].peak};
+  }
+
+  /// Lets peaks begin anew, for all who read them.
+  void reset_peak() const {
+    if (host_)
+      host_->reset_peak();
+    else if (auto* allocator = detail::caching_allocator(device_))
+      allocator->resetPeakStats(device_.index());
+  }
+
+ private:
+  c10::Device device_;
+  HostMemory* host_;
+};
+
+namespace detail {
+
+/// Returns the number that follows `name` in /proc/meminfo, in bytes.
+[[nodiscard]] inline std::optional<std::int64_t> memory_of_system(const std::string& name) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string word; file >> word;)
+    if (std::int64_t kib = 0; word == name + ":" && file >> kib) return kib * 1024;
+  return std::nullopt;
+}
+
+/// Returns the number that a file of the control group of this process holds, if it is one.
+[[nodiscard]] inline std::optional<std::int64_t> memory_of_group(const char* version2, const char* version1) {
+  for (const char* path : {version2, version1}) {
+    std::ifstream file(path);
+    if (std::int64_t bytes = 0; file >> bytes) return bytes;
+  }
+  return std::nullopt;
+}
+
+/// Returns what this machine has, or what the control group of the process allows.
+[[nodiscard]] inline std::optional<MemoryCapacity> host_capacity() {
+  const auto total = memory_of_system("MemTotal"), available = memory_of_system("MemAvailable");
+  if (!total || !available) return std::nullopt;
+  MemoryCapacity capacity{*total, *available};
+  const auto limit =
+      memory_of_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes");
+  const auto used =
+      memory_of_group("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes");
+  if (limit && used && *limit < capacity.total)
+    capacity = {*limit, std::min(capacity.available, std::max<std::int64_t>(*limit - *used, 0))};
+  return capacity;
+}
+
+}  // namespace detail
+
+/// Returns what `device` has; empty where LibTorch cannot tell. For a CPU that is the machine's memory, or
+/// what a container allows.
+[[nodiscard]] inline std::optional<MemoryCapacity> memory_capacity(c10::Device device) {
+  if (device.is_cpu()) return detail::host_capacity();
+  auto* allocator = detail::device_allocator(device.type());
+  if (!allocator) return std::nullopt;
+  try {
+    const auto [available, total] = allocator->getMemoryInfo(detail::with_index(device).index());
+    return MemoryCapacity{static_cast<std::int64_t>(total), static_cast<std::int64_t>(available)};
+  } catch (const c10::Error&) {  // LibTorch before 2.9, and allocators that do not know
+    return std::nullopt;
+  }
+}
+
+}  // namespace looptorch

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+// The state of WatchMemory: readings by phase, and the sentences that they lead to.
+#pragma once
+
+#include <looptorch/loop/run.hpp>
+#include <looptorch/memory/kept_blocks.hpp>
+#include <looptorch/memory/memory_breakdown.hpp>
+#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/memory_phases.hpp>
+#include <looptorch/memory/memory_trends.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// What is wrong with the memory of a run.
+struct MemoryFinding {
+  enum class Kind {
+    growth,         ///< Each window leaves more behind than the one before: a leak.
+    spike,          ///< One window needed far more than all others.
+    fragmentation,  ///< The allocator holds much that fits no tensor.
+  };
+  Kind kind;
+  std::int64_t step = 0;                  ///< Windows finished when it was found.
+  std::optional<MemoryPhase> phase = {};  ///< Where the memory is allocated, if that was found out.
+  std::int64_t bytes = 0;                 ///< By window; beyond the usual; unused.
+  std::string text = {};                  ///< One sentence with its remedy.
+};
+
+namespace detail {
+
+/// The memory of one run. Its numbers count in this process and are not saved.
+class MemoryWatch {
+ public:
+  /// Returns the most bytes of tensors at once, when and where they were.
+  [[nodiscard]] const MemoryPeak& peak() const { return phases_.peak(); }
+  /// Returns the most bytes of tensors at once in a phase; 0 if it never came.
+  [[nodiscard]] std::int64_t peak_in(MemoryPhase phase) const { return phases_.peak_in(phase); }
+  /// Returns the most bytes that the allocator held at once.
+  [[nodiscard]] std::int64_t peak_reserved() const { return phases_.peak_reserved(); }
+  /// Returns what the peak consists of, as far as it is known: the tensors of the run are added up as its
+  /// second window ends, as epochs end and as the fit ends.
+  [[nodiscard]] MemoryBreakdown breakdown() const { return divide(peak(), held_); }
+  [[nodiscard]] const std::vector<MemoryFinding>& findings() const { return findings_; }
+  /// Returns what the device has; empty where that is unknown, and before the first fit.
+  [[nodiscard]] const std::optional<MemoryCapacity>& capacity() const { return capacity_; }
+  /// Returns "1.38 GB of 4.29 GB": the peak so far, and what the device has.
+  [[nodiscard]] std::string short_text() const {
+    return bytes_text(peak().bytes) + (capacity_ ? " of " + bytes_text(capacity_->total) : "");
+  }
+  /// Returns a sentence with the peak, its phase, step and parts.
+  [[nodiscard]] std::string text() const {
+    return short_text() + " at the peak, in " + std::string(to_string(peak().phase)) + " of step " +
+           std::to_string(peak().step + 1) + ": " + describe(breakdown());
+  }
+
+  void begin(const Run& run) {
+    counter_.emplace(run.device());
+    counter_->reset_peak();
+    const MemoryReading now = counter_->read();
+    capacity_ = memory_capacity(run.device());
+    phases_.begin(now);
+    windows_ = 0;
+  }
+
+  void enter(MemoryPhase next, const Run& run) {
+    if (!counter_) return;  // an evaluation before the first fit
+    phases_.enter(next, counter_->read(), run.progress().step);
+    counter_->reset_peak();
+    if (watch_ && watch_->blocks()) watch_->blocks()->enter(next);
+  }
+
+  /// Ends a window; returns what was found in it.
+  std::optional<MemoryFinding> end_window(const Run& run) {
+    const std::int64_t step = run.progress().step;
+    const MemoryReading now = counter_->read();
+    const std::int64_t peak = phases_.end_window(now, step - 1);
+    counter_->reset_peak();
+    if (++windows_ == 2) add_up(run);
+    std::optional<MemoryFinding> found;
+    if (watch_)
+      found = look_closer(step);
+    else if (const auto bytes = growth_.add(now.allocated, [&] { return known(run); });
+             bytes && !has(MemoryFinding::Kind::growth))
+      begin_to_look(*bytes, run);
+    if (const auto usual = spikes_.add(peak); usual && !found) found = spike(step, peak, *usual);
+    if (!found && windows_ % kBetweenLooks == 0) found = fragmentation(step);
+    if (found) findings_.push_back(*found);
+    return found;
+  }
+
+  /// Ends a fit; returns what was found and not looked into yet.
+  std::optional<MemoryFinding> end(const Run& run, bool failed) {
+    if (!failed) add_up(run);
+    if (!std::exchange(watch_, nullptr)) return std::nullopt;
+    return findings_.emplace_back(growth(run.progress().step, std::nullopt));
+  }
+
+  /// Adds up what the run holds.
+  void add_up(const Run& run) { held_ = run.held_memory(); }
+
+ private:
+  static constexpr std::int64_t kBetweenLooks = 16, kLeastLook = 4, kMostLook = 128;  // windows
+
+  [[nodiscard]] bool has(MemoryFinding::Kind kind) const {
+    return std::any_of(findings_.begin(), findings_.end(),
+                       [&](const auto& each) { return each.kind == kind; });
+  }
+
+  /// Returns the bytes that the run is known to hold between windows.
+  std::int64_t known(const Run& run) {
+    add_up(run);
+    return held_.weights + held_.optimizer + held_.averages;
+  }
+
+  void begin_to_look(double bytes, const Run& run) {
+    growing_ = bytes;
+    watch_ = std::make_unique<BlockWatch>(run.device());
+  }
+
+  /// Follows the blocks of a few more windows, until some of them stay.
+  std::optional<MemoryFinding> look_closer(std::int64_t step) {
+    KeptBlocks* const blocks = watch_->blocks();
+    const std::int64_t windows = blocks ? blocks->end_window() : kMostLook;
+    if (windows < kLeastLook) return std::nullopt;
+    const BytesByPhase kept = blocks ? blocks->kept() : BytesByPhase{};
+    const auto most = std::max_element(kept.begin(), kept.end());
+    if (*most == 0 && windows < kMostLook) return std::nullopt;
+    watch_.reset();
+    if (*most == 0) return growth(step, std::nullopt);
+    return growth(step, kMemoryPhases[static_cast<std::size_t>(most - kept.begin())]);
+  }
+
+  [[nodiscard]] MemoryFinding growth(std::int64_t step, std::optional<MemoryPhase> phase) const {
+    MemoryFinding found{MemoryFinding::Kind::growth, step, phase, std::llround(growing_)};
+    found.text =
+        "memory grows by " + bytes_text(found.bytes) + " a step" + time_left() + "; " + origin(phase);
+    return found;
+  }
+
+  [[nodiscard]] std::string time_left() const {
+    if (!capacity_ || growing_ <= 0) return {};
+    const double left = static_cast<double>(capacity_->available) / growing_;
+    return left > 1e6 ? std::string()
+                      : ", and would last for " + std::to_string(std::llround(left)) + " more";
+  }
+
+  [[nodiscard]] static std::string origin(std::optional<MemoryPhase> phase) {
+    if (!phase) return "what is allocated in a step was not seen to stay";
+    const std::string where = "tensors that are allocated in " + std::string(to_string(*phase)) + " stay: ";
+    switch (*phase) {
+      case MemoryPhase::forward:
+        return where + "keep a loss or an output by .item() or .detach(), not with its graph";
+      case MemoryPhase::backward:
+        return where + "look for gradients or hooks of tensors that are collected";
+      case MemoryPhase::update:
+        return where + "look for a policy or an optimizer that collects tensors";
+      case MemoryPhase::evaluation:
+        return where + "look for a measure that collects outputs, and move what it needs to the CPU";
+      case MemoryPhase::between:
+        return where + "look for data that is collected on the device";
+    }
+    return where;
+  }
+
+  std::optional<MemoryFinding> spike(std::int64_t step, std::int64_t peak, std::int64_t usual) const {
+    if (has(MemoryFinding::Kind::spike)) return std::nullopt;
+    MemoryFinding found{MemoryFinding::Kind::spike, step, phases_.peak().phase, peak - usual};
+    found.text = "step " + std::to_string(step) + " needed " + bytes_text(peak) +
+                 ", where 95 of 100 need at most " + bytes_text(usual) +
+                 ": limit the longest input, or form batches by length (LengthBucketSampler)";
+    return found;
+  }
+
+  std::optional<MemoryFinding> fragmentation(std::int64_t step) const {
+    const auto unused = fragmented(phases_.peak_reserved(), phases_.peak().bytes);
+    if (!unused || has(MemoryFinding::Kind::fragmentation)) return std::nullopt;
+    MemoryFinding found{MemoryFinding::Kind::fragmentation, step, std::nullopt, *unused};
+    found.text = "the allocator holds " + bytes_text(phases_.peak_reserved()) +
+                 ", and tensors never took more than " + bytes_text(phases_.peak().bytes) +
+                 ": its blocks do not fit. Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or list "
+                 "CacheFlushEvery<K>";
+    return found;
+  }
+
+  std::optional<MemoryCounter> counter_;
+  std::optional<MemoryCapacity> capacity_;
+  MemoryPhases phases_;
+  HeldMemory held_;
+  GrowthTrend growth_;
+  SpikeTrend spikes_;
+  std::unique_ptr<BlockWatch> watch_;
+  double growing_ = 0;
+  std::int64_t windows_ = 0;
+  std::vector<MemoryFinding> findings_;
+};
+
+}  // namespace detail
+}  // namespace looptorch

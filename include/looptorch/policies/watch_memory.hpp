@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// Watches the memory of a run: its peak by phase, what the peak consists of, and what is wrong: a leak with
+// the phase that makes it, a spike, a fragmented cache. Never waits for the device. A step costs two readings
+// of the allocator's counters a micro-batch and two more, which on a CPU are counted from the first fit on
+// (HostMemory).
+#pragma once
+
+#include <looptorch/loop/context.hpp>
+#include <looptorch/memory/memory_phases.hpp>
+#include <looptorch/policies/parts/memory_watch.hpp>
+
+#include <cstdio>
+#include <string>
+
+namespace looptorch {
+
+/// Writes what it finds to `out`, each kind once, and the peak as a fit ends. `trainer.policy<WatchMemory>()`
+/// returns the numbers. ShowProgress shows the peak in its line. It lets the device's peak statistics begin
+/// anew several times a step, so that a program cannot use them beside it.
+struct WatchMemory {
+  std::FILE* out = stderr;  ///< Null: nothing is written.
+
+  static constexpr bool reads_memory = true;
+  using State = detail::MemoryWatch;
+
+  void on_fit_begin(FitContext& fit, State& state) const {
+    state.begin(fit.run);
+    fit.run.show("memory", [&state] { return state.short_text(); });
+  }
+
+  /// Ends the phase when it goes.
+  class Phase {
+   public:
+    Phase(State& state, MemoryPhase phase, MemoryPhase next, const Run& run)
+        : state_(state), next_(next), run_(run) {
+      state_.enter(phase, run_);
+    }
+    ~Phase() { state_.enter(next_, run_); }
+    Phase(const Phase&) = delete;
+    Phase& operator=(const Phase&) = delete;
+
+   private:
+    State& state_;
+    MemoryPhase next_;
+    const Run& run_;
+  };
+
+  Phase forward_scope(const ForwardContext& forward, State& state) const {
+    if (forward.training) return {state, MemoryPhase::forward, MemoryPhase::backward, forward.run};
+    return {state, MemoryPhase::evaluation, MemoryPhase::evaluation, forward.run};
+  }
+  Phase evaluation_scope(const EvaluationContext& evaluation, State& state) const {
+    return {state, MemoryPhase::evaluation, MemoryPhase::between, evaluation.run};
+  }
+  void before_update(UpdateContext& update, State& state) const {
+    state.enter(MemoryPhase::update, update.run);
+  }
+
+  void on_window_end(WindowContext& window, State& state) const {
+    if (const auto found = state.end_window(window.run)) write(found->text);
+  }
+  void on_epoch_end(EpochContext& epoch, State& state) const { state.add_up(epoch.run); }
+  void on_fit_end(FitContext& fit, State& state) const {
+    if (const auto found = state.end(fit.run, fit.status == FitStatus::failed)) write(found->text);
+    write(state.text());
+  }
+
+ private:
+  void write(const std::string& text) const {
+    if (out) std::fprintf(out, "memory: %s\n", text.c_str());
+  }
+};
+
+}  // namespace looptorch
