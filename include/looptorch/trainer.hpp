@@ -34,6 +34,26 @@
 #include <vector>
 
 namespace looptorch {
+namespace detail {
+
+/// Reaches what a Trainer is made of, for functions that are part of the library.
+struct TrainerAccess {
+  template <class Trainer>
+  static auto& engine(Trainer& trainer) {
+    return trainer.engine_;
+  }
+  template <class Trainer>
+  static CallInProgress& call(Trainer& trainer) {
+    return trainer.call_;
+  }
+  /// Lets policies begin anew with the next `step`.
+  template <class Trainer>
+  static void restart(Trainer& trainer) {
+    trainer.own_loop_.restart();
+  }
+};
+
+}  // namespace detail
 
 /// Trains `Model` (a ModuleHolder or a shared pointer to a module) by one or several `Update`s under
 /// policies.
@@ -227,6 +247,8 @@ class Trainer {
   }
 
  private:
+  friend detail::TrainerAccess;
+
   using Updates = detail::updates_t<Parts...>;
   using Stack = detail::stack_t<Parts...>;
   using Engine = detail::Engine<Model, Updates, Stack>;

@@ -18,7 +18,9 @@ declare -A floors=(
   [distributed]='base data state optim'
   [loop]='base data state optim memory report distributed'
   [policies]='base data state optim memory report distributed loop'
-  [app]='base data state optim memory report distributed loop policies trainer.hpp policies.hpp audio metrics'
+  [app]='base data state optim memory report distributed loop policies trainer.hpp policies.hpp preflight preflight.hpp audio metrics'
+  [preflight]='base data state optim memory report distributed loop'
+  [preflight.hpp]='base memory preflight trainer.hpp'
   [policies.hpp]='policies data'
   [trainer.hpp]='base data state optim memory loop policies policies.hpp'
 )

@@ -49,6 +49,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::StopEarly>{"StopEarly", "stop_early"},
     Entry<lt::UnfreezeAt>{"UnfreezeAt", "unfreeze_at"},
     Entry<lt::Validate<std::vector<at::Tensor>>>{"Validate", "validate"},
+    Entry<lt::WatchMemory>{"WatchMemory", "watch_memory"},
 };
 inline constexpr std::size_t kSize = std::tuple_size_v<std::remove_const_t<decltype(kCatalogue)>>;
 

@@ -12,6 +12,7 @@ struct HeldMemory {
   std::int64_t gradients = 0;  ///< All gradients of one window, whether or not they exist now.
   std::int64_t optimizer = 0;  ///< Moments.
   std::int64_t averages = 0;   ///< AverageWeights.
+  std::int64_t uncounted = 0;  ///< Of these, on a CPU: older than HostMemory, which does not count them.
 };
 
 }  // namespace looptorch

@@ -65,6 +65,8 @@ class HostMemory final : public c10::Allocator {
     return {block + kHead, block + kHead, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  /// True for memory that is counted: not for that of tensors which are older than the counter.
+  [[nodiscard]] static bool counts(const c10::DataPtr& data) { return data.get_deleter() == &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }

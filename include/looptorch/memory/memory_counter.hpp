@@ -45,10 +45,13 @@ class MemoryCounter {
         host_(device.is_cpu() ? &HostMemory::counted() : nullptr) {}
 
   [[nodiscard]] c10::Device device() const { return device_; }
+  /// Adds tensors that are older than HostMemory, and live on.
+  void add_older(std::int64_t bytes) { older_ += bytes; }
+  [[nodiscard]] std::int64_t older() const { return older_; }
 
   [[nodiscard]] MemoryReading read() const {
     if (host_) {
-      const std::int64_t allocated = host_->allocated_bytes(), peak = host_->peak_bytes();
+      const std::int64_t allocated = host_->allocated_bytes() + older_, peak = host_->peak_bytes() + older_;
       return {allocated, peak, allocated, peak};
     }
     const auto* allocator = detail::caching_allocator(device_);
@@ -70,6 +73,7 @@ class MemoryCounter {
  private:
   c10::Device device_;
   HostMemory* host_;
+  std::int64_t older_ = 0;
 };
 
 namespace detail {

@@ -78,6 +78,14 @@ class MemoryPhases {
   /// Returns what the last window left.
   [[nodiscard]] std::int64_t held() const { return held_; }
 
+  /// Takes bytes off that stood beside the run all along.
+  void subtract(std::int64_t bytes) {
+    for (std::int64_t& peak : peaks_)
+      if (peak > 0) peak -= bytes;
+    peak_.bytes -= bytes, peak_.held -= bytes, peak_.entry -= bytes;
+    peak_reserved_ -= bytes, held_ -= bytes, entry_ -= bytes;
+  }
+
  private:
   void close(const MemoryReading& now, std::int64_t step) {
     std::int64_t& most = peaks_[static_cast<std::size_t>(phase_)];

@@ -65,6 +65,7 @@ struct On : detail::OnBase<detail::on_hook<At, F>(), F> {
                 "EpochContext&, and only one. Spell the parameter's type. See docs/errors.md#on");
   On(PhaseConstant<At>, F callable) : detail::OnBase<detail::on_hook<At, F>(), F>{std::move(callable)} {}
   static constexpr Phase phase = At;
+  static constexpr bool only_reports = At >= Phase::observe;
   static constexpr bool repeatable = true;
 };
 template <Phase At, class F>

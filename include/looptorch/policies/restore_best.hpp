@@ -31,6 +31,7 @@ struct BasicRestoreBest {
   std::string metric = "validation.loss";
   Better better = Better::lower;
 
+  static constexpr bool only_reports = true;
   static constexpr Phase phase = Phase::finish;  // the last snapshot has the last weights
 
   struct State {

@@ -30,6 +30,8 @@ struct ShowProgress {
   double line_seconds = 10.0;
   double starving = 0.2;
 
+  static constexpr bool only_reports = true;
+
   struct State {
     using Clock = std::chrono::steady_clock;
     bool terminal = false;

@@ -58,6 +58,7 @@ struct SnapshotEvery {
   std::int64_t keep_every = 0;  ///< Snapshots whose step is a multiple of it stay; 0: none by this rule.
 
   static constexpr Phase phase = Phase::snapshot;
+  static constexpr bool only_reports = true;
   static constexpr bool takes_snapshots = true;
 
   struct State {

@@ -21,9 +21,10 @@ struct WatchMemory {
   std::FILE* out = stderr;  ///< Null: nothing is written.
 
   static constexpr bool reads_memory = true;
+  static constexpr bool only_reports = true;
   using State = detail::MemoryWatch;
 
-  void on_fit_begin(FitContext& fit, State& state) const {
+  void on_fit_ready(FitContext& fit, State& state) const {
     state.begin(fit.run);
     fit.run.show("memory", [&state] { return state.short_text(); });
   }

@@ -53,5 +53,6 @@
   ROW(settles_late, "its after_update may run as late as right before the next update")    \
   ROW(changes_gradients, "scales or clips gradients, which an optimizer's closure undoes") \
   ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")  \
+  ROW(only_reports, "writes or measures, and takes no part in the dry steps of a preflight") \
   ROW(reads_memory, "may call Run::held_memory()")                                         \
   ROW(makes_loader, "has make(dataset), by which fit makes its range of batches of a dataset")

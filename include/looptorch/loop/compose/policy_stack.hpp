@@ -46,23 +46,31 @@ struct Unwrapped<When<P>> {
 template <class T>
 using unwrapped_t = typename Unwrapped<T>::type;
 
-/// A policy, its state, and whether it is switched on: for a policy without `When` a constant.
+/// Whether dry steps are under way, for a policy that takes no part in them.
+template <class P>
+using muted_t = std::conditional_t<only_reports<P>(), bool, std::false_type>;
+constexpr bool is_muted(bool muted) { return muted; }
+constexpr bool is_muted(std::false_type) { return false; }
+
+/// A policy, its state, and whether it is switched on: for most policies without `When` a constant.
 template <class Listed>
 struct Slot {
   using Policy = Listed;
   explicit Slot(Listed listed) : policy(std::move(listed)) {}
-  static constexpr bool enabled() { return true; }
+  bool enabled() const { return !is_muted(muted); }
   Policy policy;
   [[no_unique_address]] state_t<Policy> state{};
+  [[no_unique_address]] muted_t<Policy> muted{};
 };
 template <class P>
 struct Slot<When<P>> {
   using Policy = P;
   explicit Slot(When<P> when) : policy(std::move(when.policy)), flag(when.flag) {}
-  bool enabled() const { return flag; }
+  bool enabled() const { return flag && !is_muted(muted); }
   Policy policy;
   [[no_unique_address]] state_t<P> state{};
   bool flag;
+  [[no_unique_address]] muted_t<P> muted{};
 };
 
 /// Lets std::optional hold what a function returns even if it can be neither moved nor copied.
@@ -131,6 +139,14 @@ class PolicyStack {
       using P = typename std::remove_reference_t<decltype(slot)>::Policy;
       if constexpr (on_switched_off_hook::valid<P>())
         if (!slot.enabled()) on_switched_off_hook::call(slot.policy, slot.state, context);
+    });
+  }
+
+  /// Switches policies that only report off, or on again.
+  void mute(bool muted) {
+    each([&](auto& slot) {
+      if constexpr (only_reports<typename std::remove_reference_t<decltype(slot)>::Policy>())
+        slot.muted = muted;
     });
   }
 

@@ -4,6 +4,7 @@
 
 #include <looptorch/loop/resume/take_snapshot.hpp>
 #include <looptorch/memory/held_memory.hpp>
+#include <looptorch/memory/host_memory.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -26,8 +27,10 @@ class TensorBytes {
     if (!tensor.defined() || tensor.device().type() != device_.type()) return 0;
     if (!tensor.has_storage()) return static_cast<std::int64_t>(tensor.nbytes());
     const auto& storage = tensor.storage();
-    return seen_.insert(storage.unsafeGetStorageImpl()).second ? static_cast<std::int64_t>(storage.nbytes())
-                                                               : 0;
+    if (!seen_.insert(storage.unsafeGetStorageImpl()).second) return 0;
+    const auto bytes = static_cast<std::int64_t>(storage.nbytes());
+    if (device_.is_cpu() && !HostMemory::counts(storage.data_ptr())) uncounted_ += bytes;
+    return bytes;
   }
   std::int64_t add(const StateDict& state) {
     std::int64_t bytes = 0;
@@ -36,9 +39,12 @@ class TensorBytes {
     return bytes;
   }
 
+  [[nodiscard]] std::int64_t uncounted() const { return uncounted_; }
+
  private:
   at::Device device_;
   std::set<const void*> seen_;
+  std::int64_t uncounted_ = 0;
 };
 
 /// Returns the bytes of what an optimizer keeps for each parameter.
@@ -79,6 +85,7 @@ template <class Engine>
     held.optimizer += moment_bytes(*engine.template update<i>().optimizer, view.parameters, bytes);
   });
   for (const auto& [name, average] : weight_averages(engine.stack())) held.averages += bytes.add(average);
+  held.uncounted = bytes.uncounted();
   return held;
 }
 

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -23,6 +24,10 @@ class Bypassable {
  public:
   /// True if a call past the wrapper costs memory.
   [[nodiscard]] virtual bool saves_memory() const = 0;
+  /// Lets the module recompute, or run as a plain one.
+  virtual void save_memory(bool saves) = 0;
+  /// Returns a function that puts the module's options back as they are now.
+  [[nodiscard]] virtual std::function<void()> keep_options() = 0;
 
   void watch(bool watched) {
     const std::lock_guard lock(mutex_);

@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,14 @@ class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
   std::atomic<bool> entered = false;  ///< True once its forward was called with gradients.
 
   [[nodiscard]] bool saves_memory() const override { return checkpoint.mode != CheckpointMode::off; }
+
+  void save_memory(bool saves) override {
+    checkpoint.mode = saves ? CheckpointMode::recompute : CheckpointMode::off;
+  }
+
+  [[nodiscard]] std::function<void()> keep_options() override {
+    return [this, options = checkpoint] { checkpoint = options; };
+  }
 
   std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& = std::nullopt) const override {
     throw UsageError(message("Checkpointed<", type_name<Layer>(),

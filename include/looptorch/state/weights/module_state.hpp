@@ -23,11 +23,13 @@ void load_state_dict(const Module& module, const TensorMap& tensors);
 
 namespace detail {
 
-/// Returns the module behind a ModuleHolder, or the module itself.
+/// Returns the module behind a ModuleHolder or a shared pointer, or the module itself.
 template <class Module>
 const auto& held_module(const Module& module) {
   if constexpr (requires { module.ptr(); }) {
     return *module.ptr();
+  } else if constexpr (requires { *module.get(); }) {
+    return *module.get();
   } else {
     return module;
   }

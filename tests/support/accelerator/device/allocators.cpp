@@ -28,8 +28,12 @@ class DeviceMemory final : public looptorch::detail::DeviceAllocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     const int index = current_device();
     if (bytes == 0) return {nullptr, nullptr, &free, device(index)};
-    const Lock lock(driver().mutex);
-    char* const data = driver().allocate(index, bytes);
+    char* data = nullptr;
+    {
+      const Lock lock(driver().mutex);
+      data = driver().allocate(index, bytes);
+    }
+    report(data, static_cast<std::int64_t>(bytes), device(index));
     return {data, data, &free, device(index)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free; }
@@ -85,8 +89,17 @@ class DeviceMemory final : public looptorch::detail::DeviceAllocator {
   }
   static void free(void* data) {
     if (!data) return;
-    const Lock lock(driver().mutex);
-    driver().free(data);
+    const auto index = static_cast<c10::DeviceIndex>(device_of(data));
+    {
+      const Lock lock(driver().mutex);
+      driver().free(data);
+    }
+    report(data, -1, device(index));
+  }
+  /// Tells LibTorch's profiler, as CUDA's allocator does; the bytes of memory that is freed are not known
+  /// here.
+  static void report(void* data, std::int64_t bytes, c10::Device where) {
+    c10::reportMemoryUsageToProfiler(data, bytes, 0, 0, where);
   }
 };
 

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT
+// Says before a run whether it fits, by steps that leave no trace. Give it the batches that need most
+// (hard_batches finds them): it runs them through the whole step, moments, averages and an evaluation
+// included, and puts everything back. If the run does not fit, it tries what would.
+//
+//   const auto report = preflight(trainer, hardest_batches);
+//   if (!report.fits) std::fputs(report.text().c_str(), stderr);
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/recompute/bypass.hpp>
+#include <looptorch/preflight/dry_run.hpp>
+#include <looptorch/preflight/hard_batches.hpp>
+#include <looptorch/preflight/preflight_report.hpp>
+#include <looptorch/preflight/remedies.hpp>
+#include <looptorch/preflight/untouched.hpp>
+#include <looptorch/trainer.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+namespace detail {
+
+/// Holds CPU tensors below a limit while it lives.
+class HostLimit {
+ public:
+  HostLimit(bool on, std::int64_t bytes) : on_(on), was_(on ? HostMemory::counted().limit() : 0) {
+    if (on_) HostMemory::counted().set_limit(std::min(bytes, was_));
+  }
+  ~HostLimit() {
+    if (on_) HostMemory::counted().set_limit(was_);
+  }
+  HostLimit(const HostLimit&) = delete;
+  HostLimit& operator=(const HostLimit&) = delete;
+
+ private:
+  bool on_;
+  std::int64_t was_;
+};
+
+/// The dry steps of one Trainer.
+template <class Engine, class Batch>
+class Preflight {
+ public:
+  using Change = typename DryRun<Engine, Batch>::Change;
+
+  Preflight(Engine& engine, std::vector<Batch> batches, const PreflightOptions& options)
+      : engine_(engine), batches_(std::move(batches)), options_(options), counter_(device_of(engine)) {
+    if (batches_.empty()) throw UsageError("preflight was given no batches");
+    if (!(options.margin >= 0 && options.margin < 1))
+      throw UsageError(
+          message("PreflightOptions::margin is a share from 0 to below 1, got ", options.margin));
+    if (options.cap < 0) throw UsageError(message("PreflightOptions::cap is in bytes, got ", options.cap));
+    for (const Batch& batch : batches_) size_ = std::max(size_, batch_size(batch));
+    if (size_ < 1) throw UsageError("preflight was given batches without samples");
+    counter_.add_older(held_memory(engine).uncounted);
+    empty_cache(counter_.device());
+    cap_ = options.cap > 0 ? options.cap : free_and_held();
+  }
+
+  [[nodiscard]] PreflightReport run() {
+    const DryMemory dry = measure(size_);
+    PreflightReport report;
+    report.device = counter_.device();
+    report.fits = fits(dry);
+    report.out_of_memory = dry.out_of_memory;
+    report.needed = dry.needed;
+    report.cap = cap_;
+    report.margin = options_.margin;
+    report.phases = dry.phases;
+    report.parts = divide(dry.phases.peak(), dry.held);
+    if (!report.fits && options_.try_remedies) report.tried = try_remedies();
+    return report;
+  }
+
+  /// Returns the most samples of a micro-batch that fit, among divisors of a window's samples.
+  [[nodiscard]] std::optional<std::int64_t> largest_micro_batch(std::vector<PreflightTrial>& tried,
+                                                                const Change& change = {}) {
+    const std::vector<std::int64_t> sizes = micro_batch_sizes();
+    std::size_t fitting = 0,
+                failing = sizes.size() + 1;  // sizes[fitting - 1] fits, sizes[failing - 1] does not
+    while (failing - fitting > 1) {
+      const std::size_t middle = failing > sizes.size() ? sizes.size() : (fitting + failing) / 2;
+      tried.push_back(attempt(window_text(sizes[middle - 1]), sizes[middle - 1], change));
+      (tried.back().fits ? fitting : failing) = middle;
+      if (fitting == sizes.size()) break;
+    }
+    if (fitting == 0) return std::nullopt;
+    return sizes[fitting - 1];
+  }
+
+  /// Returns the samples of a whole window.
+  [[nodiscard]] std::int64_t window_samples() { return size_ * engine_.window_length(); }
+
+ private:
+  static at::Device device_of(Engine& engine) {
+    engine.prepare();
+    return engine.run().device();
+  }
+
+  [[nodiscard]] std::int64_t free_and_held() const {
+    const auto capacity = memory_capacity(counter_.device());
+    if (!capacity)
+      throw UsageError(message("preflight cannot tell what ", counter_.device(),
+                               " has: give PreflightOptions::cap in bytes"));
+    return capacity->available + counter_.read().reserved;
+  }
+
+  [[nodiscard]] bool fits(const DryMemory& dry) const {
+    return !dry.out_of_memory && dry.needed <= PreflightReport::allowed(cap_, options_.margin);
+  }
+  /// Tries a change, which the model or the objective may refuse.
+  [[nodiscard]] PreflightTrial attempt(std::string text, std::int64_t samples, const Change& change) {
+    try {
+      const DryMemory dry = measure(samples, change);
+      return {std::move(text), dry.needed, dry.out_of_memory, fits(dry)};
+    } catch (const c10::Error& error) {
+      return {.change = std::move(text), .error = first_line(error.what_without_backtrace())};
+    } catch (const Error& error) {
+      return {.change = std::move(text), .error = first_line(error.what())};
+    }
+  }
+  [[nodiscard]] static std::string first_line(const std::string& text) {
+    return text.substr(0, text.find('\n'));
+  }
+
+  /// Measures with the first `samples` samples of each batch, and puts the run back.
+  DryMemory measure(std::int64_t samples, const Change& change = {}) {
+    std::vector<Batch> some;
+    for (const Batch& batch : batches_) some.push_back(first_samples(batch, samples));
+    const bool on_cpu = counter_.device().is_cpu();
+    const std::int64_t before = counter_.read().allocated;
+    Untouched<Engine> untouched(engine_);
+    const std::int64_t copies = on_cpu ? counter_.read().allocated - before : 0;
+    DryMemory dry;
+    std::exception_ptr thrown;
+    {
+      const HostLimit limit(on_cpu, cap_ + copies - counter_.older());
+      engine_.stack().mute(true);
+      try {
+        dry = DryRun<Engine, Batch>(engine_, counter_, change).measure(some, options_.evaluate);
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      engine_.stack().mute(false);
+    }
+    untouched.put_back();
+    if (thrown) std::rethrow_exception(thrown);
+    dry.phases.subtract(copies);
+    dry.needed -= copies;
+    return dry;
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> micro_batch_sizes() {
+    std::vector<std::int64_t> sizes;
+    const std::int64_t all = window_samples();
+    for (std::int64_t size = 1; size <= size_; ++size)
+      if (all % size == 0) sizes.push_back(size);
+    return sizes;
+  }
+  [[nodiscard]] std::string window_text(std::int64_t size) {
+    return message("micro-batches of ", size, " with Accumulate<", window_samples() / size, ">");
+  }
+
+  [[nodiscard]] std::vector<PreflightTrial> try_remedies() {
+    std::vector<PreflightTrial> tried;
+    try_smaller_batches({}, "", tried);
+    const auto& model = *engine_.model();
+    if (saves_nothing_yet(model)) {
+      const Change recompute = [&] { return std::make_shared<RecomputeScope>(model); };
+      tried.push_back(attempt("recomputation in all Checkpointed layers", size_, recompute));
+      if (!tried.back().fits) try_smaller_batches(recompute, "recomputation, and ", tried);
+    }
+    const auto type = counter_.device().type();
+    tried.push_back(attempt("Autocast<bf16>", size_, [type] { return std::make_shared<Bf16Scope>(type); }));
+    for (const auto& child : model.named_children())
+      if (const auto parameters = child.value()->parameters(); can_freeze(parameters))
+        tried.push_back(attempt(message("'", child.key(), "' frozen"), size_,
+                                [&] { return std::make_shared<FreezeScope>(parameters); }));
+    return tried;
+  }
+
+  void try_smaller_batches(const Change& change, const std::string& with,
+                           std::vector<PreflightTrial>& tried) {
+    if (size_ == 1) return;
+    std::vector<PreflightTrial> sizes;
+    const auto largest = largest_micro_batch(sizes, change);
+    const std::string wanted = window_text(largest.value_or(1));
+    for (PreflightTrial& each : sizes)
+      if (each.change == wanted) {
+        each.change = with + wanted;
+        tried.push_back(std::move(each));
+        return;
+      }
+  }
+
+  /// True if the model has layers that could recompute and do not.
+  template <class Module>
+  [[nodiscard]] static bool saves_nothing_yet(const Module& model) {
+    for (const auto& module : model.modules())
+      if (const auto* layer = dynamic_cast<const Bypassable*>(module.get()); layer && !layer->saves_memory())
+        return true;
+    return false;
+  }
+
+  /// True if some of `parameters` are trained, and each update trains others, too.
+  [[nodiscard]] bool can_freeze(const std::vector<at::Tensor>& parameters) {
+    const auto among = [&](const at::Tensor& tensor) {
+      return std::any_of(parameters.begin(), parameters.end(),
+                         [&](const at::Tensor& each) { return each.is_same(tensor); });
+    };
+    bool trained = false;
+    for (const UpdateView& view : engine_.run().updates()) {
+      bool others = false;
+      for (const at::Tensor& parameter : view.parameters)
+        if (parameter.requires_grad()) (among(parameter) ? trained : others) = true;
+      if (!others) return false;
+    }
+    return trained;
+  }
+
+  Engine& engine_;
+  std::vector<Batch> batches_;
+  PreflightOptions options_;
+  MemoryCounter counter_;
+  std::int64_t size_ = 0, cap_ = 0;
+};
+
+/// Returns a Preflight of the batches of a range, which is gone through once.
+template <class Trainer, class Batches>
+[[nodiscard]] auto make_preflight(Trainer& trainer, Batches& batches, const PreflightOptions& options) {
+  using Batch = range_batch_t<Batches>;
+  auto& engine = TrainerAccess::engine(trainer);
+  require_no_open_window(engine, "preflight()");
+  settle(engine);
+  TrainerAccess::restart(trainer);
+  std::vector<Batch> all;
+  for (auto&& batch : batches) all.push_back(batch);
+  return Preflight<std::remove_reference_t<decltype(engine)>, Batch>(engine, std::move(all), options);
+}
+
+}  // namespace detail
+
+/// Says whether a run of `trainer` fits, by dry steps on `batches`: a range of batches like fit's, with the
+/// greatest that fit will meet. Leaves weights, moments, averages, policies, counters, random generators and
+/// flags as they are, bit for bit; gradients are dropped, as by fit. Policies that declare `only_reports`
+/// take no part, and no policy's hooks of windows and epochs run. Layers that UnfreezeAt unfreezes in any
+/// epoch are trained, averages that begin later are not counted. Needs host memory for a copy of the run.
+/// Throws UsageError for empty batches or options out of range, and what the objective throws; running out of
+/// memory is a result.
+template <class Trainer, class Batches>
+[[nodiscard]] PreflightReport preflight(Trainer& trainer, Batches&& batches,
+                                        const PreflightOptions& options = {}) {
+  const auto call = detail::TrainerAccess::call(trainer).begin("preflight()");
+  return detail::make_preflight(trainer, batches, options).run();
+}
+
+/// The largest micro-batch that fits.
+struct MicroBatch {
+  std::int64_t size = 0;        ///< Samples; 0 if not even one fits.
+  std::int64_t accumulate = 0;  ///< Micro-batches that make the window that was given.
+  std::vector<PreflightTrial> tried;
+};
+
+/// Finds the most samples of a micro-batch that fit, by dry steps as `preflight` makes them. The samples of a
+/// window, and so what is learnt, stay: only their divisors are tried, by bisection. Returns 0 if not even
+/// one sample fits.
+template <class Trainer, class Batches>
+[[nodiscard]] MicroBatch find_micro_batch(Trainer& trainer, Batches&& batches,
+                                          const PreflightOptions& options = {}) {
+  const auto call = detail::TrainerAccess::call(trainer).begin("find_micro_batch()");
+  auto preflight = detail::make_preflight(trainer, batches, options);
+  MicroBatch found;
+  found.size = preflight.largest_micro_batch(found.tried).value_or(0);
+  if (found.size > 0) found.accumulate = preflight.window_samples() / found.size;
+  return found;
+}
+
+}  // namespace looptorch

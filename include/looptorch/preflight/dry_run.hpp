@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+// Dry steps: windows of a run on given batches, with its policies, whose memory is measured and whose results
+// are thrown away.
+#pragma once
+
+#include <looptorch/data/batch.hpp>
+#include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/step/evaluate.hpp>
+#include <looptorch/loop/step/fit_loop.hpp>
+#include <looptorch/loop/step/held_memory.hpp>
+#include <looptorch/loop/step/window.hpp>
+#include <looptorch/memory/empty_cache.hpp>
+#include <looptorch/memory/memory_breakdown.hpp>
+#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/preflight/phase_probe.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// The memory of dry steps, in bytes.
+struct DryMemory {
+  MemoryPhases phases;
+  HeldMemory held;          ///< After two windows, so that moments are there.
+  std::int64_t needed = 0;  ///< Most at once; on a device with unused blocks of its allocator.
+  bool out_of_memory = false;
+  std::string error = {};  ///< What LibTorch said then.
+};
+
+namespace detail {
+
+/// Returns the first `samples` samples of a batch: views of its tensors whose first dimension counts samples.
+template <class Batch>
+[[nodiscard]] Batch first_samples(const Batch& batch, std::int64_t samples) {
+  Batch some = batch;
+  const std::int64_t size = batch_size(batch);
+  if (samples < size)
+    for_each_tensor(some, [&](at::Tensor& tensor) {
+      if (tensor.defined() && tensor.dim() > 0 && tensor.size(0) == size)
+        tensor = tensor.narrow(0, 0, samples);
+    });
+  return some;
+}
+
+/// Runs windows of one batch each, several times.
+template <class Engine, class Batch>
+class DryRun {
+ public:
+  /// A change of the run that holds while the object lives; empty for none.
+  using Change = std::function<std::shared_ptr<void>()>;
+
+  DryRun(Engine& engine, MemoryCounter& counter, const Change& change)
+      : engine_(engine), counter_(counter), change_(change) {}
+
+  /// Runs all of `batches`, the first one before as well, until moments and averages are there; then
+  /// evaluates them if `evaluates`. Running out of memory is a result.
+  [[nodiscard]] DryMemory measure(const std::vector<Batch>& batches, bool evaluates) {
+    empty_cache(counter_.device());
+    PhaseProbe probe(counter_);
+    DryMemory memory;
+    try {
+      guarded(engine_, [&] { run(batches, evaluates, probe, memory); });
+    } catch (const c10::OutOfMemoryError& error) {
+      memory.out_of_memory = true;
+      memory.error = error.what_without_backtrace();
+    } catch (...) {
+      end();
+      throw;
+    }
+    end();
+    probe.enter(MemoryPhase::between);
+    memory.phases = probe.phases();
+    memory.needed = std::max(memory.phases.peak().bytes, memory.phases.peak_reserved());
+    return memory;
+  }
+
+ private:
+  using Kept = typename Engine::template Kept<Batch>;
+
+  /// Lets policies undo what they set, without what they do at the end of a fit that went well.
+  void end() {
+    ignoring_errors([&] { settle(engine_); });
+    ignoring_errors([&] { end_policies(engine_, FitStatus::failed); });
+  }
+
+  void run(const std::vector<Batch>& batches, bool evaluates, PhaseProbe& probe, DryMemory& memory) {
+    prepare_fit(engine_, FitPlan::of_unknown_length());
+    Progress& progress = RunAccess::progress(engine_.run());
+    progress.batches_per_epoch = progress.steps_per_epoch = kLong;
+    progress.total_steps = progress.step + kLong;
+    progress.epoch = kLong;  // in which all layers are trained that are frozen at first
+    engine_.window().in_epoch = false;
+    engine_.window().pinned = PinnedSource::staged;
+    memory.held = held_memory(engine_);  // in case it is all that there is room for
+    begin_policies(engine_);
+    const auto changed = change_ ? change_() : nullptr;  // after policies have set what they set
+    for (std::int64_t i = 0; i <= most_seldom(); ++i) window(batches.front(), probe);  // averages come late
+    memory.held = held_memory(engine_);
+    for (const Batch& batch : batches)
+      for (std::int64_t i = 0; i < most_seldom(); ++i) window(batch, probe);
+    if (evaluates) evaluate(batches, probe);
+    settle(engine_);
+  }
+
+  static constexpr std::int64_t kLong = 1'000'000'000;
+
+  /// Returns the number of windows in which every update takes part once.
+  [[nodiscard]] std::int64_t most_seldom() {
+    std::int64_t most = 1;
+    for_each_index<Engine::kUpdates>(
+        [&](auto i) { most = std::max(most, engine_.template update<i>().options.every); });
+    return most;
+  }
+
+  /// Returns the micro-batches that a window needs to show its peak: a second adds to gradients of the first.
+  [[nodiscard]] std::int64_t micro_batches() {
+    const std::int64_t length = engine_.window_length();
+    return Engine::kStreams ? std::min<std::int64_t>(length, 2) : length;
+  }
+
+  void window(const Batch& batch, PhaseProbe& probe) {
+    Kept kept;
+    const std::int64_t count = micro_batches();
+    for (std::int64_t i = 0; i < count; ++i) {
+      probe.enter(MemoryPhase::forward);
+      add(batch, kept);
+    }
+    probe.enter(MemoryPhase::update);
+    if constexpr (!Engine::kStreams)
+      probe.enter(MemoryPhase::forward);  // all of it happens at the window's end
+    end_window<Batch>(engine_, kept);
+    probe.end_window();
+    rethrow_of_hooks(engine_);
+  }
+
+  /// As add_micro_batch does, but never ends the window.
+  void add(const Batch& batch, Kept& kept) {
+    WindowState& window = engine_.window();
+    if (window.micro_batches == 0) begin_window(engine_);
+    window.origin.add(WindowOrigin::kUnknown, std::span<const std::int64_t>());
+    window.samples += batch_size(batch);
+    if constexpr (!Engine::kStreams)
+      keep_batch(engine_, kept, batch);
+    else if (engine_.works()[0].due)
+      with_batch_on(engine_.run().device(), window.pinned, batch, [&](const auto& there) {
+        differentiate<0>(engine_, there, static_cast<std::size_t>(window.micro_batches));
+      });
+    ++window.micro_batches;
+  }
+
+  void evaluate(const std::vector<Batch>& batches, PhaseProbe& probe) {
+    if constexpr (Engine::kUpdates == 1) {
+      settle(engine_);
+      probe.enter(MemoryPhase::evaluation);
+      (void)evaluate_range(engine_, batches, engine_.template update<0>().objective);
+      probe.enter(MemoryPhase::between);
+    }
+  }
+
+  Engine& engine_;
+  MemoryCounter& counter_;
+  const Change& change_;
+};
+
+}  // namespace detail
+}  // namespace looptorch

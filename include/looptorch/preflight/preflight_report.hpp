@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// What a preflight found: whether a run fits, what it needs, and which changes would make it fit.
+#pragma once
+
+#include <looptorch/memory/memory_breakdown.hpp>
+#include <looptorch/memory/memory_phases.hpp>
+
+#include <c10/core/Device.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// How a preflight measures and judges.
+struct PreflightOptions {
+  /// Bytes that the run may take. 0: what the device has free, and what this process holds of it. On a CPU
+  /// the dry steps are held to it (HostMemory).
+  std::int64_t cap = 0;
+  double margin = 0.1;       ///< The share of the cap that must stay free, from 0 to below 1.
+  bool evaluate = true;      ///< Evaluates the batches, too.
+  bool try_remedies = true;  ///< Tries what would fit, if the run does not.
+};
+
+/// A change of the run that was tried.
+struct PreflightTrial {
+  std::string change;       ///< In words, with the policy or the numbers to use.
+  std::int64_t needed = 0;  ///< Bytes at the peak; where memory ran out, those reached until then.
+  bool out_of_memory = false;
+  bool fits = false;
+  std::string error = {};  ///< Why it cannot be run at all, as BatchNorm on one sample; empty if it can.
+};
+
+struct PreflightReport {
+  c10::Device device = c10::kCPU;
+  bool fits = false;
+  bool out_of_memory = false;  ///< The dry steps ran out of memory; the peak is what they reached.
+  std::int64_t needed = 0;     ///< Bytes at the peak, as the device's allocator holds them.
+  std::int64_t cap = 0;
+  double margin = 0;
+  MemoryPhases phases;    ///< Peaks by phase.
+  MemoryBreakdown parts;  ///< What the peak consists of; adds up to it.
+  std::vector<PreflightTrial> tried;
+
+  /// Returns the bytes that the run may take with the margin kept.
+  [[nodiscard]] std::int64_t allowed() const { return allowed(cap, margin); }
+  [[nodiscard]] static std::int64_t allowed(std::int64_t cap, double margin) {
+    return std::llround(static_cast<double>(cap) * (1 - margin));
+  }
+
+  /// Returns the verdict, the peak's parts and what was tried, a line each.
+  [[nodiscard]] std::string text() const {
+    using detail::bytes_text;
+    const std::string percent = std::to_string(std::lround(100 * margin)) + " %";
+    std::string text = fits ? "fits: " : "does not fit: ";
+    text += out_of_memory ? "memory ran out at " : "needs ";
+    text += bytes_text(needed) + " of " + bytes_text(cap) + ", with " + percent + " to stay free, in " +
+            std::string(to_string(phases.peak().phase)) + ": " + describe(parts) + "\n";
+    for (const PreflightTrial& trial : tried)
+      text += std::string(trial.fits ? "  fits" : "  does not") + " (" + outcome(trial) +
+              "): " + trial.change + "\n";
+    return text;
+  }
+
+ private:
+  [[nodiscard]] static std::string outcome(const PreflightTrial& trial) {
+    if (!trial.error.empty()) return "cannot run: " + trial.error;
+    return trial.out_of_memory ? "memory ran out" : detail::bytes_text(trial.needed);
+  }
+};
+
+}  // namespace looptorch

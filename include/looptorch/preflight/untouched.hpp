@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// Keeps a run as it is while dry steps change it: a copy in host memory, from which all of it is put back,
+// bit for bit. Costs that memory: weights, buffers, moments and averages.
+#pragma once
+
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/resume/resume.hpp>
+#include <looptorch/loop/resume/take_snapshot.hpp>
+#include <looptorch/memory/recompute/bypass.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Returns a copy in host memory of its own.
+[[nodiscard]] inline at::Tensor copied_to_host(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  const at::Tensor plain = tensor.detach();
+  return plain.is_cpu() ? plain.clone() : plain.to(at::kCPU);
+}
+[[nodiscard]] inline TensorMap copied_to_host(const TensorMap& tensors) {
+  TensorMap copy;
+  for (const auto& [name, tensor] : tensors) copy.emplace(name, copied_to_host(tensor));
+  return copy;
+}
+[[nodiscard]] inline StateDict copied_to_host(const StateDict& state) {
+  StateDict copy;
+  for (const auto& [key, value] : state.values())
+    if (const auto* tensor = std::get_if<at::Tensor>(&value))
+      copy.set(key, copied_to_host(*tensor));
+    else
+      copy.set(key, value);
+  return copy;
+}
+
+/// A run as it was when this was made.
+template <class Engine>
+class Untouched {
+ public:
+  explicit Untouched(Engine& engine) : engine_(engine) {
+    at::NoGradGuard no_gradients;
+    const SnapshotContents now = snapshot_contents(engine, {});
+    was_ = {.step = now.step,
+            .model = copied_to_host(now.model),
+            .averaged = copied_to_host(now.averaged),
+            .optimizer = copied_to_host(now.optimizer),
+            .state = copied_to_host(now.state)};
+    for (const at::Tensor& parameter : engine.parameters().all())
+      trained_.emplace_back(parameter, parameter.requires_grad());
+    for (const auto& module : (*engine.model()).modules())
+      if (auto* const layer = dynamic_cast<Bypassable*>(module.get()))
+        options_.push_back(layer->keep_options());
+    stopped_ = engine.run().stop_reason();
+    interrupted_ = engine.run().interruption();
+  }
+  Untouched(const Untouched&) = delete;
+  Untouched& operator=(const Untouched&) = delete;
+
+  /// Puts everything back.
+  void put_back() {
+    for (const auto& put_back : options_) put_back();
+    for (const auto& [parameter, trained] : trained_) parameter.set_requires_grad(trained);
+    (void)resume_from(engine_, was_, {}, /*strict=*/true, "the copy from before the dry steps");
+    engine_.run().forget_stop();
+    if (stopped_) engine_.run().stop(*stopped_);
+    if (interrupted_) engine_.run().interrupt(*interrupted_);
+  }
+
+ private:
+  Engine& engine_;
+  SnapshotContents was_;
+  std::vector<std::pair<at::Tensor, bool>> trained_;
+  std::vector<std::function<void()>> options_;
+  std::optional<std::string> stopped_, interrupted_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT
+// Dry steps: what they measure, that they leave no trace, and what they propose.
+// Tests preflight: dry_run, phase_probe, preflight_report, remedies, untouched
+#include "support/precompiled.hpp"
+
+#include <looptorch/preflight.hpp>
+
+#include "support/snapshots.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace lt = looptorch;
+using Catch::Matchers::Contains;
+using looptorch::testing::bits_equal;
+using lt::MemoryPhase;
+
+namespace {
+
+struct Batch {
+  at::Tensor x, y;  // [B, 64], [B]
+};
+
+struct BlockImpl : torch::nn::Module {
+  BlockImpl() {
+    register_module("wide", wide);
+    register_module("narrow", narrow);
+  }
+  at::Tensor forward(const at::Tensor& x) { return x + narrow(torch::relu(wide(x))); }
+  torch::nn::Linear wide{64, 512}, narrow{512, 64};
+};
+TORCH_MODULE(Block);
+
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(bool recomputes = false) {
+    register_module("stem", stem);
+    register_module("norm", norm);
+    for (int i = 0; i < 3; ++i) {
+      blocks.push_back(lt::Checkpointed<Block>::make());
+      blocks.back()->checkpoint.mode = recomputes ? lt::CheckpointMode::recompute : lt::CheckpointMode::off;
+      register_module("block" + std::to_string(i), blocks.back());
+    }
+    register_module("head", head);
+  }
+  at::Tensor forward(at::Tensor x) {
+    x = torch::dropout(norm(stem(x)), 0.1, is_training());
+    for (auto& block : blocks) x = block(x);
+    return head(x);
+  }
+  torch::nn::Linear stem{64, 64};
+  torch::nn::BatchNorm1d norm{64};
+  std::vector<lt::Checkpointed<Block>> blocks;
+  torch::nn::Linear head{64, 10};
+};
+TORCH_MODULE(Net);
+
+at::Tensor objective(Net& net, const Batch& batch) {
+  return torch::nn::functional::cross_entropy(net(batch.x), batch.y);
+}
+
+std::vector<Batch> batches(int count, std::int64_t size = 64) {
+  torch::manual_seed(3);
+  std::vector<Batch> all;
+  for (int i = 0; i < count; ++i)
+    all.push_back({torch::randn({size, 64}), torch::randint(0, 10, {size}, torch::kLong)});
+  return all;
+}
+
+/// All that a run is, as bits: what a snapshot holds, and flags.
+lt::SnapshotContents everything(auto& trainer) {
+  lt::SnapshotContents all = trainer.snapshot();
+  for (auto& [name, tensor] : all.model) tensor = tensor.clone();
+  for (auto& [name, tensor] : all.averaged) tensor = tensor.clone();
+  all.optimizer = lt::detail::copied(all.optimizer);
+  all.state = lt::detail::copied(all.state);
+  for (const auto& item : trainer.model()->named_parameters())
+    all.state.set("trained." + item.key(), item.value().requires_grad());
+  return all;
+}
+
+void check_equal(const lt::StateDict& a, const lt::StateDict& b) {
+  REQUIRE(a.values().size() == b.values().size());
+  for (const auto& [key, value] : a.values()) {
+    INFO(key);
+    REQUIRE(b.values().count(key) == 1);
+    CHECK(bits_equal(value, b.values().at(key)));
+  }
+}
+void check_equal(const lt::SnapshotContents& a, const lt::SnapshotContents& b) {
+  CHECK(a.step == b.step);
+  CHECK(a.averaged.size() == b.averaged.size());
+  for (const auto& [name, tensor] : a.model) CHECK(bits_equal(tensor, b.model.at(name)));
+  for (const auto& [name, tensor] : a.averaged) CHECK(bits_equal(tensor, b.averaged.at(name)));
+  check_equal(a.optimizer, b.optimizer);
+  check_equal(a.state, b.state);
+}
+
+constexpr lt::PreflightOptions kRoomy{.cap = 1'000'000'000};
+
+}  // namespace
+
+TEST_CASE("preflight: leaves no trace, before the first step, in mid-run and after running out of memory") {
+  torch::manual_seed(0);
+  Net net;
+  lt::FusedAdamW adam(net->parameters(), lt::FusedAdamWOptions{});
+  int told = 0;
+  lt::Trainer trainer(net, adam, objective, lt::Accumulate<2>{}, lt::AverageWeights{}, lt::ClipGradNorm{1.0},
+                      lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = 2},
+                      lt::UnfreezeAt{{.epoch = 5, .patterns = {"stem.*"}}}, lt::WatchMemory{.out = nullptr},
+                      lt::On{lt::kObserve, [&](lt::UpdateContext&) { ++told; }});
+  const auto data = batches(6);
+  const auto hard = batches(2, 128);
+
+  const bool trained_before = GENERATE(false, true);
+  if (trained_before) trainer.fit(data, {.max_steps = 4});
+  told = 0;
+  const auto before = everything(trainer);
+  const auto report = lt::preflight(trainer, hard, kRoomy);
+  CHECK(report.fits);
+  check_equal(before, everything(trainer));
+
+  const std::int64_t little = report.needed - 200'000;
+  const auto refused = lt::preflight(trainer, hard, {.cap = little, .margin = 0});
+  CHECK_FALSE(refused.fits);
+  CHECK(refused.out_of_memory);
+  check_equal(before, everything(trainer));
+  CHECK(told == 0);
+  for (const auto& block : net->blocks) CHECK(block->checkpoint.mode == lt::CheckpointMode::off);
+}
+
+TEST_CASE("preflight: training goes on as it would have without, bit for bit") {
+  const auto train = [](bool checked) {
+    torch::manual_seed(0);
+    Net net;
+    lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+    lt::Trainer trainer(net, adam, objective, lt::Accumulate<2>{}, lt::AverageWeights{});
+    const auto data = batches(6);
+    torch::manual_seed(1);
+    if (checked) CHECK(lt::preflight(trainer, data, kRoomy).fits);
+    trainer.fit(data, {.max_steps = 2});
+    if (checked) CHECK_FALSE(lt::preflight(trainer, data, {.cap = 1'000'000}).fits);
+    trainer.fit(data, {.max_steps = 6});
+    return everything(trainer);
+  };
+  check_equal(train(false), train(true));
+}
+
+TEST_CASE("preflight: predicts the peak of the fit that follows") {
+  torch::manual_seed(0);
+  Net net;
+  torch::optim::AdamW adam(net->parameters(), torch::optim::AdamWOptions(1e-3));
+  const bool averages = GENERATE(false, true);
+  lt::Trainer trainer(net, adam, objective, lt::When{averages, lt::AverageWeights{}},
+                      lt::WatchMemory{.out = nullptr});
+  const auto hard = batches(1, 256);
+  std::vector<Batch> data;  // parts of one tensor, so that the data takes as much in both
+  for (int i = 0; i < 8; ++i) data.push_back(lt::detail::first_samples(hard[0], 64));
+  data[5] = hard[0];
+  const auto report = lt::preflight(trainer, hard, kRoomy);
+  trainer.fit(data);
+  const auto& watched = trainer.policy<lt::WatchMemory>();
+  CHECK(report.needed == watched.peak().bytes);
+  CHECK(report.phases.peak().phase == watched.peak().phase);
+  for (const auto phase : {MemoryPhase::forward, MemoryPhase::backward, MemoryPhase::update})
+    CHECK(report.phases.peak_in(phase) == watched.peak_in(phase));
+  CHECK(report.parts.total() == report.needed);
+  CHECK(report.parts.optimizer == watched.breakdown().optimizer);
+}
+
+TEST_CASE("preflight: the verdict follows the cap and the margin") {
+  Net net;
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  lt::Trainer trainer(net, adam, objective);
+  const auto hard = batches(1, 128);
+  const auto check = [&](std::int64_t cap, double margin) {
+    return lt::preflight(trainer, hard, {.cap = cap, .margin = margin, .try_remedies = false});
+  };
+  const std::int64_t needed = check(kRoomy.cap, 0).needed;
+  CHECK(needed > 0);
+  CHECK(check(needed, 0).fits);
+  CHECK_FALSE(check(needed - 1, 0).fits);
+  CHECK_FALSE(check(needed, 0.1).fits);
+  CHECK_FALSE(check(needed, 0.1).out_of_memory);  // it ran, and leaves too little
+  CHECK(check(needed * 10 / 9 + 1, 0.1).fits);
+  CHECK(lt::preflight(trainer, hard).fits);  // of this machine
+  CHECK_THAT(check(needed, 0.1).text(), Contains("does not fit: needs") &&
+                                            Contains("with 10 % to stay free") &&
+                                            Contains("in backward: weights"));
+}
+
+TEST_CASE("preflight: what would fit is tried, and named by what to write") {
+  Net net;
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  lt::Trainer trainer(net, adam, objective, lt::Accumulate<2>{});
+  const auto hard = batches(1, 1024);
+  const std::int64_t needed = lt::preflight(trainer, hard, kRoomy).needed;
+  const auto report = lt::preflight(trainer, hard, {.cap = needed * 4 / 5, .margin = 0});
+  REQUIRE_FALSE(report.fits);
+  const auto find = [&](const std::string& change) {
+    for (const auto& trial : report.tried)
+      if (trial.change.find(change) != std::string::npos) return trial;
+    FAIL(change << " was not tried: " << report.text());
+    return lt::PreflightTrial{};
+  };
+  CHECK(find("micro-batches of 512 with Accumulate<4>").fits);
+  CHECK(find("recomputation in all Checkpointed layers").fits);
+  CHECK(find("recomputation").needed < needed * 3 / 4);
+  CHECK(find("Autocast<bf16>").needed < needed);
+  CHECK(find("'stem' frozen").needed <= needed);
+  CHECK_THAT(report.text(), Contains("\n  fits (") && Contains("): recomputation in all"));
+}
+
+TEST_CASE("find_micro_batch: the largest divisor of the window that fits, which then trains within the cap") {
+  Net net;
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  const auto hard = batches(1, 96);
+  lt::Trainer trainer(net, adam, objective, lt::Accumulate<2>{});
+  const std::int64_t needed = lt::preflight(trainer, hard, kRoomy).needed;
+  const auto two = lt::preflight(trainer, std::vector{lt::detail::first_samples(hard[0], 2)}, kRoomy).needed;
+  const lt::PreflightOptions options{.cap = (needed + two) / 2, .margin = 0};
+
+  const auto found = lt::find_micro_batch(trainer, hard, options);
+  REQUIRE(found.size > 1);
+  CHECK(found.size < 96);
+  CHECK(found.size * found.accumulate == 192);
+  const auto with = [&](std::int64_t size) {
+    lt::Trainer smaller(net, adam, objective, lt::Accumulate<>{192 / size});
+    return lt::preflight(smaller, std::vector{lt::detail::first_samples(hard[0], size)}, options).fits;
+  };
+  CHECK(with(found.size));
+  std::int64_t next = found.size + 1;
+  while (192 % next != 0) ++next;
+  CHECK_FALSE(with(next));
+  CHECK(found.tried.size() <= 5);  // bisection, of eleven divisors
+
+  CHECK(lt::find_micro_batch(trainer, hard, {.cap = two / 2}).size == 0);
+  const auto all = lt::find_micro_batch(trainer, hard, kRoomy);
+  CHECK(all.size == 96);
+  CHECK(all.accumulate == 2);
+  CHECK(all.tried.size() == 1);
+}
+
+TEST_CASE("preflight: a change that cannot be run says why") {
+  Net net;  // BatchNorm refuses a single sample
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  lt::Trainer trainer(net, adam, objective);
+  const auto two = batches(1, 2);
+  const std::int64_t needed = lt::preflight(trainer, two, kRoomy).needed;
+  const auto found = lt::find_micro_batch(trainer, two, {.cap = needed - 1, .margin = 0});
+  CHECK(found.size == 0);
+  REQUIRE(found.tried.size() == 2);
+  CHECK(found.tried[0].out_of_memory);
+  CHECK_THAT(found.tried[1].error, Contains("Expected more than 1 value per channel"));
+}
+
+TEST_CASE("preflight: layers that are unfrozen in a later epoch count") {
+  Net net;
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  const auto needed = [&](auto... policies) {
+    lt::Trainer trainer(net, adam, objective, policies...);
+    return lt::preflight(trainer, batches(1, 16), kRoomy).needed;
+  };
+  CHECK(needed(lt::UnfreezeAt{{.epoch = 7, .patterns = {"block*"}}}) == needed());
+}
+
+TEST_CASE("preflight: policies that report stay silent, and write nothing") {
+  const lt::testing::TemporaryFolder folder;
+  std::FILE* const file = std::tmpfile();
+  Net net;
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  lt::Trainer trainer(net, adam, objective, lt::ShowProgress{.out = file}, lt::WatchMemory{file},
+                      lt::SnapshotEvery{.folder = folder.path() / "snapshots", .steps = 1});
+  CHECK(lt::preflight(trainer, batches(1), kRoomy).fits);
+  CHECK(std::ftell(file) == 0);
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "snapshots"));
+  trainer.fit(batches(2));  // and report again afterwards
+  CHECK(std::ftell(file) > 0);
+  CHECK(std::filesystem::exists(folder.path() / "snapshots"));
+  std::fclose(file);
+}
+
+TEST_CASE("preflight: several updates, each of which keeps the window's batches") {
+  Net a, b;
+  struct PairImpl : torch::nn::Module {
+    PairImpl(const Net& a, const Net& b) : a(register_module("a", a)), b(register_module("b", b)) {}
+    Net a, b;
+  };
+  auto pair = std::make_shared<PairImpl>(a, b);
+  lt::FusedAdam first(a->parameters(), lt::FusedAdamOptions{}),
+      second(b->parameters(), lt::FusedAdamOptions{});
+  const auto of = [](auto member) {
+    return [member](std::shared_ptr<PairImpl>& pair, const Batch& batch) {
+      return objective((*pair).*member, batch);
+    };
+  };
+  lt::Trainer trainer(pair, lt::Update{first, of(&PairImpl::a)},
+                      lt::Update{second, of(&PairImpl::b), {.every = 3}}, lt::Accumulate<2>{},
+                      lt::WatchMemory{.out = nullptr});
+  const auto hard = batches(1, 256);
+  const auto report = lt::preflight(trainer, hard, kRoomy);
+  std::vector<Batch> data(12, hard[0]);
+  trainer.fit(data);
+  CHECK(double(report.needed) ==
+        Approx(double(trainer.policy<lt::WatchMemory>().peak().bytes)).epsilon(0.01));
+}
+
+TEST_CASE("preflight: refuses what it cannot run on, and passes on what the objective throws") {
+  Net net;
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  lt::Trainer trainer(net, adam, objective);
+  const auto some = batches(1);
+  auto wrong = some;
+  wrong[0].y = wrong[0].y + 100;
+  const auto before = everything(trainer);
+  CHECK_THROWS_WITH(lt::preflight(trainer, std::vector<Batch>{}), Contains("no batches"));
+  CHECK_THROWS_WITH(lt::preflight(trainer, some, {.margin = 1.0}), Contains("got 1"));
+  CHECK_THROWS_WITH(lt::preflight(trainer, some, {.cap = -5}), Contains("got -5"));
+  CHECK_THROWS_WITH(lt::preflight(trainer, std::vector{Batch{torch::tensor(1), torch::tensor(1)}}),
+                    Contains("without samples"));
+  CHECK_THROWS_AS(lt::preflight(trainer, wrong), c10::Error);
+  check_equal(before, everything(trainer));
+}
