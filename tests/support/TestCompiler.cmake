@@ -1,8 +1,9 @@
 # What compiles the tests: the project's compiler at -O1, or, with LOOPTORCH_TESTS_WITH_CLANG, clang++ at -O0, in 0.4 of the
-# time, and then the programs that they run, too. The sanitized tests and the projects of packages/, which train with copies of
-# the examples, stay with the project's compiler: looptorch runs as two compilers make it. Both agree on the ABI.
+# time, and then the programs that they run, too. Projects of packages/, which train with copies of an
+# example, stay with the project's compiler: looptorch runs as two compilers make it. Both agree on the ABI.
 #
-# looptorch_with_project_compiler(TARGET)   leaves TARGET to the project's compiler
+# looptorch_with_project_compiler(TARGET)      leaves TARGET to the project's compiler
+# looptorch_links_with_clang(VARIABLE FLAG...)   sets VARIABLE if the tests' compiler is clang++ and links with these flags
 option(LOOPTORCH_TESTS_WITH_CLANG "Compile tests and programs with clang++ at -O0, which takes less than half of g++'s time")
 
 set(looptorch_project_launcher ${CMAKE_CXX_COMPILER_LAUNCHER})
@@ -18,4 +19,17 @@ endif()
 
 function(looptorch_with_project_compiler target)
   set_property(TARGET ${target} PROPERTY CXX_COMPILER_LAUNCHER ${looptorch_project_launcher})
+endfunction()
+
+function(looptorch_links_with_clang variable)
+  set(${variable} OFF PARENT_SCOPE)
+  if(LOOPTORCH_CLANG AND looptorch_test_options STREQUAL "-O0")
+    set(program ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/links_with_clang)
+    file(WRITE ${program}.cpp "int main() {}\n")
+    execute_process(COMMAND ${LOOPTORCH_CLANG} ${ARGN} ${program}.cpp -o ${program} RESULT_VARIABLE failed
+                    OUTPUT_QUIET ERROR_QUIET)
+    if(NOT failed)
+      set(${variable} ON PARENT_SCOPE)
+    endif()
+  endif()
 endfunction()
