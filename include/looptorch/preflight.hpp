@@ -15,6 +15,7 @@
 #include <looptorch/preflight/hard_batches.hpp>
 #include <looptorch/preflight/preflight_report.hpp>
 #include <looptorch/preflight/remedies.hpp>
+#include <looptorch/preflight/sample_batches.hpp>
 #include <looptorch/preflight/untouched.hpp>
 #include <looptorch/trainer.hpp>
 
@@ -49,20 +50,20 @@ class HostLimit {
 };
 
 /// The dry steps of one Trainer.
-template <class Engine, class Batch>
+template <class Engine, class Source>
 class Preflight {
  public:
+  using Batch = typename decltype(std::declval<const Source&>().of_at_most(1))::value_type;
   using Change = typename DryRun<Engine, Batch>::Change;
 
-  Preflight(Engine& engine, std::vector<Batch> batches, const PreflightOptions& options)
-      : engine_(engine), batches_(std::move(batches)), options_(options), counter_(device_of(engine)) {
-    if (batches_.empty()) throw UsageError("preflight was given no batches");
+  Preflight(Engine& engine, Source source, const PreflightOptions& options)
+      : engine_(engine), source_(std::move(source)), options_(options), counter_(device_of(engine)) {
     if (!(options.margin >= 0 && options.margin < 1))
       throw UsageError(
           message("PreflightOptions::margin is a share from 0 to below 1, got ", options.margin));
     if (options.cap < 0) throw UsageError(message("PreflightOptions::cap is in bytes, got ", options.cap));
-    for (const Batch& batch : batches_) size_ = std::max(size_, batch_size(batch));
-    if (size_ < 1) throw UsageError("preflight was given batches without samples");
+    size_ = source_.size();
+    if (size_ < 1) throw UsageError("preflight was given no batches, or batches without samples");
     counter_.add_older(held_memory(engine).uncounted);
     empty_cache(counter_.device());
     cap_ = options.cap > 0 ? options.cap : free_and_held();
@@ -136,9 +137,8 @@ class Preflight {
 
   /// Measures with the first `samples` samples of each batch, and puts the run back.
   DryMemory measure(std::int64_t samples, const Change& change = {}) {
-    std::vector<Batch> some;
-    for (const Batch& batch : batches_) some.push_back(first_samples(batch, samples));
     const bool on_cpu = counter_.device().is_cpu();
+    const std::vector<Batch> some = source_.of_at_most(samples);
     const std::int64_t before = counter_.read().allocated;
     Untouched<Engine> untouched(engine_);
     const std::int64_t copies = on_cpu ? counter_.read().allocated - before : 0;
@@ -230,34 +230,39 @@ class Preflight {
   }
 
   Engine& engine_;
-  std::vector<Batch> batches_;
+  Source source_;
   PreflightOptions options_;
   MemoryCounter counter_;
   std::int64_t size_ = 0, cap_ = 0;
 };
 
-/// Returns a Preflight of the batches of a range, which is gone through once.
+/// Returns the Preflight of a trainer on SampleBatches, or on the batches of a range.
 template <class Trainer, class Batches>
 [[nodiscard]] auto make_preflight(Trainer& trainer, Batches& batches, const PreflightOptions& options) {
-  using Batch = range_batch_t<Batches>;
   auto& engine = TrainerAccess::engine(trainer);
+  using Engine = std::remove_reference_t<decltype(engine)>;
   require_no_open_window(engine, "preflight()");
   settle(engine);
   TrainerAccess::restart(trainer);
-  std::vector<Batch> all;
-  for (auto&& batch : batches) all.push_back(batch);
-  return Preflight<std::remove_reference_t<decltype(engine)>, Batch>(engine, std::move(all), options);
+  if constexpr (requires { batches.of_at_most(1); }) {
+    using Source = std::remove_const_t<Batches>;
+    return Preflight<Engine, Source>(engine, batches, options);
+  } else {
+    using Source = GivenBatches<range_batch_t<Batches>>;
+    return Preflight<Engine, Source>(engine, Source(batches), options);
+  }
 }
 
 }  // namespace detail
 
-/// Says whether a run of `trainer` fits, by dry steps on `batches`: a range of batches like fit's, with the
-/// greatest that fit will meet. Leaves weights, moments, averages, policies, counters, random generators and
-/// flags as they are, bit for bit; gradients are dropped, as by fit. Policies that declare `only_reports`
-/// take no part, and no policy's hooks of windows and epochs run. Layers that UnfreezeAt unfreezes in any
-/// epoch are trained, averages that begin later are not counted. Needs host memory for a copy of the run.
-/// Throws UsageError for empty batches or options out of range, and what the objective throws; running out of
-/// memory is a result.
+/// Says whether a run of `trainer` fits, by dry steps on `batches`, the greatest that fit will meet: a range
+/// of batches like fit's, or SampleBatches of a dataset. Smaller micro-batches are views of a range's
+/// batches; a batch type with fields other than tensors needs SampleBatches. Leaves weights, moments,
+/// averages, policies, counters, random generators and flags as they are, bit for bit; gradients are dropped,
+/// as by fit. Policies that declare `only_reports` take no part, and no policy's hooks of windows and epochs
+/// run. Layers that UnfreezeAt unfreezes in any epoch are trained, averages that begin later are not counted.
+/// Needs host memory for a copy of the run. Throws UsageError for empty batches or options out of range, and
+/// what the objective throws; running out of memory is a result.
 template <class Trainer, class Batches>
 [[nodiscard]] PreflightReport preflight(Trainer& trainer, Batches&& batches,
                                         const PreflightOptions& options = {}) {

@@ -39,19 +39,6 @@ struct DryMemory {
 
 namespace detail {
 
-/// Returns the first `samples` samples of a batch: views of its tensors whose first dimension counts samples.
-template <class Batch>
-[[nodiscard]] Batch first_samples(const Batch& batch, std::int64_t samples) {
-  Batch some = batch;
-  const std::int64_t size = batch_size(batch);
-  if (samples < size)
-    for_each_tensor(some, [&](at::Tensor& tensor) {
-      if (tensor.defined() && tensor.dim() > 0 && tensor.size(0) == size)
-        tensor = tensor.narrow(0, 0, samples);
-    });
-  return some;
-}
-
 /// Runs windows of one batch each, several times.
 template <class Engine, class Batch>
 class DryRun {

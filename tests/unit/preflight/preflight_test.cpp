@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Dry steps: what they measure, that they leave no trace, and what they propose.
-// Tests preflight: dry_run, phase_probe, preflight_report, remedies, untouched
+// Tests preflight: dry_run, phase_probe, preflight_report, remedies, sample_batches, untouched
 #include "support/precompiled.hpp"
 
 #include <looptorch/preflight.hpp>
@@ -9,6 +9,9 @@
 #include "support/temporary_folder.hpp"
 
 #include <functional>
+#include <numeric>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -321,4 +324,49 @@ TEST_CASE("preflight: refuses what it cannot run on, and passes on what the obje
                     Contains("without samples"));
   CHECK_THROWS_AS(lt::preflight(trainer, wrong), c10::Error);
   check_equal(before, everything(trainer));
+}
+
+TEST_CASE(
+    "preflight: samples of a dataset are collated, in smaller batches, too; those that fail are left out") {
+  struct Clips {
+    struct Sample {
+      at::Tensor x;
+      std::int64_t y;
+    };
+    struct Collated {
+      at::Tensor x, y;
+      std::vector<std::int64_t> lengths;  // by which a view of the tensors alone would be wrong
+    };
+    std::int64_t size() const { return 40; }
+    Sample get(std::int64_t index) const {
+      if (index == 3) throw std::runtime_error("clip 3 is broken");
+      return {torch::full({64}, double(index)), index % 10};
+    }
+    Collated collate(std::span<Sample> samples) const {
+      std::vector<at::Tensor> x;
+      std::vector<std::int64_t> y;
+      for (const Sample& sample : samples) x.push_back(sample.x), y.push_back(sample.y);
+      return {torch::stack(x), torch::tensor(y), y};
+    }
+  };
+  Net net;
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  const auto of_clips = [](Net& net, const Clips::Collated& batch) {
+    if (std::int64_t(batch.lengths.size()) != batch.x.size(0)) throw std::logic_error("lengths of others");
+    return torch::nn::functional::cross_entropy(net(batch.x), batch.y);
+  };
+  lt::Trainer trainer(net, adam, of_clips, lt::Accumulate<2>{});
+  const Clips clips;
+  std::vector<std::int64_t> all(32);
+  std::iota(all.begin(), all.end(), 0);
+  const lt::SampleBatches batches(clips, {all, {3}});
+  const auto report = lt::preflight(trainer, batches, kRoomy);
+  CHECK(report.fits);
+  CHECK(batches.of_at_most(100).size() == 1);
+  CHECK(batches.of_at_most(100)[0].x.size(0) == 31);
+  CHECK(batches.of_at_most(4)[0].lengths == std::vector<std::int64_t>{0, 1, 2, 4});
+  const auto found = lt::find_micro_batch(trainer, batches, {.cap = report.needed - 1, .margin = 0});
+  CHECK(found.size > 1);
+  CHECK(found.size * found.accumulate == 64);
+  CHECK_THROWS_WITH(lt::preflight(trainer, lt::SampleBatches(clips, {{3}})), Contains("clip 3 is broken"));
 }
