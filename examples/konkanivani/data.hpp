@@ -12,6 +12,8 @@
 #include <looptorch/data/length_bucket_sampler.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/slot_memory.hpp>
+#include <looptorch/preflight/hard_batches.hpp>
+#include <looptorch/preflight/sample_batches.hpp>
 
 #include "clip_frames.hpp"
 #include "encoder.hpp"
@@ -172,6 +174,13 @@ class SpeechDataset {
                                                       .shortest_first_epochs = shortest_first_epochs});
   }
 
+  /// Returns the number of ids of each clip's text.
+  [[nodiscard]] std::vector<std::int64_t> target_lengths() const {
+    std::vector<std::int64_t> lengths;
+    for (const auto& ids : ids_) lengths.push_back(std::ssize(ids));
+    return lengths;
+  }
+
   /// Returns the number of clips whose duration leaves CTC too few frames for their text.
   [[nodiscard]] std::int64_t count_too_short() const {
     std::int64_t count = 0;
@@ -215,5 +224,20 @@ class SpeechDataset {
   FramesSource frames_;
   std::optional<looptorch::audio::SpecAugment> masks_;
 };
+
+/// Returns the batches that need the most memory, of those that `by_length` forms in its first epoch. Holds
+/// `clips` by reference.
+[[nodiscard]] inline looptorch::SampleBatches<SpeechDataset> hardest_batches(const SpeechDataset& clips,
+                                                                             const BatchSize& size,
+                                                                             std::uint64_t seed) {
+  const auto frames = clips.lengths(), ids = clips.target_lengths();
+  std::vector<looptorch::SampleLengths> lengths;
+  for (std::size_t i = 0; i < frames.size(); ++i) lengths.push_back({frames[i], ids[i]});
+  const auto plan = clips.by_length(size, seed).batches(/*epoch=*/0, clips.size());
+  std::vector<std::vector<std::int64_t>> batches;
+  for (std::int64_t i = 0; i < plan.size(); ++i)
+    batches.emplace_back(plan.batch(i).begin(), plan.batch(i).end());
+  return {clips, looptorch::hard_batches(lengths, batches)};
+}
 
 }  // namespace konkanivani

@@ -3,6 +3,7 @@
 // words of the test set it gets wrong. It shows a whole looptorch run: sampler, loader, objective, policies,
 // `fit`.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -36,7 +37,7 @@ constexpr std::int64_t kFlushBatches =
 
 /// Trains from `snapshot`, or anew where that is empty, and leaves the best weights in the model.
 lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, const Options& options,
-                    const fs::path& snapshot, kv::LeftOut* left_out) {
+                    const fs::path& snapshot, kv::LeftOut* left_out, app::Summary& summary) {
   auto& model = recognizer.model;
   const auto& training = options.training;
   lt::FusedAdamW optimizer(model->parameters(), {.lr = training.learning_rate, .weight_decay = 1e-6});
@@ -68,13 +69,16 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
                       schedule,
                       lt::Validate{validation_clips, measure},
                       lt::CacheFlushEvery<>{flush_steps},
+                      lt::When{training.memory, lt::WatchMemory{}},
                       lt::ShowProgress{},
                       lt::On{lt::kObserve, report},
                       lt::RestoreBest{.metric = "validation.cer"},
                       lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,
                                         .best = "validation.cer"});
   // clang-format on
+  app::check_memory(training, trainer, kv::hardest_batches(data.train, options.batch(), loading.seed));
   const auto result = trainer.fit(clips, training.fit_options(snapshot));
+  app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   if (left_out) left_out->add(result.skipped_samples), left_out->add(validation_clips.skipped());
   app::throw_if_interrupted(result);
   const auto& kept = trainer.policy<lt::RestoreBest>();
@@ -112,13 +116,13 @@ void run(const Options& options) {
                               options.decoding(), left_out);
   };
   const auto untrained = test();
-  const auto result = train(recognizer, data, options, newest.path, left_out);
+  app::Summary summary;
+  const auto result = train(recognizer, data, options, newest.path, left_out, summary);
   const auto heard = test();
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   kv::save_recognizer(recognizer, options.output);
 
   const double seconds = stopwatch.seconds();
-  app::Summary summary;
   summary.set("cer", heard.character_error_rate).set("wer", heard.word_error_rate);
   summary.set("cer_untrained", untrained.character_error_rate).set("steps", result.steps);
   summary.set("seconds", seconds).set("peak_bytes", app::peak_bytes(device));

@@ -9,6 +9,8 @@
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/slot_memory.hpp>
+#include <looptorch/preflight/hard_batches.hpp>
+#include <looptorch/preflight/sample_batches.hpp>
 
 #include "listener.hpp"
 #include "training_text.hpp"
@@ -101,6 +103,13 @@ class SpeechDataset {
     return whisper::collate(samples, end_of_text_);
   }
 
+  /// Returns the number of tokens of each clip's text.
+  [[nodiscard]] std::vector<std::int64_t> target_lengths() const {
+    std::vector<std::int64_t> lengths;
+    for (const auto& tokens : tokens_) lengths.push_back(std::ssize(tokens));
+    return lengths;
+  }
+
   [[nodiscard]] const std::vector<looptorch::Utterance>& utterances() const { return utterances_; }
   [[nodiscard]] std::filesystem::path path(std::int64_t index) const {
     return utterances_[static_cast<std::size_t>(index)].audio_filepath;
@@ -112,6 +121,15 @@ class SpeechDataset {
   Listener listener_;
   std::int64_t end_of_text_;
 };
+
+/// Returns the batch of `batch_size` clips that needs the most memory: of the longest texts, since audio is
+/// padded to one length. Holds `clips` by reference.
+[[nodiscard]] inline looptorch::SampleBatches<SpeechDataset> hardest_batches(const SpeechDataset& clips,
+                                                                             std::int64_t batch_size) {
+  std::vector<looptorch::SampleLengths> lengths;
+  for (const std::int64_t tokens : clips.target_lengths()) lengths.push_back({.input = 1, .target = tokens});
+  return {clips, looptorch::hard_batches(lengths, batch_size)};
+}
 
 /// Returns `percent` of the utterances, at least one, chosen by `seed` alone.
 inline std::vector<looptorch::Utterance> random_subset(std::vector<looptorch::Utterance> utterances,

@@ -2,6 +2,7 @@
 // Fine-tunes Whisper on a manifest of audio and text, and says what that did to the word error rate. It shows
 // a whole looptorch run: loader, objective, optimizer, policies, `fit`.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
@@ -28,7 +29,7 @@ using whisper::Batch, whisper::Whisper;
 using Options = whisper::FinetuneOptions;
 
 lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
-                    const fs::path& snapshot) {
+                    const fs::path& snapshot, app::Summary& summary) {
   auto& model = recognizer.model;
   const auto& training = options.training;
   lt::FusedAdamW optimizer(model->parameters(), {.lr = training.learning_rate, .weight_decay = 0.0});
@@ -51,10 +52,15 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
                       lt::Validate{lt::PinnedPrefetchLoader(corpus.validation, loading)},
                       lt::When{training.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
                                                                              .steps = training.snapshot_every}},
+                      lt::When{training.memory, lt::WatchMemory{}},
                       lt::ShowProgress{});
   // clang-format on
+  app::check_memory(training, trainer, whisper::hardest_batches(corpus.train, training.batch_size));
   const lt::RandomSampler order{.seed = training.unsigned_seed()};
-  return trainer.fit(lt::PinnedPrefetchLoader(corpus.train, loading, order), training.fit_options(snapshot));
+  auto result =
+      trainer.fit(lt::PinnedPrefetchLoader(corpus.train, loading, order), training.fit_options(snapshot));
+  app::set_memory(summary, trainer.policy<lt::WatchMemory>());
+  return result;
 }
 
 /// What the model hears before it is trained. A run that goes on from a snapshot reads what was heard when it
@@ -103,7 +109,8 @@ void finetune(const Options& options) {
   const auto before = transcribe_before(recognizer, corpus, options, normalizer, resumed);
   std::cout << "training on " << corpus.train.size() << " clips of up to " << corpus.max_seconds << " s"
             << std::endl;
-  const auto result = train(recognizer, corpus, options, newest.path);
+  app::Summary summary;
+  const auto result = train(recognizer, corpus, options, newest.path, summary);
   report_left_out(corpus.left_out, result.skipped_samples, options.output, resumed);
   app::throw_if_interrupted(result);
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
@@ -112,7 +119,6 @@ void finetune(const Options& options) {
   const auto after = whisper::transcribe_all(recognizer, corpus.test, training.workers, normalizer);
 
   const double seconds = stopwatch.seconds();
-  app::Summary summary;
   summary.set("wer_before", before.word_error_rate).set("wer_after", after.word_error_rate);
   summary.set("normalizer", normalizer.name).set("steps", result.steps).set("seconds", seconds);
   summary.set("peak_bytes", app::peak_bytes(device));

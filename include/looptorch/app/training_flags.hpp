@@ -26,6 +26,9 @@ enum class TrainingFlag {
   warmup_steps,
   mixed_precision,
   gradient_checkpointing,
+  memory,
+  preflight,
+  memory_cap,
   device,
   workers,
   seed,
@@ -115,6 +118,15 @@ class TrainingFlagWriter {
       line_.flag("gradient-checkpointing", options_.gradient_checkpointing, true,
                  help(gradient_checkpointing,
                       "layers run a second time in backward: less memory, same result, more time"));
+    if (has(memory))
+      line_.flag("memory", options_.memory, true,
+                 help(memory, "watches memory: the peak in the line of progress, its parts in summary.json"));
+    if (has(preflight))
+      line_.flag("preflight", options_.preflight, true,
+                 help(preflight, "dry steps first; a run that would not fit ends, and says what would"));
+    if (has(memory_cap))
+      line_.option("memory-cap", "GB", options_.memory_cap,
+                   help(memory_cap, "what --preflight allows; 0: what the device has free"), {.min = 0});
   }
 
   void add_machine() {

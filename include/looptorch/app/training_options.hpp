@@ -31,6 +31,9 @@ struct TrainingOptions {
   std::int64_t warmup_steps = 0;  ///< steps from rate 0 to the full rate
   bool mixed_precision = false;
   bool gradient_checkpointing = false;
+  bool memory = false;                 ///< watch it (WatchMemory)
+  bool preflight = false;              ///< dry steps first, which end a run that would not fit
+  double memory_cap = 0;               ///< GB that a preflight allows; 0: what the device has free
   std::string device = "auto";         ///< for choose_device
   std::int64_t workers = 2, seed = 1;  ///< threads of each loader; seed of everything drawn
   std::filesystem::path cache = {};    ///< folder of decoded samples; empty: the program's choice
