@@ -3,6 +3,7 @@
 // accumulation without leaks between them, an update by predicate, averaged weights, a validation that is no
 // mean over batches, snapshots, the best of them.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -42,7 +43,7 @@ struct Outcome {
 
 /// Trains from `snapshot`, or anew where that is empty, and leaves the averaged weights in the model.
 Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validation, const Options& options,
-              const fs::path& snapshot, sg::LeftOut& left_out) {
+              const fs::path& snapshot, sg::LeftOut& left_out, app::Summary& summary) {
   const auto& training = options.training;
   lt::FusedAdam of_generator(gan->generator->parameters(),
                              {.lr = options.generator_rate, .betas = {0.5, 0.999}});
@@ -50,13 +51,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                                  {.lr = options.discriminator_rate, .betas = {0.5, 0.999}});
   const auto seed = training.unsigned_seed();
   const std::vector<sg::WantedEmotions> wanted{{validation.held_out.conditions_N2}};
-  const auto note = [&](lt::WindowContext& window) {
-    const auto step = window.run.progress().step;
-    if (!options.validates() || step % options.validate_every != 0) return;
-    const auto value = [&](const char* name) { return window.run.metrics().find(name).value(); };
-    sg::add_to_curve(options.output / "curve.csv", step, value("validation.frechet"),
-                     value("validation.kid"));
-  };
+  const sg::NoteCurve note{options.output / "curve.csv", options.validates() ? options.validate_every : 0};
 
   // clang-format off
   lt::Trainer trainer(gan,
@@ -79,10 +74,14 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,
                                                  .keep = training.snapshot_every > 0 ? 3 : 1,
                                                  .best = options.validates() ? "validation.frechet" : ""}},
+                      lt::When{training.memory, lt::WatchMemory{}},
                       lt::ShowProgress{});
   // clang-format on
+  const auto hardest = lt::hard_batches(clips.size(), training.batch_size);
+  app::check_memory(training, trainer, lt::SampleBatches(clips, hardest));
   lt::PinnedPrefetchLoader loader(clips, training.loader_options(), lt::RandomSampler{.seed = seed});
   auto result = trainer.fit(loader, training.fit_options(snapshot));
+  app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   left_out.add(result.skipped_samples);
   app::throw_if_interrupted(result);
   trainer.policy<lt::AverageWeights>().copy_to(*gan);
@@ -115,12 +114,12 @@ void run(Options options) {
             << sg::count_parameters(*gan->discriminator) << " of the discriminator, " << clips.size()
             << " training clips" << std::endl;
 
+  app::Summary summary;
   const auto [fit, discriminator_steps, best] =
-      train(gan, clips, validation, options, newest.path, notes.left_out);
+      train(gan, clips, validation, options, newest.path, notes.left_out, summary);
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   sg::save_models(gan, clips, sg::labels_of(splits.train), best, options, newest.path);
   const double seconds = stopwatch.seconds();
-  app::Summary summary;
   summary.set("steps", fit.steps).set("discriminator_steps", discriminator_steps);
   summary.set("loss_discriminator", fit.losses[0]).set("loss_generator", fit.losses[1]);
   if (best) summary.set("best_step", best->step).set("best_frechet", best->frechet);

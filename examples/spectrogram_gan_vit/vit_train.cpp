@@ -3,6 +3,7 @@
 // folder, unfrozen from its head down, or from scratch. It shows parameter groups, gradual unfreezing,
 // recomputed blocks, early stopping on a metric of whole sets, and the best weights at the end.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -41,7 +42,7 @@ struct Outcome {
 /// Trains from `snapshot`, or anew where that is empty, and leaves the weights in the model that were best on
 /// validation clips.
 Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& options, const fs::path& snapshot,
-              sv::LeftOut& left_out) {
+              sv::LeftOut& left_out, app::Summary& summary) {
   const auto& training = options.training;
   const lt::FusedAdamWOptions full{.lr = training.learning_rate, .weight_decay = options.weight_decay};
   auto of_backbone = full;
@@ -73,20 +74,18 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       lt::RestoreBest{.metric = "validation.ccc", .better = lt::Better::higher},
                       lt::When{training.takes_snapshots(),
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every}},
+                      lt::When{training.memory, lt::WatchMemory{}},
                       lt::ShowProgress{});
   // clang-format on
+  const auto hardest = lt::hard_batches(training_clips.size(), training.batch_size);
+  app::check_memory(training, trainer, lt::SampleBatches(training_clips, hardest));
   auto result = trainer.fit(clips, training.fit_options(snapshot));
+  app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   for (const auto& skipped : {result.skipped_samples, validation.skipped()}) left_out.add(skipped);
   app::throw_if_interrupted(result);
   const auto scores = [&](auto& loader) { return trainer.evaluate(loader, sv::EmotionMeasure{}).metrics; };
   const auto best_step = trainer.policy<lt::RestoreBest>().best.step();
   return {std::move(result), best_step, scores(validation), scores(test)};
-}
-
-/// Sets figures, whose names get `prefix` and `suffix`.
-void set_scores(app::Summary& summary, const sv::Scores& scores, const std::string& prefix,
-                const std::string& suffix) {
-  for (const auto& [name, value] : scores) summary.set(prefix + name + suffix, value);
 }
 
 void run(Options options) {
@@ -117,14 +116,15 @@ void run(Options options) {
   std::cout << sv::trained_of(*model).of_parameters << " parameters, " << data.train.size()
             << " training clips and " << generated << " generated ones" << std::endl;
 
-  const auto [fit, best_step, validation, test] = train(model, data, options, newest.path, notes.left_out);
+  app::Summary summary;
+  const auto [fit, best_step, validation, test] =
+      train(model, data, options, newest.path, notes.left_out, summary);
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   sv::save_vit(model, options.output);
   const double seconds = stopwatch.seconds();
-  app::Summary summary;
-  set_scores(summary, test, "", "");
-  set_scores(summary, test_probe, "", "_probe");
-  set_scores(summary, validation, "validation_", "");
+  sv::set_scores(summary, test, "", "");
+  sv::set_scores(summary, test_probe, "", "_probe");
+  sv::set_scores(summary, validation, "validation_", "");
   summary.set("steps", fit.steps).set("epochs", fit.epochs).set("best_step", best_step);
   summary.set("parameters", sv::trained_of(*model).of_parameters).set("generated", generated);
   summary.set("left_out", std::int64_t(notes.left_out.count())).set("seconds", seconds);

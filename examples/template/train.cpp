@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
   app::TrainingOptions options{.epochs = 20, .batch_size = 32, .learning_rate = 3e-3};
   app::CommandLine line("template_train", "Learns which of two spirals a point lies on.");
   line.required("output", "DIR", output, "folder for the model, its snapshots and summary.json");
-  app::add_training_flags(line, options, {.without = {app::TrainingFlag::gradient_checkpointing, app::TrainingFlag::cache,
-                                                      app::TrainingFlag::on_bad_audio}});
+  using enum app::TrainingFlag;
+  app::add_training_flags(line, options, {.without = {gradient_checkpointing, cache, on_bad_audio, memory, preflight, memory_cap}});
   return app::run_main(argc, argv, line, [&] { train(output, options); });
 }

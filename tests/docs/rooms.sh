@@ -39,7 +39,7 @@ while read -r from to; do
   [[ " ${floors[$from_top]} " == *" $to_top "* ]] || fail "$from includes $to: $from_top must not include $to_top"
 done <<<"$edges"
 
-room_of() { sed -E 's|/[^/]*\.hpp| |g; s|([^ /]+\.hpp)|\1|g'; }
+room_of() { sed -E 's|/[^/ ]*\.hpp| |g; s|([^ /]+\.hpp)|\1|g'; }
 if ! circle=$(room_of <<<"$edges" | awk '$1 != $2 { print $1, $2 }' | sort -u | tsort 2>&1 >/dev/null); then
   fail "rooms that include one another in a circle: $(sed 's/^tsort: //; s/^-: //' <<<"$circle" | tr '\n' ' ')"
 fi

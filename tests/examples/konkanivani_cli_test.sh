@@ -83,6 +83,20 @@ size=(--d-model 32 --encoder-layers 1 --decoder-layers 1 --batch-size 3 --learni
   --gradient-accumulation 2 --mixed-precision >train.txt 2>errors.txt || fail "konkanivani_train: $(cat errors.txt)"
 grep -qE '^[0-9]+ parameters, [0-9]+ characters, 6 training clips' train.txt || fail "train said $(cat train.txt)"
 holds train.txt "    CER " # of the epoch
+
+# Memory: what does not fit ends before it begins, with what would; what fits is trained, and its peak noted.
+dry=("$programs/konkanivani_train" --data corpus "${size[@]}" --max-steps 1 --preflight)
+code=0
+"${dry[@]}" --output large --memory-cap 0.004 >train.txt 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "a run that does not fit exited with $code"
+holds errors.txt "preflight: the run does not fit: "
+holds errors.txt "konkanivani_train: the run does not fit into 4 MB: see what would, above"
+grep -qE '^  (fits|does not) \(.*micro-batches of [0-9]+ with Accumulate<[0-9]+>' errors.txt || fail "tried: $(cat errors.txt)"
+[ ! -e large/summary.json ] || fail "a run that does not fit left a model"
+"${dry[@]}" --output small --memory >train.txt 2>errors.txt || fail "--preflight --memory: $(cat errors.txt)"
+holds errors.txt "preflight: the run fits: needs "
+holds errors.txt "  memory " # in the line of progress
+for key in memory_peak memory_phase weights gradients optimizer activations workspace; do holds small/summary.json "\"$key\": "; done
 for key in cer wer cer_untrained steps seconds peak_bytes; do
   holds model/summary.json "\"$key\": "
 done

@@ -118,9 +118,18 @@ class HeldOutDistance {
   std::uint64_t seed_;
 };
 
-/// Adds a row to the learning curve in `path`.
-inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, double frechet, double kid) {
-  looptorch::LearningCurve(path, {"frechet", "kid"}).add(step, {frechet, kid});
-}
+/// Adds a row to the learning curve in `path` every so many steps, from what Validate measured then; 0: never.
+struct NoteCurve {
+  std::filesystem::path path;
+  std::int64_t every;
+
+  void operator()(const looptorch::WindowContext& window) const {
+    const auto step = window.run.progress().step;
+    if (every == 0 || step % every != 0) return;
+    const auto value = [&](const char* name) { return window.run.metrics().find(name).value(); };
+    looptorch::LearningCurve(path, {"frechet", "kid"})
+        .add(step, {value("validation.frechet"), value("validation.kid")});
+  }
+};
 
 }  // namespace spectrogram_gan

@@ -5,6 +5,7 @@
 // Shapes: N clips, B batch, M mel bins, F frames.
 #pragma once
 
+#include <looptorch/app/summary.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/metrics/regression.hpp>
@@ -27,6 +28,12 @@ namespace spectrogram_vit {
 /// Figures by name: "loss", "ccc" (the mean of both), and "ccc_valence", "mse_valence", "r2_valence" and the
 /// same of arousal.
 using Scores = std::map<std::string, double>;
+
+/// Sets figures, whose names get `prefix` and `suffix`.
+inline void set_scores(looptorch::app::Summary& summary, const Scores& scores, const std::string& prefix,
+                       const std::string& suffix) {
+  for (const auto& [name, value] : scores) summary.set(prefix + name + suffix, value);
+}
 
 /// A measure for Validate and Trainer::evaluate: adds batches and returns Scores.
 class EmotionMeasure {

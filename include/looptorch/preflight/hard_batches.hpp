@@ -110,4 +110,11 @@ struct PaddedSize {
   return result;
 }
 
+/// Returns the first `batch_size` samples, for samples that all have one size. Throws as above.
+[[nodiscard]] inline std::vector<std::vector<std::int64_t>> hard_batches(std::int64_t samples,
+                                                                         std::int64_t batch_size) {
+  const std::vector<SampleLengths> alike(static_cast<std::size_t>(std::max<std::int64_t>(samples, 0)));
+  return hard_batches(alike, batch_size);
+}
+
 }  // namespace looptorch

@@ -48,6 +48,10 @@ TEST_CASE("Every training flag reaches its field") {
                                "7",
                                "--mixed-precision",
                                "--gradient-checkpointing",
+                               "--memory",
+                               "--preflight",
+                               "--memory-cap",
+                               "3.5",
                                "--device",
                                "cpu",
                                "--workers",
@@ -70,6 +74,9 @@ TEST_CASE("Every training flag reaches its field") {
   CHECK(options.warmup_steps == 7);
   CHECK(options.mixed_precision);
   CHECK(options.gradient_checkpointing);
+  CHECK(options.memory);
+  CHECK(options.preflight);
+  CHECK(options.memory_cap == 3.5);
   CHECK(options.device == "cpu");
   CHECK(options.workers == 9);
   CHECK(options.seed == 10);

@@ -18,6 +18,9 @@ TEST_CASE("hard batches: the longest inputs, the longest targets, and the most o
   CHECK(lt::hard_batches(lengths, 100)[0].size() == 6);
   const std::vector<lt::SampleLengths> alike(4, {10, 10});
   CHECK(lt::hard_batches(alike, 3) == Batches{{0, 1, 2}});  // one is enough
+  CHECK(lt::hard_batches(40, 3) == Batches{{0, 1, 2}});
+  CHECK(lt::hard_batches(2, 3) == Batches{{0, 1}});
+  CHECK_THROWS_WITH(lt::hard_batches(0, 3), Contains("no lengths"));
 }
 
 TEST_CASE("hard batches: of those that a sampler forms, also the one with the most samples") {

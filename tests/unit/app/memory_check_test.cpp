@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// --preflight and --memory as a program has them.
+#include "support/precompiled.hpp"
+
+#include <looptorch/app/memory_check.hpp>
+
+#include "support/captured_stderr.hpp"
+#include "support/toy.hpp"
+
+#include <string>
+
+namespace app = looptorch::app;
+namespace lt = looptorch;
+using Catch::Matchers::Contains;
+
+TEST_CASE("app: a preflight is made if the flag asks, and ends a run that does not fit") {
+  toy::Net net = toy::net();
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  lt::Trainer trainer(net, adam, toy::objective, lt::WatchMemory{.out = nullptr});
+  const auto batches = toy::batches(4);
+  {
+    looptorch::testing::CapturedStderr said;
+    app::check_memory({}, trainer, batches);  // without the flag
+    app::check_memory({.preflight = true}, trainer, batches);
+    CHECK_THAT(said.text(), Contains("preflight: the run fits: needs ") && !Contains("does not fit"));
+  }
+  looptorch::testing::CapturedStderr said;
+  CHECK_THROWS_AS(app::check_memory({.preflight = true, .memory_cap = 1e-6}, trainer, batches),
+                  app::DoesNotFit);
+  CHECK_THAT(said.text(), Contains("preflight: the run does not fit: "));
+  CHECK(trainer.progress().step == 0);
+}
+
+TEST_CASE("app: a watched run's peak and its parts are in the summary, an unwatched one's are not") {
+  toy::Net net = toy::net();
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  lt::Trainer trainer(net, adam, toy::objective, lt::WatchMemory{.out = nullptr});
+  app::Summary before, after;
+  app::set_memory(before, trainer.policy<lt::WatchMemory>());
+  CHECK(before.text() == "{}");
+  trainer.fit(toy::batches(4));
+  const auto& watched = trainer.policy<lt::WatchMemory>();
+  app::set_memory(after, watched);
+  CHECK_THAT(after.text(), Contains("\"memory_peak\": " + std::to_string(watched.peak().bytes)) &&
+                               Contains("\"memory_phase\": \"") &&
+                               Contains("\"weights\": " + std::to_string(watched.breakdown().weights)));
+}
