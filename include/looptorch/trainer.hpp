@@ -115,7 +115,7 @@ class Trainer {
       if constexpr (CheckBatch<detail::range_batch_t<Batches>>::passed) {
         const auto call = call_.begin("fit()");
         own_loop_.restart();
-        return detail::fit<Host>(*this, engine_, batches, options, feed_identity_);
+        return detail::fit<Host>(*this, engine_, batches, options, feed_);
       }
     }
     return {};
@@ -198,18 +198,21 @@ class Trainer {
   [[nodiscard]] SnapshotContents snapshot() {
     detail::require_between_windows(engine_, call_, "snapshot()");
     detail::settle(engine_);
-    return detail::snapshot_contents(engine_, feed_identity_);
+    return detail::snapshot_contents(engine_, feed_);
   }
   /// Continues from what `snapshot` returned, random generators included, also on other devices. Throws
-  /// SnapshotMismatch, before anything is changed, for a snapshot of another run. If `strict` is false, takes
-  /// over the parts that fit instead.
-  ResumeReport restore(const SnapshotContents& contents, bool strict = true) {
+  /// SnapshotMismatch, before anything is changed, for a snapshot of another run, and for other settings
+  /// unless `resume_changed`. If `strict` is false, takes over the parts that fit instead.
+  ResumeReport restore(const SnapshotContents& contents, bool strict = true, bool resume_changed = false) {
     const auto call = call_.begin("restore()");
     detail::require_no_open_window(engine_, "restore()");
     detail::settle(engine_);
     own_loop_.restart();
-    const auto taken = detail::resume_from(engine_, contents, {}, strict, "the snapshot");
-    return {.step = contents.step, .differences = taken.differences()};
+    const auto tolerance = detail::tolerance_of(strict, resume_changed);
+    const auto taken = detail::resume_from(engine_, contents, {}, nullptr, tolerance, "the snapshot");
+    ResumeReport report{.step = contents.step};
+    detail::add_to(report, taken.differences(), tolerance);
+    return report;
   }
 
   /// Returns the bytes of weights, gradients, moments and averages, by a walk over them. Moments of an
@@ -263,7 +266,7 @@ class Trainer {
   Engine engine_;
   detail::CallInProgress call_;
   detail::OwnLoop<Engine> own_loop_;  // of step()
-  StateDict feed_identity_;           // the identity of fit's range
+  detail::SavedFeed feed_;            // of the last fit
 };
 
 }  // namespace looptorch

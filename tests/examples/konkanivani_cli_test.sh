@@ -21,7 +21,7 @@ for flag in output seed train validation test min-words max-words clean jobs; do
   holds help.txt "--$flag "
 done
 "$programs/konkanivani_train" --help >help.txt
-for flag in data output d-model encoder-layers decoder-layers batch-size gradient-accumulation mixed-precision device resume \
+for flag in data output d-model encoder-layers decoder-layers batch-size gradient-accumulation mixed-precision device resume resume-changed \
   epochs max-steps seed workers cache snapshot-every gradient-checkpointing subsampling positions ctc-weight preset batch-frames \
   spec-augment mask-frames mask-bins on-bad-audio; do
   holds help.txt "--$flag "

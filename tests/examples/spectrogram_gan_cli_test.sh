@@ -17,7 +17,7 @@ done
 "$programs/gan_train" --help >help.txt
 for flag in data output gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps \
   generator-rate discriminator-rate loss r1 instance-noise mismatched auxiliary winning average mixed-precision device workers seed \
-  cache on-bad-audio validate-every snapshot-every resume; do
+  cache on-bad-audio validate-every snapshot-every resume resume-changed; do
   holds help.txt "--$flag "
 done
 grep -qE -- '--[a-z-]*_' help.txt && fail "a flag has an underscore: $(cat help.txt)"

@@ -24,7 +24,7 @@ refused() {
 "$program" --help >help.txt || fail "--help"
 for flag in data output generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
   patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs learning-rate \
-  mixed-precision gradient-checkpointing device workers seed cache snapshot-every resume on-bad-audio; do
+  mixed-precision gradient-checkpointing device workers seed cache snapshot-every resume resume-changed on-bad-audio; do
   holds help.txt "--$flag "
 done
 grep -qE -- '--[a-z-]*_' help.txt && fail "a flag has an underscore: $(cat help.txt)"

@@ -18,7 +18,7 @@ done
 grep -qE -- '--[a-z-]*_' help.txt && fail "a flag has an underscore: $(cat help.txt)"
 for flag in model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
   warmup-steps train-subset bf16 fp32 gradient-checkpointing device workers seed max-audio-seconds transcripts strict \
-  language normalizer snapshot-every resume on-bad-audio; do
+  language normalizer snapshot-every resume resume-changed on-bad-audio; do
   holds help.txt "--$flag "
 done
 

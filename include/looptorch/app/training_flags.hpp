@@ -36,6 +36,7 @@ enum class TrainingFlag {
   snapshot_every,
   resume,
   on_bad_audio,
+  resume_changed,
 };
 
 /// Which flags a program has, and what its --help says of them where the standard text would not do.
@@ -157,6 +158,13 @@ class TrainingFlagWriter {
           help(
               resume,
               "goes on from a snapshot or the newest in a folder; auto: in OUTPUT/snapshots, if there is one"));
+    if (has(resume_changed))
+      line_.flag(
+          "resume-changed", options_.resume_changed, true,
+          help(
+              resume_changed,
+              "--resume goes on with another precision, learning rate, schedule or number of samples a step, "
+              "and lists each"));
     if (has(on_bad_audio))
       line_.choice(
           "on-bad-audio", options_.on_bad_audio, {"skip", "stop"},

@@ -40,12 +40,15 @@ struct TrainingOptions {
   std::int64_t snapshot_every = 0;     ///< steps; 0: none but those that the program takes anyway
   std::string resume = {};             ///< "", "auto", or a snapshot or a folder of them
   std::string on_bad_audio = "skip";   ///< or "stop"
+  bool resume_changed = false;         ///< goes on with other settings than the snapshot's
 
-  /// Returns epochs, max_steps and the snapshot to begin with; an empty path begins anew.
+  /// Returns epochs, max_steps, the snapshot to begin with, and whether its settings may be others; an empty
+  /// path begins anew.
   [[nodiscard]] FitOptions fit_options(const std::filesystem::path& snapshot = {}) const {
     return {.epochs = epochs,
             .max_steps = max_steps > 0 ? std::optional(max_steps) : std::nullopt,
-            .resume = snapshot};
+            .resume = snapshot,
+            .resume_changed = resume_changed};
   }
 
   /// Returns batch size, workers, seed, and whether samples that cannot be used are skipped.
@@ -62,8 +65,10 @@ struct TrainingOptions {
   [[nodiscard]] bool takes_snapshots() const { return snapshot_every > 0 || !resume.empty(); }
 
   /// Returns the snapshot that `resume` names, for a run whose snapshots lie in `folder`; see
-  /// looptorch::choose_snapshot, whose errors it throws.
+  /// looptorch::choose_snapshot, whose errors it throws. Throws CommandLineError for `resume_changed` alone.
   [[nodiscard]] NewestSnapshot snapshot_to_resume(const std::filesystem::path& folder) const {
+    if (resume_changed && resume.empty())
+      throw CommandLineError("--resume-changed says how a run goes on: give --resume, too");
     return choose_snapshot(resume, folder);
   }
 

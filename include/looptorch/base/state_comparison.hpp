@@ -37,22 +37,41 @@ inline bool same_value(const StateDict::Value& a, const StateDict::Value& b) {
       a);
 }
 
-/// Returns "batch_size is 2 here, 4 in the snapshot" for each key whose values differ, or that only one side
-/// has. `of` stands before the key; `there` names the other side.
-[[nodiscard]] inline std::vector<std::string> compare_values(const StateDict& here, const StateDict& saved,
-                                                             const std::string& of, const char* there) {
+/// A value that differs between two states, as text; "nothing" where one of them lacks it.
+struct DifferentValue {
+  std::string key, here, saved;
+};
+
+/// Returns each key whose values differ, or that only one side has.
+[[nodiscard]] inline std::vector<DifferentValue> differing_values(const StateDict& here,
+                                                                  const StateDict& saved) {
   const auto text = [](const StateDict& in, const std::string& key) {
     return in.contains(key) ? value_text(in.values().at(key)) : "nothing";
   };
   std::set<std::string> keys;
   for (const auto& item : here.values()) keys.insert(item.first);
   for (const auto& item : saved.values()) keys.insert(item.first);
-  std::vector<std::string> differences;
+  std::vector<DifferentValue> different;
   for (const std::string& key : keys)
     if (!here.contains(key) || !saved.contains(key) ||
         !same_value(here.values().at(key), saved.values().at(key)))
-      differences.push_back(
-          message(of, key, " is ", text(here, key), " here, ", text(saved, key), " in ", there));
+      different.push_back({key, text(here, key), text(saved, key)});
+  return different;
+}
+
+/// Returns "batch_size is 2 here, 4 in the snapshot". `of` stands before the key; `there` names the other
+/// side.
+[[nodiscard]] inline std::string sentence(const DifferentValue& value, const std::string& of,
+                                          const char* there) {
+  return message(of, value.key, " is ", value.here, " here, ", value.saved, " in ", there);
+}
+
+/// Returns such a sentence for each value that differs.
+[[nodiscard]] inline std::vector<std::string> compare_values(const StateDict& here, const StateDict& saved,
+                                                             const std::string& of, const char* there) {
+  std::vector<std::string> differences;
+  for (const DifferentValue& value : differing_values(here, saved))
+    differences.push_back(sentence(value, of, there));
   return differences;
 }
 

@@ -22,6 +22,15 @@ struct StateError : Error {
   using Error::Error;
 };
 
+/// Thrown by a `load_state_dict` for a setting that is another than in the state. A resumed fit that lists
+/// the difference shows it as "what: saved -> here".
+struct SettingDiffers : StateError {
+  SettingDiffers(const std::string& what, const std::string& here, const std::string& saved)
+      : StateError(message(what, " is ", here, " here, ", saved, " in the state")),
+        change(message(what, ": ", saved, " -> ", here)) {}
+  std::string change;
+};
+
 /// A flat dictionary. Nested ones have keys with dots. Tensors are held by handle: use `set(key,
 /// tensor.clone())` for one that will change.
 class StateDict {
@@ -86,6 +95,14 @@ class StateDict {
 };
 
 namespace detail {
+
+/// Throws SettingDiffers if the state holds another text under `key` than `here`. Accepts a state that holds
+/// none, as those of earlier versions.
+inline void require_same(const StateDict& in, const std::string& key, const std::string& what,
+                         const std::string& here) {
+  if (!in.contains(key)) return;
+  if (const auto& saved = in.get<std::string>(key); saved != here) throw SettingDiffers(what, here, saved);
+}
 
 /// Returns a copy with tensors of its own.
 [[nodiscard]] inline StateDict copied(const StateDict& state) {

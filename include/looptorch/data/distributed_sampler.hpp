@@ -72,6 +72,12 @@ class DistributedSampler {
     return share(inner_.batch_count(size));
   }
 
+  std::int64_t batch_size() const requires ResizableSampler<Inner> { return inner_.batch_size(); }
+
+  DistributedSampler with_batch_size(std::int64_t batch_size) const requires ResizableSampler<Inner> {
+    return DistributedSampler(options_, inner_.with_batch_size(batch_size));
+  }
+
   /// Returns the identity without the rank, since all ranks are at the same position.
   std::string identity() const {
     return message("DistributedSampler, world_size ", options_.world_size, ", uneven ",

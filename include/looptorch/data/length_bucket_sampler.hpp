@@ -73,6 +73,16 @@ class LengthBucketSampler {
   BatchPlan batches(std::int64_t epoch, std::int64_t size) const;
   std::int64_t batch_count(std::int64_t size) const;
 
+  /// Returns the largest number of samples in a batch; 0 for no limit but the budget.
+  std::int64_t batch_size() const { return options_.batch_size; }
+
+  /// Returns a sampler that differs in this option alone.
+  LengthBucketSampler with_batch_size(std::int64_t batch_size) const {
+    LengthBucketOptions options = options_;
+    options.batch_size = batch_size;
+    return LengthBucketSampler(layout_->lengths, options);
+  }
+
   std::string identity() const {
     return message("LengthBucketSampler, budget ", options_.budget, ", batch_size ", options_.batch_size,
                    ", batches_per_bucket ", options_.batches_per_bucket, ", longest_first ",
@@ -88,6 +98,7 @@ class LengthBucketSampler {
     std::size_t batch;       // samples a batch
   };
   struct Layout {
+    std::vector<std::int64_t> lengths;
     std::vector<std::int64_t> sorted;  // longest first
     std::vector<Bucket> buckets;
     std::int64_t batches = 0;
@@ -166,7 +177,8 @@ inline LengthBucketSampler::Bucket LengthBucketSampler::bucket_at(
 
 inline LengthBucketSampler::Layout LengthBucketSampler::lay_out(
     const std::vector<std::int64_t>& lengths) const {
-  Layout layout{.sorted = SequentialSampler{}.order(0, std::ssize(lengths)), .buckets = {}};
+  Layout layout{
+      .lengths = lengths, .sorted = SequentialSampler{}.order(0, std::ssize(lengths)), .buckets = {}};
   std::ranges::stable_sort(layout.sorted, std::ranges::greater{}, [&lengths](std::int64_t index) {
     return lengths[static_cast<std::size_t>(index)];
   });

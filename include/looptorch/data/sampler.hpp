@@ -57,6 +57,15 @@ concept BatchSampler = requires(const T& sampler, std::int64_t number) {
   { sampler.batch_count(number) } -> std::convertible_to<std::int64_t>;
 };
 
+/// A batch sampler that makes batches of any size: `batch_size()`, the largest number of samples in a batch
+/// (0 for no limit), and `with_batch_size(n)`, which differs in that alone. A resumed run can cut its
+/// batches.
+template <class T>
+concept ResizableSampler = BatchSampler<T> && requires(const T& sampler, std::int64_t number) {
+  { sampler.batch_size() } -> std::same_as<std::int64_t>;
+  { sampler.with_batch_size(number) } -> std::same_as<T>;
+};
+
 /// Yields 0, 1, 2, ... in every epoch.
 struct SequentialSampler {
   std::string identity() const { return "SequentialSampler"; }

@@ -6,6 +6,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/batch.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
+#include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/loop/feed.hpp>
 
 #include <algorithm>
@@ -60,6 +61,12 @@ concept MeasuredRange = requires(const Range& range) {
   range.shared_stats();
 };
 
+/// A loader, which can read the windows of other batches.
+template <class Range>
+concept RegroupableRange = requires(const Range& range) {
+  { range.regroupable() } -> std::same_as<Regroupable&>;
+};
+
 /// How pinned batches of `Range` are read. A loader never writes to a batch that it has given out, so they
 /// are read in place. Any other range may decode all batches into one buffer, so they are staged.
 template <class Range>
@@ -72,6 +79,7 @@ class BatchRange {
  public:
   using Batch = range_batch_t<Range>;
   static constexpr bool repeatable = kRepeatable<Range>;
+  static constexpr bool numbered = NumberedRange<Range>;
   static constexpr PinnedSource pinned = kPinnedSource<Range>;
 
   explicit BatchRange(Range& range) : range_(range) {}
@@ -79,12 +87,21 @@ class BatchRange {
   [[nodiscard]] std::optional<std::int64_t> size() const { return known_size(range_); }
 
   /// Returns what distinguishes this data and its order: its number of batches, and the range's `identity()`
-  /// where it has one.
+  /// where it has one. A loader that reads the windows of other batches has the identity of those.
   [[nodiscard]] StateDict identity() const {
     StateDict identity;
+    if constexpr (RegroupableRange<Range>) return range_.regroupable().planned_identity();
     if constexpr (requires { StateDict(range_.identity()); }) identity = range_.identity();
     if (const auto batches = size()) identity.set("batches", *batches);
     return identity;
+  }
+
+  /// Returns the loader's source, which can read the windows of other batches; null for other ranges.
+  [[nodiscard]] Regroupable* regroupable() const {
+    if constexpr (RegroupableRange<Range>)
+      return &range_.regroupable();
+    else
+      return nullptr;
   }
 
   /// Returns the samples that a loader has left out since it was made.

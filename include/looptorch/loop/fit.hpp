@@ -32,6 +32,10 @@ struct FitOptions {
   /// resumed fit continues. Takes any duration, such as `std::chrono::minutes(50)`. Evaluations and snapshots
   /// at the end come on top.
   std::optional<std::chrono::duration<double>> max_time = {};
+  /// True: goes on from a snapshot of a run with other settings: precision, learning rates and schedules,
+  /// options of an optimizer, samples a window. FitResult lists each. Another model or other data stay
+  /// refused.
+  bool resume_changed = false;
 };
 
 /// How a fit went.

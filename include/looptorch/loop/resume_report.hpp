@@ -12,11 +12,13 @@
 
 namespace looptorch {
 
-/// A snapshot of another run. Each difference is a sentence that names both sides. Nothing was changed.
+/// A snapshot of another run, or of this run with other settings. Each difference is a sentence that names
+/// both sides. Nothing was changed.
 struct SnapshotMismatch : Error {
-  SnapshotMismatch(const std::string& what, std::vector<std::string> how)
-      : Error(what), differences(std::move(how)) {}
+  SnapshotMismatch(const std::string& what, std::vector<std::string> how, bool only_settings)
+      : Error(what), differences(std::move(how)), settings_only(only_settings) {}
   std::vector<std::string> differences;
+  bool settings_only;  ///< FitOptions::resume_changed would go on in spite of all of them.
 };
 
 /// How a run was resumed.
@@ -25,6 +27,8 @@ struct ResumeReport {
   std::int64_t step = 0;
   std::vector<std::string> passed_over = {};  ///< Newer snapshots that could not be used, and why.
   std::vector<std::string> differences = {};  ///< Parts that were not taken over, where that was allowed.
+  /// Settings with which the run goes on otherwise than before: "the learning rate of group 0: 0.1 -> 0.2".
+  std::vector<std::string> changed = {};
 };
 
 }  // namespace looptorch

@@ -8,6 +8,7 @@
 
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/parts/loss_scale.hpp>
 
@@ -16,6 +17,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <string>
 #include <type_traits>
 
 namespace looptorch {
@@ -100,6 +102,7 @@ struct Autocast {
 template <>
 struct Autocast<bf16> {
   using family = AutocastFamily;
+  static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   detail::AutocastScope forward_scope(const ForwardContext& context) const {
     return {context.run.device().type(), bf16::kType};
@@ -122,6 +125,7 @@ struct Autocast<fp16> {
   using family = AutocastFamily;
   using State = detail::LossScaleState;
   static constexpr Phase phase = Phase::unscale;
+  static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   /// A loss that is not finite is an overflow like any other.
   bool handles_overflow(const Run&, State&) const { return true; }
@@ -152,8 +156,15 @@ struct Autocast<fp16> {
     state.require_at_least(min_scale, epoch.run.progress());
   }
 
-  void state_dict(StateDict& out, State& state) const { state.save(out); }
-  void load_state_dict(const StateDict& in, State& state) const { state.load(in); }
+  void state_dict(StateDict& out, State& state) const { state.save(out, describe()); }
+  /// Throws SettingDiffers for a scale that grew and backed off by other rules.
+  void load_state_dict(const StateDict& in, State& state) const { state.load(in, describe()); }
+
+ private:
+  [[nodiscard]] std::string describe() const {
+    return message("x ", growth_factor, " after ", growth_interval, " windows, x ", backoff_factor,
+                   " on overflow");
+  }
 };
 
 }  // namespace looptorch

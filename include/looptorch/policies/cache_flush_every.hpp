@@ -7,6 +7,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/policies/accumulate.hpp>
 
@@ -47,6 +48,7 @@ struct CacheFlushEvery {
       "See docs/errors.md#cache-flush-every");
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;
+  static constexpr MayDiffer may_differ = MayDiffer::always;
 
   bool at_epoch_end = false;  ///< Also when an epoch has ended, after an evaluation there.
 
@@ -61,6 +63,7 @@ template <>
 struct CacheFlushEvery<detail::kAtRunTime> {
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;
+  static constexpr MayDiffer may_differ = MayDiffer::always;
 
   std::int64_t steps;         ///< Between flushes; at least 1.
   bool at_epoch_end = false;  ///< Also when an epoch has ended, after an evaluation there.

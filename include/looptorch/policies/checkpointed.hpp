@@ -12,6 +12,7 @@
 
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/memory/checkpoint.hpp>
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/memory/recompute/checkpointed_impl.hpp>
@@ -71,6 +72,8 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
   const Face* operator->() const { return static_cast<const Face*>(this->get()); }
 
   // ---- The policy ----
+
+  static constexpr MayDiffer may_differ = MayDiffer::always;
 
   struct State {
     std::vector<Impl*> layers;

@@ -5,6 +5,7 @@
 
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/policies/parts/loss_scale.hpp>
@@ -22,6 +23,7 @@ struct MixedPrecision {
   using family = AutocastFamily;
   using State = detail::LossScaleState;
   static constexpr Phase phase = Phase::unscale;
+  static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   bool handles_overflow(const Run& run, State& state) const {
     return scales(run) && on_accelerator.handles_overflow(run, state);

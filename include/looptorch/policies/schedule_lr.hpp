@@ -6,7 +6,10 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/type_name.hpp>
+#include <looptorch/data/aggregate.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/parts/lr_cycles.hpp>
 #include <looptorch/policies/parts/lr_decay.hpp>
@@ -18,12 +21,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace looptorch {
+namespace detail {
+
+/// Returns an option as text; "a function" for one.
+template <class Option>
+std::string option_text(const Option& option) {
+  if constexpr (std::is_enum_v<Option>)
+    return message(static_cast<int>(option));
+  else if constexpr (std::is_arithmetic_v<Option> || std::is_convertible_v<const Option&, std::string>)
+    return message(option);
+  else
+    return "a function";
+}
+
+}  // namespace detail
 
 /// Sets learning rates as shares of the full ones (`UpdateView::full_rates`) before each update, so that
 /// later phases see the rate in force. An update that was skipped does not count: the next repeats its rate.
@@ -43,6 +61,7 @@ struct ScheduleLr {
 
   static constexpr Phase phase = Phase::unscale;  // the first that sees an update
   static constexpr bool repeatable = true;
+  static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   struct State {
     std::vector<std::vector<std::size_t>> groups;  ///< By update: the groups whose rates this sets.
@@ -113,12 +132,14 @@ struct ScheduleLr {
 
   void state_dict(StateDict& out, State& state) const {
     out.set("of", describe());
+    out.set("schedule", describe_schedule());
     out.set("share", state.ratio);
     if (std::holds_alternative<PlateauDecay>(decay)) state.plateau.save(out);
   }
-  /// Throws StateError for the state of another ScheduleLr.
+  /// Throws StateError for the state of another ScheduleLr, and SettingDiffers for other options.
   void load_state_dict(const StateDict& in, State& state) const {
     detail::require_state_of(describe(), in);
+    detail::require_same(in, "schedule", "the schedule", describe_schedule());
     state.ratio = in.get<double>("share");
     if (std::holds_alternative<PlateauDecay>(decay)) state.plateau.load(in);
   }
@@ -208,6 +229,22 @@ struct ScheduleLr {
     for (const std::int64_t group : groups) numbers += (numbers.empty() ? "" : ", ") + std::to_string(group);
     return message("a ScheduleLr for ", update.empty() ? "all updates" : "update '" + update + "'",
                    groups.empty() ? "" : ", groups {" + numbers + "}");
+  }
+
+  /// Returns "LinearDecay {0, 0}, warm-up 100": the options, but not an end that follows from the fit's.
+  /// Functions cannot be compared.
+  [[nodiscard]] std::string describe_schedule() const {
+    std::string text = std::visit(
+        []<class Shape>(const Shape& shape) {
+          std::string options;
+          detail::visit_fields(shape, [&options](const auto& field) {
+            options += (options.empty() ? "" : ", ") + detail::option_text(field);
+          });
+          const std::string_view name = detail::type_name<Shape>();
+          return message(name.substr(name.rfind(':') + 1), " {", options, "}");
+        },
+        decay);
+    return message(text, ", warm-up ", warmup_steps);
   }
 
   [[nodiscard]] static std::size_t first_update(const State& state) {

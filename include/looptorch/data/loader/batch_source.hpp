@@ -8,6 +8,7 @@
 #include <looptorch/data/loader/batch_maker.hpp>
 #include <looptorch/data/loader/batch_plan.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
+#include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/data/loader/samples_in_hand.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/sampler_identity.hpp>
@@ -17,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -32,7 +34,7 @@ struct EpochOrder {
 };
 
 template <class Set, class Order, class Collate>
-class BatchSource {
+class BatchSource final : public Regroupable {
  public:
   using Sample = sample_t<std::remove_cvref_t<Set>>;
   using Batch = batch_t<std::remove_cvref_t<Set>, Collate>;
@@ -56,11 +58,13 @@ class BatchSource {
   SlotPool& slots() const { return *slots_; }
 
   /// Returns the number of batches in an epoch.
-  std::int64_t size() const { return planned_count(sampler_, dataset_size(), cut()); }
+  std::int64_t size() const {
+    return regrouping_ ? *size_with(*regrouping_) : planned_count(sampler_, dataset_size(), cut());
+  }
 
   /// Opens an epoch without its first `skip` batches.
   std::unique_ptr<Visit> open(std::int64_t epoch, std::int64_t /*skip*/, const StateDict* /*saved*/) const {
-    return std::unique_ptr<Visit>(new Visit{epoch, plan_epoch(sampler_, epoch, dataset_size(), cut())});
+    return std::unique_ptr<Visit>(new Visit{epoch, plan(epoch)});
   }
 
   std::int64_t end_of(const Visit& visit) const { return visit.plan.size(); }
@@ -97,25 +101,91 @@ class BatchSource {
 
   /// Returns the values that another loader must have in common for its batches to be the same.
   StateDict identity() const {
-    StateDict identity;
-    identity.set("dataset", message(dataset_size(), " samples"));
-    identity.set("batch_size", options_.batch_size);
-    identity.set("drop_last", options_.drop_last);
-    identity.set("seed", options_.seed);
-    identity.set("sampler", sampler_identity(sampler_));
-    return identity;
+    return with_batches_of(
+        regrouping_ ? regrouping_->planned.batch_size : batch_size(),
+        [this](const Order& sampler, const BatchCut& cut) { return identity_of(sampler, cut.batch_size); });
   }
 
+  std::int64_t batch_size() const override {
+    if constexpr (ResizableSampler<Order>) return sampler_.batch_size();
+    return BatchSampler<Order> ? 0 : options_.batch_size;
+  }
+
+  std::optional<StateDict> identity_with(std::int64_t batch_size) const override {
+    if (batch_size < 1 && batch_size != this->batch_size()) return std::nullopt;
+    if (kFixed && batch_size != 0) return std::nullopt;
+    return with_batches_of(batch_size, [this](const Order& sampler, const BatchCut& cut) {
+      StateDict identity = identity_of(sampler, cut.batch_size);
+      identity.set("batches", planned_count(sampler, dataset_size(), cut));
+      return identity;
+    });
+  }
+
+  bool cuts_an_order() const override { return !BatchSampler<Order>; }
+
+  std::string refusal(const Regrouping& how) const override {
+    if (cuts_an_order() || how.planned.batch_size % how.read.batch_size == 0) return {};
+    return message("the sampler decides which samples share a batch of up to ", how.planned.batch_size,
+                   ", and such batches cannot be cut into batches of ", how.read.batch_size);
+  }
+
+  std::optional<std::int64_t> size_with(const Regrouping& how) const override {
+    return with_batches_of(how.planned.batch_size, [&](const Order& sampler, const BatchCut& cut) {
+      return pieces(how).count(planned_count(sampler, dataset_size(), cut));
+    });
+  }
+
+  void regroup(std::optional<Regrouping> how) override { regrouping_ = std::move(how); }
+  const std::optional<Regrouping>& regrouping() const override { return regrouping_; }
+
  private:
+  /// True if the sampler decides the batches, and cannot make others.
+  static constexpr bool kFixed = BatchSampler<Order> && !ResizableSampler<Order>;
+
   std::int64_t dataset_size() const { return static_cast<std::int64_t>(dataset_.size()); }
 
   BatchCut cut() const { return {options_.batch_size, options_.drop_last}; }
+
+  /// Calls `use(sampler, cut)` with those that make batches of this size.
+  template <class Use>
+  auto with_batches_of(std::int64_t batch_size, const Use& use) const {
+    if constexpr (ResizableSampler<Order>) {
+      if (batch_size != sampler_.batch_size()) return use(sampler_.with_batch_size(batch_size), cut());
+    }
+    return use(sampler_, BatchSampler<Order> ? cut() : BatchCut{batch_size, options_.drop_last});
+  }
+
+  StateDict identity_of(const Order& sampler, std::int64_t batch_size) const {
+    StateDict identity;
+    identity.set("dataset", message(dataset_size(), " samples"));
+    identity.set("batch_size", batch_size);
+    identity.set("drop_last", options_.drop_last);
+    identity.set("seed", options_.seed);
+    identity.set("sampler", sampler_identity(sampler));
+    return identity;
+  }
+
+  /// Returns how many batches of the plan are cut into how many. An order is cut window by window. Batches
+  /// that a sampler decided are cut one by one, so that none mixes samples of two.
+  Pieces pieces(const Regrouping& how) const {
+    if (cuts_an_order()) return {how.planned.micro_batches, how.read.micro_batches};
+    return {1, how.planned.batch_size / how.read.batch_size};
+  }
+
+  BatchPlan plan(std::int64_t epoch) const {
+    if (!regrouping_) return plan_epoch(sampler_, epoch, dataset_size(), cut());
+    return with_batches_of(regrouping_->planned.batch_size, [&](const Order& sampler, const BatchCut& cut) {
+      return cut_again(plan_epoch(sampler, epoch, dataset_size(), cut), pieces(*regrouping_),
+                       regrouping_->read.batch_size);
+    });
+  }
 
   const Set dataset_;  // a reference where the loader was given an lvalue
   const LoaderOptions options_;
   const Order sampler_;
   const Collate collate_;
   const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
+  std::optional<Regrouping> regrouping_;  // the consumer's thread reads and writes it
 };
 
 /// Stands in after a failed check, so that no further errors follow; never defined.
@@ -136,6 +206,8 @@ struct RefusedBatchSource {
   Made make(Visit& visit, std::int64_t number, const std::stop_token& stop) const;
   std::string path(std::int64_t index) const;
   StateDict identity() const;
+  const std::optional<Regrouping>& regrouping() const;
+  operator Regroupable&() const;
 };
 
 }  // namespace looptorch::detail

@@ -13,6 +13,7 @@
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/loader_position.hpp>
 #include <looptorch/data/loader/loader_stats.hpp>
+#include <looptorch/data/loader/regrouping.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/core/GradMode.h>
@@ -186,6 +187,7 @@ class OnDevice {
   [[nodiscard]] const LoaderStats& stats() const { return loader_.stats(); }
   [[nodiscard]] std::shared_ptr<const LoaderStats> shared_stats() const { return loader_.shared_stats(); }
   [[nodiscard]] const LoaderOptions& options() const { return loader_.options(); }
+  [[nodiscard]] detail::Regroupable& regroupable() const { return loader_.regroupable(); }
 
  private:
   Loader loader_;  // a reference where an lvalue was given

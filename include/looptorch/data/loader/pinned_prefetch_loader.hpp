@@ -15,6 +15,7 @@
 #include <looptorch/data/loader/loader_source.hpp>
 #include <looptorch/data/loader/loader_stats.hpp>
 #include <looptorch/data/loader/open_epoch.hpp>
+#include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/stream_dataset.hpp>
 
@@ -116,8 +117,8 @@ class PinnedPrefetchLoader {
   /// Samplers and collate callables are copied or moved in; see the class for the dataset.
   PinnedPrefetchLoader(std::type_identity_t<Set>&& dataset, LoaderOptions options = {}, Order sampler = {},
                        Collate collate = {})
-      : source_(std::make_shared<const Source>(std::forward<Set>(dataset), options, std::move(sampler),
-                                               std::move(collate))) {}
+      : source_(std::make_shared<Source>(std::forward<Set>(dataset), options, std::move(sampler),
+                                         std::move(collate))) {}
 
   PinnedPrefetchLoader(PinnedPrefetchLoader&&) noexcept = default;
   PinnedPrefetchLoader& operator=(PinnedPrefetchLoader&&) = delete;
@@ -165,7 +166,7 @@ class PinnedPrefetchLoader {
     StateDict state;
     state.set("epoch", position().epoch);
     state.set("batch", position().batch);
-    state.set("loader", identity());
+    state.set("loader", position_identity());
     if (log_->stream) state.set("stream", *log_->stream);
     return state;
   }
@@ -173,7 +174,7 @@ class PinnedPrefetchLoader {
   /// Ends an open epoch and makes the next `begin()` continue at the saved position. Throws StateError, and
   /// changes nothing, for the state of a loader with other batches; the message names both sides.
   void load_state_dict(const StateDict& state) {
-    detail::require_same_loader(state.under("loader"), identity());
+    detail::require_same_loader(state.under("loader"), position_identity());
     const LoaderPosition saved{state.get<std::int64_t>("epoch"), state.get<std::int64_t>("batch")};
     if (saved.epoch < 0 || saved.batch < 0 || (Source::kSized && saved.batch > batches_in_epoch()))
       throw StateError(message("a loader's state stands at batch ", saved.batch, " of epoch ", saved.epoch,
@@ -194,7 +195,17 @@ class PinnedPrefetchLoader {
 
   [[nodiscard]] const LoaderOptions& options() const { return source_->options(); }
 
+  /// Returns the source as a resumed fit sees it, which may read the windows of other batches.
+  [[nodiscard]] detail::Regroupable& regroupable() const { return *source_; }
+
  private:
+  /// Returns the identity, and in which batches a position is counted if they are not those of the identity.
+  [[nodiscard]] StateDict position_identity() const {
+    StateDict identity = this->identity();
+    if (const auto& how = source_->regrouping()) identity.set("read_as", detail::describe(how->read));
+    return identity;
+  }
+
   void go_to(LoaderPosition next, std::shared_ptr<const StateDict> saved) {
     log_->position = next_ = next;
     log_->stream = saved_ = std::move(saved);
@@ -211,7 +222,7 @@ class PinnedPrefetchLoader {
     if (const auto epoch = open_.lock()) epoch->cancel();
   }
 
-  std::shared_ptr<const Source> source_;
+  std::shared_ptr<Source> source_;
   std::shared_ptr<detail::LoaderLog> log_ = std::make_shared<detail::LoaderLog>();
   std::weak_ptr<Epoch> open_;
   LoaderPosition next_;

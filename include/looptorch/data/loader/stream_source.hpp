@@ -7,6 +7,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/loader/batch_maker.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
+#include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/data/loader/samples_in_hand.hpp>
 #include <looptorch/data/loader/turns.hpp>
 #include <looptorch/data/sampler.hpp>
@@ -20,6 +21,7 @@
 #include <exception>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -55,7 +57,7 @@ struct StreamVisit {
 };
 
 template <class Set, class Order, class Collate>
-class StreamSource {
+class StreamSource final : public Regroupable {
   using Stream = std::remove_cvref_t<Set>;
 
  public:
@@ -132,15 +134,31 @@ class StreamSource {
   /// Returns an empty path: a stream's samples have none.
   std::string path(std::int64_t /*index*/) const { return {}; }
 
-  StateDict identity() const {
+  StateDict identity() const { return planned_identity(); }
+
+  std::int64_t batch_size() const override { return options_.batch_size; }
+
+  std::optional<StateDict> identity_with(std::int64_t batch_size) const override {
     StateDict identity;
     identity.set("dataset", "a stream");
-    identity.set("batch_size", options_.batch_size);
+    identity.set("batch_size", batch_size);
     identity.set("drop_last", options_.drop_last);
     identity.set("seed", options_.seed);
     identity.set("sampler", order_identity());
     return identity;
   }
+
+  bool cuts_an_order() const override { return true; }
+
+  std::string refusal(const Regrouping& how) const override {
+    if (!options_.drop_last) return {};
+    return message("the last samples of a stream that drop_last leaves out are others with batches of ",
+                   how.read.batch_size, " than with batches of ", how.planned.batch_size);
+  }
+
+  std::optional<std::int64_t> size_with(const Regrouping&) const override { return std::nullopt; }
+  void regroup(std::optional<Regrouping> how) override { regrouping_ = std::move(how); }
+  const std::optional<Regrouping>& regrouping() const override { return regrouping_; }
 
  private:
   using Read = std::vector<Numbered<read_t<Stream>>>;
@@ -198,6 +216,7 @@ class StreamSource {
   const StreamShare share_;
   const Collate collate_;
   const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
+  std::optional<Regrouping> regrouping_;
   mutable std::atomic<bool> began_ = false;
 };
 

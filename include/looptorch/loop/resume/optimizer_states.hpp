@@ -11,6 +11,8 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume/differences.hpp>
+#include <looptorch/loop/resume/state_names.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/state/weights/safetensors_layout.hpp>
@@ -60,17 +62,6 @@ class ParameterNames {
   TensorMap outside_;
 };
 
-inline void put_names(StateDict& out, const std::string& key, const std::vector<std::string>& names) {
-  out.set(key + ".size", names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) out.set(key + "." + std::to_string(i), names[i]);
-}
-inline std::vector<std::string> names_under(const StateDict& in, const std::string& key) {
-  std::vector<std::string> names;
-  for (std::int64_t i = 0; i < in.get<std::int64_t>(key + ".size"); ++i)
-    names.push_back(in.get<std::string>(key + "." + std::to_string(i)));
-  return names;
-}
-
 /// Returns "12 here, 10 in the snapshot; only here: a, b; only in the snapshot: c".
 inline std::string compare_names(const std::vector<std::string>& here,
                                  const std::vector<std::string>& saved) {
@@ -117,10 +108,10 @@ template <class Optimizer>
   return out;
 }
 
-/// An optimizer's state, ready to be taken over, with a sentence for each thing that does not fit.
+/// An optimizer's state, ready to be taken over, and what does not fit.
 struct StagedOptimizer {
   std::vector<Commit> commits;
-  std::vector<std::string> differences;
+  std::vector<Difference> differences;
   bool keeps_rates = false;  ///< The saved rates are not this optimizer's.
 };
 
@@ -133,7 +124,7 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
   auto& groups = optimizer.param_groups();
   const std::string of = message("the optimizer of ", view.name, ": ");
   const auto differ = [&](auto&&... parts) {
-    staged.differences.push_back(message(of, parts...));
+    staged.differences.push_back(differs(Compared::optimizer, message(of, parts...)));
     staged.keeps_rates = true;
   };
   if (const auto saved = in.get<std::int64_t>("groups"); saved != static_cast<std::int64_t>(groups.size()))
@@ -142,12 +133,14 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
     const StateDict saved = in.under("group." + std::to_string(i));
     if (const auto theirs = names_under(saved, "parameters"), ours = names.of(groups[i]); ours != theirs)
       differ("parameters in group ", i, ": ", compare_names(ours, theirs));
-    if (const double given = saved.get<double>("given_lr"); !same_rate(given, view.given_rates[i]))
-      differ("the learning rate of group ", i, " is ", view.given_rates[i], " here, ", given,
-             " in the snapshot");
-    for (std::string& difference : compare_values(group_options<Optimizer>(groups[i]), saved.under("options"),
-                                                  message(of, "in group ", i, " "), "the snapshot"))
-      staged.differences.push_back(std::move(difference));
+    if (const double given = saved.get<double>("given_lr"); !same_rate(given, view.given_rates[i])) {
+      const DifferentValue rate{message(i), message(view.given_rates[i]), message(given)};
+      staged.differences.push_back(differs(Compared::rates, of + "the learning rate of group ", rate));
+      staged.keeps_rates = true;
+    }
+    for (const DifferentValue& value :
+         differing_values(group_options<Optimizer>(groups[i]), saved.under("options")))
+      staged.differences.push_back(differs(Compared::options, message(of, "in group ", i, " "), value));
   }
   if (staged.keeps_rates) return;
   for (std::size_t i = 0; i < groups.size(); ++i)
@@ -192,7 +185,8 @@ template <class Optimizer>
   if (const auto& saved = in.get<std::string>("type"); saved != type) {
     staged.keeps_rates = true;
     staged.differences.push_back(
-        message("the optimizer of ", view.name, " is ", type, " here, ", saved, " in the snapshot"));
+        differs(Compared::optimizer,
+                message("the optimizer of ", view.name, " is ", type, " here, ", saved, " in the snapshot")));
     return staged;
   }
   stage_groups(optimizer, view, names, in, staged);
@@ -206,13 +200,15 @@ template <class Optimizer>
           staged.commits.push_back(
               stage_parameter_state(optimizer, group, parameter, in.under("state." + names.of(parameter))));
         } catch (const StateError& error) {
-          staged.differences.push_back(
-              message("the optimizer of ", view.name, ": ", names.of(parameter), ": ", error.what()));
+          staged.differences.push_back(differs(
+              Compared::optimizer,
+              message("the optimizer of ", view.name, ": ", names.of(parameter), ": ", error.what())));
         }
       }
     for (const std::string& stranger : states_outside_groups(in))
-      staged.differences.push_back(message("the optimizer of ", view.name, ": the snapshot has the state of ",
-                                           stranger, ", which is in no parameter group, here or there"));
+      staged.differences.push_back(differs(
+          Compared::optimizer, message("the optimizer of ", view.name, ": the snapshot has the state of ",
+                                       stranger, ", which is in no parameter group, here or there")));
   }
   return staged;
 }

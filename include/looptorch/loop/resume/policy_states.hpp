@@ -84,11 +84,19 @@ template <class Slot>
   }
 }
 
-/// Policies' states, ready to be taken over, with a sentence for each that does not fit.
+/// A policy's error for a state that belongs to another.
+struct RefusedState {
+  std::string name, why;
+  std::string change;  ///< of a SettingDiffers; empty for other errors
+
+  [[nodiscard]] std::string sentence() const { return name + ": " + why; }
+};
+
+/// Policies' states, ready to be taken over, and what does not fit.
 struct StagedPolicies {
   std::vector<Commit> commits;
   std::vector<std::string> only_saved, only_here;
-  std::vector<std::string> refused;  ///< Errors of policies whose states belong to others.
+  std::vector<RefusedState> refused;
 };
 
 template <class Stack>
@@ -100,8 +108,10 @@ template <class Stack>
     if (found == states.end()) return staged.only_here.push_back(name);
     try {
       staged.commits.push_back(stage_policy(slot, found->second));
+    } catch (const SettingDiffers& error) {
+      staged.refused.push_back({name, error.what(), error.change});
     } catch (const StateError& error) {
-      staged.refused.push_back(name + ": " + error.what());
+      staged.refused.push_back({name, error.what(), {}});
     }
     states.erase(found);
   });
@@ -109,15 +119,17 @@ template <class Stack>
   return staged;
 }
 
+[[nodiscard]] inline std::string listed_or_none(const std::vector<std::string>& names) {
+  return names.empty() ? "none" : joined(names, ", ");
+}
+
 /// Returns "Only in the state: A; only in the Trainer: none"; empty where both are the same.
 [[nodiscard]] inline std::string describe_others(const std::vector<std::string>& only_saved,
                                                  const std::vector<std::string>& only_here,
                                                  const char* saved) {
   if (only_saved.empty() && only_here.empty()) return {};
-  const auto listed = [](const std::vector<std::string>& names) {
-    return names.empty() ? "none" : joined(names, ", ");
-  };
-  return message("only in ", saved, ": ", listed(only_saved), "; only in the Trainer: ", listed(only_here));
+  return message("only in ", saved, ": ", listed_or_none(only_saved),
+                 "; only in the Trainer: ", listed_or_none(only_here));
 }
 
 }  // namespace looptorch::detail

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Continues from a snapshot: compares everything in it with the run that is to take it over, then changes
-// either nothing or all of it.
+// either nothing or all of it. differences.hpp says what may differ.
 #pragma once
 
 #include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/resume/differences.hpp>
+#include <looptorch/loop/resume/listed_policies.hpp>
 #include <looptorch/loop/resume/resume_source.hpp>
+#include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/resume/take_snapshot.hpp>
 #include <looptorch/loop/resume_report.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
@@ -33,24 +36,26 @@ namespace detail {
 template <class Engine>
 class Resumption {
  public:
-  /// Compares. `loader` is the range's identity, empty for no range. Throws StateError for contents that lack
-  /// something.
-  Resumption(Engine& engine, const SnapshotContents& contents, const StateDict& loader)
+  /// Compares. `loader` is the range's identity, empty for no range, and `source` its source of batches, null
+  /// for a range that is no loader. Throws StateError for contents that lack something.
+  Resumption(Engine& engine, const SnapshotContents& contents, const StateDict& loader, Regroupable* source)
       : engine_(engine),
         contents_(contents),
         state_(contents.state),
-        staged_(engine.stage(state_.under("run"))) {
+        staged_(engine.stage(state_.under("run"))),
+        feed_(state_, staged_.progress.batch, loader, source, engine.window_length()) {
     compare_steps();
     compare_parts();
     compare_model();
-    compare_policies();
+    stage_listed(engine_.stack(), state_, commits_, differences_);
     compare_optimizers();
-    compare_loop(loader);
+    add(feed_.differences());
+    staged_.progress.batch = feed_.batch();
     random_ = RandomStates::loaded(state_.under("random"));
-    add(random_.drop_unfit());
+    for (std::string& why : random_.drop_unfit()) add(Compared::generators, std::move(why));
   }
 
-  [[nodiscard]] const std::vector<std::string>& differences() const { return differences_; }
+  [[nodiscard]] const std::vector<Difference>& differences() const { return differences_; }
   [[nodiscard]] const RandomStates& random() const { return random_; }
   /// Returns why a policy had stopped the run in the snapshot; empty if none had.
   [[nodiscard]] std::optional<std::string> stopped() const {
@@ -68,12 +73,16 @@ class Resumption {
       if (const bool training = !eval.count(item.key()); item.value()->is_training() != training)
         item.value()->train(training);
     engine_.take(std::move(staged_));
+    feed_.apply();
     random_.apply();
   }
 
  private:
-  void add(std::vector<std::string> sentences) {
-    differences_.insert(differences_.end(), sentences.begin(), sentences.end());
+  void add(const std::vector<Difference>& more) {
+    differences_.insert(differences_.end(), more.begin(), more.end());
+  }
+  void add(Compared what, std::string sentence) {
+    differences_.push_back(differs(what, std::move(sentence)));
   }
 
   /// Throws SnapshotError for contents that name two different steps: no part of them can be trusted.
@@ -84,18 +93,18 @@ class Resumption {
   }
 
   void compare_parts() {
-    static const std::set<std::string> kParts{"run",    "listed", "averaged",      "modes",
-                                              "random", "loader", "micro_batches", "stopped"};
+    static const std::set<std::string> kParts{"run",    "listed",        "averaged",   "modes",  "random",
+                                              "loader", "micro_batches", "batch_size", "stopped"};
     for (const std::string& part : parts_of(state_))
       if (!kParts.count(part))
-        differences_.push_back(message("the snapshot's state holds '", part, "', and no run has that"));
+        add(Compared::contents, message("the snapshot's state holds '", part, "', and no run has that"));
   }
 
   void compare_model() {
     const TensorMap own = looptorch::state_dict(engine_.model());
     const LoadReport report = compare_state(own, contents_.model);
     if (const std::string faults = describe_faults(report); !faults.empty())
-      differences_.push_back("the model" + faults);
+      add(Compared::model, "the model" + faults);
     compare_types(own);
     for (const std::string& name : report.loaded)
       if (const auto given = contents_.model.find(name); given != contents_.model.end())
@@ -114,7 +123,7 @@ class Resumption {
         example = message(name, " is ", tensor.scalar_type(), " here, ", given->second.scalar_type(),
                           " in the snapshot");
     if (others > 0)
-      differences_.push_back(message(others, " tensors of the model have another type: ", example));
+      add(Compared::model, message(others, " tensors of the model have another type: ", example));
   }
 
   /// Leaves out averages of weights that this model does not have.
@@ -126,26 +135,8 @@ class Resumption {
         averaged.emplace(name, average);
     move_in(averaged, state_);
     if (averaged.size() < contents_.averaged.size())
-      differences_.push_back(message("averages of ", contents_.averaged.size() - averaged.size(),
-                                     " weights that the model does not have in these shapes"));
-  }
-
-  void compare_policies() {
-    StagedPolicies policies = stage_policies(engine_.stack(), state_.under("run.policies"));
-    commits_ = std::move(policies.commits);
-    const auto listed = listed_policies(engine_.stack()), saved = names_under(state_, "listed");
-    const auto with = [](const std::vector<std::string>& names, const std::vector<std::string>& more) {
-      std::set<std::string> all(names.begin(), names.end());
-      all.insert(more.begin(), more.end());
-      return all;
-    };
-    const auto here = with(listed, policies.only_here), there = with(saved, policies.only_saved);
-    std::vector<std::string> only_here, only_there;
-    std::set_difference(here.begin(), here.end(), there.begin(), there.end(), std::back_inserter(only_here));
-    std::set_difference(there.begin(), there.end(), here.begin(), here.end(), std::back_inserter(only_there));
-    if (auto others = describe_others(only_there, only_here, "the snapshot"); !others.empty())
-      differences_.push_back("the policies differ: " + others);
-    add(std::move(policies.refused));
+      add(Compared::model, message("averages of ", contents_.averaged.size() - averaged.size(),
+                                   " weights that the model does not have in these shapes"));
   }
 
   void compare_optimizers() {
@@ -153,7 +144,7 @@ class Resumption {
     auto& views = engine_.run().updates();
     const auto size = saved.get<std::int64_t>("size");
     if (size != static_cast<std::int64_t>(views.size()))
-      differences_.push_back(message(views.size(), " updates here, ", size, " in the snapshot"));
+      add(Compared::optimizer, message(views.size(), " updates here, ", size, " in the snapshot"));
     const ParameterNames names(*engine_.model(), views);
     for_each_index<Engine::kUpdates>([&](auto i) {
       if (static_cast<std::int64_t>(i) >= size) return;
@@ -161,13 +152,13 @@ class Resumption {
                                     saved.under(std::to_string(i)));
       if (staged.keeps_rates) staged_.updates[i].full_rates = views[i].full_rates;
       commits_.insert(commits_.end(), staged.commits.begin(), staged.commits.end());
-      add(std::move(staged.differences));
+      add(staged.differences);
     });
     stage_outside(names.outside(), saved);
     for (const std::string& part : parts_of(saved))
       if (part != "size" && part != "outside" && !is_below(part, size))
-        differences_.push_back(message("the snapshot's optimizers hold '", part, "', and there are ", size,
-                                       " of them, numbered from 0"));
+        add(Compared::contents, message("the snapshot's optimizers hold '", part, "', and there are ", size,
+                                        " of them, numbered from 0"));
   }
 
   /// Returns the parts of keys before their first dot.
@@ -192,46 +183,35 @@ class Resumption {
       if (why.empty())
         commits_.push_back([parameter = parameter, tensor = *tensor] { parameter.copy_(tensor); });
       else
-        differences_.push_back(message("a parameter outside the model, ", name, ": ", why));
+        add(Compared::model, message("a parameter outside the model, ", name, ": ", why));
     }
     std::size_t theirs = 0;
     for (const auto& item : saved.values()) theirs += item.first.starts_with("outside.");
     if (theirs != outside.size())
-      differences_.push_back(
+      add(Compared::model,
           message(outside.size(), " parameters outside the model here, ", theirs, " in the snapshot"));
-  }
-
-  /// Compares the range and the window. If either differs, the epoch under way begins anew.
-  void compare_loop(const StateDict& loader) {
-    const std::size_t before = differences_.size();
-    if (const auto saved = state_.get<std::int64_t>("micro_batches"); saved != engine_.window_length())
-      differences_.push_back(
-          message(engine_.window_length(), " micro-batches a window here, ", saved, " in the snapshot"));
-    if (const StateDict saved = state_.under("loader"); !saved.empty() && !loader.empty())
-      add(compare_values(loader, saved, "the loader's ", "the snapshot"));
-    if (differences_.size() > before) staged_.progress.batch = 0;
   }
 
   Engine& engine_;
   const SnapshotContents& contents_;
   StateDict state_;
   typename Engine::Staged staged_;
+  StagedFeed feed_;
   std::vector<Commit> commits_;
   TensorMap fitting_;
   RandomStates random_;
-  std::vector<std::string> differences_;
+  std::vector<Difference> differences_;
 };
 
-/// Takes contents over, all or nothing if `strict`. Throws SnapshotMismatch, and StateError for contents that
-/// lack something. Messages call the snapshot `called`.
+/// Takes contents over, all or nothing unless `tolerance` is `all`. Throws SnapshotMismatch, and StateError
+/// for contents that lack something. Messages call the snapshot `called`.
 template <class Engine>
 [[nodiscard]] Resumption<Engine> resume_from(Engine& engine, const SnapshotContents& contents,
-                                             const StateDict& loader, bool strict,
-                                             const std::string& called) {
+                                             const StateDict& loader, Regroupable* source,
+                                             Tolerance tolerance, const std::string& called) {
   engine.prepare();
-  Resumption<Engine> resumption(engine, contents, loader);
-  if (const auto& differences = resumption.differences(); strict && !differences.empty())
-    throw SnapshotMismatch(message(called, " is not of this run: ", joined(differences, "; ")), differences);
+  Resumption<Engine> resumption(engine, contents, loader, source);
+  refuse(resumption.differences(), tolerance, called);
   resumption.apply();
   return resumption;
 }
@@ -240,8 +220,8 @@ template <class Engine>
 template <class Engine>
 class Resumed {
  public:
-  Resumed(Engine& engine, const FitOptions& options, const StateDict& loader)
-      : Resumed(engine, options, loader, find_snapshot(options.resume)) {}
+  Resumed(Engine& engine, const FitOptions& options, const StateDict& loader, Regroupable* source)
+      : Resumed(engine, options, loader, source, find_snapshot(options.resume)) {}
 
   /// Restores the random generators, which policies may have drawn from, and stops a run that had been
   /// stopped. Call it after policies have begun.
@@ -252,17 +232,23 @@ class Resumed {
   [[nodiscard]] const ResumeReport& report() const { return report_; }
 
  private:
-  Resumed(Engine& engine, const FitOptions& options, const StateDict& loader, FoundSnapshot found)
+  Resumed(Engine& engine, const FitOptions& options, const StateDict& loader, Regroupable* source,
+          FoundSnapshot found)
       : report_(std::move(found.report)) {
     engine.stack().template run<before_resume_hook>(ResumeContext{engine.run(), report_.step});
-    const auto taken = resume_from(engine, found.contents, loader, options.strict, report_.snapshot.string());
+    const Tolerance tolerance = tolerance_of(options.strict, options.resume_changed);
+    const auto taken =
+        resume_from(engine, found.contents, loader, source, tolerance, report_.snapshot.string());
     random_ = taken.random();
     stopped_ = taken.stopped();
-    report_.differences = taken.differences();
+    add_to(report_, taken.differences(), tolerance);
     for (const std::string& why : report_.passed_over) TORCH_WARN("looptorch: passed over ", why);
     if (!report_.differences.empty())
       TORCH_WARN("looptorch: ", report_.snapshot.string(),
                  " was taken over in part: ", joined(report_.differences, "; "));
+    if (!report_.changed.empty())
+      TORCH_WARN("looptorch: goes on from ", report_.snapshot.string(),
+                 " with other settings: ", joined(report_.changed, "; "));
   }
 
   ResumeReport report_;

@@ -96,7 +96,7 @@ inline void require_same_updates(const StateDict& in, const Run& run) {
 inline void require_all(const StagedPolicies& staged) {
   if (const auto others = describe_others(staged.only_saved, staged.only_here, "the state"); !others.empty())
     throw StateError("the state is of other policies than the Trainer lists: " + others);
-  if (!staged.refused.empty()) throw StateError(staged.refused.front());
+  if (!staged.refused.empty()) throw StateError(staged.refused.front().sentence());
 }
 
 /// Returns the state of a run. `works` holds what each update keeps from window to window.

@@ -4,13 +4,15 @@
 //
 //   state: run.* (counters, means, units), policies.* (their states), listed.* (those that change numbers),
 //   averaged.* (where averages belong), modes.* (modules in eval mode), random.*, loader.*, micro_batches,
-//   stopped
+//   batch_size, stopped
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/resume/listed_policies.hpp>
 #include <looptorch/loop/resume/optimizer_states.hpp>
-#include <looptorch/loop/resume/policy_states.hpp>
 #include <looptorch/loop/resume/random_states.hpp>
+#include <looptorch/loop/resume/saved_feed.hpp>
+#include <looptorch/loop/resume/state_names.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 #include <looptorch/state/weights/module_state.hpp>
 
@@ -25,24 +27,6 @@
 #include <vector>
 
 namespace looptorch::detail {
-
-/// True if listing P changes what is learnt. Accumulation is compared by its number instead.
-template <class P>
-constexpr bool changes_numbers() {
-  return state_dict_hook::valid<P>() || forward_scope_hook::valid<P>() || before_update_hook::valid<P>() ||
-         (HasPhase<P> && phase_of<P>() < Phase::observe);
-}
-
-/// Returns the names of the policies that are switched on and change what is learnt.
-template <class Stack>
-[[nodiscard]] std::vector<std::string> listed_policies(Stack& stack) {
-  std::vector<std::string> names;
-  each_named(stack, [&](auto& slot, const std::string& name) {
-    if (changes_numbers<typename std::remove_reference_t<decltype(slot)>::Policy>() && slot.enabled())
-      names.push_back(name);
-  });
-  return names;
-}
 
 template <class Module>
 [[nodiscard]] std::vector<std::string> modules_in_eval(const Module& model) {
@@ -115,20 +99,19 @@ template <class Engine>
   return out;
 }
 
-/// Returns the run as it stands between windows. `loader` is the identity of the range of batches.
+/// Returns the run as it stands between windows. `feed` describes the range of batches.
 template <class Engine>
-[[nodiscard]] SnapshotContents snapshot_contents(Engine& engine, const StateDict& loader) {
+[[nodiscard]] SnapshotContents snapshot_contents(Engine& engine, const SavedFeed& feed) {
   engine.refresh_parameters();
   StateDict run = engine.state_dict(), random, state;
   const TensorMap averages = weight_averages(engine.stack());
   state.set("run", run);
   move_out(averages, state);
-  put_names(state, "listed", listed_policies(engine.stack()));
+  save(list_policies(engine.stack()), state);
   put_names(state, "modes.eval", modules_in_eval(*engine.model()));
   RandomStates::now().save(random);
   state.set("random", random);
-  state.set("loader", loader);
-  state.set("micro_batches", engine.window_length());
+  feed.save(engine.window_length(), engine.run().progress().batch, state);
   if (const auto& reason = engine.run().stop_reason()) state.set("stopped", *reason);
   SnapshotContents contents{.step = engine.run().progress().step,
                             .model = looptorch::state_dict(engine.model()),

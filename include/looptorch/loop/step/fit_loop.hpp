@@ -10,6 +10,7 @@
 #include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/resume/resume.hpp>
+#include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/settle.hpp>
 #include <looptorch/loop/step/window.hpp>
@@ -88,13 +89,14 @@ class FitLoop {
     typename Engine::template Kept<Batch> kept;
     auto position = batches_.begin_at(progress().epoch, progress().batch, std::exchange(from_start_, false));
     for (const auto last = batches_.end(); position != last; ++position) {
-      if (const auto number = batches_.number_at(position)) pass_over_to(*number);
+      if (const auto number = batches_.number_at(position); number && !pass_over_to(*number, kept)) return;
       const auto& indices = batches_.indices_at(position);
       if (!add_micro_batch<Batch>(engine_, kept, *position, indices)) continue;
       after_window();
       if (plan_.ended(engine_.run()) && !plan_.at_last_batch(progress())) return;
     }
     if (engine_.window().micro_batches > 0) {  // a shorter last window is a window like any other
+      if (const auto size = batches_.size(); size && batches_.numbered) pass_over(*size);
       end_window<Batch>(engine_, kept);
       after_window();
     }
@@ -111,9 +113,24 @@ class FitLoop {
     engine_.stack().template run<on_epoch_begin_hook>(context);
   }
 
-  /// Sets the number of the next batch in its epoch. Batches before it that a loader left out count as
-  /// processed.
-  void pass_over_to(std::int64_t number) {
+  /// Counts the batches before this number in the epoch, which a loader left out, as part of their windows:
+  /// which samples a window holds does not depend on which of them can be read. Ends a window whose last
+  /// batches are among them. Returns false if the fit ends with it.
+  template <class Kept>
+  bool pass_over_to(std::int64_t number, Kept& kept) {
+    const std::int64_t length = engine_.window_length();
+    if (engine_.window().micro_batches > 0 && number >= progress().batch + length) {
+      pass_over(progress().batch + length);
+      end_window<Batch>(engine_, kept);
+      after_window();
+      if (plan_.ended(engine_.run()) && !plan_.at_last_batch(progress())) return false;
+    }
+    if (engine_.window().micro_batches == 0)  // windows of which no batch is left are no steps
+      RunAccess::progress(engine_.run()).batch += (number - progress().batch) / length * length;
+    pass_over(number);
+    return true;
+  }
+  void pass_over(std::int64_t number) {
     WindowState& window = engine_.window();
     window.passed_over = number - progress().batch - window.micro_batches;
   }
@@ -142,11 +159,12 @@ class FitLoop {
 };
 
 /// Takes over the snapshot that the options name; returns nothing without one.
-template <bool kTakesSnapshots, class Engine>
-auto resume(Engine& engine, const FitOptions& options, const StateDict& identity) {
+template <bool kTakesSnapshots, class Engine, class Batches>
+auto resume(Engine& engine, const FitOptions& options, [[maybe_unused]] const Batches& batches) {
   if constexpr (kTakesSnapshots) {
     return options.resume.empty() ? std::optional<Resumed<Engine>>()
-                                  : std::make_optional<Resumed<Engine>>(engine, options, identity);
+                                  : std::make_optional<Resumed<Engine>>(engine, options, batches.identity(),
+                                                                        batches.regroupable());
   } else {
     require_no_resume(options);
     return std::optional<NotResumed>();
@@ -165,18 +183,19 @@ class FeedScope {
   Run& run_;
 };
 
-/// Runs a whole fit: policies begin, epochs pass, policies end, also after an exception. Sets `identity` to
-/// the range's identity, where snapshots need it. `Host` serves policies that call their Trainer.
+/// Runs a whole fit: policies begin, epochs pass, policies end, also after an exception. `feed` describes the
+/// range of the fit before, and then, where snapshots need it, of this one. `Host` serves policies that call
+/// their Trainer.
 template <class Host, class Trainer, class Engine, class Range>
-FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
-              StateDict& identity) {
+FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options, SavedFeed& feed) {
   require_no_open_window(engine, "fit()");
   settle(engine);  // counts what a loop of `step` left uncounted, before policies begin anew
   Run& run = engine.run();
   const FitClock clock;
   const BatchRange<Range> batches(range);
-  if constexpr (Host::takes_snapshots) identity = batches.identity();
-  const auto resumed = resume<Host::takes_snapshots>(engine, options, identity);
+  if (batches.regroupable()) feed.keep_windows(*batches.regroupable());
+  const auto resumed = resume<Host::takes_snapshots>(engine, options, batches);
+  if constexpr (Host::takes_snapshots) feed = saved_feed(batches);
   const FitPlan plan(options, run.progress(), batches.repeatable, batches.size(), engine.window_length(),
                      clock);
   prepare_fit(engine, plan);

@@ -92,7 +92,7 @@ bool add_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kept
     with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
       differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches));
     });
-  if (++window.micro_batches < engine.window_length()) return false;
+  if (++window.micro_batches + window.passed_over < engine.window_length()) return false;
   end_window<Batch>(engine, kept);
   return true;
 }

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace looptorch {
@@ -87,14 +88,18 @@ struct LossScaleState {
                   "lower the learning rate, or use Autocast<bf16>"));
   }
 
-  void save(StateDict& out) const {
+  /// Saves the scale, with the rules by which it changes as a text.
+  void save(StateDict& out, const std::string& rules) const {
     if (!scale.defined()) return;
     out.set("scale", scale.clone());
     out.set("growth_tracker", growth_tracker.clone());
+    out.set("rules", rules);
   }
-  void load(const StateDict& in) {
+  /// Throws SettingDiffers for a scale with other rules. States of earlier versions have none.
+  void load(const StateDict& in, const std::string& rules) {
     *this = LossScaleState{};  // a scale that is still being read belongs to another run
     if (in.empty()) return;
+    require_same(in, "rules", "the loss scale", rules);
     scale = in.get<at::Tensor>("scale").clone();
     growth_tracker = in.get<at::Tensor>("growth_tracker").clone();
     read_.start(scale);

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+// Reads the windows of one batch size in batches of another: 1 batch of 8 samples becomes 8 batches of 1,
+// with the same samples in every window. A run thus goes on where memory is smaller. Costs a pass over an
+// epoch's batch ends.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/sampler.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// The micro-batches of a window, each of up to `batch_size` samples.
+struct WindowShape {
+  std::int64_t micro_batches = 1;
+  std::int64_t batch_size = 0;  ///< 0: not known
+
+  bool operator==(const WindowShape&) const = default;
+};
+
+/// Returns "8 micro-batches of 1 sample".
+[[nodiscard]] inline std::string describe(const WindowShape& shape) {
+  const auto counted = [](std::int64_t count, const char* what) {
+    return message(count, " ", what, count == 1 ? "" : "s");
+  };
+  const std::string of = shape.batch_size == 0 ? "" : " of " + counted(shape.batch_size, "sample");
+  return (shape.micro_batches == 1 ? "1 micro-batch" : message(shape.micro_batches, " micro-batches")) + of;
+}
+
+/// The windows as a run's snapshots count them, and as this process reads them. Both hold the same number of
+/// samples.
+struct Regrouping {
+  WindowShape planned;
+  WindowShape read;
+
+  bool operator==(const Regrouping&) const = default;
+
+  /// Returns the position here of a position in the plan, both in batches of the epoch. `planned_size` and
+  /// `size` are the epoch's numbers of batches. Where these are not known, a part of a window is the last
+  /// one. Empty for a position in the middle of a window.
+  [[nodiscard]] std::optional<std::int64_t> from_planned(std::int64_t batch,
+                                                         std::optional<std::int64_t> planned_size,
+                                                         std::optional<std::int64_t> size) const {
+    if (planned_size && batch == *planned_size) return size;
+    const bool in_window = batch % planned.micro_batches != 0;
+    if (planned_size && in_window) return std::nullopt;
+    return (batch / planned.micro_batches + in_window) * read.micro_batches;
+  }
+
+  /// Returns the position in the plan of the end of a window here.
+  [[nodiscard]] std::int64_t to_planned(std::int64_t batch, std::optional<std::int64_t> planned_size) const {
+    const std::int64_t windows = batch / read.micro_batches + (batch % read.micro_batches != 0);
+    const std::int64_t position = windows * planned.micro_batches;
+    return planned_size ? std::min(position, *planned_size) : position;
+  }
+};
+
+/// A number of batches of a plan, and the number of smaller ones that hold their samples.
+struct Pieces {
+  std::int64_t taken = 1, given = 1;
+
+  /// Returns how many batches are made of `planned`.
+  [[nodiscard]] std::int64_t count(std::int64_t planned) const {
+    return (planned / taken + (planned % taken != 0)) * given;
+  }
+};
+
+/// Returns the plan with each `taken` batches cut into `given`, of up to `batch_size` samples. The last of
+/// these are empty where there are too few samples, so that every window has the same number of batches.
+[[nodiscard]] inline BatchPlan cut_again(BatchPlan plan, const Pieces& pieces, std::int64_t batch_size) {
+  BatchPlan cut{.indices = std::move(plan.indices), .ends = {}};
+  std::int64_t position = 0;
+  for (std::int64_t first = 0; first < plan.size(); first += pieces.taken) {
+    const std::int64_t last = std::min(first + pieces.taken, plan.size()) - 1;
+    const std::int64_t end = plan.ends[static_cast<std::size_t>(last)];
+    for (std::int64_t piece = 0; piece < pieces.given; ++piece)
+      cut.ends.push_back(position = std::min(position + batch_size, end));
+  }
+  return cut;
+}
+
+/// A loader's source of batches as a resumed fit sees it.
+class Regroupable {
+ public:
+  /// Returns the largest number of samples in a batch; 0 if the sampler does not tell.
+  [[nodiscard]] virtual std::int64_t batch_size() const = 0;
+  /// Returns the identity with the number of batches, as it is with another batch size. Empty if there is no
+  /// such loader. `identity_with(batch_size())` is the source's own.
+  [[nodiscard]] virtual std::optional<StateDict> identity_with(std::int64_t batch_size) const = 0;
+  /// True if batches are cut from an order of samples. False if a sampler decides which samples share a
+  /// batch.
+  [[nodiscard]] virtual bool cuts_an_order() const = 0;
+  /// Returns why windows cannot be regrouped so; empty if they can. Both shapes hold the same number of
+  /// samples.
+  [[nodiscard]] virtual std::string refusal(const Regrouping& how) const = 0;
+  /// Returns the number of batches in an epoch that is regrouped so; empty for a stream.
+  [[nodiscard]] virtual std::optional<std::int64_t> size_with(const Regrouping& how) const = 0;
+  /// Regroups the epochs that are opened from now on; empty: reads them as they are planned here.
+  virtual void regroup(std::optional<Regrouping> how) = 0;
+  [[nodiscard]] virtual const std::optional<Regrouping>& regrouping() const = 0;
+
+  /// Returns the identity of the plan with its number of batches, by which snapshots recognise the data.
+  [[nodiscard]] StateDict planned_identity() const {
+    const auto& how = regrouping();
+    return identity_with(how ? how->planned.batch_size : batch_size()).value();
+  }
+
+ protected:
+  ~Regroupable() = default;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT
+// A run that goes on with another batch size and accumulation has the same samples in every window, with
+// every sampler and loader, in the middle of an epoch and at its short last window: equal up to the order of
+// summation. Tests loop/resume: resume, saved_feed
+#include "support/precompiled.hpp"
+
+#include <looptorch/data/distributed_sampler.hpp>
+#include <looptorch/data/length_bucket_sampler.hpp>
+#include <looptorch/data/loader/on_device.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/data/weighted_sampler.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support/temporary_folder.hpp"
+#include "support/toy.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lt = looptorch;
+using Catch::Contains;
+using looptorch::testing::TemporaryFolder;
+using lt::detail::WindowShape;
+
+namespace {
+
+struct WindowBatch {
+  at::Tensor features, labels;  // [B, 4], [B]
+  std::vector<std::int64_t> samples;
+};
+
+constexpr std::int64_t kSamples = 44;
+
+/// A sample with noise of its own in each epoch.
+WindowBatch noisy_sample(std::int64_t index, const lt::SampleContext& context) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(context.seed);
+  const double at = static_cast<double>(index);
+  return {torch::tensor({std::sin(at), std::cos(2 * at), std::sin(3 * at), 1.0}, at::kDouble) +
+              0.1 * torch::randn({4}, generator, at::kDouble),
+          torch::tensor(index % 3),
+          {index}};
+}
+
+WindowBatch stacked(std::span<WindowBatch> samples) {
+  std::vector<at::Tensor> features, labels;
+  std::vector<std::int64_t> indices;
+  for (const WindowBatch& sample : samples) {
+    features.push_back(sample.features), labels.push_back(sample.labels);
+    indices.push_back(sample.samples.front());
+  }
+  return {torch::stack(features), torch::stack(labels), indices};
+}
+
+struct NoisySamples {
+  std::set<std::int64_t> damaged = {};
+
+  [[nodiscard]] std::int64_t size() const { return kSamples; }
+  [[nodiscard]] WindowBatch get(std::int64_t index, const lt::SampleContext& context) const {
+    if (damaged.count(index)) throw std::runtime_error("damaged");
+    return noisy_sample(index, context);
+  }
+  [[nodiscard]] WindowBatch collate(std::span<WindowBatch> samples) const { return stacked(samples); }
+};
+
+struct NoisyStream {
+  std::int64_t next_index = 0;
+
+  void begin(std::int64_t) { next_index = 0; }
+  std::optional<std::int64_t> next() {
+    return next_index < kSamples ? std::optional(next_index++) : std::nullopt;
+  }
+  [[nodiscard]] WindowBatch transform(std::int64_t index, const lt::SampleContext& context) const {
+    return noisy_sample(index, context);
+  }
+  [[nodiscard]] WindowBatch collate(std::span<WindowBatch> samples) const { return stacked(samples); }
+};
+
+/// How a run ended, and which samples were in each of its windows, each window sorted.
+struct WindowsRun {
+  std::vector<at::Tensor> weights;
+  std::vector<std::vector<std::int64_t>> windows;
+  lt::FitResult result;
+  lt::SnapshotContents contents;
+};
+
+template <class Loader>
+WindowsRun train_windows(Loader&& loader, std::int64_t accumulate, const std::filesystem::path& folder,
+                         lt::FitOptions options) {
+  WindowsRun run;
+  std::vector<std::int64_t> window;
+  auto net = toy::net(3);
+  lt::FusedSGD optimizer(net->parameters(), {.lr = 0.1, .momentum = 0.9});
+  const auto objective = [&](toy::Net& net, const WindowBatch& batch) {
+    window.insert(window.end(), batch.samples.begin(), batch.samples.end());
+    return lt::Loss{.value = torch::nn::functional::cross_entropy(net(batch.features), batch.labels),
+                    .weight = batch.labels.size(0)};
+  };
+  const auto note = [&](lt::WindowContext&) {
+    std::sort(window.begin(), window.end());
+    run.windows.push_back(std::exchange(window, {}));
+  };
+  lt::Trainer trainer(net, optimizer, objective, lt::Accumulate<>{accumulate}, lt::On{lt::kObserve, note},
+                      lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 20}},
+                      lt::SnapshotEvery{.folder = folder, .steps = 1, .keep = 0});
+  run.result = trainer.fit(loader, options);
+  run.contents = trainer.snapshot();
+  for (const auto& weight : net->parameters()) run.weights.push_back(weight.detach().clone());
+  return run;
+}
+
+/// The run that goes on is the one that was not cut, and its last snapshot counts as that one's does.
+void check_same(const WindowsRun& uncut, const WindowsRun& resumed, std::int64_t cut) {
+  INFO("cut at " << cut);
+  CHECK(resumed.windows ==
+        std::vector(uncut.windows.begin() + static_cast<std::ptrdiff_t>(cut), uncut.windows.end()));
+  for (std::size_t i = 0; i < uncut.weights.size(); ++i)
+    CHECK((uncut.weights[i] - resumed.weights[i]).abs().max().item<double>() < 1e-12);
+  CHECK(resumed.result.loss == Approx(uncut.result.loss).epsilon(1e-12));
+  CHECK(resumed.result.steps == uncut.result.steps);
+  for (const char* part : {"loader", "micro_batches", "batch_size", "run.progress", "listed"}) {
+    const auto here = resumed.contents.state.under(part), there = uncut.contents.state.under(part);
+    CHECK(lt::detail::compare_values(here, there, part, "the uncut run").empty());
+  }
+}
+
+/// Cuts a run of one shape after each of its windows, and goes on with the other.
+template <class Make>
+void check_windows(const Make& make, WindowShape from, WindowShape to, std::int64_t max_steps = 14) {
+  INFO(lt::detail::describe(from) << " read as " << lt::detail::describe(to));
+  TemporaryFolder folder;
+  const lt::FitOptions whole{.epochs = 3, .max_steps = max_steps};
+  const auto uncut = train_windows(make(from.batch_size), from.micro_batches, folder.path(), whole);
+  REQUIRE(uncut.result.steps > 8);
+  const auto snapshots = lt::list_snapshots(folder.path());
+  for (const auto& snapshot : snapshots) {
+    if (snapshot.step == uncut.result.steps) continue;
+    TemporaryFolder other;
+    lt::FitOptions options = whole;
+    options.resume = snapshot.path;
+    const auto resumed = train_windows(make(to.batch_size), to.micro_batches, other.path(), options);
+    check_same(uncut, resumed, snapshot.step);
+    REQUIRE(resumed.result.resumed->changed.size() == 1);
+    CHECK(resumed.result.resumed->changed[0] == "a window of " + lt::detail::describe(from) + " is read as " +
+                                                    lt::detail::describe(to) + ", the same samples");
+  }
+}
+
+/// Makes loaders of a dataset by batch size.
+template <class Order>
+auto ordered(Order order, lt::LoaderOptions options = {.workers = 1}, NoisySamples data = {}) {
+  return [=](std::int64_t batch_size) {
+    lt::LoaderOptions with = options;
+    with.batch_size = batch_size, with.seed = 5;
+    return lt::PinnedPrefetchLoader(NoisySamples(data), with, order);
+  };
+}
+
+std::vector<std::int64_t> lengths() {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t i = 0; i < kSamples; ++i) lengths.push_back(10 + 7 * (i % 9));
+  return lengths;
+}
+
+auto by_length(std::int64_t budget) {
+  return [=](std::int64_t batch_size) {
+    const lt::LengthBucketSampler sampler(lengths(), {.budget = budget, .batch_size = batch_size, .seed = 4});
+    return lt::PinnedPrefetchLoader(NoisySamples(), {.workers = 1, .seed = 5}, sampler);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("windows stay with smaller and larger batches, sequential and shuffled") {
+  check_windows(ordered(lt::SequentialSampler{}), {1, 8}, {8, 1});
+  check_windows(ordered(lt::RandomSampler{.seed = 2}), {1, 8}, {2, 4});
+  check_windows(ordered(lt::RandomSampler{.seed = 2}), {8, 1}, {1, 8});
+  check_windows(ordered(lt::RandomSampler{.seed = 2}), {2, 6}, {3, 4});
+  check_windows(ordered(lt::RandomSampler{.seed = 2}, {.workers = 2, .drop_last = true}), {1, 8}, {8, 1});
+}
+
+TEST_CASE("windows stay with weighted and shared samplers, and on a device") {
+  const std::vector<double> weights(kSamples, 1.0);
+  check_windows(ordered(lt::WeightedSampler(weights, {.seed = 3})), {2, 4}, {8, 1});
+  check_windows(ordered(lt::DistributedSampler({.rank = 1, .world_size = 2}, lt::RandomSampler{.seed = 2})),
+                {1, 8}, {4, 2}, 8 + 1);
+  const auto moved = [](std::int64_t batch_size) {
+    return lt::OnDevice(ordered(lt::RandomSampler{.seed = 2})(batch_size), at::kCPU,
+                        [](WindowBatch batch) { return batch; });
+  };
+  check_windows(moved, {1, 8}, {8, 1});
+}
+
+TEST_CASE("windows stay with batches by length, which are cut and never joined") {
+  check_windows(by_length(0), {1, 8}, {8, 1});
+  check_windows(by_length(0), {2, 6}, {6, 2}, 10);
+  check_windows(by_length(200), {1, 8}, {4, 2});
+  const auto shared = [](std::int64_t batch_size) {
+    const lt::LengthBucketSampler sampler(lengths(), {.batch_size = batch_size, .seed = 4});
+    return lt::PinnedPrefetchLoader(NoisySamples(), {.workers = 1, .seed = 5},
+                                    lt::DistributedSampler({.rank = 1, .world_size = 2}, sampler));
+  };
+  check_windows(shared, {1, 8}, {8, 1}, 9);
+}
+
+TEST_CASE("windows stay with streams") {
+  const auto stream = [](std::int64_t batch_size) {
+    return lt::PinnedPrefetchLoader(NoisyStream(), {.batch_size = batch_size, .workers = 2, .seed = 5},
+                                    lt::ShuffleBuffer{.size = 10, .seed = 1});
+  };
+  check_windows(stream, {1, 8}, {8, 1});
+  check_windows(stream, {4, 2}, {2, 4});
+}
+
+TEST_CASE("windows hold the same samples where some of them cannot be read") {
+  // A window's last ones, an epoch's last ones, and all of a window.
+  const NoisySamples data{.damaged = {6, 7, 9, 12, 16, 17, 18, 19, 20, 21, 22, 23, 42, 43}};
+  const lt::LoaderOptions skipping{.workers = 1, .on_error = lt::OnError::skip};
+  check_windows(ordered(lt::SequentialSampler{}, skipping, data), {1, 8}, {8, 1});
+  check_windows(ordered(lt::SequentialSampler{}, skipping, data), {8, 1}, {4, 2});
+}
+
+TEST_CASE("a run whose batches were cut is resumed by any others, also as it began") {
+  TemporaryFolder folder, second, third;
+  const auto make = by_length(0);
+  const lt::FitOptions whole{.epochs = 2};
+  const auto uncut = train_windows(make(8), 1, folder.path(), whole);
+  auto options = whole;
+  options.resume = folder / "step-00000002", options.max_steps = 4;
+  (void)train_windows(make(1), 8, second.path(), options);
+  options.resume = second.path(), options.max_steps = 7;
+  (void)train_windows(make(2), 4, third.path(), options);
+  options.resume = third.path(), options.max_steps.reset();
+  TemporaryFolder last;
+  const auto resumed = train_windows(make(8), 1, last.path(), options);
+  check_same(uncut, resumed, 7);
+  CHECK(resumed.result.resumed->changed.empty());
+}
+
+TEST_CASE("batches by length that cannot be cut so are refused, and begin the epoch anew on request") {
+  TemporaryFolder folder, other;
+  (void)train_windows(by_length(0)(4), 3, folder.path(), {.max_steps = 2});
+  const lt::FitOptions resume{.max_steps = 5, .resume = folder.path()};
+  CHECK_THROWS_WITH(
+      train_windows(by_length(0)(6), 2, other.path(), resume),
+      Contains(
+          "a window is 2 micro-batches of 6 samples here, 3 micro-batches of 4 samples in the snapshot; the "
+          "windows of samples cannot be kept: the sampler decides which samples share a batch of up to 4, "
+          "and such batches cannot be cut into batches of 6; the epoch begins anew") &&
+          Contains("--resume-changed"));
+  auto changed = resume;
+  changed.resume_changed = true;
+  const auto run = train_windows(by_length(0)(6), 2, other.path(), changed);
+  CHECK(run.result.steps == 5);
+  CHECK(run.contents.state.get<std::int64_t>("run.progress.batch") == 6);
+  CHECK(run.contents.state.get<std::int64_t>("micro_batches") == 2);
+}
+
+TEST_CASE("a window of another number of samples is refused, and goes on at the same sample on request") {
+  TemporaryFolder folder, other;
+  const auto make = ordered(lt::SequentialSampler{});
+  (void)train_windows(make(8), 1, folder.path(), {.max_steps = 2});
+  lt::FitOptions resume{.max_steps = 3, .resume = folder.path()};
+  try {
+    (void)train_windows(make(4), 4, other.path(), resume);
+    FAIL("it was not refused");
+  } catch (const lt::SnapshotMismatch& error) {
+    CHECK(error.settings_only);
+    REQUIRE(error.differences.size() == 1);
+    CHECK(error.differences[0] ==
+          "a window is 4 micro-batches of 4 samples here, 1 micro-batch of 8 samples in the snapshot");
+  }
+  resume.resume_changed = true;
+  const auto run = train_windows(make(4), 4, other.path(), resume);
+  CHECK(run.windows == std::vector<std::vector<std::int64_t>>{
+                           {16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31}});
+  CHECK(run.result.resumed->changed ==
+        std::vector<std::string>{"a window: 1 micro-batch of 8 samples -> 4 micro-batches of 4 samples"});
+  CHECK_THROWS_WITH(
+      train_windows(ordered(lt::RandomSampler{})(1), 8, folder.path(), resume),
+      Contains("the loader's sampler is RandomSampler, seed 0 here, SequentialSampler in the snapshot"));
+}
