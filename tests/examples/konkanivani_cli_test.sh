@@ -181,6 +181,35 @@ holds errors.txt "goes on from stopped/snapshots/step-"
 cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
 compgen -G "cache/*.data" >/dev/null || fail "--cache kept nothing"
 
+# Out of memory in the middle of an epoch: the run goes on with smaller batches of the same clips in each step, so that its losses
+# are those of the run that was left alone, but for batch normalisation. Another precision and rate need --resume-changed.
+recipe=("$programs/konkanivani_train" --data corpus "${size[@]}" --batch-frames 0 --schedule plateau --warmup-steps 0
+  --learning-rate 1e-3 --epochs 2 --workers 1)
+"${recipe[@]}" --batch-size 4 --output large >/dev/null 2>large.txt || fail "--batch-size 4: $(cat large.txt)"
+"${recipe[@]}" --batch-size 4 --output little --max-steps 1 >/dev/null 2>errors.txt || fail "to step 1: $(cat errors.txt)"
+cp -r little faster
+little=("${recipe[@]}" --batch-size 1 --gradient-accumulation 4 --gradient-checkpointing)
+"${little[@]}" --output little --resume auto >/dev/null 2>little.txt || fail "--batch-size 1: $(cat little.txt)"
+holds little.txt "a window of 1 micro-batch of 4 samples is read as 4 micro-batches of 1 sample, the same samples"
+losses() { tr '\r' '\n' <"$1" | sed -n 's/^epoch \([12]\) done  step \([0-9]*\)  loss \([0-9.]*\) .*/\1 \2 \3/p'; }
+paste <(losses large.txt) <(losses little.txt) |
+  awk '{ d = $3 / $6 - 1; if ($1 != $4 || $2 != $5 || d * d > 0.003 ^ 2) exit 1 } END { if (NR != 2) exit 1 }' ||
+  fail "smaller batches have other losses: $(losses large.txt; losses little.txt)"
+changed=("${little[@]}" --mixed-precision --learning-rate 5e-4 --output faster --max-steps 2 --resume auto)
+code=0
+"${changed[@]}" >/dev/null 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "another precision: exit code $code"
+for difference in "only in the Trainer: looptorch::MixedPrecision" "the learning rate of group 0 is 0.0005 here, 0.001 in the snapshot" \
+  "(a program's --resume-changed) goes on with this"; do
+  holds errors.txt "$difference"
+done
+"${changed[@]}" --resume-changed >/dev/null 2>errors.txt || fail "--resume-changed: $(cat errors.txt)"
+holds errors.txt "policies: none -> looptorch::MixedPrecision; the optimizer of update: the learning rate of group 0: 0.001 -> 0.0005"
+holds faster/summary.json '"steps": 2'
+refused "holds another model than the one asked for: d_model 32 instead of 48" konkanivani_train "${changed[@]:1}" --d-model 48 \
+  --resume-changed
+refused "give --resume, too" konkanivani_train "${recipe[@]:1}" --output x --resume-changed
+
 # The model is that of the epoch with the lowest validation CER; the flags of a run are those of its model.
 "$programs/konkanivani_evaluate" --model alone --manifest corpus/validation.jsonl --decoding greedy --batch-size 1 \
   --summary best.json >/dev/null || fail "konkanivani_evaluate on the validation clips"

@@ -135,7 +135,13 @@ class BatchSource final : public Regroupable {
     });
   }
 
-  void regroup(std::optional<Regrouping> how) override { regrouping_ = std::move(how); }
+  void regroup(std::optional<Regrouping> how) override {
+    regrouping_ = std::move(how);
+    planned_.reset();
+    if constexpr (ResizableSampler<Order>)
+      if (regrouping_)
+        planned_ = std::make_shared<const Order>(sampler_.with_batch_size(regrouping_->planned.batch_size));
+  }
   const std::optional<Regrouping>& regrouping() const override { return regrouping_; }
 
  private:
@@ -150,6 +156,7 @@ class BatchSource final : public Regroupable {
   template <class Use>
   auto with_batches_of(std::int64_t batch_size, const Use& use) const {
     if constexpr (ResizableSampler<Order>) {
+      if (planned_ && batch_size == planned_->batch_size()) return use(*planned_, cut());
       if (batch_size != sampler_.batch_size()) return use(sampler_.with_batch_size(batch_size), cut());
     }
     return use(sampler_, BatchSampler<Order> ? cut() : BatchCut{batch_size, options_.drop_last});
@@ -185,7 +192,8 @@ class BatchSource final : public Regroupable {
   const Order sampler_;
   const Collate collate_;
   const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
-  std::optional<Regrouping> regrouping_;  // the consumer's thread reads and writes it
+  std::optional<Regrouping> regrouping_;  // the consumer's thread alone reads and writes it
+  std::shared_ptr<const Order> planned_;  // the sampler of the batches that are cut, if it is another
 };
 
 /// Stands in after a failed check, so that no further errors follow; never defined.

@@ -14,6 +14,7 @@
 #include <looptorch/loop/resume/state_names.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>

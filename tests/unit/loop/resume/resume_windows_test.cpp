@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A run that goes on with another batch size and accumulation has the same samples in every window, with
 // every sampler and loader, in the middle of an epoch and at its short last window: equal up to the order of
-// summation. Tests loop/resume: resume, saved_feed
+// summation.
+// Tests data/loader: regrouping
+// Tests loop/resume: resume, saved_feed
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/distributed_sampler.hpp>
@@ -241,6 +243,37 @@ TEST_CASE("a run whose batches were cut is resumed by any others, also as it beg
   const auto resumed = train_windows(make(8), 1, last.path(), options);
   check_same(uncut, resumed, 7);
   CHECK(resumed.result.resumed->changed.empty());
+}
+
+TEST_CASE("later fits of a run whose batches are cut cut those of a new loader") {
+  TemporaryFolder folder, other;
+  const lt::FitOptions whole{.max_steps = 9};
+  const auto uncut = train_windows(by_length(0)(8), 1, folder.path(), whole);
+  auto net = toy::net(3);
+  lt::FusedSGD optimizer(net->parameters(), {.lr = 0.1, .momentum = 0.9});
+  std::vector<std::int64_t> seen;
+  const auto objective = [&](toy::Net& net, const WindowBatch& batch) {
+    seen.insert(seen.end(), batch.samples.begin(), batch.samples.end());
+    return net(batch.features).square().mean();
+  };
+  const lt::LengthBucketSampler sampler(lengths(), {.batch_size = 1, .seed = 4});
+  lt::Trainer trainer(net, optimizer, objective, lt::Accumulate<8>{},
+                      lt::PinnedPrefetchLoader({.workers = 1, .seed = 5}, sampler),
+                      lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 20}},
+                      lt::SnapshotEvery{.folder = other.path()});
+  (void)trainer.fit(NoisySamples(), {.max_steps = 4, .resume = folder / "step-00000002"});
+  (void)trainer.fit(NoisySamples(), {.max_steps = 9});
+  std::vector<std::int64_t> expected;
+  for (std::size_t i = 2; i < 9; ++i)
+    expected.insert(expected.end(), uncut.windows[i].begin(), uncut.windows[i].end());
+  std::size_t begin = 0;
+  for (std::size_t i = 2; i < 9; begin += uncut.windows[i++].size())
+    std::sort(
+        seen.begin() + static_cast<std::ptrdiff_t>(begin),
+        seen.begin() + static_cast<std::ptrdiff_t>(std::min(begin + uncut.windows[i].size(), seen.size())));
+  CHECK(seen == expected);
+  CHECK(trainer.snapshot().state.get<std::int64_t>("micro_batches") == 1);
+  CHECK(trainer.snapshot().state.get<std::int64_t>("run.progress.batch") == 3);
 }
 
 TEST_CASE("batches by length that cannot be cut so are refused, and begin the epoch anew on request") {
