@@ -6,6 +6,7 @@
 #pragma once
 
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
 #include <looptorch/memory/memory_phases.hpp>
 #include <looptorch/policies/parts/memory_watch.hpp>
 
@@ -22,6 +23,7 @@ struct WatchMemory {
 
   static constexpr bool reads_memory = true;
   static constexpr bool only_reports = true;
+  static constexpr MayDiffer may_differ = MayDiffer::always;
   using State = detail::MemoryWatch;
 
   void on_fit_ready(FitContext& fit, State& state) const {

@@ -62,6 +62,7 @@ TEST_CASE("Every training flag reaches its field") {
                                "kept",
                                "--snapshot-every",
                                "11",
+                               "--resume-changed",
                                "--resume",
                                "auto",
                                "--on-bad-audio",
@@ -83,6 +84,7 @@ TEST_CASE("Every training flag reaches its field") {
   CHECK(options.cache == "kept");
   CHECK(options.snapshot_every == 11);
   CHECK(options.resume == "auto");
+  CHECK(options.resume_changed);
   CHECK(options.on_bad_audio == "stop");
 }
 

@@ -20,6 +20,9 @@ TEST_CASE("FitOptions have the epochs, the steps where they are limited, and the
   options.max_steps = 40;
   CHECK(options.fit_options().max_steps == 40);
   CHECK(options.fit_options("run/snapshots/step-00000002").resume == "run/snapshots/step-00000002");
+  CHECK_FALSE(options.fit_options().resume_changed);
+  options.resume_changed = true;
+  CHECK(options.fit_options().resume_changed);
 }
 
 TEST_CASE("LoaderOptions have the batch size, the workers, the seed, and what becomes of a bad sample") {
@@ -45,6 +48,8 @@ TEST_CASE("The snapshot to resume from is the one that --resume names") {
   CHECK(TrainingOptions{.resume = "auto"}.snapshot_to_resume(folder.path()).path.empty());
   CHECK_THROWS_WITH(TrainingOptions{.resume = folder.path().string()}.snapshot_to_resume(folder / "run"),
                     Contains("holds no snapshot to go on from"));
+  CHECK_THROWS_WITH(TrainingOptions{.resume_changed = true}.snapshot_to_resume(folder.path()),
+                    "--resume-changed says how a run goes on: give --resume, too");
 }
 
 TEST_CASE("Seeds: the generators repeat, and derived seeds differ from the run's and from each other") {

@@ -290,6 +290,7 @@ TEST_CASE("docs/snapshots.md has a row for all that is compared, and for the lib
   check("CacheFlushEvery", may_differ_of<lt::CacheFlushEvery<4>>());
   check("CacheFlushEvery", may_differ_of<lt::CacheFlushEvery<>>());
   check("PinnedPrefetchLoader", may_differ_of<lt::PinnedPrefetchLoader<>>());
+  check("WatchMemory", may_differ_of<lt::WatchMemory>());
   check("ShowProgress", may_differ_of<lt::ShowProgress>());
   check("BackendFlags", may_differ_of<lt::BackendFlags>());
   check("ClipGradNorm", may_differ_of<lt::ClipGradNorm>());
