@@ -108,9 +108,10 @@ WindowsRun train_windows(Loader&& loader, std::int64_t accumulate, const std::fi
     std::sort(window.begin(), window.end());
     run.windows.push_back(std::exchange(window, {}));
   };
-  lt::Trainer trainer(net, optimizer, objective, lt::Accumulate<>{accumulate}, lt::On{lt::kObserve, note},
-                      lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 20}},
-                      lt::SnapshotEvery{.folder = folder, .steps = 1, .keep = 0});
+  lt::Trainer trainer(
+      net, optimizer, objective, lt::Accumulate<>{accumulate}, lt::On{lt::kObserve, note},
+      lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 20}},
+      lt::SnapshotEvery{.folder = folder, .steps = options.resume.empty() ? 1 : 0, .keep = 0});
   run.result = trainer.fit(loader, options);
   run.contents = trainer.snapshot();
   for (const auto& weight : net->parameters()) run.weights.push_back(weight.detach().clone());
