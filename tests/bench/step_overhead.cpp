@@ -241,6 +241,9 @@ void measure(Table& table) {
       lt::Validate{held_out, {.every = kValidateEvery}}, lt::StopEarly{.patience = kPatience},
       lt::ShowProgress{.out = nowhere()}, lt::CacheFlushEvery<kFlushEvery>{},
       lt::On{lt::kObserve, [&](lt::WindowContext&) { ++ours; }});
+
+  // Last, since CPU tensors are counted from here on, on both sides.
+  table.row("WatchMemory", 1, plain, lt::WatchMemory{.out = nullptr});
 }
 
 #if __has_include(<cuda_runtime_api.h>)
