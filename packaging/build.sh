@@ -2,6 +2,7 @@
 # Sourced by examples/quickstart.sh and tests/run.sh: sets up, configures and builds, naming each step.
 #
 #   looptorch_build TARGET...   builds in ${LOOPTORCH_BUILD:-build}, whose path is then in `build`; `all` has the tests
+#   for_tests=1                 other targets are built as `all` builds them: by clang++, if there is one
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 build=${LOOPTORCH_BUILD:-$root/build${LOOPTORCH_LIBTORCH:+-libtorch-$LOOPTORCH_LIBTORCH}}
@@ -21,7 +22,7 @@ looptorch_build() {
   local environment
   local -a tests=()
   local clang=OFF
-  if [ "$*" = all ]; then
+  if [ "$*" = all ] || [ -n "${for_tests-}" ]; then
     tests=(--tests)
     ! command -v clang++ >/dev/null || clang=ON
   fi

@@ -58,7 +58,7 @@ row() { # row VERSION BUILD-FOLDER BUILT SECONDS
     $((($4 + 30) / 60))
 }
 
-rows=() status=0
+rows=() status=0 for_tests=1
 for version in "${versions[@]}"; do
   say "LibTorch $version"
   folder=$root/build-libtorch-$version built=yes begin=$SECONDS
