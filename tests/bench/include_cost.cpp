@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Measures what the compiler takes for a translation unit without a precompiled header: processor time and memory, for
-// <torch/torch.h> alone, with looptorch behind it, and for narrow headers only. Each row is the least of three turns.
+// Measures what g++ and clang++ take for a translation unit without a precompiled header: user time and
+// memory, for <torch/torch.h> alone, with looptorch behind it, and for narrow headers only. Each row is the
+// least of three turns, or of as many as LOOPTORCH_BENCH_TURNS says.
 #include <looptorch/base/error.hpp>
 
 #include <sys/resource.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -32,7 +34,7 @@ int main() {
 
 struct Unit {
   std::string name;
-  std::string peer;  ///< the row that it is compared with; empty: itself
+  std::string peer;  ///< the unit that it is compared with; empty: it is one itself
   std::string text;
   double seconds = std::numeric_limits<double>::infinity(), megabytes = seconds;
 };
@@ -55,14 +57,14 @@ int main() {
   }
 }
 )";
-  const std::string all = "looptorch::Accumulate<4>{}, looptorch::ClipGradNorm{1.0}, looptorch::ShowProgress{}";
+  const std::string all =
+      "looptorch::Accumulate<4>{}, looptorch::ClipGradNorm{1.0}, looptorch::ShowProgress{}";
   const std::string snapshots = all + ", looptorch::SnapshotEvery{.folder = \"run\"}";
   const std::string hand = "torch.h: a loop by hand";
   return {{"torch.h alone", "", torch + "int main() {}\n"},
           {"torch.h, trainer.hpp", "torch.h alone", torch + trainer + "int main() {}\n"},
           {"trainer.hpp alone", "torch.h alone", trainer + "int main() {}\n"},
           {hand, "", torch + by_hand},
-          {"torch.h: a Trainer", hand, training(torch + trainer, "looptorch::ShowProgress{}")},
           {"torch.h: with policies", hand, training(torch + trainer, all)},
           {"torch.h: with snapshots", hand, training(torch + trainer, snapshots)},
           {"narrow: with policies", hand, training(narrow, all)},
@@ -70,10 +72,10 @@ int main() {
 }
 
 /// Runs the compiler and keeps the least that it took. Throws looptorch::Error if it fails.
-void compile(Unit& unit, const fs::path& file) {
+void compile(const std::string& compiler, Unit& unit, const fs::path& file) {
   std::ofstream(file) << unit.text;
-  std::istringstream words(LOOPTORCH_COMPILE_COMMAND);
-  std::vector<std::string> command;
+  std::istringstream words(LOOPTORCH_COMPILE_ARGUMENTS);
+  std::vector<std::string> command{compiler};
   for (std::string word; words >> word;) command.push_back(word);
   command.push_back(file.string());
   std::vector<char*> arguments;
@@ -88,34 +90,42 @@ void compile(Unit& unit, const fs::path& file) {
   int status = 0;
   rusage used{};
   if (child < 0 || ::wait4(child, &status, 0, &used) != child || status != 0)
-    throw looptorch::Error("the compiler failed with " + unit.name);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  unit.seconds = std::min(unit.seconds, seconds(used.ru_utime) + seconds(used.ru_stime));
+    throw looptorch::Error(compiler + " failed with " + unit.name);
+  const timeval& time = used.ru_utime;
+  unit.seconds =
+      std::min(unit.seconds, static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec));
   unit.megabytes = std::min(unit.megabytes, static_cast<double>(used.ru_maxrss) / 1e3);
 }
 
-void print(const Unit& unit, const Unit& peer) {
+void print(const std::string& compiler, const Unit& unit, const Unit& peer) {
   const auto row = [&](const char* what, const char* measure, double value, double of_peer) {
-    std::printf(R"({"name": "%s: %s", "value": %.4g, "unit": "%s", "peer": "%s", "peer_value": %.4g})"
+    std::printf(R"({"name": "%s, %s: %s", "value": %.4g, "unit": "%s", "peer": "%s", "peer_value": %.4g})"
                 "\n",
-                unit.name.c_str(), what, value, measure, peer.name.c_str(), of_peer);
+                compiler.c_str(), unit.name.c_str(), what, value, measure, peer.name.c_str(), of_peer);
   };
   row("time", "s", unit.seconds, peer.seconds);
   row("memory", "MB", unit.megabytes, peer.megabytes);
 }
 
+void measure(const std::string& compiler, int turns) {
+  const fs::path file = fs::temp_directory_path() / ("include_cost_" + std::to_string(::getpid()) + ".cpp");
+  auto measured = units();
+  for (int turn = 0; turn < turns; ++turn)
+    for (auto& unit : measured) compile(compiler, unit, file);
+  fs::remove(file);
+  const std::string name = fs::path(compiler).filename().string();
+  for (const auto& unit : measured) {
+    const auto peer = std::find_if(measured.begin(), measured.end(),
+                                   [&](const Unit& other) { return other.name == unit.peer; });
+    if (peer != measured.end()) print(name, unit, *peer);
+  }
+}
+
 }  // namespace
 
 int main() {
-  const fs::path file = fs::temp_directory_path() / ("include_cost_" + std::to_string(::getpid()) + ".cpp");
-  auto measured = units();
-  for (int turn = 0; turn < 3; ++turn)
-    for (auto& unit : measured) compile(unit, file);
-  fs::remove(file);
-  for (const auto& unit : measured) {
-    const auto peer = std::find_if(measured.begin(), measured.end(), [&](const Unit& other) { return other.name == unit.peer; });
-    print(unit, peer == measured.end() ? unit : *peer);
-  }
+  const char* turns = std::getenv("LOOPTORCH_BENCH_TURNS");
+  std::istringstream compilers(LOOPTORCH_COMPILERS);
+  for (std::string compiler; compilers >> compiler;)
+    measure(compiler, turns ? std::max(1, std::atoi(turns)) : 3);
 }

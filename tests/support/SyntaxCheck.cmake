@@ -5,7 +5,9 @@
 # looptorch_syntax_command(<variable> <compiler> [<name>])   the command that checks the file appended to it; precompiled
 #                                                            are `libtorch`, by the fastest compiler only, `looptorch`, or
 #                                                            nothing
+# looptorch_strict             the warnings of a strict user, of which looptorch's headers cause none
 
+set(looptorch_strict -Wall -Wextra -Wconversion -Wshadow)
 set(looptorch_syntax_compilers ${CMAKE_CXX_COMPILER})
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   find_program(LOOPTORCH_OTHER_COMPILER clang++ DOC "Second compiler for the syntax tests")

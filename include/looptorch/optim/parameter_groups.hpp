@@ -122,10 +122,11 @@ template <class Optimizer, class Options = typename detail::OptimizerOptionsOf<O
   for (const auto& rule : rules) detail::check_patterns(parameters, rule.patterns);
   std::vector<std::vector<at::Tensor>> members(rules.size() + 1);
   for (const auto& parameter : parameters) {
-    const auto first = std::find_if(rules.begin(), rules.end(), [&](const GroupRule<Options>& rule) {
-      return detail::matches(parameter, rule.patterns);
+    const auto first = std::find_if(rules.begin(), rules.end(), [&](const GroupRule<Options>& candidate) {
+      return detail::matches(parameter, candidate.patterns);
     });
-    members[first == rules.end() ? 0 : first - rules.begin() + 1].push_back(parameter.tensor);
+    const auto rule = static_cast<std::size_t>(first - rules.begin());
+    members[rule == rules.size() ? 0 : rule + 1].push_back(parameter.tensor);
   }
   std::vector<torch::optim::OptimizerParamGroup> groups;
   groups.push_back(detail::parameter_group<Optimizer>(std::move(members[0]), defaults));

@@ -63,7 +63,7 @@ struct On : detail::OnBase<detail::on_hook<At, F>(), F> {
   static_assert(detail::on_hook<At, F>() != detail::OnHook::none,
                 "looptorch: On needs a callable that takes one of UpdateContext&, WindowContext& and "
                 "EpochContext&, and only one. Spell the parameter's type. See docs/errors.md#on");
-  On(PhaseConstant<At>, F callable) : detail::OnBase<detail::on_hook<At, F>(), F>{std::move(callable)} {}
+  On(PhaseConstant<At>, F hook) : detail::OnBase<detail::on_hook<At, F>(), F>{std::move(hook)} {}
   static constexpr Phase phase = At;
   static constexpr bool only_reports = At >= Phase::observe;
   static constexpr bool repeatable = true;

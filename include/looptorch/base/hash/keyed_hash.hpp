@@ -5,11 +5,14 @@
 // stored: what must be the same in another run needs `stable_hash`.
 #pragma once
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <string_view>
+#include <system_error>
 
 namespace looptorch {
 
@@ -22,10 +25,11 @@ struct HashSecret {
 };
 
 [[nodiscard]] inline const HashSecret& hash_secret() {
-  static const HashSecret kSecret = [] {
-    std::random_device random;
-    const auto draw = [&] { return std::uint64_t{random()} << 32 | random(); };
-    return HashSecret{draw(), draw() | 1, draw() | 1};
+  static const HashSecret kSecret = [] {  // not by std::random_device: <random> takes long to compile
+    HashSecret drawn{};
+    if (::getentropy(&drawn, sizeof drawn) != 0)
+      throw std::system_error(errno, std::generic_category(), "getentropy");
+    return HashSecret{drawn.start, drawn.factor | 1, drawn.last_factor | 1};
   }();
   return kSecret;
 }

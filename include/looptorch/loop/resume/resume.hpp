@@ -176,14 +176,14 @@ class Resumption {
 
   /// Stages parameters that updates train and the model does not contain.
   void stage_outside(const TensorMap& outside, const StateDict& saved) {
-    for (const auto& [name, parameter] : outside) {
-      const auto value = saved.values().find(name);
+    for (const auto& item : outside) {
+      const auto value = saved.values().find(item.first);
       const auto* tensor = value == saved.values().end() ? nullptr : std::get_if<at::Tensor>(&value->second);
-      const std::string why = tensor ? find_misfit(parameter, *tensor) : "missing";
+      const std::string why = tensor ? find_misfit(item.second, *tensor) : "missing";
       if (why.empty())
-        commits_.push_back([parameter = parameter, tensor = *tensor] { parameter.copy_(tensor); });
+        commits_.push_back([to = item.second, from = *tensor] { to.copy_(from); });
       else
-        add(Compared::model, message("a parameter outside the model, ", name, ": ", why));
+        add(Compared::model, message("a parameter outside the model, ", item.first, ": ", why));
     }
     std::size_t theirs = 0;
     for (const auto& item : saved.values()) theirs += item.first.starts_with("outside.");
