@@ -105,6 +105,7 @@ void print(const std::string& compiler, const Unit& unit, const Unit& peer) {
   };
   row("time", "s", unit.seconds, peer.seconds);
   row("memory", "MB", unit.megabytes, peer.megabytes);
+  std::fflush(stdout);
 }
 
 void measure(const std::string& compiler, int turns) {
