@@ -245,11 +245,11 @@ template <class Trainer, class Batches>
   settle(engine);
   TrainerAccess::restart(trainer);
   if constexpr (requires { batches.of_at_most(1); }) {
-    using Source = std::remove_const_t<Batches>;
-    return Preflight<Engine, Source>(engine, batches, options);
+    using Samples = std::remove_const_t<Batches>;
+    return Preflight<Engine, Samples>(engine, batches, options);
   } else {
-    using Source = GivenBatches<range_batch_t<Batches>>;
-    return Preflight<Engine, Source>(engine, Source(batches), options);
+    using Given = GivenBatches<range_batch_t<Batches>>;
+    return Preflight<Engine, Given>(engine, Given(batches), options);
   }
 }
 
