@@ -118,7 +118,12 @@ class HeldOutDistance {
   std::uint64_t seed_;
 };
 
-/// Adds a row to the learning curve in `path` every so many steps, from what Validate measured then; 0: never.
+/// Adds a row to the learning curve in `path`.
+inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, double frechet, double kid) {
+  looptorch::LearningCurve(path, {"frechet", "kid"}).add(step, {frechet, kid});
+}
+
+/// Adds one every so many steps, from what Validate measured then; 0: never.
 struct NoteCurve {
   std::filesystem::path path;
   std::int64_t every;
@@ -127,8 +132,7 @@ struct NoteCurve {
     const auto step = window.run.progress().step;
     if (every == 0 || step % every != 0) return;
     const auto value = [&](const char* name) { return window.run.metrics().find(name).value(); };
-    looptorch::LearningCurve(path, {"frechet", "kid"})
-        .add(step, {value("validation.frechet"), value("validation.kid")});
+    add_to_curve(path, step, value("validation.frechet"), value("validation.kid"));
   }
 };
 
