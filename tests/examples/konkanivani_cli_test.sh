@@ -65,8 +65,10 @@ fi
 holds errors.txt "konkanivani_corpus: espeak-ng is not installed (Debian: apt-get install espeak-ng)"
 
 # The preset's defaults stand in --help, and other flags change single ones.
-"$programs/konkanivani_train" --help | grep -q -- '--d-model N .*\[128\]' || fail "--d-model's default"
-"$programs/konkanivani_train" --preset original --help | grep -q -- '--d-model N .*\[256\]' || fail "--preset original"
+"$programs/konkanivani_train" --help >help.txt # no pipe, which grep would close early
+grep -q -- '--d-model N .*\[128\]' help.txt || fail "--d-model's default"
+"$programs/konkanivani_train" --preset original --help >help.txt
+grep -q -- '--d-model N .*\[256\]' help.txt || fail "--preset original"
 # as the project that this example follows spells its flags
 "$programs/konkanivani_train" --data_dir corpus --pres=original --d_model 32 --encoder_layers 1 --decoder_layers 1 --max_steps 1 \
   --batch_size 2 --gradient_accumulation_steps 4 --device cpu --output_dir original >/dev/null 2>errors.txt || fail "--preset=original: $(cat errors.txt)"
