@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: a policy's `may_differ` would be ignored. Make it a public
+// within: 10
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"
