@@ -11,10 +11,12 @@
 #include <looptorch/memory/host_memory.hpp>
 #include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/memory/recompute/bypass.hpp>
+#include <looptorch/optim/gradients.hpp>
+#include <looptorch/policies/autocast.hpp>
 #include <looptorch/preflight/dry_run.hpp>
 #include <looptorch/preflight/hard_batches.hpp>
 #include <looptorch/preflight/preflight_report.hpp>
-#include <looptorch/preflight/remedies.hpp>
+#include <looptorch/preflight/recompute_scope.hpp>
 #include <looptorch/preflight/sample_batches.hpp>
 #include <looptorch/preflight/untouched.hpp>
 #include <looptorch/trainer.hpp>
@@ -65,6 +67,7 @@ class Preflight {
     size_ = source_.size();
     if (size_ < 1) throw UsageError("preflight was given no batches, or batches without samples");
     counter_.add_older(held_memory(engine).uncounted);
+    expected_ = expected_memory(engine);
     empty_cache(counter_.device());
     cap_ = options.cap > 0 ? options.cap : free_and_held();
   }
@@ -80,6 +83,7 @@ class Preflight {
     report.margin = options_.margin;
     report.phases = dry.phases;
     report.parts = divide(dry.phases.peak(), dry.held);
+    report.snapshot = snapshot_on_device();
     if (!report.fits && options_.try_remedies) report.tried = try_remedies();
     return report;
   }
@@ -158,7 +162,20 @@ class Preflight {
     if (thrown) std::rethrow_exception(thrown);
     dry.phases.subtract(copies);
     dry.needed -= copies;
+    if (!dry.out_of_memory) add_later(dry);
     return dry;
+  }
+
+  /// Adds what dry steps did not see: averages that begin later, copies that policies keep, a snapshot's
+  /// copy.
+  void add_later(DryMemory& dry) const {
+    const std::int64_t averages = std::max<std::int64_t>(expected_.averages - dry.held.averages, 0);
+    dry.held.averages += averages;
+    dry.phases.subtract(-(averages + expected_.copies));
+    dry.needed += averages + expected_.copies + snapshot_on_device();
+  }
+  [[nodiscard]] std::int64_t snapshot_on_device() const {
+    return counter_.device().is_cpu() ? expected_.snapshot : 0;
   }
 
   [[nodiscard]] std::vector<std::int64_t> micro_batch_sizes() {
@@ -182,11 +199,12 @@ class Preflight {
       if (!tried.back().fits) try_smaller_batches(recompute, "recomputation, and ", tried);
     }
     const auto type = counter_.device().type();
-    tried.push_back(attempt("Autocast<bf16>", size_, [type] { return std::make_shared<Bf16Scope>(type); }));
+    tried.push_back(attempt("Autocast<bf16>", size_,
+                            [type] { return std::make_shared<AutocastScope>(type, bf16::kType); }));
     for (const auto& child : model.named_children())
       if (const auto parameters = child.value()->parameters(); can_freeze(parameters))
         tried.push_back(attempt(message("'", child.key(), "' frozen"), size_,
-                                [&] { return std::make_shared<FreezeScope>(parameters); }));
+                                [&] { return std::make_shared<FrozenScope>(parameters); }));
     return tried;
   }
 
@@ -208,7 +226,7 @@ class Preflight {
   template <class Module>
   [[nodiscard]] static bool saves_nothing_yet(const Module& model) {
     for (const auto& module : model.modules())
-      if (const auto* layer = dynamic_cast<const Bypassable*>(module.get()); layer && !layer->saves_memory())
+      if (const auto* layer = dynamic_cast<const Bypassable*>(module.get()); layer && !layer->saves_most())
         return true;
     return false;
   }
@@ -233,6 +251,7 @@ class Preflight {
   Source source_;
   PreflightOptions options_;
   MemoryCounter counter_;
+  HeldMemory expected_;
   std::int64_t size_ = 0, cap_ = 0;
 };
 
@@ -260,9 +279,10 @@ template <class Trainer, class Batches>
 /// batches; a batch type with fields other than tensors needs SampleBatches. Leaves weights, moments,
 /// averages, policies, counters, random generators and flags as they are, bit for bit; gradients are dropped,
 /// as by fit. Policies that declare `only_reports` take no part, and no policy's hooks of windows and epochs
-/// run. Layers that UnfreezeAt unfreezes in any epoch are trained, averages that begin later are not counted.
-/// Needs host memory for a copy of the run. Throws UsageError for empty batches or options out of range, and
-/// what the objective throws; running out of memory is a result.
+/// run. Layers that UnfreezeAt unfreezes in any epoch are trained. Averages that begin later, the copy that
+/// RestoreBest keeps and, on a CPU, a snapshot's are added to what was measured. Needs host memory for a copy
+/// of the run. Throws UsageError for empty batches or options out of range, and what the objective throws;
+/// running out of memory is a result.
 template <class Trainer, class Batches>
 [[nodiscard]] PreflightReport preflight(Trainer& trainer, Batches&& batches,
                                         const PreflightOptions& options = {}) {

@@ -218,6 +218,10 @@ class Trainer {
   /// Returns the bytes of weights, gradients, moments and averages, by a walk over them. Moments of an
   /// optimizer that snapshots do not know count as none.
   [[nodiscard]] HeldMemory held_memory() { return detail::held_memory(engine_); }
+  /// Returns the bytes that the run will hold once its updates have been made, before the first of them: with
+  /// moments and averages that do not exist yet, and those of layers that UnfreezeAt unfreezes later. Step
+  /// counts, a few bytes each, are left out.
+  [[nodiscard]] HeldMemory expected_memory() { return detail::expected_memory(engine_); }
 
   [[nodiscard]] Model& model() { return engine_.model(); }
   /// Returns the counters without waiting. `skipped` may lack the last window until `updates`, `policy`,

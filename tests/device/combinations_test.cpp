@@ -132,4 +132,8 @@ TEST_CASE("MixedPrecision is Autocast<fp16> on a device and Autocast<bf16> on a 
   CHECK(maps_equal(weights(mixed, test_device()), weights({.fp16 = true}, test_device())));
   CHECK(maps_equal(weights(mixed, at::kCPU), weights({.bf16 = true}, at::kCPU)));
   CHECK_FALSE(maps_equal(weights({.fp16 = true}, at::kCPU), weights({.bf16 = true}, at::kCPU)));
+  const Settings bf16{.mixed_precision = true, .mixed_type = at::kBFloat16};
+  CHECK(maps_equal(weights(bf16, test_device()), weights({.bf16 = true}, test_device())));
+  const Settings fp16{.mixed_precision = true, .mixed_type = at::kHalf};
+  CHECK(maps_equal(weights(fp16, test_device()), weights({.fp16 = true}, test_device())));
 }

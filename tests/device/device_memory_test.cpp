@@ -6,7 +6,10 @@
 
 #include "support/device.hpp"
 
+#include <cstdio>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
 namespace lt = looptorch;
@@ -82,6 +85,36 @@ TEST_CASE("memory of a device: a leak has its phase there, too") {
   CHECK(findings[0].kind == lt::MemoryFinding::Kind::growth);
   CHECK(findings[0].phase == MemoryPhase::forward);
   CHECK(findings[0].bytes >= 256 * 8 * 4);
+}
+
+TEST_CASE("memory of a device: what others take of it, the host's share, and advice where little is left") {
+  if (!has_device() || !is_simulated()) return;
+  using looptorch_test::accelerator::With;
+  lt::empty_cache(test_device());
+  const auto held = std::size_t(lt::MemoryCounter(test_device()).read().reserved);
+  std::FILE* const file = std::tmpfile();
+  const auto watch = [&](std::size_t cap, std::size_t others) {
+    const With card({.cap_bytes = cap, .others_bytes = others});
+    Net net;
+    lt::Trainer trainer(net.layers, *net.adam, mean_square, lt::WatchMemory{.out = file});
+    trainer.fit(rows(4, 4096));
+    const auto& memory = trainer.policy<lt::WatchMemory>();
+    return std::tuple(memory.taken_by_others(), memory.text(), memory.advice());
+  };
+  const auto [none, roomy, no_advice] = watch(held + 4'000'000'000, 0);
+  CHECK(none == 0);
+  CHECK_THAT(roomy, !Contains("other programs") && Contains("; host "));
+  CHECK(no_advice.empty());
+  const auto [others, tight, advice] = watch(held + 90'000'000, 1'200'000'000);
+  CHECK(others == 1'200'000'000);
+  CHECK_THAT(tight, Contains("; other programs and contexts take 1.2 GB"));
+  REQUIRE_FALSE(advice.empty());
+  CHECK_THAT(advice[0], Contains("Accumulate<N>"));  // activations are the greatest part
+  std::rewind(file);
+  std::string written;
+  for (int c; (c = std::fgetc(file)) != EOF;) written += static_cast<char>(c);
+  std::fclose(file);
+  CHECK_THAT(written, Contains("memory: little is left. activations: smaller micro-batches"));
 }
 
 TEST_CASE("preflight on a device: the peak of the fit that follows, and nothing else is left") {

@@ -20,7 +20,7 @@ declare -A floors=(
   [policies]='base data state optim memory report distributed loop'
   [app]='base data state optim memory report distributed loop policies trainer.hpp policies.hpp preflight preflight.hpp audio metrics'
   [preflight]='base data state optim memory report distributed loop'
-  [preflight.hpp]='base memory preflight trainer.hpp'
+  [preflight.hpp]='base memory optim policies preflight trainer.hpp'
   [policies.hpp]='policies data'
   [trainer.hpp]='base data state optim memory loop policies policies.hpp'
 )

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What most tests include of looptorch, for a build of all of them and for those that only check a file's syntax.
+// The headers of looptorch that most tests include, for a build of all of them and for those that only check
+// a file's syntax.
 #pragma once
 
 #include "support/precompiled.hpp"

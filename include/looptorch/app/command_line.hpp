@@ -29,7 +29,7 @@ namespace looptorch::app {
 
 /// The flags of one program. Values are written straight into the variables given, which must outlive the
 /// parse; what a variable holds before the parse is its default. Types: std::string, path, std::int64_t,
-/// double.
+/// double, and an optional of a number.
 class CommandLine {
  public:
   CommandLine(std::string program, std::string summary)
@@ -50,6 +50,16 @@ class CommandLine {
   template <class T>
   CommandLine& flag(std::string name, T& target, std::type_identity_t<T> value, std::string help);
 
+  /// `--name` sets a bool, or an optional one, to true and `--no-name` to false; the last one wins.
+  template <class T>
+  CommandLine& toggle(std::string name, T& target, std::string help);
+
+  /// Puts the flag that was listed last into a group, of which a command line may hold one flag.
+  CommandLine& one_of(std::string group) {
+    flags_.back().form.group = std::move(group);
+    return *this;
+  }
+
   /// `--name VALUE`, one of `values`. With `implied` the flag may also stand alone and then means that value.
   CommandLine& choice(std::string name, std::string& target, std::vector<std::string> values,
                       std::string help, std::string implied = {});
@@ -60,10 +70,18 @@ class CommandLine {
                       std::string help, std::function<void(const std::string&)> apply);
 
   /// A further name of the flag that was listed last; --help does not show it.
-  CommandLine& alias(std::string name);
+  CommandLine& alias(std::string name) {
+    flags_.back().form.names.push_back(detail::hyphenated(std::move(name)));
+    return *this;
+  }
 
   /// The words that stand without a flag, one or more. A program without this call takes none.
-  CommandLine& positional(std::string placeholder, std::vector<std::string>& target, std::string help);
+  CommandLine& positional(std::string placeholder, std::vector<std::string>& target, std::string help) {
+    positional_name_ = std::move(placeholder);
+    positional_help_ = std::move(help);
+    positional_ = &target;
+    return *this;
+  }
 
   /// Fills the variables. Returns false if `--help` was asked for. Throws CommandLineError for wrong words,
   /// UsageError for a table that lists a name twice.
@@ -79,6 +97,7 @@ class CommandLine {
     std::function<void(const std::string&)> set;
     std::function<std::string()> default_text = [] { return std::string(); };
     bool is_required = false, is_preset = false;
+    bool is_negation = false;  ///< the `--no-name` of the flag behind it, with which help shows it
 
     [[nodiscard]] std::string name() const { return "--" + form.names.front(); }
   };
@@ -126,8 +145,16 @@ CommandLine& CommandLine::flag(std::string name, T& target, std::type_identity_t
   return add({.form = {.names = {}, .takes = detail::Takes::nothing},
               .placeholder = {},
               .help = std::move(help),
-              .set = [&target, value = std::move(value)](const std::string&) { target = value; }},
+              .set = [&target, value](const std::string&) { target = value; },
+              .default_text = [&target, value] { return target == value ? " [default]" : ""; }},
              std::move(name));
+}
+
+template <class T>
+CommandLine& CommandLine::toggle(std::string name, T& target, std::string help) {
+  flag("no-" + name, target, false, "");
+  flags_.back().is_negation = true;
+  return flag(std::move(name), target, true, std::move(help));
 }
 
 inline CommandLine& CommandLine::choice(std::string name, std::string& target,
@@ -164,19 +191,6 @@ inline CommandLine& CommandLine::preset(std::string name, std::string& target,
   return *this;
 }
 
-inline CommandLine& CommandLine::alias(std::string name) {
-  flags_.back().form.names.push_back(detail::hyphenated(std::move(name)));
-  return *this;
-}
-
-inline CommandLine& CommandLine::positional(std::string placeholder, std::vector<std::string>& target,
-                                            std::string help) {
-  positional_name_ = std::move(placeholder);
-  positional_help_ = std::move(help);
-  positional_ = &target;
-  return *this;
-}
-
 inline std::string CommandLine::usage() const {
   std::string text = program_;
   for (const auto& flag : flags_) {
@@ -190,17 +204,15 @@ inline std::string CommandLine::usage() const {
 inline std::string CommandLine::help() const {
   std::vector<std::pair<std::string, std::string>> rows;
   if (positional_) rows.emplace_back(positional_name_ + "...", positional_help_);
-  for (const auto& flag : flags_) {
-    rows.emplace_back(flag.name() + (flag.placeholder.empty() ? "" : " " + flag.placeholder),
+  for (std::size_t i = 0; i < flags_.size(); ++i) {
+    const auto& flag = flags_[i];
+    if (flag.is_negation) continue;
+    const auto name = i > 0 && flags_[i - 1].is_negation ? "--[no-]" + flag.name().substr(2) : flag.name();
+    rows.emplace_back(name + (flag.placeholder.empty() ? "" : " " + flag.placeholder),
                       flag.help + flag.default_text());
   }
   rows.emplace_back("--help", "this text");
-  std::size_t width = 0;
-  for (const auto& [left, right] : rows) width = std::max(width, left.size());
-  std::string text = "usage: " + usage() + "\n\n" + summary_ + "\n\n";
-  for (const auto& [left, right] : rows)
-    text += "  " + left + std::string(width + 2 - left.size(), ' ') + right + "\n";
-  return text;
+  return "usage: " + usage() + "\n\n" + summary_ + "\n\n" + detail::two_columns(rows);
 }
 
 inline std::vector<detail::FlagForm> CommandLine::forms() const {
@@ -218,6 +230,7 @@ inline std::vector<detail::FlagForm> CommandLine::forms() const {
 inline bool CommandLine::parse(int argc, char* const* argv) {
   const auto forms = this->forms();
   auto words = detail::WordReader(forms, argc, argv).read();
+  detail::require_one_a_group(forms, words.flags);
   for (const bool presets : {true, false}) {
     if (!presets && words.wants_help) return false;
     for (const auto& [number, value] : words.flags) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ struct FlagForm {
   std::vector<std::string> names;  ///< the flag's own, then its aliases; all with hyphens
   Takes takes = Takes::value;
   std::vector<std::string> values = {};  ///< the words that `value_or_nothing` takes
+  std::string group = {};                ///< flags of one group exclude each other; empty: none
 
   [[nodiscard]] bool takes_word(const std::string& word) const {
     return std::find(values.begin(), values.end(), word) != values.end();
@@ -41,6 +43,18 @@ struct CommandWords {
   std::vector<std::string> positional = {};
   bool wants_help = false;  ///< `--help` was met; words behind it are not looked at
 };
+
+/// Throws CommandLineError if two flags of one group were given.
+inline void require_one_a_group(const std::vector<FlagForm>& forms, const std::vector<GivenFlag>& given) {
+  std::map<std::string, std::size_t> first;
+  for (const GivenFlag& flag : given) {
+    const std::string& group = forms[flag.number].group;
+    const auto other = first.emplace(group, flag.number).first->second;
+    if (!group.empty() && other != flag.number)
+      throw CommandLineError("--" + forms[other].names.front() + " and --" +
+                             forms[flag.number].names.front() + " exclude each other: give one of them");
+  }
+}
 
 /// A flag's name with hyphens for underscores: `batch_size` and `batch-size` are one name.
 [[nodiscard]] inline std::string hyphenated(std::string name) {

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT
-// The words of a command line as values: types, ranges, and how --help shows a default.
+// The words of a command line as values: types, ranges, and how --help shows flags and defaults.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace looptorch::app {
 
@@ -56,6 +61,10 @@ template <FlagNumber T>
 void parse_value(const std::string& text, const NumberRange& range, T& out) {
   out = parse_number<T>(text, range);
 }
+template <FlagNumber T>
+void parse_value(const std::string& text, const NumberRange& range, std::optional<T>& out) {
+  out = parse_number<T>(text, range);
+}
 inline void parse_value(const std::string& text, const NumberRange&, std::string& out) { out = text; }
 inline void parse_value(const std::string& text, const NumberRange&, std::filesystem::path& out) {
   out = text;
@@ -65,11 +74,25 @@ template <FlagNumber T>
 [[nodiscard]] std::string default_text(T value) {
   return message(" [", value, "]");
 }
+template <FlagNumber T>
+[[nodiscard]] std::string default_text(const std::optional<T>& value) {
+  return value ? default_text(*value) : "";
+}
 [[nodiscard]] inline std::string default_text(const std::string& value) {
   return value.empty() ? "" : " [" + value + "]";
 }
 [[nodiscard]] inline std::string default_text(const std::filesystem::path& value) {
   return default_text(value.string());
+}
+
+/// Returns a line for each row, the right column aligned.
+[[nodiscard]] inline std::string two_columns(const std::vector<std::pair<std::string, std::string>>& rows) {
+  std::size_t width = 0;
+  for (const auto& row : rows) width = std::max(width, row.first.size());
+  std::string text;
+  for (const auto& [left, right] : rows)
+    text += "  " + left + std::string(width + 2 - left.size(), ' ') + right + "\n";
+  return text;
 }
 
 }  // namespace detail

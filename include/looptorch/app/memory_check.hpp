@@ -1,23 +1,30 @@
 // SPDX-License-Identifier: MIT
-// What the flags --preflight and --memory do: dry steps before a run that end it where it would not fit, and
-// what the peak of memory consisted of, for the summary.
+// What a program says of memory: a line before the run with what the device has and the run will hold; with
+// --preflight dry steps, which end a run that would not fit; with --memory the parts of the peak, for the
+// summary.
 //
-//   app::check_memory(training, trainer, lt::SampleBatches(data, hardest));   // does nothing without
-//   --preflight trainer.fit(...); app::set_memory(summary, trainer.policy<lt::WatchMemory>()); // nothing
-//   without --memory
+//   app::check_memory(training, trainer, [&] { return lt::SampleBatches(data, hardest); });
+//   trainer.fit(...);
+//   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
 #pragma once
 
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/memory/held_memory.hpp>
 #include <looptorch/memory/memory_breakdown.hpp>
+#include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/memory/memory_phases.hpp>
 #include <looptorch/preflight.hpp>
+#include <looptorch/trainer.hpp>
+
+#include <c10/core/Device.h>
 
 #include <cmath>
 #include <cstdint>
 #include <iostream>
+#include <optional>
 #include <string>
 
 namespace looptorch::app {
@@ -27,15 +34,45 @@ struct DoesNotFit : Error {
   using Error::Error;
 };
 
-/// With --preflight: makes dry steps on `hardest`, SampleBatches or a range of batches, and writes the
-/// verdict to stderr. Throws DoesNotFit if the run does not leave a tenth of the memory free: of what the
-/// device has free, or of
-/// --memory-cap.
-template <class Trainer, class Batches>
-void check_memory(const TrainingOptions& options, Trainer& trainer, const Batches& hardest) {
+/// Returns "memory: 24.1 GB of 25.3 GB to use on cpu; the run will hold 597 MB beside its activations:
+/// weights 151 MB, ...". `usable` is what is free on the device, and what the run has of it already.
+[[nodiscard]] inline std::string memory_line(at::Device device, const HeldMemory& held,
+                                             const std::optional<MemoryCapacity>& usable) {
+  using looptorch::detail::bytes_text;
+  const MemoryBreakdown parts{.weights = held.weights,
+                              .gradients = held.gradients,
+                              .optimizer = held.optimizer,
+                              .averages = held.averages,
+                              .other = held.copies};
+  const std::string has = usable ? message(bytes_text(usable->available), " of ", bytes_text(usable->total),
+                                           " to use on ", device, "; ")
+                                 : "";
+  const bool too_much = usable && parts.total() > usable->available;
+  return message("memory: ", has, "the run will hold ", bytes_text(parts.total()),
+                 " beside its activations: ", describe(parts),
+                 too_much ? "; that is more than there is" : "");
+}
+
+/// Writes memory_line for a run to stderr.
+template <class Trainer>
+void print_memory(Trainer& trainer) {
+  const HeldMemory expected = trainer.expected_memory();
+  const at::Device device = looptorch::detail::TrainerAccess::engine(trainer).run().device();
+  auto usable = memory_capacity(device);
+  if (usable)  // a MemoryCounter of a CPU would begin to count, which costs time
+    usable->available += device.is_cpu() ? expected.weights : MemoryCounter(device).read().reserved;
+  std::cerr << memory_line(device, expected, usable) << std::endl;
+}
+
+/// Writes a line on memory to stderr. With --preflight: makes dry steps on the batches that `hardest()`
+/// returns, SampleBatches or a range of batches, and writes the verdict to stderr. Throws DoesNotFit if the
+/// run does not leave a tenth of the memory free: of what the device has free, or of --memory-cap.
+template <class Trainer, class Hardest>
+void check_memory(const TrainingOptions& options, Trainer& trainer, const Hardest& hardest) {
+  print_memory(trainer);
   if (!options.preflight) return;
   constexpr double kGigabyte = 1e9;
-  const auto report = preflight(trainer, hardest, {.cap = std::llround(options.memory_cap * kGigabyte)});
+  const auto report = preflight(trainer, hardest(), {.cap = std::llround(options.memory_cap * kGigabyte)});
   std::cerr << "preflight: the run " << report.text() << std::flush;
   if (!report.fits)
     throw DoesNotFit(message("the run does not fit into ", looptorch::detail::bytes_text(report.cap),

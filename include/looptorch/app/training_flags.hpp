@@ -24,13 +24,17 @@ enum class TrainingFlag {
   gradient_accumulation,
   learning_rate,
   warmup_steps,
-  mixed_precision,
+  precision,  ///< --fp32, --bf16, --fp16, --mixed-precision
+  tf32,
+  cudnn_benchmark,
   gradient_checkpointing,
+  flush_every,
   memory,
   preflight,
   memory_cap,
   device,
   workers,
+  prefetch,
   seed,
   cache,
   snapshot_every,
@@ -58,6 +62,7 @@ class TrainingFlagWriter {
     add_length();
     add_batches();
     add_rate();
+    add_precision();
     add_memory();
     add_machine();
     add_resuming();
@@ -111,20 +116,42 @@ class TrainingFlagWriter {
                    help(warmup_steps, "steps from rate 0 to the full rate"), {.min = 0});
   }
 
+  void add_precision() {
+    if (has(precision)) {
+      const auto add = [this](const char* name, Precision value, const char* text) {
+        line_.flag(name, options_.precision, value, help(precision, text)).one_of("precision");
+      };
+      add("fp32", Precision::fp32, "single precision");
+      add("bf16", Precision::bf16, "mixed precision in bfloat16: GPUs from Ampere on, CPUs with AMX");
+      add("fp16", Precision::fp16, "mixed precision in fp16 with loss scaling; not on a CPU");
+      add("mixed-precision", Precision::mixed, "fp16 on a GPU, bf16 on a CPU");
+    }
+    if (has(tf32))
+      line_.toggle(
+          "tf32", options_.tf32,
+          help(tf32, "fp32 products and convolutions with 10 bits of mantissa, on CUDA from Ampere on"));
+    if (has(cudnn_benchmark))
+      line_.toggle(
+          "cudnn-benchmark", options_.cudnn_benchmark,
+          help(cudnn_benchmark, "cuDNN times its algorithms for each new shape and takes the fastest"));
+  }
+
   void add_memory() {
-    if (has(mixed_precision))
-      line_.flag("mixed-precision", options_.mixed_precision, true,
-                 help(mixed_precision, "fp16 on a GPU, bf16 on a CPU"));
     if (has(gradient_checkpointing))
-      line_.flag("gradient-checkpointing", options_.gradient_checkpointing, true,
-                 help(gradient_checkpointing,
-                      "layers run a second time in backward: less memory, same result, more time"));
+      line_.toggle("gradient-checkpointing", options_.gradient_checkpointing,
+                   help(gradient_checkpointing,
+                        "layers run a second time in backward: less memory, same result, more time"));
+    if (has(flush_every))
+      line_.option("flush-every", "N", options_.flush_every,
+                   help(flush_every, "empties the allocator's cache after so many micro-batches; 0: never"),
+                   {.min = 0});
     if (has(memory))
-      line_.flag("memory", options_.memory, true,
-                 help(memory, "watches memory: the peak in the line of progress, its parts in summary.json"));
+      line_.toggle(
+          "memory", options_.memory,
+          help(memory, "watches memory: the peak in the line of progress, its parts in summary.json"));
     if (has(preflight))
-      line_.flag("preflight", options_.preflight, true,
-                 help(preflight, "dry steps first; a run that would not fit ends, and says what would"));
+      line_.toggle("preflight", options_.preflight,
+                   help(preflight, "dry steps first; a run that would not fit ends, and says what would"));
     if (has(memory_cap))
       line_.option("memory-cap", "GB", options_.memory_cap,
                    help(memory_cap, "what --preflight allows; 0: what the device has free"), {.min = 0});
@@ -139,6 +166,11 @@ class TrainingFlagWriter {
           .option("workers", "N", options_.workers, help(workers, "threads that read samples"),
                   {.min = 0, .max = 1024})
           .alias("dataloader-num-workers");
+    if (has(prefetch))
+      line_.option(
+          "prefetch", "N", options_.prefetch,
+          help(prefetch, message("batches that the threads make ahead [", LoaderOptions{}.prefetch, "]")),
+          {.min = 0, .max = 1024});
     if (has(seed)) line_.option("seed", "N", options_.seed, help(seed, "of all that is drawn"), {.min = 0});
     if (has(cache))
       line_.option("cache", "DIR", options_.cache,
@@ -159,8 +191,8 @@ class TrainingFlagWriter {
               resume,
               "goes on from a snapshot or the newest in a folder; auto: in OUTPUT/snapshots, if there is one"));
     if (has(resume_changed))
-      line_.flag(
-          "resume-changed", options_.resume_changed, true,
+      line_.toggle(
+          "resume-changed", options_.resume_changed,
           help(
               resume_changed,
               "--resume goes on with another precision, learning rate, schedule or number of samples a step, "

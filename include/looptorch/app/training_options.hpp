@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The settings that every training program has, and what the library takes instead of them: FitOptions,
-// LoaderOptions, a snapshot to resume from. training_flags.hpp adds their flags to a command line.
+// The settings that every training program has, and what the library takes instead of them: a device,
+// FitOptions, LoaderOptions, a snapshot to resume from. training_flags.hpp adds their flags to a command
+// line.
 #pragma once
 
+#include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/random.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/loop/fit.hpp>
+#include <looptorch/policies/autocast.hpp>
 #include <looptorch/state/snapshot/choose_snapshot.hpp>
 
 #include <ATen/Context.h>
@@ -20,6 +23,14 @@
 
 namespace looptorch::app {
 
+/// The type in which matrix products and convolutions of a forward pass are computed. Weights stay fp32.
+enum class Precision {
+  fp32,
+  bf16,
+  fp16,
+  mixed,  ///< fp16 on an accelerator, bf16 on a CPU
+};
+
 /// The standard settings of a training program. A program writes its own defaults into the fields and hands
 /// single ones to policies: `Accumulate<>{options.gradient_accumulation}`.
 struct TrainingOptions {
@@ -29,18 +40,49 @@ struct TrainingOptions {
   std::int64_t gradient_accumulation = 1;  ///< batches in one step
   double learning_rate = 1e-4;
   std::int64_t warmup_steps = 0;  ///< steps from rate 0 to the full rate
-  bool mixed_precision = false;
+  Precision precision = Precision::fp32;
+  std::optional<bool> tf32 = {}, cudnn_benchmark = {};  ///< for BackendFlags; empty: as LibTorch has them
   bool gradient_checkpointing = false;
-  bool memory = false;                 ///< watch it (WatchMemory)
-  bool preflight = false;              ///< dry steps first, which end a run that would not fit
-  double memory_cap = 0;               ///< GB that a preflight allows; 0: what the device has free
-  std::string device = "auto";         ///< for choose_device
-  std::int64_t workers = 2, seed = 1;  ///< threads of each loader; seed of everything drawn
-  std::filesystem::path cache = {};    ///< folder of decoded samples; empty: the program's choice
-  std::int64_t snapshot_every = 0;     ///< steps; 0: none but those that the program takes anyway
-  std::string resume = {};             ///< "", "auto", or a snapshot or a folder of them
-  std::string on_bad_audio = "skip";   ///< or "stop"
-  bool resume_changed = false;         ///< goes on with other settings than the snapshot's
+  std::int64_t flush_every = 0;               ///< micro-batches, for CacheFlushEvery; 0: never
+  bool memory = false;                        ///< watch it (WatchMemory)
+  bool preflight = false;                     ///< dry steps first, which end a run that would not fit
+  double memory_cap = 0;                      ///< GB that a preflight allows; 0: what the device has free
+  std::string device = "auto";                ///< for choose_device
+  std::int64_t workers = 2, seed = 1;         ///< threads of each loader; seed of everything drawn
+  std::optional<std::int64_t> prefetch = {};  ///< finished batches that may wait; empty: the loader's number
+  std::filesystem::path cache = {};           ///< folder of decoded samples; empty: the program's choice
+  std::int64_t snapshot_every = 0;            ///< steps; 0: none but those that the program takes anyway
+  std::string resume = {};                    ///< "", "auto", or a snapshot or a folder of them
+  std::string on_bad_audio = "skip";          ///< or "stop"
+  bool resume_changed = false;                ///< goes on with other settings than the snapshot's
+
+  /// Returns the device that `device` names, and writes to stderr which settings have no effect on it. Throws
+  /// what app::choose_device throws, and CommandLineError for settings that the device or each other exclude.
+  [[nodiscard]] at::Device choose_device() const {
+    const at::Device chosen = app::choose_device(device);
+    if (precision == Precision::fp16 && chosen.is_cpu())
+      throw CommandLineError(
+          "--fp16 needs an accelerator, since CPUs compute fp16 slowly or not at all: give --bf16 or "
+          "--mixed-precision");
+    if (prefetch.value_or(0) > 0 && workers == 0)
+      throw CommandLineError(
+          message("--prefetch ", *prefetch, " needs threads that read ahead: give --workers 1 or more"));
+    const bool both = tf32 && cudnn_benchmark;
+    if (!chosen.is_cuda() && (tf32 || cudnn_benchmark))
+      std::cerr << (tf32 ? "--tf32" : "") << (both ? " and " : "")
+                << (cudnn_benchmark ? "--cudnn-benchmark" : "") << (both ? " have" : " has")
+                << " no effect on " << chosen << ", only on CUDA devices" << std::endl;
+    return chosen;
+  }
+
+  /// True if the forward pass is computed in 16 bits where that is safe.
+  [[nodiscard]] bool mixed_precision() const { return precision != Precision::fp32; }
+  /// Returns the 16-bit type for MixedPrecision; empty if the device decides.
+  [[nodiscard]] std::optional<at::ScalarType> autocast_type() const {
+    if (precision == Precision::fp16) return fp16::kType;
+    if (precision == Precision::bf16) return bf16::kType;
+    return std::nullopt;
+  }
 
   /// Returns epochs, max_steps, the snapshot to begin with, and whether its settings may be others; an empty
   /// path begins anew.
@@ -51,10 +93,11 @@ struct TrainingOptions {
             .resume_changed = resume_changed};
   }
 
-  /// Returns batch size, workers, seed, and whether samples that cannot be used are skipped.
+  /// Returns batch size, workers, prefetch, seed, and whether samples that cannot be used are skipped.
   [[nodiscard]] LoaderOptions loader_options() const {
     return {.batch_size = batch_size,
             .workers = workers,
+            .prefetch = prefetch.value_or(LoaderOptions{}.prefetch),
             .seed = unsigned_seed(),
             .on_error = skips_bad_audio() ? OnError::skip : OnError::fail};
   }

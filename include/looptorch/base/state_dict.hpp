@@ -104,14 +104,20 @@ inline void require_same(const StateDict& in, const std::string& key, const std:
   if (const auto& saved = in.get<std::string>(key); saved != here) throw SettingDiffers(what, here, saved);
 }
 
-/// Returns a copy with tensors of its own.
-[[nodiscard]] inline StateDict copied(const StateDict& state) {
+/// Returns a copy whose tensors `copy_tensor` makes of the state's.
+template <class CopyTensor>
+[[nodiscard]] StateDict copied(const StateDict& state, CopyTensor&& copy_tensor) {
   StateDict copy;
   for (const auto& [key, value] : state.values()) {
     const auto* tensor = std::get_if<at::Tensor>(&value);
-    copy.set(key, tensor ? StateDict::Value(tensor->detach().clone()) : value);
+    copy.set(key, tensor ? StateDict::Value(copy_tensor(*tensor)) : value);
   }
   return copy;
+}
+
+/// Returns a copy with tensors of its own.
+[[nodiscard]] inline StateDict copied(const StateDict& state) {
+  return copied(state, [](const at::Tensor& tensor) { return tensor.detach().clone(); });
 }
 
 }  // namespace detail

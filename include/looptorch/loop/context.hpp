@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,21 @@ struct EvaluationContext {
 struct WindowContext {
   Run& run;
   std::int64_t micro_batches;
+};
+
+/// The memory that a run takes only with its first updates: moments of parameters that are frozen so far,
+/// averages, copies. Policies add theirs.
+struct MemoryForecast {
+  const Run& run;
+  std::unordered_set<const void*> trained_later =
+      {};                     ///< `unsafeGetTensorImpl` of parameters frozen until then
+  std::int64_t averages = 0;  ///< bytes of averages of the weights
+  std::int64_t copies = 0;    ///< bytes of other copies that policies will keep on the model's device
+  bool snapshots = false;     ///< the run will be copied to host memory
+
+  [[nodiscard]] bool trains(const at::Tensor& parameter) const {
+    return parameter.requires_grad() || trained_later.count(parameter.unsafeGetTensorImpl()) > 0;
+  }
 };
 
 /// One update of one window.

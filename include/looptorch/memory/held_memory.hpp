@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a run holds, whatever it computes.
+// The memory that a run holds between its steps.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,8 @@ struct HeldMemory {
   std::int64_t gradients = 0;  ///< All gradients of one window, whether or not they exist now.
   std::int64_t optimizer = 0;  ///< Moments.
   std::int64_t averages = 0;   ///< AverageWeights.
+  std::int64_t copies = 0;     ///< Other copies that policies will keep, as RestoreBest does.
+  std::int64_t snapshot = 0;   ///< Host memory beside tensors: a snapshot's copy of the run.
   std::int64_t uncounted = 0;  ///< Of these, on a CPU: older than HostMemory, which does not count them.
 };
 

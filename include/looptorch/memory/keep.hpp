@@ -39,4 +39,15 @@ std::decay_t<std::invoke_result_t<F, Inputs...>> keep(F&& f, Inputs&&... inputs)
   return detail::call_kept<Result>(block->block(), given, call);
 }
 
+/// Does what `keep` does in a block of CheckpointMode::light, and calls `f` in any other. For products of
+/// matrices and convolutions: what lies between them costs little time to compute again, and as much memory
+/// as they.
+template <class F, class... Inputs>
+std::decay_t<std::invoke_result_t<F, Inputs...>> keep_product(F&& f, Inputs&&... inputs) {
+  detail::BlockKeeper* const block = detail::BlockKeeper::current();
+  if (block && block->block().keeps_products())
+    return keep(std::forward<F>(f), std::forward<Inputs>(inputs)...);
+  return std::invoke(std::forward<F>(f), std::forward<Inputs>(inputs)...);
+}
+
 }  // namespace looptorch

@@ -30,7 +30,7 @@ struct MemoryReading {
   std::int64_t peak_reserved = 0;  ///< Most of that since the last reset.
 };
 
-/// What a device has, in bytes.
+/// The memory of a device, in bytes.
 struct MemoryCapacity {
   std::int64_t total = 0;
   std::int64_t available = 0;  ///< Not taken by any process.
@@ -60,6 +60,13 @@ class MemoryCounter {
     const auto stats = const_cast<detail::DeviceAllocator*>(allocator)->getDeviceStats(device_.index());
     return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak,
             stats.reserved_bytes[kAll].current, stats.reserved_bytes[kAll].peak};
+  }
+
+  /// Returns a reading, and lets peaks begin anew.
+  MemoryReading take() const {
+    const MemoryReading reading = read();
+    reset_peak();
+    return reading;
   }
 
   /// Lets peaks begin anew, for all who read them.

@@ -15,6 +15,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -115,6 +116,16 @@ class FusedOptimizer : public torch::optim::Optimizer {
     (void)position_of(parameter);
     const auto known = listed_.find(parameter);
     return known ? fields_state<Rule>(moments_[known->group], known->index) : StateDict{};
+  }
+
+  /// Returns the bytes of the moments that a parameter of `group` has from its first update on, its step
+  /// count left out.
+  [[nodiscard]] static std::int64_t state_bytes(const Group& group, const at::Tensor& parameter) {
+    std::int64_t bytes = 0;
+    for (const Field& field : Rule::kFields)
+      if (!field.counter && field.kept(options_of(group)))
+        bytes += static_cast<std::int64_t>(parameter.nbytes());
+    return bytes;
   }
 
   /// Throws what `load_state_of` would throw, and changes nothing.

@@ -210,6 +210,26 @@ template <class Optimizer>
   }
 }
 
+/// Returns the bytes of the tensors that an optimizer keeps for a parameter of `group` from its first update
+/// on, its step count left out; 0 for an optimizer that does not say.
+template <class Optimizer>
+[[nodiscard]] std::int64_t state_bytes([[maybe_unused]] const torch::optim::OptimizerParamGroup& group,
+                                       [[maybe_unused]] const at::Tensor& parameter) {
+  std::int64_t bytes = 0;
+  if constexpr (requires { Optimizer::state_bytes(group, parameter); }) {
+    bytes = Optimizer::state_bytes(group, parameter);
+  } else if constexpr (LibTorchOptimizer<Optimizer>) {
+    using Classes = libtorch_classes_t<Optimizer>;
+    typename Classes::State state;
+    const auto& options = static_cast<const typename Classes::Options&>(group.options());
+    each_kept(state, [&](const char* name, const auto& value) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, at::Tensor>)
+        if (keeps(options, name)) bytes += static_cast<std::int64_t>(parameter.nbytes());
+    });
+  }
+  return bytes;
+}
+
 /// Returns the options of a parameter group without its rate, which a schedule changes.
 template <class Optimizer>
 [[nodiscard]] StateDict group_options(const torch::optim::OptimizerParamGroup& group) {

@@ -63,13 +63,14 @@ class AutocastScope {
   at::ScalarType previous_;
 };
 
-/// Turns on autocast to fp16. On a CPU some kernels lack that type, and LibTorch's error then names
-/// primitives and descriptors. A warning says once what to do.
+/// Turns on autocast, to fp16 if no other type is given. On a CPU some kernels lack fp16, and LibTorch's
+/// error then names primitives and descriptors. A warning says once what to do.
 class HalfScope {
  public:
-  explicit HalfScope(at::DeviceType device) : autocast_(device, fp16::kType), on_cpu_(device == at::kCPU) {}
+  explicit HalfScope(at::DeviceType device, at::ScalarType type = fp16::kType)
+      : autocast_(device, type), hints_(device == at::kCPU && type == fp16::kType) {}
   ~HalfScope() {
-    if (on_cpu_ && std::uncaught_exceptions() > exceptions_) hint();
+    if (hints_ && std::uncaught_exceptions() > exceptions_) hint();
   }
   HalfScope(const HalfScope&) = delete;
   HalfScope& operator=(const HalfScope&) = delete;
@@ -85,7 +86,7 @@ class HalfScope {
   }
 
   AutocastScope autocast_;
-  bool on_cpu_;
+  bool hints_;
   int exceptions_ = std::uncaught_exceptions();
 };
 

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -95,6 +96,21 @@ struct BasicAverageWeights {
 
   void averaged_weights(TensorMap& averages, State& state) const {
     for (const auto& [name, average] : state.named()) averages.emplace(name, average);
+  }
+
+  void forecast_memory(MemoryForecast& forecast, State&) const {
+    std::unordered_set<const void*> trained;
+    for (const UpdateView& view : forecast.run.updates())
+      for (const at::Tensor& parameter : view.parameters)
+        if (is_averaged(view) && forecast.trains(parameter)) trained.insert(parameter.unsafeGetTensorImpl());
+    const auto add = [&](const at::Tensor& weight) {
+      forecast.averages += static_cast<std::int64_t>(weight.nbytes());
+    };
+    for (const auto& [name, weight] : detail::weights_by_name(model_of(forecast.run), /*buffers=*/false))
+      if (trained.erase(weight.unsafeGetTensorImpl()) > 0) add(weight);
+    if (!average_buffers) return;
+    for (const auto& [name, buffer] : detail::weights_by_name(model_of(forecast.run), /*buffers=*/true))
+      if (buffer.is_floating_point() || buffer.is_complex()) add(buffer);
   }
 
   void state_dict(StateDict& dict, State& state) const { state.save(dict); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Empties the caching allocator every K steps, between windows only. Use it when inputs of ever new sizes
-// fragment the cache, or when another process needs the memory. Costs a wait for the device and fresh
-// allocations after it. Against fragmentation alone, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the
-// better remedy.
+// Empties the caching allocator every K steps or micro-batches, between windows only. Use it when inputs of
+// ever new sizes fragment the cache, or when another process needs the memory. Costs a wait for the device
+// and fresh allocations after it. Against fragmentation alone,
+// PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the better remedy.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -26,6 +26,7 @@ struct CacheFlushState {
   std::int64_t flushes = 0;
   std::int64_t freed_bytes = 0;       ///< Sum of all flushes.
   std::int64_t last_freed_bytes = 0;  ///< Those of the last flush.
+  std::int64_t micro_batches = 0;     ///< Micro-batches since a flush was due.
 
   void flush(at::Device device) {
     last_freed_bytes = empty_cache(device);
@@ -34,6 +35,12 @@ struct CacheFlushState {
   }
   void flush_if_due(const Run& run, std::int64_t period) {
     if (run.progress().step % period == 0) flush(run.device());
+  }
+  /// Flushes at the end of each window in which a multiple of `period` micro-batches was reached.
+  void flush_if_due(const WindowContext& window, std::int64_t period) {
+    micro_batches += window.micro_batches;
+    if (micro_batches >= period) flush(window.run.device());
+    micro_batches %= period;
   }
 };
 
@@ -58,23 +65,30 @@ struct CacheFlushEvery {
   }
 };
 
-/// Takes K when the program runs: `CacheFlushEvery<>{k}`.
+/// Takes K when the program runs: `CacheFlushEvery<>{k}`, or `CacheFlushEvery<>{.batches = k}`.
 template <>
 struct CacheFlushEvery<detail::kAtRunTime> {
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;
   static constexpr MayDiffer may_differ = MayDiffer::always;
 
-  std::int64_t steps;         ///< Between flushes; at least 1.
+  std::int64_t steps = 0;     ///< Between flushes; at least 1, or 0 where `batches` is given.
   bool at_epoch_end = false;  ///< Also when an epoch has ended, after an evaluation there.
+  std::int64_t batches = 0;   ///< The same in micro-batches; a flush waits for the end of its window.
 
-  /// Throws UsageError for `steps` below 1.
+  /// Throws UsageError if neither number is at least 1, or both are given.
   void on_fit_begin(FitContext&, State&) const {
-    if (steps < 1)
-      throw UsageError(message("CacheFlushEvery<>{k} needs at least 1 step between flushes, got ", steps));
+    if (steps != 0 && batches != 0)
+      throw UsageError(message("CacheFlushEvery<> was given ", steps, " steps and ", batches,
+                               " micro-batches between flushes: choose one"));
+    if (const std::int64_t given = batches == 0 ? steps : batches; given < 1)
+      throw UsageError(message("CacheFlushEvery<>{k} needs at least 1 ",
+                               batches == 0 ? "step" : "micro-batch", " between flushes, got ", given));
   }
 
-  void on_window_end(WindowContext& window, State& state) const { state.flush_if_due(window.run, steps); }
+  void on_window_end(WindowContext& window, State& state) const {
+    batches == 0 ? state.flush_if_due(window.run, steps) : state.flush_if_due(window, batches);
+  }
   void on_epoch_end(EpochContext& epoch, State& state) const {
     if (at_epoch_end) state.flush(epoch.run.device());
   }

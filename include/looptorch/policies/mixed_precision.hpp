@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Mixed precision that fits where the model is: fp16 with loss scaling on an accelerator, bf16 on a CPU. Use
-// it in programs that run on both; list `Autocast<fp16>` or `Autocast<bf16>` where you know the hardware.
+// Mixed precision whose type is chosen when the program runs: by default fp16 with loss scaling on an
+// accelerator and bf16 on a CPU. Use it in programs that run on both, or that have a flag for the type. List
+// `Autocast<fp16>` or `Autocast<bf16>` where you know the hardware.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
@@ -11,54 +13,86 @@
 #include <looptorch/policies/parts/loss_scale.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+#include <string>
 
 namespace looptorch {
 
-/// Runs the forward pass and the loss, in training and in `evaluate`, under autocast to fp16 as
-/// `Autocast<fp16>` does where the run's device is an accelerator, and to bf16 as `Autocast<bf16>` does where
-/// it is the CPU: most CPUs lack fp16 kernels, and many older GPUs have no bf16 units.
+namespace detail {
+
+/// The loss scale of MixedPrecision, as Autocast<fp16> reports it, and the type that the run has.
+struct MixedPrecisionState : LossScaleState {
+  std::optional<at::ScalarType> type;  ///< Empty before the first fit.
+};
+
+}  // namespace detail
+
+/// Runs the forward pass and the loss, in training and in `evaluate`, under autocast to `type`: as
+/// `Autocast<fp16>` does or as `Autocast<bf16>` does. Without a type it is fp16 where the run's device is an
+/// accelerator, and bf16 where it is the CPU: most CPUs lack fp16 kernels, and many older GPUs have no bf16
+/// units.
 struct MixedPrecision {
-  Autocast<fp16> on_accelerator = {};  ///< The loss scale there.
+  Autocast<fp16> on_accelerator = {};       ///< The loss scale of fp16.
+  std::optional<at::ScalarType> type = {};  ///< at::kHalf or at::kBFloat16, on every device.
 
   using family = AutocastFamily;
-  using State = detail::LossScaleState;
+  using State = detail::MixedPrecisionState;
   static constexpr Phase phase = Phase::unscale;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   bool handles_overflow(const Run& run, State& state) const {
-    return scales(run) && on_accelerator.handles_overflow(run, state);
+    return scales(run.device()) && on_accelerator.handles_overflow(run, state);
   }
 
-  /// Throws UsageError for options out of range.
+  /// Throws UsageError for another type, and for options out of range.
   void on_fit_begin(FitContext& fit, State& state) const {
-    if (scales(fit.run)) on_accelerator.on_fit_begin(fit, state);
+    if (type && *type != fp16::kType && *type != bf16::kType)
+      throw UsageError(message("MixedPrecision's type is Half or BFloat16, got ", *type));
+    state.type = type_on(fit.run.device());
+    if (scales(fit.run.device())) on_accelerator.on_fit_begin(fit, state);
   }
 
-  detail::AutocastScope forward_scope(const ForwardContext& context, State&) const {
-    return {context.run.device().type(), scales(context.run) ? fp16::kType : bf16::kType};
+  detail::HalfScope forward_scope(const ForwardContext& context, State&) const {
+    const at::Device device = context.run.device();
+    return detail::HalfScope(device.type(), type_on(device));
   }
 
   at::Tensor scale_loss(const at::Tensor& loss, State& state) const {
-    return state.scale.defined() && !loss.is_cpu() ? on_accelerator.scale_loss(loss, state) : loss;
+    return state.scale.defined() && scales(loss.device()) ? on_accelerator.scale_loss(loss, state) : loss;
   }
 
   /// Throws as `Autocast<fp16>` does.
   void before_update(UpdateContext& update, State& state) const {
-    if (scales(update.run)) on_accelerator.before_update(update, state);
+    if (scales(update.run.device())) on_accelerator.before_update(update, state);
   }
   void on_window_end(WindowContext& window, State& state) const {
-    if (scales(window.run)) on_accelerator.on_window_end(window, state);
+    if (scales(window.run.device())) on_accelerator.on_window_end(window, state);
   }
   void on_epoch_end(EpochContext& epoch, State& state) const {
-    if (scales(epoch.run)) on_accelerator.on_epoch_end(epoch, state);
+    if (scales(epoch.run.device())) on_accelerator.on_epoch_end(epoch, state);
   }
 
-  /// Saves nothing on a CPU: a run that goes on there, or comes from there, begins with a new scale.
-  void state_dict(StateDict& out, State& state) const { on_accelerator.state_dict(out, state); }
-  void load_state_dict(const StateDict& in, State& state) const { on_accelerator.load_state_dict(in, state); }
+  /// Saves the type that the run has had, and the scale of fp16.
+  void state_dict(StateDict& out, State& state) const {
+    if (state.type) out.set("type", name(*state.type));
+    on_accelerator.state_dict(out, state);
+  }
+  /// Throws SettingDiffers if `type` is not that of the state. Without a type, a run that goes on on another
+  /// kind of device takes that device's, and begins with a new scale where the state has none.
+  void load_state_dict(const StateDict& in, State& state) const {
+    if (type) detail::require_same(in, "type", "the 16-bit type", name(*type));
+    on_accelerator.load_state_dict(in.contains("scale") ? in : StateDict(), state);
+  }
 
  private:
-  static bool scales(const Run& run) { return !run.device().is_cpu(); }
+  [[nodiscard]] at::ScalarType type_on(at::Device device) const {
+    return type.value_or(device.is_cpu() ? bf16::kType : fp16::kType);
+  }
+  [[nodiscard]] bool scales(at::Device device) const { return type_on(device) == fp16::kType; }
+  [[nodiscard]] static std::string name(at::ScalarType type) { return type == fp16::kType ? "fp16" : "bf16"; }
 };
 
 }  // namespace looptorch

@@ -65,6 +65,12 @@ struct BasicRestoreBest {
     state.restored = true;
   }
 
+  void forecast_memory(MemoryForecast& forecast, State& state) const {
+    if (!state.weights.empty()) return;
+    for (const auto& [name, weight] : detail::weights_by_name(model_of(forecast.run)))
+      forecast.copies += static_cast<std::int64_t>(weight.nbytes());
+  }
+
   void state_dict(StateDict& out, State& state) const {
     StateDict best, weights;
     state.best.save(best);

@@ -130,6 +130,8 @@ struct SnapshotEvery {
     if (const int signal = state.work->end_watch()) interrupt(fit.run, signal);
   }
 
+  void forecast_memory(MemoryForecast& forecast, State&) const { forecast.snapshots = true; }
+
   void state_dict(StateDict& out, State& state) const {
     StateDict best_state;
     state.best.save(best_state);

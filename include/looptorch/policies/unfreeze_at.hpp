@@ -67,6 +67,12 @@ class BasicUnfreezeAt {
 
   void on_epoch_begin(EpochContext& epoch, State& state) const { apply(epoch.run, state); }
 
+  void forecast_memory(MemoryForecast& forecast, State&) const {
+    const Module& model = forecast.run.model();
+    for (const auto& parameter : detail::named_parameters(model))
+      if (rule_of(parameter)) forecast.trained_later.insert(parameter.tensor.unsafeGetTensorImpl());
+  }
+
   /// Saves which rules are unfrozen, so that a resumed run does not raise rates again that were lowered
   /// since.
   void state_dict(StateDict& out, State& state) const {

@@ -15,9 +15,9 @@
 
 namespace looptorch {
 
-/// Writes what it finds to `out`, each kind once, and the peak as a fit ends. `trainer.policy<WatchMemory>()`
-/// returns the numbers. ShowProgress shows the peak in its line. It lets the device's peak statistics begin
-/// anew several times a step, so that a program cannot use them beside it.
+/// Writes what it finds to `out`, each kind once, and the peak as a fit ends, with advice if little was left.
+/// `trainer.policy<WatchMemory>()` returns the numbers. ShowProgress shows the peak in its line. It lets the
+/// device's peak statistics begin anew several times a step, so that a program cannot use them beside it.
 struct WatchMemory {
   std::FILE* out = stderr;  ///< Null: nothing is written.
 
@@ -66,6 +66,7 @@ struct WatchMemory {
   void on_fit_end(FitContext& fit, State& state) const {
     if (const auto found = state.end(fit.run, fit.status == FitStatus::failed)) write(found->text);
     write(state.text());
+    for (const std::string& remedy : state.advice()) write("little is left. " + remedy);
   }
 
  private:

@@ -21,9 +21,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace looptorch {
@@ -34,7 +31,6 @@ struct DryMemory {
   HeldMemory held;          ///< After two windows, so that moments are there.
   std::int64_t needed = 0;  ///< Most at once; on a device with unused blocks of its allocator.
   bool out_of_memory = false;
-  std::string error = {};  ///< What LibTorch said then.
 };
 
 namespace detail {
@@ -57,9 +53,8 @@ class DryRun {
     DryMemory memory;
     try {
       guarded(engine_, [&] { run(batches, evaluates, probe, memory); });
-    } catch (const c10::OutOfMemoryError& error) {
+    } catch (const c10::OutOfMemoryError&) {
       memory.out_of_memory = true;
-      memory.error = error.what_without_backtrace();
     } catch (...) {
       end();
       throw;
@@ -120,29 +115,13 @@ class DryRun {
     const std::int64_t count = micro_batches();
     for (std::int64_t i = 0; i < count; ++i) {
       probe.enter(MemoryPhase::forward);
-      add(batch, kept);
+      take_micro_batch<Batch>(engine_, kept, batch);
     }
-    probe.enter(MemoryPhase::update);
-    if constexpr (!Engine::kStreams)
-      probe.enter(MemoryPhase::forward);  // all of it happens at the window's end
+    // Several updates do all of their work at the window's end.
+    probe.enter(Engine::kStreams ? MemoryPhase::update : MemoryPhase::forward);
     end_window<Batch>(engine_, kept);
     probe.end_window();
     rethrow_of_hooks(engine_);
-  }
-
-  /// As add_micro_batch does, but never ends the window.
-  void add(const Batch& batch, Kept& kept) {
-    WindowState& window = engine_.window();
-    if (window.micro_batches == 0) begin_window(engine_);
-    window.origin.add(WindowOrigin::kUnknown, std::span<const std::int64_t>());
-    window.samples += batch_size(batch);
-    if constexpr (!Engine::kStreams)
-      keep_batch(engine_, kept, batch);
-    else if (engine_.works()[0].due)
-      with_batch_on(engine_.run().device(), window.pinned, batch, [&](const auto& there) {
-        differentiate<0>(engine_, there, static_cast<std::size_t>(window.micro_batches));
-      });
-    ++window.micro_batches;
   }
 
   void evaluate(const std::vector<Batch>& batches, PhaseProbe& probe) {

@@ -44,7 +44,8 @@ struct PaddedSize {
 }  // namespace detail
 
 /// Chooses, among batches that a sampler has formed, those with the longest input, the longest target, the
-/// most of both when padded, and the most samples; each once. Throws UsageError for a sample without lengths.
+/// most of both when padded, and the most samples; each once, its longest samples first, so that smaller
+/// micro-batches of it are the hardest, too. Throws UsageError for a sample without lengths.
 [[nodiscard]] inline std::vector<std::vector<std::int64_t>> hard_batches(
     std::span<const SampleLengths> lengths, const std::vector<std::vector<std::int64_t>>& batches) {
   std::vector<detail::PaddedSize> sizes;
@@ -59,24 +60,33 @@ struct PaddedSize {
            (static_cast<double>(size.input) / input + static_cast<double>(size.target) / target);
   };
   using Size = detail::PaddedSize;
-  const std::vector<std::function<double(const Size&)>> measures{
-      [](const Size& size) { return static_cast<double>(size.input) * static_cast<double>(size.samples); },
-      [](const Size& size) { return static_cast<double>(size.target) * static_cast<double>(size.samples); },
-      [](const Size& size) { return static_cast<double>(size.input); },
-      [](const Size& size) { return static_cast<double>(size.target); },
-      [](const Size& size) { return static_cast<double>(size.samples); },
-      total};
-  std::vector<std::size_t> chosen;
-  for (const auto& measure : measures) {
-    const auto most = std::max_element(sizes.begin(), sizes.end(),
-                                       [&](const Size& a, const Size& b) { return measure(a) < measure(b); });
-    if (most == sizes.end()) break;
-    if (const auto index = static_cast<std::size_t>(most - sizes.begin());
-        std::find(chosen.begin(), chosen.end(), index) == chosen.end())
-      chosen.push_back(index);
-  }
+  using Length = std::int64_t SampleLengths::*;
+  struct Measure {
+    std::function<double(const Size&)> of;
+    Length longest_first;  // so that the first samples of a batch are its hardest
+  };
+  const std::vector<Measure> measures{
+      {[](const Size& size) { return static_cast<double>(size.input) * static_cast<double>(size.samples); },
+       &SampleLengths::input},
+      {[](const Size& size) { return static_cast<double>(size.target) * static_cast<double>(size.samples); },
+       &SampleLengths::target},
+      {[](const Size& size) { return static_cast<double>(size.input); }, &SampleLengths::input},
+      {[](const Size& size) { return static_cast<double>(size.target); }, &SampleLengths::target},
+      {[](const Size& size) { return static_cast<double>(size.samples); }, &SampleLengths::input},
+      {total, &SampleLengths::input}};
   std::vector<std::vector<std::int64_t>> result;
-  for (const std::size_t index : chosen) result.push_back(batches[index]);
+  for (const Measure& measure : measures) {
+    const auto most = std::max_element(sizes.begin(), sizes.end(), [&](const Size& a, const Size& b) {
+      return measure.of(a) < measure.of(b);
+    });
+    if (most == sizes.end()) break;
+    std::vector<std::int64_t> batch = batches[static_cast<std::size_t>(most - sizes.begin())];
+    std::stable_sort(batch.begin(), batch.end(), [&](std::int64_t a, std::int64_t b) {
+      return lengths[static_cast<std::size_t>(a)].*measure.longest_first >
+             lengths[static_cast<std::size_t>(b)].*measure.longest_first;
+    });
+    if (std::find(result.begin(), result.end(), batch) == result.end()) result.push_back(std::move(batch));
+  }
   return result;
 }
 

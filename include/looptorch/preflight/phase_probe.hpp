@@ -34,13 +34,9 @@ class PhaseProbe {
 
   void enter(MemoryPhase phase) {
     in_forward_ = phase == MemoryPhase::forward;
-    phases_.enter(phase, counter_.read(), step_);
-    counter_.reset_peak();
+    phases_.enter(phase, counter_.take(), step_);
   }
-  void end_window() {
-    phases_.end_window(counter_.read(), step_++);
-    counter_.reset_peak();
-  }
+  void end_window() { phases_.end_window(counter_.take(), step_++); }
   [[nodiscard]] const MemoryPhases& phases() const { return phases_; }
 
  private:

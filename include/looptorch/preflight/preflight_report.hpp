@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a preflight found: whether a run fits, what it needs, and which changes would make it fit.
+// The result of a preflight: whether a run fits, what it needs, and which changes would make it fit.
 #pragma once
 
 #include <looptorch/memory/memory_breakdown.hpp>
@@ -41,12 +41,12 @@ struct PreflightReport {
   std::int64_t needed = 0;     ///< Bytes at the peak, as the device's allocator holds them.
   std::int64_t cap = 0;
   double margin = 0;
-  MemoryPhases phases;    ///< Peaks by phase.
-  MemoryBreakdown parts;  ///< What the peak consists of; adds up to it.
+  MemoryPhases phases;        ///< Peaks by phase.
+  MemoryBreakdown parts;      ///< What the peak of tensors consists of; adds up to it.
+  std::int64_t snapshot = 0;  ///< Bytes of `needed` beside tensors: on a CPU, a snapshot's copy of the run.
   std::vector<PreflightTrial> tried;
 
-  /// Returns the bytes that the run may take with the margin kept.
-  [[nodiscard]] std::int64_t allowed() const { return allowed(cap, margin); }
+  /// Returns the bytes of a cap that a run may take with the margin kept.
   [[nodiscard]] static std::int64_t allowed(std::int64_t cap, double margin) {
     return std::llround(static_cast<double>(cap) * (1 - margin));
   }
@@ -58,7 +58,8 @@ struct PreflightReport {
     std::string text = fits ? "fits: " : "does not fit: ";
     text += out_of_memory ? "memory ran out at " : "needs ";
     text += bytes_text(needed) + " of " + bytes_text(cap) + ", with " + percent + " to stay free, in " +
-            std::string(to_string(phases.peak().phase)) + ": " + describe(parts) + "\n";
+            std::string(to_string(phases.peak().phase)) + ": " + describe(parts) +
+            (snapshot > 0 ? ", snapshot " + bytes_text(snapshot) : "") + "\n";
     for (const PreflightTrial& trial : tried)
       text += std::string(trial.fits ? "  fits" : "  does not") + " (" + outcome(trial) +
               "): " + trial.change + "\n";

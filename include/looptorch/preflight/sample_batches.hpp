@@ -3,7 +3,6 @@
 // collating fewer.
 #pragma once
 
-#include <looptorch/base/error.hpp>
 #include <looptorch/data/batch.hpp>
 #include <looptorch/data/dataset.hpp>
 
@@ -12,7 +11,6 @@
 #include <cstdint>
 #include <exception>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -94,7 +92,6 @@ class GivenBatches {
     for (const Batch& batch : batches_) most = std::max(most, batch_size(batch));
     return most;
   }
-  [[nodiscard]] bool empty() const { return batches_.empty(); }
 
  private:
   std::vector<Batch> batches_;

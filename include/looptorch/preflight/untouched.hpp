@@ -15,7 +15,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
@@ -32,13 +31,7 @@ namespace looptorch::detail {
   return copy;
 }
 [[nodiscard]] inline StateDict copied_to_host(const StateDict& state) {
-  StateDict copy;
-  for (const auto& [key, value] : state.values())
-    if (const auto* tensor = std::get_if<at::Tensor>(&value))
-      copy.set(key, copied_to_host(*tensor));
-    else
-      copy.set(key, value);
-  return copy;
+  return copied(state, [](const at::Tensor& tensor) { return copied_to_host(tensor); });
 }
 
 /// A run as it was when this was made.

@@ -38,6 +38,8 @@ struct Options {
   /// Memory of each device in bytes; 0 is as much as there are addresses. Beyond it c10::OutOfMemoryError is
   /// thrown.
   std::size_t cap_bytes = 0;
+  /// Bytes of each device beyond the cap, which other processes hold.
+  std::size_t others_bytes = 0;
   /// Counts every device as used from the start.
   bool contexts_created = false;
   /// Every allocation of pinned memory throws AcceleratorError.

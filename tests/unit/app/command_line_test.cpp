@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct Program {
     line.flag("bf16", bf16, true, "bfloat16").flag("fp32", bf16, false, "float32");
     line.choice("on-bad-audio", on_bad_audio, {"skip", "stop"}, "what then");
     line.choice("recompute", recompute, {"none", "encoder", "all"}, "layers", "all");
+    line.toggle("shuffle", shuffle, "another order each time").toggle("tf32", tf32, "fewer bits");
+    line.option("prefetch", "N", prefetch, "ahead", {.min = 0});
+    line.flag("json", format, "json", "objects").one_of("format");
+    line.flag("text", format, "text", "sentences").one_of("format").alias("plain");
     line.positional("FILE", files, "audio");
   }
 
@@ -38,7 +43,10 @@ struct Program {
   std::int64_t batch_size = 8;
   double learning_rate = 1e-4;
   bool bf16 = false;
-  std::string on_bad_audio = "skip", recompute = "none";
+  std::string on_bad_audio = "skip", recompute = "none", format = "text";
+  bool shuffle = true;
+  std::optional<bool> tf32;
+  std::optional<std::int64_t> prefetch;
   std::vector<std::string> files;
   CommandLine line{"program", "Does things."};
 };
@@ -66,6 +74,41 @@ TEST_CASE("command line: of two flags on one variable the last one wins, and -- 
   REQUIRE(program.parse({"--model=m", "--bf16", "--fp32", "--", "--batch-size"}));
   CHECK_FALSE(program.bf16);
   CHECK(program.files == std::vector<std::string>{"--batch-size"});
+}
+
+TEST_CASE(
+    "command line: a toggle has a --no-, of which the last one wins, and leaves an optional bool alone") {
+  Program program;
+  REQUIRE(program.parse({"--model=m", "a.wav"}));
+  CHECK(program.shuffle);
+  CHECK_FALSE(program.tf32.has_value());
+  REQUIRE(program.parse({"--model=m", "--no-shuffle", "--tf32", "a.wav"}));
+  CHECK_FALSE(program.shuffle);
+  CHECK(program.tf32 == true);
+  REQUIRE(program.parse({"--model=m", "--no-shuffle", "--shuffle", "--tf32", "--no_tf32", "a.wav"}));
+  CHECK(program.shuffle);
+  CHECK(program.tf32 == false);
+  refuses({"--model=m", "--no-shuffle=yes", "a.wav"}, "--no-shuffle takes no value");
+  refuses({"--model=m", "--no-bf16", "a.wav"}, "unknown option --no-bf16");
+}
+
+TEST_CASE("command line: two flags of one group are refused, and one of them may be repeated") {
+  Program program;
+  REQUIRE(program.parse({"--model=m", "--json", "--json", "--bf16", "--fp32", "a.wav"}));
+  CHECK(program.format == "json");
+  refuses({"--model=m", "--json", "--plain", "a.wav"},
+          "--json and --text exclude each other: give one of them");
+}
+
+TEST_CASE("command line: an optional number is empty until it is given") {
+  Program program;
+  REQUIRE(program.parse({"--model=m", "a.wav"}));
+  CHECK_FALSE(program.prefetch.has_value());
+  CHECK_THAT(program.line.help(), Contains("ahead\n"));
+  REQUIRE(program.parse({"--model=m", "--prefetch", "0", "a.wav"}));
+  CHECK(program.prefetch == 0);
+  CHECK_THAT(program.line.help(), Contains("ahead [0]\n"));
+  refuses({"--model=m", "--prefetch=-1", "a.wav"}, "--prefetch: -1 is less than 0");
 }
 
 TEST_CASE(
@@ -116,12 +159,30 @@ TEST_CASE("command line: a program without positional arguments takes none") {
 
 TEST_CASE("command line: help shows every flag with its default") {
   const auto help = Program().line.help();
-  for (const auto* text :
-       {"usage: program --model DIR [options] FILE...", "Does things.", "--model DIR", "(required)",
-        "--batch-size N", "clips at once [8]", "[0.0001]", "--bf16", "--fp32", "--help", "audio",
-        "--on-bad-audio skip|stop", "what then [skip]", "--recompute [none|encoder|all]", "layers [none]"}) {
+  for (const auto* text : {"usage: program --model DIR [options] FILE...",
+                           "Does things.",
+                           "--model DIR",
+                           "(required)",
+                           "--batch-size N",
+                           "clips at once [8]",
+                           "[0.0001]",
+                           "--bf16",
+                           "--fp32",
+                           "--help",
+                           "audio",
+                           "--on-bad-audio skip|stop",
+                           "what then [skip]",
+                           "--recompute [none|encoder|all]",
+                           "layers [none]",
+                           "another order each time [default]",
+                           "  --[no-]tf32 ",
+                           "fewer bits\n",
+                           "sentences [default]",
+                           "objects\n",
+                           "float32 [default]"}) {
     CHECK_THAT(help, Contains(text));
   }
+  CHECK_THAT(help, !Contains("--no-tf32"));
 }
 
 TEST_CASE("command line: underscores and hyphens in a flag's name are the same, and values keep theirs") {

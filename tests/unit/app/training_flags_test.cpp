@@ -7,8 +7,8 @@
 #include <vector>
 
 using Catch::Contains;
-using looptorch::app::add_training_flags, looptorch::app::CommandLine, looptorch::app::TrainingFlag,
-    looptorch::app::TrainingFlags, looptorch::app::TrainingOptions;
+using looptorch::app::add_training_flags, looptorch::app::CommandLine, looptorch::app::Precision,
+    looptorch::app::TrainingFlag, looptorch::app::TrainingFlags, looptorch::app::TrainingOptions;
 
 namespace {
 
@@ -46,8 +46,14 @@ TEST_CASE("Every training flag reaches its field") {
                                "0.5",
                                "--warmup-steps",
                                "7",
-                               "--mixed-precision",
+                               "--bf16",
+                               "--no-tf32",
+                               "--cudnn-benchmark",
                                "--gradient-checkpointing",
+                               "--flush-every",
+                               "12",
+                               "--prefetch",
+                               "13",
                                "--memory",
                                "--preflight",
                                "--memory-cap",
@@ -73,8 +79,12 @@ TEST_CASE("Every training flag reaches its field") {
   CHECK(options.gradient_accumulation == 6);
   CHECK(options.learning_rate == 0.5);
   CHECK(options.warmup_steps == 7);
-  CHECK(options.mixed_precision);
+  CHECK(options.precision == Precision::bf16);
+  CHECK(options.tf32 == false);
+  CHECK(options.cudnn_benchmark == true);
   CHECK(options.gradient_checkpointing);
+  CHECK(options.flush_every == 12);
+  CHECK(options.prefetch == 13);
   CHECK(options.memory);
   CHECK(options.preflight);
   CHECK(options.memory_cap == 3.5);
@@ -94,11 +104,25 @@ TEST_CASE("The spellings of other projects' scripts are accepted") {
   CHECK(options.epochs == 3);
   CHECK(options.batch_size == 5);
   CHECK(options.gradient_accumulation == 6);
-  CHECK(options.mixed_precision);
+  CHECK(options.precision == Precision::mixed);
   CHECK(options.workers == 9);
   const auto others = parsed({"--num-train-epochs=4", "--per_device_train_batch_size=2"});
   CHECK(others.epochs == 4);
   CHECK(others.batch_size == 2);
+}
+
+TEST_CASE("One precision can be asked for, and the defaults of a program can be switched off") {
+  CHECK(parsed({}).precision == Precision::fp32);
+  CHECK(parsed({"--fp16"}).precision == Precision::fp16);
+  CHECK(parsed({"--fp32"}, {.precision = Precision::mixed}).precision == Precision::fp32);
+  CHECK_THROWS_WITH(parsed({"--fp16", "--bf16"}), "--fp16 and --bf16 exclude each other: give one of them");
+  CHECK_THROWS_WITH(parsed({"--mixed_precision", "--fp32"}),
+                    "--mixed-precision and --fp32 exclude each other: give one of them");
+  CHECK_THAT(help_of({.precision = Precision::bf16}, {}), Contains("CPUs with AMX [default]\n"));
+  const TrainingOptions defaults{.gradient_checkpointing = true, .memory = true};
+  const auto options = parsed({"--no-gradient-checkpointing", "--no_memory"}, defaults);
+  CHECK_FALSE(options.gradient_checkpointing);
+  CHECK_FALSE(options.memory);
 }
 
 TEST_CASE("A program chooses defaults, flags and their help") {
@@ -123,6 +147,8 @@ TEST_CASE("Training flags refuse what no run can have") {
                     "--gradient-accumulation: 0 is less than 1");
   CHECK_THROWS_WITH(parsed({"--learning-rate", "0"}), "--learning-rate: 0 is not above 0");
   CHECK_THROWS_WITH(parsed({"--on-bad-audio", "wait"}), "--on-bad-audio: \"wait\" is not skip|stop");
+  CHECK_THROWS_WITH(parsed({"--flush-every", "-1"}), "--flush-every: -1 is less than 0");
+  CHECK_THROWS_WITH(parsed({"--prefetch", "-1"}), "--prefetch: -1 is less than 0");
   CHECK_THROWS_WITH(parsed({"--gradient", "2"}),
                     Contains("--gradient-accumulation and --gradient-checkpointing"));
 }

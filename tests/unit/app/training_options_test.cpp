@@ -2,15 +2,21 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/training_options.hpp>
+#include <looptorch/policies/backend_flags.hpp>
 
+#include "support/captured_stderr.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 using Catch::Contains;
 using looptorch::OnError;
-using looptorch::app::Interrupted, looptorch::app::throw_if_interrupted, looptorch::app::TrainingOptions;
+using looptorch::app::CommandLineError, looptorch::app::Interrupted, looptorch::app::Precision,
+    looptorch::app::throw_if_interrupted, looptorch::app::TrainingOptions;
 
 TEST_CASE("FitOptions have the epochs, the steps where they are limited, and the snapshot") {
   TrainingOptions options{.epochs = 3};
@@ -31,9 +37,58 @@ TEST_CASE("LoaderOptions have the batch size, the workers, the seed, and what be
   CHECK(loading.batch_size == 5);
   CHECK(loading.workers == 7);
   CHECK(loading.seed == 9);
+  CHECK(loading.prefetch == looptorch::LoaderOptions{}.prefetch);
   CHECK(loading.on_error == OnError::skip);
   options.on_bad_audio = "stop";
+  options.prefetch = 6;
   CHECK(options.loader_options().on_error == OnError::fail);
+  CHECK(options.loader_options().prefetch == 6);
+}
+
+TEST_CASE("The precision says whether MixedPrecision is on, and its type") {
+  CHECK_FALSE(TrainingOptions{}.mixed_precision());
+  for (const auto& [precision, type] : {std::pair(Precision::mixed, std::optional<at::ScalarType>()),
+                                        std::pair(Precision::bf16, std::optional(at::kBFloat16)),
+                                        std::pair(Precision::fp16, std::optional(at::kHalf))}) {
+    CHECK(TrainingOptions{.precision = precision}.mixed_precision());
+    CHECK(TrainingOptions{.precision = precision}.autocast_type() == type);
+  }
+}
+
+TEST_CASE("TF32 and cuDNN's search reach LibTorch, and stay as they are where no flag is given") {
+  auto& context = at::globalContext();
+  const bool convolutions = context.allowTF32CuDNN(), searches = context.benchmarkCuDNN();
+  const auto within = [&](const TrainingOptions& options) {
+    const looptorch::BackendScope scope({.tf32 = options.tf32, .cudnn_benchmark = options.cudnn_benchmark});
+    return std::vector{context.allowTF32CuBLAS(), context.allowTF32CuDNN(), context.benchmarkCuDNN()};
+  };
+  CHECK(within({}) == std::vector{context.allowTF32CuBLAS(), convolutions, searches});
+  CHECK(within({.tf32 = true, .cudnn_benchmark = true}) == std::vector{true, true, true});
+  CHECK(within({.tf32 = false, .cudnn_benchmark = false}) == std::vector{false, false, false});
+  CHECK(within({}) == std::vector{context.allowTF32CuBLAS(), convolutions, searches});
+}
+
+TEST_CASE("Settings that the device cannot have are refused, and those that do nothing there are named") {
+  looptorch::testing::CapturedStderr said;
+  CHECK(TrainingOptions{.precision = Precision::bf16, .device = "cpu", .workers = 0}.choose_device() ==
+        at::kCPU);
+  CHECK(said.text().empty());
+  CHECK_THROWS_AS(TrainingOptions{.device = "tpu"}.choose_device(), looptorch::UsageError);
+  const TrainingOptions half{.precision = Precision::fp16, .device = "cpu"};
+  CHECK_THROWS_AS(half.choose_device(), CommandLineError);
+  CHECK_THROWS_WITH(
+      half.choose_device(),
+      "--fp16 needs an accelerator, since CPUs compute fp16 slowly or not at all: give --bf16 or "
+      "--mixed-precision");
+  const TrainingOptions ahead{.device = "cpu", .workers = 0, .prefetch = 4};
+  CHECK_THROWS_WITH(ahead.choose_device(),
+                    "--prefetch 4 needs threads that read ahead: give --workers 1 or more");
+  CHECK(said.text().empty());
+  CHECK(TrainingOptions{.tf32 = true, .device = "cpu"}.choose_device() == at::kCPU);
+  CHECK(said.text() == "--tf32 has no effect on cpu, only on CUDA devices\n");
+  (void)TrainingOptions{.tf32 = true, .cudnn_benchmark = true, .device = "cpu"}.choose_device();
+  CHECK_THAT(said.text(),
+             Contains("--tf32 and --cudnn-benchmark have no effect on cpu, only on CUDA devices\n"));
 }
 
 TEST_CASE("Snapshots are taken where they are asked for and where a run goes on") {

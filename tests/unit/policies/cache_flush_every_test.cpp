@@ -92,6 +92,32 @@ TEST_CASE("K may be known when the program runs; one that cannot be is refused")
   }
 }
 
+TEST_CASE("K may count micro-batches: a flush waits for the end of its window, and none is lost") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  const auto flushes = [&](std::int64_t micro_batches, std::int64_t accumulate, std::size_t batches) {
+    lt::Trainer trainer(net, sgd, toy::objective, lt::Accumulate<>{accumulate},
+                        lt::CacheFlushEvery<>{.batches = micro_batches});
+    std::vector<std::int64_t> steps;
+    for (const auto& batch : toy::batches(batches)) {
+      const auto before = trainer.policy<lt::CacheFlushEvery<>>().flushes;
+      trainer.step(batch);
+      if (trainer.policy<lt::CacheFlushEvery<>>().flushes > before) steps.push_back(trainer.progress().step);
+    }
+    return steps;
+  };
+  CHECK(flushes(4, 1, 13) == std::vector<std::int64_t>{4, 8, 12});
+  CHECK(flushes(10, 4, 40) == std::vector<std::int64_t>{3, 5, 8, 10});  // after 12, 20, 32, 40 micro-batches
+  CHECK(flushes(2, 4, 12) == std::vector<std::int64_t>{1, 2, 3});
+  for (const auto& [policy, sentence] :
+       {std::pair(lt::CacheFlushEvery<>{.batches = -1}, "at least 1 micro-batch between flushes, got -1"),
+        std::pair(lt::CacheFlushEvery<>{.steps = 2, .batches = 3},
+                  "was given 2 steps and 3 micro-batches between flushes: choose one")}) {
+    lt::Trainer refused(net, sgd, toy::objective, policy);
+    CHECK_THROWS_WITH(refused.fit(toy::batches(1)), Catch::Contains(sentence));
+  }
+}
+
 TEST_CASE("epochs end with a flush if asked") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.1);

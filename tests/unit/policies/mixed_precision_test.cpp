@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// MixedPrecision on a CPU is Autocast<bf16>; see tests/device/combinations_test.cpp for a device.
+// MixedPrecision on a CPU is Autocast<bf16>, or what its type says; see tests/device/combinations_test.cpp
+// for a device.
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>
@@ -34,6 +35,42 @@ TEST_CASE("MixedPrecision on a CPU is Autocast<bf16>, bit for bit") {
   CHECK_FALSE(weights.equal(weights_after(lt::Autocast<lt::fp16>{})));
 }
 
+TEST_CASE("MixedPrecision of a type is Autocast of it, bit for bit, and another type is refused") {
+  CHECK(weights_after(lt::MixedPrecision{.type = at::kHalf}).equal(weights_after(lt::Autocast<lt::fp16>{})));
+  CHECK(weights_after(lt::MixedPrecision{.type = at::kBFloat16})
+            .equal(weights_after(lt::Autocast<lt::bf16>{})));
+  CHECK_THROWS_AS(weights_after(lt::MixedPrecision{.type = at::kDouble}), lt::UsageError);
+  CHECK_THROWS_WITH(weights_after(lt::MixedPrecision{.type = at::kDouble}),
+                    "MixedPrecision's type is Half or BFloat16, got Double");
+}
+
+TEST_CASE("MixedPrecision's state has its type: another one is a difference, and goes on by the device's") {
+  auto net = toy::net();
+  net->to(torch::kFloat);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  const auto objective = [](toy::Net& net, const at::Tensor& batch) {
+    return net->first(batch).square().mean();
+  };
+  const auto state_of = [&](lt::MixedPrecision policy) {
+    lt::Trainer trainer(net, optimizer, objective, policy);
+    trainer.fit(std::vector<at::Tensor>(1, torch::ones({1, 4})));
+    return trainer.state_dict();
+  };
+  const auto half = state_of({.on_accelerator = {.initial_scale = 8}, .type = at::kHalf});
+  const auto brain = state_of({.type = at::kBFloat16}), on_cpu = state_of({});
+  lt::Trainer trainer(net, optimizer, objective, lt::MixedPrecision{.type = at::kHalf});
+  CHECK_THROWS_WITH(trainer.load_state_dict(brain),
+                    Catch::Contains("the 16-bit type is fp16 here, bf16 in the state"));
+  CHECK_THROWS_WITH(trainer.load_state_dict(on_cpu), Catch::Contains("fp16 here, bf16 in the state"));
+  trainer.load_state_dict(half);
+  CHECK(trainer.policy<lt::MixedPrecision>().scale.item<double>() == 8);
+  lt::Trainer other(net, optimizer, objective, lt::MixedPrecision{.type = at::kBFloat16});
+  CHECK_THROWS_WITH(other.load_state_dict(half), Catch::Contains("bf16 here, fp16 in the state"));
+  CHECK_NOTHROW(other.load_state_dict(on_cpu));
+  lt::Trainer by_device(net, optimizer, objective, lt::MixedPrecision{});
+  CHECK_NOTHROW(by_device.load_state_dict(half));
+}
+
 TEST_CASE("MixedPrecision on a CPU scales nothing, saves nothing, and a loss that is NaN ends the fit") {
   auto net = toy::net();
   torch::optim::SGD optimizer(net->parameters(), 0.1);
@@ -47,5 +84,6 @@ TEST_CASE("MixedPrecision on a CPU scales nothing, saves nothing, and a loss tha
   lt::Trainer resumed(other, its_optimizer, objective, lt::MixedPrecision{});
   CHECK_NOTHROW(resumed.load_state_dict(trainer.state_dict()));
   value = std::numeric_limits<double>::quiet_NaN();
-  CHECK_THROWS_AS(trainer.fit(std::vector<at::Tensor>(1, torch::ones({1})), {.epochs = 2}), lt::NonFiniteLoss);
+  CHECK_THROWS_AS(trainer.fit(std::vector<at::Tensor>(1, torch::ones({1})), {.epochs = 2}),
+                  lt::NonFiniteLoss);
 }

@@ -28,9 +28,16 @@ TEST_CASE("hard batches: of those that a sampler forms, also the one with the mo
                                                {12, 1},   {13, 1},   {1000, 9}};
   const Batches formed{{0}, {1}, {2, 3, 4, 5}, {6}};
   const auto hard = lt::hard_batches(lengths, formed);
-  for (const auto& batch : Batches{{0}, {1}, {2, 3, 4, 5}})
+  for (const auto& batch : Batches{{0}, {1}, {5, 4, 3, 2}})  // each longest first
     CHECK(std::find(hard.begin(), hard.end(), batch) != hard.end());
   CHECK(std::find(hard.begin(), hard.end(), formed[3]) == hard.end());
+}
+
+TEST_CASE("hard batches: the first samples of a batch are its hardest, by input and by target") {
+  const std::vector<lt::SampleLengths> lengths{{10, 9}, {30, 1}, {20, 30}, {5, 5}};
+  const auto hard = lt::hard_batches(lengths, Batches{{0, 1, 2}, {3}});
+  CHECK(std::find(hard.begin(), hard.end(), std::vector<std::int64_t>{1, 2, 0}) != hard.end());
+  CHECK(std::find(hard.begin(), hard.end(), std::vector<std::int64_t>{2, 0, 1}) != hard.end());
 }
 
 TEST_CASE("hard batches: errors name what is wrong") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Dry steps: what they measure, that they leave no trace, and what they propose.
-// Tests preflight: dry_run, phase_probe, preflight_report, remedies, sample_batches, untouched
+// Tests preflight: dry_run, phase_probe, preflight_report, recompute_scope, sample_batches, untouched
 #include "support/precompiled.hpp"
 
 #include <looptorch/preflight.hpp>
@@ -266,6 +266,34 @@ TEST_CASE("preflight: layers that are unfrozen in a later epoch count") {
     return lt::preflight(trainer, batches(1, 16), kRoomy).needed;
   };
   CHECK(needed(lt::UnfreezeAt{{.epoch = 7, .patterns = {"block*"}}}) == needed());
+}
+
+TEST_CASE("preflight: averages that begin later, the best weights and a snapshot's copy count") {
+  const lt::testing::TemporaryFolder folder;
+  const auto check = [&](auto... policies) {
+    Net net;
+    lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+    lt::Trainer trainer(net, adam, objective, policies...);
+    auto report = lt::preflight(trainer, batches(1, 16), kRoomy);
+    CHECK(report.parts.total() + report.snapshot == report.needed);
+    return report;
+  };
+  const auto plain = check();
+  const auto averaged = check(lt::AverageWeights{}), later = check(lt::AverageWeights{.begin_after = 1000});
+  CHECK(later.needed == averaged.needed);
+  CHECK(later.parts.averages == averaged.parts.averages);
+  CHECK(later.parts.averages > 0);
+
+  {
+    const lt::Validate validate{batches(1)};
+    CHECK(check(validate, lt::RestoreBest{}).needed == check(validate).needed + plain.parts.weights);
+  }
+
+  const auto saved = check(lt::SnapshotEvery{.folder = folder.path() / "snapshots", .steps = 1});
+  const std::int64_t kCounters = 64;  // steps taken, which the optimizer makes with its moments
+  CHECK(std::abs(saved.snapshot - saved.parts.weights - saved.parts.optimizer) <= kCounters);
+  CHECK(saved.needed == plain.needed + saved.snapshot);
+  CHECK_THAT(saved.text(), Catch::Matchers::Contains(", snapshot "));
 }
 
 TEST_CASE("preflight: policies that report stay silent, and write nothing") {

@@ -45,7 +45,9 @@
   ROW(state_dict, StateDict&, void)                                                                \
   ROW(load_state_dict, const StateDict&, void)                                                     \
   /* Adds the averages that evaluation uses in place of the model's weights, by weight name. */    \
-  ROW(averaged_weights, TensorMap&, void)
+  ROW(averaged_weights, TensorMap&, void)                                                          \
+  /* Adds what the run will hold by the policy, when memory is forecast before the first step. */  \
+  ROW(forecast_memory, MemoryForecast&, void)
 
 /// Calls ROW(name, meaning) for each capability: an optional `static constexpr bool`, false by default.
 #define LOOPTORCH_DETAIL_CAPABILITIES(ROW)                                                 \

@@ -46,7 +46,8 @@ struct Unwrapped<When<P>> {
 template <class T>
 using unwrapped_t = typename Unwrapped<T>::type;
 
-/// Whether dry steps are under way, for a policy that takes no part in them.
+/// True while dry steps are under way, in which a policy that only reports takes no part; constant for all
+/// others.
 template <class P>
 using muted_t = std::conditional_t<only_reports<P>(), bool, std::false_type>;
 constexpr bool is_muted(bool muted) { return muted; }

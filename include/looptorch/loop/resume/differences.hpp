@@ -16,7 +16,7 @@
 
 namespace looptorch::detail {
 
-/// What is compared, in the order of the table.
+/// The things that are compared, in the order of the table.
 enum class Compared { model, optimizer, data, generators, contents, rates, options, windows, batches };
 
 /// One row of the table: what is compared, in words, and whether it may differ.

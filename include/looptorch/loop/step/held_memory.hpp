@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <type_traits>
@@ -86,6 +87,31 @@ template <class Engine>
   });
   for (const auto& [name, average] : weight_averages(engine.stack())) held.averages += bytes.add(average);
   held.uncounted = bytes.uncounted();
+  return held;
+}
+
+/// Returns what the run will hold once its updates have been made: with moments and averages that do not
+/// exist yet, and with those of parameters that are trained later.
+template <class Engine>
+[[nodiscard]] HeldMemory expected_memory(Engine& engine) {
+  HeldMemory held = held_memory(engine);
+  MemoryForecast forecast{engine.run()};
+  engine.stack().template run<forecast_memory_hook>(forecast);
+  held.gradients = 0;
+  for_each_index<Engine::kUpdates>([&](auto i) {
+    auto& optimizer = *engine.template update<i>().optimizer;
+    using Optimizer = std::remove_cvref_t<decltype(optimizer)>;
+    for (const auto& group : optimizer.param_groups())
+      for (const at::Tensor& parameter : group.params()) {
+        if (!forecast.trains(parameter)) continue;
+        held.gradients += static_cast<std::int64_t>(parameter.nbytes());
+        if (parameter_state(optimizer, parameter).empty())
+          held.optimizer += state_bytes<Optimizer>(group, parameter);
+      }
+  });
+  held.averages = std::max(held.averages, forecast.averages);
+  held.copies = forecast.copies;
+  if (forecast.snapshots) held.snapshot = held.weights + held.optimizer + held.averages;
   return held;
 }
 

@@ -76,11 +76,11 @@ void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
   count_step(engine);
 }
 
-/// Takes one micro-batch, made of the samples with these indices. Ends the window and returns true if it is
-/// the window's last.
+/// Takes one micro-batch, made of the samples with these indices, into a window, which it begins if none is
+/// open.
 template <class Batch, class Engine, class Given, class Indices = std::span<const std::int64_t>>
-bool add_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kept, Given&& batch,
-                     const Indices& indices = {}) {
+void take_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kept, Given&& batch,
+                      const Indices& indices = {}) {
   WindowState& window = engine.window();
   if (window.micro_batches == 0) begin_window(engine);
   const std::int64_t number = engine.progress().batch + window.passed_over + window.micro_batches;
@@ -92,7 +92,16 @@ bool add_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kept
     with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
       differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches));
     });
-  if (++window.micro_batches + window.passed_over < engine.window_length()) return false;
+  ++window.micro_batches;
+}
+
+/// Takes one micro-batch. Ends the window and returns true if it is the window's last.
+template <class Batch, class Engine, class Given, class Indices = std::span<const std::int64_t>>
+bool add_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kept, Given&& batch,
+                     const Indices& indices = {}) {
+  take_micro_batch<Batch>(engine, kept, std::forward<Given>(batch), indices);
+  const WindowState& window = engine.window();
+  if (window.micro_batches + window.passed_over < engine.window_length()) return false;
   end_window<Batch>(engine, kept);
   return true;
 }

@@ -24,8 +24,10 @@ class Bypassable {
  public:
   /// True if a call past the wrapper costs memory.
   [[nodiscard]] virtual bool saves_memory() const = 0;
-  /// Lets the module recompute, or run as a plain one.
-  virtual void save_memory(bool saves) = 0;
+  /// True if the module keeps as little as it can.
+  [[nodiscard]] virtual bool saves_most() const = 0;
+  /// Lets the module recompute as a whole.
+  virtual void recompute() = 0;
   /// Returns a function that puts the module's options back as they are now.
   [[nodiscard]] virtual std::function<void()> keep_options() = 0;
 

@@ -3,15 +3,20 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/memory/recompute/first_run.hpp>
 #include <looptorch/memory/recompute/offload.hpp>
 #include <looptorch/memory/recompute/recorder.hpp>
 #include <looptorch/memory/recompute/stored_arguments.hpp>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Device.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,8 +30,9 @@ namespace looptorch {
 
 enum class CheckpointMode {
   recompute,  ///< The block runs again in backward.
-  offload,    ///< Its saved tensors move to pinned host memory and back, beside the computation.
-  off,        ///< A plain call.
+  light,    ///< Runs again, but for what `keep_product` calls: what is computed element by element is saved.
+  offload,  ///< Its saved tensors move to pinned host memory and back, beside the computation.
+  off,      ///< A plain call.
 };
 
 struct CheckpointOptions {
@@ -36,6 +42,10 @@ struct CheckpointOptions {
   bool early_stop = true;
   std::vector<at::Tensor> buffers = {};  ///< Further tensors that the block writes to besides its module's.
   std::string name = {};                 ///< The block's name in errors; empty: its type.
+  /// Runs the block on so many parts of its samples, one after the other, forward and backward: its memory
+  /// falls to that of one part. For a block that returns a tensor, whose samples (the first dimension of all
+  /// its tensors) do not depend on each other.
+  std::int64_t parts = 1;
 };
 
 namespace detail {
@@ -64,8 +74,9 @@ class RecomputedCall final : public Recomputation {
   using Stored = std::tuple<stored_t<Arguments>...>;
 
   template <class G>
-  RecomputedCall(BlockName name, bool early_stop, AmbientState ambient, G&& f, Stored arguments)
-      : Recomputation(std::move(name), early_stop, std::move(ambient)),
+  RecomputedCall(BlockName name, const CheckpointOptions& options, bool early_stop, AmbientState ambient,
+                 G&& f, Stored arguments)
+      : Recomputation(std::move(name), early_stop, options.mode == CheckpointMode::light, std::move(ambient)),
         f_(std::forward<G>(f)),
         arguments_(std::move(arguments)) {}
 
@@ -133,7 +144,7 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& c
   install_saved_tensor_engine();
   DeviceSet devices = devices_of(callee, module, given);
   const auto call =
-      std::make_shared<Call>(BlockName{options.name, callee.type},
+      std::make_shared<Call>(BlockName{options.name, callee.type}, options,
                              options.early_stop && !std::is_nothrow_invocable_v<F, Arguments...>,
                              AmbientState(std::move(devices), options.random_state, std::move(module)), f,
                              typename Call::Stored(store<Arguments>(arguments)...));
@@ -161,6 +172,44 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& c
   }
 }
 
+/// Returns the arguments of each part: tensors with as many samples as the first are cut.
+template <class Stored>
+[[nodiscard]] std::vector<Stored> cut(const Stored& whole, std::int64_t parts) {
+  Stored some = whole;
+  std::vector<std::vector<at::Tensor>> pieces;
+  std::int64_t samples = -1;
+  for_each_argument_tensor(some, [&](const at::Tensor& tensor) {
+    if (samples < 0 && tensor.dim() > 0) samples = tensor.size(0);
+    pieces.push_back(tensor.dim() > 0 && tensor.size(0) == samples ? tensor.chunk(parts)
+                                                                   : std::vector<at::Tensor>{tensor});
+  });
+  std::size_t most = 1;
+  for (const auto& each : pieces) most = std::max(most, each.size());
+  std::vector<Stored> cut(most, whole);
+  for (std::size_t part = 0; part < most; ++part) {
+    auto next = pieces.begin();
+    for_each_argument_tensor(cut[part], [&](at::Tensor& tensor) {
+      const auto& of_tensor = *next++;
+      tensor = of_tensor[of_tensor.size() > 1 ? part : 0];
+    });
+  }
+  return cut;
+}
+
+/// Runs the block on one part of its samples after the other.
+template <class F, class... Arguments>
+[[nodiscard]] at::Tensor call_in_parts(const CheckpointOptions& options, const Callee& callee, F&& f,
+                                       Arguments&&... arguments) {
+  std::vector<at::Tensor> results;
+  for (auto& part : cut(std::tuple<stored_t<Arguments>...>(store<Arguments>(arguments)...), options.parts))
+    results.push_back(std::apply(
+        [&](auto&... each) -> at::Tensor {
+          return call_recomputed(options, callee, f, given<Arguments>(each)...);
+        },
+        part));
+  return results.size() == 1 ? results[0] : at::cat(results);
+}
+
 template <class F, class... Arguments>
 decltype(auto) call_offloaded(const CheckpointOptions& options, const Callee& callee, F&& f,
                               Arguments&&... arguments) {
@@ -168,6 +217,15 @@ decltype(auto) call_offloaded(const CheckpointOptions& options, const Callee& ca
   Offload offload(BlockName{options.name, callee.type}, callee.module);
   const KeeperScope keeper(&offload);
   return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
+}
+
+/// Throws UsageError for a number of parts that the block cannot be cut into.
+inline void require_whole(const CheckpointOptions& options, const Callee& callee) {
+  if (options.parts < 1)
+    throw UsageError(message("CheckpointOptions::parts is at least 1, got ", options.parts));
+  if (options.parts > 1)
+    throw UsageError(message("CheckpointOptions::parts: ", callee.type,
+                             " does not return a tensor, whose parts could ", "be joined"));
 }
 
 template <class F, class... Arguments>
@@ -185,8 +243,13 @@ decltype(auto) call_checkpointed(const CheckpointOptions& options, const Callee&
   if constexpr (copyable && callable_again) {
     if (options.mode == CheckpointMode::offload && at::GradMode::is_enabled())
       return call_offloaded(options, callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
-    if (options.mode == CheckpointMode::recompute && at::GradMode::is_enabled())
+    if (options.mode != CheckpointMode::off && at::GradMode::is_enabled()) {
+      if constexpr (std::is_same_v<std::invoke_result_t<F, Arguments...>, at::Tensor>)
+        if (options.parts > 1)
+          return call_in_parts(options, callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
+      require_whole(options, callee);
       return call_recomputed(options, callee, std::forward<F>(f), std::forward<Arguments>(arguments)...);
+    }
   }
   return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
 }

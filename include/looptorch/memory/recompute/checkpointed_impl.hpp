@@ -31,9 +31,10 @@ class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
 
   [[nodiscard]] bool saves_memory() const override { return checkpoint.mode != CheckpointMode::off; }
 
-  void save_memory(bool saves) override {
-    checkpoint.mode = saves ? CheckpointMode::recompute : CheckpointMode::off;
+  [[nodiscard]] bool saves_most() const override {
+    return checkpoint.mode == CheckpointMode::recompute || checkpoint.mode == CheckpointMode::offload;
   }
+  void recompute() override { checkpoint.mode = CheckpointMode::recompute; }
 
   [[nodiscard]] std::function<void()> keep_options() override {
     return [this, options = checkpoint] { checkpoint = options; };

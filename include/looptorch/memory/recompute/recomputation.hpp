@@ -87,14 +87,19 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
  public:
   using Tensors = std::vector<at::Tensor>;
 
-  Recomputation(BlockName name, bool early_stop, AmbientState ambient)
-      : name_(std::move(name)), early_stop_(early_stop), ambient_(std::move(ambient)) {}
+  Recomputation(BlockName name, bool early_stop, bool keeps_products, AmbientState ambient)
+      : name_(std::move(name)),
+        early_stop_(early_stop),
+        keeps_products_(keeps_products),
+        ambient_(std::move(ambient)) {}
   virtual ~Recomputation() = default;
   Recomputation(const Recomputation&) = delete;
   Recomputation& operator=(const Recomputation&) = delete;
 
   [[nodiscard]] std::string_view name() const { return name_.view(); }
   [[nodiscard]] AmbientState& ambient() { return ambient_; }
+  /// True if `keep_product` holds on to its results.
+  [[nodiscard]] bool keeps_products() const { return keeps_products_; }
 
   /// Ends the first run. Throws CheckpointError if the block has written to a parameter.
   void finish_first_run() {
@@ -170,7 +175,7 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   }
 
   BlockName name_;
-  bool early_stop_;
+  bool early_stop_, keeps_products_;
   bool has_run_ = false;
   AmbientState ambient_;
   std::vector<Input> inputs_;

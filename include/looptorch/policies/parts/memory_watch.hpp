@@ -8,6 +8,7 @@
 #include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/memory/memory_phases.hpp>
 #include <looptorch/memory/memory_trends.hpp>
+#include <looptorch/memory/process_memory.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +22,7 @@
 
 namespace looptorch {
 
-/// What is wrong with the memory of a run.
+/// A fault in the memory of a run.
 struct MemoryFinding {
   enum class Kind {
     growth,         ///< Each window leaves more behind than the one before: a leak.
@@ -56,10 +57,22 @@ class MemoryWatch {
   [[nodiscard]] std::string short_text() const {
     return bytes_text(peak().bytes) + (capacity_ ? " of " + bytes_text(capacity_->total) : "");
   }
-  /// Returns a sentence with the peak, its phase, step and parts.
+  /// Returns the bytes of the device that neither were free as the fit began nor belong to this process's
+  /// tensors: those of other programs, and of contexts. 0 on a CPU and where that is unknown.
+  [[nodiscard]] std::int64_t taken_by_others() const { return taken_by_others_; }
+  /// Returns a sentence with the peak, its phase, step and parts; for a device also what others take of it,
+  /// and what the process takes of the host.
   [[nodiscard]] std::string text() const {
     return short_text() + " at the peak, in " + std::string(to_string(peak().phase)) + " of step " +
-           std::to_string(peak().step + 1) + ": " + describe(breakdown());
+           std::to_string(peak().step + 1) + ": " + describe(breakdown()) + beside_tensors();
+  }
+  /// Returns what would lower the peak, the greatest part first, if it leaves less than a tenth of the device
+  /// free; empty if there is room, and where the device's size is unknown.
+  [[nodiscard]] std::vector<std::string> advice() const {
+    if (!capacity_ ||
+        std::max(peak().bytes, peak_reserved()) * 10 < (capacity_->total - taken_by_others_) * 9)
+      return {};
+    return looptorch::advice(breakdown());
   }
 
   void begin(const Run& run) {
@@ -69,23 +82,24 @@ class MemoryWatch {
     counter_->reset_peak();
     const MemoryReading now = counter_->read();
     capacity_ = memory_capacity(run.device());
+    device_ = run.device().type();
+    if (capacity_ && device_ != at::kCPU)
+      taken_by_others_ = std::max<std::int64_t>(capacity_->total - capacity_->available - now.reserved, 0);
     phases_.begin(now);
     windows_ = 0;
   }
 
   void enter(MemoryPhase next, const Run& run) {
     if (!counter_) return;  // an evaluation before the first fit
-    phases_.enter(next, counter_->read(), run.progress().step);
-    counter_->reset_peak();
+    phases_.enter(next, counter_->take(), run.progress().step);
     if (watch_ && watch_->blocks()) watch_->blocks()->enter(next);
   }
 
   /// Ends a window; returns what was found in it.
   std::optional<MemoryFinding> end_window(const Run& run) {
     const std::int64_t step = run.progress().step;
-    const MemoryReading now = counter_->read();
+    const MemoryReading now = counter_->take();
     const std::int64_t peak = phases_.end_window(now, step - 1);
-    counter_->reset_peak();
     if (++windows_ == 2) add_up(run);
     std::optional<MemoryFinding> found;
     if (watch_)
@@ -115,6 +129,16 @@ class MemoryWatch {
   [[nodiscard]] bool has(MemoryFinding::Kind kind) const {
     return std::any_of(findings_.begin(), findings_.end(),
                        [&](const auto& each) { return each.kind == kind; });
+  }
+
+  [[nodiscard]] std::string beside_tensors() const {
+    std::string text;
+    if (taken_by_others_ > 0) text += "; other programs and contexts take " + bytes_text(taken_by_others_);
+    if (device_ == at::kCPU) return text;
+    const ProcessMemory host = process_memory(device_);
+    if (host.peak > 0) text += "; host " + bytes_text(host.peak);
+    if (host.pinned > 0) text += ", " + bytes_text(host.pinned) + " of it pinned";
+    return text;
   }
 
   /// Returns the bytes that the run is known to hold between windows.
@@ -195,6 +219,8 @@ class MemoryWatch {
 
   std::optional<MemoryCounter> counter_;
   std::optional<MemoryCapacity> capacity_;
+  at::DeviceType device_ = at::kCPU;
+  std::int64_t taken_by_others_ = 0;
   MemoryPhases phases_;
   HeldMemory held_;
   GrowthTrend growth_;

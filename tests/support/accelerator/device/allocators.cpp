@@ -74,7 +74,7 @@ class DeviceMemory final : public looptorch::detail::DeviceAllocator {
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex index) override {
     const Lock lock(driver().mutex);
     const BlockPool& pool = driver().device(index).pool;
-    return {pool.capacity() - pool.reserved(), pool.capacity()};
+    return {pool.capacity() - pool.reserved(), pool.capacity() + driver().options.others_bytes};
   }
 
  private:

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT
+// ShapesOnly, by which memory_advice (tests/bench) runs models that are larger than the machine: what is
+// allocated is what a real run allocates, to the byte.
+#include "bench/support/shapes_only/shapes_only.hpp"
+
+#include <looptorch/memory/host_memory.hpp>
+#include <looptorch/preflight.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support/catch.hpp"
+
+#include <whisper/model.hpp>
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using looptorch_bench::ShapesOnly;
+
+/// Counts from here on, with the virtual blocks behind it.
+looptorch::HostMemory& counted() {
+  looptorch_bench::VirtualBlocks::installed();
+  return looptorch::HostMemory::counted();
+}
+
+struct Work {
+  std::string name;
+  std::vector<at::Tensor> (*inputs)();
+  at::Tensor (*run)(const std::vector<at::Tensor>& x);
+};
+
+at::Tensor trained(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) {
+  return at::randn(sizes).to(type).requires_grad_();
+}
+
+const Work kWorks[] = {
+    {"linear",
+     [] {
+       return std::vector{trained({4, 300, 256}), trained({512, 256}), trained({512})};
+     },
+     [](const auto& x) { return at::linear(x[0], x[1], x[2]); }},
+    {"linear in bf16",
+     [] {
+       return std::vector{trained({4, 300, 256}, at::kBFloat16), trained({512, 256}, at::kBFloat16),
+                          trained({512}, at::kBFloat16)};
+     },
+     [](const auto& x) { return at::linear(x[0], x[1], x[2]); }},
+    {"sum of two types",
+     [] {
+       return std::vector{trained({400, 512}), trained({400, 512}, at::kBFloat16)};
+     },
+     [](const auto& x) { return x[0] + x[1]; }},
+    {"layer norm",
+     [] {
+       return std::vector{trained({400, 512}), trained({512}), trained({512})};
+     },
+     [](const auto& x) { return at::layer_norm(x[0], {512}, x[1], x[2]); }},
+    {"layer norm of bf16 by fp32",
+     [] {
+       return std::vector{trained({400, 512}, at::kBFloat16), trained({512}), trained({512})};
+     },
+     [](const auto& x) { return at::layer_norm(x[0].to(at::kFloat), {512}, x[1], x[2]); }},
+    {"attention",
+     [] {
+       return std::vector{trained({2, 4, 500, 64}), trained({2, 4, 500, 64}), trained({2, 4, 500, 64})};
+     },
+     [](const auto& x) { return at::scaled_dot_product_attention(x[0], x[1], x[2]); }},
+    {"attention to heads behind time",
+     [] {
+       return std::vector{trained({2, 500, 4, 64}), trained({2, 500, 4, 64}), trained({2, 500, 4, 64})};
+     },
+     [](const auto& x) {
+       const auto heads = [&](std::size_t i) { return x[i].transpose(1, 2); };
+       return at::scaled_dot_product_attention(heads(0), heads(1), heads(2)).transpose(1, 2).flatten(2);
+     }},
+    {"attention with a mask",
+     [] {
+       return std::vector{trained({2, 4, 300, 64}), trained({2, 4, 500, 64}), trained({2, 4, 500, 64})};
+     },
+     [](const auto& x) {
+       return at::scaled_dot_product_attention(x[0], x[1], x[2], at::ones({2, 1, 1, 500}, at::kBool));
+     }},
+    {"GELU",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) { return at::gelu(x[0]); }},
+    {"leaky ReLU",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) { return at::leaky_relu(x[0], 0.2); }},
+    {"GLU",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) { return at::glu(x[0]); }},
+    {"dropout",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) { return at::dropout(x[0], 0.1, true); }},
+    {"cross-entropy",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) { return at::cross_entropy_loss(x[0], at::arange(400)); }},
+    {"smoothed cross-entropy",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) {
+       return at::cross_entropy_loss(x[0], at::arange(400), {}, at::Reduction::Sum, -100, 0.1);
+     }},
+    {"embedding",
+     [] {
+       return std::vector{trained({900, 512})};
+     },
+     [](const auto& x) { return at::embedding(x[0], at::arange(400)); }},
+    {"masked fill",
+     [] {
+       return std::vector{trained({400, 512})};
+     },
+     [](const auto& x) {
+       return x[0].masked_fill(at::ones({400, 1}, at::kBool), 0);
+     }},
+    {"convolution of one dimension",
+     [] {
+       return std::vector{trained({2, 80, 900}), trained({128, 80, 3}), trained({128})};
+     },
+     [](const auto& x) { return at::conv1d(x[0], x[1], x[2], 2, 1); }},
+    {"convolution of two",
+     [] {
+       return std::vector{trained({2, 32, 64, 90}), trained({64, 32, 4, 4}), trained({64})};
+     },
+     [](const auto& x) { return at::conv2d(x[0], x[1], x[2], 2, 1); }},
+    {"convolution in bf16",
+     [] {
+       return std::vector{trained({2, 32, 64, 90}, at::kBFloat16), trained({64, 32, 4, 4}, at::kBFloat16),
+                          trained({64}, at::kBFloat16)};
+     },
+     [](const auto& x) { return at::conv2d(x[0], x[1], x[2], 2, 1); }},
+    {"convolution of each channel, which lie last",
+     [] {
+       return std::vector{trained({2, 600, 128}), trained({128, 1, 1, 31}), trained({128})};
+     },
+     [](const auto& x) {
+       return at::conv2d(x[0].transpose(1, 2).unsqueeze(2), x[1], x[2], 1, at::IntArrayRef{0, 15}, 1, 128);
+     }},
+    {"transposed convolution",
+     [] {
+       return std::vector{trained({2, 64, 32, 40}), trained({64, 32, 4, 4})};
+     },
+     [](const auto& x) { return at::conv_transpose2d(x[0], x[1], {}, 2, 1); }},
+    {"group norm",
+     [] {
+       return std::vector{trained({2, 32, 64, 90}), trained({32}), trained({32})};
+     },
+     [](const auto& x) { return at::group_norm(x[0], 4, x[1], x[2]); }},
+    {"resizing",
+     [] {
+       return std::vector{trained({2, 8, 64, 90})};
+     },
+     [](const auto& x) {
+       return at::upsample_bilinear2d(x[0], {128, 200}, false);
+     }},
+    {"mean and deviation",
+     [] {
+       return std::vector{trained({2, 32, 64, 90})};
+     },
+     [](const auto& x) {
+       const auto [variance, mean] = at::var_mean(x[0], at::IntArrayRef{3}, false);
+       return (variance + 1e-5).sqrt() + mean;
+     }},
+};
+
+/// The bytes of a piece of work.
+struct Bytes {
+  std::int64_t forward, results, backward, gradients;
+  std::string shapes;  ///< Of results and gradients, with strides and types.
+};
+
+std::string describe(const at::Tensor& x) {
+  return c10::str(x.sizes(), " ", x.strides(), " ", x.scalar_type(), "\n");
+}
+
+Bytes bytes_of(const Work& work) {
+  auto& memory = counted();
+  const auto inputs = work.inputs();
+  Bytes bytes{};
+  auto before = memory.allocated_bytes();
+  const auto since = [&](std::int64_t now) { return now - before; };
+  memory.reset_peak();
+  at::Tensor result = work.run(inputs);
+  bytes.forward = since(memory.peak_bytes()), bytes.results = since(memory.allocated_bytes());
+  bytes.shapes = describe(result);
+  const auto gradient = at::ones_like(result);
+  before = memory.allocated_bytes();
+  memory.reset_peak();
+  result.backward(gradient);
+  bytes.backward = since(memory.peak_bytes()), bytes.gradients = since(memory.allocated_bytes());
+  for (const auto& input : inputs) bytes.shapes += describe(input.grad());
+  return bytes;
+}
+
+/// True if a peak is that of the real kernel, which may have small buffers beside it.
+bool close(std::int64_t peak, std::int64_t real) {
+  constexpr std::int64_t kBuffers = 600'000;
+  UNSCOPED_INFO("peak " << peak << ", really " << real);
+  return peak <= real + real / 100 && real - peak <= kBuffers + real / 100;
+}
+
+struct Speech {
+  at::Tensor mel_BMT, tokens_BL, labels_BL;
+};
+
+/// Returns the peak of dry steps of a small Whisper.
+std::int64_t whisper_needs(std::int64_t clips, bool recompute, bool half) {
+  namespace lt = looptorch;
+  counted();
+  whisper::Whisper model(whisper::WhisperConfig{.vocab_size = 900,
+                                                .d_model = 128,
+                                                .encoder_layers = 3,
+                                                .decoder_layers = 2,
+                                                .encoder_attention_heads = 2,
+                                                .decoder_attention_heads = 2,
+                                                .encoder_ffn_dim = 512,
+                                                .decoder_ffn_dim = 512,
+                                                .max_source_positions = 300});
+  lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-4});
+  const auto objective = [](whisper::Whisper& model, const Speech& batch) {
+    return whisper::token_mean_loss(model(batch.mel_BMT, batch.tokens_BL), batch.labels_BL);
+  };
+  lt::Trainer trainer(model, optimizer, objective, lt::Accumulate<2>{},
+                      lt::When{half, lt::Autocast<lt::bf16>{}},
+                      lt::When{recompute, lt::Checkpointed<whisper::EncoderLayer>{}},
+                      lt::When{recompute, lt::Checkpointed<whisper::DecoderLayer>{}}, lt::ClipGradNorm{1.0});
+  const std::vector<Speech> batches{{at::randn({clips, 80, 600}), at::randint(900, {clips, 90}, at::kLong),
+                                     at::randint(900, {clips, 90}, at::kLong)}};
+  return lt::preflight(trainer, batches, {.cap = 100'000'000'000}).needed;
+}
+
+/// Returns the bytes of this process that lie in memory.
+std::int64_t resident_bytes() {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return 4096 * pages;
+}
+
+}  // namespace
+
+TEST_CASE("without their arithmetic kernels allocate what they allocate with it", "[shapes_only]") {
+  counted();
+  for (const Work& work : kWorks) {
+    INFO(work.name);
+    const Bytes real = bytes_of(work);
+    const ShapesOnly shapes_only;
+    const Bytes virtually = bytes_of(work);
+    CHECK(virtually.shapes == real.shapes);
+    CHECK(virtually.results == real.results);
+    CHECK(virtually.gradients == real.gradients);
+    CHECK(close(virtually.forward, real.forward));
+    CHECK(close(virtually.backward, real.backward));
+  }
+}
+
+TEST_CASE("dry steps without arithmetic find the peak of real ones", "[shapes_only]") {
+  struct Run {
+    std::int64_t clips;
+    bool recompute, half;
+  };
+  for (const Run run : {Run{6, false, false}, Run{6, true, false}, Run{6, false, true}, Run{2, true, true}}) {
+    INFO(run.clips << " clips, recomputed: " << run.recompute << ", 16 bits: " << run.half);
+    const auto real = whisper_needs(run.clips, run.recompute, run.half);
+    const ShapesOnly shapes_only;
+    const auto by_shape = whisper_needs(run.clips, run.recompute, run.half);
+    INFO(by_shape << " by shape, really " << real);
+    CHECK(std::abs(by_shape - real) <= real / 100);
+  }
+}
+
+TEST_CASE("virtual blocks take no memory, however large", "[shapes_only]") {
+  auto& memory = counted();
+  const auto before = memory.allocated_bytes();
+  const auto resident = resident_bytes();
+  const ShapesOnly shapes_only;
+  constexpr std::int64_t kRows = 5'000'000, kWidth = 10'000;
+  const auto large = at::zeros({kRows, kWidth});
+  const auto sum = (large + at::randn({kWidth})) * 2;
+  CHECK(memory.allocated_bytes() - before == 2 * 4 * kRows * kWidth);
+  CHECK(resident_bytes() - resident < 100'000'000);
+  CHECK(at::mm(large, at::ones({kWidth, 3})).sizes() == at::IntArrayRef({kRows, 3}));
+}
+
+TEST_CASE("small tensors are computed, and all of them afterwards", "[shapes_only]") {
+  counted();
+  const auto product = [] { return at::mm(at::full({300, 300}, 2.0), at::full({300, 300}, 3.0)); };
+  {
+    const ShapesOnly shapes_only;
+    CHECK(at::arange(10).sum().item<std::int64_t>() == 45);
+    CHECK(at::full({2, 3}, 2.0).mm(at::full({3, 2}, 3.0)).sum().item<double>() == 72);
+    CHECK(product().sizes() == at::IntArrayRef({300, 300}));
+  }
+  CHECK(product().eq(1800).all().item<bool>());
+}

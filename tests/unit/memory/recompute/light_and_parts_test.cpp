@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+// CheckpointMode::light, which keeps products and computes the rest again; and blocks that run on one part of
+// their samples after the other.
+// Tests memory/recompute: checkpointed_call
+#include <looptorch/memory/keep.hpp>
+#include <looptorch/policies/checkpointed.hpp>
+
+#include "support/operators_called.hpp"
+#include "unit/memory/recompute/support/live_bytes.hpp"
+#include "unit/memory/recompute/support/scenarios.hpp"
+
+#include <tuple>
+
+using namespace checkpointed;
+
+namespace {
+
+constexpr std::int64_t kMany = 4096;
+
+/// A layer of two products, with dropout and GELU around them.
+struct GatedImpl : torch::nn::Module {
+  GatedImpl() { register_module("in", in), register_module("out", out); }
+  at::Tensor forward(const at::Tensor& x) {
+    const auto product = [this](const at::Tensor& x) { return at::linear(x, in->weight, in->bias); };
+    return x + at::linear(at::gelu(torch::dropout(lt::keep_product(product, x.sin()), 0.1, dropout)),
+                          out->weight);
+  }
+  torch::nn::Linear in{kWidth, 4 * kWidth}, out{torch::nn::LinearOptions(4 * kWidth, kWidth).bias(false)};
+  bool dropout = true;
+};
+TORCH_MODULE(Gated);
+
+at::Tensor through(std::vector<lt::Checkpointed<Gated>>& layers, at::Tensor x,
+                   const lt::CheckpointOptions& options) {
+  for (auto& layer : layers) {
+    layer->checkpoint = options;
+    x = layer(x);
+  }
+  return x;
+}
+
+/// Returns the gradients of the input and of all parameters, and clears those.
+Tensors differentiate(std::vector<lt::Checkpointed<Gated>>& layers, const at::Tensor& x,
+                      const lt::CheckpointOptions& options) {
+  torch::manual_seed(3);
+  const at::Tensor leaf = x.detach().clone().requires_grad_();
+  through(layers, leaf, options).square().sum().backward();
+  Tensors all{leaf.grad()};
+  for (auto& layer : layers)
+    for (at::Tensor& parameter : layer->parameters()) {
+      all.push_back(parameter.grad());
+      parameter.mutable_grad().reset();
+    }
+  return all;
+}
+
+std::int64_t held(const lt::CheckpointOptions& options) {
+  std::vector<lt::Checkpointed<Gated>> layers;
+  for (int i = 0; i < 8; ++i) layers.push_back(lt::Checkpointed<Gated>::make());
+  const at::Tensor x = torch::randn({kMany, kWidth}).requires_grad_();
+  const LiveBytes live;
+  const at::Tensor loss = through(layers, x, options).sum();
+  return live.now() / (kMany * kWidth * 4);  // activations of one width
+}
+
+}  // namespace
+
+TEST_CASE("light: the bits of a plain call, each kept product computed once") {
+  std::vector<lt::Checkpointed<Gated>> layers{lt::Checkpointed<Gated>::make(),
+                                              lt::Checkpointed<Gated>::make()};
+  const at::Tensor x = torch::randn({6, kWidth});
+  const auto products = [&](lt::CheckpointMode mode, Tensors& gradients) {
+    const OperatorsCalled called;
+    gradients = differentiate(layers, x, {.mode = mode});
+    return std::pair(called.count("aten::addmm"), called.count("aten::gelu"));
+  };
+  Tensors plain, light, recomputed;
+  const auto of_plain = products(lt::CheckpointMode::off, plain);
+  const auto of_light = products(lt::CheckpointMode::light, light);
+  const auto of_recomputed = products(lt::CheckpointMode::recompute, recomputed);
+  CHECK(of_plain == std::pair(2, 2));
+  CHECK(of_light == std::pair(2, 4));
+  CHECK(of_recomputed == std::pair(4, 4));
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    CHECK(same_bits(light[i], plain[i]));
+    CHECK(same_bits(recomputed[i], plain[i]));
+  }
+}
+
+TEST_CASE("light holds inputs and products, a plain call all between them as well") {
+  const auto plain = held({.mode = lt::CheckpointMode::off}),
+             light = held({.mode = lt::CheckpointMode::light});
+  CHECK(held({}) <= 8);
+  CHECK(light <= 8 * 5);   // an input and a product of four widths
+  CHECK(plain >= 8 * 13);  // input, sine, dropout's mask and result, GELU
+}
+
+TEST_CASE("keep_product outside of a light block is a plain call") {
+  const at::Tensor x = input(here<float>());
+  const auto exponential = [](const at::Tensor& x) { return x.exp(); };
+  const at::Tensor y = lt::keep_product(exponential, x);
+  y.sum().backward();
+  CHECK(same_bits(x.grad(), y));
+}
+
+TEST_CASE("parts: gradients up to the order of sums, whatever the number of samples") {
+  const auto samples = GENERATE(1, 2, 3, 8, 9);
+  const auto mode = GENERATE(lt::CheckpointMode::recompute, lt::CheckpointMode::light);
+  std::vector<lt::Checkpointed<Gated>> layers{lt::Checkpointed<Gated>::make(),
+                                              lt::Checkpointed<Gated>::make()};
+  for (auto& layer : layers) layer->to(at::kDouble), layer->dropout = false;
+  const at::Tensor x = torch::randn({samples, 5, kWidth}, at::kDouble);
+  const Tensors whole = differentiate(layers, x, {.mode = lt::CheckpointMode::off});
+  const Tensors in_parts = differentiate(layers, x, {.mode = mode, .parts = 4});
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    CHECK((in_parts[i] - whole[i]).abs().max().item<double>() < 1e-12 * whole[i].abs().max().item<double>());
+}
+
+TEST_CASE("parts: every argument with as many samples is cut, others are given whole") {
+  const auto f = [](const at::Tensor& x, const at::Tensor& mask, const at::Tensor& scale, double factor) {
+    CHECK(x.size(0) == 2);
+    CHECK(mask.size(0) == 2);
+    CHECK(scale.size(0) == 3);
+    return (x * mask).sin() * scale * factor;
+  };
+  const at::Tensor x = torch::randn({6, 3}).requires_grad_(), mask = torch::rand({6, 1});
+  const at::Tensor scale = torch::randn({3}).requires_grad_();
+  const at::Tensor y = lt::checkpoint({.parts = 3}, f, x, mask, scale, 2.0);
+  CHECK(same_bits(y, (x * mask).sin() * scale * 2.0));
+  y.sum().backward();
+  CHECK(at::allclose(x.grad(), (x * mask).cos() * mask * scale * 2.0));
+  CHECK(at::allclose(scale.grad(), ((x * mask).sin() * 2.0).sum(0)));
+}
+
+TEST_CASE("parts: random numbers are drawn again as they were") {
+  std::vector<lt::Checkpointed<Gated>> layers{lt::Checkpointed<Gated>::make()};
+  layers[0]->to(at::kDouble);
+  const at::Tensor x = torch::randn({8, kWidth}, at::kDouble);
+  const lt::CheckpointOptions light{.mode = lt::CheckpointMode::light, .parts = 4}, recomputed{.parts = 4};
+  const Tensors a = differentiate(layers, x, light), b = differentiate(layers, x, recomputed);
+  for (std::size_t i = 0; i < a.size(); ++i) CHECK(same_bits(a[i], b[i]));
+}
+
+TEST_CASE("parts: the most at once is that of one part") {
+  const auto peak = [](std::int64_t parts) {
+    std::vector<lt::Checkpointed<Gated>> layers;
+    for (int i = 0; i < 2; ++i) layers.push_back(lt::Checkpointed<Gated>::make());
+    const at::Tensor x = torch::randn({kMany, kWidth}).requires_grad_();
+    const LiveBytes live;
+    through(layers, x, {.parts = parts}).sum().backward();
+    return live.peak() / (kMany * kWidth * 4);
+  };
+  CHECK(peak(1) >= 20);
+  CHECK(peak(8) <= 10);
+}
+
+TEST_CASE("parts: refused for a block that does not return a tensor, and below 1") {
+  const auto two = [](const at::Tensor& x) { return std::make_tuple(x.sin(), x.cos()); };
+  const at::Tensor x = torch::randn({4, 2}).requires_grad_();
+  CHECK_THROWS_WITH(lt::checkpoint({.parts = 2}, two, x), Catch::Contains("does not return a tensor"));
+  CHECK_THROWS_WITH(lt::checkpoint({.parts = 0}, two, x), Catch::Contains("at least 1, got 0"));
+}
