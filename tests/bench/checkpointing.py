@@ -2,13 +2,11 @@
 """checkpointing.py PROGRAM: asks checkpointing.cpp's PROGRAM and PyTorch's own recomputation (use_reentrant=False) for a
 step in each mode by turns, for several rounds, and prints one JSON object a row. Both are timed by the thread's own
 clock, count their tensors' bytes by the same allocator, and must arrive at the same gradients."""
-import ctypes
 import functools
 import json
 import math
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
@@ -16,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from support.by_turns import Program, load_allocator
 
 BATCH, LENGTH, WIDTH, HEADS, BLOCKS = 8, 256, 256, 4, 12
 MODES = ["plain", "all", "every second", "selective"]
@@ -79,22 +79,6 @@ class PyTorch:
             parameter.grad = None
         self.x.grad = None
         return math.sqrt(squares)
-
-
-class Program:
-    def __init__(self, path):
-        self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def step(self, mode):
-        print(mode, file=self.process.stdin, flush=True)
-        return json.loads(self.process.stdout.readline())
-
-
-def load_allocator(folder):
-    allocator = ctypes.CDLL(str(folder / "libcounting_allocator.so"))
-    for function in (allocator.bench_live_bytes, allocator.bench_peak_bytes):
-        function.restype = ctypes.c_int64
-    return allocator
 
 
 def measure(sides):

@@ -98,6 +98,10 @@ void measure_plain(const std::string& optimizer_name, const Options& options) {
 
 // ---- Whisper ----
 
+lt::CheckpointOptions recompute_if(bool chosen) {
+  return {.mode = chosen ? lt::CheckpointMode::recompute : lt::CheckpointMode::light};
+}
+
 struct Speech {
   at::Tensor mel_BMT, tokens_BL, labels_BL;
 };
@@ -122,12 +126,12 @@ void measure_whisper() {
         whisper::Whisper model(config);
         lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-4});
         const auto objective = [](whisper::Whisper& model, const Speech& batch) {
-          return whisper::token_mean_loss(model(batch.mel_BMT, batch.tokens_BL), batch.labels_BL);
+          return model->loss(batch.mel_BMT, batch.tokens_BL, batch.labels_BL);
         };
-        lt::Trainer trainer(model, optimizer, objective, lt::Accumulate<2>{},
-                            lt::When{bf16, lt::Autocast<lt::bf16>{}},
-                            lt::When{recompute != "none", lt::Checkpointed<whisper::EncoderLayer>{}},
-                            lt::When{recompute == "all", lt::Checkpointed<whisper::DecoderLayer>{}}, kWatch);
+        lt::Trainer trainer(
+            model, optimizer, objective, lt::Accumulate<2>{}, lt::When{bf16, lt::Autocast<lt::bf16>{}},
+            lt::Checkpointed<whisper::EncoderLayer>{recompute_if(recompute != "none")},
+            lt::Checkpointed<whisper::DecoderLayer>{recompute_if(recompute == "all")}, kWatch);
         const std::vector<Speech> batches{batch(clips, 8), batch(clips, 16), batch(clips, 60),
                                           batch(clips, 60)};
         measure("whisper, " + std::to_string(clips) + " clips, recomputed: " + recompute +

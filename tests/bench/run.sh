@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Builds and runs one benchmark and its peers, and prints their results side by side:
 #
-#   tests/bench/run.sh NAME [--json FILE]
+#   tests/bench/run.sh NAME [--json FILE] [-- ARGUMENT...]
 #
-# FILE becomes a list of {name, value, unit, peer, peer_value, ratio} with ratio = value / peer_value; without NAME the
-# benchmarks are listed. Builds in ${LOOPTORCH_BUILD:-build}/bench. Peers in Python run in a private virtual environment
-# in the cache folder, on the LibTorch that the benchmark itself uses, whose Python package it must be;
-# LOOPTORCH_BENCH_PYTHON names an interpreter that has all the packages already. packaging/setup.sh describes what else
-# is installed, and where.
+# FILE becomes a list of {name, value, unit, peer, peer_value, ratio} with ratio = value / peer_value; the arguments are the
+# benchmark program's; without NAME the benchmarks are listed. Builds in ${LOOPTORCH_BUILD:-build}/bench. Peers in Python
+# run in a private virtual environment in the cache folder, on the LibTorch that the benchmark itself uses, whose Python
+# package it must be; LOOPTORCH_BENCH_PYTHON names an interpreter that has all the packages already. packaging/setup.sh
+# describes what else is installed, and where.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=../../packaging/build.sh
@@ -26,11 +26,13 @@ readonly benchmarks=(
   "tokenizer      encoding English, Devanagari and mixed text with Whisper's vocabulary, beside tiktoken and tokenizers"
   "loader         FLAC files to batches of log-mel features by 0 to 4 workers, and from the cache, beside PyTorch's DataLoader"
   "checkpointing  time and memory of a step of 12 Transformer blocks that are recomputed, beside PyTorch's recomputation"
-  "checkpointing_whisper  the same of Whisper tiny.en, layer by layer, beside the step that keeps everything"
+  "checkpointing_whisper  the same of Whisper tiny.en, by layers and modes, beside the step that keeps everything"
+  "whisper_step   time and memory of a step of fine-tuning Whisper tiny.en: plain, recomputed, bf16; beside transformers"
   "konkanivani_memory  peak memory of a training step of KonkaniVani's three sizes: recomputed, bf16, accumulated"
   "gan_memory     bytes that a device holds of 1,802 spectrograms batch by batch, beside all of them at once"
   "gan_vit_memory  peak memory and time of a training step of the spectrogram GAN and of ViT-B/16, by batch size"
   "memory_prediction  the peak that preflight predicts beside the measured one, for 60 configurations of four models"
+  "memory_advice  micro-batch, accumulation and policies for cards of 4 to 32 GB, for all models of the examples up to large-v3"
   "include_cost   what the compiler takes for a file with <torch/torch.h>, with looptorch behind it, and with narrow headers"
   "snapshot       how long training stands still for a snapshot of 500 MB, and when it is on the disk, beside torch.save"
 )
@@ -84,6 +86,18 @@ peers_of() { # peers_of NAME
       imports='soundfile, transformers, whisper'
       takes_turns=1
       ;;
+    whisper_step)
+      packages=(
+        transformers==5.23.0
+        huggingface-hub==2.4.0 tokenizers==0.23.3 safetensors==0.8.0 hf-xet==1.8.0 httpx2==2.16.2 httpcore2==2.16.2
+        h11==0.16.0 anyio==4.16.0 idna==3.20 certifi==2026.10.18 truststore==0.10.5 click==8.5.1 typer==0.29.2
+        shellingham==1.5.4 rich==15.0.0 pygments==2.21.0 markdown-it-py==4.3.0 mdurl==0.1.2 annotated-doc==0.0.7
+        regex==2026.11.15 tqdm==4.70.1 pyyaml==6.0.3 packaging==26.3
+        fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
+        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+      imports=transformers
+      takes_turns=1
+      ;;
     checkpointing)
       packages=(
         fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
@@ -103,7 +117,7 @@ peers_of() { # peers_of NAME
 }
 
 list_benchmarks() {
-  printf 'usage: tests/bench/run.sh NAME [--json FILE], where NAME is one of\n' >&2
+  printf 'usage: tests/bench/run.sh NAME [--json FILE] [-- ARGUMENT...], where NAME is one of\n' >&2
   printf '  %s\n' "${benchmarks[@]}" >&2
   exit 2
 }
@@ -116,8 +130,8 @@ is_benchmark() {
   return 1
 }
 
-read_arguments() { # sets name and json
-  name='' json=''
+read_arguments() { # sets name, json and arguments
+  name='' json='' arguments=()
   while [ $# -gt 0 ]; do
     case $1 in
       --help) show_help "${BASH_SOURCE[0]}" ;;
@@ -125,6 +139,11 @@ read_arguments() { # sets name and json
         [ $# -ge 2 ] || list_benchmarks
         json=$2
         shift
+        ;;
+      --)
+        shift
+        arguments=("$@")
+        break
         ;;
       *)
         if [ -n "$name" ] || ! is_benchmark "$1"; then list_benchmarks; fi
@@ -194,6 +213,7 @@ run_benchmark() {
 }
 
 run_by_turns() {
+  [ ${#arguments[@]} = 0 ] || fail "$name takes no arguments"
   say "Running $name and its peer by turns, which takes minutes"
   # Keeps freed memory in both processes, since it varies how much glibc returns, and so how many page faults follow.
   MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=$((1 << 40)) "$python" "$bench/$name.py" "$folder/$name" >"$rows" ||
@@ -202,7 +222,7 @@ run_by_turns() {
 
 run_one_after_the_other() {
   say "Running $name, which takes minutes"
-  "$folder/$name" >"$rows" || fail "the benchmark failed; see its words above"
+  "$folder/$name" "${arguments[@]}" >"$rows" || fail "the benchmark failed; see its words above"
   if [ -n "${python-}" ]; then
     say "Running its peers in Python"
     "$python" "$bench/$name.py" >>"$rows" 2>"$folder/$name.log" ||

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// Advises micro-batch, accumulation and policies for cards of 4 to 32 GB: Whisper from tiny to large-v3, the
+// three sizes of KonkaniVani, the GAN and ViT-B/16. Each choice is a dry run of the program's Trainer on
+// random weights of the real shape, without arithmetic (support/shapes_only), so that large-v3 takes seconds
+// and no memory. CPU, one thread.
+//
+//   memory_advice [--only TEXT] [--write PAGE]   prints a JSON object a row: what is advised for each card,
+//   beside
+//                                                what may be taken of it, and what each choice needs
+//   memory_advice --check                        compares dry runs without arithmetic with real ones, and
+//   fails if
+//                                                one is off by more than 1 %
+#include <looptorch/app/command_line.hpp>
+#include <looptorch/app/run_main.hpp>
+#include <looptorch/base/error.hpp>
+
+#include "support/advice/konkanivani.hpp"
+#include "support/advice/music.hpp"
+#include "support/advice/page.hpp"
+#include "support/advice/whisper.hpp"
+#include "support/shapes_only/shapes_only.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace looptorch_bench;
+
+constexpr double kTolerance = 0.01;
+
+struct Options {
+  std::string only;
+  std::filesystem::path page;
+  bool check = false;
+  Limits limits;
+};
+
+std::vector<Candidate> candidates(const Options& options) {
+  std::vector<Candidate> chosen;
+  for (auto& group : {whisper_candidates(), konkanivani_candidates(), music_candidates()})
+    for (const Candidate& candidate : group)
+      if (candidate.name.find(options.only) != std::string::npos) chosen.push_back(candidate);
+  return chosen;
+}
+
+void print(const std::string& name, std::int64_t bytes, const char* peer, std::int64_t peer_bytes) {
+  std::printf(
+      "{\"name\": \"%s\", \"value\": %.3f, \"unit\": \"MB\", \"peer\": \"%s\", \"peer_value\": %.3f}\n",
+      name.c_str(), static_cast<double>(bytes) / 1e6, peer, static_cast<double>(peer_bytes) / 1e6);
+  std::fflush(stdout);
+}
+
+std::int64_t needed_by_shape(const Candidate& candidate, const std::string& flags) {
+  const ShapesOnly shapes_only;
+  return candidate.needed(candidate.with(flags));
+}
+
+/// Measures all choices. With each saving it begins with the smallest micro-batch, and ends with the first
+/// one that is too large for any card.
+Needs measure(const Candidate& candidate) {
+  Needs needs{candidate, candidate.windows(), {}};
+  for (const Saving& saving : candidate.savings) {
+    auto& row = needs.bytes.emplace_back(needs.windows.size(), kTooMuch);
+    for (std::size_t i = needs.windows.size(); i-- > 0;) {
+      const auto flags = flags_of(needs.windows[i], saving);
+      row[i] = needed_by_shape(candidate, flags);
+      if (row[i] > kLargest) break;
+      print(candidate.name + ": " + flags, row[i], "largest card", kLargest);
+    }
+  }
+  return needs;
+}
+
+void advise_all(const Options& options) {
+  std::optional<Page> page;
+  if (!options.page.empty()) page.emplace(options.page);
+  for (const Candidate& candidate : candidates(options)) {
+    const Needs needs = measure(candidate);
+    for (const std::int64_t card : kCards) {
+      const auto allowed = options.limits.allowed(card);
+      if (const auto advice = advise(needs, allowed))
+        print(candidate.name + ", " + std::to_string(card) +
+                  " GB: " + flags_of(needs.windows[advice->window], candidate.savings[advice->saving]),
+              needs.bytes[advice->saving][advice->window], "allowed", allowed);
+    }
+    if (page) page->put(section(needs, options.limits));
+  }
+}
+
+void check_all(const Options& options) {
+  double worst = 0;
+  for (const Candidate& candidate : candidates(options))
+    for (const std::string& flags : candidate.checks) {
+      const auto by_shape = needed_by_shape(candidate, flags), real = candidate.needed(candidate.with(flags));
+      worst = std::max(worst, std::abs(static_cast<double>(by_shape) / static_cast<double>(real) - 1));
+      print(candidate.name + " " + flags, by_shape, "real dry run", real);
+    }
+  std::fprintf(stderr, "off by %.3f %% at worst\n", 100 * worst);
+  if (worst > kTolerance)
+    throw looptorch::Error(looptorch::message("a dry run without arithmetic is off by ", 100 * worst, " %"));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  VirtualBlocks::installed();
+  looptorch::HostMemory::counted();
+  Options options;
+  looptorch::app::CommandLine line("memory_advice", "Advises how to train within the memory of a card.");
+  line.option("only", "TEXT", options.only, "models whose names contain this");
+  line.option("write", "PAGE", options.page,
+              "writes the sections of these models between the page's markers");
+  line.option("reserve", "GB", options.limits.reserve, "that a card's context and libraries take",
+              {.min = 0});
+  line.option("margin", "SHARE", options.limits.margin, "of the rest that stays free",
+              {.min = 0, .max = 0.9});
+  line.toggle("check", options.check, "compares with real dry runs, which takes minutes");
+  return looptorch::app::run_main(argc, argv, line,
+                                  [&] { options.check ? check_all(options) : advise_all(options); });
+}

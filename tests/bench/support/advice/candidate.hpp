@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// What can be chosen to make a run fit: a smaller micro-batch with more accumulation, and what saves memory.
+// Each choice is a command line of the program that trains the model, read by that program's own parser, so
+// that nothing is advised that it does not take.
+#pragma once
+
+#include <looptorch/app/command_line.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace looptorch_bench {
+
+/// What a run does to save memory.
+struct Saving {
+  std::string words;    ///< As the tables call it.
+  std::string flags;    ///< Of the program; empty for nothing.
+  bool is_full = true;  ///< All of the model is trained.
+};
+
+/// A step's samples, cut into micro-batches.
+struct Window {
+  std::int64_t batch = 1, accumulate = 1;
+};
+
+/// A model with the program that trains it.
+struct Candidate {
+  std::string name;
+  std::string command;                   ///< The program, with flags that say the size.
+  std::string input;                     ///< The samples of the dry runs, in words.
+  std::int64_t least = 1;                ///< The smallest micro-batch that the program takes.
+  std::vector<Saving> savings;           ///< In order of cost, the first one "nothing".
+  std::vector<std::string> checks = {};  ///< Flags of runs whose real steps are quick enough to compare with.
+  /// Returns the samples of a step by the program's defaults, which every choice keeps.
+  std::function<std::int64_t(const std::string& command)> window;
+  /// Makes dry steps of the program's Trainer. Returns the bytes of all tensors at their peak.
+  std::function<std::int64_t(const std::string& command)> needed;
+
+  [[nodiscard]] std::string with(const std::string& flags) const {
+    return flags.empty() ? command : command + " " + flags;
+  }
+
+  /// Returns the windows to try, from the largest micro-batch on, each half of the one before, and the least.
+  [[nodiscard]] std::vector<Window> windows() const {
+    const std::int64_t samples = window(command);
+    std::vector<Window> windows;
+    for (std::int64_t batch = samples;; batch /= 2) {
+      if (batch < least) batch = least;
+      windows.push_back({batch, samples / batch});
+      if (batch == least) return windows;
+      if (batch % 2 != 0) batch = 2 * least;  // the least comes next
+    }
+  }
+};
+
+[[nodiscard]] inline std::string flags_of(const Window& window, const Saving& saving) {
+  const std::string flags = "--batch-size " + std::to_string(window.batch) + " --gradient-accumulation " +
+                            std::to_string(window.accumulate);
+  return saving.flags.empty() ? flags : flags + " " + saving.flags;
+}
+
+/// Returns the settings of a command line, to which `required` adds what has no part in memory. Throws what
+/// the parser throws.
+template <class Options, class AddFlags>
+[[nodiscard]] Options options_of(const std::string& command, const std::string& required,
+                                 AddFlags&& add_flags) {
+  std::istringstream text(command + " " + required);
+  std::vector<std::string> words;
+  for (std::string word; text >> word;) words.push_back(word);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  Options options;
+  looptorch::app::CommandLine line(words.front(), "");
+  add_flags(line, options);
+  (void)line.parse(static_cast<int>(arguments.size()), arguments.data());
+  return options;
+}
+
+}  // namespace looptorch_bench

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// Whisper from tiny to large-v3, with the Trainer of whisper_finetune.
+//
+// Shapes: B batch, M mel bins, T mel frames, L tokens.
+#pragma once
+
+#include "candidate.hpp"
+#include "dry_run.hpp"
+
+#include <whisper/finetune_options.hpp>
+#include <whisper/model.hpp>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch_bench {
+
+struct WhisperBatch {
+  at::Tensor mel_BMT, tokens_BL, labels_BL;
+};
+
+/// Returns the longest samples that whisper_finetune trains on: windows of 30 s, and as many tokens as the
+/// model has positions, the last of which is only predicted.
+[[nodiscard]] inline WhisperBatch longest_batch(const whisper::WhisperConfig& config, std::int64_t clips) {
+  const auto length = config.max_target_positions - 1;
+  return {at::randn({clips, config.num_mel_bins, 2 * config.max_source_positions}),
+          at::randint(config.vocab_size, {clips, length}, at::kLong),
+          at::randint(config.vocab_size, {clips, length}, at::kLong)};
+}
+
+[[nodiscard]] inline whisper::FinetuneOptions whisper_options(const std::string& command) {
+  auto options = options_of<whisper::FinetuneOptions>(
+      command, "--model DIR --output DIR --train FILE --validation FILE", whisper::add_flags);
+  options.check();
+  return options;
+}
+
+[[nodiscard]] inline std::int64_t whisper_needs(const whisper::WhisperConfig& config,
+                                                const std::string& command) {
+  const auto options = whisper_options(command);
+  const auto& training = options.training;
+  whisper::Whisper model(config);
+  lt::FusedAdamW optimizer(options.freeze_encoder ? model->freeze_encoder() : model->parameters(),
+                           {.lr = training.learning_rate, .weight_decay = 0.0});
+  const auto objective = [](whisper::Whisper& model, const WhisperBatch& batch) {
+    return model->loss(batch.mel_BMT, batch.tokens_BL, batch.labels_BL);
+  };
+  lt::Trainer trainer(
+      model, optimizer, objective, lt::Accumulate<>{training.gradient_accumulation}, precision_of(training),
+      lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")},
+      lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
+      lt::ClipGradNorm{1.0},
+      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps});
+  return peak_of(trainer, longest_batch(config, training.batch_size));
+}
+
+[[nodiscard]] inline whisper::WhisperConfig whisper_size(std::int64_t width, std::int64_t encoder_layers,
+                                                         std::int64_t decoder_layers) {
+  whisper::WhisperConfig config;
+  config.d_model = width;
+  config.encoder_layers = encoder_layers, config.decoder_layers = decoder_layers;
+  config.encoder_attention_heads = config.decoder_attention_heads = width / 64;
+  config.encoder_ffn_dim = config.decoder_ffn_dim = 4 * width;
+  return config;
+}
+
+/// Returns the published sizes, multilingual; the English-only ones have one token less.
+[[nodiscard]] inline std::vector<std::pair<std::string, whisper::WhisperConfig>> whisper_sizes() {
+  auto large = whisper_size(1280, 32, 32), turbo = whisper_size(1280, 32, 4);
+  for (auto* config : {&large, &turbo}) config->num_mel_bins = 128, config->vocab_size = 51866;
+  return {{"tiny", whisper_size(384, 4, 4)},
+          {"base", whisper_size(512, 6, 6)},
+          {"small", whisper_size(768, 12, 12)},
+          {"medium", whisper_size(1024, 24, 24)},
+          {"large-v3", large},
+          {"large-v3-turbo", turbo}};
+}
+
+[[nodiscard]] inline std::vector<Saving> whisper_savings() {
+  const std::string encoder = "--gradient-checkpointing encoder", all = "--gradient-checkpointing all",
+                    half = " --mixed-precision", frozen = "--freeze-encoder";
+  return {{"nothing", ""},
+          {"encoder recomputed", encoder},
+          {"all layers recomputed", all},
+          {"all layers recomputed in 8 parts", all + " --recompute-parts 8"},
+          {"16 bits", half.substr(1)},
+          {"encoder recomputed, 16 bits", encoder + half},
+          {"all layers recomputed, 16 bits", all + half},
+          {"encoder frozen", frozen, false},
+          {"encoder frozen, decoder recomputed", frozen + " " + all, false},
+          {"encoder frozen, 16 bits", frozen + half, false},
+          {"encoder frozen, decoder recomputed, 16 bits", frozen + " " + all + half, false}};
+}
+
+[[nodiscard]] inline std::vector<Candidate> whisper_candidates() {
+  std::vector<Candidate> candidates;
+  for (const auto& [name, config] : whisper_sizes())
+    candidates.push_back(
+        {.name = "Whisper " + name,
+         .command = "whisper_finetune",
+         .input = "clips of 30 s, " + std::to_string(2 * config.max_source_positions) + " mel frames, with " +
+                  std::to_string(config.max_target_positions) + " tokens each, prompt and end included",
+         .savings = whisper_savings(),
+         .window =
+             [](const std::string& command) {
+               const auto training = whisper_options(command).training;
+               return training.batch_size * training.gradient_accumulation;
+             },
+         .needed = [config = config](const std::string& command) { return whisper_needs(config, command); }});
+  const std::string two = "--batch-size 1 --gradient-accumulation 2";
+  candidates[0].checks = {
+      "--batch-size 2",           two + " --gradient-checkpointing encoder",
+      two + " --mixed-precision", two + " --gradient-checkpointing all --mixed-precision",
+      two + " --freeze-encoder",  two + " --freeze-encoder --gradient-checkpointing all --mixed-precision"};
+  candidates[1].checks = {two, two + " --gradient-checkpointing all"};
+  return candidates;
+}
+
+}  // namespace looptorch_bench

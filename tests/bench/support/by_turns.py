@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""What peers in Python share that take turns with a benchmark's program: the program, and the allocator by which both
+sides count the bytes of their tensors."""
+import ctypes
+import json
+import subprocess
+
+
+class Program:
+    """A program that makes a step in each mode it reads from stdin, and answers each with a JSON object."""
+
+    def __init__(self, path, *arguments):
+        self.process = subprocess.Popen([path, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def answer(self):
+        return json.loads(self.process.stdout.readline())
+
+    def step(self, mode):
+        print(mode, file=self.process.stdin, flush=True)
+        return self.answer()
+
+
+def load_allocator(folder):
+    allocator = ctypes.CDLL(str(folder / "libcounting_allocator.so"))
+    for function in (allocator.bench_live_bytes, allocator.bench_peak_bytes):
+        function.restype = ctypes.c_int64
+    return allocator

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// Arithmetic element by element, reductions and matrix products without computing: results are allocated by
+// LibTorch's shape functions, and with them the copies and workspaces that the real kernels make.
+#pragma once
+
+#include "arguments.hpp"
+#include "workspace.hpp"
+
+#include <ATen/Functions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace looptorch_bench {
+
+/// Calls `f` with the tensors of arguments whose types LibTorch's iterators make common: all but numbers and
+/// masks.
+template <class F>
+void visit_typed(const Arguments& arguments, F&& f) {
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
+      if (tensor.dim() > 0 && tensor.scalar_type() != at::kBool) f(i, tensor);
+    });
+}
+
+[[nodiscard]] inline bool mixes_types(const Arguments& arguments) {
+  std::optional<at::ScalarType> type;
+  bool mixed = false;
+  visit_typed(arguments, [&](std::size_t, const at::Tensor& tensor) {
+    mixed |= type && *type != tensor.scalar_type();
+    type = tensor.scalar_type();
+  });
+  return mixed;
+}
+
+/// Returns the copies in a common type that the iterators make of arguments of other types, on a CPU.
+[[nodiscard]] inline std::vector<at::Tensor> copies_in_common_type(const Arguments& arguments) {
+  std::optional<at::ScalarType> common;
+  visit_typed(arguments, [&](std::size_t, const at::Tensor& tensor) {
+    common = common ? c10::promoteTypes(*common, tensor.scalar_type()) : tensor.scalar_type();
+  });
+  std::vector<at::Tensor> copies;
+  visit_typed(arguments, [&](std::size_t, const at::Tensor& tensor) {
+    if (tensor.scalar_type() != *common) copies.push_back(tensor.to(*common));
+  });
+  return copies;
+}
+
+/// Allocates the results that LibTorch's shape functions describe.
+inline bool allocate_results(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
+  const auto on = [](const at::Tensor& tensor, c10::DeviceType device) {
+    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device));
+  };
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    replace_tensors(arguments[i], [&](const at::Tensor& tensor) { return on(tensor, at::kMeta); });
+    if (arguments[i].isDevice()) arguments[i] = c10::Device(c10::kMeta);
+  }
+  {
+    const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Fake);
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+  }
+  for (std::size_t i = stack.size() - op.schema().returns().size(); i < stack.size(); ++i)
+    replace_tensors(stack[i], [&](const at::Tensor& tensor) { return on(tensor, at::kCPU).zero_(); });
+  return true;
+}
+
+/// The same where all types are equal; else the real kernel runs.
+inline bool allocate_results_of_one_type(const c10::OperatorHandle& op, Stack& stack,
+                                         const Arguments& arguments) {
+  return !mixes_types(arguments) && allocate_results(op, stack, arguments);
+}
+
+/// The same of arithmetic on two tensors, which may differ in type.
+inline bool allocate_sum(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
+  const auto copies = copies_in_common_type(arguments);
+  return allocate_results(op, stack, arguments);
+}
+
+/// The same of a matrix product.
+inline bool allocate_product(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
+  if (mixes_types(arguments)) return false;
+  allocate_results(op, stack, arguments);
+  const at::Tensor product = stack.back().toTensor();
+  if (product.scalar_type() == at::kBFloat16 && product.dim() == 2 && products_of_bf16_take_fp32())
+    (void)at::empty(product.sizes(), product.options().dtype(at::kFloat));
+  return true;
+}
+
+/// Leaves the first argument as it is.
+inline bool change_nothing(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
+  torch::jit::drop(stack, arguments.size() - op.schema().returns().size());
+  return true;
+}
+
+/// The same of arithmetic on two tensors.
+inline bool change_nothing_of_sum(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
+  const auto copies = copies_in_common_type(arguments);
+  const at::Tensor self = arguments[0].toTensor();
+  const bool is_cast = !copies.empty() && copies.front().scalar_type() != self.scalar_type();
+  const at::Tensor result = is_cast ? at::zeros_like(copies.front()) : at::Tensor();
+  return change_nothing(op, stack, arguments);
+}
+
+}  // namespace looptorch_bench

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// Kernels of LibTorch's CPU backend without their arithmetic: each allocates what the real one allocates, its
+// results and its copies of inputs, and computes nothing. Those that are not listed run as they are.
+#pragma once
+
+#include "arguments.hpp"
+#include "arithmetic.hpp"
+#include "convolution.hpp"
+#include "layers.hpp"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <initializer_list>
+#include <unordered_map>
+
+namespace looptorch_bench {
+
+/// Takes the arguments from the stack and puts results there. Returns false, with the stack as it was, to
+/// have the real kernel run.
+using SkippedKernel = bool (*)(const c10::OperatorHandle&, Stack&, const Arguments&);
+
+/// Returns the kernel that stands for an operator, or null.
+[[nodiscard]] inline SkippedKernel skipped_kernel(const c10::OperatorName& name) {
+  static const std::unordered_map<c10::OperatorName, SkippedKernel> kernels = [] {
+    std::unordered_map<c10::OperatorName, SkippedKernel> kernels{
+        {{"aten::_scaled_dot_product_flash_attention_for_cpu", ""}, &attend},
+        {{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", ""}, &attend_backward},
+        {{"aten::native_layer_norm", ""}, &normalise_layer},
+        {{"aten::native_layer_norm_backward", ""}, &normalise_layer_backward},
+        {{"aten::native_group_norm", ""}, &normalise_groups},
+        {{"aten::native_group_norm_backward", ""}, &normalise_groups_backward},
+        {{"aten::convolution", ""}, &convolve},
+        {{"aten::convolution_backward", ""}, &convolve_backward}};
+    const auto add = [&](SkippedKernel kernel, const char* overload,
+                         std::initializer_list<const char*> names) {
+      for (const char* name : names) kernels.emplace(c10::OperatorName(name, overload), kernel);
+    };
+    add(&allocate_results_of_one_type, "",
+        {"aten::gelu",
+         "aten::gelu_backward",
+         "aten::silu",
+         "aten::silu_backward",
+         "aten::clamp_min",
+         "aten::threshold_backward",
+         "aten::leaky_relu",
+         "aten::leaky_relu_backward",
+         "aten::glu",
+         "aten::_log_softmax",
+         "aten::_log_softmax_backward_data",
+         "aten::clone",
+         "aten::cat",
+         "aten::neg",
+         "aten::sqrt",
+         "aten::rsqrt",
+         "aten::reciprocal",
+         "aten::sigmoid",
+         "aten::sigmoid_backward",
+         "aten::linalg_vector_norm",
+         "aten::upsample_bilinear2d",
+         "aten::upsample_bilinear2d_backward"});
+    add(&allocate_product, "", {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"});
+    add(&allocate_results, "", {"aten::_to_copy"});
+    add(&allocate_results_of_one_type, "dim_IntList", {"aten::sum"});
+    add(&allocate_results_of_one_type, "dim", {"aten::mean"});
+    add(&allocate_results_of_one_type, "Tensor_Scalar", {"aten::pow"});
+    add(&allocate_sum, "Tensor", {"aten::add", "aten::sub", "aten::mul", "aten::div"});
+    add(&change_nothing, "",
+        {"aten::copy_", "aten::zero_", "aten::uniform_", "aten::normal_", "aten::_fused_adamw_",
+         "aten::_fused_adam_"});
+    add(&change_nothing, "Scalar", {"aten::fill_", "aten::masked_fill_"});
+    add(&change_nothing_of_sum, "Tensor", {"aten::add_", "aten::mul_", "aten::div_", "aten::sub_"});
+    add(&change_nothing, "float", {"aten::bernoulli_"});
+    return kernels;
+  }();
+  const auto found = kernels.find(name);
+  return found == kernels.end() ? nullptr : found->second;
+}
+
+}  // namespace looptorch_bench

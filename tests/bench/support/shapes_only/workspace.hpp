@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+// Measures the memory that a real kernel takes beside its results, on memory that looptorch::HostMemory does
+// not count: oneDNN's scratch space and its copies in layouts of its own, which no shape tells.
+#pragma once
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/DispatchKey.h>
+#include <c10/core/alignment.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace looptorch_bench {
+
+/// Stands in for the allocator of CPU tensors while it lives, and counts. One at a time, in one thread.
+class UncountedMemory final : public c10::Allocator {
+ public:
+  UncountedMemory() : before_(*c10::GetCPUAllocator()) {
+    now_ = peak_ = 0;
+    c10::SetCPUAllocator(this, /*priority=*/1);
+  }
+  ~UncountedMemory() { c10::SetCPUAllocator(&before_, /*priority=*/1); }
+  UncountedMemory(const UncountedMemory&) = delete;
+  UncountedMemory& operator=(const UncountedMemory&) = delete;
+
+  [[nodiscard]] std::int64_t now() const { return now_; }
+  [[nodiscard]] std::int64_t peak() const { return peak_; }
+  void reset_peak() { peak_ = now_; }
+
+  c10::DataPtr allocate(std::size_t size) override {
+    auto* const block =
+        static_cast<std::byte*>(c10::GetDefaultCPUAllocator()->raw_allocate(c10::gAlignment + size));
+    *reinterpret_cast<std::size_t*>(block) = size;
+    now_ += static_cast<std::int64_t>(size);
+    peak_ = std::max(peak_, now_);
+    void* const data = block + c10::gAlignment;
+    return {data, data, &release, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  static void release(void* data) {
+    auto* const block = static_cast<std::byte*>(data) - c10::gAlignment;
+    now_ -= static_cast<std::int64_t>(*reinterpret_cast<const std::size_t*>(block));
+    c10::GetDefaultCPUAllocator()->raw_deallocate(block);
+  }
+
+  static inline std::int64_t now_ = 0, peak_ = 0;
+  c10::Allocator& before_;
+};
+
+/// Returns the bytes that `work` takes at its peak beside the result that it returns. `prepare` makes what it
+/// is called with.
+template <class Prepare, class Work>
+[[nodiscard]] std::int64_t workspace_of(Prepare&& prepare, Work&& work) {
+  const c10::impl::ExcludeDispatchKeyGuard as_it_is(c10::DispatchKey::Fake);
+  const at::NoGradGuard no_gradients;
+  UncountedMemory memory;
+  auto inputs = prepare();
+  memory.reset_peak();
+  const auto result = work(inputs);
+  return memory.peak() - memory.now();
+}
+
+/// True if products of bf16 matrices are computed in a matrix of fp32 first: oneDNN does so on CPUs without
+/// bf16 of their own.
+[[nodiscard]] inline bool products_of_bf16_take_fp32() {
+  static const bool takes = [] {
+    constexpr std::int64_t kSize = 128;
+    const auto make = [] { return at::ones({kSize, kSize}, at::kBFloat16); };
+    return workspace_of(make, [](const at::Tensor& x) { return at::mm(x, x); }) >= 4 * kSize * kSize;
+  }();
+  return takes;
+}
+
+}  // namespace looptorch_bench
