@@ -18,6 +18,16 @@ using looptorch::KeyValues;
 
 enum class Mask { none, causal };
 
+/// Applies a layer, with its bias in the product itself, where torch::nn::Linear adds it in another pass.
+inline at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x) {
+  return at::linear(x, layer->weight, layer->bias);
+}
+
+/// Does the same. A Checkpointed layer in CheckpointMode::light keeps the result.
+inline at::Tensor kept_linear(const torch::nn::Linear& layer, const at::Tensor& x) {
+  return looptorch::keep_product(linear, layer, x);
+}
+
 /// Attention with biased query, value and output projections and, as Whisper has it, a key projection without
 /// bias.
 class AttentionImpl : public torch::nn::Module {
@@ -33,7 +43,7 @@ class AttentionImpl : public torch::nn::Module {
 
   /// Projects `source_BSD` to what queries attend to.
   [[nodiscard]] KeyValues project(const at::Tensor& source_BSD) {
-    return {split_heads(k_proj(source_BSD)), split_heads(v_proj(source_BSD))};
+    return {split_heads(kept_linear(k_proj, source_BSD)), split_heads(kept_linear(v_proj, source_BSD))};
   }
 
   /// Attends from `queries_BTD`; returns `[B, T, D]`. Mask::causal hides position s > t from query t and
@@ -44,8 +54,9 @@ class AttentionImpl : public torch::nn::Module {
       return at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
                                               mask == Mask::causal);
     };
-    auto heads_BHTd = looptorch::keep(attend, split_heads(q_proj(queries_BTD)), source.keys, source.values);
-    return out_proj(heads_BHTd.transpose(1, 2).flatten(2));
+    auto heads_BHTd =
+        looptorch::keep(attend, split_heads(kept_linear(q_proj, queries_BTD)), source.keys, source.values);
+    return kept_linear(out_proj, heads_BHTd.transpose(1, 2).flatten(2));
   }
 
  private:

@@ -29,6 +29,7 @@ struct CorpusOptions {
   OnBadAudio on_bad_audio = OnBadAudio::skip;
   double train_subset = 100;     ///< Per cent of the training clips.
   double max_audio_seconds = 0;  ///< Length to which clips are padded; 0: that of the longest.
+  bool whole_windows = false;    ///< Test clips are padded to kWhisperSeconds instead.
   std::int64_t workers = 2, seed = 1;
 
   /// Throws CommandLineError if neither manifests nor transcripts are named, or both.
@@ -46,7 +47,8 @@ struct CorpusOptions {
 
 struct Corpus {
   SpeechDataset train, validation, test;
-  double max_seconds;  ///< Length to which every clip is padded.
+  double max_seconds;   ///< Length to which the clips of training and validation are padded.
+  double test_seconds;  ///< Length to which those of the test are padded.
   LeftOut left_out;
 };
 
@@ -101,10 +103,17 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
   }
   if (options.transcripts.empty() && options.test.empty()) split.test = split.validation;
   log << left_out.describe({.at_most = kListedClips}) << std::flush;
-  const auto dataset = [&](auto& utterances) {
-    return SpeechDataset(std::move(utterances), recognizer.tokenizer, recognizer.decoding, speech);
+  const auto dataset = [&](auto& utterances, double padded_seconds) {
+    return SpeechDataset(std::move(utterances), recognizer.tokenizer, recognizer.decoding,
+                         {.mel_bins = speech.mel_bins, .max_seconds = padded_seconds});
   };
-  return {dataset(split.train), dataset(split.validation), dataset(split.test), seconds, std::move(left_out)};
+  const double test_seconds = options.whole_windows ? kWhisperSeconds : seconds;
+  return {.train = dataset(split.train, seconds),
+          .validation = dataset(split.validation, seconds),
+          .test = dataset(split.test, test_seconds),
+          .max_seconds = seconds,
+          .test_seconds = test_seconds,
+          .left_out = std::move(left_out)};
 }
 
 }  // namespace whisper

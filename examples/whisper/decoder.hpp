@@ -5,6 +5,8 @@
 // Shapes: B batch, L tokens, S encoder positions, D width of the model, V vocabulary.
 #pragma once
 
+#include <looptorch/memory/chunked_cross_entropy.hpp>
+#include <looptorch/memory/embedding_rows.hpp>
 #include <looptorch/policies/checkpointed.hpp>
 
 #include "attention.hpp"
@@ -13,6 +15,9 @@
 #include <vector>
 
 namespace whisper {
+
+/// Labels with this value count neither in the loss nor in its mean.
+inline constexpr int64_t kIgnored = -100;
 
 /// The state that one decoder layer keeps between calls: its own past and the projected encoder states.
 struct LayerCache {
@@ -27,12 +32,24 @@ struct DecoderCache {
   /// Returns the number of tokens decoded so far.
   [[nodiscard]] int64_t length() const { return layers.empty() ? 0 : layers.front().self.length(); }
 
-  /// Keeps the rows of the batch that `rows` (int64) lists; finished rows then cost nothing.
+  /// Returns the number of clips that the rows attend to.
+  [[nodiscard]] int64_t clips() const { return layers.empty() ? 0 : layers.front().cross.keys.size(0); }
+
+  /// Keeps the rows of the batch that `rows` (int64) lists, one for each clip; finished rows then cost
+  /// nothing.
   void select(const at::Tensor& rows) {
-    for (auto& layer : layers) {
-      layer.self.select(rows);
-      layer.cross.select(rows);
-    }
+    select_rows(rows);
+    select_clips(rows);
+  }
+
+  /// Takes the rows that `rows` (int64) lists: the same number for each clip, clip by clip.
+  void select_rows(const at::Tensor& rows) {
+    for (auto& layer : layers) layer.self.select(rows);
+  }
+
+  /// Keeps the clips that `clips` (int64) lists.
+  void select_clips(const at::Tensor& clips) {
+    for (auto& layer : layers) layer.cross.select(clips);
   }
 };
 
@@ -58,7 +75,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   }
 
   /// Decodes the next tokens after those in `cache`, which grows by them: first a prompt of any length, then
-  /// one token at a time.
+  /// one token at a time. The rows of one clip attend to its states together.
   at::Tensor extend(const at::Tensor& x_BLD, const at::Tensor& states_BSD, LayerCache& cache) {
     const bool first = cache.self.length() == 0;
     TORCH_CHECK(first || x_BLD.size(1) == 1,
@@ -77,8 +94,11 @@ class DecoderLayerImpl : public torch::nn::Module {
   [[nodiscard]] at::Tensor attend(at::Tensor x_BLD, const at::Tensor& normed_BLD, const KeyValues& self,
                                   Mask mask, const KeyValues& cross) {
     x_BLD = x_BLD + self_attn(normed_BLD, self, mask);
-    x_BLD = x_BLD + encoder_attn(encoder_attn_layer_norm(x_BLD), cross);
-    return x_BLD + fc2(at::gelu(fc1(final_layer_norm(x_BLD))));
+    const auto clips = cross.keys.size(0);
+    auto queries_BLD = encoder_attn_layer_norm(x_BLD);
+    if (clips != x_BLD.size(0)) queries_BLD = queries_BLD.reshape({clips, -1, x_BLD.size(2)});
+    x_BLD = x_BLD + encoder_attn(queries_BLD, cross).view_as(x_BLD);
+    return x_BLD + linear(fc2, at::gelu(kept_linear(fc1, final_layer_norm(x_BLD))));
   }
 
   Attention self_attn{nullptr}, encoder_attn{nullptr};
@@ -126,11 +146,19 @@ class DecoderImpl : public torch::nn::Module {
     return at::linear(states_D, embed_tokens->weight);
   }
 
+  /// Returns the cross-entropy of those scores against `labels_BL`, the mean over the labels that are not
+  /// kIgnored. The scores of all tokens never exist at once.
+  [[nodiscard]] at::Tensor loss(const at::Tensor& states_BLD, const at::Tensor& labels_BL) {
+    return looptorch::chunked_cross_entropy(states_BLD, embed_tokens->weight, labels_BL,
+                                            {.ignore_index = kIgnored});
+  }
+
  private:
   [[nodiscard]] at::Tensor embed(const at::Tensor& tokens_BL, int64_t start) {
     const auto end = start + tokens_BL.size(1), limit = embed_positions->weight.size(0);
     TORCH_CHECK(end <= limit, "decoder: ", end, " tokens are more than its ", limit, " positions");
-    return embed_tokens(tokens_BL) + embed_positions->weight.slice(0, start, end);
+    return looptorch::embedding_rows(embed_tokens->weight, tokens_BL) +
+           embed_positions->weight.slice(0, start, end);
   }
 
   torch::nn::Embedding embed_tokens{nullptr}, embed_positions{nullptr};

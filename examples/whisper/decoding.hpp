@@ -1,128 +1,138 @@
 // SPDX-License-Identifier: MIT
-// Greedy decoding with a key-value cache: the token ids of transformers' `generate(do_sample=False)`. Rows of
-// a batch that reached the end of text leave it, so that a batch costs the sum of its rows' lengths.
-// Whisper may repeat itself without end on speech that it does not know; such a row can be ended early.
+// Decodes text from the encoder's states with a key-value cache: greedily, by drawing or by a beam, all by
+// the same step. The ids are those of openai-whisper's `decode` and, greedily, of transformers'
+// `generate(do_sample=False)`. Clips of a batch that are done leave it, so that a batch costs the sum of its
+// clips' lengths.
+//
+// Shapes: B clips, M mel bins, T mel frames, S encoder positions, D width of the model, R rows, L tokens.
 #pragma once
 
+#include <looptorch/base/error.hpp>
+
+#include "beam_search.hpp"
+#include "decoding_options.hpp"
 #include "model.hpp"
+#include "score_rules.hpp"
+#include "token_search.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <numeric>
-#include <optional>
 #include <utility>
 #include <vector>
 
 namespace whisper {
 
-/// The forced first tokens of a decoding and the tokens that it must not produce.
-struct DecodingOptions {
-  std::vector<int64_t> prompt;          ///< Forced first tokens, beginning with start-of-transcript.
-  std::vector<int64_t> suppress;        ///< Never produced.
-  std::vector<int64_t> begin_suppress;  ///< Never produced right after the prompt.
-  int64_t end_of_text = 0;
-  int64_t max_length = 448;  ///< Tokens of prompt and text together.
-  bool ends_loops = false;   ///< Ends a text that repeats itself, see loop_begin; transformers does not.
+/// The tokens of a clip, without prompt and end of text, and how sure the model is of them.
+struct DecodedText {
+  std::vector<int64_t> tokens;
+  double average_log_probability = 0;  ///< By token, the end counted as one.
+  double no_speech_probability = 0;    ///< 0 for a model without such a token.
 };
-
-inline constexpr std::size_t kLoopCopies = 5;   ///< So many equal pieces in a row are not speech,
-inline constexpr std::size_t kLoopTokens = 24;  ///< if they have so many tokens together.
-
-/// Returns the length of `ids` up to the end of the first piece if they end in a loop: kLoopCopies or more
-/// copies of one piece, which have kLoopTokens or more tokens together. "Zero zero zero" and "ha ha ha ha ha
-/// ha" are not loops. Costs at most a fifth of the ids' number for each piece that partly repeats, and
-/// usually one comparison.
-inline std::optional<std::size_t> loop_begin(const std::vector<int64_t>& ids) {
-  for (std::size_t piece = 1; piece * kLoopCopies <= ids.size(); ++piece) {
-    const auto copies = std::max(kLoopCopies, (kLoopTokens + piece - 1) / piece);
-    if (piece * copies > ids.size()) continue;
-    const auto first = ids.end() - static_cast<std::ptrdiff_t>(piece * copies);
-    if (std::equal(first + static_cast<std::ptrdiff_t>(piece), ids.end(), first))
-      return ids.size() - piece * (copies - 1);
-  }
-  return std::nullopt;
-}
 
 namespace detail {
 
-/// The growing texts of a batch: takes one token for each unfinished row and returns which rows continue.
-class GrowingTexts {
- public:
-  GrowingTexts(int64_t rows, const DecodingOptions& options)
-      : end_of_text_(options.end_of_text), ends_loops_(options.ends_loops), texts_(rows), live_(rows) {
-    std::iota(live_.begin(), live_.end(), size_t{0});
-  }
+/// Returns the best text: by the mean of its log-probabilities, or by their sum over `length_penalty`'s
+/// length.
+inline FoundText best_text(std::vector<FoundText> found, const DecodingOptions& options) {
+  const auto score = [&](const FoundText& text) {
+    const auto length = static_cast<double>(std::max<std::size_t>(text.tokens.size(), 1));
+    const auto alpha = options.length_penalty;
+    return text.log_probability / (alpha ? std::pow((5 + length) / 6, *alpha) : length);
+  };
+  return std::move(*std::max_element(found.begin(), found.end(),
+                                     [&](const auto& a, const auto& b) { return score(a) < score(b); }));
+}
 
-  /// Appends `next_B` (int64) to the live texts; returns the positions in `next_B` of those that have not
-  /// ended.
-  std::vector<int64_t> append(const at::Tensor& next_B) {
-    const auto on_host = next_B.cpu();
-    const auto next = on_host.accessor<int64_t, 1>();
-    std::vector<int64_t> going;
-    for (int64_t i = 0; i < next.size(0); ++i) {
-      if (next[i] == end_of_text_) continue;
-      texts_[live_[i]].push_back(next[i]);
-      if (ended_loop(texts_[live_[i]])) continue;
-      live_[going.size()] = live_[i];
-      going.push_back(i);
+/// Returns by clip the probability that it holds no speech, from the scores behind the start token.
+inline std::vector<double> no_speech_probabilities(const at::Tensor& scores_BV, int64_t no_speech) {
+  const auto probabilities =
+      at::softmax(scores_BV.to(at::kFloat), 1).select(1, no_speech).to(at::kDouble).cpu().contiguous();
+  const auto* first = probabilities.const_data_ptr<double>();
+  return {first, first + probabilities.numel()};
+}
+
+inline bool counts_up(const std::vector<int64_t>& list, int64_t size) {
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if (list[i] != static_cast<int64_t>(i)) return false;
+  return std::ssize(list) == size;
+}
+
+inline void check_decoding(const DecodingOptions& options) {
+  TORCH_CHECK(!options.prompt.empty(), "decode: the prompt is empty");
+  TORCH_CHECK(options.beam_size >= 1 && options.best_of >= 1, "decode: beam_size ", options.beam_size,
+              " and best_of ", options.best_of, " must be at least 1");
+  TORCH_CHECK(options.beam_size == 1 ||
+                  std::nearbyint(options.patience * static_cast<double>(options.beam_size)) >= 1,
+              "decode: a patience of ", options.patience, " ends the search before it has a text");
+  TORCH_CHECK(options.previous.empty() || options.special.previous >= 0,
+              "decode: the model has no token for the start of previous text");
+}
+
+template <class Search>
+std::vector<DecodedText> run_search(Whisper& model, const at::Tensor& states_BSD,
+                                    const DecodingOptions& options) {
+  const auto device = states_BSD.device();
+  const auto clips = states_BSD.size(0);
+  const auto first = options.first_tokens();
+  const auto room = std::min(
+      std::min(options.max_length, model->config().max_target_positions) - static_cast<int64_t>(first.size()),
+      options.max_new_tokens);
+  const ScoreRules rules(options, device);
+  Search search(clips, options);
+  DecoderCache cache;
+  std::vector<double> no_speech(static_cast<std::size_t>(clips));
+  auto& decoder = model->decoder();
+  auto tokens_RL = ScoreRules::ids(first, device).expand({clips, -1});
+  for (int64_t produced = 0; produced < room; ++produced) {
+    const auto outputs_RLD = decoder->extend(tokens_RL, states_BSD, cache);
+    if (produced == 0 && options.special.no_speech >= 0) {
+      const auto start = static_cast<int64_t>(first.size() - options.prompt.size());
+      no_speech =
+          no_speech_probabilities(decoder->logits(outputs_RLD.select(1, start)), options.special.no_speech);
     }
-    live_.resize(going.size());
-    return going;
+    auto scores_RV = decoder->logits(outputs_RLD.select(1, -1));
+    rules.apply(scores_RV, search.texts(), /*begins=*/produced == 0);
+    const auto rows = scores_RV.size(0), live = static_cast<int64_t>(cache.clips());
+    const auto step = search.advance(std::move(scores_RV));
+    if (step.tokens.empty()) break;
+    if (!counts_up(step.parents, rows)) cache.select_rows(ScoreRules::ids(step.parents, device));
+    if (!counts_up(step.clips, live)) cache.select_clips(ScoreRules::ids(step.clips, device));
+    tokens_RL = ScoreRules::ids(step.tokens, device).unsqueeze(1);
   }
-
-  [[nodiscard]] bool finished() const { return live_.empty(); }
-  [[nodiscard]] std::vector<std::vector<int64_t>> take() && { return std::move(texts_); }
-
- private:
-  bool ended_loop(std::vector<int64_t>& text) const {
-    const auto length = ends_loops_ ? loop_begin(text) : std::nullopt;
-    if (length) text.resize(*length);
-    return length.has_value();
+  auto found = std::move(search).take();
+  std::vector<DecodedText> decoded;
+  for (std::size_t clip = 0; clip < found.size(); ++clip) {
+    auto text = best_text(std::move(found[clip]), options);
+    const auto average = text.log_probability / static_cast<double>(text.tokens.size() + 1);
+    decoded.push_back({std::move(text.tokens), average, no_speech[clip]});
   }
-
-  int64_t end_of_text_;
-  bool ends_loops_;
-  std::vector<std::vector<int64_t>> texts_;
-  std::vector<size_t> live_;  // live_[i]: the text that row i of the shrinking batch continues
-};
-
-inline void forbid(at::Tensor& scores_BV, const at::Tensor& ids) {
-  scores_BV.index_fill_(1, ids, -std::numeric_limits<float>::infinity());
+  return decoded;
 }
 
 }  // namespace detail
 
-/// Returns the most probable tokens, without prompt and end of text: one list of ids for each row of
-/// `mel_BMT`. The model and the frames must be on the same device; each step waits for it once, to find the
-/// rows that have ended.
-inline std::vector<std::vector<int64_t>> decode_greedily(Whisper& model, const at::Tensor& mel_BMT,
-                                                         const DecodingOptions& options) {
-  TORCH_CHECK(!options.prompt.empty(), "decode_greedily: the prompt is empty");
+/// Returns one text for each clip of the encoder's states: drawn at a temperature above 0, else by a beam if
+/// `beam_size` is above 1, else the most probable tokens. Waits for the device once a token.
+inline std::vector<DecodedText> decode(Whisper& model, const at::Tensor& states_BSD,
+                                       const DecodingOptions& options) {
+  detail::check_decoding(options);
   torch::NoGradGuard no_grad;
-  const auto ids = [&](const std::vector<int64_t>& list) {
-    return torch::tensor(list, at::kLong).to(mel_BMT.device());
-  };
-  const auto suppress = ids(options.suppress), begin_suppress = ids(options.begin_suppress);
-  const auto prompt_length = static_cast<int64_t>(options.prompt.size());
-  const auto room = std::min(options.max_length, model->config().max_target_positions) - prompt_length;
+  if (options.beam_size > 1 && options.temperature <= 0)
+    return detail::run_search<BeamTexts>(model, states_BSD, options);
+  return detail::run_search<SampledTexts>(model, states_BSD, options);
+}
 
-  detail::GrowingTexts texts(mel_BMT.size(0), options);
-  DecoderCache cache;
-  auto& decoder = model->decoder();
-  const auto states_BSD = model->encoder()(mel_BMT);
-  auto tokens_BL = ids(options.prompt).expand({mel_BMT.size(0), -1});
-  for (int64_t step = 0; step < room && !texts.finished(); ++step) {
-    auto scores_BV = decoder->logits(decoder->extend(tokens_BL, states_BSD, cache).select(1, -1));
-    detail::forbid(scores_BV, suppress);
-    if (step == 0) detail::forbid(scores_BV, begin_suppress);
-    tokens_BL = scores_BV.argmax(1, /*keepdim=*/true);
-    const auto going = texts.append(tokens_BL.squeeze(1));
-    if (static_cast<int64_t>(going.size()) == tokens_BL.size(0)) continue;
-    tokens_BL = tokens_BL.index_select(0, ids(going));
-    cache.select(ids(going));
-  }
-  return std::move(texts).take();
+/// Returns the most probable tokens of each row of `mel_BMT`, which must be on the model's device.
+inline std::vector<std::vector<int64_t>> decode_greedily(Whisper& model, const at::Tensor& mel_BMT,
+                                                         DecodingOptions options) {
+  options.beam_size = 1, options.temperature = 0;
+  torch::NoGradGuard no_grad;
+  std::vector<std::vector<int64_t>> texts;
+  for (auto& decoded : decode(model, model->encoder()(mel_BMT), options))
+    texts.push_back(std::move(decoded.tokens));
+  return texts;
 }
 
 }  // namespace whisper

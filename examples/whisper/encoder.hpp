@@ -41,7 +41,7 @@ class EncoderLayerImpl : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(at::Tensor x_BSD) {
     auto normed_BSD = self_attn_layer_norm(x_BSD);
     x_BSD = x_BSD + self_attn(normed_BSD, self_attn->project(normed_BSD));
-    return x_BSD + fc2(at::gelu(fc1(final_layer_norm(x_BSD))));
+    return x_BSD + linear(fc2, at::gelu(kept_linear(fc1, final_layer_norm(x_BSD))));
   }
 
  private:
@@ -74,7 +74,9 @@ class EncoderImpl : public torch::nn::Module {
 
   /// Throws c10::Error for more frames than the positions cover.
   [[nodiscard]] at::Tensor forward(const at::Tensor& mel_BMT) {
-    auto x_BDS = at::gelu(conv2(at::gelu(conv1(mel_BMT))));
+    const looptorch::CheckpointOptions options{.mode = first_layer().checkpoint.mode, .random_state = false};
+    auto x_BDS = looptorch::checkpoint(
+        options, [this](const at::Tensor& mel_BMT) { return stem(mel_BMT); }, mel_BMT);
     const auto length = x_BDS.size(2), limit = embed_positions->weight.size(0);
     TORCH_CHECK(length <= limit, "encoder: ", mel_BMT.size(2), " mel frames are more than its ", 2 * limit);
     auto x_BSD = x_BDS.transpose(1, 2) + embed_positions->weight.narrow(0, 0, length);
@@ -84,6 +86,16 @@ class EncoderImpl : public torch::nn::Module {
   }
 
  private:
+  /// The convolutions, which are recomputed as the layers are.
+  [[nodiscard]] at::Tensor stem(const at::Tensor& mel_BMT) {
+    const auto apply = [](torch::nn::Conv1d& convolution, const at::Tensor& x) { return convolution(x); };
+    const auto x_BDT = looptorch::keep_product(apply, conv1, mel_BMT);
+    return at::gelu(looptorch::keep_product(apply, conv2, at::gelu(x_BDT)));
+  }
+  [[nodiscard]] looptorch::Checkpointed<EncoderLayer>::Impl& first_layer() {
+    return *layers[0]->as<looptorch::Checkpointed<EncoderLayer>>();
+  }
+
   static torch::nn::Conv1d convolution(int64_t in, int64_t out, int64_t stride) {
     return torch::nn::Conv1d(torch::nn::Conv1dOptions(in, out, 3).stride(stride).padding(1));
   }

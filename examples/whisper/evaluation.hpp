@@ -11,6 +11,7 @@
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/metrics/english_normalizer.hpp>
 #include <looptorch/metrics/normalize.hpp>
+#include <looptorch/metrics/unicode/grapheme_clusters.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
 #include "data.hpp"
@@ -35,18 +36,43 @@ struct Normalizer {
   std::string (*apply)(std::string_view);
 };
 
+namespace detail {
+
+/// True for the languages that are written without blanks between words.
+inline bool writes_without_blanks(const std::string& language) {
+  for (const auto* code : {"zh", "yue", "ja", "th", "lo", "my"})
+    if (language == code) return true;
+  return false;
+}
+
+/// Returns the normalised text with a blank after each character as a reader sees it: its words are then
+/// characters.
+inline std::string spaced_characters(std::string_view text) {
+  std::string spaced;
+  const auto normalized = looptorch::normalize_text(text);
+  for (const auto character : looptorch::grapheme_clusters(normalized))
+    if (character != " ") spaced.append(spaced.empty() ? "" : " ").append(character);
+  return spaced;
+}
+
+}  // namespace detail
+
 /// Returns a normaliser by name. `english` is Whisper's own, as in the literature: numbers, contractions and
 /// British spellings become uniform. `marks` is lower case without punctuation, with the combining marks that
-/// Whisper's normaliser for other languages removes, such as Devanagari's vowel signs. `none` leaves texts
-/// unchanged. `auto` is `english` for the language "en", else `marks`. Throws CommandLineError for another
-/// name.
+/// Whisper's normaliser for other languages removes, such as Devanagari's vowel signs. `characters` is
+/// `marks` with every character a word, so that the word error rate is one of characters. `none` leaves texts
+/// unchanged. `auto` is `english` for the language "en", `characters` for Chinese, Cantonese, Japanese, Thai,
+/// Lao and Burmese, else `marks`. Throws CommandLineError for another name.
 inline Normalizer choose_normalizer(const std::string& name, const std::string& language) {
+  if (name == "auto" && detail::writes_without_blanks(language))
+    return choose_normalizer("characters", language);
   if (name == "auto") return choose_normalizer(language == "en" ? "english" : "marks", language);
   if (name == "english") return {name, looptorch::normalize_english};
   if (name == "marks") return {name, looptorch::normalize_text};
+  if (name == "characters") return {name, detail::spaced_characters};
   if (name == "none") return {name, [](std::string_view text) { return std::string(text); }};
   throw looptorch::app::CommandLineError(
-      looptorch::message("--normalizer: \"", name, "\" is not auto, english, marks or none"));
+      looptorch::message("--normalizer: \"", name, "\" is not auto, english, marks, characters or none"));
 }
 
 /// The spoken texts and a model's transcripts, clip by clip, and the word error rate of all after
@@ -82,7 +108,8 @@ inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& s
 struct TranscriptsKey {
   std::filesystem::path model;
   std::string language;
-  double max_seconds = 0;
+  double max_seconds = 0;  ///< Length to which clips are padded.
+  bool fallback = false;
 };
 
 namespace detail {
@@ -91,7 +118,8 @@ inline looptorch::Json transcripts_json(const TranscriptsKey& key) {
   auto json = looptorch::Json::object();
   return json.set("model", looptorch::replace_invalid_utf8(key.model.string()))
       .set("language", key.language)
-      .set("max_seconds", key.max_seconds);
+      .set("max_seconds", key.max_seconds)
+      .set("fallback", key.fallback);
 }
 
 /// Returns the utterance's name in UTF-8, which JSON requires.

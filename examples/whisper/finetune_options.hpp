@@ -4,9 +4,11 @@
 
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/training_flags.hpp>
+#include <looptorch/memory/checkpoint.hpp>
 
 #include "corpus.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -17,7 +19,28 @@ struct FinetuneOptions {
   CorpusOptions corpus;  ///< `corpus_options` has the whole
   looptorch::app::TrainingOptions training{.warmup_steps = 5};
   std::string recompute = "none";
+  std::int64_t recompute_parts = 1;
+  bool freeze_encoder = false;
+  bool fallback = false;
   std::string language = "en", normalizer = "auto";
+
+  /// Throws CommandLineError for flags that contradict each other.
+  void check() const {
+    corpus.check();
+    if (language == "auto")
+      throw looptorch::app::CommandLineError(
+          "--language auto is for transcribing: name the language of the texts, which the model is to learn");
+    if (freeze_encoder && recompute == "encoder")
+      throw looptorch::app::CommandLineError(
+          "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to save: give all or none");
+  }
+
+  /// Returns how layers save memory: those that do not recompute keep their products alone.
+  [[nodiscard]] looptorch::CheckpointOptions checkpoint(bool recomputes) const {
+    using Mode = looptorch::CheckpointMode;
+    return {
+        .mode = recomputes ? Mode::recompute : Mode::light, .random_state = false, .parts = recompute_parts};
+  }
 
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
 
@@ -43,7 +66,7 @@ inline void add_data_flags(looptorch::app::CommandLine& line, FinetuneOptions& o
       "transcripts", "PATH", corpus.transcripts,
       "instead of manifests: NAME.json of text, start, duration beside NAME.wav, or a folder of them; "
       "split 80/10/10");
-  line.flag("strict", corpus.strict, true, "wrong lines stop; else they are listed and left out");
+  line.toggle("strict", corpus.strict, "wrong lines stop; else they are listed and left out");
   line.required("output", "DIR", options.output, "folder for the fine-tuned model and summary.json")
       .alias("output-dir");
   line.option("train-subset", "PERCENT", corpus.train_subset, "share of the training clips to use",
@@ -54,17 +77,28 @@ inline void add_data_flags(looptorch::app::CommandLine& line, FinetuneOptions& o
 }
 
 inline void add_model_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
-  line.flag("bf16", options.training.mixed_precision, true,
-            "mixed precision; for GPUs from Ampere on and CPUs with AMX");
-  line.flag("fp32", options.training.mixed_precision, false, "single precision (default)");
   line.choice("gradient-checkpointing", options.recompute, {"none", "encoder", "all"},
               "layers that run a second time in backward instead of keeping their activations: less memory, "
               "same result, more time; without a value: all",
               "all");
+  line.toggle("freeze-encoder", options.freeze_encoder,
+              "trains the decoder alone: the encoder keeps no activations, gradients or moments");
+  line.flag("no-gradient-checkpointing", options.recompute, "none", "no layer runs a second time as a whole");
+  line.option("recompute-parts", "N", options.recompute_parts,
+              "parts that a batch's clips pass through a layer in, one after the other: less memory",
+              {.min = 1});
   line.option("language", "CODE", options.language, "what is spoken; English-only models ignore it");
-  line.option("normalizer", "NAME", options.normalizer,
-              "of the word error rate: english (Whisper's), marks (keeps combining marks), none, or auto: "
-              "english for --language en");
+  line.toggle(
+      "fallback", options.fallback,
+      "word error rates as whisper_transcribe decodes: again at a higher temperature where a text repeats "
+      "itself or is unsure; else greedily, once");
+  line.toggle(
+      "whole-windows", options.corpus.whole_windows,
+      "word error rates on clips padded to 30 s, as whisper_transcribe pads them, whatever the length for training");
+  line.option(
+      "normalizer", "NAME", options.normalizer,
+      "of the word error rate: english (Whisper's), marks (keeps combining marks), characters (counts them instead of words), none, or auto: "
+      "english for --language en");
 }
 
 }  // namespace detail
@@ -75,7 +109,7 @@ inline void add_flags(looptorch::app::CommandLine& line, FinetuneOptions& option
   detail::add_data_flags(line, options);
   add_training_flags(
       line, options.training,
-      {.without = {TrainingFlag::mixed_precision, TrainingFlag::gradient_checkpointing, TrainingFlag::cache},
+      {.without = {TrainingFlag::gradient_checkpointing, TrainingFlag::cache},
        .help = {
            {TrainingFlag::epochs, "passes over the training clips"},
            {TrainingFlag::batch_size, "clips in one forward pass"},

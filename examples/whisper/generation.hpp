@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Reads a model's generation_config.json: the forced first tokens and the tokens that never appear. The same
-// prompt begins every training sequence.
+// Reads a model's generation_config.json: the special tokens, the forced first ones and those that never
+// appear. The same prompt begins every training sequence.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
 
-#include "decoding.hpp"
+#include "config.hpp"
+#include "decoding_options.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -30,24 +31,29 @@ inline std::vector<int64_t> id_list(const looptorch::Json& json, const char* fie
   return ids;
 }
 
-inline int64_t language_id(const looptorch::Json& json, const std::string& language) {
-  const auto token = "<|" + language + "|>";
-  if (!json.at("lang_to_id").contains(token)) {
-    throw GenerationConfigError("the model does not know the language \"" + language + "\"");
-  }
-  return json.at("lang_to_id").at(token).as_int();
+inline SpecialTokens special_tokens(const looptorch::Json& json, const WhisperConfig& config) {
+  SpecialTokens special{.start = config.decoder_start_token_id,
+                        .no_timestamps = json.at("no_timestamps_token_id").as_int()};
+  // The order of Whisper's vocabulary: ..., translate, transcribe, -, previous text, no speech, no
+  // timestamps.
+  const auto before_it = [&](int64_t distance) {
+    const auto id = special.no_timestamps - distance;
+    return id > special.start ? id : -1;
+  };
+  special.no_speech = before_it(1), special.previous = before_it(2);
+  if (!json.at("is_multilingual").as_bool()) return special;
+  const auto& tasks = json.at("task_to_id");
+  special.transcribe = tasks.at("transcribe").as_int();
+  special.translate = tasks.contains("translate") ? tasks.at("translate").as_int() : -1;
+  for (const auto& [token, id] : json.at("lang_to_id").as_object())
+    special.languages.emplace_back(token.substr(2, token.size() - 4), id.as_int());
+  return special;
 }
 
-/// Returns start of transcript, then for multilingual models language and task, then no-timestamps.
-inline std::vector<int64_t> transcription_prompt(const looptorch::Json& json, const WhisperConfig& config,
-                                                 const std::string& language) {
-  std::vector<int64_t> prompt{config.decoder_start_token_id};
-  if (json.at("is_multilingual").as_bool()) {
-    prompt.push_back(language_id(json, language));
-    prompt.push_back(json.at("task_to_id").at("transcribe").as_int());
-  }
-  prompt.push_back(json.at("no_timestamps_token_id").as_int());
-  return prompt;
+inline int64_t language_id(const SpecialTokens& special, const std::string& language) {
+  for (const auto& [code, id] : special.languages)
+    if (code == language) return id;
+  throw GenerationConfigError("the model does not know the language \"" + language + "\"");
 }
 
 inline void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
@@ -58,13 +64,37 @@ inline void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
   }
 }
 
+}  // namespace detail
+
+/// The result's language: that of the speech, or English.
+enum class Task { transcribe, translate };
+
+/// Sets the prompt: start of transcript, then for multilingual models language and task, then no-timestamps
+/// unless timestamps are wanted. Throws GenerationConfigError for a language or task that the model does not
+/// know.
+inline void set_prompt(DecodingOptions& options, const std::string& language, Task task = Task::transcribe) {
+  const auto& special = options.special;
+  options.prompt = {special.start};
+  if (!special.languages.empty()) {
+    options.prompt.push_back(detail::language_id(special, language));
+    options.prompt.push_back(task == Task::translate ? special.translate : special.transcribe);
+  }
+  if (task == Task::translate && special.translate < 0)
+    throw GenerationConfigError("the model cannot translate: it knows English only");
+  if (options.without_timestamps) options.prompt.push_back(special.no_timestamps);
+}
+
+namespace detail {
+
 inline DecodingOptions decoding_options(const looptorch::Json& json, const WhisperConfig& config,
                                         const std::string& language) {
-  DecodingOptions options{.prompt = transcription_prompt(json, config, language),
+  DecodingOptions options{.prompt = {},
                           .suppress = id_list(json, "suppress_tokens"),
                           .begin_suppress = id_list(json, "begin_suppress_tokens"),
                           .end_of_text = config.eos_token_id,
                           .max_length = config.max_target_positions};
+  options.special = special_tokens(json, config);
+  set_prompt(options, language);
   for (const auto* ids : {&options.prompt, &options.suppress, &options.begin_suppress}) {
     check_ids(*ids, config.vocab_size);
   }

@@ -12,10 +12,9 @@
 #include "decoder.hpp"
 #include "encoder.hpp"
 
-namespace whisper {
+#include <vector>
 
-/// Labels with this value count neither in the loss nor in its mean.
-inline constexpr int64_t kIgnored = -100;
+namespace whisper {
 
 /// Encoder and decoder; registered as `model` so that parameter names carry transformers' prefix.
 class EncoderDecoderImpl : public torch::nn::Module {
@@ -37,6 +36,20 @@ class WhisperImpl : public torch::nn::Module {
   /// Returns the scores `[B, L, V]` of the token after each of `tokens_BL`, given log-mel frames `[B, M, T]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& mel_BMT, const at::Tensor& tokens_BL) {
     return decoder()->logits(decoder()(tokens_BL, encoder()(mel_BMT)));
+  }
+
+  /// Excludes the encoder from training for good: it builds no graph, keeps no activations and gets no
+  /// gradients. Returns the parameters that are left to train.
+  [[nodiscard]] std::vector<at::Tensor> freeze_encoder() {
+    for (auto& parameter : encoder()->parameters()) parameter.requires_grad_(false);
+    return decoder()->parameters();
+  }
+
+  /// Returns the loss of predicting `labels_BL` from the tokens before them, in less memory than
+  /// token_mean_loss of all scores.
+  [[nodiscard]] at::Tensor loss(const at::Tensor& mel_BMT, const at::Tensor& tokens_BL,
+                                const at::Tensor& labels_BL) {
+    return decoder()->loss(decoder()(tokens_BL, encoder()(mel_BMT)), labels_BL);
   }
 
   [[nodiscard]] Encoder& encoder() { return model_->encoder; }

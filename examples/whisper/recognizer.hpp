@@ -7,14 +7,18 @@
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/loop/evaluation.hpp>
 
-#include "decoding.hpp"
+#include "fallback.hpp"
 #include "generation.hpp"
+#include "language_detection.hpp"
 #include "pretrained.hpp"
 #include "tokenizer_folder.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,38 +49,86 @@ struct Recognizer {
   Whisper model;
   Tokenizer tokenizer;
   DecodingOptions decoding;
+  std::optional<FallbackOptions> fallback{};  ///< Without it each clip is decoded once.
+  std::string language = "en";                ///< Of every clip, unless it is detected.
+  Task task = Task::transcribe;
+  bool detects_language = false;
 
-  /// Returns the transcript of each row of `mel_BMT`, by greedy decoding in eval mode. A text ends where the
-  /// model ends it, where the model's positions end, or where it repeats itself (loop_begin). It never ends
-  /// inside a character, of which a token may be a part.
+  /// Returns the transcript of each row of `mel_BMT`, in eval mode. A text ends where the model ends it,
+  /// where the model's positions end, or, without fallback, where it repeats itself (loop_begin). It never
+  /// ends inside a character, of which a token may be a part.
   [[nodiscard]] std::vector<std::string> transcribe(const at::Tensor& mel_BMT) {
-    const looptorch::EvalScope eval_scope(*model);
     std::vector<std::string> texts;
-    const auto device = model->parameters().front().device();
-    for (const auto& ids : decode_greedily(model, mel_BMT.to(device), decoding))
-      texts.push_back(text_of(ids));
+    for (auto& transcript : hear(mel_BMT)) texts.push_back(std::move(transcript.text));
     return texts;
   }
 
-  /// Returns the text of decoded ids, without the blank before its first word and without an incomplete
-  /// character.
-  [[nodiscard]] std::string text_of(const std::vector<std::int64_t>& ids) const {
+  /// As `transcribe`, with how each text came about.
+  [[nodiscard]] std::vector<Transcript> hear(const at::Tensor& mel_BMT) {
+    const looptorch::EvalScope eval_scope(*model);
+    torch::NoGradGuard no_grad;
+    const auto states_BSD = model->encoder()(mel_BMT.to(model->parameters().front().device()));
+    if (!detects_language) return hear_in(language, states_BSD);
+    const auto heard = detect_languages(model, states_BSD, decoding.special);
+    std::map<std::string, std::vector<std::int64_t>> clips;
+    for (std::size_t clip = 0; clip < heard.size(); ++clip)
+      clips[heard[clip].code].push_back(static_cast<std::int64_t>(clip));
+    std::vector<Transcript> transcripts(heard.size());
+    for (const auto& [code, places] : clips) {
+      auto some = hear_in(code, states_BSD.index_select(0, ScoreRules::ids(places, states_BSD.device())));
+      for (std::size_t i = 0; i < places.size(); ++i)
+        transcripts[static_cast<std::size_t>(places[i])] = std::move(some[i]);
+    }
+    return transcripts;
+  }
+
+  /// Returns the text of decoded ids, without timestamps, without the blank before its first word and without
+  /// an incomplete character.
+  [[nodiscard]] std::string text_of(std::vector<std::int64_t> ids) const {
+    if (const auto& special = decoding.special; special.no_timestamps >= 0)
+      std::erase_if(ids, [&](std::int64_t id) { return id >= special.first_timestamp(); });
     const auto bytes = tokenizer.bytes_of(ids);
     const auto text = looptorch::replace_invalid_utf8(detail::whole_characters(bytes));
     const auto begin = text.find_first_not_of(' ');
     return begin == std::string::npos ? std::string() : text.substr(begin);
   }
+
+ private:
+  std::vector<Transcript> hear_in(const std::string& code, const at::Tensor& states_BSD) {
+    auto options = decoding;
+    if (detects_language) set_prompt(options, code, task);
+    auto transcripts = decode_with_fallback(
+        model, states_BSD, std::move(options), fallback.value_or(detail::once(decoding.temperature)),
+        [this](const std::vector<std::int64_t>& ids) { return text_of(ids); });
+    for (auto& transcript : transcripts) transcript.language = code;
+    return transcripts;
+  }
 };
 
-/// Loads a Hugging Face folder onto `device`. `language` matters to multilingual models only. Throws a
-/// looptorch::Error that names the file at fault.
+/// Loads a Hugging Face folder onto `device`. `language` matters to multilingual models only; "auto" detects
+/// it for each clip. Throws a looptorch::Error that names the file at fault.
 inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Device device = at::kCPU,
                                   const std::string& language = "en") {
+  const bool detects = language == "auto";
   auto model = load_pretrained(folder);
   model->to(device);
-  auto decoding = load_decoding_options(folder, model->config(), language);
+  auto decoding = load_decoding_options(folder, model->config(), detects ? "en" : language);
   decoding.ends_loops = true;
-  return {std::move(model), load_folder_tokenizer(folder), std::move(decoding)};
+  return {.model = std::move(model),
+          .tokenizer = load_folder_tokenizer(folder),
+          .decoding = std::move(decoding),
+          .language = detects ? "en" : language,
+          .detects_language = detects};
+}
+
+/// Makes the recognizer decode as openai-whisper's program does: at a higher temperature where a text repeats
+/// itself or is unsure, with the best of 5 drawn texts and at most half of the model's positions.
+inline void use_fallback(Recognizer& recognizer, FallbackOptions fallback = {}) {
+  auto& decoding = recognizer.decoding;
+  decoding.ends_loops = false;
+  decoding.best_of = 5;
+  decoding.max_new_tokens = decoding.max_length / 2;
+  recognizer.fallback = std::move(fallback);
 }
 
 }  // namespace whisper

@@ -32,10 +32,10 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
                     const fs::path& snapshot, app::Summary& summary) {
   auto& model = recognizer.model;
   const auto& training = options.training;
-  lt::FusedAdamW optimizer(model->parameters(), {.lr = training.learning_rate, .weight_decay = 0.0});
+  lt::FusedAdamW optimizer(options.freeze_encoder ? model->freeze_encoder() : model->parameters(),
+                           {.lr = training.learning_rate, .weight_decay = 0.0});
   auto objective = [](Whisper& model, const Batch& batch) {
-    const auto logits_BLV = model(batch.mel_BMT, batch.tokens_BL);
-    return lt::Loss{.value = whisper::token_mean_loss(logits_BLV, batch.labels_BL),
+    return lt::Loss{.value = model->loss(batch.mel_BMT, batch.tokens_BL, batch.labels_BL),
                     .weight = batch.label_count};
   };
   const auto loading = training.loader_options();
@@ -44,18 +44,21 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
   // clang-format off
   lt::Trainer trainer(model, optimizer, objective,
                       lt::Accumulate<>{training.gradient_accumulation},
-                      lt::When{training.mixed_precision, lt::Autocast<lt::bf16>{}},
-                      lt::When{options.recompute != "none", lt::Checkpointed<whisper::EncoderLayer>{}},
-                      lt::When{options.recompute == "all", lt::Checkpointed<whisper::DecoderLayer>{}},
+                      lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
+                      lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
+                      lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")},
+                      lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
                       lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps},
                       lt::Validate{lt::PinnedPrefetchLoader(corpus.validation, loading)},
+                      lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.batches = training.flush_every}},
                       lt::When{training.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
                                                                              .steps = training.snapshot_every}},
                       lt::When{training.memory, lt::WatchMemory{}},
                       lt::ShowProgress{});
   // clang-format on
-  app::check_memory(training, trainer, whisper::hardest_batches(corpus.train, training.batch_size));
+  app::check_memory(training, trainer,
+                    [&] { return whisper::hardest_batches(corpus.train, training.batch_size); });
   const lt::RandomSampler order{.seed = training.unsigned_seed()};
   auto result =
       trainer.fit(lt::PinnedPrefetchLoader(corpus.train, loading, order), training.fit_options(snapshot));
@@ -69,7 +72,7 @@ whisper::Transcripts transcribe_before(whisper::Recognizer& recognizer, const wh
                                        const Options& options, const whisper::Normalizer& normalizer,
                                        bool resumed) {
   const auto file = options.output / "before.json";
-  const whisper::TranscriptsKey key{options.model, options.language, corpus.max_seconds};
+  const whisper::TranscriptsKey key{options.model, options.language, corpus.test_seconds, options.fallback};
   if (resumed) {
     if (auto known = whisper::load_transcripts(file, key, corpus.test, normalizer)) return *std::move(known);
   }
@@ -95,13 +98,14 @@ void report_left_out(whisper::LeftOut& left_out, const lt::SkippedSamples& skipp
 void finetune(const Options& options) {
   const app::Stopwatch stopwatch;
   const auto& training = options.training;
-  const auto device = app::choose_device(training.device);
+  const auto device = training.choose_device();
   training.seed_generators();
-  options.corpus.check();
+  options.check();
   const auto normalizer = whisper::choose_normalizer(options.normalizer, options.language);
   const auto newest = training.snapshot_to_resume(options.snapshots());
   training.print_resume(newest);
   auto recognizer = whisper::load_recognizer(options.model, device, options.language);
+  if (options.fallback) whisper::use_fallback(recognizer);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
   fs::create_directories(options.output);
 

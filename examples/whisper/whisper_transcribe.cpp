@@ -6,6 +6,7 @@
 #include <looptorch/base/error.hpp>
 
 #include "data.hpp"
+#include "hearing_options.hpp"
 #include "recognizer.hpp"
 
 #include <algorithm>
@@ -24,6 +25,7 @@ struct Options {
   std::vector<std::string> files;
   double max_audio_seconds = 30;
   std::string language = "en", device = "auto";
+  whisper::HearingOptions hearing;
 };
 
 /// Text on one line: what would end the line or the column becomes a space.
@@ -38,6 +40,7 @@ std::string one_line(std::string text) {
 void transcribe(const Options& options) {
   auto recognizer =
       whisper::load_recognizer(options.model, app::choose_device(options.device), options.language);
+  options.hearing.apply(recognizer);
   const whisper::Listener listen(
       {.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = options.max_audio_seconds});
   std::size_t failed = 0;
@@ -67,7 +70,9 @@ int main(int argc, char** argv) {
   line.required("model", "DIR", options.model, "Hugging Face folder of the model");
   line.option("max-audio-seconds", "S", options.max_audio_seconds,
               "length that clips are padded to; as in the fine-tuning", {.min = 0.1, .max = 30});
-  line.option("language", "CODE", options.language, "what is spoken; English-only models ignore it");
+  line.option("language", "CODE", options.language,
+              "what is spoken, or auto: detected for each file; English-only models ignore it");
+  add_flags(line, options.hearing);
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one");
   return app::run_main(argc, argv, line, [&] { transcribe(options); });
 }

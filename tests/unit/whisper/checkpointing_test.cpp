@@ -6,11 +6,10 @@
 #include <looptorch/trainer.hpp>
 
 #include "reference.hpp"
+#include "support/operators_called.hpp"
 
-#include <ATen/record_function.h>
+#include <whisper/finetune_options.hpp>
 
-#include <memory>
-#include <string_view>
 #include <vector>
 
 namespace lt = looptorch;
@@ -33,7 +32,7 @@ std::vector<Batch> batches_of(const whisper::WhisperConfig& config, int count) {
 }
 
 at::Tensor objective(Whisper& model, const Batch& batch) {
-  return whisper::token_mean_loss(model(batch.mel_BMT, batch.tokens_BL), batch.labels_BL);
+  return model->loss(batch.mel_BMT, batch.tokens_BL, batch.labels_BL);
 }
 
 struct Trained {
@@ -42,15 +41,14 @@ struct Trained {
 };
 
 /// Three steps of whisper_finetune's kind, with or without --gradient-checkpointing.
-Trained train(Whisper model, bool gradient_checkpointing) {
+Trained train(Whisper model, const lt::CheckpointOptions& options) {
   Trained trained;
   lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-2});
   const auto observed = [&](Whisper& model, const Batch& batch) {
     return trained.losses.emplace_back(objective(model, batch));
   };
-  lt::Trainer trainer(model, optimizer, observed,
-                      lt::When{gradient_checkpointing, lt::Checkpointed<whisper::EncoderLayer>{}},
-                      lt::When{gradient_checkpointing, lt::Checkpointed<whisper::DecoderLayer>{}});
+  lt::Trainer trainer(model, optimizer, observed, lt::Checkpointed<whisper::EncoderLayer>{options},
+                      lt::Checkpointed<whisper::DecoderLayer>{options});
   trainer.fit(batches_of(model->config(), 3));
   trained.weights = lt::state_dict(model);
   return trained;
@@ -67,38 +65,55 @@ void check_same(const Trained& a, const Trained& b) {
   }
 }
 
-/// How often the model computes a GELU in one forward and backward pass.
-class GeluCount {
- public:
-  GeluCount() : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&count))) { calls = 0; }
-  ~GeluCount() { at::removeCallback(handle_); }
-  inline static int calls = 0;
-
- private:
-  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& function) {
-    calls += function.name() == std::string_view("aten::gelu");
-    return nullptr;
-  }
-  at::CallbackHandle handle_;
-};
-
-int gelus_of_a_step(bool gradient_checkpointing) {
+/// Returns how often a step computes an operator.
+int count_in_a_step(const char* name, lt::CheckpointMode mode) {
   auto model = whisper_test::tiny_model();
-  const GeluCount count;
-  train(model, gradient_checkpointing);
-  return GeluCount::calls / 3;
+  const OperatorsCalled called;
+  train(model, {.mode = mode});
+  return called.count(name) / 3;
 }
 
 }  // namespace
 
 TEST_CASE("Whisper trains to the same bits with and without --gradient-checkpointing") {
-  check_same(train(whisper_test::tiny_model(), true), train(whisper_test::tiny_model(), false));
+  const auto train_with = [](bool recomputes) {
+    return train(whisper_test::tiny_model(), whisper::FinetuneOptions{}.checkpoint(recomputes));
+  };
+  check_same(train_with(true), train_with(false));
+  check_same(train_with(true), train(whisper_test::tiny_model(), {.mode = lt::CheckpointMode::off}));
 }
 
-TEST_CASE("With --gradient-checkpointing each layer runs twice a step, without it once") {
-  const int convolutions = 2, layers = 4;
-  CHECK(gelus_of_a_step(false) == convolutions + layers);
-  CHECK(gelus_of_a_step(true) == convolutions + 2 * layers);
+TEST_CASE("With --gradient-checkpointing each layer runs twice a step, without it all but its products") {
+  // Products with a bias. The last of a layer is begun again, and ended before it computes.
+  const int encoder_layers = 2, decoder_layers = 2, encoder = 5, decoder = 8;
+  const int plain = count_in_a_step("aten::addmm", lt::CheckpointMode::off);
+  CHECK(count_in_a_step("aten::addmm", lt::CheckpointMode::light) == plain + encoder_layers + decoder_layers);
+  CHECK(count_in_a_step("aten::addmm", lt::CheckpointMode::recompute) ==
+        plain + encoder_layers * encoder + decoder_layers * decoder);
+  const int gelus = 2 + encoder_layers + decoder_layers;
+  CHECK(count_in_a_step("aten::gelu", lt::CheckpointMode::off) == gelus);
+  CHECK(count_in_a_step("aten::gelu", lt::CheckpointMode::light) == 2 * gelus);
+}
+
+TEST_CASE("Whisper's loss equals the mean cross-entropy of all scores, and its gradients") {
+  auto model = whisper_test::tiny_model(), plain = whisper_test::tiny_model();
+  for (const Batch& batch : batches_of(model->config(), 2)) {  // the second adds to gradients
+    batch.labels_BL[0][1] = whisper::kIgnored;
+    const at::Tensor loss = objective(model, batch);
+    const at::Tensor wanted =
+        whisper::token_mean_loss(plain(batch.mel_BMT, batch.tokens_BL), batch.labels_BL);
+    CHECK(loss.item<double>() == Approx(wanted.item<double>()).epsilon(1e-6));
+    loss.backward();
+    wanted.backward();
+  }
+  const auto expected = plain->named_parameters();
+  for (const auto& item : model->named_parameters()) {
+    INFO(item.key());
+    if (!item.value().requires_grad()) continue;
+    const at::Tensor& gradient = expected[item.key()].grad();
+    CHECK((item.value().grad() - gradient).abs().max().item<double>() <
+          1e-5 * gradient.abs().max().item<double>() + 1e-7);
+  }
 }
 
 TEST_CASE("Without a policy Whisper's layers recompute, to the same gradients") {

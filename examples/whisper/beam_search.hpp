@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// Beam search as openai-whisper does it: the best `beam_size` texts go on, one that ends is put aside, and a
+// clip is done with round(beam_size * patience) of those.
+//
+// Shapes: R rows, clip by clip; V vocabulary; K candidates of a row.
+#pragma once
+
+#include "token_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+class BeamTexts {
+ public:
+  BeamTexts(int64_t clips, const DecodingOptions& options)
+      : width_(static_cast<std::size_t>(options.beam_size)),
+        wanted_(static_cast<std::size_t>(
+            std::nearbyint(static_cast<double>(options.beam_size) * options.patience))),
+        end_of_text_(options.end_of_text),
+        found_(static_cast<std::size_t>(clips)),
+        texts_(found_.size()),
+        sums_(found_.size(), 0.0F) {
+    for (std::size_t clip = 0; clip < found_.size(); ++clip) live_.push_back(clip);
+  }
+
+  /// Returns the texts under way, by row.
+  [[nodiscard]] const std::vector<std::vector<int64_t>>& texts() const { return texts_; }
+
+  /// Takes the scores after each row; the first time there is one row a clip.
+  SearchStep advance(const at::Tensor& scores_RV) {
+    const auto [log_probs_RK, tokens_RK] = at::topk(at::log_softmax(scores_RV.to(at::kFloat), 1),
+                                                    std::min<int64_t>(width() + 1, scores_RV.size(1)), 1);
+    const auto log_probs = log_probs_RK.cpu(), tokens = tokens_RK.cpu();
+    const auto rows = texts_.size() / live_.size();
+    Rows next;
+    SearchStep step;
+    std::vector<std::size_t> live;
+    for (std::size_t clip = 0; clip < live_.size(); ++clip) {
+      auto continued = continue_clip(found_[live_[clip]], candidates(clip * rows, rows, log_probs, tokens));
+      if (found_[live_[clip]].size() >= wanted_ || continued.texts.size() < width_) {
+        fill_up(found_[live_[clip]], continued);
+        continue;
+      }
+      step.clips.push_back(static_cast<int64_t>(clip));
+      live.push_back(live_[clip]);
+      std::move(continued.texts.begin(), continued.texts.end(), std::back_inserter(next.texts));
+      next.sums.insert(next.sums.end(), continued.sums.begin(), continued.sums.end());
+      step.tokens.insert(step.tokens.end(), continued.tokens.begin(), continued.tokens.end());
+      step.parents.insert(step.parents.end(), continued.parents.begin(), continued.parents.end());
+    }
+    texts_ = std::move(next.texts), sums_ = std::move(next.sums), live_ = std::move(live);
+    return step;
+  }
+
+  /// Returns the texts of each clip.
+  [[nodiscard]] std::vector<std::vector<FoundText>> take() && {
+    for (std::size_t clip = 0; clip < live_.size(); ++clip) {
+      const auto rows = texts_.size() / live_.size(), first = clip * rows;
+      Rows left;
+      for (auto row = first; row < first + rows; ++row)
+        left.texts.push_back(std::move(texts_[row])), left.sums.push_back(sums_[row]);
+      fill_up(found_[live_[clip]], left);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  struct Candidate {
+    float log_probability;
+    int64_t token;
+    std::size_t row;
+  };
+
+  struct Rows {
+    std::vector<std::vector<int64_t>> texts;
+    std::vector<float> sums;
+    std::vector<int64_t> tokens, parents;
+  };
+
+  [[nodiscard]] int64_t width() const { return static_cast<int64_t>(width_); }
+
+  /// Returns the continuations of a clip's rows, the best first.
+  [[nodiscard]] std::vector<Candidate> candidates(std::size_t first, std::size_t rows,
+                                                  const at::Tensor& log_probs,
+                                                  const at::Tensor& tokens) const {
+    const auto log_prob = log_probs.accessor<float, 2>();
+    const auto token = tokens.accessor<int64_t, 2>();
+    std::vector<Candidate> all;
+    for (auto row = first; row < first + rows; ++row) {
+      const auto r = static_cast<int64_t>(row);
+      for (int64_t k = 0; k < log_prob.size(1); ++k)
+        all.push_back({sums_[row] + log_prob[r][k], token[r][k], row});
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.log_probability > b.log_probability; });
+    return all;
+  }
+
+  /// Puts the texts that end aside and returns the rows that go on.
+  Rows continue_clip(std::vector<FoundText>& found, const std::vector<Candidate>& candidates) const {
+    Rows rows;
+    for (const auto& candidate : candidates) {
+      if (rows.texts.size() == width_) break;
+      const auto& text = texts_[candidate.row];
+      if (candidate.token == end_of_text_) {
+        if (found.size() < wanted_) found.push_back({text, candidate.log_probability});
+        continue;
+      }
+      rows.texts.push_back(text);
+      rows.texts.back().push_back(candidate.token);
+      rows.sums.push_back(candidate.log_probability);
+      rows.tokens.push_back(candidate.token);
+      rows.parents.push_back(static_cast<int64_t>(candidate.row));
+    }
+    return rows;
+  }
+
+  /// Adds texts that have not ended, the best first, up to `beam_size` texts.
+  void fill_up(std::vector<FoundText>& found, Rows& rows) const {
+    for (std::size_t row = 0; row < rows.texts.size() && found.size() < width_; ++row)
+      found.push_back({std::move(rows.texts[row]), rows.sums[row]});
+  }
+
+  std::size_t width_, wanted_;
+  int64_t end_of_text_;
+  std::vector<std::vector<FoundText>> found_;  // by clip
+  std::vector<std::size_t> live_;              // clips under way
+  std::vector<std::vector<int64_t>> texts_;    // by row
+  std::vector<float> sums_;                    // by row
+};
+
+}  // namespace whisper

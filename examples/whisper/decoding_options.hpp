@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// The settings of a decoding, with openai-whisper's names and defaults: what the text begins with, which
+// tokens it may not hold, and how the search goes on.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// The ids of the tokens that stand for no text; -1 where the model has none.
+struct SpecialTokens {
+  int64_t start = -1, previous = -1, no_speech = -1, transcribe = -1, translate = -1;
+  int64_t no_timestamps = -1;  ///< The timestamps follow it, 0.02 s each.
+  std::vector<std::pair<std::string, int64_t>>
+      languages{};  ///< Codes as "en"; empty for English-only models.
+
+  [[nodiscard]] int64_t first_timestamp() const { return no_timestamps + 1; }
+};
+
+/// The forced first tokens of a decoding, the tokens that it must not produce, and its search.
+struct DecodingOptions {
+  std::vector<int64_t> prompt;          ///< Forced first tokens, beginning with start-of-transcript.
+  std::vector<int64_t> suppress;        ///< Never produced.
+  std::vector<int64_t> begin_suppress;  ///< Never produced right after the prompt.
+  int64_t end_of_text = 0;
+  int64_t max_length = 448;  ///< Tokens of prompt and text together.
+  bool ends_loops =
+      false;  ///< Greedy: ends a text that repeats itself, see loop_begin; transformers does not.
+
+  std::vector<int64_t> previous{};  ///< Text that came before, of which the last 223 tokens lead the prompt.
+  int64_t max_new_tokens = std::numeric_limits<int64_t>::max();  ///< Of the text; openai-whisper has 224.
+  bool without_timestamps = true;                                ///< Set it and the prompt by use_timestamps.
+  double max_initial_seconds = 1;                                ///< Latest first timestamp.
+  int64_t beam_size = 1;                                         ///< Texts followed at once; 1: greedily.
+  double patience = 1;                     ///< The search ends with round(beam_size * patience) texts.
+  std::optional<double> length_penalty{};  ///< Google NMT's alpha; else the mean log-probability decides.
+  double temperature = 0;                  ///< Above 0 texts are drawn, and there is no beam.
+  int64_t best_of = 1;                     ///< Texts that are drawn, of which the best is taken.
+  std::uint64_t seed = 0;                  ///< Of what is drawn; the same for every clip.
+  SpecialTokens special{};
+
+  /// Returns all tokens before the text.
+  [[nodiscard]] std::vector<int64_t> first_tokens() const {
+    if (previous.empty()) return prompt;
+    const auto most = max_length / 2 - 1, count = std::min<int64_t>(most, std::ssize(previous));
+    std::vector<int64_t> tokens{special.previous};
+    tokens.insert(tokens.end(), previous.end() - count, previous.end());
+    tokens.insert(tokens.end(), prompt.begin(), prompt.end());
+    return tokens;
+  }
+};
+
+}  // namespace whisper

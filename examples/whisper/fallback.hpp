@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// openai-whisper's second chances: a text that repeats itself or of which the model is not sure is decoded
+// again at a higher temperature, and one that is probably no speech is left empty.
+//
+// Shapes: B clips, S encoder positions, D width of the model.
+#pragma once
+
+#include "decoding.hpp"
+#include "deflate_size.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// When a text is decoded again; a threshold without a value rejects no text.
+struct FallbackOptions {
+  std::vector<double> temperatures{0,   0.2, 0.4,
+                                   0.6, 0.8, 1};  ///< In their order, until a text is good enough.
+  std::optional<double> compression_ratio = 2.4;  ///< More than that repeats itself.
+  std::optional<double> log_probability = -1;     ///< Less than that on average is unsure.
+  std::optional<double> no_speech = 0.6;          ///< More than that, if also unsure, is silence.
+};
+
+/// A clip's text, and how it came about.
+struct Transcript {
+  std::string text;             ///< Empty for silence.
+  std::string language;         ///< As "en".
+  std::vector<int64_t> tokens;  ///< Those of silence, too.
+  double average_log_probability = 0, no_speech_probability = 0, compression_ratio = 0, temperature = 0;
+};
+
+namespace detail {
+
+/// Returns the options that decode once, at `temperature`, and take every text.
+inline FallbackOptions once(double temperature) {
+  return {.temperatures = {temperature}, .compression_ratio = {}, .log_probability = {}, .no_speech = {}};
+}
+
+/// Returns the text without blanks at its ends.
+inline std::string_view trimmed(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t\r\n");
+  return begin == text.npos ? std::string_view()
+                            : text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
+}
+
+/// True if there is probably no speech and the model is unsure of the words: no reason to try again.
+inline bool is_silent(const Transcript& transcript, const FallbackOptions& options) {
+  return options.no_speech && transcript.no_speech_probability > *options.no_speech &&
+         options.log_probability && transcript.average_log_probability < *options.log_probability;
+}
+
+inline bool is_good_enough(const Transcript& transcript, const FallbackOptions& options) {
+  if (is_silent(transcript, options)) return true;
+  const bool repeats = options.compression_ratio && transcript.compression_ratio > *options.compression_ratio;
+  const bool unsure =
+      options.log_probability && transcript.average_log_probability < *options.log_probability;
+  return !repeats && !unsure;
+}
+
+/// True for a text that is left out: probably no speech, unless the model is sure of the words.
+inline bool is_dropped(const Transcript& transcript, const FallbackOptions& options) {
+  if (!options.no_speech || transcript.no_speech_probability <= *options.no_speech) return false;
+  return !options.log_probability || transcript.average_log_probability <= *options.log_probability;
+}
+
+}  // namespace detail
+
+/// Decodes each clip at the first temperature, and those whose text is not good enough at the next. The last
+/// temperature's text stands, good or not. Above 0 there is no beam; `best_of` texts are drawn. `text_of`
+/// turns tokens into text.
+inline std::vector<Transcript> decode_with_fallback(
+    Whisper& model, const at::Tensor& states_BSD, DecodingOptions options, const FallbackOptions& fallback,
+    const std::function<std::string(const std::vector<int64_t>&)>& text_of) {
+  TORCH_CHECK(!fallback.temperatures.empty(), "decode_with_fallback: there is no temperature to decode at");
+  std::vector<Transcript> transcripts(static_cast<std::size_t>(states_BSD.size(0)));
+  std::vector<int64_t> open(transcripts.size());
+  std::iota(open.begin(), open.end(), int64_t{0});
+  auto states = states_BSD;
+  for (const double temperature : fallback.temperatures) {
+    if (open.empty()) break;
+    if (std::ssize(open) < states_BSD.size(0))
+      states = states_BSD.index_select(0, ScoreRules::ids(open, states_BSD.device()));
+    options.temperature = temperature;
+    auto decoded = decode(model, states, options);
+    std::vector<int64_t> still_open;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      auto& transcript = transcripts[static_cast<std::size_t>(open[i])];
+      transcript = {.text = text_of(decoded[i].tokens),
+                    .language = {},
+                    .tokens = std::move(decoded[i].tokens),
+                    .average_log_probability = decoded[i].average_log_probability,
+                    .no_speech_probability = decoded[i].no_speech_probability,
+                    .temperature = temperature};
+      transcript.compression_ratio = compression_ratio(detail::trimmed(transcript.text));
+      if (!detail::is_good_enough(transcript, fallback)) still_open.push_back(open[i]);
+    }
+    open = std::move(still_open);
+  }
+  for (auto& transcript : transcripts)
+    if (detail::is_dropped(transcript, fallback)) transcript.text.clear();
+  return transcripts;
+}
+
+}  // namespace whisper

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// Recognises a text that repeats itself without end while it is being decoded, as Whisper may on speech that
+// it does not know.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace whisper {
+
+inline constexpr std::size_t kLoopCopies = 5;   ///< So many equal pieces in a row are not speech,
+inline constexpr std::size_t kLoopTokens = 24;  ///< if they have so many tokens together.
+
+/// Returns the length of `ids` up to the end of the first piece if they end in a loop: kLoopCopies or more
+/// copies of one piece, which have kLoopTokens or more tokens together. "Zero zero zero" and "ha ha ha ha ha
+/// ha" are not loops. Costs at most a fifth of the ids' number for each piece that partly repeats, and
+/// usually one comparison.
+inline std::optional<std::size_t> loop_begin(const std::vector<int64_t>& ids) {
+  for (std::size_t piece = 1; piece * kLoopCopies <= ids.size(); ++piece) {
+    const auto copies = std::max(kLoopCopies, (kLoopTokens + piece - 1) / piece);
+    if (piece * copies > ids.size()) continue;
+    const auto first = ids.end() - static_cast<std::ptrdiff_t>(piece * copies);
+    if (std::equal(first + static_cast<std::ptrdiff_t>(piece), ids.end(), first))
+      return ids.size() - piece * (copies - 1);
+  }
+  return std::nullopt;
+}
+
+}  // namespace whisper
