@@ -69,7 +69,7 @@ say "Making the corpus: air-traffic phraseology in four accents"
 say "Fine-tuning: $extent"
 "$programs/whisper_finetune" --model "$output/whisper-tiny.en" --output "$output/model" --device "$device" \
   --train "$output/corpus/train.jsonl" --validation "$output/corpus/validation.jsonl" \
-  --test "$output/corpus/test.jsonl" "${training[@]}"
+  --test "$output/corpus/test.jsonl" --fallback --whole-windows "${training[@]}"
 cp "$output/model/summary.json" "$output/summary.json.partial"
 mv "$output/summary.json.partial" "$output/summary.json"
 

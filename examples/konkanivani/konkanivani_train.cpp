@@ -17,7 +17,6 @@
 #include "training_data.hpp"
 #include "validation.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
@@ -31,9 +30,6 @@ namespace kv = konkanivani;
 namespace lt = looptorch;
 using kv::Batch, kv::KonkaniVani;
 using Options = kv::TrainOptions;
-
-constexpr std::int64_t kFlushBatches =
-    50;  ///< between flushes of the allocator's cache, as the first project
 
 /// Trains from `snapshot`, or anew where that is empty, and leaves the best weights in the model.
 lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, const Options& options,
@@ -56,19 +52,19 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
     return validation.measure(model, batch);
   };
   const auto report = [&](lt::EpochContext& epoch) { validation.report(epoch); };
-  const auto flush_steps = std::max<std::int64_t>(1, kFlushBatches / training.gradient_accumulation);
   lt::ScheduleLr schedule{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps};
   if (options.schedule == "plateau") schedule.decay = lt::PlateauDecay{.factor = 0.5, .patience = 3};
 
   // clang-format off
   lt::Trainer trainer(model, optimizer, objective,
                       lt::Accumulate<>{training.gradient_accumulation},
-                      lt::When{training.mixed_precision, lt::MixedPrecision{}},
+                      lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
+                      lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
                       lt::When{training.gradient_checkpointing, lt::Checkpointed<kv::ConformerBlock>{}},
                       lt::ClipGradNorm{5.0},
                       schedule,
                       lt::Validate{validation_clips, measure},
-                      lt::CacheFlushEvery<>{flush_steps},
+                      lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.batches = training.flush_every}},
                       lt::When{training.memory, lt::WatchMemory{}},
                       lt::ShowProgress{},
                       lt::On{lt::kObserve, report},
@@ -76,7 +72,8 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
                       lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,
                                         .best = "validation.cer"});
   // clang-format on
-  app::check_memory(training, trainer, kv::hardest_batches(data.train, options.batch(), loading.seed));
+  app::check_memory(training, trainer,
+                    [&] { return kv::hardest_batches(data.train, options.batch(), loading.seed); });
   const auto result = trainer.fit(clips, training.fit_options(snapshot));
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   if (left_out) left_out->add(result.skipped_samples), left_out->add(validation_clips.skipped());
@@ -92,7 +89,7 @@ void run(const Options& options) {
   const app::Stopwatch stopwatch;
   options.check();
   const auto& training = options.training;
-  const auto device = app::choose_device(training.device);
+  const auto device = training.choose_device();
   training.seed_generators();
   kv::LeftOut listed;
   const app::PrintAtEnd print_at_end(listed);

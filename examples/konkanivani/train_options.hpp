@@ -24,7 +24,7 @@ struct TrainOptions {
   std::filesystem::path data, output;
   std::string preset = "measured";
   looptorch::app::TrainingOptions training{
-      .epochs = 5, .batch_size = 64, .learning_rate = 2e-3, .warmup_steps = 150};
+      .epochs = 5, .batch_size = 64, .learning_rate = 2e-3, .warmup_steps = 150, .flush_every = 50};
   std::int64_t d_model = 128, encoder_layers = 6, decoder_layers = 3, subsampling = 4;
   std::string positions = "sinusoidal", characters = "code_point";
   std::int64_t batch_frames = 2400, shortest_first_epochs = 1;
@@ -119,11 +119,9 @@ inline void add_recipe_flags(looptorch::app::CommandLine& line, TrainOptions& op
               "plateau: half the rate after 3 epochs without a better validation loss; linear: down to 0");
   line.option("ctc-weight", "X", options.ctc_weight, "of the loss; the decoder's is what remains",
               {.min = 0, .max = 1});
-  line.flag("speed-perturbation", options.speed_perturbation, true,
-            "plays clips at 0.9, 1 or 1.1 of their speed");
-  line.flag("no-speed-perturbation", options.speed_perturbation, false, "plays no clip slower or faster");
-  line.flag("spec-augment", options.spec_augment, true, "hides frames and mel bins of each clip");
-  line.flag("no-spec-augment", options.spec_augment, false, "hides none");
+  line.toggle("speed-perturbation", options.speed_perturbation,
+              "plays clips at 0.9, 1 or 1.1 of their speed");
+  line.toggle("spec-augment", options.spec_augment, "hides frames and mel bins of each clip");
   line.option("mask-frames", "N", options.mask_frames,
               "frames of 10 ms that are hidden at most, and never more than a fifth of a clip", {.min = 0});
   line.option("mask-bins", "N", options.mask_bins, "mel bins that are hidden at most", {.min = 0, .max = 80});

@@ -59,13 +59,13 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                                  {.name = "discriminator", .when = sg::UnlessWinning{options.accuracy}}},
                       lt::Update{of_generator, sg::GeneratorObjective{options.game()}, {.name = "generator"}},
                       lt::Accumulate<>{training.gradient_accumulation},
-                      lt::When{training.mixed_precision, lt::MixedPrecision{}},
+                      lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
+                      lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
                       lt::ClipGradNorm{1.0},
                       lt::AverageWeights{.rule = lt::Ema{.decay = options.average, .warmup = true},
                                          .update = "generator"},
                       sg::AnnealInstanceNoise{options.instance_noise},
-                      lt::CacheFlushEvery<>{.steps = sg::steps_between_flushes(training.gradient_accumulation),
-                                            .at_epoch_end = true},
+                      lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.at_epoch_end = true, .batches = training.flush_every}},
                       lt::When{options.validates(),
                                lt::Validate{wanted, sg::HeldOutDistance(validation.judge, validation.held_out, seed),
                                             {.every = options.validate_every}}},
@@ -77,8 +77,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                       lt::When{training.memory, lt::WatchMemory{}},
                       lt::ShowProgress{});
   // clang-format on
-  const auto hardest = lt::hard_batches(clips.size(), training.batch_size);
-  app::check_memory(training, trainer, lt::SampleBatches(clips, hardest));
+  app::check_memory(training, trainer, [&] { return sg::any_batch(clips, training.batch_size); });
   lt::PinnedPrefetchLoader loader(clips, training.loader_options(), lt::RandomSampler{.seed = seed});
   auto result = trainer.fit(loader, training.fit_options(snapshot));
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
@@ -93,7 +92,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
 void run(Options options) {
   const app::Stopwatch stopwatch;
   const auto& training = options.training;
-  const auto device = app::choose_device(training.device);
+  const auto device = training.choose_device();
   const auto config = sg::choose_sizes(options);
   sg::Notes notes;
   const app::PrintAtEnd print_short(*notes.short_clips);

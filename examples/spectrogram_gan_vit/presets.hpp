@@ -31,11 +31,8 @@ inline constexpr std::array kGpuPresets{
 /// The preset for an unnamed card.
 inline constexpr const GpuPreset& kDefaultPreset = kGpuPresets[2];
 
-/// Returns the steps between two flushes of the allocator's cache. That project flushes every 10 batches, and
-/// a step here has `batches_in_step` of them.
-[[nodiscard]] constexpr std::int64_t steps_between_flushes(std::int64_t batches_in_step) {
-  return std::max<std::int64_t>(1, 10 / batches_in_step);
-}
+/// Micro-batches between two flushes of the allocator's cache, as in that project.
+inline constexpr std::int64_t kFlushEvery = 10;
 
 /// Returns the largest preset that a card of so many GB has memory for. Throws CommandLineError if that is
 /// none.

@@ -60,7 +60,8 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
   // clang-format off
   lt::Trainer trainer(model, optimizer, sv::ViTObjective{options.mixup},
                       lt::Accumulate<>{training.gradient_accumulation},
-                      lt::When{training.mixed_precision, lt::MixedPrecision{}},
+                      lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
+                      lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
                       lt::When{training.gradient_checkpointing, lt::Checkpointed<sv::ViTBlock>{}},
                       lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = training.warmup_steps},
@@ -68,8 +69,7 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       sv::ShowUnfreezing{.last_epoch = sv::last_epoch(rules)},
                       lt::Validate{validation, sv::EmotionMeasure{}},
                       lt::StopEarly{.metric = "stopping.ccc", .patience = options.patience, .better = lt::Better::higher},
-                      lt::CacheFlushEvery<>{.steps = sg::steps_between_flushes(training.gradient_accumulation),
-                                            .at_epoch_end = true},
+                      lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.at_epoch_end = true, .batches = training.flush_every}},
                       lt::On{lt::kObserve, note},
                       lt::RestoreBest{.metric = "validation.ccc", .better = lt::Better::higher},
                       lt::When{training.takes_snapshots(),
@@ -77,8 +77,7 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       lt::When{training.memory, lt::WatchMemory{}},
                       lt::ShowProgress{});
   // clang-format on
-  const auto hardest = lt::hard_batches(training_clips.size(), training.batch_size);
-  app::check_memory(training, trainer, lt::SampleBatches(training_clips, hardest));
+  app::check_memory(training, trainer, [&] { return sg::any_batch(training_clips, training.batch_size); });
   auto result = trainer.fit(clips, training.fit_options(snapshot));
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   for (const auto& skipped : {result.skipped_samples, validation.skipped()}) left_out.add(skipped);
@@ -92,7 +91,7 @@ void run(Options options) {
   const app::Stopwatch stopwatch;
   options.complete();
   const auto& training = options.training;
-  const auto device = app::choose_device(training.device);
+  const auto device = training.choose_device();
   training.seed_generators();
   auto model = sv::first_model(options);
   sg::Notes notes;

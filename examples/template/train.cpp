@@ -60,7 +60,7 @@ lt::Loss loss_of(Net& net, const Batch& batch) {
 void train(const std::filesystem::path& output, const app::TrainingOptions& options) {
   std::filesystem::create_directories(output);
   options.seed_generators();
-  const auto device = app::choose_device(options.device);
+  const auto device = options.choose_device();
   const auto newest = options.snapshot_to_resume(output / "snapshots");
   options.print_resume(newest);
 
@@ -73,7 +73,9 @@ void train(const std::filesystem::path& output, const app::TrainingOptions& opti
 
   lt::Trainer trainer(net, optimizer, loss_of,
                       lt::Accumulate<>{options.gradient_accumulation},
-                      lt::When{options.mixed_precision, lt::MixedPrecision{}},
+                      lt::When{options.mixed_precision(), lt::MixedPrecision{.type = options.autocast_type()}},
+                      lt::BackendFlags{.tf32 = options.tf32, .cudnn_benchmark = options.cudnn_benchmark},
+                      lt::When{options.flush_every > 0, lt::CacheFlushEvery<>{.batches = options.flush_every}},
                       lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = options.warmup_steps},
                       lt::Validate{held_out},

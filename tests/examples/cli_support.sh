@@ -12,14 +12,31 @@ fail() {
   failures=$((failures + 1))
 }
 
-# refused TEXT PROGRAM [ARGUMENT...]: exit code 2 and exactly one line, which begins with the program and holds TEXT.
+# refused TEXT PROGRAM [ARGUMENT...]: exit code 2 and exactly one line, beside that on memory, which begins with the program and
+# holds TEXT.
 refused() {
   local text=$1 code=0 said
   shift
   said=$("${programs:?}/$1" "${@:2}" 2>&1 >/dev/null) || code=$?
+  said=$(sed '/^memory: /d' <<<"$said")
   [ "$code" = 2 ] || fail "$* exited with $code instead of 2: $said"
   [ "$(printf '%s' "$said" | grep -c '')" = 1 ] || fail "$* did not say one line: $said"
   [[ $said == "$1: "*"$text"* ]] || fail "$* said \"$said\" without \"$text\""
+}
+
+# has_flags FILE FLAG...: the --help in FILE lists each, also as --[no-]FLAG, and none with an underscore.
+has_flags() {
+  local flag
+  for flag in "${@:2}"; do
+    grep -qE -- "^  --(\[no-\])?$flag " "$1" || fail "$1 lists no --$flag: $(cat "$1")"
+  done
+  if grep -qE -- '--[a-z-]*_' "$1"; then fail "a flag has an underscore: $(cat "$1")"; fi
+}
+
+# says_memory FILE: a line says what the device has and what the run will hold.
+says_memory() {
+  grep -qE '^memory: [0-9.]+ GB of [0-9.]+ GB to use on [a-z0-9:]+; the run will hold [0-9.]+ [KMG]B beside its activations: weights .*optimizer ' "$1" ||
+    fail "$1 has no line on memory: $(cat "$1")"
 }
 
 # holds FILE TEXT

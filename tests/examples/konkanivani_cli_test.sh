@@ -21,12 +21,10 @@ for flag in output seed train validation test min-words max-words clean jobs; do
   holds help.txt "--$flag "
 done
 "$programs/konkanivani_train" --help >help.txt
-for flag in data output d-model encoder-layers decoder-layers batch-size gradient-accumulation mixed-precision device resume resume-changed \
+has_flags help.txt data output d-model encoder-layers decoder-layers batch-size gradient-accumulation device resume resume-changed \
   epochs max-steps seed workers cache snapshot-every gradient-checkpointing subsampling positions ctc-weight preset batch-frames \
-  spec-augment mask-frames mask-bins on-bad-audio; do
-  holds help.txt "--$flag "
-done
-grep -qE -- '--[a-z-]*_' help.txt && fail "a flag has an underscore: $(cat help.txt)"
+  spec-augment mask-frames mask-bins on-bad-audio fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark flush-every prefetch memory \
+  preflight memory-cap
 refused "--output is missing" konkanivani_corpus
 refused "--train: 0 is less than 1" konkanivani_corpus --output x --train 0
 refused "--min-words 5 is more than --max-words 4" konkanivani_corpus --output x --min-words 5 --max-words 4
@@ -79,12 +77,24 @@ refused "--m is short for " konkanivani_train --data corpus --output x --m 1
 refused "--batch-frames and --batch-size are both 0" konkanivani_train --data corpus --output x --batch-frames 0 --batch-size 0
 refused '--on-bad-audio: "wait" is not skip|stop' konkanivani_train --data corpus --output x --on-bad-audio wait
 
+refused "--fp32 and --mixed-precision exclude each other" konkanivani_train --data corpus --output x --fp32 --mixed-precision
+refused "--fp16 needs an accelerator, since CPUs" konkanivani_train --data corpus --output x --fp16 --device cpu
+refused "--prefetch 4 needs threads that read ahead: give --workers" konkanivani_train --data corpus --output x --workers 0 --prefetch 4
+refused "--flush-every: -1 is less than 0" konkanivani_train --data corpus --output x --flush-every -1
+
 # Training: parameters told, a summary with its figures, a model that the other programs take.
 size=(--d-model 32 --encoder-layers 1 --decoder-layers 1 --batch-size 3 --learning-rate 0.01 --warmup-steps 3)
-"$programs/konkanivani_train" --data corpus --output model "${size[@]}" --epochs 1 --gradient-checkpointing \
-  --gradient-accumulation 2 --mixed-precision >train.txt 2>errors.txt || fail "konkanivani_train: $(cat errors.txt)"
+once=("$programs/konkanivani_train" --data corpus "${size[@]}" --epochs 1 --gradient-accumulation 2 --warmup-steps 0 --device cpu)
+"${once[@]}" --output model --gradient-checkpointing --mixed-precision >train.txt 2>errors.txt || fail "konkanivani_train: $(cat errors.txt)"
 grep -qE '^[0-9]+ parameters, [0-9]+ characters, 6 training clips' train.txt || fail "train said $(cat train.txt)"
 holds train.txt "    CER " # of the epoch
+says_memory errors.txt
+
+# On a CPU mixed precision is bf16. Flags that save memory or time change no bit; those that do nothing here say so.
+"${once[@]}" --output same --gradient-checkpointing --no-gradient-checkpointing --bf16 --flush-every 1 --prefetch 5 --tf32 \
+  --cudnn-benchmark >train.txt 2>errors.txt || fail "flags of speed: $(cat errors.txt)"
+cmp model/model.safetensors same/model.safetensors || fail "flags of speed train other weights"
+holds errors.txt "--tf32 and --cudnn-benchmark have no effect on cpu, only on CUDA devices"
 
 # Memory: what does not fit ends before it begins, with what would; what fits is trained, and its peak noted.
 dry=("$programs/konkanivani_train" --data corpus "${size[@]}" --max-steps 1 --preflight)

@@ -15,12 +15,10 @@ for program in gan_train gan_sample gan_measure; do
   refused "unknown option --wrong" "$program" --wrong
 done
 "$programs/gan_train" --help >help.txt
-for flag in data output gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps \
-  generator-rate discriminator-rate loss r1 instance-noise mismatched auxiliary winning average mixed-precision device workers seed \
-  cache on-bad-audio validate-every snapshot-every resume resume-changed; do
-  holds help.txt "--$flag "
-done
-grep -qE -- '--[a-z-]*_' help.txt && fail "a flag has an underscore: $(cat help.txt)"
+has_flags help.txt data output gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps \
+  generator-rate discriminator-rate loss r1 instance-noise mismatched auxiliary winning average device workers seed \
+  cache on-bad-audio validate-every snapshot-every resume resume-changed fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark \
+  flush-every prefetch memory preflight memory-cap
 
 "$programs/emotion_corpus" --output few --train 2 --validation 1 --test 1 --seconds 2 >/dev/null || fail "a corpus of few"
 "$programs/emotion_corpus" --output corpus --train 6 --validation 2 --test 3 >corpus.txt || fail "emotion_corpus"
@@ -37,6 +35,7 @@ refused "--batch-size is 1: give --mismatched 0" "${train[@]}" --output x --batc
 refused "--small and --gpu-memory each say the sizes: choose one" "${train[@]}" --output x --gpu-memory 8
 refused "channels is 12; it must be a multiple of 8" gan_train --data corpus --output x --channels 12
 refused "--device: there is no cuda:99" "${train[@]}" --output x --device cuda:99
+refused "--fp16 needs an accelerator" "${train[@]}" --output x --fp16 --device cpu
 refused "nowhere" gan_train --data nowhere --output x
 for label in nan 11; do
   mkdir -p "bad-$label"
@@ -58,6 +57,7 @@ rm -r x
 # R1 and averages have states of their own.
 long=("${train[@]}" --epochs 3 --gradient-accumulation 2 --r1 1 --instance-noise 0.2)
 "$programs/${long[0]}" "${long[@]:1}" --output alone >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
+says_memory progress.txt
 holds train.txt "6 training clips"
 holds train.txt "6 steps, in "
 for key in steps discriminator_steps loss_discriminator loss_generator seconds peak_bytes parameters_generator \

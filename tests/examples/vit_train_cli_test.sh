@@ -22,12 +22,10 @@ refused() {
 }
 
 "$program" --help >help.txt || fail "--help"
-for flag in data output generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
+has_flags help.txt data output generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
   patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs learning-rate \
-  mixed-precision gradient-checkpointing device workers seed cache snapshot-every resume resume-changed on-bad-audio; do
-  holds help.txt "--$flag "
-done
-grep -qE -- '--[a-z-]*_' help.txt && fail "a flag has an underscore: $(cat help.txt)"
+  gradient-checkpointing device workers seed cache snapshot-every resume resume-changed on-bad-audio fp32 bf16 fp16 \
+  mixed-precision tf32 cudnn-benchmark flush-every prefetch memory preflight memory-cap
 
 train=(--data "$corpus" --cache cache --device cpu --n-mels 16 --batch-size 2 --gradient-accumulation 1 --workers 1)
 tuned=("${train[@]}" --pretrained "$folder")
@@ -42,6 +40,7 @@ refused "--preset small and --gpu-memory each say the sizes" --data "$corpus" --
 refused "cannot be cut into patches of 4" "${tuned[@]}" --output x --image-size 18
 refused "nowhere/config.json" "${train[@]}" --pretrained nowhere --output x
 refused "nowhere: holds no folder audio" "${tuned[@]}" --data nowhere --output x
+refused "--fp16 needs an accelerator" "${tuned[@]}" --output x --fp16 --device cpu
 refused "there is no cuda:99" "${tuned[@]}" --output x --device cuda:99
 mkdir deit
 sed 's/"vit"/"deit"/' "$folder/config.json" >deit/config.json
@@ -57,6 +56,7 @@ refused "blocks.0.up.weight [12, 8] instead of [13, 8]" "${train[@]}" --pretrain
 holds out.txt "38 tensors loaded; new: head.weight, head.bias; left aside: classifier.bias, classifier.weight"
 holds out.txt "test, linear probe"
 holds err.txt "epoch 1 trains 0 of 2 blocks and the head, 18 of "
+says_memory err.txt
 holds err.txt "epoch 2 trains 1 of 2 blocks and the head, "
 holds tuned/config.json '"image_size": 32'
 for figure in ccc_arousal ccc_valence ccc_arousal_probe ccc_valence_probe mse_valence r2_arousal validation_ccc best_step seconds; do

@@ -15,12 +15,13 @@ for program in whisper_import whisper_corpus whisper_transcribe whisper_finetune
   holds help.txt "usage: $program"
   refused "unknown option --wrong" "$program" --wrong
 done
-grep -qE -- '--[a-z-]*_' help.txt && fail "a flag has an underscore: $(cat help.txt)"
-for flag in model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
-  warmup-steps train-subset bf16 fp32 gradient-checkpointing device workers seed max-audio-seconds transcripts strict \
-  language normalizer snapshot-every resume resume-changed on-bad-audio; do
-  holds help.txt "--$flag "
-done
+has_flags help.txt model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
+  warmup-steps train-subset gradient-checkpointing no-gradient-checkpointing freeze-encoder device workers seed max-audio-seconds transcripts \
+  strict language normalizer snapshot-every resume resume-changed on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
+  cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows
+"$programs/whisper_transcribe" --help >help.txt
+has_flags help.txt model max-audio-seconds language device task beam-size patience length-penalty temperature best-of fallback \
+  compression-ratio-threshold logprob-threshold no-speech-threshold initial-prompt suppress-tokens timestamps
 
 # The corpus: made, made again without speaking, and made whole again after a clip was lost and another cut off.
 corpus=(--output corpus --train 4 --validation 2 --test 2)
@@ -48,7 +49,13 @@ refused "--validation is missing" "${finetune[@]}" --train corpus/train.jsonl
 refused "--transcripts stands for --train, --validation and --test" "${finetune[@]}" "${data[@]}" --transcripts talks
 refused "--on-bad-audio: \"ignore\" is not skip|stop" "${finetune[@]}" "${data[@]}" --on-bad-audio ignore
 refused "--gradient-checkpointing: \"some\" is not none|encoder|all" "${finetune[@]}" "${data[@]}" --gradient-checkpointing=some
-refused "--normalizer: \"basic\" is not auto, english, marks or none" "${finetune[@]}" "${data[@]}" --normalizer basic
+refused "--fp16 and --bf16 exclude each other: give one of them" "${finetune[@]}" "${data[@]}" --fp16 --bf16
+refused "--fp16 needs an accelerator" "${finetune[@]}" "${data[@]}" --fp16 --device cpu
+refused "--prefetch 3 needs threads that read ahead" "${finetune[@]}" "${data[@]}" --prefetch 3 --workers 0
+refused "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to save" "${finetune[@]}" "${data[@]}" \
+  --freeze-encoder --gradient-checkpointing encoder
+refused "--normalizer: \"basic\" is not auto, english, marks, characters or none" "${finetune[@]}" "${data[@]}" --normalizer basic
+refused "--language auto is for transcribing: name the language of the texts" "${finetune[@]}" "${data[@]}" --language auto
 refused "nowhere: No such file or directory" "${finetune[@]}" --transcripts nowhere
 refused "--batch-size: \"x\" is not an integer" "${finetune[@]}" "${data[@]}" --batch-size x
 refused "--train-subset: 0 is not above 0" "${finetune[@]}" "${data[@]}" --train-subset 0
@@ -81,6 +88,26 @@ refused "cut.wav" "${transcribe[@]}" cut.wav
 grep -q '[[:alpha:]]' narrow.txt || fail "nothing was heard in audio at 8 kHz: $(cat narrow.txt)"
 refused "absent.wav" "${transcribe[@]}" absent.wav
 refused "no FILE given" "${transcribe[@]}"
+refused "--task: \"sing\" is not transcribe|translate" "${transcribe[@]}" --task sing whole.wav
+refused "the model cannot translate: it knows English only" "${transcribe[@]}" --task translate whole.wav
+refused "--beam-size: 0 is less than 1" "${transcribe[@]}" --beam-size 0 whole.wav
+refused "--patience: 0.1 times 2 texts is less than one" "${transcribe[@]}" --beam-size 2 --patience 0.1 whole.wav
+refused "--suppress-tokens: \"x\" is not an integer" "${transcribe[@]}" --suppress-tokens 1,x whole.wav
+
+# Settings of the decoding: each run says something, the same again, and other settings other words.
+said() {
+  "$programs/whisper_transcribe" --model "$model" "$@" whole.wav >said.txt || fail "whisper_transcribe $*"
+  grep -qP '\t\S' said.txt || fail "$*: nothing was heard: $(cat said.txt)"
+}
+said --language auto --beam-size 3 --initial-prompt "Lufthansa, Speedbird, runway." --timestamps --suppress-tokens none
+holds said.txt whole.wav
+grep -qF '<|' said.txt && fail "the text has timestamps: $(cat said.txt)"
+said --temperature 1 --best-of 2 --no-fallback
+cp said.txt drawn.txt
+said --temperature 1 --best-of 2 --no-fallback
+cmp drawn.txt said.txt || fail "a second run draws another text"
+said --no-fallback
+cmp -s drawn.txt said.txt && fail "--temperature 1 changes nothing: $(cat said.txt)"
 
 # One bad file among good ones: the others are heard, the exit code tells.
 code=0
@@ -104,11 +131,12 @@ done
 # Two steps, twice into the same folder: the second run does not take over what the first one left. A wrong line of a
 # manifest is listed and left out.
 for steps in 1 2; do
-  precision=$([ "$steps" = 1 ] && echo --bf16 || echo --fp32)
+  precision=$([ "$steps" = 1 ] && echo --bf16 --fallback --whole-windows || echo --fp32)
   "$programs/whisper_finetune" --model "$model" --output out "${mixed[@]}" --test corpus/test.jsonl --batch-size 2 \
-    --max-steps "$steps" "$precision" >finetune.txt 2>progress.txt || fail "whisper_finetune: $(cat progress.txt)"
+    --max-steps "$steps" $precision >finetune.txt 2>progress.txt || fail "whisper_finetune: $(cat progress.txt)"
   holds out/summary.json "\"steps\": $steps"
 done
+says_memory progress.txt
 holds progress.txt "1 line is wrong:"
 holds progress.txt "corpus/mixed.jsonl:2: audio file corpus/audio/gone.flac does not exist"
 holds finetune.txt "training on 4 clips"
@@ -145,7 +173,7 @@ refused "silent.wav: is silent" whisper_finetune --model "$model" --output stopp
 for layers in "" encoder; do
   # as other projects' scripts spell these flags
   "$programs/whisper_finetune" --model "$model" --output_dir recomputed "${data[@]}" --test corpus/test.jsonl --batch_size 2 \
-    --gradient_accumulation_steps 1 --dataloader_num_workers 2 --num_epochs 1 --max_steps 2 --gradient_checkpointing $layers \
+    --gradient_accumulation_steps 1 --dataloader_num_workers 2 --num_epochs 1 --max_steps 2 --flush_every 1 --prefetch 3 --gradient_checkpointing $layers \
     >/dev/null 2>progress.txt || fail "checkpointing: $(cat progress.txt)"
   cmp out/model.safetensors recomputed/model.safetensors || fail "--gradient-checkpointing $layers trains other weights"
 done
@@ -199,13 +227,15 @@ seconds=$(soxi -D talks/talk.wav)
   done
   printf '{"text": "after the end", "start": %d, "duration": 2}]' "$((${seconds%.*} + 5))"
 } >talks/talk.json
-"$programs/whisper_finetune" --model "$model" --output talked --transcripts talks --max-steps 1 --normalizer marks \
+"$programs/whisper_finetune" --model "$model" --output talked --transcripts talks --max-steps 1 --normalizer marks --freeze-encoder --memory \
   >finetune.txt 2>progress.txt || fail "whisper_finetune --transcripts: $(cat progress.txt)"
 holds finetune.txt "transcribing 1 clips"
 holds finetune.txt "training on 8 clips of up to 2 s"
 holds progress.txt "talks/talk.json:1: its text has 2 characters, fewer than 3"
 holds progress.txt "talks/talk.json:12: "
 holds talked/summary.json '"normalizer": "marks"'
+number() { sed -n "s/^ *\"$1\": *\([0-9]*\),\{0,1\}\$/\1/p" talked/summary.json; }
+[ $(("$(number gradients)" * 10)) -lt $(("$(number weights)" * 8)) ] || fail "a frozen encoder has gradients: $(cat talked/summary.json)"
 refused "talks/talk.json:12: " "${finetune[@]}" --transcripts talks --strict
 
 # A folder without tokenizer.json.

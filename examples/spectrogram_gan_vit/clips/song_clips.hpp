@@ -4,6 +4,8 @@
 
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/data/cache/cached_dataset.hpp>
+#include <looptorch/preflight/hard_batches.hpp>
+#include <looptorch/preflight/sample_batches.hpp>
 
 #include "data.hpp"
 #include "dataset_folder.hpp"
@@ -39,6 +41,12 @@ template <class Songs>
   SpectrogramDataset dataset(songs, {.mel_bins = n_mels}, notes.short_clips);
   const looptorch::CacheOptions options{.folder = cache, .settings = dataset.settings()};
   return Clips(std::move(dataset), options);
+}
+
+/// Returns a batch for a preflight: all clips have the same shape, so that any of them will do.
+template <class Dataset>
+[[nodiscard]] looptorch::SampleBatches<Dataset> any_batch(const Dataset& clips, std::int64_t batch_size) {
+  return {clips, looptorch::hard_batches(clips.size(), batch_size)};
 }
 
 }  // namespace spectrogram_gan

@@ -21,7 +21,8 @@ namespace spectrogram_gan {
 struct TrainOptions {
   std::filesystem::path data, output;
   /// A batch size of 0 stands for what the preset or size says, and so do the three numbers below.
-  looptorch::app::TrainingOptions training{.epochs = 100, .batch_size = 0, .gradient_accumulation = 2};
+  looptorch::app::TrainingOptions training{
+      .epochs = 100, .batch_size = 0, .gradient_accumulation = 2, .flush_every = kFlushEvery};
   std::int64_t gpu_memory = 0, n_mels = 0, channels = 0;
   bool is_small = false;
   double generator_rate = 2e-4, discriminator_rate = 1e-4, accuracy = 0.9, average = 0.999;

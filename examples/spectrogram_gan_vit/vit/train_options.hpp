@@ -26,8 +26,11 @@ struct TrainOptions {
   std::filesystem::path data, output, generated, pretrained;
   std::string preset = "base";
   /// A batch size of 0 stands for what the preset or the card's memory says, and so does `n_mels`.
-  looptorch::app::TrainingOptions training{
-      .epochs = 30, .batch_size = 0, .gradient_accumulation = 4, .learning_rate = 1e-4};
+  looptorch::app::TrainingOptions training{.epochs = 30,
+                                           .batch_size = 0,
+                                           .gradient_accumulation = 4,
+                                           .learning_rate = 1e-4,
+                                           .flush_every = spectrogram_gan::kFlushEvery};
   bool from_scratch = false;
   std::int64_t gpu_memory = 0, n_mels = 0, image_size = 0, patience = 5;
   double backbone_rate = 0.1, weight_decay = 0.01, dropout = 0, mixup = 0;
@@ -130,7 +133,7 @@ namespace detail {
 inline void add_model_flags(looptorch::app::CommandLine& line, TrainOptions& options) {
   line.option("pretrained", "DIR", options.pretrained,
               "Hugging Face folder of a ViT: config.json and model.safetensors");
-  line.flag("from-scratch", options.from_scratch, true, "begins with random weights, of the preset's size");
+  line.toggle("from-scratch", options.from_scratch, "begins with random weights, of the preset's size");
   line.option("n-mels", "N", options.n_mels, "mel bins from 20 to 8000 Hz; 0: as the settings say",
               {.min = 0, .max = 1024});
   line.option("image-size", "N", options.image_size,
@@ -151,7 +154,7 @@ inline void add_recipe_flags(looptorch::app::CommandLine& line, TrainOptions& op
               "when\nall blocks of the schedule are trained",
               {.min = 1});
   line.option("mixup", "X", options.mixup, "alpha of mixup; 0: none", {.min = 0, .max = 100});
-  line.flag("spec-augment", options.spec_augment, true, "hides frames and mel bins of each training clip");
+  line.toggle("spec-augment", options.spec_augment, "hides frames and mel bins of each training clip");
   line.option("mask-frames", "N", options.mask_frames, "frames of 23 ms that are hidden at most", {.min = 0});
   line.option("mask-bins", "N", options.mask_bins, "mel bins that are hidden at most", {.min = 0});
 }

@@ -210,10 +210,6 @@ TEST_CASE("Settings by the card's memory are those of the first project's table"
   CHECK(row(16) == std::vector<int64_t>{24, 12, 128, 3000});
   CHECK(row(24) == std::vector<int64_t>{48, 24, 128, 5000});
   CHECK(gan::kDefaultPreset.gigabytes == 16);
-  for (const int64_t accumulated : {1, 2, 5, 10})  // that project flushes every 10 batches
-    CHECK(gan::steps_between_flushes(accumulated) * accumulated == 10);
-  CHECK(gan::steps_between_flushes(3) == 3);
-  CHECK(gan::steps_between_flushes(64) == 1);
   // A size between two rows takes the lower one; beyond the last there is nothing larger.
   CHECK(row(11) == row(8));
   CHECK(row(23) == row(16));
