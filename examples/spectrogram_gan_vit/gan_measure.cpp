@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How good generators are, in numbers: two networks that only ever hear real clips judge what they draw, one
 // by its features (Frechet and kernel distance to held-out clips), one by the emotion that it hears.
+#include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
@@ -12,7 +13,6 @@
 #include "measures/diversity.hpp"
 #include "measures/emotion_net.hpp"
 #include "measures/observation.hpp"
-#include "pictures/png.hpp"
 #include "pictures/spectrogram_picture.hpp"
 
 #include <cstddef>
@@ -103,7 +103,7 @@ void draw(sg::Generator& generator, const sg::Clips& test, const Options& option
   constexpr std::int64_t kPictures = 4;
   const auto write = [&](const char* name, const at::Tensor& spectrograms_N1MF) {
     for (std::int64_t i = 0; i < spectrograms_N1MF.size(0); ++i)
-      sg::write_png(options.output / lt::message(name, i, ".png"), sg::picture_of(spectrograms_N1MF[i][0]));
+      app::write_png(options.output / lt::message(name, i, ".png"), sg::picture_of(spectrograms_N1MF[i][0]));
   };
   lt::PinnedPrefetchLoader loader(test, options.judges.loader_options());
   const auto position = loader.begin();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Draws labelled spectrograms from a trained generator: tensors to learn from, pictures to look at, sound to
 // listen to.
+#include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/encode.hpp>
@@ -11,7 +12,6 @@
 #include "clips/loudness.hpp"
 #include "gan/model.hpp"
 #include "gan/sampling.hpp"
-#include "pictures/png.hpp"
 #include "pictures/spectrogram_picture.hpp"
 #include "presets.hpp"
 
@@ -82,7 +82,7 @@ void write_files(const Samples& samples, const sg::DecibelScale& scale, const Op
   for (std::int64_t i = first; i < first + samples.conditions_B2.size(0); ++i) {
     const auto spectrogram_MF = samples.spectrograms_B1MF[i - first][0];
     if (i < options.pictures)
-      sg::write_png(options.output / numbered("sample-", i, ".png"), sg::picture_of(spectrogram_MF));
+      app::write_png(options.output / numbered("sample-", i, ".png"), sg::picture_of(spectrogram_MF));
     if (i < options.sounds)
       lt::audio::encode(options.output / numbered("sample-", i, ".wav"),
                         {sg::sound_of(spectrogram_MF, scale, static_cast<std::uint64_t>(options.seed)),

@@ -2,6 +2,7 @@
 // Prints the valence and arousal of audio files, or of all audio files of folders, as a ViT that vit_train
 // made hears them, and draws where it looked. A file that cannot be used is reported, and the others are
 // heard.
+#include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/probe.hpp>
@@ -9,7 +10,6 @@
 #include "clips/audio_files.hpp"
 #include "clips/spectrogram.hpp"
 #include "pictures/attention_picture.hpp"
-#include "pictures/png.hpp"
 #include "vit/hugging_face.hpp"
 #include "vit/model.hpp"
 #include "vit/prediction.hpp"
@@ -105,7 +105,7 @@ void predict(const Options& options) {
       continue;
     }
     if (!options.attention.empty())
-      sg::write_png(options.attention / picture_name(file, taken), listener.attention_picture());
+      app::write_png(options.attention / picture_name(file, taken), listener.attention_picture());
   }
   if (failed > 0)
     throw sg::ClipError(looptorch::message(failed, " of ", files.size(), " files could not be heard"));

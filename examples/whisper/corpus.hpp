@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <ostream>
+#include <string>
 #include <utility>
 
 namespace whisper {
@@ -54,18 +55,26 @@ struct Corpus {
 
 namespace detail {
 
-inline looptorch::ManifestSplit read_split(const CorpusOptions& options, std::ostream& log) {
+inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const UtteranceCheck& check,
+                                           std::ostream& log) {
   if (!options.transcripts.empty()) {
     const double longest = options.max_audio_seconds > 0 ? options.max_audio_seconds : kWhisperSeconds;
-    return read_transcripts(options.transcripts, longest, options.strict, log);
+    return read_transcripts(options.transcripts, longest, options.strict, log, check);
   }
   const auto read = [&](const std::filesystem::path& file) {
-    return read_utterances(file, options.strict, log);
+    return read_utterances(file, options.strict, log, check);
   };
   looptorch::ManifestSplit split{
       .train = read(options.train), .validation = read(options.validation), .test = {}};
   if (!options.test.empty()) split.test = read(options.test);
   return split;
+}
+
+/// Gives utterances without a language the recognizer's.
+inline void fill_languages(looptorch::ManifestSplit& split, const std::string& language) {
+  for (auto* part : {&split.train, &split.validation, &split.test})
+    for (auto& utterance : *part)
+      if (utterance.language.empty()) utterance.language = language;
 }
 
 }  // namespace detail
@@ -74,7 +83,9 @@ inline looptorch::ManifestSplit read_split(const CorpusOptions& options, std::os
 /// SpeechError, and what read_utterances and read_transcripts throw.
 inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recognizer, std::ostream& log) {
   options.check();
-  auto split = detail::read_split(options, log);
+  const auto check_line = check_language(recognizer.decoding.special, recognizer.detects_language);
+  auto split = detail::read_split(options, check_line, log);
+  detail::fill_languages(split, recognizer.language);
   split.train = random_subset(std::move(split.train), options.train_subset, options.seed);
   LeftOut left_out;
   const ClipCheck check{.workers = options.workers, .on_bad = options.on_bad_audio};

@@ -12,6 +12,7 @@
 #include <looptorch/preflight/hard_batches.hpp>
 #include <looptorch/preflight/sample_batches.hpp>
 
+#include "generation.hpp"
 #include "listener.hpp"
 #include "training_text.hpp"
 
@@ -31,6 +32,7 @@ struct Sample {
   at::Tensor mel_MT;
   std::vector<std::int64_t> tokens;  ///< Prompt, text, end of text.
   std::string text;
+  std::string language{};
 };
 
 struct Batch {
@@ -38,7 +40,7 @@ struct Batch {
   at::Tensor tokens_BL;          ///< The decoder's input, padded behind the end.
   at::Tensor labels_BL;          ///< Its expected output at each position; kIgnored behind the end.
   std::int64_t label_count = 0;  ///< Labels that are not ignored.
-  std::vector<std::string> texts;
+  std::vector<std::string> texts, languages;
 };
 
 /// Pads the samples' tokens. Padding is determined by each sample's length, never by its id: the padding id
@@ -53,7 +55,8 @@ inline Batch collate(std::span<Sample> samples, std::int64_t padding) {
   Batch batch{.mel_BMT = looptorch::batch_empty({rows, mel_MT.size(0), mel_MT.size(1)}, mel_MT.options()),
               .tokens_BL = looptorch::batch_empty({rows, length}, at::kLong).fill_(padding),
               .labels_BL = looptorch::batch_empty({rows, length}, at::kLong).fill_(kIgnored),
-              .texts = {}};
+              .texts = {},
+              .languages = {}};
   for (std::int64_t row = 0; row < rows; ++row) {
     auto& sample = samples[static_cast<std::size_t>(row)];
     batch.mel_BMT[row].copy_(sample.mel_MT);
@@ -63,16 +66,17 @@ inline Batch collate(std::span<Sample> samples, std::int64_t padding) {
     std::copy_n(ids + 1, count, batch.labels_BL.mutable_data_ptr<std::int64_t>() + row * length);
     batch.label_count += count;
     batch.texts.push_back(std::move(sample.text));
+    batch.languages.push_back(std::move(sample.language));
   }
   return batch;
 }
 
-/// Returns the decoder's target for an utterance. Throws SpeechError, which names the file, for a text that
-/// has no target: see training_tokens.
+/// Returns the decoder's target for an utterance, in its language if it has one. Throws SpeechError, which
+/// names the file, for a text that has no target (see training_tokens) and an unknown language.
 inline std::vector<std::int64_t> target_of(const looptorch::Utterance& utterance, const Tokenizer& tokenizer,
                                            const DecodingOptions& decoding) {
   try {
-    return training_tokens(tokenizer, decoding, utterance.text);
+    return training_tokens(tokenizer, decoding_in(decoding, utterance.language), utterance.text);
   } catch (const looptorch::Error& error) {
     throw SpeechError(utterance.audio_filepath.string() + ": " + error.what());
   }
@@ -96,7 +100,8 @@ class SpeechDataset {
     const auto& utterance = utterances_[static_cast<std::size_t>(index)];
     return {.mel_MT = listener_(utterance),
             .tokens = tokens_[static_cast<std::size_t>(index)],
-            .text = utterance.text};
+            .text = utterance.text,
+            .language = utterance.language};
   }
 
   [[nodiscard]] Batch collate(std::span<Sample> samples) const {

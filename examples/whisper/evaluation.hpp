@@ -1,107 +1,106 @@
 // SPDX-License-Identifier: MIT
-// Computes the word error rate of a model on held-out speech, and its transcripts. These can be saved, so
-// that a run that resumes from a snapshot need not transcribe again with the untrained model.
+// Computes the word error rate of a model on held-out speech, and its transcripts, over all clips and by
+// language. These can be saved, so that a run that resumes from a snapshot need not transcribe again with the
+// untrained model.
 #pragma once
 
-#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/summary.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/metrics/english_normalizer.hpp>
-#include <looptorch/metrics/normalize.hpp>
-#include <looptorch/metrics/unicode/grapheme_clusters.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
 #include "data.hpp"
+#include "normalizers.hpp"
 #include "recognizer.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace whisper {
 
-/// The normalisation of both texts before their words are compared.
-struct Normalizer {
-  std::string name;
-  std::string (*apply)(std::string_view);
+/// The word error rate of a set of clips, and of those of each language.
+struct ErrorRates {
+  double all = 0;  ///< The total errors over the total words.
+  std::map<std::string, double> by_language;
 };
 
-namespace detail {
+/// Counts wrong words of normalised texts, by language.
+class WordErrors {
+ public:
+  /// `normalizer` is a name that choose_normalizer takes.
+  explicit WordErrors(std::string normalizer) : normalizer_(std::move(normalizer)) {}
 
-/// True for the languages that are written without blanks between words.
-inline bool writes_without_blanks(const std::string& language) {
-  for (const auto* code : {"zh", "yue", "ja", "th", "lo", "my"})
-    if (language == code) return true;
-  return false;
-}
+  void add(const std::string& reference, const std::string& hypothesis, const std::string& language) {
+    const auto normalizer = choose_normalizer(normalizer_, language);
+    const auto said = normalizer.apply(reference), heard = normalizer.apply(hypothesis);
+    all_.add(said, heard);
+    by_language_[language].add(said, heard);
+  }
 
-/// Returns the normalised text with a blank after each character as a reader sees it: its words are then
-/// characters.
-inline std::string spaced_characters(std::string_view text) {
-  std::string spaced;
-  const auto normalized = looptorch::normalize_text(text);
-  for (const auto character : looptorch::grapheme_clusters(normalized))
-    if (character != " ") spaced.append(spaced.empty() ? "" : " ").append(character);
-  return spaced;
-}
+  [[nodiscard]] ErrorRates rates() const {
+    ErrorRates rates{.all = all_.rate(), .by_language = {}};
+    for (const auto& [language, errors] : by_language_) rates.by_language[language] = errors.rate();
+    return rates;
+  }
 
-}  // namespace detail
+ private:
+  std::string normalizer_;
+  looptorch::WordErrorRate all_;
+  std::map<std::string, looptorch::WordErrorRate> by_language_;
+};
 
-/// Returns a normaliser by name. `english` is Whisper's own, as in the literature: numbers, contractions and
-/// British spellings become uniform. `marks` is lower case without punctuation, with the combining marks that
-/// Whisper's normaliser for other languages removes, such as Devanagari's vowel signs. `characters` is
-/// `marks` with every character a word, so that the word error rate is one of characters. `none` leaves texts
-/// unchanged. `auto` is `english` for the language "en", `characters` for Chinese, Cantonese, Japanese, Thai,
-/// Lao and Burmese, else `marks`. Throws CommandLineError for another name.
-inline Normalizer choose_normalizer(const std::string& name, const std::string& language) {
-  if (name == "auto" && detail::writes_without_blanks(language))
-    return choose_normalizer("characters", language);
-  if (name == "auto") return choose_normalizer(language == "en" ? "english" : "marks", language);
-  if (name == "english") return {name, looptorch::normalize_english};
-  if (name == "marks") return {name, looptorch::normalize_text};
-  if (name == "characters") return {name, detail::spaced_characters};
-  if (name == "none") return {name, [](std::string_view text) { return std::string(text); }};
-  throw looptorch::app::CommandLineError(
-      looptorch::message("--normalizer: \"", name, "\" is not auto, english, marks, characters or none"));
-}
-
-/// The spoken texts and a model's transcripts, clip by clip, and the word error rate of all after
-/// normalisation.
+/// The spoken texts, their languages and a model's transcripts, clip by clip.
 struct Transcripts {
-  std::vector<std::string> references, hypotheses;
-  double word_error_rate = 0;
-};
+  std::vector<std::string> references, hypotheses, languages;
 
-/// Returns the total errors over the total words of the normalised references.
-inline double word_error_rate(const std::vector<std::string>& references,
-                              const std::vector<std::string>& hypotheses, const Normalizer& normalizer) {
-  looptorch::WordErrorRate errors;
-  for (std::size_t i = 0; i < references.size(); ++i)
-    errors.add(normalizer.apply(references[i]), normalizer.apply(hypotheses[i]));
-  return errors.rate();
-}
+  [[nodiscard]] ErrorRates error_rates(const std::string& normalizer) const {
+    WordErrors errors(normalizer);
+    for (std::size_t i = 0; i < references.size(); ++i)
+      errors.add(references[i], hypotheses[i], languages[i]);
+    return errors.rates();
+  }
+
+  /// Returns the names of the normalisers that are used: "english, marks".
+  [[nodiscard]] std::string normalizers(const std::string& normalizer) const {
+    std::set<std::string> names;
+    for (const auto& language : languages) names.insert(choose_normalizer(normalizer, language).name);
+    std::string all;
+    for (const auto& name : names) all += (all.empty() ? "" : ", ") + name;
+    return all;
+  }
+};
 
 /// Transcribes a dataset, several clips at a time.
-inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech, std::int64_t workers,
-                                  const Normalizer& normalizer) {
+inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech, std::int64_t workers) {
   Transcripts result;
   looptorch::PinnedPrefetchLoader batches(speech, {.batch_size = 16, .workers = workers});
   for (auto& batch : batches) {
-    for (auto& text : recognizer.transcribe(batch.mel_BMT)) result.hypotheses.push_back(std::move(text));
+    for (auto& heard : recognizer.hear(batch.mel_BMT, batch.languages))
+      result.hypotheses.push_back(std::move(heard.text));
     for (auto& text : batch.texts) result.references.push_back(std::move(text));
+    for (auto& language : batch.languages) result.languages.push_back(std::move(language));
   }
-  result.word_error_rate = word_error_rate(result.references, result.hypotheses, normalizer);
   return result;
+}
+
+/// Sets NAME, and NAME_de and the like if there are several languages.
+inline void set_error_rates(looptorch::app::Summary& summary, const std::string& name,
+                            const ErrorRates& rates) {
+  summary.set(name, rates.all);
+  if (rates.by_language.size() < 2) return;
+  for (const auto& [language, rate] : rates.by_language) summary.set(name + "_" + language, rate);
 }
 
 /// The values on which transcripts depend beside the clips.
@@ -136,17 +135,18 @@ inline void save_transcripts(const std::filesystem::path& file, const Transcript
   for (std::size_t i = 0; i < transcripts.references.size(); ++i) {
     auto clip = looptorch::Json::object();
     clip.set("audio_filepath", detail::name_of(speech.utterances()[i]));
-    clips.push_back(clip.set("text", transcripts.references[i]).set("heard", transcripts.hypotheses[i]));
+    clip.set("text", transcripts.references[i]).set("language", transcripts.languages[i]);
+    clips.push_back(clip.set("heard", transcripts.hypotheses[i]));
   }
   auto json = detail::transcripts_json(key);
   looptorch::write_file_atomically(file, json.set("clips", std::move(clips)).dump(2) + "\n");
 }
 
-/// Returns the transcripts that save_transcripts wrote to `file`, with the word error rate by `normalizer`.
-/// Empty if there is no such file, or if it has another key or other clips.
+/// Returns the transcripts that save_transcripts wrote to `file`. Empty if there is no such file, or if it
+/// has another key or other clips.
 inline std::optional<Transcripts> load_transcripts(const std::filesystem::path& file,
-                                                   const TranscriptsKey& key, const SpeechDataset& speech,
-                                                   const Normalizer& normalizer) try {
+                                                   const TranscriptsKey& key,
+                                                   const SpeechDataset& speech) try {
   if (!std::filesystem::exists(file)) return std::nullopt;
   const auto json = looptorch::load_json(file), expected = detail::transcripts_json(key);
   for (const auto& [name, value] : expected.as_object())
@@ -156,12 +156,13 @@ inline std::optional<Transcripts> load_transcripts(const std::filesystem::path& 
   Transcripts transcripts;
   for (std::size_t i = 0; i < clips.size(); ++i) {
     const auto& utterance = speech.utterances()[i];
-    if (clips[i].at("audio_filepath") != detail::name_of(utterance) || clips[i].at("text") != utterance.text)
+    if (clips[i].at("audio_filepath") != detail::name_of(utterance) ||
+        clips[i].at("text") != utterance.text || clips[i].at("language") != utterance.language)
       return std::nullopt;
     transcripts.references.push_back(utterance.text);
+    transcripts.languages.push_back(utterance.language);
     transcripts.hypotheses.push_back(clips[i].at("heard").as_string());
   }
-  transcripts.word_error_rate = word_error_rate(transcripts.references, transcripts.hypotheses, normalizer);
   return transcripts;
 } catch (const looptorch::Error&) {
   return std::nullopt;  // a damaged file counts as missing

@@ -7,6 +7,7 @@
 #include <looptorch/memory/checkpoint.hpp>
 
 #include "corpus.hpp"
+#include "normalizers.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -27,9 +28,7 @@ struct FinetuneOptions {
   /// Throws CommandLineError for flags that contradict each other.
   void check() const {
     corpus.check();
-    if (language == "auto")
-      throw looptorch::app::CommandLineError(
-          "--language auto is for transcribing: name the language of the texts, which the model is to learn");
+    (void)choose_normalizer(normalizer, language);
     if (freeze_encoder && recompute == "encoder")
       throw looptorch::app::CommandLineError(
           "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to save: give all or none");
@@ -87,7 +86,10 @@ inline void add_model_flags(looptorch::app::CommandLine& line, FinetuneOptions& 
   line.option("recompute-parts", "N", options.recompute_parts,
               "parts that a batch's clips pass through a layer in, one after the other: less memory",
               {.min = 1});
-  line.option("language", "CODE", options.language, "what is spoken; English-only models ignore it");
+  line.option(
+      "language", "CODE", options.language,
+      "what is spoken where a line has no \"language\" of its own; auto: every line has one, and word "
+      "error rates are of a model that is not told; English-only models ignore it");
   line.toggle(
       "fallback", options.fallback,
       "word error rates as whisper_transcribe decodes: again at a higher temperature where a text repeats "
@@ -98,7 +100,7 @@ inline void add_model_flags(looptorch::app::CommandLine& line, FinetuneOptions& 
   line.option(
       "normalizer", "NAME", options.normalizer,
       "of the word error rate: english (Whisper's), marks (keeps combining marks), characters (counts them instead of words), none, or auto: "
-      "english for --language en");
+      "by each clip's language");
 }
 
 }  // namespace detail

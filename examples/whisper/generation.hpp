@@ -84,6 +84,13 @@ inline void set_prompt(DecodingOptions& options, const std::string& language, Ta
   if (options.without_timestamps) options.prompt.push_back(special.no_timestamps);
 }
 
+/// Returns `options` with the prompt of a transcription in `language`; unchanged for an empty one. Throws
+/// what set_prompt throws.
+inline DecodingOptions decoding_in(DecodingOptions options, const std::string& language) {
+  if (!language.empty()) set_prompt(options, language);
+  return options;
+}
+
 namespace detail {
 
 inline DecodingOptions decoding_options(const looptorch::Json& json, const WhisperConfig& config,

@@ -9,9 +9,12 @@
 #include <looptorch/data/manifest/manifest_split.hpp>
 #include <looptorch/data/manifest/transcript.hpp>
 
+#include "generation.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <ostream>
 #include <system_error>
@@ -22,11 +25,27 @@ namespace whisper {
 
 inline constexpr std::size_t kListedLines = 5;  ///< faulty lines that are listed for each file
 
+/// What else makes a line or a segment wrong: throws a looptorch::Error for it.
+using UtteranceCheck = std::function<void(const looptorch::Utterance&)>;
+
+/// Returns a check of languages: known to the model, and given where `is_needed`. A model without special
+/// tokens for languages takes any.
+inline UtteranceCheck check_language(const SpecialTokens& special, bool is_needed) {
+  return [special, is_needed](const looptorch::Utterance& utterance) {
+    const auto& language = utterance.language;
+    if (special.languages.empty()) return;
+    if (language.empty() && is_needed)
+      throw looptorch::ManifestError("\"language\" is missing, and --language auto names none");
+    if (!language.empty()) (void)detail::language_id(special, language);
+  };
+}
+
 /// Returns the usable utterances of a manifest. Writes the faults of the others to `log`. Throws what
 /// looptorch::read_manifest throws.
 inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::path& manifest, bool strict,
-                                                         std::ostream& log) {
-  auto read = looptorch::read_manifest(manifest, {.strict = strict});
+                                                         std::ostream& log,
+                                                         const UtteranceCheck& check = {}) {
+  auto read = looptorch::read_manifest(manifest, {.strict = strict, .check = check});
   if (!read.faults.empty())
     log << read.describe_faults(kListedLines) << "\nthey are left out (--strict stops instead)" << std::endl;
   return std::move(read.utterances);
@@ -71,12 +90,14 @@ inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::
 /// s, of fewer than 3 characters or silent are dropped and written to `log`. Throws ManifestError if fewer
 /// than 10 are left, and what looptorch::read_transcript throws.
 inline looptorch::ManifestSplit read_transcripts(const std::filesystem::path& place, double max_seconds,
-                                                 bool strict, std::ostream& log) {
+                                                 bool strict, std::ostream& log,
+                                                 const UtteranceCheck& check = {}) {
   constexpr std::size_t kFewest = 10;
   std::vector<looptorch::Utterance> utterances;
   for (const auto& file : detail::transcripts_at(place)) {
-    auto read = looptorch::read_transcript(file, looptorch::recording_of(file),
-                                           {.max_seconds = max_seconds, .peak = peak_of, .strict = strict});
+    auto read = looptorch::read_transcript(
+        file, looptorch::recording_of(file),
+        {.max_seconds = max_seconds, .peak = peak_of, .strict = strict, .check = check});
     for (const auto& left_out :
          {read.manifest.describe_faults(kListedLines), read.describe_drops(kListedLines)}) {
       if (!left_out.empty()) log << left_out << std::endl;

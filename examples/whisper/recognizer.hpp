@@ -50,7 +50,7 @@ struct Recognizer {
   Tokenizer tokenizer;
   DecodingOptions decoding;
   std::optional<FallbackOptions> fallback{};  ///< Without it each clip is decoded once.
-  std::string language = "en";                ///< Of every clip, unless it is detected.
+  std::string language = "en";                ///< Of clips that have none of their own.
   Task task = Task::transcribe;
   bool detects_language = false;
 
@@ -63,17 +63,25 @@ struct Recognizer {
     return texts;
   }
 
-  /// As `transcribe`, with how each text came about.
-  [[nodiscard]] std::vector<Transcript> hear(const at::Tensor& mel_BMT) {
+  /// As `transcribe`, with how each text came about. `languages` holds that of each clip, or is empty; an
+  /// empty one stands for `language`. With `detects_language` they are not asked. Throws
+  /// GenerationConfigError for a language that the model does not know.
+  [[nodiscard]] std::vector<Transcript> hear(const at::Tensor& mel_BMT,
+                                             const std::vector<std::string>& languages = {}) {
     const looptorch::EvalScope eval_scope(*model);
     torch::NoGradGuard no_grad;
-    const auto states_BSD = model->encoder()(mel_BMT.to(model->parameters().front().device()));
-    if (!detects_language) return hear_in(language, states_BSD);
-    const auto heard = detect_languages(model, states_BSD, decoding.special);
+    return hear_states(model->encoder()(mel_BMT.to(model->parameters().front().device())), languages);
+  }
+
+  /// The same from the encoder's states of the clips, in the model's present mode.
+  [[nodiscard]] std::vector<Transcript> hear_states(const at::Tensor& states_BSD,
+                                                    const std::vector<std::string>& languages = {}) {
+    torch::NoGradGuard no_grad;
     std::map<std::string, std::vector<std::int64_t>> clips;
-    for (std::size_t clip = 0; clip < heard.size(); ++clip)
-      clips[heard[clip].code].push_back(static_cast<std::int64_t>(clip));
-    std::vector<Transcript> transcripts(heard.size());
+    for (std::int64_t clip = 0; const auto& code : codes_of(states_BSD, languages))
+      clips[code].push_back(clip++);
+    if (clips.size() == 1) return hear_in(clips.begin()->first, states_BSD);
+    std::vector<Transcript> transcripts(static_cast<std::size_t>(states_BSD.size(0)));
     for (const auto& [code, places] : clips) {
       auto some = hear_in(code, states_BSD.index_select(0, ScoreRules::ids(places, states_BSD.device())));
       for (std::size_t i = 0; i < places.size(); ++i)
@@ -94,9 +102,22 @@ struct Recognizer {
   }
 
  private:
+  /// Returns the language of each clip.
+  std::vector<std::string> codes_of(const at::Tensor& states_BSD, const std::vector<std::string>& languages) {
+    std::vector<std::string> codes(static_cast<std::size_t>(states_BSD.size(0)), language);
+    if (detects_language) {
+      const auto heard = detect_languages(model, states_BSD, decoding.special);
+      for (std::size_t clip = 0; clip < codes.size(); ++clip) codes[clip] = heard[clip].code;
+      return codes;
+    }
+    for (std::size_t clip = 0; clip < languages.size(); ++clip)
+      if (!languages[clip].empty()) codes[clip] = languages[clip];
+    return codes;
+  }
+
   std::vector<Transcript> hear_in(const std::string& code, const at::Tensor& states_BSD) {
     auto options = decoding;
-    if (detects_language) set_prompt(options, code, task);
+    if (detects_language || code != language) set_prompt(options, code, task);
     auto transcripts = decode_with_fallback(
         model, states_BSD, std::move(options), fallback.value_or(detail::once(decoding.temperature)),
         [this](const std::vector<std::int64_t>& ids) { return text_of(ids); });

@@ -69,15 +69,14 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
 /// What the model hears before it is trained. A run that goes on from a snapshot reads what was heard when it
 /// began.
 whisper::Transcripts transcribe_before(whisper::Recognizer& recognizer, const whisper::Corpus& corpus,
-                                       const Options& options, const whisper::Normalizer& normalizer,
-                                       bool resumed) {
+                                       const Options& options, bool resumed) {
   const auto file = options.output / "before.json";
   const whisper::TranscriptsKey key{options.model, options.language, corpus.test_seconds, options.fallback};
   if (resumed) {
-    if (auto known = whisper::load_transcripts(file, key, corpus.test, normalizer)) return *std::move(known);
+    if (auto known = whisper::load_transcripts(file, key, corpus.test)) return *std::move(known);
   }
   std::cout << "transcribing " << corpus.test.size() << " clips" << std::endl;
-  auto before = whisper::transcribe_all(recognizer, corpus.test, options.training.workers, normalizer);
+  auto before = whisper::transcribe_all(recognizer, corpus.test, options.training.workers);
   whisper::save_transcripts(file, key, corpus.test, before);
   return before;
 }
@@ -101,7 +100,6 @@ void finetune(const Options& options) {
   const auto device = training.choose_device();
   training.seed_generators();
   options.check();
-  const auto normalizer = whisper::choose_normalizer(options.normalizer, options.language);
   const auto newest = training.snapshot_to_resume(options.snapshots());
   training.print_resume(newest);
   auto recognizer = whisper::load_recognizer(options.model, device, options.language);
@@ -110,7 +108,7 @@ void finetune(const Options& options) {
   fs::create_directories(options.output);
 
   const bool resumed = !newest.path.empty();
-  const auto before = transcribe_before(recognizer, corpus, options, normalizer, resumed);
+  const auto before = transcribe_before(recognizer, corpus, options, resumed);
   std::cout << "training on " << corpus.train.size() << " clips of up to " << corpus.max_seconds << " s"
             << std::endl;
   app::Summary summary;
@@ -120,17 +118,21 @@ void finetune(const Options& options) {
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   whisper::save_pretrained(recognizer.model, options.model, options.output);
   std::cout << "transcribing again" << std::endl;
-  const auto after = whisper::transcribe_all(recognizer, corpus.test, training.workers, normalizer);
+  const auto after = whisper::transcribe_all(recognizer, corpus.test, training.workers);
 
   const double seconds = stopwatch.seconds();
-  summary.set("wer_before", before.word_error_rate).set("wer_after", after.word_error_rate);
-  summary.set("normalizer", normalizer.name).set("steps", result.steps).set("seconds", seconds);
+  const auto rates_before = before.error_rates(options.normalizer);
+  const auto rates_after = after.error_rates(options.normalizer);
+  whisper::set_error_rates(summary, "wer_before", rates_before);
+  whisper::set_error_rates(summary, "wer_after", rates_after);
+  summary.set("normalizer", after.normalizers(options.normalizer));
+  summary.set("steps", result.steps).set("seconds", seconds);
   summary.set("peak_bytes", app::peak_bytes(device));
   summary.set("clips_left_out", std::int64_t(corpus.left_out.count()));
   summary.write(options.output / "summary.json");
   whisper::print_side_by_side(std::cout, before, after, 3);
-  std::cout << "word error rate " << before.word_error_rate << " before, " << after.word_error_rate
-            << " after " << result.steps << " steps; " << seconds << " s in all\n"
+  std::cout << "word error rate " << rates_before.all << " before, " << rates_after.all << " after "
+            << result.steps << " steps; " << seconds << " s in all\n"
             << "the model is in " << options.output.string() << std::endl;
 }
 

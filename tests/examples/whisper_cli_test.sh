@@ -55,7 +55,6 @@ refused "--prefetch 3 needs threads that read ahead" "${finetune[@]}" "${data[@]
 refused "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to save" "${finetune[@]}" "${data[@]}" \
   --freeze-encoder --gradient-checkpointing encoder
 refused "--normalizer: \"basic\" is not auto, english, marks, characters or none" "${finetune[@]}" "${data[@]}" --normalizer basic
-refused "--language auto is for transcribing: name the language of the texts" "${finetune[@]}" "${data[@]}" --language auto
 refused "nowhere: No such file or directory" "${finetune[@]}" --transcripts nowhere
 refused "--batch-size: \"x\" is not an integer" "${finetune[@]}" "${data[@]}" --batch-size x
 refused "--train-subset: 0 is not above 0" "${finetune[@]}" "${data[@]}" --train-subset 0

@@ -11,7 +11,6 @@
 #include <spectrogram_gan_vit/clips/labels.hpp>
 #include <spectrogram_gan_vit/clips/loudness.hpp>
 #include <spectrogram_gan_vit/gan/sampling.hpp>
-#include <spectrogram_gan_vit/pictures/png.hpp>
 #include <spectrogram_gan_vit/pictures/spectrogram_picture.hpp>
 #include <spectrogram_gan_vit/presets.hpp>
 
@@ -26,21 +25,6 @@ using reference::difference;
 namespace lt = looptorch;
 
 namespace {
-
-const at::Tensor& recorded(const std::string& name) {
-  return reference::tensors("spectrogram_gan_png").at(name);
-}
-
-std::string recorded_bytes(const std::string& name) {
-  const auto bytes = recorded(name).contiguous();
-  return {reinterpret_cast<const char*>(bytes.const_data_ptr<uint8_t>()),
-          static_cast<std::size_t>(bytes.numel())};
-}
-
-/// As the script makes it.
-at::Tensor pixels(int64_t rows, int64_t columns) {
-  return ((at::arange(rows * columns * 3) * 37 + 11) % 256).to(at::kByte).view({rows, columns, 3});
-}
 
 gan::Generator tiny_generator() {
   auto model = tiny_gan();
@@ -60,27 +44,6 @@ std::vector<int64_t> colour(const at::Tensor& picture, int64_t row, int64_t colu
 }
 
 }  // namespace
-
-TEST_CASE("A PNG file is what Python's zlib makes of the pixels, byte for byte") {
-  CHECK(gan::png_of(pixels(3, 5)) == recorded_bytes("small"));
-  const auto large = gan::png_of(pixels(150, 299));  // three stored blocks
-  CHECK(static_cast<int64_t>(large.size()) == recorded("large.size").item<int64_t>());
-  CHECK(large.substr(0, 50) + large.substr(large.size() - 50) == recorded_bytes("large"));
-  CHECK(gan::detail::crc32(large) == recorded("large.crc32").item<int64_t>());
-  CHECK(gan::png_of(pixels(5, 3).transpose(0, 1)) == gan::png_of(pixels(5, 3).transpose(0, 1).contiguous()));
-
-  const TemporaryFolder folder;
-  gan::write_png(folder / "a.png", pixels(3, 5));
-  std::ostringstream content;
-  content << std::ifstream(folder / "a.png", std::ios::binary).rdbuf();
-  CHECK(content.str() == recorded_bytes("small"));
-}
-
-TEST_CASE("Pixels of another type or shape are refused") {
-  CHECK_THROWS_WITH(gan::png_of(at::zeros({2, 2, 3})), Contains("expected bytes [rows, columns, 3], got"));
-  CHECK_THROWS_WITH(gan::png_of(at::zeros({2, 2}, at::kByte)), Contains("[2, 2]"));
-  CHECK_THROWS_WITH(gan::png_of(at::zeros({0, 2, 3}, at::kByte)), Contains("[0, 2, 3]"));
-}
 
 TEST_CASE("A picture has low pitches below, quiet dark, loud bright, and shows what is not finite") {
   auto spectrogram_MF = at::zeros({2, 3});

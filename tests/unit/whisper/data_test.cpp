@@ -122,6 +122,29 @@ TEST_CASE(
   CHECK(tokens_of("turn left") == framed(tokenizer().encode("turn left")));  // has no token " t"
 }
 
+TEST_CASE("A training sequence names the clip's own language") {
+  TemporaryFolder folder;
+  const auto file = write_tone(folder / "a.wav", 1);
+  auto options = decoding();
+  options.special = {.start = kStart, .transcribe = 290, .no_timestamps = kNoTimestamps};
+  options.special.languages = {{"de", 291}, {"en", 292}};
+  whisper::set_prompt(options, "en");
+  const whisper::SpeechDataset speech(
+      {{.audio_filepath = file, .text = "a", .language = "de"}, {.audio_filepath = file, .text = "a"}},
+      tokenizer(), options, {.max_seconds = 2});
+  const auto beginning = [&](int64_t clip) {
+    const auto tokens = speech.get(clip).tokens;
+    return std::vector<int64_t>(tokens.begin(), tokens.begin() + 4);
+  };
+  CHECK(beginning(0) == std::vector<int64_t>{kStart, 291, 290, kNoTimestamps});
+  CHECK(beginning(1) == std::vector<int64_t>{kStart, 292, 290, kNoTimestamps});
+  std::vector<Sample> samples{speech.get(0), speech.get(1)};
+  CHECK(speech.collate(samples).languages == std::vector<std::string>{"de", ""});
+  CHECK_THROWS_WITH(
+      whisper::target_of({.audio_filepath = file, .text = "a", .language = "tlh"}, tokenizer(), options),
+      EndsWith("a.wav: the model does not know the language \"tlh\""));
+}
+
 TEST_CASE("All clips of a dataset are as long as its max_seconds") {
   TemporaryFolder folder;
   const auto speech = dataset({{.audio_filepath = write_tone(folder / "a.wav", 0.3), .text = "a"},

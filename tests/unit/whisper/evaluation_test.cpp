@@ -7,69 +7,69 @@
 
 #include <whisper/evaluation.hpp>
 
+#include <map>
 #include <string>
 #include <vector>
 
-using whisper::choose_normalizer;
-using whisper::word_error_rate;
+using whisper::Transcripts;
 
-TEST_CASE("The normaliser is Whisper's for English and keeps combining marks for other languages") {
-  CHECK(choose_normalizer("auto", "en").name == "english");
-  CHECK(choose_normalizer("auto", "mr").name == "marks");
-  for (const auto* code : {"zh", "yue", "ja", "th", "lo", "my"})
-    CHECK(choose_normalizer("auto", code).name == "characters");
-  CHECK(choose_normalizer("auto", "ko").name == "marks");
-  CHECK(choose_normalizer("marks", "en").name == "marks");
-  CHECK(choose_normalizer("english", "mr").name == "english");
-  CHECK_THROWS_AS(choose_normalizer("basic", "en"), looptorch::app::CommandLineError);
-  CHECK_THROWS_WITH(choose_normalizer("basic", "en"),
-                    "--normalizer: \"basic\" is not auto, english, marks, characters or none");
+TEST_CASE("Errors are counted over all clips and by language, each with its language's normaliser") {
+  const Transcripts heard{{"Heading two one zero.", "Guten Tag, Herr Nachbar", "今日はいい天気"},
+                          {"heading 210", "guten tag herr nachtbar", "今日はいい元気"},
+                          {"en", "de", "ja"}};
+  const auto rates = heard.error_rates("auto");
+  CHECK(rates.by_language ==
+        std::map<std::string, double>{{"de", 1.0 / 4}, {"en", 0}, {"ja", 1.0 / 7}});  // 2, 4 and 7 words
+  CHECK(rates.all == 2.0 / 13);
+  CHECK(heard.normalizers("auto") == "characters, english, marks");
+  CHECK(heard.error_rates("marks").by_language.at("ja") == 1);
+  CHECK(heard.normalizers("marks") == "marks");
 }
 
-TEST_CASE("Each normaliser forgives what it should, and no more") {
-  const auto rate = [](const std::string& name, const std::string& reference, const std::string& heard) {
-    return word_error_rate({reference}, {heard}, choose_normalizer(name, "en"));
-  };
-  CHECK(rate("english", "Heading two one zero, sir.", "heading 210 sir") == 0);
-  CHECK(rate("marks", "Heading two one zero, sir.", "heading 210 sir") == 0.6);
-  CHECK(rate("marks", "Heading, SIR.", "heading sir") == 0);
-  CHECK(rate("none", "Heading, SIR.", "heading sir") == 1);
-  CHECK(rate("characters", "今日は いい天気。", "今日はいい元気") == Approx(1.0 / 7));
-  CHECK(rate("marks", "今日はいい天気", "今日はいい元気") == 1);
-  CHECK(rate("characters", "ที่นี่ดี", "ที่นี่ดิ") == Approx(1.0 / 3));  // a vowel sign belongs to its letter
-  CHECK(rate("characters", "Ab, c", "abc") == 0);
-  CHECK(rate("marks", "कोंकणी भास", "कोंकणी भास।") == 0);
-  CHECK(rate("marks", "कोंकणी भास", "कोंकणी भसि") == 0.5);
+TEST_CASE("A summary has the rates of languages where there are several") {
+  looptorch::app::Summary one, two;
+  whisper::set_error_rates(one, "wer_after", {0.5, {{"de", 0.5}}});
+  whisper::set_error_rates(two, "wer_after", {0.5, {{"de", 0.25}, {"fr", 0.75}}});
+  CHECK(looptorch::Json::parse(one.text()) == looptorch::Json::parse(R"({"wer_after": 0.5})"));
+  CHECK(looptorch::Json::parse(two.text()) ==
+        looptorch::Json::parse(R"({"wer_after": 0.5, "wer_after_de": 0.25, "wer_after_fr": 0.75})"));
 }
 
 TEST_CASE("What was heard before training is read again for the same clips and settings only") {
   const looptorch::testing::TemporaryFolder folder;
   const auto tokenizer =
       whisper::load_tokenizer(LOOPTORCH_SOURCE_DIR "/tests/parity/data/small_tokenizer.json");
-  const auto clips = [&](const std::string& file, const std::string& text) {
-    return whisper::SpeechDataset(
-        {{.audio_filepath = file, .text = "turn left"}, {.audio_filepath = "b", .text = text}}, tokenizer,
-        {.prompt = {296}, .suppress = {}, .begin_suppress = {}, .end_of_text = 295}, {.max_seconds = 2});
+  const auto clips = [&](const std::string& file, const std::string& text,
+                         const std::string& language = "en") {
+    return whisper::SpeechDataset({{.audio_filepath = file, .text = "turn left", .language = language},
+                                   {.audio_filepath = "b", .text = text, .language = "de"}},
+                                  tokenizer,
+                                  {.prompt = {296},
+                                   .suppress = {},
+                                   .begin_suppress = {},
+                                   .end_of_text = 295,
+                                   .special = {.start = 296, .no_timestamps = 298}},
+                                  {.max_seconds = 2});
   };
-  const auto normalizer = choose_normalizer("none", "en");
   const auto speech = clips("a\xff", "climb");
   const whisper::TranscriptsKey key{"model", "en", 5};
   const auto file = folder / "before.json";
   const auto known = [&](const whisper::TranscriptsKey& wanted, const whisper::SpeechDataset& of) {
-    return whisper::load_transcripts(file, wanted, of, normalizer);
+    return whisper::load_transcripts(file, wanted, of);
   };
   CHECK_FALSE(known(key, speech));
-  whisper::save_transcripts(file, key, speech, {{"turn left", "climb"}, {"turn", "climb"}, 1.0 / 3});
+  whisper::save_transcripts(file, key, speech, {{"turn left", "climb"}, {"turn", "climb"}, {"en", "de"}});
   const auto transcripts = known(key, speech);
   REQUIRE(transcripts);
   CHECK(transcripts->references == std::vector<std::string>{"turn left", "climb"});
   CHECK(transcripts->hypotheses == std::vector<std::string>{"turn", "climb"});
-  CHECK(transcripts->word_error_rate == 1.0 / 3);
+  CHECK(transcripts->languages == std::vector<std::string>{"en", "de"});
   CHECK_FALSE(known({"other", "en", 5}, speech));
   CHECK_FALSE(known({"model", "mr", 5}, speech));
   CHECK_FALSE(known({"model", "en", 5.5}, speech));
   CHECK_FALSE(known(key, clips("c", "climb")));
   CHECK_FALSE(known(key, clips("a\xff", "descend")));
+  CHECK_FALSE(known(key, clips("a\xff", "climb", "de")));
   looptorch::write_file_atomically(file, "{\"model\": ");
   CHECK_FALSE(known(key, speech));
 }

@@ -74,6 +74,40 @@ TEST_CASE("Wrong lines of a manifest are listed and left out; strict stops with 
                     place + ":2: \"audio_filepath\" is missing");
 }
 
+TEST_CASE("A line in a language that the model does not know is told with file and line") {
+  const Folder folder;
+  folder.write("a.wav", "audio");
+  folder.write("train.jsonl", R"({"audio_filepath": "a.wav", "text": "ein", "language": "de"})"
+                              "\n"
+                              R"({"audio_filepath": "a.wav", "text": "wa'", "language": "tlh"})"
+                              "\n"
+                              R"({"audio_filepath": "a.wav", "text": "one"})"
+                              "\n");
+  whisper::SpecialTokens multilingual{.start = 1, .no_timestamps = 9};
+  multilingual.languages = {{"en", 2}, {"de", 3}};
+  const auto read = [&](const whisper::SpecialTokens& special, bool is_needed) {
+    std::ostringstream log;
+    const auto lines = whisper::read_utterances(folder / "train.jsonl", false, log,
+                                                whisper::check_language(special, is_needed));
+    return std::to_string(lines.size()) + " " + log.str();
+  };
+  const auto place = (folder / "train.jsonl").string();
+  const std::string unknown = place + ":2: the model does not know the language \"tlh\"\n";
+  CHECK_THAT(read(multilingual, false), Contains("2 1 line is wrong:\n" + unknown));
+  CHECK_THAT(read(multilingual, true),
+             Contains("1 2 lines are wrong:\n" + unknown + place +
+                      ":3: \"language\" is missing, and --language auto names none\n"));
+  CHECK(read({.start = 1, .no_timestamps = 9}, true) == "3 ");  // an English-only model
+
+  folder.write_tone("b.wav", 40, 0.5);
+  folder.write_transcript("b.json", 11,
+                          R"(, {"text": "seven", "start": 30, "duration": 2, "language": "tlh"})");
+  std::ostringstream log;
+  (void)whisper::read_transcripts(folder / "b.json", 30, false, log,
+                                  whisper::check_language(multilingual, false));
+  CHECK_THAT(log.str(), Contains("b.json:11: the model does not know the language \"tlh\""));
+}
+
 TEST_CASE("Nothing is logged about a manifest without faults") {
   const Folder folder;
   folder.write("a.wav", "audio");

@@ -124,6 +124,35 @@ TEST_CASE("What was learnt in a script without a merged blank is heard again") {
   }
 }
 
+TEST_CASE("Each clip of a batch is heard in its own language") {
+  const auto id = [](const std::string& token) { return multilingual().token_id(token).value(); };
+  auto options = decoding("en");
+  options.special = {.start = id("<|startoftranscript|>"),
+                     .transcribe = id("<|transcribe|>"),
+                     .no_timestamps = id("<|notimestamps|>")};
+  options.max_length = 20;
+  for (const auto* code : {"en", "ml", "ja"})
+    options.special.languages.emplace_back(code, id("<|" + std::string(code) + "|>"));
+  whisper::Recognizer recognizer{small_model(), multilingual(), options};
+  for (auto& parameter : recognizer.model->named_parameters()) {  // the prompt matters to what follows
+    torch::NoGradGuard no_grad;
+    if (parameter.key().find("decoder.layers.0.self_attn") != std::string::npos) parameter.value().mul_(8);
+  }
+  const auto mel_BMT = at::randn({1, 8, 20}).expand({4, 8, 20}).contiguous();
+  const auto tokens = [&](const std::vector<std::string>& languages) {
+    std::vector<Ids> all;
+    for (const auto& heard : recognizer.hear(mel_BMT, languages)) all.push_back(heard.tokens);
+    return all;
+  };
+  const auto english = tokens({})[0], malayalam = tokens({"ml", "ml", "ml", "ml"})[0];
+  REQUIRE(english != malayalam);  // though it is one clip
+  CHECK(tokens({"en", "ml", "", "ml"}) == std::vector<Ids>{english, malayalam, english, malayalam});
+  CHECK(recognizer.hear(mel_BMT, {"ja", "en", "en", "en"})[0].language == "ja");
+  CHECK_THROWS_WITH(tokens({"tlh", "en", "en", "en"}), "the model does not know the language \"tlh\"");
+  recognizer.detects_language = true;
+  CHECK(tokens({"ml", "ml", "en", "en"})[0] == tokens({"en", "en", "ml", "ml"})[0]);
+}
+
 TEST_CASE("A transcript never ends inside a character") {
   const whisper::Recognizer recognizer{small_model(), multilingual(), decoding("ml")};
   for (const auto& entry : recorded()["sentences"].as_array()) {

@@ -41,6 +41,11 @@ class JsonFields {
     return value.as_string();
   }
 
+  /// Returns a string, empty if there is none.
+  [[nodiscard]] std::string optional_string(std::string_view key) const {
+    return present(key) ? string(key) : std::string();
+  }
+
   /// Returns a string that is not blank.
   [[nodiscard]] std::string filled_string(std::string_view key) const {
     std::string value = string(key);

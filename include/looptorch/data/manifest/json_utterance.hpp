@@ -32,7 +32,8 @@ inline Utterance utterance_of(const Json& line, const std::filesystem::path& fol
                       .duration = fields.optional_seconds("duration"),
                       .start = fields.optional_seconds("start"),
                       .end = fields.optional_seconds("end"),
-                      .speaker = fields.present("speaker") ? fields.string("speaker") : ""};
+                      .speaker = fields.optional_string("speaker"),
+                      .language = fields.optional_string("language")};
   if (utterance.duration && !(*utterance.duration > 0))
     throw ManifestError(message("\"duration\" is ", *utterance.duration, " s; it must be positive"));
   const double start = utterance.start.value_or(0);

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ struct ManifestReadOptions {
   bool check_files = true;  ///< each audio file must exist
   bool strict = false;      ///< the first wrong line ends the reading, as in `load_manifest`
   std::uint64_t max_bytes = std::uint64_t{1} << 32;  ///< largest manifest; a larger one is a FileError
+  /// Called for each utterance. If it throws a looptorch::Error, the line is wrong, for instance one in a
+  /// language that the program does not know.
+  std::function<void(const Utterance&)> check{};
 };
 
 /// A line that cannot be used, and the reason.

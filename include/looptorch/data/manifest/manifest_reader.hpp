@@ -36,7 +36,7 @@ inline std::string describe_lines(std::string_view lines, const std::filesystem:
 class ManifestReader {
  public:
   ManifestReader(const std::filesystem::path& path, ManifestReadOptions options)
-      : options_(options), folder_(path.parent_path()), manifest_{.path = path} {}
+      : options_(std::move(options)), folder_(path.parent_path()), manifest_{.path = path} {}
 
   [[nodiscard]] Manifest read() {
     const std::string contents = read_file(manifest_.path, options_.max_bytes);
@@ -98,6 +98,7 @@ class ManifestReader {
     Utterance utterance = utterance_of(line, folder_);
     if (options_.check_files && !is_file(utterance.audio_filepath))
       throw ManifestError("audio file " + utterance.audio_filepath.string() + " does not exist");
+    if (options_.check) options_.check(utterance);
     return utterance;
   }
 
@@ -132,12 +133,14 @@ inline std::string Manifest::describe_faults(std::size_t at_most) const {
 }
 
 inline Manifest read_manifest(const std::filesystem::path& path, ManifestReadOptions options) {
-  return detail::ManifestReader(path, options).read();
+  return detail::ManifestReader(path, std::move(options)).read();
 }
 
 inline std::vector<Utterance> load_manifest(const std::filesystem::path& path, ManifestOptions options) {
-  return read_manifest(path,
-                       {.check_files = options.check_files, .strict = true, .max_bytes = options.max_bytes})
+  return read_manifest(path, {.check_files = options.check_files,
+                              .strict = true,
+                              .max_bytes = options.max_bytes,
+                              .check = {}})
       .utterances;
 }
 

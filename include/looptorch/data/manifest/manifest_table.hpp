@@ -104,7 +104,8 @@ class TableHeader {
         {"start", "start"},
         {"end", "end"},
         {"speaker", "speaker"},
-        {"client_id", "speaker"}};
+        {"client_id", "speaker"},
+        {"language", "language"}};
     for (const auto& [known, key] : kNames) {
       if (known == name) return key;
     }

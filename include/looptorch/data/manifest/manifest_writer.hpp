@@ -33,6 +33,7 @@ inline Json line_of(const Utterance& utterance, const std::filesystem::path& fol
   if (utterance.start) line.set("start", *utterance.start);
   if (utterance.end) line.set("end", *utterance.end);
   if (!utterance.speaker.empty()) line.set("speaker", utterance.speaker);
+  if (!utterance.language.empty()) line.set("language", utterance.language);
   (void)utterance_of(line, folder);  // throws
   return line;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Transcripts with times, as caption services provide them: a JSON array of {"text", "start", "duration"}
-// beside one long recording. Each segment becomes an utterance with `start` and `end`, so that nothing is cut
-// on disk. Segments that are too short, too long or too quiet are dropped, and each drop is listed. About 2
-// us a segment, plus reading the audio if its level is checked.
+// Transcripts with times, as caption services provide them: a JSON array of {"text", "start", "duration"},
+// with a "language" where it is known, beside one long recording. Each segment becomes an utterance with
+// `start` and `end`, so that nothing is cut on disk. Segments that are too short, too long or too quiet are
+// dropped, and each drop is listed. About 2 us a segment, plus reading the audio if its level is checked.
 #pragma once
 
 #include <looptorch/data/manifest/manifest.hpp>
@@ -26,6 +26,8 @@ struct TranscriptOptions {
   /// recording's end.
   std::function<double(const Utterance&)> peak{};
   bool strict = false;  ///< the first wrong segment ends the reading
+  /// Called for each segment before any is dropped. If it throws a looptorch::Error, the segment is wrong.
+  std::function<void(const Utterance&)> check{};
 };
 
 /// The segments of a transcript: those that can be used, those that are wrong, and those that are dropped.

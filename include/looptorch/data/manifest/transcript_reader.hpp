@@ -85,7 +85,8 @@ inline Utterance utterance_of_segment(const Json& segment, const std::filesystem
   return {.audio_filepath = audio,
           .text = on_one_line(fields.string("text")),
           .start = start,
-          .end = start + duration};
+          .end = start + duration,
+          .language = fields.optional_string("language")};
 }
 
 class TranscriptReader {
@@ -126,6 +127,7 @@ class TranscriptReader {
   void take(std::size_t line, const Json& segment) {
     try {
       auto utterance = utterance_of_segment(segment, audio_);
+      if (options_.check) options_.check(utterance);
       const double seconds = segment.at("duration").as_number();  // end - start is rounded
       if (auto reason = why_dropped(utterance, seconds); !reason.empty())
         transcript_.drops.push_back({line, std::move(reason)});

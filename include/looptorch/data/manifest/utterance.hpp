@@ -23,6 +23,7 @@ struct Utterance {
   std::optional<double> start{};     ///< seconds in the audio file; absent: its beginning
   std::optional<double> end{};       ///< seconds; absent: the file's end
   std::string speaker{};             ///< empty if the line has none
+  std::string language{};            ///< such as "de"; empty if the line has none
 
   friend bool operator==(const Utterance&, const Utterance&) = default;
 };

@@ -72,11 +72,12 @@ TEST_CASE("optional columns are read, and absent where a field is empty") {
   const Corpus corpus;
   const auto utterances =
       corpus
-          .read("t.csv",
-                "audio_filepath,text,duration,start,end,speaker\na.wav,x,2.5,1,3.5,kok\na.wav,y,,,,\n")
+          .read(
+              "t.csv",
+              "audio_filepath,text,duration,start,end,speaker,language\na.wav,x,2.5,1,3.5,kok,mr\na.wav,y,,,,,\n")
           .utterances;
   REQUIRE(utterances.size() == 2);
-  CHECK((utterances[0] == Utterance{corpus / "a.wav", "x", 2.5, 1, 3.5, "kok"}));
+  CHECK((utterances[0] == Utterance{corpus / "a.wav", "x", 2.5, 1, 3.5, "kok", "mr"}));
   CHECK((utterances[1] == Utterance{corpus / "a.wav", "y"}));
 }
 

@@ -50,11 +50,11 @@ struct Corpus : TemporaryFolder {
 TEST_CASE("a manifest's lines become utterances, with paths relative to its folder") {
   const Corpus corpus;
   const auto utterances = corpus.load(
-      R"({"audio_filepath": "clips/b.wav", "text": "नमस्कार", "duration": 2.5, "start": 1, "end": 3.5, "speaker": "kok"})"
+      R"({"audio_filepath": "clips/b.wav", "text": "नमस्कार", "duration": 2.5, "start": 1, "end": 3.5, "speaker": "kok", "language": "mr"})"
       "\n\n  \t\r\n"
-      R"({"text": "two words", "audio_filepath": "./clips/../a.wav", "language": ["en"], "speaker": null})");
+      R"({"text": "two words", "audio_filepath": "./clips/../a.wav", "tags": ["en"], "speaker": null, "language": null})");
   REQUIRE(utterances.size() == 2);
-  CHECK(utterances[0] == Utterance{corpus / "clips/b.wav", "नमस्कार", 2.5, 1, 3.5, "kok"});
+  CHECK(utterances[0] == Utterance{corpus / "clips/b.wav", "नमस्कार", 2.5, 1, 3.5, "kok", "mr"});
   CHECK(utterances[1] == Utterance{corpus / "a.wav", "two words"});
 }
 
@@ -100,6 +100,8 @@ TEST_CASE("every fault names file and line") {
        R"("end" is 0 s; it must come after "start", 0 s)"},
       {R"({"audio_filepath": "a.wav", "text": "x", "speaker": 3})",
        R"("speaker" must be a string, found an integer)"},
+      {R"({"audio_filepath": "a.wav", "text": "x", "language": ["en"]})",
+       R"("language" must be a string, found an array)"},
   }));
   CHECK(corpus.complaint(line) == complaint);
 }
@@ -122,13 +124,30 @@ TEST_CASE("an audio file that does not exist is an error unless told otherwise")
   CHECK(corpus.load(line, {.check_files = false}).size() == 1);
 }
 
+TEST_CASE("a program's own check makes a line wrong, with its place") {
+  const Corpus corpus;
+  (void)corpus.load(R"({"audio_filepath": "a.wav", "text": "x", "language": "de"})"
+                    "\n"
+                    R"({"audio_filepath": "a.wav", "text": "y", "language": "tlh"})");
+  const auto check = [](const Utterance& utterance) {
+    if (utterance.language == "tlh") throw ManifestError("nobody speaks " + utterance.language);
+  };
+  const auto manifest = read_manifest(corpus.manifest, {.check = check});
+  REQUIRE(manifest.utterances.size() == 1);
+  CHECK(manifest.utterances[0].language == "de");
+  CHECK(manifest.describe_faults() ==
+        "1 line is wrong:\n" + corpus.manifest.string() + ":2: nobody speaks tlh");
+  CHECK_THROWS_WITH(read_manifest(corpus.manifest, {.strict = true, .check = check}),
+                    corpus.manifest.string() + ":2: nobody speaks tlh");
+}
+
 TEST_CASE("a saved manifest reads back equal and can be moved with its folder") {
   const Corpus corpus;
   const TemporaryFolder elsewhere;
   std::ofstream(elsewhere / "c.wav") << "audio";
   const std::vector<Utterance> utterances{
       {corpus / "clips/b.wav", "quote \" backslash \\ control \x01 \n नमस्कार", 0.1, 0.30000000000000004, 7.0,
-       "kok"},
+       "kok", "mr"},
       {corpus / "a.wav", "plain"},
       {elsewhere / "c.wav", "far away"}};
   save_manifest(corpus.manifest, utterances);

@@ -42,15 +42,31 @@ TEST_CASE("a transcript's segments become utterances of one recording, with star
   const Corpus corpus;
   const auto transcript = corpus.read(
       R"([{"text": "turn left", "start": 0, "duration": 2.5},
-          {"start": 2.5, "duration": 4, "text": "  नमस्कार\n सगळ्यांक ", "speaker": 7}])");
+          {"start": 2.5, "duration": 4, "text": "  नमस्कार\n सगळ्यांक ", "speaker": 7, "language": "mr"}])");
   CHECK(transcript.drops.empty());
   CHECK(transcript.describe_drops().empty());
   CHECK(transcript.manifest.faults.empty());
   CHECK(transcript.manifest.path == corpus.json);
   CHECK((transcript.manifest.utterances ==
-         std::vector<Utterance>{
-             {.audio_filepath = corpus.audio, .text = "turn left", .start = 0, .end = 2.5},
-             {.audio_filepath = corpus.audio, .text = "नमस्कार सगळ्यांक", .start = 2.5, .end = 6.5}}));
+         std::vector<Utterance>{{.audio_filepath = corpus.audio, .text = "turn left", .start = 0, .end = 2.5},
+                                {.audio_filepath = corpus.audio,
+                                 .text = "नमस्कार सगळ्यांक",
+                                 .start = 2.5,
+                                 .end = 6.5,
+                                 .language = "mr"}}));
+}
+
+TEST_CASE("a program's own check makes a segment wrong before it can be dropped") {
+  const Corpus corpus;
+  const auto check = [](const Utterance& segment) {
+    if (segment.language != "mr") throw ManifestError("is not Marathi");
+  };
+  const auto verdict = [&](const std::string& language) {
+    return corpus.verdict(R"({"text": "a", "start": 0, "duration": 2, "language": ")" + language + "\"}",
+                          {.check = check});
+  };
+  CHECK(verdict("de") == "wrong: is not Marathi");
+  CHECK(verdict("mr") == "its text has 1 characters, fewer than 3");
 }
 
 TEST_CASE("what is too short, too long or too quiet is dropped, at the limits kept") {

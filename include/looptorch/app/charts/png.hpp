@@ -6,7 +6,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/constant_pad_nd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,7 +17,7 @@
 #include <string>
 #include <string_view>
 
-namespace spectrogram_gan {
+namespace looptorch::app {
 
 /// Returns the bytes of a PNG file that shows `pixels`: uint8 `[rows, columns, 3]`, red, green, blue, the top
 /// row first. Throws UsageError for another type or shape.
@@ -24,7 +25,7 @@ namespace spectrogram_gan {
 
 /// Writes a PNG file in one step. Throws FileError too.
 inline void write_png(const std::filesystem::path& file, const at::Tensor& pixels) {
-  looptorch::write_file_atomically(file, png_of(pixels));
+  write_file_atomically(file, png_of(pixels));
 }
 
 namespace detail {
@@ -88,8 +89,8 @@ inline std::string png_chunk(std::string_view type, std::string_view data) {
 
 inline std::string png_of(const at::Tensor& pixels) {
   if (pixels.scalar_type() != at::kByte || pixels.dim() != 3 || pixels.size(2) != 3 || pixels.numel() == 0)
-    throw looptorch::UsageError(looptorch::message("png_of: expected bytes [rows, columns, 3], got ",
-                                                   pixels.toString(), " ", pixels.sizes()));
+    throw UsageError(
+        message("png_of: expected bytes [rows, columns, 3], got ", pixels.toString(), " ", pixels.sizes()));
   const auto rows = pixels.size(0), width = 3 * pixels.size(1);
   // Each row begins with its filter, 0: none.
   const auto filtered = at::constant_pad_nd(pixels.cpu().reshape({rows, width}), {1, 0}).contiguous();
@@ -104,4 +105,4 @@ inline std::string png_of(const at::Tensor& pixels) {
       .append(detail::png_chunk("IEND", {}));
 }
 
-}  // namespace spectrogram_gan
+}  // namespace looptorch::app

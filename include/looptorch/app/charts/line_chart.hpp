@@ -3,11 +3,11 @@
 // without another tool.
 #pragma once
 
+#include <looptorch/app/charts/font.hpp>
 #include <looptorch/base/error.hpp>
 
-#include "font.hpp"
-
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <array>
@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace spectrogram_gan {
+namespace looptorch::app {
 
 struct Curve {
   std::string name;
@@ -111,17 +111,18 @@ struct Axis {
   std::array<double, 2> low{kInfinity, kInfinity}, high{-kInfinity, -kInfinity};
   for (const auto& curve : curves) {
     if (curve.x.size() != curve.y.size())
-      throw looptorch::UsageError(looptorch::message("line_chart: \"", curve.name, "\" has ", curve.x.size(),
-                                                     " values of x and ", curve.y.size(), " of y"));
+      throw UsageError(message("line_chart: \"", curve.name, "\" has ", curve.x.size(), " values of x and ",
+                               curve.y.size(), " of y"));
     for (std::size_t i = 0; i < curve.x.size(); ++i) {
       if (!std::isfinite(curve.x[i]) || !std::isfinite(curve.y[i])) continue;
-      for (const auto& [axis, value] : {std::pair{0, curve.x[i]}, std::pair{1, curve.y[i]}}) {
+      for (const auto& [axis, value] :
+           {std::pair{std::size_t{0}, curve.x[i]}, std::pair{std::size_t{1}, curve.y[i]}}) {
         low[axis] = std::min(low[axis], value);
         high[axis] = std::max(high[axis], value);
       }
     }
   }
-  if (low[0] > high[0]) throw looptorch::UsageError("line_chart: no curve has a finite point");
+  if (low[0] > high[0]) throw UsageError("line_chart: no curve has a finite point");
   return {axis_of(low[0], high[0], 8), axis_of(low[1], high[1], 6)};
 }
 
@@ -133,15 +134,13 @@ inline constexpr std::array<Colour, 6> kCurveColours{
 /// Maps values to places on a canvas.
 struct Frame {
   Axis x_axis, y_axis;
-  std::int64_t left, top, right, bottom;
+  double left, top, right, bottom;  // pixels
 
   [[nodiscard]] double x(double value) const {
-    return static_cast<double>(left) +
-           (value - x_axis.low) / (x_axis.high - x_axis.low) * static_cast<double>(right - left);
+    return left + (value - x_axis.low) / (x_axis.high - x_axis.low) * (right - left);
   }
   [[nodiscard]] double y(double value) const {
-    return static_cast<double>(bottom) -
-           (value - y_axis.low) / (y_axis.high - y_axis.low) * static_cast<double>(bottom - top);
+    return bottom - (value - y_axis.low) / (y_axis.high - y_axis.low) * (bottom - top);
   }
 };
 
@@ -150,15 +149,16 @@ inline void draw_axes(Canvas& canvas, const Frame& frame) {
     for (double tick = axis.low; tick <= axis.high + axis.tick / 2; tick += axis.tick)
       draw(tick, tick_text(tick, axis.tick));
   };
+  const auto bottom = std::llround(frame.bottom), left = std::llround(frame.left);
   each_tick(frame.x_axis, [&](double tick, const std::string& text) {
-    const auto x = std::llround(frame.x(tick));
+    const double x = std::round(frame.x(tick));
     canvas.line(x, frame.top, x, frame.bottom, kGrid);
-    canvas.text(x - Canvas::width_of(text) / 2, frame.bottom + 6, text, kInk);
+    canvas.text(std::llround(x) - Canvas::width_of(text) / 2, bottom + 6, text, kInk);
   });
   each_tick(frame.y_axis, [&](double tick, const std::string& text) {
-    const auto y = std::llround(frame.y(tick));
+    const double y = std::round(frame.y(tick));
     canvas.line(frame.left, y, frame.right, y, kGrid);
-    canvas.text(frame.left - 6 - Canvas::width_of(text), y - kGlyphHeight / 2, text, kInk);
+    canvas.text(left - 6 - Canvas::width_of(text), std::llround(y) - kGlyphHeight / 2, text, kInk);
   });
   canvas.line(frame.left, frame.top, frame.left, frame.bottom, kInk);
   canvas.line(frame.left, frame.bottom, frame.right, frame.bottom, kInk);
@@ -180,30 +180,31 @@ inline void draw_curve(Canvas& canvas, const Frame& frame, const Curve& curve, C
 inline at::Tensor line_chart(const std::vector<Curve>& curves, const ChartOptions& options) {
   using namespace detail;
   if (options.width < 200 || options.height < 120)
-    throw looptorch::UsageError(
-        looptorch::message("line_chart: ", options.width, " x ", options.height, " pixels are too few"));
+    throw UsageError(message("line_chart: ", options.width, " x ", options.height, " pixels are too few"));
   const auto [x_axis, y_axis] = axes_of(curves);
   Canvas canvas(options.width, options.height);
-  constexpr std::int64_t kLine = kGlyphHeight + 5;
-  const auto legend = static_cast<std::int64_t>(curves.size()) * kLine;  // above the curves, a line each
+  constexpr std::int64_t kLine = kGlyphHeight + 5, kLeft = 60, kRight = 20, kBottom = 36;
+  const auto legend = 14 + (options.title.empty() ? 0 : kLine);  // above the curves, a line each
+  const auto top = legend + static_cast<std::int64_t>(curves.size()) * kLine;
+  const auto pixel = [](std::int64_t place) { return static_cast<double>(place); };
   const Frame frame{x_axis,
                     y_axis,
-                    60,
-                    14 + (options.title.empty() ? 0 : kLine) + legend,
-                    options.width - 20,
-                    options.height - 36};
+                    pixel(kLeft),
+                    pixel(top),
+                    pixel(options.width - kRight),
+                    pixel(options.height - kBottom)};
   draw_axes(canvas, frame);
-  canvas.text(frame.left, 8, options.title, kInk);
-  canvas.text((frame.left + frame.right - Canvas::width_of(options.x_name)) / 2, options.height - 14,
+  canvas.text(kLeft, 8, options.title, kInk);
+  canvas.text((kLeft + options.width - kRight - Canvas::width_of(options.x_name)) / 2, options.height - 14,
               options.x_name, kInk);
-  auto y = frame.top - legend - 4;
+  auto y = legend - 4;
   for (std::size_t i = 0; i < curves.size(); ++i, y += kLine) {
     const auto colour = kCurveColours[i % kCurveColours.size()];
     draw_curve(canvas, frame, curves[i], colour);
-    canvas.line(frame.left, y + 3, frame.left + 20, y + 3, colour, 2);
-    canvas.text(frame.left + 28, y, curves[i].name, kInk);
+    canvas.line(frame.left, pixel(y + 3), frame.left + 20, pixel(y + 3), colour, 2);
+    canvas.text(kLeft + 28, y, curves[i].name, kInk);
   }
   return canvas.pixels();
 }
 
-}  // namespace spectrogram_gan
+}  // namespace looptorch::app

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace spectrogram_gan {
+namespace looptorch::app {
 
 inline constexpr std::int64_t kGlyphWidth = 5, kGlyphHeight = 7;
 
@@ -38,4 +38,4 @@ inline constexpr std::array<std::pair<char, Glyph>, 49> kGlyphs{{
   return unknown;
 }
 
-}  // namespace spectrogram_gan
+}  // namespace looptorch::app

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Builds PNG files by Python's zlib, which png_of() has to equal byte for byte, and checks that they decode.
 
-    python tests/parity/spectrogram_gan_png.py        # writes tests/parity/data/spectrogram_gan_png.safetensors
+    python tests/parity/png.py        # writes tests/parity/data/png.safetensors
 
 One picture fits one stored block of a zlib stream, the other needs three.
 """
@@ -45,7 +45,7 @@ def main():
         out[name] = torch.tensor(list(content if name == "small" else content[:50] + content[-50:]), dtype=torch.uint8)
         out[name + ".size"] = torch.tensor(len(content))
         out[name + ".crc32"] = torch.tensor(zlib.crc32(content))
-    save_file(out, pathlib.Path(__file__).parent / "data" / "spectrogram_gan_png.safetensors")
+    save_file(out, pathlib.Path(__file__).parent / "data" / "png.safetensors")
 
 
 main()
