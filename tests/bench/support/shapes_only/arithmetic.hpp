@@ -4,6 +4,7 @@
 #pragma once
 
 #include "arguments.hpp"
+#include "kernel_call.hpp"
 #include "workspace.hpp"
 
 #include <ATen/Functions.h>
@@ -13,6 +14,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -81,13 +83,22 @@ inline bool allocate_sum(const c10::OperatorHandle& op, Stack& stack, const Argu
   return allocate_results(op, stack, arguments);
 }
 
+/// Returns what a product of two matrices takes beside its result. The kernels of fp32 take nothing; those of
+/// bf16 take the product in fp32, or what is measured.
+inline std::int64_t workspace_of_product(const c10::OperatorHandle& op, const Arguments& arguments,
+                                         const at::Tensor& product) {
+  if (product.scalar_type() != at::kBFloat16 || product.dim() != 2) return 0;
+  return products_of_bf16_take_fp32() ? 4 * product.numel() : KernelCall{op, arguments}.workspace();
+}
+
 /// The same of a matrix product.
 inline bool allocate_product(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   if (mixes_types(arguments)) return false;
+  std::vector<c10::IValue> given;
+  for (std::size_t i = 0; i < arguments.size(); ++i) given.push_back(arguments[i]);
   allocate_results(op, stack, arguments);
   const at::Tensor product = stack.back().toTensor();
-  if (product.scalar_type() == at::kBFloat16 && product.dim() == 2 && products_of_bf16_take_fp32())
-    (void)at::empty(product.sizes(), product.options().dtype(at::kFloat));
+  take_for_a_moment(workspace_of_product(op, Arguments(given, given.size()), product));
   return true;
 }
 

@@ -71,12 +71,12 @@ template <class Prepare, class Work>
 }
 
 /// True if products of bf16 matrices are computed in a matrix of fp32 first: oneDNN does so on CPUs without
-/// bf16 of their own.
+/// bf16 of their own. Others pack their inputs into a few hundred KB, whatever the product's size.
 [[nodiscard]] inline bool products_of_bf16_take_fp32() {
   static const bool takes = [] {
-    constexpr std::int64_t kSize = 128;
-    const auto make = [] { return at::ones({kSize, kSize}, at::kBFloat16); };
-    return workspace_of(make, [](const at::Tensor& x) { return at::mm(x, x); }) >= 4 * kSize * kSize;
+    constexpr std::int64_t kLong = 1024, kShort = 64;
+    const auto make = [] { return at::ones({kLong, kShort}, at::kBFloat16); };
+    return workspace_of(make, [](const at::Tensor& x) { return at::mm(x, x.t()); }) >= 4 * kLong * kLong;
   }();
   return takes;
 }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// A call of an operator, whose real kernel is run once on zeros to learn what it takes beside its results.
+#pragma once
+
+#include "arguments.hpp"
+#include "workspace.hpp"
+
+#include <ATen/Functions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace looptorch_bench {
+
+/// An operator's arguments, of which those numbered `batched` have samples in their first dimension.
+struct KernelCall {
+  const c10::OperatorHandle& op;
+  const Arguments& arguments;
+  std::vector<std::size_t> batched = {};
+
+  [[nodiscard]] std::int64_t samples() const { return arguments[batched.front()].toTensor().size(0); }
+
+  /// Returns the sizes of a tensor among them, with `some` samples instead of all.
+  [[nodiscard]] std::vector<std::int64_t> sizes(std::size_t i, const at::Tensor& tensor,
+                                                std::int64_t some) const {
+    auto sizes = tensor.sizes().vec();
+    if (std::find(batched.begin(), batched.end(), i) != batched.end()) sizes[0] = some;
+    return sizes;
+  }
+
+  /// Returns a text that is the same for equal calls with `some` samples.
+  [[nodiscard]] std::string key(std::int64_t some) const {
+    std::string key = c10::str(op.operator_name());
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (!arguments[i].isTensor()) key += c10::str(arguments[i]);
+      visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
+        key += c10::str(at::IntArrayRef(sizes(i, tensor, some)), tensor.strides(), tensor.scalar_type());
+      });
+      key += '|';
+    }
+    return key;
+  }
+
+  /// Returns the arguments with `some` samples, of zeros.
+  [[nodiscard]] Stack with(std::int64_t some) const {
+    Stack stack;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      stack.push_back(arguments[i]);
+      replace_tensors(stack.back(), [&](const at::Tensor& tensor) {
+        return at::empty_strided(sizes(i, tensor, some), tensor.strides(), tensor.options()).zero_();
+      });
+    }
+    return stack;
+  }
+
+  /// Measures the workspace of the real kernel with `some` samples, once.
+  [[nodiscard]] std::int64_t workspace(std::int64_t some) const {
+    static std::unordered_map<std::string, std::int64_t> known;
+    const auto [found, is_new] = known.try_emplace(key(some), 0);
+    if (is_new)
+      found->second = workspace_of([&] { return with(some); },
+                                   [&](const Stack& inputs) {
+                                     Stack stack = inputs;  // the operator takes what lies there
+                                     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+                                     return stack;
+                                   });
+    return found->second;
+  }
+
+  /// Returns the workspace with all samples: measured with up to 4, else continued from 2 and 4. Without
+  /// batched arguments it is measured as a whole.
+  [[nodiscard]] std::int64_t workspace() const {
+    if (batched.empty()) return workspace(0);
+    const std::int64_t all = samples();
+    if (all <= 4) return workspace(all);
+    const std::int64_t of_two = workspace(2), of_four = workspace(4);
+    return of_four + (of_four - of_two) * (all - 4) / 2;
+  }
+};
+
+/// Takes so much memory and gives it back, as a workspace.
+inline void take_for_a_moment(std::int64_t bytes) { (void)at::empty({bytes}, at::kByte); }
+
+}  // namespace looptorch_bench
