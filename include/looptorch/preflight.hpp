@@ -8,6 +8,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/loop.hpp>
 #include <looptorch/memory/host_memory.hpp>
 #include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/memory/recompute/bypass.hpp>
@@ -19,7 +20,6 @@
 #include <looptorch/preflight/recompute_scope.hpp>
 #include <looptorch/preflight/sample_batches.hpp>
 #include <looptorch/preflight/untouched.hpp>
-#include <looptorch/trainer.hpp>
 
 #include <algorithm>
 #include <cstdint>

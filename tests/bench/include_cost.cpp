@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -45,7 +46,16 @@ std::string training(const std::string& includes, const std::string& policies) {
 
 std::vector<Unit> units() {
   const std::string torch = "#include <torch/torch.h>\n", trainer = "#include <looptorch/trainer.hpp>\n";
-  const std::string narrow = "#include <torch/nn/modules/linear.h>\n" + trainer;
+  const auto including = [](std::initializer_list<const char*> headers) {
+    std::string includes;
+    for (const char* header : headers) includes += looptorch::message("#include <looptorch/", header, ".hpp>\n");
+    return includes;
+  };
+  const std::string loop = including({"loop"});
+  const std::string named = including({"loop", "optim/fused_adamw", "policies/accumulate",
+                                       "policies/clip_grad_norm", "policies/show_progress"});
+  const std::string narrow = "#include <torch/nn/modules/linear.h>\n" + named;
+  const std::string with_snapshots = including({"policies/snapshot_every"});
   const std::string by_hand = R"(
 int main() {
   torch::nn::Linear model(1, 1);
@@ -63,12 +73,15 @@ int main() {
   const std::string hand = "torch.h: a loop by hand";
   return {{"torch.h alone", "", torch + "int main() {}\n"},
           {"torch.h, trainer.hpp", "torch.h alone", torch + trainer + "int main() {}\n"},
+          {"torch.h, loop.hpp", "torch.h alone", torch + loop + "int main() {}\n"},
+          {"torch.h, policies by name", "torch.h alone", torch + named + "int main() {}\n"},
           {"trainer.hpp alone", "torch.h alone", trainer + "int main() {}\n"},
           {hand, "", torch + by_hand},
           {"torch.h: with policies", hand, training(torch + trainer, all)},
           {"torch.h: with snapshots", hand, training(torch + trainer, snapshots)},
+          {"torch.h: policies by name", hand, training(torch + named, all)},
           {"narrow: with policies", hand, training(narrow, all)},
-          {"narrow: with snapshots", hand, training(narrow, snapshots)}};
+          {"narrow: with snapshots", hand, training(narrow + with_snapshots, snapshots)}};
 }
 
 /// Runs the compiler and keeps the least that it took. Throws looptorch::Error if it fails.

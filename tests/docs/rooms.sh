@@ -18,11 +18,12 @@ declare -A floors=(
   [distributed]='base data state optim'
   [loop]='base data state optim memory report distributed'
   [policies]='base data state optim memory report distributed loop'
-  [app]='base data state optim memory report distributed loop policies trainer.hpp policies.hpp preflight preflight.hpp audio metrics'
+  [app]='base data state optim memory report distributed loop policies loop.hpp trainer.hpp policies.hpp preflight preflight.hpp audio metrics'
   [preflight]='base data state optim memory report distributed loop'
-  [preflight.hpp]='base memory optim policies preflight trainer.hpp'
+  [preflight.hpp]='base memory optim policies preflight loop.hpp'
   [policies.hpp]='policies data'
-  [trainer.hpp]='base data state optim memory loop policies policies.hpp'
+  [loop.hpp]='base data state optim memory loop'
+  [trainer.hpp]='optim loop.hpp policies.hpp'
 )
 status=0
 fail() {

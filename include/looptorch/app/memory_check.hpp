@@ -12,12 +12,12 @@
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/loop.hpp>
 #include <looptorch/memory/held_memory.hpp>
 #include <looptorch/memory/memory_breakdown.hpp>
 #include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/memory/memory_phases.hpp>
 #include <looptorch/preflight.hpp>
-#include <looptorch/trainer.hpp>
 
 #include <c10/core/Device.h>
 

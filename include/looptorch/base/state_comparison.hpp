@@ -6,6 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/value_text.hpp>
+#include <looptorch/base/visit_held.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
@@ -25,7 +26,7 @@ using Commit = std::function<void()>;
 
 inline bool same_value(const StateDict::Value& a, const StateDict::Value& b) {
   if (a.index() != b.index()) return false;
-  return std::visit(
+  return visit_held(
       [&]<class T>(const T& it) {
         const T& other = std::get<T>(b);
         if constexpr (std::is_same_v<T, at::Tensor>)

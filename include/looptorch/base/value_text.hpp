@@ -4,6 +4,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/visit_held.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -14,7 +15,7 @@
 namespace looptorch::detail {
 
 inline std::string value_text(const StateDict::Value& value) {
-  return std::visit(
+  return visit_held(
       []<class T>(const T& it) {
         if constexpr (std::is_same_v<T, at::Tensor>)
           return message("a tensor ", it.sizes());

@@ -7,6 +7,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/visit_held.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/parts/weight_averages.hpp>
@@ -120,7 +121,7 @@ struct BasicAverageWeights {
   static const Module& model_of(const Run& run) { return run.model(); }
 
   [[nodiscard]] double share(std::int64_t count) const {
-    return std::visit([&](const auto& chosen) { return chosen.share(count); }, rule);
+    return detail::visit_held([&](const auto& chosen) { return chosen.share(count); }, rule);
   }
   [[nodiscard]] bool is_averaged(const UpdateView& view) const {
     return update.empty() || view.name == update;

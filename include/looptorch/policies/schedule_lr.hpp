@@ -7,6 +7,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/type_name.hpp>
+#include <looptorch/base/visit_held.hpp>
 #include <looptorch/data/aggregate.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
@@ -78,7 +79,7 @@ struct ScheduleLr {
   [[nodiscard]] double ratio_at(std::int64_t step, std::int64_t total) const {
     if (step < warmup_steps) return static_cast<double>(step) / static_cast<double>(warmup_steps);
     const detail::DecayPlace place{step - warmup_steps, total - warmup_steps, warmup_steps};
-    return std::visit([&](const auto& shape) { return detail::share_at(shape, place); }, decay);
+    return detail::visit_held([&](const auto& shape) { return detail::share_at(shape, place); }, decay);
   }
 
   /// Throws UsageError for impossible options, a rate that cannot be set or that another ScheduleLr sets, and
@@ -147,14 +148,14 @@ struct ScheduleLr {
  private:
   void check() const {
     detail::require_at_least("ScheduleLr's warmup_steps", warmup_steps, 0);
-    std::visit([](const auto& shape) { detail::check(shape); }, decay);
+    detail::visit_held([](const auto& shape) { detail::check(shape); }, decay);
     if (std::holds_alternative<OneCycle>(decay) && warmup_steps > 0)
       throw UsageError(message("ScheduleLr's warmup_steps is ", warmup_steps,
                                " beside a OneCycle, which has a warm-up of its own: set `rising`"));
   }
 
   [[nodiscard]] std::int64_t end_of_decay(const Progress& progress) const {
-    return std::visit(
+    return detail::visit_held(
         [&]<class Shape>(const Shape& shape) -> std::int64_t {
           if constexpr (detail::EndingDecay<Shape>) {
             if (shape.total_steps > 0) return shape.total_steps;
@@ -234,7 +235,7 @@ struct ScheduleLr {
   /// Returns "LinearDecay {0, 0}, warm-up 100": the options, but not an end that follows from the fit's.
   /// Functions cannot be compared.
   [[nodiscard]] std::string describe_schedule() const {
-    std::string text = std::visit(
+    std::string text = detail::visit_held(
         []<class Shape>(const Shape& shape) {
           std::string options;
           detail::visit_fields(shape, [&options](const auto& field) {

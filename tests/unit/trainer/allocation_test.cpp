@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A Trainer's step makes no heap allocation beyond those of the LibTorch calls that it consists of: counted
 // at `operator new`, whoever calls it, against the same calls in a loop written by hand.
-// Tests trainer
+// Tests loop
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The loop with one update against loops written by hand, in fp64.
+// Tests trainer
+// Tests loop
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

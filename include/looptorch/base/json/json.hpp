@@ -145,7 +145,7 @@ class Json {
   [[nodiscard]] const char* kind() const;
 
   /// True if kind and value are the same. 1 and 1.0 differ.
-  friend bool operator==(const Json& a, const Json& b) { return a.value_ == b.value_; }
+  friend bool operator==(const Json& a, const Json& b);
 
  private:
   friend class detail::JsonWriter;

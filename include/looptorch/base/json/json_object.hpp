@@ -4,6 +4,7 @@
 
 #include <looptorch/base/hash/keyed_hash.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/visit_held.hpp>
 
 #include <algorithm>
 #include <array>
@@ -76,6 +77,11 @@ inline bool operator==(const JsonObject& a, const JsonObject& b) {
            const Json* other = b.find(member.first);
            return other && *other == member.second;
          });
+}
+
+inline bool operator==(const Json& a, const Json& b) {
+  return a.value_.index() == b.value_.index() &&
+         detail::visit_held([&]<class T>(const T& value) { return value == std::get<T>(b.value_); }, a.value_);
 }
 
 inline const char* Json::kind() const {

@@ -4,6 +4,7 @@
 
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/utf8.hpp>
+#include <looptorch/base/visit_held.hpp>
 
 #include <array>
 #include <charconv>
@@ -29,7 +30,7 @@ class JsonWriter {
 
  private:
   void put(const Json& value) {
-    std::visit([this](const auto& held) { put_value(held); }, value.value_);
+    visit_held([this](const auto& held) { put_value(held); }, value.value_);
   }
 
   void put_value(std::nullptr_t) { out_ += "null"; }

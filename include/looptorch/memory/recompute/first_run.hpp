@@ -3,6 +3,7 @@
 // instead of the tensor.
 #pragma once
 
+#include <looptorch/base/visit_held.hpp>
 #include <looptorch/memory/recompute/recomputation.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -46,7 +47,7 @@ class SourceHooks final : public SavedVariableHooks {
     source_ = std::exchange(keeper_, nullptr)->source_of(tensor);
   }
   at::Tensor call_unpack_hook() override {
-    return std::visit([this](const auto& source) { return this->get(source); }, source_);
+    return visit_held([this](const auto& source) { return this->get(source); }, source_);
   }
 
  private:

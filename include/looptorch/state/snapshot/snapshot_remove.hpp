@@ -29,17 +29,20 @@ namespace looptorch::detail {
 
 /// Returns the names in a folder, or nothing if it cannot be read.
 [[nodiscard]] inline std::optional<std::vector<std::string>> names_in(const FileDescriptor& folder) {
-  struct Close {
-    void operator()(DIR* stream) const { ::closedir(stream); }
+  struct Stream {
+    DIR* const directory;
+    ~Stream() {
+      if (directory) ::closedir(directory);
+    }
   };
   FileDescriptor copy(::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const std::unique_ptr<DIR, Close> stream(copy.get() < 0 ? nullptr : ::fdopendir(copy.get()));
-  if (!stream) return std::nullopt;
+  const Stream stream{copy.get() < 0 ? nullptr : ::fdopendir(copy.get())};
+  if (!stream.directory) return std::nullopt;
   (void)copy.release();  // the stream closes it
   std::vector<std::string> names;
   for (;;) {
     errno = 0;  // readdir returns null at the end, too
-    const dirent* entry = ::readdir(stream.get());
+    const dirent* entry = ::readdir(stream.directory);
     if (!entry) return errno == 0 ? std::optional(std::move(names)) : std::nullopt;
     const std::string_view name = entry->d_name;
     if (name != "." && name != "..") names.emplace_back(name);

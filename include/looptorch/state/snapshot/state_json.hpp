@@ -6,6 +6,7 @@
 #include <looptorch/base/json/json_hex.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/utf8.hpp>
+#include <looptorch/base/visit_held.hpp>
 #include <looptorch/state/weights/safetensors_layout.hpp>
 
 #include <bit>
@@ -74,7 +75,7 @@ inline void check_key(const std::string& key) {
   for (const auto& [key, value] : state.values()) {
     check_key(key);
     const auto* tensor = std::get_if<at::Tensor>(&value);
-    if (!tensor || !tensor->defined()) members.insert(key, std::visit(StateValueToJson{}, value));
+    if (!tensor || !tensor->defined()) members.insert(key, visit_held(StateValueToJson{}, value));
   }
   return members;
 }

@@ -61,9 +61,10 @@ inline TensorSpan span_of(const std::string& name, const at::Tensor& tensor) {
   return {&name, tensor.device(), begin, begin + static_cast<std::uintptr_t>(last + 1) * tensor.itemsize()};
 }
 
-inline bool lies_before(const TensorSpan& a, const TensorSpan& b) {
+/// Orders spans by device, then by where they begin and end.
+inline bool operator<(const TensorSpan& a, const TensorSpan& b) {
   const auto key = [](const TensorSpan& span) {
-    return std::tuple(span.device.type(), span.device.index(), span.begin, span.end);
+    return std::array{static_cast<std::uintptr_t>(span.device.type()), static_cast<std::uintptr_t>(span.device.index()), span.begin, span.end};
   };
   return key(a) < key(b);
 }
@@ -75,7 +76,7 @@ inline void check_sharing(const std::filesystem::path& path, const TensorMap& te
   for (const auto& [name, tensor] : tensors) {
     if (tensor.numel() > 0) spans.push_back(span_of(name, tensor));
   }
-  std::sort(spans.begin(), spans.end(), lies_before);
+  std::sort(spans.begin(), spans.end());
   const auto shared = std::adjacent_find(spans.begin(), spans.end(), [](const auto& a, const auto& b) {
     return a.device == b.device && b.begin < a.end;
   });
