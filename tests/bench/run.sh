@@ -40,18 +40,25 @@ readonly benchmarks=(
 readonly bench=$root/tests/bench
 readonly folder=$build/bench
 
-# Sets packages and imports: the peers of NAME and their requirements; networkx and numpy in versions for this Python.
+# What torch needs beside itself, and transformers with what it needs; networkx and numpy in versions for this Python.
+readonly of_torch=(
+  fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4 sympy==1.14.0 mpmath==1.3.0
+  setuptools==81.0.0 networkx numpy
+)
+readonly transformers=(
+  transformers==5.23.0 huggingface-hub==2.4.0 tokenizers==0.23.3 safetensors==0.8.0 hf-xet==1.8.0 httpx2==2.16.2
+  httpcore2==2.16.2 h11==0.16.0 anyio==4.16.0 idna==3.20 certifi==2026.10.18 truststore==0.10.5 click==8.5.1 typer==0.29.2
+  shellingham==1.5.4 rich==15.0.0 pygments==2.21.0 markdown-it-py==4.3.0 mdurl==0.1.2 annotated-doc==0.0.7
+  regex==2026.11.15 tqdm==4.70.1 pyyaml==6.0.3 packaging==26.3 "${of_torch[@]}"
+)
+
+# Sets packages and imports: the peers of NAME and their requirements.
 peers_of() { # peers_of NAME
   case $1 in
     step_overhead)
       packages=(
-        accelerate==1.15.0 lightning==2.6.6 transformers==5.23.0
-        pytorch-lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 huggingface-hub==2.4.0 tokenizers==0.23.3
-        safetensors==0.8.0 hf-xet==1.8.0 httpx2==2.16.2 httpcore2==2.16.2 h11==0.16.0 anyio==4.16.0 idna==3.20
-        certifi==2026.10.18 truststore==0.10.5 click==8.5.1 typer==0.29.2 shellingham==1.5.4 rich==15.0.0 pygments==2.21.0
-        markdown-it-py==4.3.0 mdurl==0.1.2 annotated-doc==0.0.7 regex==2026.11.15 tqdm==4.70.1 psutil==7.2.2 pyyaml==6.0.3
-        packaging==26.3 fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
-        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+        accelerate==1.15.0 lightning==2.6.6 pytorch-lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0
+        psutil==7.2.2 "${transformers[@]}")
       imports='accelerate, lightning, transformers'
       ;;
     audio)
@@ -61,54 +68,33 @@ peers_of() { # peers_of NAME
         scikit-learn==1.9.1 joblib==1.6.0 threadpoolctl==3.8.0 cloudpickle==3.1.2 narwhals==2.29.0 audioread==3.1.0
         decorator==5.3.1 lazy-loader==0.6 msgpack==1.2.4 pooch==1.9.0 platformdirs==4.14.7 soxr==1.1.0 cffi==2.1.1
         pycparser==3.12 packaging==26.3 requests==2.34.2 urllib3==2.8.0 certifi==2026.10.18 charset-normalizer==3.5.2
-        idna==3.20 fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
-        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+        idna==3.20 "${of_torch[@]}")
       imports='librosa, scipy.signal, soundfile, torchaudio, whisper'
       ;;
     tokenizer)
-      packages=(
-        tiktoken==0.14.0 tokenizers==0.23.3 regex==2026.11.15
-        fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
-        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+      packages=(tiktoken==0.14.0 tokenizers==0.23.3 regex==2026.11.15 "${of_torch[@]}")
       imports='tiktoken, tokenizers'
       ;;
     loader)
       packages=(
-        openai-whisper==20250625 transformers==5.23.0 soundfile==0.14.0
+        openai-whisper==20250625 soundfile==0.14.0
         numba==0.68.1 llvmlite==0.50.0 tiktoken==0.14.0 more-itertools==11.2.1 cffi==2.1.1 pycparser==3.12
-        requests==2.34.2 urllib3==2.8.0 charset-normalizer==3.5.2
-        huggingface-hub==2.4.0 tokenizers==0.23.3 safetensors==0.8.0 hf-xet==1.8.0 httpx2==2.16.2 httpcore2==2.16.2
-        h11==0.16.0 anyio==4.16.0 idna==3.20 certifi==2026.10.18 truststore==0.10.5 click==8.5.1 typer==0.29.2
-        shellingham==1.5.4 rich==15.0.0 pygments==2.21.0 markdown-it-py==4.3.0 mdurl==0.1.2 annotated-doc==0.0.7
-        regex==2026.11.15 tqdm==4.70.1 pyyaml==6.0.3 packaging==26.3
-        fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
-        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+        requests==2.34.2 urllib3==2.8.0 charset-normalizer==3.5.2 "${transformers[@]}")
       imports='soundfile, transformers, whisper'
       takes_turns=1
       ;;
     whisper_step)
-      packages=(
-        transformers==5.23.0
-        huggingface-hub==2.4.0 tokenizers==0.23.3 safetensors==0.8.0 hf-xet==1.8.0 httpx2==2.16.2 httpcore2==2.16.2
-        h11==0.16.0 anyio==4.16.0 idna==3.20 certifi==2026.10.18 truststore==0.10.5 click==8.5.1 typer==0.29.2
-        shellingham==1.5.4 rich==15.0.0 pygments==2.21.0 markdown-it-py==4.3.0 mdurl==0.1.2 annotated-doc==0.0.7
-        regex==2026.11.15 tqdm==4.70.1 pyyaml==6.0.3 packaging==26.3
-        fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
-        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+      packages=("${transformers[@]}")
       imports=transformers
       takes_turns=1
       ;;
     checkpointing)
-      packages=(
-        fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
-        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+      packages=("${of_torch[@]}")
       imports=torch.utils.checkpoint
       takes_turns=1
       ;;
     snapshot)
-      packages=(
-        fsspec==2026.9.0 filelock==4.2.11 typing-extensions==4.16.0 jinja2==3.1.6 markupsafe==3.0.4
-        sympy==1.14.0 mpmath==1.3.0 setuptools==81.0.0 networkx numpy)
+      packages=("${of_torch[@]}")
       imports=torch
       takes_turns=1
       ;;
