@@ -12,6 +12,8 @@
 
 #include <torch/torch.h>
 
+#include <cmath>
+
 namespace whisper {
 
 using looptorch::KeyValues;
@@ -57,6 +59,12 @@ class AttentionImpl : public torch::nn::Module {
     auto heads_BHTd =
         looptorch::keep(attend, split_heads(kept_linear(q_proj, queries_BTD)), source.keys, source.values);
     return kept_linear(out_proj, heads_BHTd.transpose(1, 2).flatten(2));
+  }
+
+  /// Returns how strongly each head attends from `queries_BTD` to each key, before softmax: `[B, H, T, S]`.
+  [[nodiscard]] at::Tensor scores(const at::Tensor& queries_BTD, const at::Tensor& keys_BHSd) {
+    const auto scale = 1 / std::sqrt(static_cast<double>(keys_BHSd.size(3)));
+    return at::matmul(split_heads(linear(q_proj, queries_BTD)) * scale, keys_BHSd.transpose(2, 3));
   }
 
  private:

@@ -74,6 +74,14 @@ class DecoderLayerImpl : public torch::nn::Module {
                   encoder_attn->project(states_BSD));
   }
 
+  /// Does the same, and sets `scores_BHLS` to how strongly each head attends to the states, before softmax.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x_BLD, const at::Tensor& states_BSD,
+                                   at::Tensor& scores_BHLS) {
+    auto normed_BLD = self_attn_layer_norm(x_BLD);
+    return attend(x_BLD, normed_BLD, self_attn->project(normed_BLD), Mask::causal,
+                  encoder_attn->project(states_BSD), &scores_BHLS);
+  }
+
   /// Decodes the next tokens after those in `cache`, which grows by them: first a prompt of any length, then
   /// one token at a time. The rows of one clip attend to its states together.
   at::Tensor extend(const at::Tensor& x_BLD, const at::Tensor& states_BSD, LayerCache& cache) {
@@ -92,10 +100,11 @@ class DecoderLayerImpl : public torch::nn::Module {
   }
 
   [[nodiscard]] at::Tensor attend(at::Tensor x_BLD, const at::Tensor& normed_BLD, const KeyValues& self,
-                                  Mask mask, const KeyValues& cross) {
+                                  Mask mask, const KeyValues& cross, at::Tensor* scores_BHLS = nullptr) {
     x_BLD = x_BLD + self_attn(normed_BLD, self, mask);
     const auto clips = cross.keys.size(0);
     auto queries_BLD = encoder_attn_layer_norm(x_BLD);
+    if (scores_BHLS) *scores_BHLS = encoder_attn->scores(queries_BLD, cross.keys);
     if (clips != x_BLD.size(0)) queries_BLD = queries_BLD.reshape({clips, -1, x_BLD.size(2)});
     x_BLD = x_BLD + encoder_attn(queries_BLD, cross).view_as(x_BLD);
     return x_BLD + linear(fc2, at::gelu(kept_linear(fc1, final_layer_norm(x_BLD))));
@@ -127,6 +136,20 @@ class DecoderImpl : public torch::nn::Module {
     auto x_BLD = embed(tokens_BL, 0);
     for (const auto& layer : *layers)
       x_BLD = layer->as<looptorch::Checkpointed<DecoderLayer>>()->forward(x_BLD, states_BSD);
+    return layer_norm(x_BLD);
+  }
+
+  /// Does the same without recomputation; `use` takes each layer's number, from 0 on, and its attention to
+  /// the states before softmax, `[B, H, L, S]`.
+  template <class Use>
+  [[nodiscard]] at::Tensor forward_watched(const at::Tensor& tokens_BL, const at::Tensor& states_BSD,
+                                           const Use& use) {
+    auto x_BLD = embed(tokens_BL, 0);
+    for (size_t i = 0; i < layers->size(); ++i) {
+      at::Tensor scores_BHLS;
+      x_BLD = layers[i]->as<DecoderLayer>()->forward(x_BLD, states_BSD, scores_BHLS);
+      use(static_cast<int64_t>(i), scores_BHLS);
+    }
     return layer_norm(x_BLD);
   }
 

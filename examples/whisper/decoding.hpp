@@ -92,7 +92,7 @@ std::vector<DecodedText> run_search(Whisper& model, const at::Tensor& states_BSD
       no_speech =
           no_speech_probabilities(decoder->logits(outputs_RLD.select(1, start)), options.special.no_speech);
     }
-    auto scores_RV = decoder->logits(outputs_RLD.select(1, -1));
+    auto scores_RV = decoder->logits(outputs_RLD.select(1, -1)).to(at::kFloat);
     rules.apply(scores_RV, search.texts(), /*begins=*/produced == 0);
     const auto rows = scores_RV.size(0), live = static_cast<int64_t>(cache.clips());
     const auto step = search.advance(std::move(scores_RV));

@@ -35,6 +35,7 @@ struct Transcript {
   std::string language;         ///< As "en".
   std::vector<int64_t> tokens;  ///< Those of silence, too.
   double average_log_probability = 0, no_speech_probability = 0, compression_ratio = 0, temperature = 0;
+  bool is_silence = false;  ///< True if the text was left out as no speech.
 };
 
 namespace detail {
@@ -104,8 +105,10 @@ inline std::vector<Transcript> decode_with_fallback(
     }
     open = std::move(still_open);
   }
-  for (auto& transcript : transcripts)
-    if (detail::is_dropped(transcript, fallback)) transcript.text.clear();
+  for (auto& transcript : transcripts) {
+    transcript.is_silence = detail::is_dropped(transcript, fallback);
+    if (transcript.is_silence) transcript.text.clear();
+  }
   return transcripts;
 }
 

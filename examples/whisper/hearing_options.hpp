@@ -23,7 +23,8 @@ struct HearingOptions {
   std::int64_t beam_size = 1, best_of = 5;
   double patience = 1, temperature = 0;
   std::optional<double> length_penalty{};
-  bool fallback = true, timestamps = false;
+  bool fallback = true;
+  std::optional<bool> timestamps{};  ///< Off, unless times are needed.
   FallbackOptions thresholds{};
 
   /// Sets the recognizer's decoding. Throws CommandLineError for a list of tokens that is none, and
@@ -65,7 +66,7 @@ inline void HearingOptions::apply(Recognizer& recognizer) const {
   use_fallback(recognizer, std::move(chances));
   auto& decoding = recognizer.decoding;
   decoding.beam_size = beam_size, decoding.best_of = best_of, decoding.patience = patience;
-  decoding.length_penalty = length_penalty, decoding.without_timestamps = !timestamps;
+  decoding.length_penalty = length_penalty, decoding.without_timestamps = !timestamps.value_or(false);
   recognizer.task = task == "translate" ? Task::translate : Task::transcribe;
   set_prompt(decoding, recognizer.language, recognizer.task);
   if (suppress_tokens != "model") {

@@ -68,26 +68,60 @@ struct Recognizer {
   /// GenerationConfigError for a language that the model does not know.
   [[nodiscard]] std::vector<Transcript> hear(const at::Tensor& mel_BMT,
                                              const std::vector<std::string>& languages = {}) {
-    const looptorch::EvalScope eval_scope(*model);
-    torch::NoGradGuard no_grad;
-    return hear_states(model->encoder()(mel_BMT.to(model->parameters().front().device())), languages);
+    return hear_states(encode(mel_BMT), languages);
   }
 
-  /// The same from the encoder's states of the clips, in the model's present mode.
+  /// Returns the encoder's states of `mel_BMT`, on the model's device and in its precision, in eval mode.
+  [[nodiscard]] at::Tensor encode(const at::Tensor& mel_BMT) {
+    const looptorch::EvalScope eval_scope(*model);
+    torch::NoGradGuard no_grad;
+    return model->encoder()(mel_BMT.to(model->parameters().front().options()));
+  }
+
+  /// The same as `hear` from the encoder's states of the clips.
   [[nodiscard]] std::vector<Transcript> hear_states(const at::Tensor& states_BSD,
                                                     const std::vector<std::string>& languages = {}) {
+    return hear_states(states_BSD, codes_of(states_BSD, languages), decoding);
+  }
+
+  /// The same by other `options`: those of `decoding` with another previous text. `codes` holds the language
+  /// of each clip.
+  [[nodiscard]] std::vector<Transcript> hear_states(const at::Tensor& states_BSD,
+                                                    const std::vector<std::string>& codes,
+                                                    const DecodingOptions& options) {
+    const looptorch::EvalScope eval_scope(*model);
     torch::NoGradGuard no_grad;
     std::map<std::string, std::vector<std::int64_t>> clips;
-    for (std::int64_t clip = 0; const auto& code : codes_of(states_BSD, languages))
-      clips[code].push_back(clip++);
-    if (clips.size() == 1) return hear_in(clips.begin()->first, states_BSD);
-    std::vector<Transcript> transcripts(static_cast<std::size_t>(states_BSD.size(0)));
+    for (std::int64_t clip = 0; const auto& code : codes) clips[code].push_back(clip++);
+    if (clips.size() == 1) return hear_in(codes.front(), states_BSD, options);
+    std::vector<Transcript> transcripts(codes.size());
     for (const auto& [code, places] : clips) {
-      auto some = hear_in(code, states_BSD.index_select(0, ScoreRules::ids(places, states_BSD.device())));
+      auto some =
+          hear_in(code, states_BSD.index_select(0, ScoreRules::ids(places, states_BSD.device())), options);
       for (std::size_t i = 0; i < places.size(); ++i)
         transcripts[static_cast<std::size_t>(places[i])] = std::move(some[i]);
     }
     return transcripts;
+  }
+
+  /// Returns the language of each clip: what is detected, or that of `languages`, or `language`.
+  [[nodiscard]] std::vector<std::string> codes_of(const at::Tensor& states_BSD,
+                                                  const std::vector<std::string>& languages = {}) {
+    std::vector<std::string> codes(static_cast<std::size_t>(states_BSD.size(0)), language);
+    if (detects_language) {
+      const auto heard = detect_languages(model, states_BSD, decoding.special);
+      for (std::size_t clip = 0; clip < codes.size(); ++clip) codes[clip] = heard[clip].code;
+      return codes;
+    }
+    for (std::size_t clip = 0; clip < languages.size(); ++clip)
+      if (!languages[clip].empty()) codes[clip] = languages[clip];
+    return codes;
+  }
+
+  /// Makes the model decode timestamps, or leave them out.
+  void use_timestamps(bool wanted) {
+    decoding.without_timestamps = !wanted;
+    set_prompt(decoding, language, task);
   }
 
   /// Returns the text of decoded ids, without timestamps, without the blank before its first word and without
@@ -102,21 +136,8 @@ struct Recognizer {
   }
 
  private:
-  /// Returns the language of each clip.
-  std::vector<std::string> codes_of(const at::Tensor& states_BSD, const std::vector<std::string>& languages) {
-    std::vector<std::string> codes(static_cast<std::size_t>(states_BSD.size(0)), language);
-    if (detects_language) {
-      const auto heard = detect_languages(model, states_BSD, decoding.special);
-      for (std::size_t clip = 0; clip < codes.size(); ++clip) codes[clip] = heard[clip].code;
-      return codes;
-    }
-    for (std::size_t clip = 0; clip < languages.size(); ++clip)
-      if (!languages[clip].empty()) codes[clip] = languages[clip];
-    return codes;
-  }
-
-  std::vector<Transcript> hear_in(const std::string& code, const at::Tensor& states_BSD) {
-    auto options = decoding;
+  std::vector<Transcript> hear_in(const std::string& code, const at::Tensor& states_BSD,
+                                  DecodingOptions options) {
     if (detects_language || code != language) set_prompt(options, code, task);
     auto transcripts = decode_with_fallback(
         model, states_BSD, std::move(options), fallback.value_or(detail::once(decoding.temperature)),

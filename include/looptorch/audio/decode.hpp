@@ -91,6 +91,15 @@ class SoundFile {
     }
   }
 
+  /// Returns the next `count` frames, the mean of all channels. Not to be mixed with `read`.
+  at::Tensor read_next(std::int64_t count) {
+    at::Tensor samples = at::empty({count}, at::kFloat);
+    const std::int64_t got = stream_.read(samples.mutable_data_ptr<float>(), count);
+    if (got < count) refuse_end_at(next_ + got);
+    next_ += count;
+    return samples;
+  }
+
  private:
   static constexpr std::int64_t kUnseen = std::int64_t{1} << 24;  // frames allocated unseen: 64 MiB
   static constexpr int kMpeg = 0x230000;  // SF_FORMAT_MPEG, which libsndfile 1.0 lacks
@@ -143,7 +152,7 @@ class SoundFile {
 
   std::filesystem::path path_;
   SoundStream stream_;
-  std::int64_t frames_ = 0;
+  std::int64_t frames_ = 0, next_ = 0;
 };
 
 /// Throws AudioError for a truncated file, which libsndfile reads as if it were complete.

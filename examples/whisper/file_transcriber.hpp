@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// Files of any length and number as transcripts: short ones in batches, long ones window by window, or by the
+// parts in which somebody speaks.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include "batched_chunks.hpp"
+#include "pcm_input.hpp"
+#include "transcribe_options.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace whisper {
+
+/// Hears files in the order in which they are added.
+class FileTranscriber {
+ public:
+  /// Takes a file and its transcript, in the order of the files.
+  using Use = std::function<void(const std::string& file, const Transcription& transcription)>;
+
+  /// Keeps references to recognizer and options.
+  FileTranscriber(Recognizer& recognizer, const TranscribeOptions& options, Use use)
+      : recognizer_(recognizer),
+        options_(options),
+        use_(std::move(use)),
+        plan_(plan_of(recognizer, options)),
+        slide_(recognizer, plan_),
+        chunks_(recognizer, plan_, options.batch_size) {
+    use_timestamps(false);
+  }
+
+  /// Hears a file; "-" is standard input. Short files wait until there are enough for a batch. Throws a
+  /// looptorch::Error for a file that cannot be heard.
+  void add(const std::string& file) {
+    std::optional<UnnamedFile> stored;
+    if (file == "-") stored = store_pcm(STDIN_FILENO, options_.pcm);
+    Recording recording(stored ? stored->path() : std::filesystem::path(file),
+                        recognizer_.model->config().num_mel_bins, file);
+    constexpr auto kSlackFrames = static_cast<std::int64_t>(kLengthSlack * kFramesPerSecond);
+    if (options_.vad) {
+      add_speech(recording);
+    } else if (recording.frames() <= plan_.window + kSlackFrames) {
+      add_whole(recording);
+    } else {
+      finish();
+      use_timestamps(true);
+      use_(file, slide_(recording));
+      use_timestamps(false);
+    }
+    if (std::ssize(waiting_) >= options_.batch_size) finish();
+  }
+
+  /// Hears the files that wait.
+  void finish() {
+    chunks_.finish();
+    while (!waiting_.empty()) {
+      auto done = std::move(waiting_.front());
+      waiting_.pop_front();
+      complete(done.transcription, recognizer_);
+      use_(done.file, done.transcription);
+    }
+  }
+
+ private:
+  struct WaitingFile {
+    std::string file;
+    Transcription transcription;
+  };
+
+  static HearingPlan plan_of(Recognizer& recognizer, const TranscribeOptions& options) {
+    const auto& config = recognizer.model->config();
+    HearingPlan plan{.window = std::llround(options.max_audio_seconds * static_cast<double>(kFramesPerSecond)),
+                     .condition_on_previous_text = options.condition_on_previous_text};
+    plan.window = std::min(plan.window, 2 * config.max_source_positions);
+    if (options.word_timestamps) plan.word_heads = load_alignment_heads(options.model, config);
+    return plan;
+  }
+
+  /// Makes the model write timestamps as the flag says; without it where times are needed.
+  void use_timestamps(bool slides) {
+    recognizer_.use_timestamps(options_.hearing.timestamps.value_or(slides || options_.needs_times()));
+  }
+
+  Transcription& wait(const Recording& recording) {
+    auto& result = waiting_.emplace_back(WaitingFile{recording.name(), {}}).transcription;
+    result.has_words = plan_.word_heads.has_value();
+    if (!recognizer_.detects_language) result.language = recognizer_.language;
+    return result;
+  }
+
+  void add_whole(Recording& recording) {
+    const auto frames = std::clamp<std::int64_t>(recording.frames(), 1, plan_.window);
+    const bool timed = !recognizer_.decoding.without_timestamps;
+    auto& result = wait(recording);
+    chunks_.add({&result,
+                 {0, frames},
+                 timed ? recording.window(0, frames, plan_.window) : recording.with_silence(0, plan_.window)});
+  }
+
+  void add_speech(Recording& recording) {
+    auto& result = wait(recording);
+    const auto& levels = recording.levels().decibels();
+    for (const auto& span : pack_speech(find_speech(levels), plan_.window, levels))
+      chunks_.add({&result, span, recording.window(span.begin, span.size(), plan_.window)});
+  }
+
+  Recognizer& recognizer_;
+  const TranscribeOptions& options_;
+  Use use_;
+  HearingPlan plan_;
+  SlidingWindows slide_;
+  BatchedChunks chunks_;
+  std::deque<WaitingFile> waiting_;
+};
+
+}  // namespace whisper

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// A recording of any length as Whisper's input: windows of log-mel frames, as openai-whisper cuts them out of
+// the frames of the whole. The file is read twice, once for its loudest frame and once for the windows, so
+// that hours of audio take some megabytes.
+//
+// Shapes: M mel bins, T mel frames of 10 ms.
+#pragma once
+
+#include <looptorch/audio/clip_limits.hpp>
+#include <looptorch/audio/log_mel_stream.hpp>
+#include <looptorch/audio/sample_stream.hpp>
+#include <looptorch/base/error.hpp>
+
+#include "listener.hpp"
+#include "sound_levels.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+namespace whisper {
+
+inline constexpr std::int64_t kFramesPerSecond = 100;
+
+/// Windows of one file, from its beginning on.
+class Recording {
+ public:
+  /// Reads `file` once. `name` stands for it in errors. Throws SpeechError for a silent file, and what
+  /// looptorch::audio::SampleStream throws.
+  Recording(const std::filesystem::path& file, std::int64_t mel_bins, std::string name)
+      : name_(std::move(name)),
+        loudest_(looptorch::audio::find_loudest(stream(file), mel_bins,
+                                                [this](const at::Tensor& samples_T) { levels_.add(samples_T); })),
+        frames_(stream(file), {.mel_bins = mel_bins, .peak = loudest_.log_mel}) {
+    if (loudest_.sample < looptorch::audio::ClipReaderOptions().silence)
+      throw looptorch::audio::ClipSilent(name_ + ": is silent");
+  }
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  /// Returns the number of mel frames that lie within the recording.
+  [[nodiscard]] std::int64_t frames() const { return loudest_.samples / kSamplesPerFrame; }
+  [[nodiscard]] double seconds() const {
+    return static_cast<double>(loudest_.samples) / looptorch::audio::LogMel::kSampleRate;
+  }
+
+  /// Returns how loud each frame is.
+  [[nodiscard]] const SoundLevels& levels() const { return levels_; }
+
+  /// Returns `[M, length]`: `count` frames from `first` on, then zeros, as openai-whisper pads its windows.
+  /// No window may begin before the last one.
+  [[nodiscard]] at::Tensor window(std::int64_t first, std::int64_t count, std::int64_t length) {
+    return at::constant_pad_nd(frames_(first, count), {0, length - count});
+  }
+
+  /// Returns `[M, length]`: the frames from `first` on, and those of silence behind the recording's end.
+  [[nodiscard]] at::Tensor with_silence(std::int64_t first, std::int64_t length) {
+    return frames_(first, length);
+  }
+
+ private:
+  static constexpr std::int64_t kSamplesPerFrame = 160;
+
+  static looptorch::audio::SampleStream stream(const std::filesystem::path& file) {
+    return looptorch::audio::SampleStream(file, looptorch::audio::LogMel::kSampleRate);
+  }
+
+  std::string name_;
+  SoundLevels levels_;
+  looptorch::audio::LoudestFrame loudest_;
+  looptorch::audio::LogMelStream frames_;
+};
+
+}  // namespace whisper

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// Long recordings as openai-whisper's `transcribe` hears them: window by window, each beginning where the
+// last complete segment of the one before ended, with the text so far as its prompt.
+//
+// Shapes: M mel bins, T mel frames, S encoder positions, D width of the model.
+#pragma once
+
+#include "recognizer.hpp"
+#include "recording.hpp"
+#include "segments.hpp"
+#include "word_times.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// How a recording is heard, beside the recognizer's own settings.
+struct HearingPlan {
+  std::int64_t window = 3000;                ///< Mel frames of a window.
+  bool condition_on_previous_text = true;    ///< Makes the text so far the prompt of the next window.
+  std::optional<AlignmentHeads> word_heads{};  ///< With them, words get times.
+};
+
+/// Turns what was decoded in a window into segments, with words where they are wanted.
+class WindowReader {
+ public:
+  /// Keeps references to both.
+  WindowReader(Recognizer& recognizer, const HearingPlan& plan)
+      : recognizer_(recognizer), split_(recognizer.tokenizer, recognizer.decoding) {
+    if (plan.word_heads) align_.emplace(recognizer.model, recognizer.tokenizer, *plan.word_heads);
+  }
+
+  /// Returns the segments of the window at `place`, which was decoded from `states_1SD`. `last_speech` is when
+  /// the last word before it ended, and becomes that of its own last word.
+  [[nodiscard]] WindowSegments operator()(const Transcript& transcript, const at::Tensor& states_1SD,
+                                          WindowPlace place, double& last_speech) const {
+    auto window = split_(transcript, place);
+    if (align_) {
+      set_word_times(window.segments, words_of(window.segments, states_1SD, place, transcript.language),
+                     last_speech, recognizer_.decoding.end_of_text);
+      last_speech = last_end(window.segments);
+    }
+    clear_empty(window.segments);
+    return window;
+  }
+
+ private:
+  [[nodiscard]] std::vector<AlignedWord> words_of(const std::vector<Segment>& segments,
+                                                  const at::Tensor& states_1SD, WindowPlace place,
+                                                  const std::string& language) const {
+    auto options = recognizer_.decoding;
+    options.without_timestamps = true;
+    set_prompt(options, language, recognizer_.task);
+    std::vector<std::int64_t> text;
+    for (const auto& segment : segments)
+      std::copy_if(segment.tokens.begin(), segment.tokens.end(), std::back_inserter(text),
+                   [&](std::int64_t id) { return id < options.end_of_text; });
+    return (*align_)(text, states_1SD, place.frames, options, language);
+  }
+
+  Recognizer& recognizer_;
+  SegmentSplitter split_;
+  std::optional<WordAligner> align_{};
+};
+
+/// Sets the whole text from the segments.
+inline void join_text(Transcription& transcription, const Recognizer& recognizer) {
+  std::vector<std::int64_t> tokens;
+  for (const auto& segment : transcription.segments)
+    tokens.insert(tokens.end(), segment.tokens.begin(), segment.tokens.end());
+  transcription.text = SegmentSplitter(recognizer.tokenizer, recognizer.decoding).text_of(std::move(tokens));
+}
+
+/// Hears recordings in sequence.
+class SlidingWindows {
+ public:
+  /// Keeps a reference to the recognizer, whose `decoding.previous` is the initial prompt.
+  SlidingWindows(Recognizer& recognizer, HearingPlan plan)
+      : recognizer_(recognizer), plan_(std::move(plan)), read_(recognizer, plan_) {}
+
+  /// Returns the transcript. A language that is not given is detected in the first window.
+  [[nodiscard]] Transcription operator()(Recording& recording) const {
+    torch::NoGradGuard no_grad;
+    Transcription result{.text = {}, .segments = {}, .language = language_of(recording)};
+    result.has_words = plan_.word_heads.has_value();
+    auto options = recognizer_.decoding;
+    double last_speech = 0;
+    for (std::int64_t seek = 0; seek < recording.frames();) {
+      const WindowPlace place{seek, std::min(plan_.window, recording.frames() - seek)};
+      const auto states_1SD =
+          recognizer_.encode(recording.window(seek, place.frames, plan_.window).unsqueeze(0));
+      const auto transcript = recognizer_.hear_states(states_1SD, {result.language}, options).front();
+      if (transcript.is_silence) {
+        seek += place.frames;
+        continue;
+      }
+      auto window = read_(transcript, states_1SD, place, last_speech);
+      seek = next_seek(window, place, last_speech);
+      remember(options, window, transcript.temperature);
+      std::move(window.segments.begin(), window.segments.end(), std::back_inserter(result.segments));
+    }
+    join_text(result, recognizer_);
+    return result;
+  }
+
+ private:
+  /// Returns where the next window begins: behind the last complete segment or, if words have times, behind the
+  /// last word.
+  [[nodiscard]] std::int64_t next_seek(const WindowSegments& window, WindowPlace place,
+                                       double last_speech) const {
+    const bool by_word =
+        plan_.word_heads && !window.ends_in_silence && last_speech > seconds_of(place.seek);
+    const auto next = by_word ? static_cast<std::int64_t>(std::nearbyint(last_speech * kFramesPerSecond))
+                              : place.seek + window.advance;
+    return next > place.seek ? next : place.seek + place.frames;
+  }
+
+  [[nodiscard]] std::string language_of(Recording& recording) const {
+    if (!recognizer_.detects_language) return recognizer_.language;
+    const auto first_MT = recording.with_silence(0, plan_.window);
+    return recognizer_.codes_of(recognizer_.encode(first_MT.unsqueeze(0))).front();
+  }
+
+  /// Makes the window's tokens the end of the next window's prompt. A text that was drawn at a high
+  /// temperature ends it: it would lead the next one astray.
+  void remember(DecodingOptions& options, const WindowSegments& window, double temperature) const {
+    constexpr double kTrusted = 0.5;
+    auto& previous = options.previous;
+    for (const auto& segment : window.segments)
+      previous.insert(previous.end(), segment.tokens.begin(), segment.tokens.end());
+    if (!plan_.condition_on_previous_text || temperature > kTrusted) previous.clear();
+    const auto excess = std::ssize(previous) - options.max_length;  // more than any prompt takes
+    if (excess > 0) previous.erase(previous.begin(), previous.begin() + excess);
+  }
+
+  Recognizer& recognizer_;
+  HearingPlan plan_;
+  WindowReader read_;
+};
+
+}  // namespace whisper

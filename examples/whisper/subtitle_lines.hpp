@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+// What subtitles show when: a segment each, or, of segments with words, lines of a width and number, some
+// words at a time, or with the spoken word underlined. The rules are those of openai-whisper's writers.
+#pragma once
+
+#include "python_text.hpp"
+#include "segments.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// How words become subtitles; all of it needs word times.
+struct SubtitleOptions {
+  std::optional<std::int64_t> max_line_width{};      ///< Characters; a longer line is broken at a word.
+  std::optional<std::int64_t> max_line_count{};      ///< Lines of a subtitle; with a width, segments run together.
+  std::optional<std::int64_t> max_words_per_line{};  ///< Ignored with a width.
+  bool highlight_words = false;                      ///< Underlines each word while it is said.
+};
+
+/// A text and when it shows, in seconds.
+struct Subtitle {
+  double start = 0, end = 0;
+  std::string text;
+};
+
+/// Writes times as SRT and VTT have them.
+struct TimeFormat {
+  bool always_hours = false;
+  char decimal_mark = '.';
+
+  [[nodiscard]] std::string operator()(double seconds) const {
+    const auto all = static_cast<long long>(std::nearbyint(seconds * 1000));
+    const auto hours = all / 3'600'000, minutes = all / 60'000 % 60, rest = all / 1000 % 60, part = all % 1000;
+    char text[48];
+    if (always_hours || hours > 0)
+      std::snprintf(text, sizeof text, "%02lld:%02lld:%02lld%c%03lld", hours, minutes, rest, decimal_mark, part);
+    else
+      std::snprintf(text, sizeof text, "%02lld:%02lld%c%03lld", minutes, rest, decimal_mark, part);
+    return text;
+  }
+};
+
+namespace detail {
+
+/// Collects words into subtitles.
+class SubtitleWords {
+ public:
+  explicit SubtitleWords(const SubtitleOptions& options)
+      : width_(static_cast<std::size_t>(options.max_line_width.value_or(kUnlimited))),
+        lines_(options.max_line_count),
+        keeps_segments_(!options.max_line_count || !options.max_line_width) {}
+
+  /// Adds the next word; `begins` is true for the first of a segment or of its part.
+  void add(Word word, bool begins) {
+    if (!last_start_) last_start_ = word.start;
+    const bool pause = !keeps_segments_ && word.start - *last_start_ > kLongPause;
+    const bool breaks = begins && !words_.empty() && keeps_segments_;
+    const auto size = character_count(word.text);
+    last_start_ = word.start;
+    if (line_ > 0 && line_ + size <= width_ && !pause && !breaks) {
+      line_ += size;
+    } else {
+      word.text = stripped(word.text);
+      const auto length = character_count(word.text);
+      if ((!words_.empty() && lines_ && (pause || line_count_ >= *lines_)) || breaks) {
+        close();
+      } else if (line_ > 0) {
+        ++line_count_;
+        word.text = "\n" + word.text;
+      }
+      line_ = length;
+    }
+    words_.push_back(std::move(word));
+  }
+
+  [[nodiscard]] std::vector<std::vector<Word>> take() && {
+    if (!words_.empty()) close();
+    return std::move(subtitles_);
+  }
+
+ private:
+  static constexpr std::int64_t kUnlimited = 1000;
+  static constexpr double kLongPause = 3;  // seconds
+
+  void close() {
+    subtitles_.push_back(std::exchange(words_, {}));
+    line_count_ = 1;
+  }
+
+  std::size_t width_;
+  std::optional<std::int64_t> lines_;
+  bool keeps_segments_;
+  std::size_t line_ = 0;  // characters of the line under way
+  std::int64_t line_count_ = 1;
+  std::optional<double> last_start_{};
+  std::vector<Word> words_;
+  std::vector<std::vector<Word>> subtitles_;
+};
+
+/// Returns the words of each subtitle.
+inline std::vector<std::vector<Word>> words_of_subtitles(const Transcription& transcription,
+                                                         const SubtitleOptions& options) {
+  SubtitleWords subtitles(options);
+  const auto part = static_cast<std::size_t>(options.max_words_per_line.value_or(1000));
+  for (const auto& segment : transcription.segments)
+    for (std::size_t i = 0; i < segment.words.size(); ++i) subtitles.add(segment.words[i], i % part == 0);
+  return std::move(subtitles).take();
+}
+
+/// Returns the text with each word as it is, and word `marked` underlined.
+inline std::string underlined(const std::vector<Word>& words, std::size_t marked) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto& word = words[i].text;
+    const auto begin = i == marked ? word.size() - stripped(word + "|").size() + 1 : 0;
+    text += i == marked ? word.substr(0, begin) + "<u>" + word.substr(begin) + "</u>" : word;
+  }
+  return text;
+}
+
+}  // namespace detail
+
+/// Returns the subtitles of a transcript. `times` decides which times are the same: a gap that it does not
+/// show gets no subtitle of its own.
+inline std::vector<Subtitle> subtitles_of(const Transcription& transcription, const SubtitleOptions& options,
+                                          const TimeFormat& times) {
+  std::vector<Subtitle> subtitles;
+  if (!transcription.has_words) {
+    for (const auto& segment : transcription.segments)
+      subtitles.push_back({segment.start, segment.end, replaced(stripped(segment.text), "-->", "->")});
+    return subtitles;
+  }
+  for (const auto& words : detail::words_of_subtitles(transcription, options)) {
+    std::string text;
+    for (const auto& word : words) text += word.text;
+    if (!options.highlight_words) {
+      subtitles.push_back({words.front().start, words.back().end, text});
+      continue;
+    }
+    double last = words.front().start;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      if (times(last) != times(words[i].start)) subtitles.push_back({last, words[i].start, text});
+      subtitles.push_back({words[i].start, words[i].end, detail::underlined(words, i)});
+      last = words[i].end;
+    }
+  }
+  return subtitles;
+}
+
+}  // namespace whisper

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// The settings of whisper_transcribe as flags, with openai-whisper's names where it has them.
+#pragma once
+
+#include <looptorch/app/command_line.hpp>
+#include <looptorch/app/flag_values.hpp>
+#include <looptorch/base/error.hpp>
+
+#include "hearing_options.hpp"
+#include "pcm_input.hpp"
+#include "transcript_files.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace whisper {
+
+struct TranscribeOptions {
+  std::filesystem::path model, output_dir = ".";
+  std::vector<std::string> files;
+  std::string language = "en", device = "auto", precision = "fp32", output_format;
+  double max_audio_seconds = 30;
+  bool condition_on_previous_text = true, word_timestamps = false, vad = false;
+  std::int64_t batch_size = 1;
+  HearingOptions hearing;
+  SubtitleOptions subtitles;
+  PcmFormat pcm;
+
+  /// True if what is written shows times.
+  [[nodiscard]] bool needs_times() const {
+    return word_timestamps || (!output_format.empty() && output_format != "txt");
+  }
+
+  /// Throws CommandLineError for flags that contradict each other.
+  void check() const;
+};
+
+inline void TranscribeOptions::check() const {
+  using looptorch::app::CommandLineError;
+  const auto& lines = subtitles;
+  const bool shapes =
+      lines.max_line_width || lines.max_line_count || lines.max_words_per_line || lines.highlight_words;
+  if (shapes && !word_timestamps)
+    throw CommandLineError(
+        "--max-line-width, --max-line-count, --max-words-per-line and --highlight-words need --word-timestamps");
+  if (lines.max_line_count && !lines.max_line_width)
+    throw CommandLineError("--max-line-count needs --max-line-width");
+  if (lines.max_words_per_line && lines.max_line_width)
+    throw CommandLineError("--max-words-per-line and --max-line-width exclude each other: give one of them");
+  if (word_timestamps && output_format != "json" && output_format != "srt" && output_format != "vtt" &&
+      output_format != "all")
+    throw CommandLineError("--word-timestamps needs --output-format json, srt, vtt or all, which show them");
+}
+
+/// Adds the flags of `options` to a command line.
+inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& options) {
+  line.positional("FILE", options.files, "audio: WAV, FLAC or what else libsndfile reads; -: raw samples");
+  line.required("model", "DIR", options.model, "Hugging Face folder of the model");
+  line.choice("output-format", options.output_format, {"txt", "srt", "vtt", "tsv", "json", "all"},
+              "writes files of this format instead of the lines");
+  line.option("output-dir", "DIR", options.output_dir, "where the files go");
+  line.option("language", "CODE", options.language,
+              "what is spoken, or auto: detected for each file; English-only models ignore it");
+  add_flags(line, options.hearing);
+  line.toggle("condition-on-previous-text", options.condition_on_previous_text,
+              "makes the text so far the prompt of the next window of a long file");
+  line.toggle("word-timestamps", options.word_timestamps, "finds when each word is said");
+  line.option("max-line-width", "N", options.subtitles.max_line_width,
+              "characters of a line of subtitles; longer ones are broken", {.min = 1});
+  line.option("max-line-count", "N", options.subtitles.max_line_count, "lines of a subtitle", {.min = 1});
+  line.option("max-words-per-line", "N", options.subtitles.max_words_per_line, "words of a subtitle",
+              {.min = 1});
+  line.toggle("highlight-words", options.subtitles.highlight_words, "underlines each word while it is said");
+  line.toggle("vad", options.vad, "hears the parts alone in which somebody speaks, each by itself");
+  line.option("batch-size", "N", options.batch_size, "short files, or parts by --vad, that are heard at once",
+              {.min = 1, .max = 1024});
+  line.option("max-audio-seconds", "S", options.max_audio_seconds,
+              "length of the model's window; as in the fine-tuning", {.min = 0.1, .max = 30});
+  line.option("sample-rate", "HZ", options.pcm.sample_rate, "of the raw samples", {.min = 1, .max = 655350});
+  line.choice("sample-format", options.pcm.samples, {"s16le", "f32le"}, "of the raw samples, one channel");
+  line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one");
+  line.flag("fp32", options.precision, "fp32", "computes in 32 bits").one_of("precision");
+  line.flag("fp16", options.precision, "fp16", "in 16 bits, on an accelerator").one_of("precision");
+  line.flag("bf16", options.precision, "bf16", "in 16 bits with fp32's range").one_of("precision");
+}
+
+}  // namespace whisper

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// A recording from its beginning to its end, a block at a time, so that one of many hours needs no more
+// memory than a short one. The samples are those of `decode`: to the bit at the file's rate, up to the
+// rounding of sums where they are resampled.
+#pragma once
+
+#include <looptorch/audio/decode.hpp>
+#include <looptorch/audio/resample.hpp>
+#include <looptorch/base/error.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+
+namespace looptorch::audio {
+
+/// The samples of a file, in order. Holds a block, and what the resampling of the next one still needs.
+class SampleStream {
+ public:
+  /// Opens a file, whose samples are resampled to `sample_rate` Hz; 0 keeps the file's rate. Throws what
+  /// `decode` throws: FileError for a missing file, AudioError for one that is cut off, empty or no audio, and
+  /// UsageError for a negative rate.
+  explicit SampleStream(const std::filesystem::path& path, std::int64_t sample_rate = 0)
+      : path_(checked(path, sample_rate)),
+        file_(path),
+        sample_rate_(sample_rate > 0 ? sample_rate : file_.rate()),
+        resampler_(detail::resampler_for(path, file_.rate(), sample_rate_)) {}
+
+  [[nodiscard]] std::int64_t sample_rate() const { return sample_rate_; }
+
+  /// Returns the number of samples of the whole file at this rate.
+  [[nodiscard]] std::int64_t length() const { return resampler_.length(file_.frames()); }
+
+  /// Returns the number of samples returned so far.
+  [[nodiscard]] std::int64_t position() const { return position_; }
+
+  /// Returns the next `count` samples, float32 `[count]`; fewer at the file's end, none behind it. Throws
+  /// AudioError for a file that ends before the length that it announces, and for samples that are not finite.
+  [[nodiscard]] at::Tensor next(std::int64_t count) {
+    const SampleRange wanted{position_, std::min(position_ + count, length())};
+    if (wanted.begin >= wanted.end) return at::empty({0}, at::kFloat);
+    const SampleRange needed = resampler_.inputs(wanted, file_.frames());
+    hold(needed);
+    position_ = wanted.end;
+    return resampler_(held_T_).narrow(0, wanted.begin - resampler_.length(needed.begin),
+                                      wanted.end - wanted.begin);
+  }
+
+ private:
+  static const std::filesystem::path& checked(const std::filesystem::path& path, std::int64_t sample_rate) {
+    if (sample_rate < 0)
+      throw UsageError(looptorch::message(path.string(), ": cannot be read at ", sample_rate, " Hz"));
+    detail::refuse_cut(path);
+    return path;
+  }
+
+  /// Makes the held inputs those of `needed`. Its ends never go back from one call to the next.
+  void hold(SampleRange needed) {
+    held_T_ = held_T_.slice(0, needed.begin - held_begin_);
+    held_begin_ = needed.begin;
+    const std::int64_t held_end = held_begin_ + held_T_.numel();
+    if (needed.end <= held_end) return;
+    const at::Tensor more_T = file_.read_next(needed.end - held_end);
+    detail::refuse_non_finite(path_, more_T, held_end);
+    held_T_ = held_T_.numel() == 0 ? more_T : at::cat({held_T_, more_T});
+  }
+
+  std::filesystem::path path_;
+  detail::SoundFile file_;
+  std::int64_t sample_rate_;
+  Resampler resampler_;
+  at::Tensor held_T_ = at::empty({0}, at::kFloat);
+  std::int64_t held_begin_ = 0, position_ = 0;
+};
+
+}  // namespace looptorch::audio

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# whisper_transcribe_cli_test.sh PROGRAMS MODEL: long files, batches, formats and pipes of whisper_transcribe.
+#
+# PROGRAMS is the folder of the built programs, MODEL a Hugging Face folder of tiny.en. whisper_cli_test.sh covers the rest.
+set -euo pipefail
+
+programs=$(cd -- "$1" && pwd)
+model=$(cd -- "$2" && pwd)
+# shellcheck source-path=SCRIPTDIR source=cli_support.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
+
+# Three sentences that tiny.en understands, with pauses; and all of them twice, longer than a window.
+number=0
+for text in "Good morning, and welcome to the harbour." "We had no telephone, no radio, and hardly any food." \
+  "I will show you the lamp, the old books, and the best view in the whole country."; do
+  espeak-ng -v en-us -s 150 -w raw.wav "$text" || fail "espeak-ng"
+  sox raw.wav -r 16000 -b 16 "clip$number.wav" pad 0.2 0.4
+  number=$((number + 1))
+done
+clips=(clip0.wav clip1.wav clip2.wav)
+sox -n -r 16000 -b 16 pause.wav trim 0 6
+sox "${clips[@]}" pause.wav "${clips[@]}" pause.wav clip1.wav -b 16 talk.wav
+seconds=$(soxi -D talk.wav)
+[ "${seconds%.*}" -ge 31 ] || fail "talk.wav lasts $seconds s, no more than a window"
+cp clip2.wav whole.wav
+sox -n -r 16000 -b 16 silent.wav trim 0 1
+
+transcribe=(whisper_transcribe --model "$model" --no-fallback)
+run() { # run OUT ARGUMENT...
+  local out=$1
+  shift
+  "$programs/${transcribe[0]}" "${transcribe[@]:1}" "$@" >"$out" 2>errors.txt || fail "whisper_transcribe $*: $(cat errors.txt)"
+}
+
+# Wrong flags are told before a model is loaded.
+refused "--highlight-words need --word-timestamps" "${transcribe[@]}" --highlight-words whole.wav
+refused "--max-line-count needs --max-line-width" "${transcribe[@]}" --output-format srt --word-timestamps --max-line-count 2 whole.wav
+refused "--max-words-per-line and --max-line-width exclude each other" "${transcribe[@]}" --output-format srt --word-timestamps \
+  --max-line-width 20 --max-words-per-line 3 whole.wav
+refused "--word-timestamps needs --output-format json, srt, vtt or all" "${transcribe[@]}" --word-timestamps whole.wav
+refused "--output-format: \"doc\" is not txt|srt|vtt|tsv|json|all" "${transcribe[@]}" --output-format doc whole.wav
+refused "would be written to the same files: whole.*" "${transcribe[@]}" --output-format txt whole.wav x/whole.flac
+refused "--fp16 needs an accelerator" "${transcribe[@]}" --device cpu --fp16 whole.wav
+refused "--batch-size: 0 is less than 1" "${transcribe[@]}" --batch-size 0 whole.wav
+refused "silent.wav: is silent" "${transcribe[@]}" silent.wav
+
+# A file longer than a window, heard in sequence: every format, each file whole, with times that grow.
+run written.txt --output-format all --output-dir out/new --word-timestamps talk.wav
+[ "$(cat written.txt)" = "$(printf 'out/new/talk.%s\n' txt vtt srt tsv json)" ] || fail "written: $(cat written.txt)"
+[ "$(find out -type f | wc -l)" = 5 ] || fail "files are left behind: $(find out -type f)"
+holds out/new/talk.json '"language": "en"}'
+grep -qE '"words": \[\{"word": " ?[^"]+", "start": [0-9.]+, "end": [0-9.]+, "probability": 0\.[0-9]+\}' out/new/talk.json ||
+  fail "no words in $(cat out/new/talk.json)"
+grep -qE '^00:00:[0-9]{2},[0-9]{3} --> 00:00:[0-9]{2},[0-9]{3}$' out/new/talk.srt || fail "talk.srt: $(cat out/new/talk.srt)"
+awk -F'\t' 'NR > 1 && ($1 > $2 || $1 < last) { exit 1 } NR > 1 { last = $1 } END { exit last < 26000 }' out/new/talk.tsv ||
+  fail "times do not grow up to the end: $(cat out/new/talk.tsv)"
+if python3 -c '' 2>/dev/null; then python3 -m json.tool out/new/talk.json >/dev/null || fail "talk.json is no JSON"; fi
+
+# From a pipe it is the same, to the letter; the language of an English-only model is known.
+run whole.txt whole.wav
+run by_flag.txt --output-format json --output-dir json whole.wav
+sox whole.wav -t raw -r 16000 -e signed -b 16 whole.s16
+run piped.txt --language auto - <whole.s16
+[ "$(cut -f2 piped.txt)" = "$(cut -f2 whole.txt)" ] || fail "piped: $(cat piped.txt), from the file: $(cat whole.txt)"
+[ "$(cut -f1 piped.txt)" = - ] || fail "a pipe is called: $(cat piped.txt)"
+holds errors.txt "-: detected language: en"
+refused "-: holds no samples" "${transcribe[@]}" - </dev/null
+head -c 16001 whole.s16 >odd.s16
+refused "-: ends with 1 of the 2 bytes of a sample of s16le" "${transcribe[@]}" - <odd.s16
+
+# Several files at once give the texts of one after the other, in their order; so do a bad one among them, and long ones.
+run alone.txt "${clips[@]}"
+code=0
+"$programs/${transcribe[0]}" "${transcribe[@]:1}" --batch-size 2 "${clips[0]}" silent.wav "${clips[@]:1:2}" >batch.txt 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "a silent file in a batch: exit code $code"
+holds errors.txt "silent.wav: is silent"
+cmp alone.txt batch.txt || fail "in a batch another text is heard"
+
+# By voice activity, in 16 bits, and by windows of 10 s: about as many words as are said.
+sentences=$(cut -f2 alone.txt | tr '\n' ' ')
+spoken=$(($(wc -w <<<"$sentences") * 2 + $(sed -n 2p alone.txt | cut -f2 | wc -w)))
+for how in "--vad --batch-size 2 --bf16" "--max-audio-seconds 10 --no-condition-on-previous-text"; do
+  # shellcheck disable=SC2086
+  run heard.txt $how talk.wav
+  heard=$(cut -f2 heard.txt | wc -w)
+  [ "$heard" -ge $((spoken * 7 / 10)) ] && [ "$heard" -le $((spoken * 14 / 10)) ] ||
+    fail "$how hears $heard words of $spoken: $(cat heard.txt)"
+done
+
+[ "$failures" = 0 ] || exit 1
+echo "all well"
