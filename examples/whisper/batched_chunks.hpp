@@ -27,8 +27,8 @@ struct Chunk {
   at::Tensor mel_MT;      ///< A whole window.
 };
 
-/// Hears chunks in batches. What a chunk leaves to the next window, as SegmentSplitter says, is heard with the
-/// next batch. Segments appear in their results when batches are heard: all of them after `finish`.
+/// Hears chunks in batches. What a chunk leaves to the next window, as SegmentSplitter says, is heard with
+/// the next batch. Segments appear in their results when batches are heard: all of them after `finish`.
 class BatchedChunks {
  public:
   /// Keeps a reference to the recognizer.
@@ -53,7 +53,8 @@ class BatchedChunks {
   void hear_batch() {
     torch::NoGradGuard no_grad;
     const auto count = std::min(batch_size_, waiting_.size());
-    std::vector<Chunk> chunks(std::move_iterator(waiting_.begin()), std::move_iterator(waiting_.begin() + static_cast<std::ptrdiff_t>(count)));
+    std::vector<Chunk> chunks(std::move_iterator(waiting_.begin()),
+                              std::move_iterator(waiting_.begin() + static_cast<std::ptrdiff_t>(count)));
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(count));
     std::vector<at::Tensor> windows;
     for (const auto& chunk : chunks) windows.push_back(chunk.mel_MT);
@@ -67,7 +68,8 @@ class BatchedChunks {
   }
 
   /// Returns the language of each chunk: that of its recording, or what is detected in its first chunk.
-  std::vector<std::string> languages_of(const std::vector<Chunk>& chunks, const at::Tensor& states_BSD) const {
+  std::vector<std::string> languages_of(const std::vector<Chunk>& chunks,
+                                        const at::Tensor& states_BSD) const {
     const auto is_known = [](const Chunk& chunk) { return !chunk.result->language.empty(); };
     if (!std::all_of(chunks.begin(), chunks.end(), is_known)) {
       const auto heard = recognizer_.codes_of(states_BSD);
@@ -90,8 +92,8 @@ class BatchedChunks {
     waiting_.push_front({chunk.result, rest, at::constant_pad_nd(chunk.mel_MT.slice(1, gone), {0, gone})});
   }
 
-  /// Returns what is left to hear of a chunk. A short rest would be heard badly, alone as it is: then the last
-  /// segment is taken back, and heard again together with the rest.
+  /// Returns what is left to hear of a chunk. A short rest would be heard badly, alone as it is: then the
+  /// last segment is taken back, and heard again together with the rest.
   static FrameSpan rest_of(WindowSegments& window, FrameSpan span) {
     constexpr std::int64_t kShort = 5 * kFramesPerSecond;
     FrameSpan rest{span.begin + window.advance, span.end};

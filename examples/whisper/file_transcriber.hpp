@@ -80,8 +80,9 @@ class FileTranscriber {
 
   static HearingPlan plan_of(Recognizer& recognizer, const TranscribeOptions& options) {
     const auto& config = recognizer.model->config();
-    HearingPlan plan{.window = std::llround(options.max_audio_seconds * static_cast<double>(kFramesPerSecond)),
-                     .condition_on_previous_text = options.condition_on_previous_text};
+    HearingPlan plan{
+        .window = std::llround(options.max_audio_seconds * static_cast<double>(kFramesPerSecond)),
+        .condition_on_previous_text = options.condition_on_previous_text};
     plan.window = std::min(plan.window, 2 * config.max_source_positions);
     if (options.word_timestamps) plan.word_heads = load_alignment_heads(options.model, config);
     return plan;
@@ -103,9 +104,10 @@ class FileTranscriber {
     const auto frames = std::clamp<std::int64_t>(recording.frames(), 1, plan_.window);
     const bool timed = !recognizer_.decoding.without_timestamps;
     auto& result = wait(recording);
-    chunks_.add({&result,
-                 {0, frames},
-                 timed ? recording.window(0, frames, plan_.window) : recording.with_silence(0, plan_.window)});
+    chunks_.add(
+        {&result,
+         {0, frames},
+         timed ? recording.window(0, frames, plan_.window) : recording.with_silence(0, plan_.window)});
   }
 
   void add_speech(Recording& recording) {

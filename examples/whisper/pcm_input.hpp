@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Raw samples from a pipe as a recording: `ffmpeg -i talk.mp4 -f s16le -ac 1 -ar 16000 - | whisper_transcribe -`.
-// They are copied to a temporary file without a name, since a recording is read twice; memory stays small.
+// Raw samples from a pipe as a recording: `ffmpeg -i talk.mp4 -f s16le -ac 1 -ar 16000 - | whisper_transcribe
+// -`. They are copied to a temporary file without a name, since a recording is read twice; memory stays
+// small.
 #pragma once
 
 #include <looptorch/audio/clip_limits.hpp>

@@ -31,8 +31,8 @@ class Recording {
   /// looptorch::audio::SampleStream throws.
   Recording(const std::filesystem::path& file, std::int64_t mel_bins, std::string name)
       : name_(std::move(name)),
-        loudest_(looptorch::audio::find_loudest(stream(file), mel_bins,
-                                                [this](const at::Tensor& samples_T) { levels_.add(samples_T); })),
+        loudest_(looptorch::audio::find_loudest(
+            stream(file), mel_bins, [this](const at::Tensor& samples_T) { levels_.add(samples_T); })),
         frames_(stream(file), {.mel_bins = mel_bins, .peak = loudest_.log_mel}) {
     if (loudest_.sample < looptorch::audio::ClipReaderOptions().silence)
       throw looptorch::audio::ClipSilent(name_ + ": is silent");

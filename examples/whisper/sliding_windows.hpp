@@ -23,8 +23,8 @@ namespace whisper {
 
 /// How a recording is heard, beside the recognizer's own settings.
 struct HearingPlan {
-  std::int64_t window = 3000;                ///< Mel frames of a window.
-  bool condition_on_previous_text = true;    ///< Makes the text so far the prompt of the next window.
+  std::int64_t window = 3000;                  ///< Mel frames of a window.
+  bool condition_on_previous_text = true;      ///< Makes the text so far the prompt of the next window.
   std::optional<AlignmentHeads> word_heads{};  ///< With them, words get times.
 };
 
@@ -37,8 +37,8 @@ class WindowReader {
     if (plan.word_heads) align_.emplace(recognizer.model, recognizer.tokenizer, *plan.word_heads);
   }
 
-  /// Returns the segments of the window at `place`, which was decoded from `states_1SD`. `last_speech` is when
-  /// the last word before it ended, and becomes that of its own last word.
+  /// Returns the segments of the window at `place`, which was decoded from `states_1SD`. `last_speech` is
+  /// when the last word before it ended, and becomes that of its own last word.
   [[nodiscard]] WindowSegments operator()(const Transcript& transcript, const at::Tensor& states_1SD,
                                           WindowPlace place, double& last_speech) const {
     auto window = split_(transcript, place);
@@ -111,12 +111,11 @@ class SlidingWindows {
   }
 
  private:
-  /// Returns where the next window begins: behind the last complete segment or, if words have times, behind the
-  /// last word.
+  /// Returns where the next window begins: behind the last complete segment or, if words have times, behind
+  /// the last word.
   [[nodiscard]] std::int64_t next_seek(const WindowSegments& window, WindowPlace place,
                                        double last_speech) const {
-    const bool by_word =
-        plan_.word_heads && !window.ends_in_silence && last_speech > seconds_of(place.seek);
+    const bool by_word = plan_.word_heads && !window.ends_in_silence && last_speech > seconds_of(place.seek);
     const auto next = by_word ? static_cast<std::int64_t>(std::nearbyint(last_speech * kFramesPerSecond))
                               : place.seek + window.advance;
     return next > place.seek ? next : place.seek + place.frames;

@@ -19,8 +19,9 @@ namespace whisper {
 
 /// How words become subtitles; all of it needs word times.
 struct SubtitleOptions {
-  std::optional<std::int64_t> max_line_width{};      ///< Characters; a longer line is broken at a word.
-  std::optional<std::int64_t> max_line_count{};      ///< Lines of a subtitle; with a width, segments run together.
+  std::optional<std::int64_t> max_line_width{};  ///< Characters; a longer line is broken at a word.
+  std::optional<std::int64_t>
+      max_line_count{};  ///< Lines of a subtitle; with a width, segments run together.
   std::optional<std::int64_t> max_words_per_line{};  ///< Ignored with a width.
   bool highlight_words = false;                      ///< Underlines each word while it is said.
 };
@@ -38,10 +39,12 @@ struct TimeFormat {
 
   [[nodiscard]] std::string operator()(double seconds) const {
     const auto all = static_cast<long long>(std::nearbyint(seconds * 1000));
-    const auto hours = all / 3'600'000, minutes = all / 60'000 % 60, rest = all / 1000 % 60, part = all % 1000;
+    const auto hours = all / 3'600'000, minutes = all / 60'000 % 60, rest = all / 1000 % 60,
+               part = all % 1000;
     char text[48];
     if (always_hours || hours > 0)
-      std::snprintf(text, sizeof text, "%02lld:%02lld:%02lld%c%03lld", hours, minutes, rest, decimal_mark, part);
+      std::snprintf(text, sizeof text, "%02lld:%02lld:%02lld%c%03lld", hours, minutes, rest, decimal_mark,
+                    part);
     else
       std::snprintf(text, sizeof text, "%02lld:%02lld%c%03lld", minutes, rest, decimal_mark, part);
     return text;

@@ -37,7 +37,7 @@ inline std::vector<WarpedPoint> warp_times(const at::Tensor& costs_NT) {
     for (std::int64_t token = 0; token < tokens; ++token) {
       const auto at = static_cast<std::size_t>(token);
       const float both = before[at], by_token = now[at], by_time = before[at + 1];
-      const Way way = both < by_token && both < by_time         ? kBoth
+      const Way way = both < by_token && both < by_time       ? kBoth
                       : by_token < both && by_token < by_time ? kToken
                                                               : kTime;
       const float sum = way == kBoth ? both : way == kToken ? by_token : by_time;

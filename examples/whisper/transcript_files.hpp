@@ -124,13 +124,14 @@ class TranscriptFiles {
     for (const auto& recording : recordings) {
       const auto [other, is_new] = known.emplace(stem_of(recording), recording);
       if (!is_new)
-        throw looptorch::UsageError(looptorch::message(other->second, " and ", recording,
-                                                       " would be written to the same files: ", other->first, ".*"));
+        throw looptorch::UsageError(looptorch::message(
+            other->second, " and ", recording, " would be written to the same files: ", other->first, ".*"));
     }
   }
 
   /// Writes the files of a recording, and returns their paths. Throws looptorch::FileError.
-  std::vector<std::filesystem::path> write(const std::string& recording, const Transcription& transcription) const {
+  std::vector<std::filesystem::path> write(const std::string& recording,
+                                           const Transcription& transcription) const {
     std::vector<std::filesystem::path> written;
     for (const auto& format : formats_) {
       written.push_back(folder_ / (stem_of(recording) + "." + format));

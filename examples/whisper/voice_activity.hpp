@@ -26,9 +26,9 @@ struct FrameSpan {
 
 /// Settings of the detector; times in frames of 10 ms, levels in dB.
 struct VoiceOptions {
-  double margin = 10;              ///< Speech begins so far above the noise floor
-  double hysteresis = 4;           ///< and ends so far below the level of its beginning.
-  double range = 45;               ///< Nothing so far below the recording's loud frames is speech.
+  double margin = 10;                ///< Speech begins so far above the noise floor
+  double hysteresis = 4;             ///< and ends so far below the level of its beginning.
+  double range = 45;                 ///< Nothing so far below the recording's loud frames is speech.
   std::int64_t min_speech = 10;      ///< Shorter bursts are no speech.
   std::int64_t min_silence = 50;     ///< Shorter silences belong to the speech around them.
   std::int64_t lead_in = 20;         ///< Added before speech,
@@ -97,10 +97,10 @@ inline std::vector<FrameSpan> loud_spans(const std::vector<float>& levels, const
 }  // namespace detail
 
 /// Returns where speech is, in order and apart from each other, by the level of each frame in dB.
-inline std::vector<FrameSpan> find_speech(const std::vector<float>& levels, const VoiceOptions& options = {}) {
+inline std::vector<FrameSpan> find_speech(const std::vector<float>& levels,
+                                          const VoiceOptions& options = {}) {
   std::vector<FrameSpan> speech;
   if (levels.empty()) return speech;
-  const auto size = std::ssize(levels);
   for (const auto& span : detail::loud_spans(levels, options)) {
     if (!speech.empty() && span.begin - speech.back().end < options.min_silence)
       speech.back().end = span.end;
@@ -130,7 +130,8 @@ inline std::vector<FrameSpan> pack_speech(const std::vector<FrameSpan>& speech, 
       continue;
     }
     for (; span.size() > longest; span.begin = chunks.back().end) {
-      const auto from = smooth.begin() + (span.begin + longest / 2), to = smooth.begin() + (span.begin + longest);
+      const auto from = smooth.begin() + (span.begin + longest / 2),
+                 to = smooth.begin() + (span.begin + longest);
       chunks.push_back({span.begin, std::min_element(from, to) - smooth.begin()});
     }
     chunks.push_back(span);

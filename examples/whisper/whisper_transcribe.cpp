@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Prints what is said in audio files, a line a file: name, tab, text; or writes subtitles and tables. It shows
-// a trained model at work without a Trainer.
+// Prints what is said in audio files, a line a file: name, tab, text; or writes subtitles and tables. It
+// shows a trained model at work without a Trainer.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/error.hpp>
@@ -30,7 +30,8 @@ whisper::Recognizer load(const whisper::TranscribeOptions& options) {
   if (options.precision == "fp16" && device.is_cpu())
     throw looptorch::UsageError("--fp16 needs an accelerator; a CPU computes in --bf16 or --fp32");
   auto recognizer = whisper::load_recognizer(options.model, device, options.language);
-  if (options.precision != "fp32") recognizer.model->to(options.precision == "fp16" ? at::kHalf : at::kBFloat16);
+  if (options.precision != "fp32")
+    recognizer.model->to(options.precision == "fp16" ? at::kHalf : at::kBFloat16);
   options.hearing.apply(recognizer);
   return recognizer;
 }
@@ -46,7 +47,8 @@ void transcribe(const whisper::TranscribeOptions& options) {
   }
   auto recognizer = load(options);
   whisper::FileTranscriber transcriber(recognizer, options, [&](const std::string& file, const auto& heard) {
-    if (options.language == "auto") std::cerr << file << ": detected language: " << heard.language << std::endl;
+    if (options.language == "auto")
+      std::cerr << file << ": detected language: " << heard.language << std::endl;
     if (!files) {
       std::cout << file << '\t' << one_line(std::string(whisper::stripped(heard.text))) << std::endl;
       return;

@@ -125,7 +125,8 @@ class WordAligner {
     if (text.empty()) return {};
     torch::NoGradGuard no_grad;
     auto tokens = decoding.prompt;
-    const auto first = static_cast<std::int64_t>(tokens.size()) - 1;  // no-timestamps, which predicts the text
+    const auto first =
+        static_cast<std::int64_t>(tokens.size()) - 1;  // no-timestamps, which predicts the text
     tokens.insert(tokens.end(), text.begin(), text.end());
     tokens.push_back(decoding.end_of_text);
     const auto device = states_1SD.device();
@@ -167,7 +168,8 @@ class WordAligner {
     return {chosen.const_data_ptr<double>(), chosen.const_data_ptr<double>() + chosen.numel()};
   }
 
-  [[nodiscard]] std::vector<AlignedWord> timed(std::vector<std::int64_t> text, const std::vector<double>& starts,
+  [[nodiscard]] std::vector<AlignedWord> timed(std::vector<std::int64_t> text,
+                                               const std::vector<double>& starts,
                                                const std::vector<double>& probabilities,
                                                const DecodingOptions& decoding,
                                                const std::string& language) const {

@@ -90,8 +90,9 @@ inline std::vector<WordTokens> split_at_blanks(const Tokenizer& tokenizer,
 }
 
 /// Returns the words of a text in `language`, a code as "en".
-inline std::vector<WordTokens> split_words(const Tokenizer& tokenizer, const std::vector<std::int64_t>& tokens,
-                                           std::string_view language, std::int64_t first_special) {
+inline std::vector<WordTokens> split_words(const Tokenizer& tokenizer,
+                                           const std::vector<std::int64_t>& tokens, std::string_view language,
+                                           std::int64_t first_special) {
   constexpr std::array<std::string_view, 6> kWithoutBlanks{"zh", "ja", "th", "lo", "my", "yue"};
   if (std::find(kWithoutBlanks.begin(), kWithoutBlanks.end(), language) != kWithoutBlanks.end())
     return split_at_characters(tokenizer, tokens);

@@ -20,7 +20,7 @@ namespace whisper {
 
 /// The signs that join a word.
 struct WordPunctuation {
-  std::string prepended = "\"'“¿([{-";               ///< the next one
+  std::string prepended = "\"'“¿([{-";                ///< the next one
   std::string appended = "\"'.。,，!！?？:：”)]}、";  ///< the one before
 };
 
@@ -124,8 +124,8 @@ inline void set_word_times(std::vector<Segment>& segments, std::vector<AlignedWo
   const double offset = seconds_of(segments.front().seek);
   std::size_t next = 0;
   for (auto& segment : segments) {
-    const auto tokens = static_cast<std::size_t>(
-        std::count_if(segment.tokens.begin(), segment.tokens.end(), [&](auto id) { return id < end_of_text; }));
+    const auto tokens = static_cast<std::size_t>(std::count_if(segment.tokens.begin(), segment.tokens.end(),
+                                                               [&](auto id) { return id < end_of_text; }));
     for (std::size_t taken = 0; next < words.size() && taken < tokens; ++next) {
       const auto& word = words[next];
       taken += word.tokens.size();

@@ -76,10 +76,10 @@ code=0
 holds errors.txt "silent.wav: is silent"
 cmp alone.txt batch.txt || fail "in a batch another text is heard"
 
-# By voice activity, in 16 bits, and by windows of 10 s: about as many words as are said.
+# By voice activity, in 16 bits, and by windows of 20 s: about as many words as are said.
 sentences=$(cut -f2 alone.txt | tr '\n' ' ')
 spoken=$(($(wc -w <<<"$sentences") * 2 + $(sed -n 2p alone.txt | cut -f2 | wc -w)))
-for how in "--vad --batch-size 2 --bf16" "--max-audio-seconds 10 --no-condition-on-previous-text"; do
+for how in "--vad --batch-size 2 --bf16" "--max-audio-seconds 20 --fallback"; do
   # shellcheck disable=SC2086
   run heard.txt $how talk.wav
   heard=$(cut -f2 heard.txt | wc -w)

@@ -35,7 +35,7 @@ namespace looptorch::audio {
 
 /// Options of LogMelStream.
 struct LogMelStreamOptions {
-  std::int64_t mel_bins = 80;  ///< 80, or 128 for large-v3
+  std::int64_t mel_bins = 80;                              ///< 80, or 128 for large-v3
   double peak = std::numeric_limits<double>::quiet_NaN();  ///< log10 of the loudest mel power: find_loudest
 };
 

@@ -22,8 +22,8 @@ namespace looptorch::audio {
 class SampleStream {
  public:
   /// Opens a file, whose samples are resampled to `sample_rate` Hz; 0 keeps the file's rate. Throws what
-  /// `decode` throws: FileError for a missing file, AudioError for one that is cut off, empty or no audio, and
-  /// UsageError for a negative rate.
+  /// `decode` throws: FileError for a missing file, AudioError for one that is cut off, empty or no audio,
+  /// and UsageError for a negative rate.
   explicit SampleStream(const std::filesystem::path& path, std::int64_t sample_rate = 0)
       : path_(checked(path, sample_rate)),
         file_(path),
@@ -39,7 +39,8 @@ class SampleStream {
   [[nodiscard]] std::int64_t position() const { return position_; }
 
   /// Returns the next `count` samples, float32 `[count]`; fewer at the file's end, none behind it. Throws
-  /// AudioError for a file that ends before the length that it announces, and for samples that are not finite.
+  /// AudioError for a file that ends before the length that it announces, and for samples that are not
+  /// finite.
   [[nodiscard]] at::Tensor next(std::int64_t count) {
     const SampleRange wanted{position_, std::min(position_ + count, length())};
     if (wanted.begin >= wanted.end) return at::empty({0}, at::kFloat);

@@ -48,9 +48,9 @@ const Ids kHello = small_tokenizer().encode("hello"), kWorld = small_tokenizer()
 }  // namespace
 
 TEST_CASE("Pairs of timestamps end segments, and the next window begins at the last pair") {
-  const auto window = split(join({{at_second(0)}, kHello, {at_second(2.4), at_second(2.5)}, kWorld,
-                                  {at_second(5), at_second(5)}}),
-                            {.seek = 1234, .frames = 3000});
+  const auto window = split(
+      join({{at_second(0)}, kHello, {at_second(2.4), at_second(2.5)}, kWorld, {at_second(5), at_second(5)}}),
+      {.seek = 1234, .frames = 3000});
   REQUIRE(window.segments.size() == 2);
   const auto &first = window.segments[0], &second = window.segments[1];
   CHECK(first.seek == 1234);
@@ -116,7 +116,8 @@ TEST_CASE("Text that was decoded without timestamps may hold a pair of them all 
 
 TEST_CASE("Segments without duration or text are emptied") {
   std::vector<Segment> segments(3);
-  for (auto& segment : segments) segment = {.start = 1, .end = 2, .text = " word", .tokens = {1}, .words = {{}}};
+  for (auto& segment : segments)
+    segment = {.start = 1, .end = 2, .text = " word", .tokens = {1}, .words = {{}}};
   segments[1].end = 1;
   segments[2].text = " \xE3\x80\x80\n";  // an ideographic space
   whisper::clear_empty(segments);

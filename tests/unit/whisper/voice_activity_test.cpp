@@ -12,7 +12,8 @@ using whisper::find_speech, whisper::FrameSpan, whisper::pack_speech, whisper::S
 namespace {
 
 /// Levels of a noise that varies by 2 dB around `floor`, with speech at `floor + above` in the spans.
-std::vector<float> levels(size_t frames, const std::vector<FrameSpan>& speech, float floor, float above = 30) {
+std::vector<float> levels(size_t frames, const std::vector<FrameSpan>& speech, float floor,
+                          float above = 30) {
   std::vector<float> result(frames);
   for (size_t i = 0; i < frames; ++i) result[i] = floor + 2 * std::sin(0.7F * static_cast<float>(i));
   for (const auto& span : speech)
@@ -34,7 +35,8 @@ void check_found(const std::vector<FrameSpan>& found, const std::vector<FrameSpa
 
 TEST_CASE("Speech is found above quiet and loud noise alike, with its margins") {
   const std::vector<FrameSpan> spoken{{300, 700}, {900, 1200}, {2500, 2600}};
-  for (const float floor : {-80.F, -50.F, -35.F}) check_found(find_speech(levels(4000, spoken, floor)), spoken);
+  for (const float floor : {-80.F, -50.F, -35.F})
+    check_found(find_speech(levels(4000, spoken, floor)), spoken);
 }
 
 TEST_CASE("The noise floor follows a noise that grows") {
@@ -64,7 +66,8 @@ TEST_CASE("Far below the loud parts nothing is speech, however quiet the rest is
 
 TEST_CASE("Chunks hold all speech, are no longer than asked for, and in order") {
   const auto sound = levels(30'000, {}, -60);
-  const std::vector<FrameSpan> speech{{0, 1000}, {1100, 2900}, {3100, 3400}, {5000, 5100}, {9000, 18'000}, {18'050, 18'500}};
+  const std::vector<FrameSpan> speech{{0, 1000},    {1100, 2900},   {3100, 3400},
+                                      {5000, 5100}, {9000, 18'000}, {18'050, 18'500}};
   const auto chunks = pack_speech(speech, 3000, sound);
   CHECK(chunks.front() == FrameSpan{0, 2900});
   CHECK(chunks[1] == FrameSpan{3100, 5100});
@@ -92,7 +95,8 @@ TEST_CASE("Speech without a pause is cut where it is quietest") {
 
 TEST_CASE("Levels are those of the samples, whatever blocks they come in") {
   SoundLevels whole, parts;
-  const auto samples = at::cat({at::full({160}, 1.F), at::full({160}, -0.1F), at::zeros({160}), at::ones({100})});
+  const auto samples =
+      at::cat({at::full({160}, 1.F), at::full({160}, -0.1F), at::zeros({160}), at::ones({100})});
   whole.add(samples);
   for (const auto& part : samples.split(77)) parts.add(part.contiguous());
   CHECK(whole.decibels() == parts.decibels());

@@ -82,7 +82,8 @@ TEST_CASE("Words are split at blanks and punctuation, or at characters") {
   CHECK(split("he said: well-known, isn't", "en") ==
         std::vector<std::string>{"he", " said", ":", " well", "-known", ",", " isn", "'t"});
   const std::string chinese = "\xE4\xBD\xA0\xE5\xA5\xBD\xE5\x90\x97";
-  CHECK(split(chinese, "zh") == std::vector<std::string>{chinese.substr(0, 3), chinese.substr(3, 3), chinese.substr(6)});
+  CHECK(split(chinese, "zh") ==
+        std::vector<std::string>{chinese.substr(0, 3), chinese.substr(3, 3), chinese.substr(6)});
   CHECK(split(chinese, "en") == std::vector<std::string>{chinese});
   // Two bytes of a character, and then another: as in openai-whisper the first fault is a word, and what
   // follows waits in vain.
@@ -116,10 +117,10 @@ TEST_CASE("Running medians mirror the ends of a row") {
 }
 
 TEST_CASE("Punctuation joins its word, and segments take their words and their ends") {
-  const auto segments =
-      timed({segment(10, 11, 5), segment(11, 13, 2)},
-            {aligned(" \"", 0.2, 0.2), aligned("Well", 0.2, 0.5), aligned(",", 0.5, 0.5), aligned(" yes", 0.6, 0.9),
-             aligned("!", 0.9, 0.9), aligned(" No", 1.4, 1.7), aligned(".", 1.7, 1.7)});
+  const auto segments = timed(
+      {segment(10, 11, 5), segment(11, 13, 2)},
+      {aligned(" \"", 0.2, 0.2), aligned("Well", 0.2, 0.5), aligned(",", 0.5, 0.5), aligned(" yes", 0.6, 0.9),
+       aligned("!", 0.9, 0.9), aligned(" No", 1.4, 1.7), aligned(".", 1.7, 1.7)});
   REQUIRE(segments[0].words.size() == 2);
   CHECK(segments[0].words[0].text == " \"Well,");
   CHECK(segments[0].words[0].start == 10.2);
@@ -136,22 +137,27 @@ TEST_CASE("Punctuation joins its word, and segments take their words and their e
 
 TEST_CASE("Long words at the ends of sentences and behind pauses are cut to twice the usual") {
   // The median is 0.3 s: the sign lasts 0.6 at most, and so does the word behind it.
-  const auto sign = timed({segment(10, 30, 5)}, {aligned(" a", 0, 0.3), aligned(" b", 0.3, 0.6), aligned(".", 0.6, 4),
-                                                 aligned(" c", 4, 4.3), aligned(" d", 4.3, 4.6)});
+  const auto sign =
+      timed({segment(10, 30, 5)}, {aligned(" a", 0, 0.3), aligned(" b", 0.3, 0.6), aligned(".", 0.6, 4),
+                                   aligned(" c", 4, 4.3), aligned(" d", 4.3, 4.6)});
   CHECK(sign[0].words[1].text == " b.");
-  const auto behind = timed({segment(10, 30, 5)}, {aligned(" a", 0, 0.3), aligned(" b", 0.3, 0.6), aligned("?", 0.6, 0.7),
-                                                   aligned(" c", 0.7, 4.3), aligned(" d", 4.3, 4.6)});
+  const auto behind =
+      timed({segment(10, 30, 5)}, {aligned(" a", 0, 0.3), aligned(" b", 0.3, 0.6), aligned("?", 0.6, 0.7),
+                                   aligned(" c", 0.7, 4.3), aligned(" d", 4.3, 4.6)});
   CHECK(behind[0].words[2].start == 13.7);
   // The first word begins 3.3 s before its end, after a pause.
-  const auto pause = timed({segment(10, 15, 3)}, {aligned(" a", 0, 3.3), aligned(" b", 3.3, 3.6), aligned(" c", 3.6, 3.9)});
+  const auto pause =
+      timed({segment(10, 15, 3)}, {aligned(" a", 0, 3.3), aligned(" b", 3.3, 3.6), aligned(" c", 3.6, 3.9)});
   CHECK(pause[0].words[0].start == Approx(12.7));
   CHECK(pause[0].start == Approx(12.7));
   // Right behind other speech it may be long.
-  const auto close = timed({segment(10, 15, 3)}, {aligned(" a", 0, 3.3), aligned(" b", 3.3, 3.6), aligned(" c", 3.6, 3.9)}, 12.5);
+  const auto close = timed({segment(10, 15, 3)},
+                           {aligned(" a", 0, 3.3), aligned(" b", 3.3, 3.6), aligned(" c", 3.6, 3.9)}, 12.5);
   CHECK(close[0].words[0].start == 10);
 }
 
-TEST_CASE("A folder's alignment heads are read; without them the last half of the layers follows the speech") {
+TEST_CASE(
+    "A folder's alignment heads are read; without them the last half of the layers follows the speech") {
   const TemporaryFolder folder;
   whisper::WhisperConfig config;
   config.decoder_layers = 3, config.decoder_attention_heads = 2;
@@ -159,12 +165,15 @@ TEST_CASE("A folder's alignment heads are read; without them the last half of th
     looptorch::write_file_atomically(folder / "generation_config.json", json);
   };
   write("{}");
-  CHECK(whisper::load_alignment_heads(folder.path(), config) == whisper::AlignmentHeads{{1, {0, 1}}, {2, {0, 1}}});
+  CHECK(whisper::load_alignment_heads(folder.path(), config) ==
+        whisper::AlignmentHeads{{1, {0, 1}}, {2, {0, 1}}});
   write(R"({"alignment_heads": [[2, 1], [0, 0], [2, 0]]})");
-  CHECK(whisper::load_alignment_heads(folder.path(), config) == whisper::AlignmentHeads{{0, {0}}, {2, {1, 0}}});
+  CHECK(whisper::load_alignment_heads(folder.path(), config) ==
+        whisper::AlignmentHeads{{0, {0}}, {2, {1, 0}}});
   write(R"({"alignment_heads": [[3, 0]]})");
-  CHECK_THROWS_WITH(whisper::load_alignment_heads(folder.path(), config),
-                    Catch::Contains("generation_config.json: alignment head [3, 0] of 3 layers with 2 heads"));
+  CHECK_THROWS_WITH(
+      whisper::load_alignment_heads(folder.path(), config),
+      Catch::Contains("generation_config.json: alignment head [3, 0] of 3 layers with 2 heads"));
   write(R"({"alignment_heads": []})");
   CHECK_THROWS_AS(whisper::load_alignment_heads(folder.path(), config), whisper::GenerationConfigError);
   write(R"({"alignment_heads": [["a"]]})");
