@@ -48,7 +48,8 @@ std::vector<Unit> units() {
   const std::string torch = "#include <torch/torch.h>\n", trainer = "#include <looptorch/trainer.hpp>\n";
   const auto including = [](std::initializer_list<const char*> headers) {
     std::string includes;
-    for (const char* header : headers) includes += looptorch::message("#include <looptorch/", header, ".hpp>\n");
+    for (const char* header : headers)
+      includes += looptorch::message("#include <looptorch/", header, ".hpp>\n");
     return includes;
   };
   const std::string loop = including({"loop"});

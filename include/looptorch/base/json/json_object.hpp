@@ -81,7 +81,8 @@ inline bool operator==(const JsonObject& a, const JsonObject& b) {
 
 inline bool operator==(const Json& a, const Json& b) {
   return a.value_.index() == b.value_.index() &&
-         detail::visit_held([&]<class T>(const T& value) { return value == std::get<T>(b.value_); }, a.value_);
+         detail::visit_held([&]<class T>(const T& value) { return value == std::get<T>(b.value_); },
+                            a.value_);
 }
 
 inline const char* Json::kind() const {

@@ -64,7 +64,8 @@ inline TensorSpan span_of(const std::string& name, const at::Tensor& tensor) {
 /// Orders spans by device, then by where they begin and end.
 inline bool operator<(const TensorSpan& a, const TensorSpan& b) {
   const auto key = [](const TensorSpan& span) {
-    return std::array{static_cast<std::uintptr_t>(span.device.type()), static_cast<std::uintptr_t>(span.device.index()), span.begin, span.end};
+    return std::array{static_cast<std::uintptr_t>(span.device.type()),
+                      static_cast<std::uintptr_t>(span.device.index()), span.begin, span.end};
   };
   return key(a) < key(b);
 }
