@@ -298,8 +298,10 @@ struct MicroBatch {
 };
 
 /// Finds the most samples of a micro-batch that fit, by dry steps as `preflight` makes them. The samples of a
-/// window, and so what is learnt, stay: only their divisors are tried, by bisection. Returns 0 if not even
-/// one sample fits.
+/// window, and so what is learnt, stay: only their divisors up to the size of the given batches are tried,
+/// that size first, then by bisection. Give the whole window as one batch where it may fit: without
+/// accumulation no gradients stand beside the forward pass, so that it can need less than two halves. Returns
+/// 0 if not even one sample fits.
 template <class Trainer, class Batches>
 [[nodiscard]] MicroBatch find_micro_batch(Trainer& trainer, Batches&& batches,
                                           const PreflightOptions& options = {}) {
