@@ -45,8 +45,8 @@ class WhisperImpl : public torch::nn::Module {
     return decoder()->parameters();
   }
 
-  /// Returns the loss of predicting `labels_BL` from the tokens before them, in less memory than
-  /// token_mean_loss of all scores.
+  /// Returns the loss of predicting `labels_BL` from the tokens before them, the mean over the labels that
+  /// are not kIgnored. All scores never exist at once.
   [[nodiscard]] at::Tensor loss(const at::Tensor& mel_BMT, const at::Tensor& tokens_BL,
                                 const at::Tensor& labels_BL) {
     return decoder()->loss(decoder()(tokens_BL, encoder()(mel_BMT)), labels_BL);
@@ -61,13 +61,5 @@ class WhisperImpl : public torch::nn::Module {
   EncoderDecoder model_;
 };
 TORCH_MODULE(Whisper);
-
-/// Returns the cross-entropy of `logits_BLV` against `labels_BL`, the mean over the labels that are not
-/// kIgnored.
-inline at::Tensor token_mean_loss(const at::Tensor& logits_BLV, const at::Tensor& labels_BL) {
-  return torch::nn::functional::cross_entropy(
-      logits_BLV.flatten(0, 1), labels_BL.flatten(),
-      torch::nn::functional::CrossEntropyFuncOptions().ignore_index(kIgnored));
-}
 
 }  // namespace whisper

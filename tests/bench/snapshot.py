@@ -5,28 +5,15 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
 import torch
 
+from support.by_turns import Program
+
 WARM_UP, ROUNDS = 1, 9
-
-
-class Program:
-    def __init__(self, path, folder):
-        self.process = subprocess.Popen([path, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def save(self):
-        print("next", file=self.process.stdin, flush=True)
-        return json.loads(self.process.stdout.readline())
-
-    def finish(self):
-        self.process.stdin.close()
-        if self.process.wait() != 0:
-            sys.exit("the program failed; see its words above")
 
 
 class PyTorch:
@@ -56,7 +43,7 @@ with tempfile.TemporaryDirectory(dir=program.parent, prefix="snapshots-") as fol
     ours, peer = Program(program, folder), PyTorch(folder)
     saves = []
     for round in range(-WARM_UP, ROUNDS):
-        saves.append((ours.save(), peer.save()))
+        saves.append((ours.step("next"), peer.save()))
         print(f"    round {round}: {saves[-1]}", file=sys.stderr, flush=True)
     ours.finish()
 

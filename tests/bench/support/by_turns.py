@@ -4,6 +4,7 @@ sides count the bytes of their tensors."""
 import ctypes
 import json
 import subprocess
+import sys
 
 
 class Program:
@@ -18,6 +19,11 @@ class Program:
     def step(self, mode):
         print(mode, file=self.process.stdin, flush=True)
         return self.answer()
+
+    def finish(self):
+        self.process.stdin.close()
+        if self.process.wait() != 0:
+            sys.exit("the program failed; see its words above")
 
 
 def load_allocator(folder):

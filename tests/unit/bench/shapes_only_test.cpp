@@ -233,7 +233,7 @@ std::int64_t whisper_needs(std::int64_t clips, bool recompute, bool half) {
                                                 .max_source_positions = 300});
   lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-4});
   const auto objective = [](whisper::Whisper& model, const Speech& batch) {
-    return whisper::token_mean_loss(model(batch.mel_BMT, batch.tokens_BL), batch.labels_BL);
+    return model->loss(batch.mel_BMT, batch.tokens_BL, batch.labels_BL);
   };
   lt::Trainer trainer(model, optimizer, objective, lt::Accumulate<2>{},
                       lt::When{half, lt::Autocast<lt::bf16>{}},

@@ -101,7 +101,7 @@ TEST_CASE("Whisper's loss equals the mean cross-entropy of all scores, and its g
     batch.labels_BL[0][1] = whisper::kIgnored;
     const at::Tensor loss = objective(model, batch);
     const at::Tensor wanted =
-        whisper::token_mean_loss(plain(batch.mel_BMT, batch.tokens_BL), batch.labels_BL);
+        whisper_test::token_mean_loss(plain(batch.mel_BMT, batch.tokens_BL), batch.labels_BL);
     CHECK(loss.item<double>() == Approx(wanted.item<double>()).epsilon(1e-6));
     loss.backward();
     wanted.backward();

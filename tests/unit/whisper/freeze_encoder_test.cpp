@@ -34,7 +34,7 @@ std::vector<Clips> clips_of(Whisper& model, int batches) {
 }
 
 at::Tensor loss_of(Whisper& model, const Clips& clips) {
-  return whisper::token_mean_loss(model(clips.mel_BMT, clips.tokens_BL), clips.labels_BL);
+  return whisper_test::token_mean_loss(model(clips.mel_BMT, clips.tokens_BL), clips.labels_BL);
 }
 
 Whisper model_of(std::int64_t encoder_layers) {

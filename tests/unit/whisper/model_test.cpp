@@ -129,8 +129,8 @@ TEST_CASE("Ignored labels count neither in the loss nor in its mean") {
   const auto logits = at::randn({1, 5, 40});
   auto labels = at::randint(0, 40, {1, 5}, at::kLong);
   labels.slice(1, 3).fill_(whisper::kIgnored);
-  const auto expected = whisper::token_mean_loss(logits.slice(1, 0, 3), labels.slice(1, 0, 3));
-  CHECK(relative_error(whisper::token_mean_loss(logits, labels), expected.item<double>()) < 1e-6);
+  const auto expected = whisper_test::token_mean_loss(logits.slice(1, 0, 3), labels.slice(1, 0, 3));
+  CHECK(relative_error(whisper_test::token_mean_loss(logits, labels), expected.item<double>()) < 1e-6);
 }
 
 TEST_CASE("With the weights of tiny.en states, logits, loss and gradients are those of transformers") {
@@ -149,7 +149,7 @@ TEST_CASE("With the weights of tiny.en states, logits, loss and gradients are th
   CHECK(largest_difference(logits.index({Slice(), Slice(), Slice(0, None, 101)}),
                            recorded("logits" + suffix)) < 1e-3);
 
-  const auto loss = whisper::token_mean_loss(logits, labels);
+  const auto loss = whisper_test::token_mean_loss(logits, labels);
   CHECK(relative_error(loss, recorded("loss" + suffix).item<double>()) < 1e-3);
   loss.backward();
   const auto norms = recorded("gradient_norms" + suffix);

@@ -41,6 +41,14 @@ inline whisper::Whisper tiny_model() {
   return model;
 }
 
+/// The cross-entropy of `logits_BLV` against `labels_BL`, the mean over the labels that are not kIgnored,
+/// from all scores at once.
+inline at::Tensor token_mean_loss(const at::Tensor& logits_BLV, const at::Tensor& labels_BL) {
+  return torch::nn::functional::cross_entropy(
+      logits_BLV.flatten(0, 1), labels_BL.flatten(),
+      torch::nn::functional::CrossEntropyFuncOptions().ignore_index(whisper::kIgnored));
+}
+
 /// The folder of tiny.en's weights; without it a test says so and passes.
 inline std::optional<std::filesystem::path> real_model_folder() {
   if (const char* folder = std::getenv("LOOPTORCH_WHISPER_MODEL")) return folder;

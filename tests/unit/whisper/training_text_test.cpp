@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "reference.hpp"
+
 using looptorch::Json;
 using whisper::DecodingOptions, whisper::Tokenizer;
 
@@ -76,7 +78,7 @@ std::string learnt(const std::string& language, const std::string& text) {
   looptorch::FusedAdamW optimizer(recognizer.model->parameters(), {.lr = 3e-2, .weight_decay = 0.0});
   for (int step = 0; step < 60; ++step) {
     optimizer.zero_grad();
-    whisper::token_mean_loss(recognizer.model(mel_BMT, tokens.narrow(1, 0, length)),
+    whisper_test::token_mean_loss(recognizer.model(mel_BMT, tokens.narrow(1, 0, length)),
                              tokens.narrow(1, 1, length))
         .backward();
     optimizer.step();
