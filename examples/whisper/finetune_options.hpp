@@ -23,7 +23,7 @@ struct FinetuneOptions {
   std::int64_t recompute_parts = 1;
   bool freeze_encoder = false;
   bool fallback = false;
-  std::string language = "en", normalizer = "auto";
+  std::string language = "en", normalizer = "auto", save_dtype = "fp32";
 
   /// Throws CommandLineError for flags that contradict each other.
   void check() const {
@@ -68,6 +68,8 @@ inline void add_data_flags(looptorch::app::CommandLine& line, FinetuneOptions& o
   line.toggle("strict", corpus.strict, "wrong lines stop; else they are listed and left out");
   line.required("output", "DIR", options.output, "folder for the fine-tuned model and summary.json")
       .alias("output-dir");
+  line.choice("save-dtype", options.save_dtype, {"fp32", "fp16", "bf16"},
+              "of the weights in --output; 16 bits take half the space");
   line.option("train-subset", "PERCENT", corpus.train_subset, "share of the training clips to use",
               {.max = 100, .above = 0});
   line.option("max-audio-seconds", "S", corpus.max_audio_seconds,

@@ -13,13 +13,26 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace whisper {
 
 /// Builds the model that `folder`/config.json describes, with the weights of `folder`/model.safetensors, or
-/// of the files that `folder`/model.safetensors.index.json names, in fp32, on the CPU. Throws a
-/// looptorch::Error that names file or folder for one that is missing, damaged, or of another model.
-[[nodiscard]] inline Whisper load_pretrained(const std::filesystem::path& folder);
+/// of the files that `folder`/model.safetensors.index.json names, on the CPU. The model has `dtype`, whatever
+/// the files have: fp32, or 16 bits to transcribe with. Throws a looptorch::Error that names file or folder
+/// for one that is missing, damaged, or of another model.
+[[nodiscard]] inline Whisper load_pretrained(const std::filesystem::path& folder,
+                                             at::ScalarType dtype = at::kFloat);
+
+/// Returns the type that a flag names: fp32, fp16 or bf16.
+[[nodiscard]] inline at::ScalarType dtype_of(std::string_view flag) {
+  return flag == "fp16" ? at::kHalf : flag == "bf16" ? at::kBFloat16 : at::kFloat;
+}
+
+/// Returns transformers' name of such a type, which config.json has.
+[[nodiscard]] inline const char* dtype_name(at::ScalarType dtype) {
+  return dtype == at::kHalf ? "float16" : dtype == at::kBFloat16 ? "bfloat16" : "float32";
+}
 
 namespace detail {
 
@@ -49,29 +62,32 @@ inline void copy_atomically(const std::filesystem::path& from, const std::filesy
   looptorch::write_file_atomically(to, looptorch::read_file(from));
 }
 
-/// Returns the source's config.json unchanged, except that the weights are now fp32.
-inline std::string fp32_config(const std::filesystem::path& source) {
+/// Returns the source's config.json unchanged, except that it names the weights' type.
+inline std::string config_with(const std::filesystem::path& source, at::ScalarType dtype) {
   auto json = looptorch::load_json(source);
-  json.set(json.contains("dtype") ? "dtype" : "torch_dtype", "float32");
+  json.set(json.contains("dtype") ? "dtype" : "torch_dtype", dtype_name(dtype));
   return json.dump(2) + "\n";
 }
 
 }  // namespace detail
 
-inline Whisper load_pretrained(const std::filesystem::path& folder) {
+inline Whisper load_pretrained(const std::filesystem::path& folder, at::ScalarType dtype) {
   Whisper model(load_config(folder / "config.json"));
+  model->to(dtype);
   looptorch::load_weights(detail::with_output_name(model), folder);
   return model;
 }
 
-/// Writes `model` to `output`, with tokenizer and settings of the folder `source` that it was loaded from.
-/// Each file is replaced in one step and the weights come last. Throws looptorch::FileError.
+/// Writes `model` to `output`, with tokenizer and settings of the folder `source` that it was loaded from, and
+/// the weights in `dtype`. Each file is replaced in one step and the weights come last. Throws
+/// looptorch::FileError, and looptorch::UsageError for a weight that `dtype` cannot hold.
 inline void save_pretrained(const Whisper& model, const std::filesystem::path& source,
-                            const std::filesystem::path& output) {
+                            const std::filesystem::path& output, at::ScalarType dtype = at::kFloat) {
   std::filesystem::create_directories(output);
   for (const auto* name : detail::kCopiedFiles) detail::copy_atomically(source / name, output / name);
-  looptorch::write_file_atomically(output / "config.json", detail::fp32_config(source / "config.json"));
-  looptorch::save_weights(model, output / "model.safetensors");
+  looptorch::write_file_atomically(output / "config.json",
+                                   detail::config_with(source / "config.json", dtype));
+  looptorch::save_weights(model, output / "model.safetensors", {}, dtype);
 }
 
 }  // namespace whisper

@@ -147,12 +147,12 @@ struct Recognizer {
   }
 };
 
-/// Loads a Hugging Face folder onto `device`. `language` matters to multilingual models only; "auto" detects
-/// it for each clip. Throws a looptorch::Error that names the file at fault.
+/// Loads a Hugging Face folder onto `device`, its weights in `dtype`. `language` matters to multilingual models
+/// only; "auto" detects it for each clip. Throws a looptorch::Error that names the file at fault.
 inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Device device = at::kCPU,
-                                  const std::string& language = "en") {
+                                  const std::string& language = "en", at::ScalarType dtype = at::kFloat) {
   const bool detects = language == "auto";
-  auto model = load_pretrained(folder);
+  auto model = load_pretrained(folder, dtype);
   model->to(device);
   auto decoding = load_decoding_options(folder, model->config(), detects ? "en" : language);
   decoding.ends_loops = true;

@@ -116,7 +116,8 @@ void finetune(const Options& options) {
   report_left_out(corpus.left_out, result.skipped_samples, options.output, resumed);
   app::throw_if_interrupted(result);
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
-  whisper::save_pretrained(recognizer.model, options.model, options.output);
+  whisper::save_pretrained(recognizer.model, options.model, options.output,
+                           whisper::dtype_of(options.save_dtype));
   std::cout << "transcribing again" << std::endl;
   const auto after = whisper::transcribe_all(recognizer, corpus.test, training.workers);
 

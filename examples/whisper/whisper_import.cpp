@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Turns a CTranslate2 Whisper folder (faster-whisper's format) into a Hugging Face folder in fp32, which this
-// example's other programs and transformers read. config.json is written last: a folder that has one is
+// Turns a CTranslate2 Whisper folder (faster-whisper's format) into a Hugging Face folder, which this example's
+// other programs and transformers read. config.json is written last: a folder that has one is
 // complete.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
+#include <looptorch/state/weights/save_weights.hpp>
 
 #include "config.hpp"
-#include "ctranslate2_whisper.hpp"
-#include "huggingface_folder.hpp"
+#include "formats/ctranslate2_import.hpp"
+#include "formats/huggingface_folder.hpp"
+#include "pretrained.hpp"
 #include "tokenizer.hpp"
 
 #include <filesystem>
@@ -26,6 +28,7 @@ namespace {
 
 struct Options {
   fs::path source, output;
+  std::string save_dtype = "fp32";
 };
 
 /// All that is written, checked before anything is.
@@ -68,7 +71,7 @@ Folder convert(const fs::path& source) {
           .config = config};
 }
 
-void write(const Folder& folder, const fs::path& output) {
+void write(const Folder& folder, const fs::path& output, at::ScalarType dtype) {
   const auto write_text = [&](const char* name, const std::string& text) {
     looptorch::write_file_atomically(output / name, text);
   };
@@ -78,13 +81,16 @@ void write(const Folder& folder, const fs::path& output) {
   write_text("preprocessor_config.json", folder.preprocessor_config.dump(2) + "\n");
   write_text("generation_config.json", folder.generation_config.dump(2) + "\n");
   looptorch::save_safetensors(output / "model.safetensors", folder.weights, {{"format", "pt"}});
-  whisper::save_config(output / "config.json", folder.config);
+  auto config = whisper::config_to_json(folder.config);
+  write_text("config.json", config.set("torch_dtype", whisper::dtype_name(dtype)).dump(2) + "\n");
 }
 
 void import_model(const Options& options) {
   check_folders(options);
-  const auto folder = convert(options.source);
-  write(folder, options.output);
+  const auto dtype = whisper::dtype_of(options.save_dtype);
+  auto folder = convert(options.source);
+  looptorch::convert_floating_point(folder.weights, dtype);
+  write(folder, options.output, dtype);
   std::cout << "wrote " << folder.weights.size() << " tensors to " << options.output.string() << std::endl;
 }
 
@@ -95,9 +101,11 @@ int main(int argc, char** argv) {
   app::CommandLine line(
       "whisper_import",
       "Converts a Whisper model of CTranslate2 (model.bin, config.json, tokenizer.json) to a\n"
-      "Hugging Face folder with fp32 weights. Can be started again if it was cut off.");
+      "Hugging Face folder. Can be started again if it was cut off.");
   line.required("ctranslate2", "DIR", options.source, "folder with CTranslate2's files");
   line.required("output", "DIR", options.output, "folder to write, made if it is not there")
       .alias("output-dir");
+  line.choice("save-dtype", options.save_dtype, {"fp32", "fp16", "bf16"},
+              "of the weights in --output; 16 bits take half the space");
   return app::run_main(argc, argv, line, [&] { import_model(options); });
 }

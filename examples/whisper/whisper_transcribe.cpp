@@ -29,9 +29,8 @@ whisper::Recognizer load(const whisper::TranscribeOptions& options) {
   const auto device = app::choose_device(options.device);
   if (options.precision == "fp16" && device.is_cpu())
     throw looptorch::UsageError("--fp16 needs an accelerator; a CPU computes in --bf16 or --fp32");
-  auto recognizer = whisper::load_recognizer(options.model, device, options.language);
-  if (options.precision != "fp32")
-    recognizer.model->to(options.precision == "fp16" ? at::kHalf : at::kBFloat16);
+  auto recognizer =
+      whisper::load_recognizer(options.model, device, options.language, whisper::dtype_of(options.precision));
   options.hearing.apply(recognizer);
   return recognizer;
 }

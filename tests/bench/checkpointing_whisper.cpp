@@ -13,7 +13,7 @@
 
 #include <ATen/Parallel.h>
 
-#include <whisper/ctranslate2_whisper.hpp>
+#include <whisper/formats/ctranslate2_import.hpp>
 #include <whisper/model.hpp>
 
 #include <cstdint>

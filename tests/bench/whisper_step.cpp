@@ -18,8 +18,8 @@
 
 #include <ATen/Parallel.h>
 
-#include <whisper/ctranslate2_whisper.hpp>
-#include <whisper/huggingface_folder.hpp>
+#include <whisper/formats/ctranslate2_import.hpp>
+#include <whisper/formats/huggingface_folder.hpp>
 #include <whisper/model.hpp>
 
 #include <cstdint>

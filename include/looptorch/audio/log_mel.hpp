@@ -48,6 +48,13 @@ class LogMel {
 
   const LogMelOptions& options() const { return options_; }
 
+  /// Returns the mel filters `[mel_bins, K]`, float32, which openai-whisper has in mel_filters.npz. Throws
+  /// UsageError for less than 1 bin.
+  static at::Tensor filters(std::int64_t mel_bins) {
+    (void)checked({.mel_bins = mel_bins});
+    return detail::slaney_mel_filters(mel_bins, kWindow, kSampleRate);
+  }
+
   /// Returns F: one frame for every 160 of `max_samples`.
   std::int64_t frames() const { return options_.max_samples / kHop; }
 
@@ -73,7 +80,7 @@ class LogMel {
 inline LogMel::LogMel(LogMelOptions options)
     : options_(checked(options)),
       window_W_(at::hann_window(kWindow, at::kFloat)),
-      mel_power_(detail::slaney_mel_filters(options.mel_bins, kWindow, kSampleRate)) {}
+      mel_power_(filters(options.mel_bins)) {}
 
 inline LogMelOptions LogMel::checked(LogMelOptions options) {
   if (options.mel_bins < 1 || options.max_samples < kWindow)

@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include <whisper/ctranslate2.hpp>
+#include <whisper/formats/ctranslate2.hpp>
 
 #include <algorithm>
 #include <cstddef>

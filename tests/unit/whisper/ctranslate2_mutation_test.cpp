@@ -6,7 +6,7 @@
 #include "support/mutations.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <whisper/ctranslate2_whisper.hpp>
+#include <whisper/formats/ctranslate2_import.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -8,8 +8,8 @@
 #include "ctranslate2_files.hpp"
 #include "support/temporary_folder.hpp"
 
-#include <whisper/ctranslate2.hpp>
-#include <whisper/ctranslate2_whisper.hpp>
+#include <whisper/formats/ctranslate2.hpp>
+#include <whisper/formats/ctranslate2_import.hpp>
 
 #include <cstdint>
 #include <cstdlib>

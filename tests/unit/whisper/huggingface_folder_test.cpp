@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <whisper/huggingface_folder.hpp>
+#include <whisper/formats/huggingface_folder.hpp>
 
 using Catch::Contains;
 using looptorch::Json;

@@ -78,6 +78,47 @@ TEST_CASE("a folder whose weights were cut into several files is loaded by its i
   check_same_weights(output.path(), expected.path());
 }
 
+TEST_CASE("weights of 16 bits are read into fp32 or kept, and saved in what is asked for") {
+  TemporaryFolder source, output;
+  write_folder(whisper_test::tiny_model(), source.path());
+  const auto config = looptorch::load_json(source / "config.json");
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+    whisper::save_pretrained(whisper::load_pretrained(source.path()), source.path(), output.path(), dtype);
+    const auto expected = looptorch::load_safetensors(source / "model.safetensors").tensors;
+    const auto written = looptorch::load_safetensors(output / "model.safetensors").tensors;
+    const auto model = whisper::load_pretrained(output.path()), kept = whisper::load_pretrained(output.path(), dtype);
+    const auto loaded = looptorch::state_dict(model), loaded_16 = looptorch::state_dict(kept);
+    REQUIRE(written.size() == expected.size());
+    for (const auto& [name, tensor] : written) {
+      INFO(name);
+      CHECK(tensor.scalar_type() == dtype);
+      CHECK(tensor.equal(expected.at(name).to(dtype)));
+      CHECK(loaded.at(name).scalar_type() == at::kFloat);
+      CHECK(loaded.at(name).equal(tensor.to(at::kFloat)));
+      CHECK(loaded_16.at(name).equal(tensor));
+    }
+    CHECK(looptorch::load_json(output / "config.json")["torch_dtype"] == whisper::dtype_name(dtype));
+  }
+}
+
+TEST_CASE("a shard that is missing, and one without a tensor that the index lists, are named") {
+  TemporaryFolder source;
+  write_folder(whisper_test::tiny_model(), source.path());
+  auto tensors = looptorch::load_safetensors(source / "model.safetensors", {.mapped = false}).tensors;
+  auto map = looptorch::Json::object();
+  for (const auto& [name, tensor] : tensors) map.set(name, "model-00001-of-00001.safetensors");
+  looptorch::write_file_atomically(source / "model.safetensors.index.json",
+                                   looptorch::Json::object().set("weight_map", map).dump());
+  std::filesystem::remove(source / "model.safetensors");
+  CHECK_THROWS_WITH(whisper::load_pretrained(source.path()),
+                    Catch::Contains("model-00001-of-00001.safetensors: cannot open"));
+  tensors.erase("model.encoder.conv1.bias");
+  looptorch::save_safetensors(source / "model-00001-of-00001.safetensors", tensors);
+  CHECK_THROWS_WITH(whisper::load_pretrained(source.path()),
+                    Catch::Contains("model.safetensors.index.json: tensor \"model.encoder.conv1.bias\": is not in "
+                                    "\"model-00001-of-00001.safetensors\""));
+}
+
 TEST_CASE("an output projection is accepted if it is the embedding, and refused if not") {
   TemporaryFolder source;
   write_folder(whisper_test::tiny_model(), source.path());

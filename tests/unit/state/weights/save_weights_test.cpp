@@ -96,6 +96,52 @@ TEST_CASE("save weights: a module with its metadata, and without ties, is writte
   check_equal(other, untied);
 }
 
+TEST_CASE("save weights: in 16 bits, rounded once, and loaded into a module of 32") {
+  const TemporaryFolder folder;
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+    auto from = reference_net();
+    from->register_buffer("steps", torch::tensor({int64_t{1} << 40}));
+    save_weights(from, folder / "x", {}, dtype);
+    const auto written = load_safetensors(folder / "x");
+    CHECK(written.metadata.at("head.weight") == "embedding.weight");
+    auto to = reference_net();
+    to->register_buffer("steps", torch::zeros({1}, at::kLong));
+    load_weights(to, folder / "x");
+    const auto expected = looptorch::state_dict(from), loaded = looptorch::state_dict(to);
+    for (const auto& [name, tensor] : written.tensors) {
+      CAPTURE(name);
+      const bool is_float = expected.at(name).is_floating_point();
+      CHECK(tensor.scalar_type() == (is_float ? dtype : at::kLong));
+      CHECK(torch::equal(tensor, expected.at(name).to(tensor.scalar_type())));
+      CHECK(loaded.at(name).scalar_type() == expected.at(name).scalar_type());
+      CHECK(torch::equal(loaded.at(name), tensor.to(expected.at(name).scalar_type())));
+    }
+  }
+}
+
+TEST_CASE("save weights: what 16 bits cannot hold is refused by name, and the old file stays") {
+  const TemporaryFolder folder;
+  torch::nn::Module module;
+  module.register_buffer("small", torch::ones({3}));
+  module.register_buffer("large", torch::tensor({1.0F, 7e4F}));
+  save_weights(module, folder / "x");
+  const auto old = looptorch::read_file(folder / "x");
+  CHECK_THROWS_AS(save_weights(module, folder / "x", {}, at::kHalf), looptorch::UsageError);
+  CHECK_THROWS_WITH(save_weights(module, folder / "x", {}, at::kHalf),
+                    Contains("tensor \"large\" has a value that Half cannot hold"));
+  CHECK_THROWS_WITH(save_weights(module, folder / "x", {}, at::kInt), Contains("Int is not a floating-point"));
+  CHECK(looptorch::read_file(folder / "x") == old);
+  save_weights(module, folder / "x", {}, at::kBFloat16);  // rounds to 69,120, and infinity stays
+  module.named_buffers()["large"][1] = std::numeric_limits<float>::infinity();
+  save_weights(module, folder / "x", {}, at::kHalf);
+  CHECK(load_safetensors(folder / "x").tensors.at("large").isinf().sum().item<int64_t>() == 1);
+
+  const auto memory = torch::zeros({6});
+  module.register_buffer("head", memory.slice(0, 0, 4));
+  module.register_buffer("tail", memory.slice(0, 2, 6));
+  CHECK_THROWS_WITH(save_weights(module, folder / "x", {}, at::kHalf), Contains("shares memory with"));
+}
+
 TEST_CASE("save weights: an alias counts as loaded only where the module ties the two") {
   const TemporaryFolder folder;
   save_weights(reference_net(), folder / "x");

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT
-// Converts CTranslate2's Whisper to Hugging Face's: sizes from shapes, names by rule, fused projections
-// split. It is strict in both directions: a variable that is missing, of another shape, quantised or left
-// over is an error.
+// Converts CTranslate2's Whisper to Hugging Face's: sizes from shapes, names by table, fused projections
+// split, weights of 8 bits multiplied by their scales. It is strict in both directions: a variable that is
+// missing, of another shape or left over is an error.
 #pragma once
 
 #include <looptorch/state/weights/safetensors.hpp>
 
-#include "config.hpp"
+#include "../config.hpp"
 #include "ctranslate2.hpp"
+#include "weight_names.hpp"
 
 #include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -42,8 +43,8 @@ class CTranslate2Converter {
   [[nodiscard]] ConvertedWhisper convert() && {
     check_settings();
     measure();
-    for (const std::string side : {"encoder", "decoder"}) convert_side(side);
-    convert_ends();
+    const auto names = weight_names(out_.config);
+    for (const auto& rows : by_variable(names)) split(rows);
     for (const auto& [name, tensor] : left_) {
       if (tensor.dim() > 0 && tensor.is_floating_point()) {
         fail("variable \"", name, "\" has no place in Whisper");
@@ -98,6 +99,7 @@ class CTranslate2Converter {
       fail("the output projection is not the embedding");
     }
     left_.erase(projection);
+    left_.erase("decoder/projection/weight_scale");
   }
 
   [[nodiscard]] std::int64_t count_layers(const std::string& side) const {
@@ -129,87 +131,42 @@ class CTranslate2Converter {
     if (tensor.sizes() != shape) {
       fail("variable \"", name, "\" has shape ", tensor.sizes(), " instead of ", shape);
     }
-    if (!tensor.is_floating_point()) {
+    const auto scale = left_.find(name + "_scale");
+    const bool is_scaled = tensor.scalar_type() == at::kChar && scale != left_.end();
+    if (!tensor.is_floating_point() && !is_scaled) {
       fail("variable \"", name, "\" is quantised (", tensor.scalar_type(),
-           "): convert the model to float16 or float32");
+           ") without a scale: convert the model to float16, float32 or int8");
     }
+    auto values = is_scaled ? dequantised(tensor, scale->first, scale->second) : tensor.to(at::kFloat);
+    if (is_scaled) left_.erase(scale);
     left_.erase(name);
-    return tensor.to(at::kFloat);
+    return values;
   }
 
-  void put(const std::string& name, const at::Tensor& tensor) {
-    out_.weights.emplace(name, tensor.contiguous());
+  /// Returns int8 values divided by the scales of their rows.
+  [[nodiscard]] at::Tensor dequantised(const at::Tensor& values, const std::string& name,
+                                       const at::Tensor& scales) const {
+    if (!scales.is_floating_point() || scales.sizes() != at::IntArrayRef({values.size(0)})) {
+      fail("variable \"", name, "\" is not one number for each of ", values.size(0), " rows");
+    }
+    std::vector<std::int64_t> column(static_cast<std::size_t>(values.dim()), 1);
+    column[0] = values.size(0);
+    return values.to(at::kFloat).div_(scales.to(at::kFloat).view(column));
   }
 
-  void copy(const std::string& from, const std::string& to, at::IntArrayRef shape) {
-    put(to, take(from, shape));
-  }
-
-  void copy_linear(const std::string& from, const std::string& to, std::int64_t outputs,
-                   std::int64_t inputs) {
-    copy(from + "/weight", to + ".weight", {outputs, inputs});
-    copy(from + "/bias", to + ".bias", {outputs});
-  }
-
-  void copy_norm(const std::string& from, const std::string& to) {
-    copy(from + "/gamma", to + ".weight", {out_.config.d_model});
-    copy(from + "/beta", to + ".bias", {out_.config.d_model});
-  }
-
-  /// Splits projections that CTranslate2 keeps as one. Whisper's keys have no bias; the fused bias must be
-  /// zero there.
-  void split_linear(const std::string& from, const std::string& to, const std::vector<std::string>& parts) {
-    const auto width = out_.config.d_model, count = static_cast<std::int64_t>(parts.size());
-    const auto weights = take(from + "/weight", {count * width, width}).chunk(count);
-    const auto biases = take(from + "/bias", {count * width}).chunk(count);
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      put(to + parts[i] + ".weight", weights[i]);
-      if (parts[i] != "k_proj") {
-        put(to + parts[i] + ".bias", biases[i]);
-      } else if (biases[i].count_nonzero().item().toLong() != 0) {
-        fail("variable \"", from, "/bias\" has a bias of the keys, which Whisper lacks");
+  /// Takes a variable apart. Whisper's keys have no bias: theirs must be zero.
+  void split(std::span<const WeightName> rows) {
+    const auto& variable = rows.front().ctranslate2;
+    auto shape = rows.front().shape;
+    shape[0] *= std::ssize(rows);
+    const auto parts = take(variable, shape).chunk(std::ssize(rows));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (!rows[i].huggingface.empty()) {
+        out_.weights.emplace(rows[i].huggingface, parts[i].contiguous());
+      } else if (parts[i].count_nonzero().item().toLong() != 0) {
+        fail("variable \"", variable, "\" has a bias of the keys, which Whisper lacks");
       }
     }
-  }
-
-  void convert_layer(const std::string& from, const std::string& to, bool is_decoder) {
-    const auto width = out_.config.d_model;
-    const auto inner = is_decoder ? out_.config.decoder_ffn_dim : out_.config.encoder_ffn_dim;
-    split_linear(from + "self_attention/linear_0", to + "self_attn.", {"q_proj", "k_proj", "v_proj"});
-    copy_linear(from + "self_attention/linear_1", to + "self_attn.out_proj", width, width);
-    copy_norm(from + "self_attention/layer_norm", to + "self_attn_layer_norm");
-    if (is_decoder) {
-      copy_linear(from + "attention/linear_0", to + "encoder_attn.q_proj", width, width);
-      split_linear(from + "attention/linear_1", to + "encoder_attn.", {"k_proj", "v_proj"});
-      copy_linear(from + "attention/linear_2", to + "encoder_attn.out_proj", width, width);
-      copy_norm(from + "attention/layer_norm", to + "encoder_attn_layer_norm");
-    }
-    copy_linear(from + "ffn/linear_0", to + "fc1", inner, width);
-    copy_linear(from + "ffn/linear_1", to + "fc2", width, inner);
-    copy_norm(from + "ffn/layer_norm", to + "final_layer_norm");
-  }
-
-  void convert_side(const std::string& side) {
-    const bool is_decoder = side == "decoder";
-    const auto layers = is_decoder ? out_.config.decoder_layers : out_.config.encoder_layers;
-    for (std::int64_t i = 0; i < layers; ++i) {
-      using looptorch::message;
-      convert_layer(message(side, "/layer_", i, "/"), message("model.", side, ".layers.", i, "."),
-                    is_decoder);
-    }
-    copy_norm(side + "/layer_norm", "model." + side + ".layer_norm");
-    const auto positions = is_decoder ? out_.config.max_target_positions : out_.config.max_source_positions;
-    copy(side + "/position_encodings/encodings", "model." + side + ".embed_positions.weight",
-         {positions, out_.config.d_model});
-  }
-
-  void convert_ends() {
-    const auto width = out_.config.d_model;
-    copy("encoder/conv1/weight", "model.encoder.conv1.weight", {width, out_.config.num_mel_bins, 3});
-    copy("encoder/conv1/bias", "model.encoder.conv1.bias", {width});
-    copy("encoder/conv2/weight", "model.encoder.conv2.weight", {width, width, 3});
-    copy("encoder/conv2/bias", "model.encoder.conv2.bias", {width});
-    copy("decoder/embeddings/weight", "model.decoder.embed_tokens.weight", {out_.config.vocab_size, width});
   }
 
   std::string name_;

@@ -6,7 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
 
-#include "config.hpp"
+#include "../config.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// Turns a Hugging Face folder, such as whisper_finetune writes, into what other programs run: a CTranslate2
+// folder for faster-whisper, or a GGML file for whisper.cpp.
+#include <looptorch/app/run_main.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/state/weights/module_state.hpp>
+
+#include "formats/ctranslate2_export.hpp"
+#include "formats/ctranslate2_folder.hpp"
+#include "formats/ggml.hpp"
+#include "pretrained.hpp"
+
+#include <filesystem>
+#include <iostream>
+#include <system_error>
+
+namespace app = looptorch::app;
+namespace fs = std::filesystem;
+using looptorch::Json;
+using whisper::ExportType;
+
+namespace {
+
+struct Options {
+  fs::path model, ctranslate2, ggml;
+  ExportType type = ExportType::fp32;
+};
+
+void check_targets(const Options& options) {
+  if (options.ctranslate2.empty() && options.ggml.empty())
+    throw app::CommandLineError("nothing to write: give --ctranslate2 or --ggml");
+  if (options.ctranslate2.empty()) return;
+  std::error_code error;
+  fs::create_directories(options.ctranslate2, error);
+  if (!fs::is_directory(options.ctranslate2, error))
+    throw app::CommandLineError("--ctranslate2: cannot create the folder " + options.ctranslate2.string());
+  if (fs::equivalent(options.ctranslate2, options.model, error))
+    throw app::CommandLineError("--ctranslate2: must be another folder than --model");
+}
+
+/// What a folder is exported from, read and checked before anything is written.
+struct Source {
+  whisper::Whisper model;
+  Json tokenizer, generation, preprocessor;
+};
+
+Source load(const fs::path& folder) {
+  (void)whisper::load_folder_tokenizer(folder);  // refuses one that the other programs would refuse
+  auto model = whisper::load_pretrained(folder);
+  const auto preprocessor = folder / "preprocessor_config.json";
+  return {.model = model,
+          .tokenizer = whisper::load_tokenizer_json(folder),
+          .generation = looptorch::load_json(folder / "generation_config.json"),
+          .preprocessor = fs::exists(preprocessor) ? looptorch::load_json(preprocessor)
+                                                   : whisper::preprocessor_config(model->config())};
+}
+
+/// model.bin is written last: a folder that has one is complete.
+void write_ctranslate2(const Source& source, const fs::path& output, ExportType type) {
+  const auto& config = source.model->config();
+  const auto write_json = [&](const char* name, const Json& json) {
+    looptorch::write_file_atomically(output / name, json.dump(2) + "\n");
+  };
+  const auto settings = whisper::ctranslate2_config(config, source.generation, source.tokenizer);
+  const auto vocabulary = whisper::ctranslate2_vocabulary(source.tokenizer, config.vocab_size);
+  const auto model = whisper::to_ctranslate2(config, looptorch::state_dict(source.model), type);
+  fs::remove(output / "model.bin");
+  write_json("config.json", settings);
+  write_json("vocabulary.json", vocabulary);
+  write_json("preprocessor_config.json", source.preprocessor);
+  looptorch::write_file_atomically(output / "tokenizer.json", source.tokenizer.dump() + "\n");
+  whisper::save_ctranslate2(output / "model.bin", model);
+}
+
+void export_model(const Options& options) {
+  check_targets(options);
+  const auto source = load(options.model);
+  if (!options.ctranslate2.empty()) {
+    write_ctranslate2(source, options.ctranslate2, options.type);
+    std::cout << "wrote " << options.ctranslate2.string() << std::endl;
+  }
+  if (!options.ggml.empty()) {
+    whisper::save_ggml(options.ggml, source.model->config(), looptorch::state_dict(source.model),
+                       source.tokenizer, options.type);
+    std::cout << "wrote " << options.ggml.string() << std::endl;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  app::CommandLine line("whisper_export",
+                        "Writes a Whisper model as other programs read it, in fp32 unless told otherwise.\n"
+                        "Can be started again if it was cut off.");
+  line.required("model", "DIR", options.model, "Hugging Face folder of the model");
+  line.option("ctranslate2", "DIR", options.ctranslate2, "folder to write for faster-whisper (CTranslate2)");
+  line.option("ggml", "FILE", options.ggml, "file to write for whisper.cpp");
+  line.flag("fp32", options.type, ExportType::fp32, "weights of 32 bits").one_of("type");
+  line.flag("fp16", options.type, ExportType::fp16, "weights of 16 bits: half the size").one_of("type");
+  line.flag("int8", options.type, ExportType::int8,
+            "matrices of 8 bits with scales: a quarter of the size (q8_0 in GGML)")
+      .one_of("type");
+  return app::run_main(argc, argv, line, [&] { export_model(options); });
+}
