@@ -14,6 +14,7 @@
 
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <system_error>
 
 namespace app = looptorch::app;
@@ -25,12 +26,14 @@ namespace {
 
 struct Options {
   fs::path model, ctranslate2, ggml;
-  ExportType type = ExportType::fp32;
+  std::optional<ExportType> type;  ///< Without one: fp32 for CTranslate2, fp16 for GGML.
 };
 
 void check_targets(const Options& options) {
   if (options.ctranslate2.empty() && options.ggml.empty())
     throw app::CommandLineError("nothing to write: give --ctranslate2 or --ggml");
+  if (!options.ggml.empty() && options.type == ExportType::fp32)
+    throw app::CommandLineError("--fp32: whisper.cpp cannot compute with it; give --fp16 or --int8");
   if (options.ctranslate2.empty()) return;
   std::error_code error;
   fs::create_directories(options.ctranslate2, error);
@@ -78,12 +81,12 @@ void export_model(const Options& options) {
   check_targets(options);
   const auto source = load(options.model);
   if (!options.ctranslate2.empty()) {
-    write_ctranslate2(source, options.ctranslate2, options.type);
+    write_ctranslate2(source, options.ctranslate2, options.type.value_or(ExportType::fp32));
     std::cout << "wrote " << options.ctranslate2.string() << std::endl;
   }
   if (!options.ggml.empty()) {
     whisper::save_ggml(options.ggml, source.model->config(), looptorch::state_dict(source.model),
-                       source.tokenizer, options.type);
+                       source.tokenizer, options.type.value_or(ExportType::fp16));
     std::cout << "wrote " << options.ggml.string() << std::endl;
   }
 }
@@ -93,13 +96,13 @@ void export_model(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   app::CommandLine line("whisper_export",
-                        "Writes a Whisper model as other programs read it, in fp32 unless told otherwise.\n"
-                        "Can be started again if it was cut off.");
+                        "Writes a Whisper model as other programs read it. Can be started again if it was\n"
+                        "cut off.");
   line.required("model", "DIR", options.model, "Hugging Face folder of the model");
   line.option("ctranslate2", "DIR", options.ctranslate2, "folder to write for faster-whisper (CTranslate2)");
   line.option("ggml", "FILE", options.ggml, "file to write for whisper.cpp");
-  line.flag("fp32", options.type, ExportType::fp32, "weights of 32 bits").one_of("type");
-  line.flag("fp16", options.type, ExportType::fp16, "weights of 16 bits: half the size").one_of("type");
+  line.flag("fp32", options.type, ExportType::fp32, "weights of 32 bits: the default of --ctranslate2, not for --ggml").one_of("type");
+  line.flag("fp16", options.type, ExportType::fp16, "weights of 16 bits: half the size; the default of --ggml").one_of("type");
   line.flag("int8", options.type, ExportType::int8,
             "matrices of 8 bits with scales: a quarter of the size (q8_0 in GGML)")
       .one_of("type");

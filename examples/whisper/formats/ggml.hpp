@@ -36,7 +36,7 @@ struct GgmlError : looptorch::Error {
 /// Writes fp32 weights, named as in transformers, in one step. With ExportType::fp16 matrices are rounded to
 /// 16 bits, as in the published files; with int8 they become blocks of 32 numbers of 8 bits with a common
 /// scale ("q8_0"), except the convolutions', which have 16 bits. `tokenizer` is a tokenizer.json. Throws
-/// GgmlError and looptorch::FileError.
+/// looptorch::FileError and GgmlError, also for fp32: whisper.cpp 1.8 aborts on convolutions of 32 bits.
 void save_ggml(const std::filesystem::path& path, const WhisperConfig& config,
                const looptorch::TensorMap& weights, const looptorch::Json& tokenizer, ExportType type);
 
@@ -59,6 +59,8 @@ class GgmlWriter {
 
   void write(const WhisperConfig& config, const looptorch::TensorMap& weights,
              const looptorch::Json& tokenizer) {
+    if (type_ == ExportType::fp32)
+      throw GgmlError("whisper.cpp cannot compute with convolutions of 32 bits: write 16 bits or 8");
     write_sizes(config);
     write_filters(config.num_mel_bins);
     write_vocabulary(tokenizer, config.eos_token_id);
@@ -90,7 +92,7 @@ class GgmlWriter {
   void write_sizes(const WhisperConfig& config) {
     constexpr std::int32_t kMagic = 0x67676d6c;
     // The type of most matrices; of quantised files with the version of the quantisation, in thousands.
-    const std::int32_t file_type = type_ == ExportType::fp32 ? 0 : type_ == ExportType::fp16 ? 1 : 2007;
+    const std::int32_t file_type = type_ == ExportType::fp16 ? 1 : 2007;
     for (const auto number :
          {std::int64_t{kMagic}, config.vocab_size, config.max_source_positions, config.d_model,
           config.encoder_attention_heads, config.encoder_layers, config.max_target_positions, config.d_model,
@@ -131,7 +133,7 @@ class GgmlWriter {
 
   [[nodiscard]] TensorType type_of(const std::string& name, const at::Tensor& values) const {
     const bool is_matrix = values.dim() > 1 && !name.ends_with(".bias") && !name.ends_with("positional_embedding");
-    if (type_ == ExportType::fp32 || !is_matrix) return kFloat32;
+    if (!is_matrix) return kFloat32;
     return type_ == ExportType::int8 && values.dim() == 2 ? kQ8 : kFloat16;
   }
 

@@ -127,9 +127,8 @@ GgmlFile written(whisper::Whisper& model, ExportType type) {
 
 TEST_CASE("GGML: sizes, filters and vocabulary come first") {
   auto model = small_model();
-  const auto file = written(model, ExportType::fp32);
-  CHECK(file.sizes == std::vector<int32_t>{6, 20, 32, 2, 1, 12, 32, 4, 1, 80, 0});
-  CHECK(written(model, ExportType::fp16).sizes.back() == 1);
+  const auto file = written(model, ExportType::fp16);
+  CHECK(file.sizes == std::vector<int32_t>{6, 20, 32, 2, 1, 12, 32, 4, 1, 80, 1});
   CHECK(written(model, ExportType::int8).sizes.back() == 2007);
   CHECK(file.tokens == std::vector<std::string>{"!", " \xC3", ""});
   CHECK(file.filters.sizes() == at::IntArrayRef({80, 201}));
@@ -140,7 +139,7 @@ TEST_CASE("GGML: sizes, filters and vocabulary come first") {
 TEST_CASE("GGML: every tensor is there, by openai-whisper's name and in the right type") {
   auto model = small_model();
   const auto state = looptorch::state_dict(model);
-  for (const auto type : {ExportType::fp32, ExportType::fp16, ExportType::int8}) {
+  for (const auto type : {ExportType::fp16, ExportType::int8}) {
     const auto file = written(model, type);
     CHECK(file.tensors.size() == state.size());
     for (const auto& name : whisper::weight_names(model->config())) {
@@ -150,9 +149,7 @@ TEST_CASE("GGML: every tensor is there, by openai-whisper's name and in the righ
       const auto& tensor = file.tensors.at(name.openai);
       const auto& expected = state.at(name.huggingface);
       const bool is_matrix = expected.dim() > 1 && name.openai.find("positional") == name.openai.npos;
-      const int32_t matrix_type = type == ExportType::fp32                            ? 0
-                                  : type == ExportType::fp16 || expected.dim() == 3 ? 1
-                                                                                    : 8;
+      const int32_t matrix_type = type == ExportType::fp16 || expected.dim() == 3 ? 1 : 8;
       CHECK(tensor.type == (is_matrix ? matrix_type : 0));
       auto shape = expected.sizes().vec();
       if (name.openai.starts_with("encoder.conv") && expected.dim() == 1) shape.push_back(1);
@@ -201,6 +198,7 @@ TEST_CASE("GGML: what the format cannot hold is refused, and the old file stays"
   others.erase("model.decoder.layer_norm.bias");
   refuses(others, small_tokenizer(), "lack \"model.decoder.layer_norm.bias\"");
   refuses(weights, Json::parse(R"({"model": {"vocab": {"!": 0, "a": 2}}})"), "has 2 tokens before the end of text, 3");
+  CHECK_THROWS_WITH(written(model, ExportType::fp32), Contains("write 16 bits or 8"));
   model = whisper_test::tiny_model();
   refuses(looptorch::state_dict(model), Json::parse(R"({"model": {"vocab": {}}})"),
           "cannot have 8 bits: its rows are not multiples of 32");
