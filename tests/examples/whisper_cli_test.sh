@@ -10,7 +10,7 @@ model=$(cd -- "$2" && pwd)
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 
-for program in whisper_import whisper_corpus whisper_transcribe whisper_finetune; do
+for program in whisper_import whisper_export whisper_corpus whisper_transcribe whisper_finetune; do
   "$programs/$program" --help >help.txt || fail "$program --help"
   holds help.txt "usage: $program"
   refused "unknown option --wrong" "$program" --wrong
@@ -18,7 +18,7 @@ done
 has_flags help.txt model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
   warmup-steps train-subset gradient-checkpointing no-gradient-checkpointing freeze-encoder device workers seed max-audio-seconds transcripts \
   strict language normalizer snapshot-every resume resume-changed on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
-  cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows
+  cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype
 "$programs/whisper_transcribe" --help >help.txt
 has_flags help.txt model max-audio-seconds language device task beam-size patience length-penalty temperature best-of fallback \
   compression-ratio-threshold logprob-threshold no-speech-threshold initial-prompt suppress-tokens timestamps
@@ -234,6 +234,25 @@ number() { sed -n "s/^ *\"$1\": *\([0-9]*\),\{0,1\}\$/\1/p" talked/summary.json;
 [ $(("$(number gradients)" * 10)) -lt $(("$(number weights)" * 8)) ] || fail "a frozen encoder has gradients: $(cat talked/summary.json)"
 refused "talks/talk.json:12: " "${finetune[@]}" --transcripts talks --strict
 
+# Out and in again: from 16 bits to CTranslate2's folder and GGML's file, and the folder back to the same 16 bits.
+"$programs/whisper_export" --model out --ctranslate2 ct2 --ggml model.ggml --fp16 >export.txt || fail "whisper_export: $(cat export.txt)"
+for file in config.json model.bin vocabulary.json tokenizer.json preprocessor_config.json; do
+  [ -s "ct2/$file" ] || fail "whisper_export wrote no $file"
+done
+[ "$(head -c 4 model.ggml)" = lmgg ] || fail "whisper_export wrote no GGML"
+"$programs/whisper_import" --ctranslate2 ct2 --output half --save-dtype fp16 >/dev/null || fail "what was exported is not imported"
+holds half/config.json '"torch_dtype": "float16"'
+[ $(($(stat -c %s half/model.safetensors) * 19 / 10)) -lt "$(stat -c %s out/model.safetensors)" ] || fail "--save-dtype fp16 saved no 16 bits"
+"$programs/whisper_export" --model half --ctranslate2 again --fp16 >/dev/null || fail "a folder of 16 bits is not exported"
+cmp ct2/model.bin again/model.bin || fail "16 bits came back as others"
+refused "nothing to write: give --ctranslate2 or --ggml" whisper_export --model out
+refused "--fp32: whisper.cpp cannot compute with it" whisper_export --model out --ggml model.ggml --fp32
+refused "--ctranslate2: must be another folder than --model" whisper_export --model out --ctranslate2 ./out
+refused "nowhere" whisper_export --model nowhere --ggml model.ggml
+rm -r again half/model.safetensors
+refused "half/model.safetensors" whisper_export --model half --ctranslate2 ct2
+[ -s ct2/model.bin ] || fail "a failed export took the old one away"
+
 # A folder without tokenizer.json.
 cp -r out older
 python3 - older <<'PYTHON' 2>/dev/null || rm -rf older
@@ -254,6 +273,8 @@ fi
 
 # The tuned folder transcribes: a line a file, name, tab, text.
 "$programs/whisper_transcribe" --model out --max-audio-seconds 5 "${clips[2]}" whole.wav >texts.txt
+"$programs/whisper_transcribe" --model out --max-audio-seconds 5 --dtype bf16 whole.wav >bf16.txt || fail "--dtype bf16"
+grep -qP "^whole.wav\t\S" bf16.txt || fail "--dtype bf16 heard nothing: $(cat bf16.txt)"
 [ "$(wc -l <texts.txt)" = 2 ] || fail "two files gave $(wc -l <texts.txt) lines"
 grep -qP "^\Q${clips[2]}\E\t\S" texts.txt || fail "no line for ${clips[2]}: $(cat texts.txt)"
 grep -qP "^whole.wav\t\S" texts.txt || fail "no line for whole.wav: $(cat texts.txt)"
