@@ -273,8 +273,6 @@ fi
 
 # The tuned folder transcribes: a line a file, name, tab, text.
 "$programs/whisper_transcribe" --model out --max-audio-seconds 5 "${clips[2]}" whole.wav >texts.txt
-"$programs/whisper_transcribe" --model out --max-audio-seconds 5 --dtype bf16 whole.wav >bf16.txt || fail "--dtype bf16"
-grep -qP "^whole.wav\t\S" bf16.txt || fail "--dtype bf16 heard nothing: $(cat bf16.txt)"
 [ "$(wc -l <texts.txt)" = 2 ] || fail "two files gave $(wc -l <texts.txt) lines"
 grep -qP "^\Q${clips[2]}\E\t\S" texts.txt || fail "no line for ${clips[2]}: $(cat texts.txt)"
 grep -qP "^whole.wav\t\S" texts.txt || fail "no line for whole.wav: $(cat texts.txt)"
