@@ -108,7 +108,13 @@ inline bool change_nothing(const c10::OperatorHandle& op, Stack& stack, const Ar
   return true;
 }
 
-/// The same of arithmetic on two tensors.
+/// Leaves the last argument, into which the operator writes, as it is.
+inline bool write_nothing(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+  arguments.become(arguments[arguments.size() - 1].toTensor());
+  return true;
+}
+
+/// As change_nothing, of arithmetic on two tensors.
 inline bool change_nothing_of_sum(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   const auto copies = copies_in_common_type(arguments);
   const at::Tensor self = arguments[0].toTensor();
