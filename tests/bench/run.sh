@@ -28,6 +28,7 @@ readonly benchmarks=(
   "checkpointing  time and memory of a step of 12 Transformer blocks that are recomputed, beside PyTorch's recomputation"
   "checkpointing_whisper  the same of Whisper tiny.en, by layers and modes, beside the step that keeps everything"
   "whisper_step   time and memory of a step of fine-tuning Whisper tiny.en: plain, recomputed, bf16; beside transformers"
+  "whisper_reading  word error rates of a reading of ten minutes, in sequence and by voice activity, beside its sentences alone: -- MODEL"
   "konkanivani_memory  peak memory of a training step of KonkaniVani's three sizes: recomputed, bf16, accumulated"
   "gan_memory     bytes that a device holds of 1,802 spectrograms batch by batch, beside all of them at once"
   "gan_vit_memory  peak memory and time of a training step of the spectrogram GAN and of ViT-B/16, by batch size"
