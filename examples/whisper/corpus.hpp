@@ -11,14 +11,17 @@
 
 #include "clip_check.hpp"
 #include "data.hpp"
+#include "finetune/windows.hpp"
 #include "manifests.hpp"
 #include "recognizer.hpp"
 
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <ostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace whisper {
 
@@ -28,13 +31,21 @@ struct CorpusOptions {
   std::filesystem::path transcripts;              ///< Instead of the three.
   bool strict = false;  ///< Stops at wrong lines; otherwise they are listed and left out.
   OnBadAudio on_bad_audio = OnBadAudio::skip;
-  double train_subset = 100;     ///< Per cent of the training clips.
-  double max_audio_seconds = 0;  ///< Length to which clips are padded; 0: that of the longest.
-  bool whole_windows = false;    ///< Test clips are padded to kWhisperSeconds instead.
+  double train_subset = 100;         ///< Per cent of the training clips.
+  double max_audio_seconds = 0;      ///< Length to which clips are padded; 0: that of the longest.
+  bool whole_windows = false;        ///< Test clips are padded to kWhisperSeconds instead.
+  bool chunking = false;             ///< Packs the segments of recordings into windows.
+  std::filesystem::path cache{};     ///< Folder that keeps log-mel frames; empty: none.
+  std::int64_t prepare_workers = 0;  ///< Threads that fill it before training; 0: the first epoch does.
   std::int64_t workers = 2, seed = 1;
 
-  /// Throws CommandLineError if neither manifests nor transcripts are named, or both.
+  [[nodiscard]] double longest() const { return max_audio_seconds > 0 ? max_audio_seconds : kWhisperSeconds; }
+
+  /// Throws CommandLineError if neither manifests nor transcripts are named, or both, and for threads without
+  /// a cache.
   void check() const {
+    if (prepare_workers > 0 && cache.empty())
+      throw looptorch::app::CommandLineError("--prepare-workers fills a cache: name it by --cache");
     const bool has_manifest = !train.empty() || !validation.empty() || !test.empty();
     if (!transcripts.empty()) {
       if (has_manifest)
@@ -51,30 +62,42 @@ struct Corpus {
   double max_seconds;   ///< Length to which the clips of training and validation are padded.
   double test_seconds;  ///< Length to which those of the test are padded.
   LeftOut left_out;
+  WindowTexts windows;  ///< The texts of packed windows, of all three.
 };
 
 namespace detail {
 
-inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const UtteranceCheck& check,
-                                           std::ostream& log) {
+/// Gives utterances without a language the recognizer's.
+inline void fill_languages(std::vector<looptorch::Utterance>& utterances, const std::string& language) {
+  for (auto& utterance : utterances)
+    if (utterance.language.empty()) utterance.language = language;
+}
+
+/// Reads manifests or transcripts. With `chunking` packs segments into windows, whose texts `texts` gets.
+inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const Recognizer& recognizer,
+                                           WindowTexts& texts, std::ostream& log) {
+  const auto check = check_language(recognizer.decoding.special, recognizer.detects_language);
+  const auto pack = [&](std::vector<looptorch::Utterance> utterances) {
+    fill_languages(utterances, recognizer.language);
+    if (!options.chunking) return utterances;
+    return pack_windows(std::move(utterances), {.max_seconds = options.longest()}, texts,
+                        [&](const looptorch::Utterance& segment) {
+                          return std::ssize(transcript_tokens(recognizer.tokenizer, segment.text)) + 2;
+                        });
+  };
   if (!options.transcripts.empty()) {
-    const double longest = options.max_audio_seconds > 0 ? options.max_audio_seconds : kWhisperSeconds;
-    return read_transcripts(options.transcripts, longest, options.strict, log, check);
+    SegmentLimits limits{.max_seconds = options.longest()};
+    if (options.chunking) limits = SegmentLimits::of_windows(options.longest());
+    return split_transcripts(pack(read_transcripts(options.transcripts, limits, options.strict, log, check)),
+                             options.transcripts, options.chunking ? "windows" : "segments");
   }
   const auto read = [&](const std::filesystem::path& file) {
-    return read_utterances(file, options.strict, log, check);
+    return pack(read_utterances(file, options.strict, log, check));
   };
   looptorch::ManifestSplit split{
       .train = read(options.train), .validation = read(options.validation), .test = {}};
   if (!options.test.empty()) split.test = read(options.test);
   return split;
-}
-
-/// Gives utterances without a language the recognizer's.
-inline void fill_languages(looptorch::ManifestSplit& split, const std::string& language) {
-  for (auto* part : {&split.train, &split.validation, &split.test})
-    for (auto& utterance : *part)
-      if (utterance.language.empty()) utterance.language = language;
 }
 
 }  // namespace detail
@@ -83,15 +106,14 @@ inline void fill_languages(looptorch::ManifestSplit& split, const std::string& l
 /// SpeechError, and what read_utterances and read_transcripts throw.
 inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recognizer, std::ostream& log) {
   options.check();
-  const auto check_line = check_language(recognizer.decoding.special, recognizer.detects_language);
-  auto split = detail::read_split(options, check_line, log);
-  detail::fill_languages(split, recognizer.language);
+  WindowTexts texts;
+  auto split = detail::read_split(options, recognizer, texts, log);
   split.train = random_subset(std::move(split.train), options.train_subset, options.seed);
   LeftOut left_out;
   const ClipCheck check{.workers = options.workers, .on_bad = options.on_bad_audio};
 
   const looptorch::audio::ClipLengths seconds_of;
-  const auto limits = limits_of(options.max_audio_seconds > 0 ? options.max_audio_seconds : kWhisperSeconds);
+  const auto limits = limits_of(options.longest());
   for (auto* part : {&split.train, &split.validation, &split.test}) {
     *part = keep_usable(std::move(*part), check, left_out, [&](const looptorch::Utterance& utterance) {
       (void)target_of(utterance, recognizer.tokenizer, recognizer.decoding);
@@ -106,7 +128,8 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
   const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = seconds};
   const Listener listener(speech);
   for (auto* part : {&split.validation, &split.test}) {
-    if (!options.transcripts.empty()) continue;  // these were checked for silence already
+    if (!options.transcripts.empty() && !options.chunking)
+      continue;  // these were checked for silence already
     *part = keep_usable(std::move(*part), check, left_out, [&](const looptorch::Utterance& utterance) {
       listener.check(utterance);
       return *utterance.duration;
@@ -116,15 +139,20 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
   log << left_out.describe({.at_most = kListedClips}) << std::flush;
   const auto dataset = [&](auto& utterances, double padded_seconds) {
     return SpeechDataset(std::move(utterances), recognizer.tokenizer, recognizer.decoding,
-                         {.mel_bins = speech.mel_bins, .max_seconds = padded_seconds});
+                         {.mel_bins = speech.mel_bins, .max_seconds = padded_seconds}, options.cache);
   };
   const double test_seconds = options.whole_windows ? kWhisperSeconds : seconds;
-  return {.train = dataset(split.train, seconds),
-          .validation = dataset(split.validation, seconds),
-          .test = dataset(split.test, test_seconds),
-          .max_seconds = seconds,
-          .test_seconds = test_seconds,
-          .left_out = std::move(left_out)};
+  Corpus corpus{.train = dataset(split.train, seconds),
+                .validation = dataset(split.validation, seconds),
+                .test = dataset(split.test, test_seconds),
+                .max_seconds = seconds,
+                .test_seconds = test_seconds,
+                .left_out = std::move(left_out),
+                .windows = std::move(texts)};
+  if (options.prepare_workers > 0)
+    for (const auto* part : {&corpus.train, &corpus.validation, &corpus.test})
+      part->prepare(options.prepare_workers, looptorch::print_cache_progress());
+  return corpus;
 }
 
 }  // namespace whisper

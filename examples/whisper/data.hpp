@@ -9,17 +9,16 @@
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/slot_memory.hpp>
-#include <looptorch/preflight/hard_batches.hpp>
-#include <looptorch/preflight/sample_batches.hpp>
 
+#include "clip_mels.hpp"
 #include "generation.hpp"
-#include "listener.hpp"
 #include "training_text.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -33,12 +32,13 @@ struct Sample {
   std::vector<std::int64_t> tokens;  ///< Prompt, text, end of text.
   std::string text;
   std::string language{};
+  std::int64_t given = 0;  ///< Tokens of previous text, which stand before the prompt and are not learnt.
 };
 
 struct Batch {
   at::Tensor mel_BMT;
   at::Tensor tokens_BL;          ///< The decoder's input, padded behind the end.
-  at::Tensor labels_BL;          ///< Its expected output at each position; kIgnored behind the end.
+  at::Tensor labels_BL;          ///< Its expected output; kIgnored behind the end and before the prompt's.
   std::int64_t label_count = 0;  ///< Labels that are not ignored.
   std::vector<std::string> texts, languages;
 };
@@ -63,8 +63,9 @@ inline Batch collate(std::span<Sample> samples, std::int64_t padding) {
     const auto count = static_cast<std::int64_t>(sample.tokens.size()) - 1;
     const auto* ids = sample.tokens.data();
     std::copy_n(ids, count, batch.tokens_BL.mutable_data_ptr<std::int64_t>() + row * length);
-    std::copy_n(ids + 1, count, batch.labels_BL.mutable_data_ptr<std::int64_t>() + row * length);
-    batch.label_count += count;
+    std::copy_n(ids + 1 + sample.given, count - sample.given,
+                batch.labels_BL.mutable_data_ptr<std::int64_t>() + row * length + sample.given);
+    batch.label_count += count - sample.given;
     batch.texts.push_back(std::move(sample.text));
     batch.languages.push_back(std::move(sample.language));
   }
@@ -87,9 +88,13 @@ inline std::vector<std::int64_t> target_of(const looptorch::Utterance& utterance
 class SpeechDataset {
  public:
   /// Throws SpeechError, which names the file, for a text that has no target: see training_tokens.
+  /// With `cache` the clips' frames are kept in that folder.
   SpeechDataset(std::vector<looptorch::Utterance> utterances, const Tokenizer& tokenizer,
-                const DecodingOptions& decoding, SpeechOptions options)
-      : utterances_(std::move(utterances)), listener_(options), end_of_text_(decoding.end_of_text) {
+                const DecodingOptions& decoding, SpeechOptions options,
+                const std::filesystem::path& cache = {})
+      : utterances_(std::move(utterances)),
+        mels_(ClipMels(utterances_, options), options, cache),
+        end_of_text_(decoding.end_of_text) {
     for (const auto& utterance : utterances_) tokens_.push_back(target_of(utterance, tokenizer, decoding));
   }
 
@@ -98,7 +103,7 @@ class SpeechDataset {
   /// Reads and transforms one clip; throws what Listener throws.
   [[nodiscard]] Sample get(std::int64_t index) const {
     const auto& utterance = utterances_[static_cast<std::size_t>(index)];
-    return {.mel_MT = listener_(utterance),
+    return {.mel_MT = mels_(index),
             .tokens = tokens_[static_cast<std::size_t>(index)],
             .text = utterance.text,
             .language = utterance.language};
@@ -106,6 +111,12 @@ class SpeechDataset {
 
   [[nodiscard]] Batch collate(std::span<Sample> samples) const {
     return whisper::collate(samples, end_of_text_);
+  }
+
+  /// Puts the frames of all clips into the cache; see MelSource::prepare.
+  void prepare(std::int64_t workers,
+               const std::function<void(const looptorch::CacheProgress&)>& progress = {}) const {
+    mels_.prepare(workers, progress);
   }
 
   /// Returns the number of tokens of each clip's text.
@@ -123,18 +134,9 @@ class SpeechDataset {
  private:
   std::vector<looptorch::Utterance> utterances_;
   std::vector<std::vector<std::int64_t>> tokens_;
-  Listener listener_;
+  MelSource mels_;
   std::int64_t end_of_text_;
 };
-
-/// Returns the batch of `batch_size` clips that needs the most memory: of the longest texts, since audio is
-/// padded to one length. Holds `clips` by reference.
-[[nodiscard]] inline looptorch::SampleBatches<SpeechDataset> hardest_batches(const SpeechDataset& clips,
-                                                                             std::int64_t batch_size) {
-  std::vector<looptorch::SampleLengths> lengths;
-  for (const std::int64_t tokens : clips.target_lengths()) lengths.push_back({.input = 1, .target = tokens});
-  return {clips, looptorch::hard_batches(lengths, batch_size)};
-}
 
 /// Returns `percent` of the utterances, at least one, chosen by `seed` alone.
 inline std::vector<looptorch::Utterance> random_subset(std::vector<looptorch::Utterance> utterances,

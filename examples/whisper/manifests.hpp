@@ -85,19 +85,33 @@ inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::
 
 }  // namespace detail
 
-/// Returns the segments of a transcript, or of all `.json` in a folder, each beside its recording, split
-/// 80/10/10 with the seed 42 of the project's first users. Segments longer than `max_seconds`, shorter than 1
-/// s, of fewer than 3 characters or silent are dropped and written to `log`. Throws ManifestError if fewer
-/// than 10 are left, and what looptorch::read_transcript throws.
-inline looptorch::ManifestSplit read_transcripts(const std::filesystem::path& place, double max_seconds,
-                                                 bool strict, std::ostream& log,
-                                                 const UtteranceCheck& check = {}) {
-  constexpr std::size_t kFewest = 10;
+/// Which segments of a transcript are dropped. Those of windows are kept if they are short, since a window
+/// holds all that is said in it.
+struct SegmentLimits {
+  double max_seconds = 30, min_seconds = 1, min_peak = 0.01;
+  std::size_t min_characters = 3;
+
+  static SegmentLimits of_windows(double max_seconds) {
+    return {.max_seconds = max_seconds, .min_seconds = 0, .min_peak = 0, .min_characters = 1};
+  }
+};
+
+/// Returns the segments of a transcript, or of all `.json` in a folder, each beside its recording. Segments
+/// outside the limits are dropped and written to `log`. Throws what looptorch::read_transcript throws.
+inline std::vector<looptorch::Utterance> read_transcripts(const std::filesystem::path& place,
+                                                          const SegmentLimits& limits, bool strict,
+                                                          std::ostream& log,
+                                                          const UtteranceCheck& check = {}) {
   std::vector<looptorch::Utterance> utterances;
   for (const auto& file : detail::transcripts_at(place)) {
-    auto read = looptorch::read_transcript(
-        file, looptorch::recording_of(file),
-        {.max_seconds = max_seconds, .peak = peak_of, .strict = strict, .check = check});
+    auto read = looptorch::read_transcript(file, looptorch::recording_of(file),
+                                           {.min_characters = limits.min_characters,
+                                            .min_seconds = limits.min_seconds,
+                                            .max_seconds = limits.max_seconds,
+                                            .min_peak = limits.min_peak,
+                                            .peak = peak_of,
+                                            .strict = strict,
+                                            .check = check});
     for (const auto& left_out :
          {read.manifest.describe_faults(kListedLines), read.describe_drops(kListedLines)}) {
       if (!left_out.empty()) log << left_out << std::endl;
@@ -105,10 +119,18 @@ inline looptorch::ManifestSplit read_transcripts(const std::filesystem::path& pl
     std::move(read.manifest.utterances.begin(), read.manifest.utterances.end(),
               std::back_inserter(utterances));
   }
+  return utterances;
+}
+
+/// Splits segments or windows 80/10/10 with the seed 42 of the project's first users. Throws ManifestError,
+/// which names `place`, if there are fewer than 10. `called` is what errors call them.
+inline looptorch::ManifestSplit split_transcripts(std::vector<looptorch::Utterance> utterances,
+                                                  const std::filesystem::path& place,
+                                                  const char* called = "segments") {
+  constexpr std::size_t kFewest = 10;
   if (utterances.size() < kFewest)
-    throw looptorch::ManifestError(looptorch::message(place.string(), ": ", utterances.size(),
-                                                      " segments can be used; ", kFewest,
-                                                      " are the least to split"));
+    throw looptorch::ManifestError(looptorch::message(place.string(), ": ", utterances.size(), " ", called,
+                                                      " can be used; ", kFewest, " are the least to split"));
   return looptorch::split_utterances(std::move(utterances));
 }
 

@@ -18,7 +18,8 @@ done
 has_flags help.txt model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
   warmup-steps train-subset gradient-checkpointing no-gradient-checkpointing freeze-encoder device workers seed max-audio-seconds transcripts \
   strict language normalizer snapshot-every resume resume-changed on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
-  cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype
+  cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \
+  chunking timestamps-share prompt-share spec-augment time-masks mask-frames mel-masks mask-bins cache prepare-workers
 "$programs/whisper_transcribe" --help >help.txt
 has_flags help.txt model max-audio-seconds language device task beam-size patience length-penalty temperature best-of fallback \
   compression-ratio-threshold logprob-threshold no-speech-threshold initial-prompt suppress-tokens timestamps
@@ -55,6 +56,11 @@ refused "--prefetch 3 needs threads that read ahead" "${finetune[@]}" "${data[@]
 refused "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to save" "${finetune[@]}" "${data[@]}" \
   --freeze-encoder --gradient-checkpointing encoder
 refused "--normalizer: \"basic\" is not auto, english, marks, characters or none" "${finetune[@]}" "${data[@]}" --normalizer basic
+refused "--early-stopping waits for a better model, and --best last takes none for better" "${finetune[@]}" "${data[@]}" \
+  --early-stopping 2 --best last
+refused "--timestamps-share is of windows, whose times and previous text are known: give --chunking, too" "${finetune[@]}" "${data[@]}" \
+  --timestamps-share 0.5
+refused "--prepare-workers fills a cache: name it by --cache" "${finetune[@]}" "${data[@]}" --prepare-workers 2
 refused "nowhere: No such file or directory" "${finetune[@]}" --transcripts nowhere
 refused "--batch-size: \"x\" is not an integer" "${finetune[@]}" "${data[@]}" --batch-size x
 refused "--train-subset: 0 is not above 0" "${finetune[@]}" "${data[@]}" --train-subset 0
@@ -165,17 +171,20 @@ grep -v 'cut.wav\|long.wav' spoilt.jsonl >silent.jsonl
 refused "silent.wav: is silent" whisper_finetune --model "$model" --output stopped_early --train corpus/train.jsonl \
   --validation silent.jsonl --on-bad-audio stop
 
-# Recomputing the layers' activations changes no bit of the result.
+# Recomputing the layers' activations changes no bit of the result, nor do frames that were computed before.
 for layers in "" encoder; do
   # as other projects' scripts spell these flags
   "$programs/whisper_finetune" --model "$model" --output_dir recomputed "${data[@]}" --test corpus/test.jsonl --batch_size 2 \
     --gradient_accumulation_steps 1 --dataloader_num_workers 2 --num_epochs 1 --max_steps 2 --flush_every 1 --prefetch 3 --gradient_checkpointing $layers \
-    >/dev/null 2>progress.txt || fail "checkpointing: $(cat progress.txt)"
+    --cache frames --prepare-workers 2 >/dev/null 2>progress.txt || fail "checkpointing: $(cat progress.txt)"
+  holds progress.txt "cache: 4 of 4 samples"
   cmp out/model.safetensors recomputed/model.safetensors || fail "--gradient-checkpointing $layers trains other weights"
 done
 
 # Stopped by a signal, killed, and gone on: the weights of a run that was left alone, bit for bit.
-long=("$programs/whisper_finetune" --model "$model" "${data[@]}" --test corpus/test.jsonl --batch-size 1 --epochs 4)
+# The curve, the best weights and the wait for better ones go on, too.
+long=("$programs/whisper_finetune" --model "$model" "${data[@]}" --test corpus/test.jsonl --batch-size 1 --epochs 4
+  --validate-every 5 --early-stopping 9)
 "${long[@]}" --output alone >/dev/null 2>progress.txt || fail "whisper_finetune, left alone: $(cat progress.txt)"
 "${long[@]}" --output stopped --snapshot-every 3 --resume auto >/dev/null 2>progress.txt &
 process=$!
@@ -206,6 +215,16 @@ grep -o '"wer_before": [^,]*' alone/summary.json stopped/summary.json | cut -d: 
 holds progress.txt "passed over $newest"
 holds progress.txt "goes on from stopped/snapshots/step-"
 cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
+cmp alone/curve.csv stopped/curve.csv || fail "a run that was stopped and killed has another curve"
+[ "$(cut -d, -f1 alone/curve.csv | tr '\n' ' ')" = "step 5 10 15 " ] || fail "curve.csv: $(cat alone/curve.csv)"
+best=$(awk -F, 'NR > 1 && (least == "" || $4 + 0 < least + 0) { least = $4; step = $1 } END { print step }' alone/curve.csv)
+holds alone/summary.json "\"best_step\": $best"
+holds alone/summary.json '"wer": '
+[ "$(head -c 8 alone/curve.png | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ] || fail "curve.png is no PNG file"
+code=0
+"${long[@]}" --best loss --output stopped --resume stopped/snapshots >/dev/null 2>progress.txt || code=$?
+[ "$code" = 2 ] || fail "another --best: exit code $code"
+holds progress.txt "--best is loss here and wer in the snapshot"
 refused "stopped/snapshots holds a run: go on with --resume auto" whisper_finetune "${long[@]:1}" --output stopped
 code=0
 "${long[@]}" --learning-rate 1e-3 --output stopped --resume stopped/snapshots >/dev/null 2>progress.txt || code=$?
@@ -233,6 +252,22 @@ holds talked/summary.json '"normalizer": "marks"'
 number() { sed -n "s/^ *\"$1\": *\([0-9]*\),\{0,1\}\$/\1/p" talked/summary.json; }
 [ $(("$(number gradients)" * 10)) -lt $(("$(number weights)" * 8)) ] || fail "a frozen encoder has gradients: $(cat talked/summary.json)"
 refused "talks/talk.json:12: " "${finetune[@]}" --transcripts talks --strict
+
+# The same in windows: the recording glued ten times, each time with its segments.
+mkdir windows
+mapfile -t ten < <(yes talks/talk.wav | head -10)
+sox "${ten[@]}" windows/talk.wav
+{
+  for i in 0 1 2 3 4 5 6 7 8 9; do
+    from=$(awk -v i="$i" -v s="$seconds" 'BEGIN { print i * s }')
+    printf '%s{"text": "hm", "start": %s, "duration": 0.5},\n' "$([ "$i" != 0 ] || echo '[')" "$from"
+    printf '{"text": "part %d", "start": %s, "duration": 4}%s\n' "$i" "$(awk -v f="$from" 'BEGIN { print f + 1 }')" \
+      "$([ "$i" = 9 ] && echo ']' || echo ',')"
+  done
+} >windows/talk.json
+"$programs/whisper_finetune" --model "$model" --output talked --transcripts windows --chunking --max-audio-seconds 6 --timestamps-share 0.5 \
+  --prompt-share 0.5 --spec-augment --max-steps 1 --batch-size 2 >finetune.txt 2>progress.txt || fail "--chunking: $(cat progress.txt)"
+holds finetune.txt "training on 8 clips of up to 6 s"
 
 # Out and in again: from 16 bits to CTranslate2's folder and GGML's file, and the folder back to the same 16 bits.
 "$programs/whisper_export" --model out --ctranslate2 ct2 --ggml model.ggml --fp16 >export.txt || fail "whisper_export: $(cat export.txt)"

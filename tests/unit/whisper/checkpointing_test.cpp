@@ -8,7 +8,7 @@
 #include "reference.hpp"
 #include "support/operators_called.hpp"
 
-#include <whisper/finetune_options.hpp>
+#include <whisper/finetune/options.hpp>
 
 #include <vector>
 

@@ -7,7 +7,7 @@
 
 #include "reference.hpp"
 
-#include <whisper/finetune_options.hpp>
+#include <whisper/finetune/options.hpp>
 
 #include <cstdint>
 #include <string>

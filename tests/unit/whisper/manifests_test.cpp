@@ -21,6 +21,13 @@ using looptorch::testing::TemporaryFolder;
 
 namespace {
 
+/// The segments of a transcript, split.
+looptorch::ManifestSplit read_split(const std::filesystem::path& place, double max_seconds, bool strict,
+                                    std::ostream& log) {
+  return whisper::split_transcripts(
+      whisper::read_transcripts(place, {.max_seconds = max_seconds}, strict, log), place);
+}
+
 /// A folder to which recordings and texts are written.
 struct Folder : TemporaryFolder {
   void write(const std::string& name, const std::string& contents) const {
@@ -103,7 +110,7 @@ TEST_CASE("A line in a language that the model does not know is told with file a
   folder.write_transcript("b.json", 11,
                           R"(, {"text": "seven", "start": 30, "duration": 2, "language": "tlh"})");
   std::ostringstream log;
-  (void)whisper::read_transcripts(folder / "b.json", 30, false, log,
+  (void)whisper::read_transcripts(folder / "b.json", {}, false, log,
                                   whisper::check_language(multilingual, false));
   CHECK_THAT(log.str(), Contains("b.json:11: the model does not know the language \"tlh\""));
 }
@@ -125,7 +132,7 @@ TEST_CASE("Transcripts of a folder are cut by their times, the quiet dropped, th
   folder.write_transcript("a.json", 20, R"(, {"text": "beyond the end", "start": 50, "duration": 2}, 7)");
   folder.write("notes.txt", "not a transcript");
   std::ostringstream log;
-  const auto split = whisper::read_transcripts(folder.path(), 30, false, log);
+  const auto split = read_split(folder.path(), 30, false, log);
   CHECK(split.train.size() == 24);
   CHECK(split.validation.size() == 3);
   CHECK(split.test.size() == 3);
@@ -137,10 +144,10 @@ TEST_CASE("Transcripts of a folder are cut by their times, the quiet dropped, th
   CHECK_THAT(log.str(), Contains("10 segments are dropped:\n" + a + ":1: its peak is 0.005"));
   CHECK_THAT(log.str(), Contains("2 lines are wrong:\n" + a + ":20: ") && Contains("a.wav"));
   CHECK_THAT(log.str(), !Contains("b.json"));
-  CHECK_THROWS_WITH(whisper::read_transcripts(folder.path(), 30, true, log), Contains(a + ":20: "));
+  CHECK_THROWS_WITH(read_split(folder.path(), 30, true, log), Contains(a + ":20: "));
 
   std::ostringstream again;
-  CHECK((whisper::read_transcripts(folder.path(), 30, false, again).test == split.test));
+  CHECK((read_split(folder.path(), 30, false, again).test == split.test));
   CHECK(again.str() == log.str());
 }
 
@@ -149,8 +156,22 @@ TEST_CASE("One transcript will do, and its segments may be no longer than clips"
   folder.write_tone("b.wav", 40, 0.5);
   folder.write_transcript("b.json", 12, R"(,{"text": "too long", "start": 0, "duration": 5})");
   std::ostringstream log;
-  CHECK(whisper::read_transcripts(folder / "b.json", 4, false, log).train.size() == 9);
+  CHECK(read_split(folder / "b.json", 4, false, log).train.size() == 9);
   CHECK_THAT(log.str(), Contains("1 segment is dropped:") && Contains("lasts 5 s, more than 4 s"));
+}
+
+TEST_CASE("Windows keep the short and the quiet segments, which lie between others") {
+  const Folder folder;
+  folder.write_tone("b.wav", 40, 0.001);
+  folder.write("b.json",
+               R"([{"text": "a", "start": 0, "duration": 0.5}, {"text": "", "start": 1, "duration": 2},
+                             {"text": "long", "start": 1, "duration": 21}])");
+  std::ostringstream log;
+  const auto limits = whisper::SegmentLimits::of_windows(20);
+  CHECK(whisper::read_transcripts(folder / "b.json", limits, false, log).size() == 1);
+  CHECK_THAT(log.str(), Contains("2 segments are dropped:") &&
+                            Contains("b.json:1: its text has 0 characters") &&
+                            Contains("b.json:2: lasts 21 s, more than 20 s"));
 }
 
 TEST_CASE("A segment that ends well behind its recording is wrong, one that ends a little later is not") {
@@ -159,20 +180,18 @@ TEST_CASE("A segment that ends well behind its recording is wrong, one that ends
   folder.write_transcript("b.json", 10, R"(,{"text": "a little later", "start": 21, "duration": 1.75},
       {"text": "well behind", "start": 20, "duration": 4})");
   std::ostringstream log;
-  const auto split = whisper::read_transcripts(folder / "b.json", 30, false, log);
+  const auto split = read_split(folder / "b.json", 30, false, log);
   CHECK(split.train.size() + split.validation.size() + split.test.size() == 11);
   const auto place = (folder / "b.json").string() + ":11: ";
   CHECK_THAT(log.str(),
              Contains(place + "ends at 24 s, the recording " + (folder / "b.wav").string() + " at 22.3 s"));
-  CHECK_THROWS_WITH(whisper::read_transcripts(folder / "b.json", 30, true, log), Contains(place));
+  CHECK_THROWS_WITH(read_split(folder / "b.json", 30, true, log), Contains(place));
 }
 
 TEST_CASE("Transcripts that cannot be used are an error that names the place") {
   const Folder folder;
   std::ostringstream log;
-  const auto read = [&](const std::filesystem::path& place) {
-    return whisper::read_transcripts(place, 30, false, log);
-  };
+  const auto read = [&](const std::filesystem::path& place) { return read_split(place, 30, false, log); };
   CHECK_THROWS_WITH(read(folder / "none"), (folder / "none").string() + ": No such file or directory");
   CHECK_THROWS_WITH(read(folder.path()), folder.path().string() + ": holds no .json");
   folder.write_transcript("b.json", 9);

@@ -7,7 +7,7 @@
 #include "candidate.hpp"
 #include "dry_run.hpp"
 
-#include <whisper/finetune_options.hpp>
+#include <whisper/finetune/options.hpp>
 #include <whisper/model.hpp>
 
 #include <cstdint>

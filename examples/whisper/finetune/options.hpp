@@ -4,13 +4,17 @@
 
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/training_flags.hpp>
+#include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/memory/checkpoint.hpp>
 
-#include "corpus.hpp"
-#include "normalizers.hpp"
+#include "../corpus.hpp"
+#include "../normalizers.hpp"
+#include "training_clips.hpp"
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <string>
 
 namespace whisper {
@@ -24,11 +28,24 @@ struct FinetuneOptions {
   bool freeze_encoder = false;
   bool fallback = false;
   std::string language = "en", normalizer = "auto", save_dtype = "fp32";
+  std::int64_t validate_every = 0, early_stopping = 0;
+  std::string best = "wer";
+  bool spec_augment = false;
+  looptorch::audio::SpecAugmentOptions masks{
+      .time_masks = 2, .max_frames = 100, .mel_masks = 2, .max_bins = 27, .max_time_share = 0.2};
+  double timestamps_share = 0, prompt_share = 0;
 
   /// Throws CommandLineError for flags that contradict each other.
   void check() const {
     corpus.check();
     (void)choose_normalizer(normalizer, language);
+    if (!corpus.chunking && (timestamps_share > 0 || prompt_share > 0))
+      throw looptorch::app::CommandLineError(looptorch::message(
+          timestamps_share > 0 ? "--timestamps-share" : "--prompt-share",
+          " is of windows, whose times and previous text are known: give --chunking, too"));
+    if (early_stopping > 0 && best == "last")
+      throw looptorch::app::CommandLineError(
+          "--early-stopping waits for a better model, and --best last takes none for better: give wer or loss");
     if (freeze_encoder && recompute == "encoder")
       throw looptorch::app::CommandLineError(
           "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to save: give all or none");
@@ -43,11 +60,43 @@ struct FinetuneOptions {
 
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
 
+  /// True if the validation clips are decoded, too.
+  [[nodiscard]] bool measures_error_rate() const { return best == "wer"; }
+  /// Returns the metric by which a model is better than another.
+  [[nodiscard]] std::string metric() const {
+    return measures_error_rate() ? "validation.wer" : "validation.loss";
+  }
+
+  /// Returns what is drawn for each clip in each epoch.
+  [[nodiscard]] TrainingDraws draws() const {
+    return {.masks = spec_augment ? std::optional(masks) : std::nullopt,
+            .timestamps_share = timestamps_share,
+            .prompt_share = prompt_share};
+  }
+
+  /// Returns what decides what is learnt and is in no policy's state, for RunSettings.
+  [[nodiscard]] std::map<std::string, std::string> settings(const Corpus& data) const {
+    const auto text = [](const auto& value) { return looptorch::message(value); };
+    const auto masked = looptorch::message(masks.time_masks, " x ", masks.max_frames, " frames, ",
+                                           masks.mel_masks, " x ", masks.max_bins, " bins");
+    return {{"--best", best},
+            {"--chunking", corpus.chunking ? "on" : "off"},
+            {"--early-stopping", text(early_stopping)},
+            {"--fallback", text(fallback)},
+            {"--language", language},
+            {"--max-audio-seconds", text(data.max_seconds)},
+            {"--normalizer", normalizer},
+            {"--prompt-share", text(prompt_share)},
+            {"--spec-augment", spec_augment ? masked : "off"},
+            {"--timestamps-share", text(timestamps_share)},
+            {"--validate-every", text(validate_every)}};
+  }
+
   /// Returns which data are used, and how they are read.
   [[nodiscard]] CorpusOptions corpus_options() const {
     auto options = corpus;
     options.on_bad_audio = training.skips_bad_audio() ? OnBadAudio::skip : OnBadAudio::stop;
-    options.workers = training.workers, options.seed = training.seed;
+    options.workers = training.workers, options.seed = training.seed, options.cache = training.cache;
     return options;
   }
 };
@@ -58,13 +107,19 @@ inline void add_data_flags(looptorch::app::CommandLine& line, FinetuneOptions& o
   auto& corpus = options.corpus;
   line.required("model", "DIR", options.model, "Hugging Face folder of the model to begin with");
   line.option("train", "FILE", corpus.train, "manifest of the training clips");
-  line.option("validation", "FILE", corpus.validation, "manifest of the clips whose loss each epoch reports");
+  line.option("validation", "FILE", corpus.validation,
+              "manifest of the clips that are measured during training");
   line.option("test", "FILE", corpus.test,
               "manifest of the clips whose word error rate is measured; else validation");
   line.option(
       "transcripts", "PATH", corpus.transcripts,
       "instead of manifests: NAME.json of text, start, duration beside NAME.wav, or a folder of them; "
       "split 80/10/10");
+  line.toggle(
+          "chunking", corpus.chunking,
+          "packs segments of one recording, transcripts' or lines with start and end, into windows of up to "
+          "30 s or --max-audio-seconds")
+      .alias("use-chunking");
   line.toggle("strict", corpus.strict, "wrong lines stop; else they are listed and left out");
   line.required("output", "DIR", options.output, "folder for the fine-tuned model and summary.json")
       .alias("output-dir");
@@ -75,6 +130,33 @@ inline void add_data_flags(looptorch::app::CommandLine& line, FinetuneOptions& o
   line.option("max-audio-seconds", "S", corpus.max_audio_seconds,
               "length that clips are padded to, at most 30; 0: that of the longest by the files' headers",
               {.min = 0, .max = 30});
+}
+
+inline void add_recipe_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
+  line.option("timestamps-share", "X", options.timestamps_share,
+              "share of the windows of --chunking whose target has timestamps, drawn in each epoch",
+              {.min = 0, .max = 1});
+  line.option("prompt-share", "X", options.prompt_share,
+              "share of these windows whose target follows the text before, which is given, not learnt",
+              {.min = 0, .max = 1});
+  auto& masks = options.masks;
+  line.toggle("spec-augment", options.spec_augment, "hides frames and mel bins of each training clip");
+  line.option("time-masks", "N", masks.time_masks, "runs of frames that --spec-augment hides", {.min = 0});
+  line.option("mask-frames", "N", masks.max_frames,
+              "frames of 10 ms in a run at most, and never more than a fifth of the clip", {.min = 0});
+  line.option("mel-masks", "N", masks.mel_masks, "runs of mel bins that it hides", {.min = 0});
+  line.option("mask-bins", "N", masks.max_bins, "mel bins in a run at most", {.min = 0});
+}
+
+inline void add_validation_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
+  line.option("validate-every", "STEPS", options.validate_every,
+              "measures the validation clips so often; 0: after each epoch", {.min = 0});
+  line.choice(
+      "best", options.best, {"wer", "loss", "last"},
+      "which weights are kept: those with the lowest word error rate or loss on the validation clips, or the "
+      "last; wer decodes the clips each time");
+  line.option("early-stopping", "N", options.early_stopping,
+              "ends after so many measurements in a row without a better one; 0: does not", {.min = 0});
 }
 
 inline void add_model_flags(looptorch::app::CommandLine& line, FinetuneOptions& options) {
@@ -113,16 +195,23 @@ inline void add_flags(looptorch::app::CommandLine& line, FinetuneOptions& option
   detail::add_data_flags(line, options);
   add_training_flags(
       line, options.training,
-      {.without = {TrainingFlag::gradient_checkpointing, TrainingFlag::cache},
+      {.without = {TrainingFlag::gradient_checkpointing},
        .help = {
            {TrainingFlag::epochs, "passes over the training clips"},
            {TrainingFlag::batch_size, "clips in one forward pass"},
            {TrainingFlag::learning_rate, "of AdamW, after the warm-up"},
            {TrainingFlag::workers, "threads that read audio"},
-           {TrainingFlag::seed, "order and choice of the training clips"},
+           {TrainingFlag::seed, "order and choice of the training clips, and what is drawn for each"},
+           {TrainingFlag::cache,
+            "keeps log-mel frames there for later epochs and runs: 32 kB a second of the clips' common length"},
            {TrainingFlag::on_bad_audio,
             "clips that are damaged, silent, too long, or whose text has no target: listed and left out, "
             "or the first one stops"}}});
+  line.option("prepare-workers", "N", options.corpus.prepare_workers,
+              "threads that fill the --cache before training; 0: the first epoch fills it",
+              {.min = 0, .max = 1024});
+  detail::add_recipe_flags(line, options);
+  detail::add_validation_flags(line, options);
   detail::add_model_flags(line, options);
 }
 

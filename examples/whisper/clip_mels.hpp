@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// The log-mel frames of a manifest's clips, computed each time or kept in a folder. They are a function of
+// the file; what training draws (masks, forms of the text) comes on top, so that a cache changes only the
+// time.
+//
+// Shapes: M mel bins, T mel frames.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/cache/cached_dataset.hpp>
+#include <looptorch/data/manifest/utterance.hpp>
+
+#include "listener.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// A dataset of the frames `[M, T]` of clips.
+class ClipMels {
+ public:
+  ClipMels(std::vector<looptorch::Utterance> utterances, const SpeechOptions& options)
+      : utterances_(std::move(utterances)), listener_(options) {}
+
+  [[nodiscard]] std::int64_t size() const { return std::ssize(utterances_); }
+  /// Throws what Listener throws.
+  [[nodiscard]] at::Tensor get(std::int64_t index) const { return listener_(clip(index)); }
+
+  /// Returns the clip's identity for a cache: its file and times. Throws FileError.
+  [[nodiscard]] std::string identity(std::int64_t index) const {
+    const auto& utterance = clip(index);
+    const auto microseconds = [](double seconds) { return std::llround(1e6 * seconds); };
+    return looptorch::message(looptorch::file_identity(utterance.audio_filepath), '|',
+                              microseconds(utterance.start.value_or(0)), '|',
+                              utterance.end ? microseconds(*utterance.end) : -1);
+  }
+
+  [[nodiscard]] std::filesystem::path path(std::int64_t index) const { return clip(index).audio_filepath; }
+
+ private:
+  [[nodiscard]] const looptorch::Utterance& clip(std::int64_t index) const {
+    return utterances_[static_cast<std::size_t>(index)];
+  }
+
+  std::vector<looptorch::Utterance> utterances_;
+  Listener listener_;
+};
+
+/// Where the frames of clips come from.
+class MelSource {
+ public:
+  /// Computes frames each time or, if `cache` names a folder, once: 32 kB a second of the clips' common
+  /// length. Throws what CachedDataset throws.
+  MelSource(ClipMels clips, const SpeechOptions& options, const std::filesystem::path& cache) {
+    if (cache.empty()) {
+      get_ = [clips = std::make_shared<const ClipMels>(std::move(clips))](std::int64_t i) {
+        return clips->get(i);
+      };
+      return;
+    }
+    cached_ = std::make_shared<const Cached>(
+        std::move(clips),
+        looptorch::CacheOptions{.folder = cache,
+                                .settings = looptorch::message("Whisper's log-mel, ", options.mel_bins,
+                                                               " bins, ", options.max_seconds, " s")});
+    get_ = [cached = cached_](std::int64_t i) { return cached->get(i); };
+  }
+
+  [[nodiscard]] at::Tensor operator()(std::int64_t index) const { return get_(index); }
+
+  /// Computes the frames that a cache lacks, in parallel. Clips that cannot be used stay out: reading them
+  /// throws as it does without a cache. Does nothing without one.
+  void prepare(std::int64_t workers,
+               const std::function<void(const looptorch::CacheProgress&)>& progress) const {
+    if (cached_) (void)cached_->build({.workers = workers, .progress = progress, .skip_failures = true});
+  }
+
+ private:
+  using Cached = looptorch::CachedDataset<ClipMels>;
+
+  std::shared_ptr<const Cached> cached_;
+  std::function<at::Tensor(std::int64_t)> get_;
+};
+
+}  // namespace whisper

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// What a fine-tuning reports beside its curve: the transcripts before and after, the clips that were left
+// out, and the summary.
+#pragma once
+
+#include <looptorch/app/summary.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/loop/fit.hpp>
+#include <looptorch/policies/restore_best.hpp>
+
+#include "../corpus.hpp"
+#include "../evaluation.hpp"
+#include "options.hpp"
+#include "validation.hpp"
+
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <utility>
+
+namespace whisper {
+
+/// Returns what the model hears before it is trained. A run that goes on from a snapshot reads what was heard
+/// when it began.
+inline Transcripts transcribe_before(Recognizer& recognizer, const Corpus& corpus,
+                                     const FinetuneOptions& options, bool resumed) {
+  const auto file = options.output / "before.json";
+  const TranscriptsKey key{options.model, options.language, corpus.test_seconds, options.fallback};
+  if (resumed) {
+    if (auto known = load_transcripts(file, key, corpus.test)) return *std::move(known);
+  }
+  std::cout << "transcribing " << corpus.test.size() << " clips" << std::endl;
+  auto before = transcribe_all(recognizer, corpus.test, options.training.workers);
+  save_transcripts(file, key, corpus.test, before);
+  return before;
+}
+
+/// Adds the training clips that the loader could not read, prints them, and writes the list of all to
+/// left_out.txt, to which a resumed run adds.
+inline void report_left_out(LeftOut& left_out, const looptorch::SkippedSamples& skipped,
+                            const std::filesystem::path& folder, bool resumed) {
+  const auto known = left_out.count();
+  left_out.add(skipped);
+  std::cerr << left_out.describe({.from = known, .at_most = kListedClips}) << std::flush;
+  const auto file = folder / "left_out.txt";
+  if (resumed && std::filesystem::exists(file)) left_out.add_lines(looptorch::read_file(file));
+  std::filesystem::remove(file);
+  if (left_out.count() > 0) looptorch::write_file_atomically(file, left_out.list());
+}
+
+/// Adds the step and the value of the best measurement of `metric`, such as "validation.wer", if its weights
+/// were kept, and prints them.
+inline void report_best(looptorch::app::Summary& summary, const std::string& metric,
+                        const looptorch::RestoreBest::State& kept) {
+  if (!kept.restored) return;
+  const auto name = metric.substr(metric.find('.') + 1);
+  summary.set("best_step", kept.best.step()).set("best_" + name, *kept.best.value());
+  std::cerr << "keeps the weights of step " << kept.best.step() << " (validation " << name << " "
+            << *kept.best.value() << ")" << std::endl;
+}
+
+/// Completes `summary`, writes it to summary.json, and prints some clips and the error rates.
+inline void report_result(looptorch::app::Summary& summary, const Transcripts& before,
+                          const Transcripts& after, const FinetuneOptions& options,
+                          const looptorch::FitResult& result, double seconds) {
+  const auto rates_before = before.error_rates(options.normalizer);
+  const auto rates_after = after.error_rates(options.normalizer);
+  set_error_rates(summary, "wer_before", rates_before);
+  set_error_rates(summary, "wer_after", rates_after);
+  summary.set("normalizer", after.normalizers(options.normalizer));
+  summary.set("steps", result.steps).set("seconds", seconds);
+  set_curve(summary, options.output);
+  summary.write(options.output / "summary.json");
+  print_side_by_side(std::cout, before, after, 3);
+  if (rates_after.by_language.size() > 1)
+    for (const auto& [language, rate] : rates_after.by_language)
+      std::cout << "word error rate in " << language << " " << rates_before.by_language.at(language)
+                << " before, " << rate << " after\n";
+  if (!result.reason.empty()) std::cout << "stopped early: " << result.reason << "\n";
+  std::cout << "word error rate " << rates_before.all << " before, " << rates_after.all << " after "
+            << result.steps << " steps; " << seconds << " s in all\n"
+            << "the model is in " << options.output.string() << std::endl;
+}
+
+}  // namespace whisper

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/trainer.hpp>
+
+#include "support/temporary_folder.hpp"
+
+#include <whisper/finetune/run_settings.hpp>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+using Catch::Contains;
+using looptorch::testing::TemporaryFolder;
+using Settings = std::map<std::string, std::string>;
+
+namespace {
+
+looptorch::FitResult fit(const std::filesystem::path& folder, const Settings& settings, bool resumes,
+                         bool resume_changed = false) {
+  torch::nn::Linear line(1, 1);
+  looptorch::FusedSGD optimizer(line->parameters(), {.lr = 0.1});
+  const auto objective = [](torch::nn::Linear& line, const at::Tensor& x_B1) {
+    return at::mse_loss(line(x_B1), x_B1);
+  };
+  const std::vector<at::Tensor> batches(2, at::ones({2, 1}));
+  looptorch::Trainer trainer(line, optimizer, objective,
+                             looptorch::SnapshotEvery{.folder = folder, .steps = 1},
+                             whisper::RunSettings(settings));
+  return trainer.fit(batches, {.epochs = 1 + resumes,
+                               .resume = resumes ? folder : std::filesystem::path(),
+                               .resume_changed = resume_changed});
+}
+
+}  // namespace
+
+TEST_CASE("A run goes on with its own settings only, and the error names those that differ") {
+  const TemporaryFolder folder;
+  const Settings settings{{"--best", "wer"}, {"--language", "de"}};
+  (void)fit(folder.path(), settings, false);
+  CHECK_THROWS_WITH(
+      fit(folder.path(), {{"--best", "wer"}, {"--language", "fr"}}, true),
+      Contains("is not of this run: whisper::RunSettings: --language is fr here and de in the snapshot") &&
+          !Contains("--best"));
+  CHECK_THROWS_WITH(fit(folder.path(), {{"--best", "loss"}, {"--language", "fr"}}, true, true),
+                    Contains("--best is loss here and wer in the snapshot, --language is fr here"));
+  CHECK_THROWS_WITH(
+      fit(folder.path(), {{"--best", "wer"}, {"--language", "de"}, {"--chunking", "true"}}, true),
+      Contains("--chunking is true here and not set in the snapshot"));
+  CHECK(fit(folder.path(), settings, true).steps == 4);
+}
