@@ -37,7 +37,7 @@ struct FinetuneOptions {
 
   /// Throws CommandLineError for flags that contradict each other.
   void check() const {
-    corpus.check();
+    corpus_options().check();
     (void)choose_normalizer(normalizer, language);
     if (!corpus.chunking && (timestamps_share > 0 || prompt_share > 0))
       throw looptorch::app::CommandLineError(looptorch::message(
