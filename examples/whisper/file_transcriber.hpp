@@ -29,12 +29,14 @@ class FileTranscriber {
   /// Takes a file and its transcript, in the order of the files.
   using Use = std::function<void(const std::string& file, const Transcription& transcription)>;
 
-  /// Keeps references to recognizer and options.
-  FileTranscriber(Recognizer& recognizer, const TranscribeOptions& options, Use use)
+  /// Keeps references to recognizer and options. `on_progress` takes the seconds of a long file that have
+  /// been heard.
+  FileTranscriber(Recognizer& recognizer, const TranscribeOptions& options, Use use,
+                  std::function<void(double seconds)> on_progress = {})
       : recognizer_(recognizer),
         options_(options),
         use_(std::move(use)),
-        plan_(plan_of(recognizer, options)),
+        plan_(plan_of(recognizer, options, std::move(on_progress))),
         slide_(recognizer, plan_),
         chunks_(recognizer, plan_, options.batch_size) {
     use_timestamps(false);
@@ -78,11 +80,13 @@ class FileTranscriber {
     Transcription transcription;
   };
 
-  static HearingPlan plan_of(Recognizer& recognizer, const TranscribeOptions& options) {
+  static HearingPlan plan_of(Recognizer& recognizer, const TranscribeOptions& options,
+                             std::function<void(double seconds)> on_progress) {
     const auto& config = recognizer.model->config();
     HearingPlan plan{
         .window = std::llround(options.max_audio_seconds * static_cast<double>(kFramesPerSecond)),
-        .condition_on_previous_text = options.condition_on_previous_text};
+        .condition_on_previous_text = options.condition_on_previous_text,
+        .on_progress = std::move(on_progress)};
     plan.window = std::min(plan.window, 2 * config.max_source_positions);
     if (options.word_timestamps) plan.word_heads = load_alignment_heads(options.model, config);
     return plan;

@@ -105,8 +105,10 @@ inline void add_flags(looptorch::app::CommandLine& line, HearingOptions& options
               "read as what was said before: names and spellings to prefer");
   line.option("suppress-tokens", "IDS", options.suppress_tokens,
               "never written: ids with commas, none, or model: those of generation_config.json");
-  line.toggle("timestamps", options.timestamps,
-              "lets the model decode timestamps, too, which the text leaves out");
+  line.toggle(
+      "timestamps", options.timestamps,
+      "decodes timestamps, too, which the text leaves out; by default in files longer than a window, and "
+      "where times are written");
 }
 
 }  // namespace whisper

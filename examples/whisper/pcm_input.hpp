@@ -19,6 +19,8 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 namespace whisper {
@@ -31,24 +33,42 @@ struct PcmFormat {
   [[nodiscard]] std::size_t bytes() const { return samples == "f32le" ? 4 : 2; }
 };
 
+namespace detail {
+
+/// Returns an error with the system's reason.
+inline looptorch::FileError system_error(const std::string& name, const char* what) {
+  return looptorch::FileError(
+      looptorch::message(name, ": ", what, ": ", std::generic_category().message(errno)));
+}
+
+}  // namespace detail
+
 /// A file that goes with this object, and with the process however that ends.
 class UnnamedFile {
  public:
   /// Makes it in the folder for temporary files. Throws looptorch::FileError.
   UnnamedFile() {
     auto name = (std::filesystem::temp_directory_path() / "looptorch-pcm-XXXXXX").string();
-    file_ = looptorch::detail::FileDescriptor(::mkstemp(name.data()));
-    if (file_.get() < 0) looptorch::detail::throw_file_error(name, "cannot create", errno);
+    file_ = ::mkstemp(name.data());
+    if (file_ < 0) throw detail::system_error(name, "cannot create");
     ::unlink(name.c_str());
   }
+  UnnamedFile(UnnamedFile&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  UnnamedFile& operator=(UnnamedFile other) noexcept {
+    std::swap(file_, other.file_);
+    return *this;
+  }
+  ~UnnamedFile() {
+    if (file_ >= 0) ::close(file_);
+  }
 
-  [[nodiscard]] int descriptor() const { return file_.get(); }
+  [[nodiscard]] int descriptor() const { return file_; }
 
   /// Returns a path by which this process opens the file.
-  [[nodiscard]] std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(file_.get()); }
+  [[nodiscard]] std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(file_); }
 
  private:
-  looptorch::detail::FileDescriptor file_;
+  int file_ = -1;
 };
 
 namespace detail {
@@ -95,7 +115,7 @@ inline UnnamedFile store_pcm(int input, const PcmFormat& format) {
   for (;;) {
     const auto got = ::read(input, block.data() + held, block.size() - held);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) looptorch::detail::throw_file_error("-", "cannot read", errno);
+    if (got < 0) throw detail::system_error("-", "cannot read");
     if (got == 0) break;
     held += static_cast<std::size_t>(got);
     const auto whole = held - held % format.bytes();

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -23,9 +24,10 @@ namespace whisper {
 
 /// How a recording is heard, beside the recognizer's own settings.
 struct HearingPlan {
-  std::int64_t window = 3000;                  ///< Mel frames of a window.
-  bool condition_on_previous_text = true;      ///< Makes the text so far the prompt of the next window.
-  std::optional<AlignmentHeads> word_heads{};  ///< With them, words get times.
+  std::int64_t window = 3000;              ///< Mel frames of a window.
+  bool condition_on_previous_text = true;  ///< Makes the text so far the prompt of the next window.
+  std::function<void(double seconds)> on_progress{};  ///< Takes how much of a long recording has been heard.
+  std::optional<AlignmentHeads> word_heads{};         ///< With them, words get times.
 };
 
 /// Turns what was decoded in a window into segments, with words where they are wanted.
@@ -93,6 +95,7 @@ class SlidingWindows {
     auto options = recognizer_.decoding;
     double last_speech = 0;
     for (std::int64_t seek = 0; seek < recording.frames();) {
+      if (plan_.on_progress && seek > 0) plan_.on_progress(seconds_of(seek));
       const WindowPlace place{seek, std::min(plan_.window, recording.frames() - seek)};
       const auto states_1SD =
           recognizer_.encode(recording.window(seek, place.frames, plan_.window).unsqueeze(0));

@@ -7,7 +7,10 @@
 
 #include "file_transcriber.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <iostream>
 #include <optional>
@@ -35,6 +38,13 @@ whisper::Recognizer load(const whisper::TranscribeOptions& options) {
   return recognizer;
 }
 
+/// Shows on a terminal how many minutes of a long file have been heard; nothing for no number.
+void show_progress(std::optional<double> seconds) {
+  if (::isatty(STDERR_FILENO) != 1) return;
+  std::cerr << '\r' << (seconds ? std::to_string(std::llround(*seconds / 60)) + " minutes heard" : "")
+            << "\033[K" << std::flush;
+}
+
 /// A file that cannot be used is told on stderr, and the others are still heard. Throws a looptorch::Error at
 /// the end if there was one.
 void transcribe(const whisper::TranscribeOptions& options) {
@@ -45,15 +55,18 @@ void transcribe(const whisper::TranscribeOptions& options) {
     files.emplace(options.output_dir, options.output_format, options.subtitles);
   }
   auto recognizer = load(options);
-  whisper::FileTranscriber transcriber(recognizer, options, [&](const std::string& file, const auto& heard) {
-    if (options.language == "auto")
+  const auto use = [&](const std::string& file, const whisper::Transcription& heard) {
+    show_progress({});
+    if (options.language == "auto" && !heard.language.empty())
       std::cerr << file << ": detected language: " << heard.language << std::endl;
     if (!files) {
       std::cout << file << '\t' << one_line(std::string(whisper::stripped(heard.text))) << std::endl;
       return;
     }
     for (const auto& path : files->write(file, heard)) std::cout << path.string() << std::endl;
-  });
+  };
+  whisper::FileTranscriber transcriber(recognizer, options, use,
+                                       [](double seconds) { show_progress(seconds); });
   std::size_t failed = 0;
   for (const auto& file : options.files) {
     try {

@@ -32,6 +32,10 @@ run() { # run OUT ARGUMENT...
   "$programs/${transcribe[0]}" "${transcribe[@]:1}" "$@" >"$out" 2>errors.txt || fail "whisper_transcribe $*: $(cat errors.txt)"
 }
 
+"$programs/whisper_transcribe" --help >help.txt
+has_flags help.txt output-format output-dir condition-on-previous-text word-timestamps max-line-width max-line-count \
+  max-words-per-line highlight-words vad batch-size sample-rate sample-format fp32 fp16 bf16
+
 # Wrong flags are told before a model is loaded.
 refused "--highlight-words need --word-timestamps" "${transcribe[@]}" --highlight-words whole.wav
 refused "--max-line-count needs --max-line-width" "${transcribe[@]}" --output-format srt --word-timestamps --max-line-count 2 whole.wav
