@@ -29,6 +29,7 @@ readonly benchmarks=(
   "checkpointing_whisper  the same of Whisper tiny.en, by layers and modes, beside the step that keeps everything"
   "whisper_step   time and memory of a step of fine-tuning Whisper tiny.en: plain, recomputed, bf16; beside transformers"
   "whisper_reading  word error rates of a reading of ten minutes, in sequence and by voice activity, beside its sentences alone: -- MODEL"
+  "transcribe     real-time factor of Whisper tiny.en, greedily and by a beam, beside transformers and CTranslate2 (faster-whisper)"
   "konkanivani_memory  peak memory of a training step of KonkaniVani's three sizes: recomputed, bf16, accumulated"
   "gan_memory     bytes that a device holds of 1,802 spectrograms batch by batch, beside all of them at once"
   "gan_vit_memory  peak memory and time of a training step of the spectrogram GAN and of ViT-B/16, by batch size"
@@ -82,6 +83,11 @@ peers_of() { # peers_of NAME
         numba==0.68.1 llvmlite==0.50.0 tiktoken==0.14.0 more-itertools==11.2.1 cffi==2.1.1 pycparser==3.12
         requests==2.34.2 urllib3==2.8.0 charset-normalizer==3.5.2 "${transformers[@]}")
       imports='soundfile, transformers, whisper'
+      takes_turns=1
+      ;;
+    transcribe)
+      packages=(ctranslate2==4.8.5 "${transformers[@]}")
+      imports='ctranslate2, transformers'
       takes_turns=1
       ;;
     whisper_step)
