@@ -4,7 +4,7 @@
 # Clips of the corpus, their silent ends cut off, are glued with pauses into talks of up to 29 s, so that the time of each sentence is
 # known. MODEL, a Hugging Face folder of tiny.en, is tuned on some with half of the targets timed, and once more with none;
 # held-out talks are then transcribed. The error of a time is its distance to the nearest one that was heard, in seconds.
-# Takes a quarter of an hour on two cores. Prints the figures that the README gives.
+# Takes some 15 minutes of CPU. Prints the figures that the README gives.
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)
@@ -54,18 +54,17 @@ error() {
     awk '{ error[NR] = $1; sum += $1 } END { printf "%.3f %.3f\n", sum / NR, error[int((NR + 1) / 2)] }'
 }
 
-tune() { # tune NAME SHARE
+tune() { # tune NAME SHARE EPOCHS
   "$programs/whisper_finetune" --model "$model" --transcripts talks --chunking --timestamps-share "$2" --output "$1" --batch-size 4 \
-    --epochs 3 --learning-rate 5e-5 --best last >/dev/null 2>progress.txt || fail "tune $1: $(cat progress.txt)"
+    --epochs "$3" --learning-rate 5e-5 --best last >/dev/null 2>progress.txt || fail "tune $1: $(cat progress.txt)"
 }
 before=$(error "$model")
-tune timed 0.5
+tune timed 0.5 10
 timed=$(error timed)
-tune untimed 0
+tune untimed 0 3 # which suffices to forget them
 untimed=$(error untimed)
 echo "error of timestamps in s, mean and median: $before before, $timed tuned with half of the windows timed, $untimed tuned without"
-awk -v b="${before% *}" -v t="${timed% *}" 'BEGIN { exit !(t <= b + 0.1) }' ||
-  fail "the error of timestamps was ${before% *} s and is ${timed% *} s"
+awk -v t="${timed% *}" 'BEGIN { exit !(t <= 0.1) }' || fail "the error of timestamps was ${before% *} s and is ${timed% *} s"
 awk -v t="${timed% *}" -v u="${untimed% *}" 'BEGIN { exit !(u > t + 0.1) }' || fail "timestamps do not matter: without them ${untimed% *} s"
 
 [ "$failures" = 0 ] || exit 1
