@@ -10,7 +10,11 @@
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/memory/key_value_cache.hpp>
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/torch.h>
+
+#include <optional>
+#include <string_view>
 
 #include <cmath>
 
@@ -20,8 +24,32 @@ using looptorch::KeyValues;
 
 enum class Mask { none, causal };
 
+namespace detail {
+
+/// oneDNN's product of fp32 tensors on a CPU. For AMD's processors MKL, which at::linear calls, has slow kernels:
+/// oneDNN's take half the time from some rows on. It has no gradient.
+inline bool prefers_onednn(const at::Tensor& x) {
+  constexpr int64_t kRowsAtLeast = 4;
+  return !at::GradMode::is_enabled() && x.device().is_cpu() && x.scalar_type() == at::kFloat &&
+         x.numel() >= kRowsAtLeast * x.size(-1) && at::globalContext().hasMKLDNN() &&
+         at::globalContext().userEnabledMkldnn();
+}
+
+inline at::Tensor onednn_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  using Product = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                             std::string_view, c10::List<std::optional<at::Scalar>>,
+                             std::optional<std::string_view>);
+  static const auto product =
+      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Product>();
+  return product.call(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, "none",
+                      c10::List<std::optional<at::Scalar>>(), "");
+}
+
+}  // namespace detail
+
 /// Applies a layer, with its bias in the product itself, where torch::nn::Linear adds it in another pass.
 inline at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x) {
+  if (detail::prefers_onednn(x)) return detail::onednn_linear(x, layer->weight, layer->bias);
   return at::linear(x, layer->weight, layer->bias);
 }
 

@@ -166,6 +166,7 @@ class DecoderImpl : public torch::nn::Module {
   /// Scores of every token, `[..., D]` to `[..., V]`, by the embedding's own weights (transformers'
   /// `proj_out`).
   [[nodiscard]] at::Tensor logits(const at::Tensor& states_D) {
+    if (detail::prefers_onednn(states_D)) return detail::onednn_linear(states_D, embed_tokens->weight, {});
     return at::linear(states_D, embed_tokens->weight);
   }
 
