@@ -10,13 +10,13 @@
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/memory/key_value_cache.hpp>
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <optional>
 #include <string_view>
-
-#include <cmath>
 
 namespace whisper {
 
@@ -26,23 +26,47 @@ enum class Mask { none, causal };
 
 namespace detail {
 
-/// oneDNN's product of fp32 tensors on a CPU. For AMD's processors MKL, which at::linear calls, has slow kernels:
-/// oneDNN's take half the time from some rows on. It has no gradient.
+using OneDnnProduct = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                                 std::string_view, c10::List<std::optional<at::Scalar>>,
+                                 std::optional<std::string_view>);
+
+[[nodiscard]] inline bool is_amd() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("amd");
+#else
+  return false;
+#endif
+}
+
+/// Returns oneDNN's product of fp32 tensors for AMD's processors, for which MKL, which at::linear calls, has
+/// slow kernels: oneDNN's take half the time from some rows on. Nothing on other processors, and with a
+/// LibTorch that has no such operator.
+inline const std::optional<c10::TypedOperatorHandle<OneDnnProduct>>& onednn_product() {
+  static const auto product = []() -> std::optional<c10::TypedOperatorHandle<OneDnnProduct>> {
+    if (!is_amd() || !at::globalContext().hasMKLDNN()) return std::nullopt;
+    const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+    if (!found) return std::nullopt;
+    try {
+      return found->typed<OneDnnProduct>();
+    } catch (const c10::Error&) {  // its arguments are others
+      return std::nullopt;
+    }
+  }();
+  return product;
+}
+
+/// True where oneDNN's product is the faster one. It has no gradient.
 inline bool prefers_onednn(const at::Tensor& x) {
   constexpr int64_t kRowsAtLeast = 4;
-  return !at::GradMode::is_enabled() && x.device().is_cpu() && x.scalar_type() == at::kFloat &&
-         x.numel() >= kRowsAtLeast * x.size(-1) && at::globalContext().hasMKLDNN() &&
-         at::globalContext().userEnabledMkldnn();
+  return !at::GradMode::is_enabled() && !at::autocast::is_autocast_enabled(at::kCPU) && x.device().is_cpu() &&
+         x.scalar_type() == at::kFloat && x.numel() >= kRowsAtLeast * x.size(-1) &&
+         at::globalContext().userEnabledMkldnn() && onednn_product();
 }
 
 inline at::Tensor onednn_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  using Product = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
-                             std::string_view, c10::List<std::optional<at::Scalar>>,
-                             std::optional<std::string_view>);
-  static const auto product =
-      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Product>();
-  return product.call(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, "none",
-                      c10::List<std::optional<at::Scalar>>(), "");
+  return onednn_product()->call(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, "none",
+                                c10::List<std::optional<at::Scalar>>(), "");
 }
 
 }  // namespace detail

@@ -102,6 +102,15 @@ inline bool allocate_product(const c10::OperatorHandle& op, Stack& stack, const 
   return true;
 }
 
+/// The same of oneDNN's product of rows and a layer's weights, for which LibTorch has no shape function.
+inline bool allocate_linear(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
+  const at::Tensor x = arguments[0].toTensor();
+  auto sizes = x.sizes().vec();
+  sizes.back() = arguments[1].toTensor().size(0);
+  arguments.become(at::empty(sizes, x.options()).zero_());
+  return true;
+}
+
 /// Leaves the first argument as it is.
 inline bool change_nothing(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   torch::jit::drop(stack, arguments.size() - op.schema().returns().size());
