@@ -54,7 +54,7 @@ class ClipMels {
   Listener listener_;
 };
 
-/// Where the frames of clips come from.
+/// The source of clips' frames: their files, or a cache.
 class MelSource {
  public:
   /// Computes frames each time or, if `cache` names a folder, once: 32 kB a second of the clips' common

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Files of any length and number as transcripts: short ones in batches, long ones window by window, or by the
-// parts in which somebody speaks.
+// parts that hold speech.
 #pragma once
 
 #include <looptorch/base/error.hpp>

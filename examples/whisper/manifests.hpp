@@ -25,7 +25,7 @@ namespace whisper {
 
 inline constexpr std::size_t kListedLines = 5;  ///< faulty lines that are listed for each file
 
-/// What else makes a line or a segment wrong: throws a looptorch::Error for it.
+/// A further check of a line or a segment, which throws a looptorch::Error for a wrong one.
 using UtteranceCheck = std::function<void(const looptorch::Utterance&)>;
 
 /// Returns a check of languages: known to the model, and given where `is_needed`. A model without special

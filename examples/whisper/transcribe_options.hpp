@@ -73,7 +73,7 @@ inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& opti
   line.option("max-words-per-line", "N", options.subtitles.max_words_per_line, "words of a subtitle",
               {.min = 1});
   line.toggle("highlight-words", options.subtitles.highlight_words, "underlines each word while it is said");
-  line.toggle("vad", options.vad, "hears the parts alone in which somebody speaks, each by itself");
+  line.toggle("vad", options.vad, "hears only the parts that hold speech, each by itself");
   line.option("batch-size", "N", options.batch_size, "short files, or parts by --vad, that are heard at once",
               {.min = 1, .max = 1024});
   line.option("max-audio-seconds", "S", options.max_audio_seconds,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where somebody speaks, by energy: louder than the noise around, which is followed as it changes. No model,
+// Finds speech by energy: what is louder than the noise around, which is followed as it changes. No model,
 // no training; 10 hours take a tenth of a second. Music and machines that come and go count as speech; the
 // recogniser's no-speech rule is left to drop them.
 //

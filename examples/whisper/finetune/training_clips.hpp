@@ -28,7 +28,7 @@
 
 namespace whisper {
 
-/// What is drawn for each clip in each epoch.
+/// The random choices for each clip in each epoch.
 struct TrainingDraws {
   std::optional<looptorch::audio::SpecAugmentOptions> masks{};
   double timestamps_share = 0;  ///< Share of the windows whose target has timestamps.

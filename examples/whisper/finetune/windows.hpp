@@ -22,7 +22,7 @@
 
 namespace whisper {
 
-/// What is known of a window beside its text.
+/// The segments of a window, and the text before it.
 struct WindowText {
   std::vector<SpokenSegment> segments;  ///< In the order of their times, which do not overlap.
   std::string previous{};  ///< The text of the window before; empty at the beginning of a recording.

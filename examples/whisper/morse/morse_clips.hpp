@@ -18,7 +18,7 @@
 
 namespace morse {
 
-/// What clips there shall be.
+/// The ranges from which clips are drawn.
 struct ClipRanges {
   Between words_per_minute{15, 40}, seconds{3, 28};
   std::vector<Conditions> conditions{kConditions.begin(), kConditions.end()};

@@ -16,7 +16,7 @@
 
 namespace morse {
 
-/// Thrown for a text that cannot be keyed, and for a speed that nobody keys.
+/// Thrown for a text that cannot be keyed, and for a speed or jitter out of range.
 struct MorseError : looptorch::Error {
   using Error::Error;
 };
