@@ -19,6 +19,7 @@
 #include <looptorch/loop/step/host.hpp>
 #include <looptorch/loop/step/own_loop.hpp>
 #include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/trainer_access.hpp>
 
 #include <concepts>
 #include <memory>
@@ -28,27 +29,6 @@
 #include <vector>
 
 namespace looptorch {
-namespace detail {
-
-/// Reaches what a Trainer is made of, for functions that are part of the library.
-struct TrainerAccess {
-  template <class Trainer>
-  static auto& engine(Trainer& trainer) {
-    return trainer.engine_;
-  }
-  template <class Trainer>
-  static CallInProgress& call(Trainer& trainer) {
-    return trainer.call_;
-  }
-  /// Lets policies begin anew with the next `step`.
-  template <class Trainer>
-  static void restart(Trainer& trainer) {
-    trainer.own_loop_.restart();
-  }
-};
-
-}  // namespace detail
-
 /// Trains `Model` (a ModuleHolder or a shared pointer to a module) by one or several `Update`s under
 /// policies.
 ///

@@ -3,6 +3,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/preflight.hpp>
+#include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Dry steps: what they measure, that they leave no trace, and what they propose.
 // Tests preflight: dry_run, phase_probe, preflight_report, recompute_scope, sample_batches, untouched
+// Tests loop: trainer_access
 #include "support/precompiled.hpp"
 
 #include <looptorch/preflight.hpp>
+#include <looptorch/trainer.hpp>
 
 #include "support/snapshots.hpp"
 #include "support/temporary_folder.hpp"

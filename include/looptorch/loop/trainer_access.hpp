@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// The way from a Trainer to its parts, for functions of the library that are no members: preflight and
+// programs' checks.
+#pragma once
+
+#include <looptorch/loop/call_in_progress.hpp>
+
+namespace looptorch::detail {
+
+/// Reaches what a Trainer is made of, for functions that are part of the library.
+struct TrainerAccess {
+  template <class Trainer>
+  static auto& engine(Trainer& trainer) {
+    return trainer.engine_;
+  }
+  template <class Trainer>
+  static CallInProgress& call(Trainer& trainer) {
+    return trainer.call_;
+  }
+  /// Lets policies begin anew with the next `step`.
+  template <class Trainer>
+  static void restart(Trainer& trainer) {
+    trainer.own_loop_.restart();
+  }
+};
+
+}  // namespace looptorch::detail
