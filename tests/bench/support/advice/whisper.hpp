@@ -53,6 +53,7 @@ struct WhisperBatch {
       lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
       lt::ClipGradNorm{1.0},
       lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps});
+  const auto best = options.best == "last" ? std::vector<at::Tensor>() : best_weights_of(*model);
   return peak_of(trainer, longest_batch(config, training.batch_size));
 }
 
