@@ -122,15 +122,15 @@ class BlockWatch {
       reports.begin();
       blocks_ = &reports.blocks;
       HostMemory::counted().set_listener(&reports);
-    } else if (!c10::ThreadLocalDebugInfo::get(kKind)) {  // a profiler hears them already
+    } else if (!c10::ThreadLocalDebugInfo::get(kind())) {  // a profiler hears them already
       reports_ = std::make_shared<DeviceReports>(device);
       blocks_ = &reports_->blocks;
-      c10::ThreadLocalDebugInfo::_push(kKind, reports_);
+      c10::ThreadLocalDebugInfo::_push(kind(), reports_);
     }
   }
   ~BlockWatch() {
     if (reports_) {
-      if (c10::ThreadLocalDebugInfo::get(kKind) == reports_.get()) c10::ThreadLocalDebugInfo::_pop(kKind);
+      if (c10::ThreadLocalDebugInfo::get(kind()) == reports_.get()) c10::ThreadLocalDebugInfo::_pop(kind());
     } else if (blocks_) {
       HostMemory::counted().set_listener(nullptr);
     }
@@ -142,7 +142,9 @@ class BlockWatch {
   [[nodiscard]] KeptBlocks* blocks() const { return blocks_; }
 
  private:
-  static constexpr auto kKind = c10::DebugInfoKind::PROFILER_STATE;
+  static c10::DebugInfoKind kind() {
+    return c10::DebugInfoKind::PROFILER_STATE;
+  }  // LibTorch 2.15 has no constant
 
   std::shared_ptr<DeviceReports> reports_;
   KeptBlocks* blocks_ = nullptr;

@@ -6,7 +6,7 @@
 #include "support/temporary_folder.hpp"
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -155,11 +155,11 @@ TEST_CASE("a table made to be read again and again is read in linear time") {
   std::string rows = "audio_file,text\na.wav,fine\n";
   if (name == "t.tsv") std::replace(rows.begin(), rows.end(), ',', '\t');
   while (rows.size() < std::size_t{1} << 20) rows += line;
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of the processor: other tests run beside this one
   const auto manifest = corpus.read(name, rows);
   CHECK(manifest.utterances.size() == 1);
   CHECK(manifest.faults.size() > 100'000);
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+  CHECK(std::clock() - start < 10 * CLOCKS_PER_SEC);
 }
 
 TEST_CASE("fields are quoted as RFC 4180 has it") {
