@@ -125,4 +125,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_has_compatible_shallow_copy_type", &is_compatible);
 }
 
+// LibTorch 2.7 has no kernel of it that falls through to the device's.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
+  library.impl("_has_compatible_shallow_copy_type", &is_compatible);
+}
+
 }  // namespace looptorch_test::accelerator
