@@ -10,77 +10,17 @@
 #include <looptorch/memory/keep.hpp>
 #include <looptorch/memory/key_value_cache.hpp>
 
-#include <ATen/autocast_mode.h>
-#include <ATen/core/dispatch/Dispatcher.h>
+#include "linear.hpp"
+
 #include <torch/torch.h>
 
 #include <cmath>
-#include <optional>
-#include <string_view>
 
 namespace whisper {
 
 using looptorch::KeyValues;
 
 enum class Mask { none, causal };
-
-namespace detail {
-
-using OneDnnProduct = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
-                                 std::string_view, c10::List<std::optional<at::Scalar>>,
-                                 std::optional<std::string_view>);
-
-[[nodiscard]] inline bool is_amd() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_is("amd");
-#else
-  return false;
-#endif
-}
-
-/// Returns oneDNN's product of fp32 tensors for AMD's processors, for which MKL, which at::linear calls, has
-/// slow kernels: oneDNN's take half the time from some rows on. Nothing on other processors, and with a
-/// LibTorch that has no such operator.
-inline const std::optional<c10::TypedOperatorHandle<OneDnnProduct>>& onednn_product() {
-  static const auto product = []() -> std::optional<c10::TypedOperatorHandle<OneDnnProduct>> {
-    if (!is_amd() || !at::globalContext().hasMKLDNN()) return std::nullopt;
-    const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
-    if (!found) return std::nullopt;
-    try {
-      return found->typed<OneDnnProduct>();
-    } catch (const c10::Error&) {  // its arguments are others
-      return std::nullopt;
-    }
-  }();
-  return product;
-}
-
-/// True where oneDNN's product is the faster one. It has no gradient.
-inline bool prefers_onednn(const at::Tensor& x) {
-  constexpr int64_t kRowsAtLeast = 4;
-  return !at::GradMode::is_enabled() && !at::autocast::is_autocast_enabled(at::kCPU) && x.device().is_cpu() &&
-         x.scalar_type() == at::kFloat && x.numel() >= kRowsAtLeast * x.size(-1) &&
-         at::globalContext().userEnabledMkldnn() && onednn_product();
-}
-
-inline at::Tensor onednn_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return onednn_product()->call(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, "none",
-                                c10::List<std::optional<at::Scalar>>(), "");
-}
-
-}  // namespace detail
-
-/// Applies a layer, with its bias in the product itself, where torch::nn::Linear adds it in another pass.
-inline at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x) {
-  if (detail::prefers_onednn(x)) return detail::onednn_linear(x, layer->weight, layer->bias);
-  return at::linear(x, layer->weight, layer->bias);
-}
-
-/// Does the same. A Checkpointed layer in CheckpointMode::light keeps the result.
-inline at::Tensor kept_linear(const torch::nn::Linear& layer, const at::Tensor& x) {
-  return looptorch::keep_product(linear, layer, x);
-}
 
 /// Attention with biased query, value and output projections and, as Whisper has it, a key projection without
 /// bias.
@@ -89,10 +29,10 @@ class AttentionImpl : public torch::nn::Module {
   AttentionImpl(int64_t width, int64_t heads) : heads_(heads) {
     TORCH_CHECK(heads > 0 && width % heads == 0, "attention: ", heads, " heads do not divide a width of ",
                 width);
-    k_proj = register_module("k_proj", torch::nn::Linear(torch::nn::LinearOptions(width, width).bias(false)));
-    v_proj = register_module("v_proj", torch::nn::Linear(width, width));
-    q_proj = register_module("q_proj", torch::nn::Linear(width, width));
-    out_proj = register_module("out_proj", torch::nn::Linear(width, width));
+    k_proj = register_module("k_proj", Projection(torch::nn::LinearOptions(width, width).bias(false)));
+    v_proj = register_module("v_proj", Projection(width, width));
+    q_proj = register_module("q_proj", Projection(width, width));
+    out_proj = register_module("out_proj", Projection(width, width));
   }
 
   /// Projects `source_BSD` to what queries attend to.
@@ -125,7 +65,7 @@ class AttentionImpl : public torch::nn::Module {
   }
 
   int64_t heads_;
-  torch::nn::Linear k_proj{nullptr}, v_proj{nullptr}, q_proj{nullptr}, out_proj{nullptr};
+  Projection k_proj{nullptr}, v_proj{nullptr}, q_proj{nullptr}, out_proj{nullptr};
 };
 TORCH_MODULE(Attention);
 

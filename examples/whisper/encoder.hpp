@@ -33,8 +33,8 @@ class EncoderLayerImpl : public torch::nn::Module {
     const auto width = config.d_model;
     self_attn = register_module("self_attn", Attention(width, config.encoder_attention_heads));
     self_attn_layer_norm = register_module("self_attn_layer_norm", norm(width));
-    fc1 = register_module("fc1", torch::nn::Linear(width, config.encoder_ffn_dim));
-    fc2 = register_module("fc2", torch::nn::Linear(config.encoder_ffn_dim, width));
+    fc1 = register_module("fc1", Projection(width, config.encoder_ffn_dim));
+    fc2 = register_module("fc2", Projection(config.encoder_ffn_dim, width));
     final_layer_norm = register_module("final_layer_norm", norm(width));
   }
 
@@ -51,7 +51,7 @@ class EncoderLayerImpl : public torch::nn::Module {
 
   Attention self_attn{nullptr};
   torch::nn::LayerNorm self_attn_layer_norm{nullptr}, final_layer_norm{nullptr};
-  torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+  Projection fc1{nullptr}, fc2{nullptr};
 };
 TORCH_MODULE(EncoderLayer);
 

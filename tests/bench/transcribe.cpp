@@ -54,6 +54,7 @@ whisper::Whisper import_model(const fs::path& folder) {
   lt::write_file_atomically(folder / "generation_config.json", settings.dump(2) + "\n");
   whisper::Whisper model(config);
   lt::load_state_dict(model, weights);
+  model->decoder()->hold_half_weights();
   model->eval();
   return model;
 }

@@ -26,7 +26,7 @@ from transformers import WhisperForConditionalGeneration
 
 from support.by_turns import Program
 
-CLIPS, SECONDS, ROUNDS = 4, 30, 5
+CLIPS, SECONDS, ROUNDS = 4, 30, 3
 MODES = [(1, 1), (1, CLIPS), (5, 1), (5, CLIPS)]
 TEXT = """The quick brown fox jumps over the lazy dog, and nobody in the village was surprised. In the morning the farmer
 walked to the market with two baskets of apples, and in the evening he came home with a letter from his brother. It was

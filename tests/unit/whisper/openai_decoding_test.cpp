@@ -49,7 +49,10 @@ TEST_CASE("Greedy decoding and beams give openai-whisper's tokens and figures") 
   const auto folder = real_model_folder();
   if (!folder) return;
   const auto settings = looptorch::load_json(kParity / "whisper_decoding.json");
+  const bool in_half_weights = GENERATE(false, true);
+  CAPTURE(in_half_weights);
   auto recognizer = whisper::load_recognizer(*folder);
+  if (in_half_weights) recognizer.model->decoder()->hold_half_weights();
   const auto unchanged = recognizer.decoding;
   torch::NoGradGuard no_grad;
   const auto states = recognizer.model->encoder()(recorded_windows());

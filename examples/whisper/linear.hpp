@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// The fastest product with a layer's weights that gives the same numbers: 16-bit weights where they lose
+// nothing, oneDNN's on AMD's processors, else LibTorch's.
+#pragma once
+
+#include <looptorch/memory/keep.hpp>
+
+#include "half_weights.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/torch.h>
+
+#include <optional>
+#include <string_view>
+
+namespace whisper {
+
+/// torch::nn::Linear that can hold its weight in 16 bits, too.
+class ProjectionImpl : public torch::nn::LinearImpl {
+ public:
+  using LinearImpl::LinearImpl;
+
+  /// Packs the weight; without effect where HalfWeights cannot hold it.
+  void hold_half_weights() { half_ = HalfWeights::pack(weight, bias); }
+
+  [[nodiscard]] const std::optional<HalfWeights>& half_weights() const { return half_; }
+
+ private:
+  std::optional<HalfWeights> half_;
+};
+TORCH_MODULE(Projection);
+
+namespace detail {
+
+using OneDnnProduct = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                                 std::string_view, c10::List<std::optional<at::Scalar>>,
+                                 std::optional<std::string_view>);
+
+[[nodiscard]] inline bool is_amd() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("amd");
+#else
+  return false;
+#endif
+}
+
+/// Returns oneDNN's product of fp32 tensors for AMD's processors, for which MKL, which at::linear calls, has
+/// slow kernels: oneDNN's take half the time from some rows on. Nothing on other processors, and with a
+/// LibTorch that has no such operator.
+inline const std::optional<c10::TypedOperatorHandle<OneDnnProduct>>& onednn_product() {
+  static const auto product = []() -> std::optional<c10::TypedOperatorHandle<OneDnnProduct>> {
+    if (!is_amd() || !at::globalContext().hasMKLDNN()) return std::nullopt;
+    const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+    if (!found) return std::nullopt;
+    try {
+      return found->typed<OneDnnProduct>();
+    } catch (const c10::Error&) {  // its arguments are others
+      return std::nullopt;
+    }
+  }();
+  return product;
+}
+
+/// True where oneDNN's product is the faster one. It has no gradient.
+inline bool prefers_onednn(const at::Tensor& x) {
+  constexpr int64_t kRowsAtLeast = 4;
+  return !at::GradMode::is_enabled() && !at::autocast::is_autocast_enabled(at::kCPU) && x.device().is_cpu() &&
+         x.scalar_type() == at::kFloat && x.numel() >= kRowsAtLeast * x.size(-1) &&
+         at::globalContext().userEnabledMkldnn() && onednn_product();
+}
+
+inline at::Tensor onednn_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return onednn_product()->call(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, "none",
+                                c10::List<std::optional<at::Scalar>>(), "");
+}
+
+}  // namespace detail
+
+namespace detail {
+
+/// Returns `x` times a weight plus a bias, which may be undefined. `half` may hold the weight in 16 bits.
+inline at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                          const std::optional<HalfWeights>& half) {
+  const bool autocasts = at::autocast::is_autocast_enabled(at::kCPU);
+  if (half && !autocasts && half->serves(x, weight)) return (*half)(x);
+  if (prefers_onednn(x)) return onednn_linear(x, weight, bias);
+  return at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+}
+
+}  // namespace detail
+
+/// Applies a layer, with its bias in the product itself, where torch::nn::Linear adds it in another pass.
+inline at::Tensor linear(const Projection& layer, const at::Tensor& x) {
+  return detail::product(x, layer->weight, layer->bias, layer->half_weights());
+}
+
+/// Does the same. A Checkpointed layer in CheckpointMode::light keeps the result.
+inline at::Tensor kept_linear(const Projection& layer, const at::Tensor& x) {
+  return looptorch::keep_product(linear, layer, x);
+}
+
+}  // namespace whisper
