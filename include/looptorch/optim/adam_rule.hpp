@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 // The common part of FusedAdam and FusedAdamW: moments, checks, and the order of their kernels' arguments.
+// AdamW8bit and AdamWBf16 share the checks.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/optim/fused_call.hpp>
 #include <looptorch/optim/moment_fields.hpp>
 #include <looptorch/optim/step_counts.hpp>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rsub.h>
 
 #include <array>
 #include <cstddef>
@@ -24,6 +29,29 @@ struct AdamMoments {
 
 namespace detail {
 
+/// Throws UsageError, in the optimizer's name, for hyper-parameters out of range.
+template <class Options>
+void check_adam_options(const char* name, const Options& options) {
+  const auto [beta1, beta2] = options.betas;
+  const bool valid = options.lr >= 0 && options.eps >= 0 && options.weight_decay >= 0 && beta1 >= 0 &&
+                     beta1 < 1 && beta2 >= 0 && beta2 < 1;
+  if (!valid)
+    throw UsageError(message(
+        name, " needs lr, eps and weight_decay of at least 0 and betas in [0, 1); got lr ", options.lr,
+        ", betas ", beta1, " and ", beta2, ", eps ", options.eps, ", weight_decay ", options.weight_decay));
+}
+
+/// Returns a fp32 weight after AdamW's update, by tensor operations. `root` is of the second moment.
+template <class Options>
+[[nodiscard]] at::Tensor adamw_weight(const Options& options, const at::Tensor& weight,
+                                      const at::Tensor& first, const at::Tensor& root,
+                                      const at::Tensor& step) {
+  const at::Tensor first_correction = 1 - at::pow(options.betas[0], step);
+  const at::Tensor second_correction = (1 - at::pow(options.betas[1], step)).sqrt_();
+  const at::Tensor change = first / first_correction / (root / second_correction + options.eps);
+  return weight * (1 - options.lr * options.weight_decay) - change * options.lr;
+}
+
 template <class OptionsType, class Kernel>
 struct AdamRule {
   using Options = OptionsType;
@@ -34,19 +62,11 @@ struct AdamRule {
       {.key = "exp_avg_sq", .list = &Moments::second},
       {.key = "max_exp_avg_sq",
        .list = &Moments::max_second,
-       .kept = [](const Options& options) { return options.amsgrad; }},
+       .kept = [](const Options& options, const at::Tensor&) { return options.amsgrad; }},
       {.key = "step", .list = &Moments::steps, .counter = true},
   }};
 
-  static void check(const Options& options) {
-    const auto [beta1, beta2] = options.betas;
-    const bool valid = options.lr >= 0 && options.eps >= 0 && options.weight_decay >= 0 && beta1 >= 0 &&
-                       beta1 < 1 && beta2 >= 0 && beta2 < 1;
-    if (!valid)
-      throw UsageError(message(
-          kName, " needs lr, eps and weight_decay of at least 0 and betas in [0, 1); got lr ", options.lr,
-          ", betas ", beta1, " and ", beta2, ", eps ", options.eps, ", weight_decay ", options.weight_decay));
-  }
+  static void check(const Options& options) { check_adam_options(kName, options); }
 
   static constexpr bool first_differs(const Options&) { return false; }
 

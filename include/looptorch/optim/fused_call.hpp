@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The vocabulary of the fused optimizers' rules: the tensors kept for each parameter, and the arguments of
-// one kernel call.
+// The vocabulary of the fused optimizers' rules: a group's options, and the arguments of one kernel call.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/optim/gradients.hpp>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/where.h>
+#include <torch/optim/optimizer.h>
 
 #include <optional>
 #include <vector>
@@ -28,6 +30,23 @@ class FusedFactors {
                                       /*non_blocking=*/!device.is_cpu());
   }
 
+  // ---- For rules without a kernel of LibTorch's ----
+
+  /// Returns the divisor of a call on the CPU.
+  [[nodiscard]] double divisor_on_host() const { return divisor ? *divisor->const_data_ptr<float>() : 1.0; }
+  /// True if a call on the CPU must change nothing.
+  [[nodiscard]] bool overflowed_on_host() const {
+    return found_inf && *found_inf->const_data_ptr<float>() != 0;
+  }
+  /// Returns the gradient times the pending factor.
+  [[nodiscard]] at::Tensor applied_to(const at::Tensor& gradient) const {
+    return divisor ? gradient / *divisor : gradient;
+  }
+  /// Copies `value` to `target`, unless the device finds the overflow flag set.
+  void replace(const at::Tensor& target, const at::Tensor& value) const {
+    target.copy_(found_inf ? at::where(found_inf->ne(0), target, value.to(target.scalar_type())) : value);
+  }
+
   std::optional<at::Tensor> divisor;    ///< fp32; empty if the factor is 1.
   std::optional<at::Tensor> found_inf;  ///< fp32 0 or 1; empty if no flag was given.
 
@@ -44,6 +63,41 @@ struct FusedCall {
   const Moments& moments;
   bool first;  ///< True in these parameters' first update, if the rule treats it differently.
   const FusedFactors& factors;
+};
+
+/// Options as LibTorch's parameter groups hold them; `get_lr` and `set_lr` serve schedules.
+template <class Options>
+struct FusedGroupOptions : torch::optim::OptimizerCloneableOptions<FusedGroupOptions<Options>> {
+  explicit FusedGroupOptions(Options options) : values(options) {}
+  double get_lr() const override { return values.lr; }
+  void set_lr(const double lr) override { values.lr = lr; }
+  Options values;
+};
+
+/// The properties that parameters must share to be updated by one call.
+struct FusedKind {
+  at::Device device;
+  at::ScalarType type;
+  bool first;
+  bool operator==(const FusedKind&) const = default;
+};
+
+/// A call's lists. They are kept between steps for their capacity and cleared after each call, so that no
+/// gradient outlives it.
+template <class Rule>
+struct FusedLists {
+  std::vector<at::Tensor> parameters, gradients;
+  typename Rule::Moments moments;
+
+  void clear() {
+    parameters.clear(), gradients.clear();
+    for (const auto& field : Rule::kFields) (moments.*field.list).clear();
+  }
+
+  struct ClearedAtExit {
+    FusedLists& lists;
+    ~ClearedAtExit() { lists.clear(); }
+  };
 };
 
 /// Throws UsageError for a parameter that the kernels cannot update, or would misread.

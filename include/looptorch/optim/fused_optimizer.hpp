@@ -24,15 +24,6 @@
 
 namespace looptorch::detail {
 
-/// Options as LibTorch's parameter groups hold them; `get_lr` and `set_lr` serve schedules.
-template <class Options>
-struct FusedGroupOptions : torch::optim::OptimizerCloneableOptions<FusedGroupOptions<Options>> {
-  explicit FusedGroupOptions(Options options) : values(options) {}
-  double get_lr() const override { return values.lr; }
-  void set_lr(const double lr) override { values.lr = lr; }
-  Options values;
-};
-
 /// `Rule` names the optimizer (`kName`), its `Options`, its `Moments` and their `kFields`. Its
 /// `check(options)` throws UsageError. `first_differs(options)` is true if a parameter's first update differs
 /// from later ones. `advance(moments, due, factors)` is called before a kernel that updates the parameters in
@@ -123,8 +114,8 @@ class FusedOptimizer : public torch::optim::Optimizer {
   [[nodiscard]] static std::int64_t state_bytes(const Group& group, const at::Tensor& parameter) {
     std::int64_t bytes = 0;
     for (const Field& field : Rule::kFields)
-      if (!field.counter && field.kept(options_of(group)))
-        bytes += static_cast<std::int64_t>(parameter.nbytes());
+      if (!field.counter && field.kept(options_of(group), parameter))
+        bytes += moment_bytes(field, options_of(group), parameter);
     return bytes;
   }
 
@@ -160,32 +151,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
 
  private:
   using Field = MomentField<Moments, Options>;
-
   using Position = ListedParameters::Position;
-
-  /// The properties that parameters must share to be updated by one call.
-  struct Kind {
-    at::Device device;
-    at::ScalarType type;
-    bool first;
-    bool operator==(const Kind&) const = default;
-  };
-
-  /// A call's lists. They are kept between steps for their capacity and cleared after each call, so that no
-  /// gradient outlives it.
-  struct Lists {
-    std::vector<at::Tensor> parameters, gradients;
-    Moments moments;
-
-    void clear() {
-      parameters.clear(), gradients.clear();
-      for (const Field& field : Rule::kFields) (moments.*field.list).clear();
-    }
-  };
-  struct ClearedAtExit {
-    Lists& lists;
-    ~ClearedAtExit() { lists.clear(); }
-  };
 
   static std::unique_ptr<torch::optim::OptimizerOptions> make_options(const Options& options) {
     Rule::check(options);
@@ -268,11 +234,11 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// Updates the due parameters that are of the same kind as the first; the others stay due.
   void step_alike(const Options& options, const std::vector<at::Tensor>& parameters, Moments& moments,
                   std::vector<std::size_t>& due, FusedFactors& factors) {
-    const Kind kind = take_alike(options, parameters, moments, due);
-    const ClearedAtExit cleared{lists_};
+    const FusedKind kind = take_alike(options, parameters, moments, due);
+    const typename FusedLists<Rule>::ClearedAtExit cleared{lists_};
     gather_gradients(parameters);
     for (const Field& field : Rule::kFields)
-      if (field.kept(options)) begin_field(field, moments.*field.list, parameters, alike_);
+      begin_field(field, options, moments.*field.list, parameters, alike_);
     factors.move_to(kind.device);
     Rule::advance(moments, alike_, factors);
     // The kernels write to parameters without raising their version, which a graph that still needs the old
@@ -281,18 +247,19 @@ class FusedOptimizer : public torch::optim::Optimizer {
     if (alike_.size() == parameters.size()) {
       Rule::apply(options, FusedCall<Moments>{parameters, lists_.gradients, moments, kind.first, factors});
     } else {
-      gather(options, parameters, moments);
+      gather(parameters, moments);
       Rule::apply(options, FusedCall<Moments>{lists_.parameters, lists_.gradients, lists_.moments, kind.first,
                                               factors});
     }
   }
 
-  Kind take_alike(const Options& options, const std::vector<at::Tensor>& parameters, const Moments& moments,
-                  std::vector<std::size_t>& due) {
+  FusedKind take_alike(const Options& options, const std::vector<at::Tensor>& parameters,
+                       const Moments& moments, std::vector<std::size_t>& due) {
     const auto kind_of = [&](std::size_t i) {
-      return Kind{parameters[i].device(), parameters[i].scalar_type(), is_first_update(options, moments, i)};
+      return FusedKind{parameters[i].device(), parameters[i].scalar_type(),
+                       is_first_update(options, moments, i)};
     };
-    const Kind kind = kind_of(due.front());
+    const FusedKind kind = kind_of(due.front());
     alike_.clear();
     std::size_t left = 0;
     for (const std::size_t i : due) kind_of(i) == kind ? alike_.push_back(i) : void(due[left++] = i);
@@ -305,10 +272,10 @@ class FusedOptimizer : public torch::optim::Optimizer {
       lists_.gradients.push_back(fused_gradient(parameters[i], parameters[i].grad()));
   }
 
-  void gather(const Options& options, const std::vector<at::Tensor>& parameters, const Moments& moments) {
+  void gather(const std::vector<at::Tensor>& parameters, const Moments& moments) {
     for (const std::size_t i : alike_) lists_.parameters.push_back(parameters[i]);
     for (const Field& field : Rule::kFields)
-      if (field.kept(options))
+      if (!(moments.*field.list).empty())
         for (const std::size_t i : alike_) (lists_.moments.*field.list).push_back((moments.*field.list)[i]);
   }
 
@@ -326,7 +293,7 @@ class FusedOptimizer : public torch::optim::Optimizer {
   std::vector<Moments> moments_;               // by group
   std::vector<std::vector<std::size_t>> due_;  // by group: indices of parameters not updated yet
   std::vector<std::size_t> alike_;             // those in the current call
-  Lists lists_;
+  FusedLists<Rule> lists_;
 };
 
 }  // namespace looptorch::detail

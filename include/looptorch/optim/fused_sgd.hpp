@@ -42,7 +42,7 @@ struct SGDRule {
   static constexpr std::array<MomentField<Moments, Options>, 1> kFields{{
       {.key = "momentum_buffer",
        .list = &Moments::momentum,
-       .kept = [](const Options& options) { return options.momentum != 0; }},
+       .kept = [](const Options& options, const at::Tensor&) { return options.momentum != 0; }},
   }};
 
   static void check(const Options& options) {

@@ -8,12 +8,13 @@
 #include <looptorch/optim/listed_parameters.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -25,10 +26,17 @@ namespace looptorch::detail {
 /// parameters that have not had a gradient.
 template <class Moments, class Options>
 struct MomentField {
+  using Sizes = std::vector<std::int64_t>;
+
   const char* key;  ///< PyTorch's name.
   std::vector<at::Tensor> Moments::*list;
-  bool (*kept)(const Options&) = [](const Options&) { return true; };
+  /// True if parameters like this one have it.
+  bool (*kept)(const Options&, const at::Tensor&) = [](const Options&, const at::Tensor&) { return true; };
   bool counter = false;  ///< A 0-dim fp32 step count instead of a tensor like the parameter.
+  Sizes (*sizes)(const at::Tensor&) = nullptr;  ///< Unless it has the parameter's shape.
+  at::ScalarType (*type)(const Options&, const at::Tensor&) = nullptr;  ///< Unless it has the parameter's.
+  /// An element's position in memory matters: the parameter must stay contiguous.
+  bool in_order = false;
 };
 
 [[nodiscard]] inline bool has(const std::vector<at::Tensor>& list, std::size_t index) {
@@ -53,39 +61,83 @@ inline void begin_counts(std::vector<at::Tensor>& counts, const std::vector<at::
   }
 }
 
+/// Returns the dtype that a field has for a parameter.
+template <class Field, class Options>
+[[nodiscard]] at::ScalarType moment_type(const Field& field, const Options& options,
+                                         const at::Tensor& parameter) {
+  return field.type ? field.type(options, parameter) : parameter.scalar_type();
+}
+
+/// Returns a moment without values, in the parameter's memory format if it has its shape.
+template <class Field, class Options>
+[[nodiscard]] at::Tensor empty_moment(const Field& field, const Options& options,
+                                      const at::Tensor& parameter) {
+  const auto form = at::TensorOptions(parameter.device()).dtype(moment_type(field, options, parameter));
+  return field.sizes ? at::empty(field.sizes(parameter), form) : at::empty_like(parameter, form);
+}
+
+/// Returns the bytes that a field takes for a parameter.
+template <class Field, class Options>
+[[nodiscard]] std::int64_t moment_bytes(const Field& field, const Options& options,
+                                        const at::Tensor& parameter) {
+  std::int64_t count = parameter.numel();
+  if (field.sizes) {
+    count = 1;
+    for (const std::int64_t size : field.sizes(parameter)) count *= size;
+  }
+  return count * static_cast<std::int64_t>(c10::elementSize(moment_type(field, options, parameter)));
+}
+
+/// True if a moment of these sizes is one for this parameter.
+template <class Field>
+[[nodiscard]] bool has_shape_for(const Field& field, at::IntArrayRef sizes, const at::Tensor& parameter) {
+  return field.sizes ? sizes == at::IntArrayRef(field.sizes(parameter)) : sizes == parameter.sizes();
+}
+
 /// Throws UsageError if a moment has another shape than its parameter has now. The kernels do not check, and
 /// would read past its end.
 template <class Field>
 void check_shape(const Field& field, const std::vector<at::Tensor>& moments, std::size_t index,
                  const at::Tensor& parameter) {
-  if (field.counter || !has(moments, index) || moments[index].sizes() == parameter.sizes()) return;
-  throw UsageError(message("a parameter of shape ", parameter.sizes(), " had shape ", moments[index].sizes(),
-                           " when the optimizer first updated it"));
+  if (field.counter || !has(moments, index)) return;
+  if (!has_shape_for(field, moments[index].sizes(), parameter))
+    throw UsageError(message("a parameter of shape ", parameter.sizes(), " had shape ",
+                             field.sizes ? "another" : message(moments[index].sizes()),
+                             " when the optimizer first updated it"));
+  if (field.in_order && !parameter.is_contiguous())
+    throw UsageError(message("a parameter of shape ", parameter.sizes(),
+                             " was contiguous when the optimizer first updated it, and has strides ",
+                             parameter.strides()));
 }
 
-/// True if a kernel may walk both in step: device, dtype and the order of elements in memory agree.
-[[nodiscard]] inline bool alike_in_memory(const at::Tensor& moment, const at::Tensor& parameter) {
-  return moment.device() == parameter.device() && moment.scalar_type() == parameter.scalar_type() &&
-         moment.strides() == parameter.strides();
+/// True if a kernel may walk a moment and its parameter in step: device, dtype and the order of elements in
+/// memory are as a new moment's.
+template <class Field, class Options>
+[[nodiscard]] bool alike_in_memory(const Field& field, const Options& options, const at::Tensor& moment,
+                                   const at::Tensor& parameter) {
+  return moment.device() == parameter.device() &&
+         moment.scalar_type() == moment_type(field, options, parameter) &&
+         (field.sizes || moment.strides() == parameter.strides());
 }
 
 /// Sets zeros for the parameters that have no moment. Other moments are converted if their parameter moved,
-/// or has another dtype or memory format (channels_last) than before.
-inline void begin_moments(std::vector<at::Tensor>& moments, const std::vector<at::Tensor>& parameters,
-                          const std::vector<std::size_t>& those) {
-  for (const std::size_t i : those) {
-    if (!moments[i].defined())
-      moments[i] = at::zeros_like(parameters[i]);
-    else if (!alike_in_memory(moments[i], parameters[i]))
-      moments[i] = at::empty_like(parameters[i]).copy_(moments[i]);
+/// or has another dtype or memory format (channels_last) than before. The list stays empty while no parameter
+/// keeps the field.
+template <class Field, class Options>
+void begin_field(const Field& field, const Options& options, std::vector<at::Tensor>& list,
+                 const std::vector<at::Tensor>& parameters, const std::vector<std::size_t>& those) {
+  if (field.counter) {
+    list.resize(parameters.size());
+    return begin_counts(list, parameters, those);
   }
-}
-
-template <class Field>
-void begin_field(const Field& field, std::vector<at::Tensor>& list, const std::vector<at::Tensor>& parameters,
-                 const std::vector<std::size_t>& those) {
-  list.resize(parameters.size());
-  field.counter ? begin_counts(list, parameters, those) : begin_moments(list, parameters, those);
+  for (const std::size_t i : those) {
+    if (!field.kept(options, parameters[i])) continue;
+    list.resize(parameters.size());
+    if (!list[i].defined())
+      list[i] = empty_moment(field, options, parameters[i]).zero_();
+    else if (!alike_in_memory(field, options, list[i], parameters[i]))
+      list[i] = empty_moment(field, options, parameters[i]).copy_(list[i]);
+  }
 }
 
 /// Returns the moments of the parameters in `listed` by group, in their positions in `groups` now. Counts are
@@ -141,8 +193,9 @@ void check_keys(const StateDict& state) {
 
 /// True if this field must be loaded: the state has it, or lacks it wrongly.
 template <class Options, class Field>
-[[nodiscard]] bool is_loaded(const Field& field, const Options& options, const StateDict& state) {
-  return state.contains(field.key) || (!state.empty() && field.kept(options));
+[[nodiscard]] bool is_loaded(const Field& field, const Options& options, const at::Tensor& parameter,
+                             const StateDict& state) {
+  return state.contains(field.key) || (!state.empty() && field.kept(options, parameter));
 }
 
 /// Throws StateError for a state whose names or shapes are not this optimizer's.
@@ -151,19 +204,20 @@ void check_fields(const typename Rule::Options& options, const at::Tensor& param
                   const StateDict& state) {
   check_keys<Rule>(state);
   for (const auto& field : Rule::kFields) {
-    if (!is_loaded(field, options, state)) continue;
+    if (!is_loaded(field, options, parameter, state)) continue;
     const at::Tensor& saved = state.get<at::Tensor>(field.key);
-    if (field.counter ? saved.dim() != 0 : saved.sizes() != parameter.sizes())
+    if (field.counter ? saved.dim() != 0 : !has_shape_for(field, saved.sizes(), parameter))
       throw StateError(message(Rule::kName, " cannot take over '", field.key, "' of shape ", saved.sizes(),
                                " for a parameter of shape ", parameter.sizes()));
   }
 }
 
-/// Returns a copy with the parameter's properties, or, for a count, on its device.
-template <class Field>
-[[nodiscard]] at::Tensor loaded_field(const Field& field, const at::Tensor& parameter,
+/// Returns a copy with the field's properties for this parameter.
+template <class Field, class Options>
+[[nodiscard]] at::Tensor loaded_field(const Field& field, const Options& options, const at::Tensor& parameter,
                                       const StateDict& state) {
-  const at::Tensor result = field.counter ? zero_count(parameter.device()) : at::empty_like(parameter);
+  const at::Tensor result =
+      field.counter ? zero_count(parameter.device()) : empty_moment(field, options, parameter);
   return result.copy_(state.get<at::Tensor>(field.key));
 }
 
@@ -182,8 +236,8 @@ void load_fields(const typename Rule::Options& options, const std::vector<at::Te
   check_fields<Rule>(options, parameters[index], state);
   std::array<at::Tensor, Rule::kFields.size()> loaded;
   for (std::size_t i = 0; i < loaded.size(); ++i)
-    if (const auto& field = Rule::kFields[i]; is_loaded(field, options, state))
-      loaded[i] = loaded_field(field, parameters[index], state);
+    if (const auto& field = Rule::kFields[i]; is_loaded(field, options, parameters[index], state))
+      loaded[i] = loaded_field(field, options, parameters[index], state);
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     const auto& field = Rule::kFields[i];
     auto& list = moments.*field.list;

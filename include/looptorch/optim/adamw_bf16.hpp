@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+// AdamW for bf16 weights, with moments in bf16: 6 bytes a parameter in all, and 8 with `exact`, where plain
+// AdamW takes 12 (fp32 weights and moments). An optimizer that rounds to the nearest loses most updates of a
+// bf16 weight, being smaller than half its step of 0.4 %: this one rounds stochastically, or keeps the 16
+// bits that a bf16 weight lacks of fp32. Averaging, unscaling, clipping and skipped steps are folded in.
+#pragma once
+
+#include <looptorch/optim/adam_rule.hpp>
+#include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/narrow/bf16_loop.hpp>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/randint.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace looptorch {
+
+/// Hyper-parameters of AdamWBf16: AdamW's, and how bf16 weights are kept.
+struct AdamWBf16Options {
+  double lr = 1e-3;                            ///< At least 0.
+  std::array<double, 2> betas = {0.9, 0.999};  ///< Decay rates of the first and second moment, in [0, 1).
+  double eps = 1e-8;                           ///< Added to the root of the second moment; at least 0.
+  double weight_decay = 1e-2;                  ///< Decoupled: parameters shrink by lr x weight_decay a step.
+  bool exact = false;  ///< Keep the other 16 bits of fp32 for each bf16 weight: 2 bytes more.
+};
+
+/// What AdamWBf16 keeps for the parameters of one group, each list in their order; undefined before a
+/// parameter's first gradient.
+struct AdamWBf16Moments {
+  std::vector<at::Tensor> first, second;  ///< bf16, in the parameters' shapes.
+  std::vector<at::Tensor> lost;   ///< int16, of bf16 parameters with `exact`: fp32 bits less the weight's.
+  std::vector<at::Tensor> steps;  ///< 0-dim fp32.
+};
+
+namespace detail {
+
+struct AdamWBf16Rule {
+  using Options = AdamWBf16Options;
+  using Moments = AdamWBf16Moments;
+  using Field = MomentField<Moments, Options>;
+  static constexpr const char* kName = "AdamWBf16";
+
+  static at::ScalarType bf16(const Options&, const at::Tensor&) { return at::kBFloat16; }
+  static at::ScalarType int16(const Options&, const at::Tensor&) { return at::kShort; }
+  static bool keeps_lost(const Options& options, const at::Tensor& parameter) {
+    return options.exact && parameter.scalar_type() == at::kBFloat16;
+  }
+  static constexpr std::array<Field, 4> kFields{{
+      {.key = "exp_avg", .list = &Moments::first, .type = bf16},
+      {.key = "exp_avg_sq", .list = &Moments::second, .type = bf16},
+      {.key = "lost_bits", .list = &Moments::lost, .kept = keeps_lost, .type = int16},
+      {.key = "step", .list = &Moments::steps, .counter = true},
+  }};
+
+  static void check(const Options& options) { check_adam_options(kName, options); }
+
+  static constexpr bool first_differs(const Options&) { return false; }
+
+  static void advance(Moments& moments, const std::vector<std::size_t>& due, const FusedFactors& factors) {
+    advance_counts(moments.steps, due, factors.found_inf);
+  }
+
+  static void apply(const Options& options, const FusedCall<Moments>& call) {
+    const bool on_host = call.parameters.front().is_cpu();
+    if (on_host && call.factors.overflowed_on_host()) return;
+    for (std::size_t i = 0; i < call.parameters.size(); ++i)
+      on_host ? update_on_host(options, call, i) : update_by_operations(options, call, i);
+  }
+
+ private:
+  static bool is_split(const FusedCall<Moments>& call, std::size_t i) {
+    return has(call.moments.lost, i) && call.parameters[i].scalar_type() == at::kBFloat16;
+  }
+
+  static void update_on_host(const Options& options, const FusedCall<Moments>& call, std::size_t i) {
+    const at::Tensor& parameter = call.parameters[i];
+    if (is_split(call, i)) return run<SplitWeight>(options, call, i, parameter, call.gradients[i]);
+    if (parameter.scalar_type() == at::kBFloat16)
+      return run<Bf16Weight>(options, call, i, parameter, call.gradients[i]);
+    if (parameter.scalar_type() == at::kFloat)
+      return run<SingleWeight>(options, call, i, parameter, call.gradients[i]);
+    const at::Tensor wide = parameter.to(at::kFloat);
+    run<SingleWeight>(options, call, i, wide, call.gradients[i].to(at::kFloat));
+    parameter.copy_(wide);
+  }
+
+  template <class Weight>
+  static void run(const Options& options, const FusedCall<Moments>& call, std::size_t i,
+                  const at::Tensor& parameter, const at::Tensor& gradient) {
+    using Stored = typename Weight::Stored;
+    const auto memory_of = [](const at::Tensor& tensor) { return tensor.mutable_data_ptr(); };
+    const Moments& moments = call.moments;
+    const double step = *moments.steps[i].const_data_ptr<float>();
+    std::int16_t* lost = nullptr;
+    if constexpr (std::is_same_v<Weight, SplitWeight>)
+      lost = static_cast<std::int16_t*>(memory_of(moments.lost[i]));
+    const Bf16Loop<Weight> loop{.weights = static_cast<Stored*>(memory_of(parameter)),
+                                .lost = lost,
+                                .gradients = static_cast<const Stored*>(gradient.const_data_ptr()),
+                                .first = static_cast<std::uint16_t*>(memory_of(moments.first[i])),
+                                .second = static_cast<std::uint16_t*>(memory_of(moments.second[i])),
+                                .size = parameter.numel(),
+                                .update = static_cast<std::uint64_t>(step),
+                                .numbers = AdamNumbers::of(options, step, call.factors.divisor_on_host())};
+    constexpr auto kCount = static_cast<std::int64_t>(kLanes);
+    constexpr std::int64_t kBlocksATask = 64;
+    at::parallel_for(0, (parameter.numel() + kCount - 1) / kCount, kBlocksATask,
+                     [&loop](std::int64_t begin, std::int64_t end) { run_widest(loop, begin, end); });
+  }
+
+  // ---- On an accelerator ----
+
+  static void update_by_operations(const Options& options, const FusedCall<Moments>& call, std::size_t i) {
+    const at::Tensor &parameter = call.parameters[i], &first = call.moments.first[i];
+    const at::Tensor& second = call.moments.second[i];
+    const bool split = is_split(call, i);
+    const at::Tensor gradient = call.factors.applied_to(call.gradients[i].to(at::kFloat));
+    const at::Tensor mean = first.to(at::kFloat).lerp_(gradient, 1 - options.betas[0]);
+    const at::Tensor square =
+        second.to(at::kFloat).mul_(options.betas[1]).addcmul_(gradient, gradient, 1 - options.betas[1]);
+    const at::Tensor before = split ? joined(parameter, call.moments.lost[i]) : parameter.to(at::kFloat);
+    const at::Tensor weight = adamw_weight(options, before, mean, square.sqrt(), call.moments.steps[i]);
+    call.factors.replace(first, rounded(mean)), call.factors.replace(second, rounded(square));
+    if (split) {
+      const at::Tensor narrow = cut(bits(weight) + 0x8000);
+      call.factors.replace(call.moments.lost[i], bits(weight) - bits(narrow));
+      call.factors.replace(parameter, narrow);
+    } else {
+      call.factors.replace(parameter, parameter.scalar_type() == at::kBFloat16 ? rounded(weight) : weight);
+    }
+  }
+
+  static at::Tensor bits(const at::Tensor& numbers) { return numbers.view(at::kInt); }
+  static at::Tensor joined(const at::Tensor& weight, const at::Tensor& lost) {
+    return (bits(weight.to(at::kFloat)) + lost.to(at::kInt)).view(at::kFloat);
+  }
+  /// Rounds stochastically: cuts off 16 bits after adding random ones.
+  static at::Tensor rounded(const at::Tensor& numbers) {
+    const at::Tensor noise = at::randint(1 << 16, numbers.sizes(), numbers.options().dtype(at::kInt));
+    return cut(bits(numbers) + noise);
+  }
+  /// Returns the numbers, fp32, whose bits lack the last 16, as bf16 numbers' do.
+  static at::Tensor cut(const at::Tensor& bits) { return bits.bitwise_and(~0xFFFF).view(at::kFloat); }
+};
+
+}  // namespace detail
+
+/// AdamW with bf16 moments, for bf16 weights; fp32 weights among them stay exact. See
+/// optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
+/// `load_state_of`. On an accelerator rounding draws from the device's generator.
+class AdamWBf16 : public detail::FusedOptimizer<detail::AdamWBf16Rule> {
+ public:
+  using FusedOptimizer::FusedOptimizer;
+};
+
+}  // namespace looptorch

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// AdamW's update of fp32 weights whose moments are coded in 8 bits, block by block: a block's moments exist
+// in fp32 only while it is updated, 2 KiB on the stack.
+#pragma once
+
+#include <looptorch/optim/narrow/adam_numbers.hpp>
+#include <looptorch/optim/narrow/block_codes.hpp>
+#include <looptorch/optim/narrow/lanes.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace looptorch::detail {
+
+/// One parameter's memory, `size` elements of each but the scales, of which each block has one.
+struct EightBitLoop {
+  float* weights;
+  const float* gradients;
+  std::uint8_t *first_codes, *root_codes;
+  float *first_scales, *root_scales;  ///< The largest number of each block.
+  std::int64_t size;
+  std::uint64_t update;  ///< The number of this update, from which the rounding's bits come.
+  AdamNumbers numbers;
+
+  /// Updates blocks [begin, end).
+  [[gnu::always_inline]] void run(std::int64_t begin, std::int64_t end) const {
+    constexpr auto kCount = static_cast<std::int64_t>(kLanes);
+    for (std::int64_t block = begin; block < end; ++block) {
+      const std::int64_t at = block * kCount;
+      if (at + kCount <= size)
+        run_block(weights + at, gradients + at, first_codes + at, root_codes + at, block);
+      else
+        run_last(at, block);
+    }
+  }
+
+ private:
+  /// Updates a block of fewer than 256 elements, filled up with zeros.
+  [[gnu::always_inline]] void run_last(std::int64_t at, std::int64_t block) const {
+    float weight[kLanes] = {}, gradient[kLanes] = {};
+    std::uint8_t first[kLanes] = {}, root[kLanes] = {};
+    const std::int64_t count = size - at;
+    std::copy_n(weights + at, count, weight), std::copy_n(gradients + at, count, gradient);
+    std::copy_n(first_codes + at, count, first), std::copy_n(root_codes + at, count, root);
+    run_block(weight, gradient, first, root, block);
+    std::copy_n(weight, count, weights + at);
+    std::copy_n(first, count, first_codes + at), std::copy_n(root, count, root_codes + at);
+  }
+
+  [[gnu::always_inline]] void run_block(float* __restrict weight, const float* __restrict gradient,
+                                        std::uint8_t* __restrict first_code,
+                                        std::uint8_t* __restrict root_code, std::int64_t block) const {
+    alignas(64) float first[kLanes], root[kLanes];
+    const AdamNumbers rule = numbers;
+    const float first_step = step_of<SignedCode>(first_scales[block]);
+    const float root_step = step_of<RootCode>(root_scales[block]);
+    std::uint32_t largest_first = 0, largest_root = 0;
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      const float slope = gradient[i] * rule.gradient_factor;
+      const float old_root = RootCode::decode(root_code[i], root_step);
+      const float mean = rule.first(SignedCode::decode(first_code[i], first_step), slope);
+      const float scale = quick_root(rule.second(old_root * old_root, slope));
+      weight[i] = rule.weight(weight[i], mean, scale);
+      first[i] = mean, root[i] = scale;
+      largest_first = larger(largest_first, bits_of(mean) & ~kSignBit);
+      largest_root = larger(largest_root, bits_of(scale));
+    }
+    first_scales[block] = number_of(largest_first), root_scales[block] = number_of(largest_root);
+    encode<SignedCode, 0>(first, number_of(largest_first), first_code, block);
+    encode<RootCode, 1>(root, number_of(largest_root), root_code, block);
+  }
+
+  template <class Code, int kSet>
+  [[gnu::always_inline]] void encode(const float* __restrict number, float largest,
+                                     std::uint8_t* __restrict code, std::int64_t block) const {
+    const float factor = factor_of<Code>(largest);
+    const auto& words = kLaneWords<kSet, Code::kDropped>;
+    const std::uint64_t random = block_word(update, static_cast<std::uint64_t>(block)) >> (32 * kSet);
+    const auto shared = static_cast<std::uint32_t>(random) & ((1u << Code::kDropped) - 1);
+    for (std::size_t i = 0; i < kLanes; ++i) code[i] = Code::encode(number[i], factor, words[i] ^ shared);
+  }
+};
+
+}  // namespace looptorch::detail
