@@ -6,7 +6,7 @@
 
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/call_in_progress.hpp>
-#include <looptorch/loop/compose/checks.hpp>
+#include <looptorch/loop/compose/check_split.hpp>
 #include <looptorch/loop/compose/deduction.hpp>
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/evaluation.hpp>
@@ -239,7 +239,7 @@ class Trainer {
                           (detail::reads_memory<detail::unwrapped_t<Parts>>() || ...)>;
 
   template <class Batch>
-  using CheckBatch = detail::CheckBatch<Model, Batch, Updates>;
+  using CheckBatch = detail::check_batch_t<Engine, Model, Batch, Updates>;
 
   Engine engine_;
   detail::CallInProgress call_;

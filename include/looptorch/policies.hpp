@@ -14,8 +14,9 @@
 //   On                    a hook is too small for a policy
 //   PinnedPrefetchLoader  fit should take a dataset and load it by worker threads
 //   RestoreBest           the best weights by a metric should be left, not the last
+//   RetryOnOom            one long batch should cost a retry, not the night
 //   ScheduleLr            the learning rate should warm up, decay, or fall when a metric stands still
-// ShowProgress          progress should show on the terminal or in a log
+//   ShowProgress          progress should show on the terminal or in a log
 //   SnapshotEvery         a run that ends early should go on later, bit for bit
 //   StopEarly             training should end when a metric no longer improves
 //   UnfreezeAt            parts of a pretrained model should be trained later than others
@@ -35,6 +36,7 @@
 #include <looptorch/policies/mixed_precision.hpp>
 #include <looptorch/policies/on.hpp>
 #include <looptorch/policies/restore_best.hpp>
+#include <looptorch/policies/retry_on_oom.hpp>
 #include <looptorch/policies/schedule_lr.hpp>
 #include <looptorch/policies/show_progress.hpp>
 #include <looptorch/policies/snapshot_every.hpp>

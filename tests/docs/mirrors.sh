@@ -13,6 +13,7 @@ set -euo pipefail
 cd "$1"
 declare -A untested=(
   [loop/compose/checks]='tests/compile_fail'
+  [loop/compose/check_split]='tests/compile_fail'
   [loop/compose/deduction]='tests/compile_fail'
   [loop/compose/hook_table]='rows only: tests/static and tests/compile_fail check what they generate'
   [loop/compose/hooks]='tests/static and tests/compile_fail'

@@ -43,6 +43,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::PinnedPrefetchLoader<void, lt::SequentialSampler, lt::DefaultCollate>>{"PinnedPrefetchLoader",
                                                                                      ""},
     Entry<lt::RestoreBest>{"RestoreBest", "restore_best"},
+    Entry<lt::RetryOnOom>{"RetryOnOom", "retry_on_oom"},
     Entry<lt::ScheduleLr>{"ScheduleLr", "schedule_lr"},
     Entry<lt::ShowProgress>{"ShowProgress", "show_progress"},
     Entry<lt::SnapshotEvery>{"SnapshotEvery", "snapshot_every"},

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -41,6 +42,35 @@ struct EpochContext {
 struct ForwardContext {
   const Run& run;
   bool training;  ///< false in `evaluate`
+};
+
+/// Memory that ran out within a window, or an evaluation, of a Trainer that lists a policy with `pieces`.
+class OutOfMemoryContext {
+ public:
+  OutOfMemoryContext(const Run& of, bool trains, std::int64_t micro_batch, std::int64_t pieces,
+                     std::int64_t tries, std::string what)
+      : run(of),
+        training(trains),
+        samples(micro_batch),
+        pieces_before(pieces),
+        attempts(tries),
+        error(std::move(what)) {}
+
+  const Run& run;
+  bool training;               ///< false in an evaluation
+  std::int64_t samples;        ///< of the largest micro-batch, or of the evaluation's batch
+  std::int64_t pieces_before;  ///< into which each micro-batch was split
+  std::int64_t attempts;       ///< that were made with so many pieces
+  std::string error;           ///< the allocator's sentence; what the fit ends with
+
+  /// Does the window again from its beginning, or the evaluation's batch, with each micro-batch split into
+  /// `pieces`. If no policy calls this, the fit ends.
+  void retry(std::int64_t pieces) { pieces_ = pieces; }
+  /// Returns the pieces of the next attempt; 0 if there is to be none.
+  [[nodiscard]] std::int64_t pieces() const { return pieces_; }
+
+ private:
+  std::int64_t pieces_ = 0;
 };
 
 /// One evaluation.

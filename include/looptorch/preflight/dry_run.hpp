@@ -71,6 +71,7 @@ class DryRun {
 
   /// Lets policies undo what they set, without what they do at the end of a fit that went well.
   void end() {
+    engine_.window().may_retry = true;
     ignoring_errors([&] { settle(engine_); });
     ignoring_errors([&] { end_policies(engine_, FitStatus::failed); });
   }
@@ -82,6 +83,7 @@ class DryRun {
     progress.total_steps = progress.step + kLong;
     progress.epoch = kLong;  // in which all layers are trained that are frozen at first
     engine_.window().in_epoch = false;
+    engine_.window().may_retry = false;  // running out of memory is a result
     engine_.window().pinned = PinnedSource::staged;
     memory.held = held_memory(engine_);  // in case it is all that there is room for
     begin_policies(engine_);

@@ -135,6 +135,22 @@ TEST_CASE("preflight: leaves no trace, before the first step, in mid-run and aft
   for (const auto& block : net->blocks) CHECK(block->checkpoint.mode == lt::CheckpointMode::off);
 }
 
+TEST_CASE("preflight: what does not fit is not split, and a run that retries keeps its large micro-batches") {
+  torch::manual_seed(0);
+  Net net;
+  lt::FusedAdamW adam(net->parameters(), lt::FusedAdamWOptions{});
+  int told = 0;
+  const auto weighed = [](Net& model, const Batch& batch) {
+    return lt::Loss{.value = objective(model, batch), .weight = batch.y.size(0)};
+  };
+  lt::Trainer trainer(net, adam, weighed, lt::RetryOnOom{.report = [&](const std::string&) { ++told; }});
+  const auto hard = batches(2, 128);
+  const auto report = lt::preflight(trainer, hard, kRoomy);
+  const auto refused = lt::preflight(trainer, hard, {.cap = report.needed - 200'000, .margin = 0});
+  CHECK((report.fits && refused.out_of_memory && told == 0));
+  CHECK((trainer.policy<lt::RetryOnOom>().pieces == 1 && trainer.policy<lt::RetryOnOom>().retries == 0));
+}
+
 TEST_CASE("preflight: training goes on as it would have without, bit for bit") {
   const auto train = [](bool checked) {
     torch::manual_seed(0);

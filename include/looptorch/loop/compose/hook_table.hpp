@@ -13,6 +13,10 @@
 #define LOOPTORCH_DETAIL_HOOKS(ROW)                                                                \
   /* How many micro-batches make a window. */                                                      \
   ROW(micro_batches, void, std::int64_t)                                                           \
+  /* Into how many pieces each micro-batch is split, where windows can be done again. */           \
+  ROW(pieces, void, std::int64_t)                                                                  \
+  /* When memory ran out within a window, which then has no gradients. */                          \
+  ROW(on_out_of_memory, OutOfMemoryContext&, void)                                                 \
   /* Whether losses that are NaN or infinite are dealt with, so that they need not end the fit. */ \
   ROW(handles_overflow, const Run&, bool)                                                          \
   /* Before a fit takes over a snapshot. */                                                        \
@@ -50,11 +54,11 @@
   ROW(forecast_memory, MemoryForecast&, void)
 
 /// Calls ROW(name, meaning) for each capability: an optional `static constexpr bool`, false by default.
-#define LOOPTORCH_DETAIL_CAPABILITIES(ROW)                                                 \
-  ROW(repeatable, "may be listed several times")                                           \
-  ROW(settles_late, "its after_update may run as late as right before the next update")    \
-  ROW(changes_gradients, "scales or clips gradients, which an optimizer's closure undoes") \
-  ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")  \
+#define LOOPTORCH_DETAIL_CAPABILITIES(ROW)                                                   \
+  ROW(repeatable, "may be listed several times")                                             \
+  ROW(settles_late, "its after_update may run as late as right before the next update")      \
+  ROW(changes_gradients, "scales or clips gradients, which an optimizer's closure undoes")   \
+  ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")    \
   ROW(only_reports, "writes or measures, and takes no part in the dry steps of a preflight") \
-  ROW(reads_memory, "may call Run::held_memory()")                                         \
+  ROW(reads_memory, "may call Run::held_memory()")                                           \
   ROW(makes_loader, "has make(dataset), by which fit makes its range of batches of a dataset")

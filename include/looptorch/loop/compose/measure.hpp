@@ -62,6 +62,11 @@ class EvaluationSums {
     record(loss, loss_, metrics_);
     ++batches_;
   }
+  /// Adds a batch that was measured in pieces.
+  void add(const std::vector<Loss>& pieces) {
+    for (const Loss& loss : pieces) record(loss, loss_, metrics_);
+    ++batches_;
+  }
   void add(const Quantity& number) {
     loss_.add(number, 1.0);
     ++batches_;

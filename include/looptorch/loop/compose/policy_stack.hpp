@@ -190,6 +190,12 @@ class PolicyStack {
     return loss;
   }
 
+  /// True if a listed policy has the hook, switched on or not.
+  template <class Hook>
+  static constexpr bool has() {
+    return (Hook::template valid<unwrapped_t<Listed>>() || ...);
+  }
+
   template <class P>
   static constexpr bool lists() {
     return (std::is_same_v<unwrapped_t<Listed>, P> || ...);

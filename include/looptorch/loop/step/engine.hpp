@@ -10,6 +10,7 @@
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/resume/run_state.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/loop/step/attempt.hpp>
 #include <looptorch/loop/step/trained_parameters.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/memory/recompute/bypass_watch.hpp>
@@ -35,9 +36,11 @@ class Engine {
   static constexpr bool kByClosure = steps_by_closure<std::tuple_element_t<I, Updates>>;
   /// True if a micro-batch is released once it is differentiated.
   static constexpr bool kStreams = kUpdates == 1 && !any_by_closure<Updates>;
-  /// The kept batches of a window: none where micro-batches stream.
+  /// True if a listed policy has windows done again.
+  static constexpr bool kRetries = Stack::template has<pieces_hook>();
+  /// The kept batches of a window: none where micro-batches stream and no window is done again.
   template <class Batch>
-  using Kept = std::conditional_t<kStreams, NoState, std::vector<Batch>>;
+  using Kept = std::conditional_t<kStreams && !kRetries, NoState, std::vector<Batch>>;
   using Works = std::array<UpdateWork, kUpdates>;
   using Staged = StagedRun<Works>;
 
@@ -61,6 +64,7 @@ class Engine {
   [[nodiscard]] WindowState& window() { return window_; }
   [[nodiscard]] const WindowState& window() const { return window_; }
   [[nodiscard]] const TrainedParameters& parameters() const { return parameters_; }
+  [[nodiscard]] auto& attempt() { return attempt_; }
   [[nodiscard]] BypassWatch& bypass_watch() { return bypass_watch_; }
   /// False if a listed policy deals with losses that are NaN or infinite.
   [[nodiscard]] bool watches_losses() const { return watches_losses_; }
@@ -195,6 +199,7 @@ class Engine {
   Run run_;
   Works works_{};
   WindowState window_;
+  [[no_unique_address]] std::conditional_t<kRetries, Attempt, NoState> attempt_;
   TrainedParameters parameters_{kUpdates};
   BypassWatch bypass_watch_;
   bool watches_losses_ = true;

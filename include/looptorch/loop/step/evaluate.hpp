@@ -6,8 +6,12 @@
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/loss.hpp>
+#include <looptorch/loop/step/retry.hpp>
 
 #include <ATen/core/grad_mode.h>
+
+#include <type_traits>
 
 namespace looptorch::detail {
 
@@ -26,6 +30,9 @@ void measure_batch(Engine& engine, Measure& measure, const Batch& batch, Evaluat
     const auto add = [&](Model& model, const Batch& of) { return measure.add(model, of), 0; };
     engine.forward(add, batch, /*training=*/false);
     sums.add();
+  } else if constexpr (Engine::kRetries && SliceableBatch<Batch> &&
+                       std::is_same_v<std::invoke_result_t<Measure&, Model&, const Batch&>, Loss>) {
+    measure_with_retries(engine, measure, batch, sums);
   } else {
     sums.add(as_measure(engine.forward(measure, batch, /*training=*/false)));
   }

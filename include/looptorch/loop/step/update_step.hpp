@@ -57,6 +57,12 @@ bool is_known_non_finite(Engine& engine, const Loss& loss) {
       "Lower the learning rate, or let the optimizer search along its direction (line_search_fn)");
 }
 
+/// True if the window is one micro-batch in one piece, which needs no weighing.
+template <class Engine>
+[[nodiscard]] bool is_alone(Engine& engine, const UpdateWork& work) {
+  return engine.window_length() == 1 && work.pieces == 1;
+}
+
 /// Adds a micro-batch to update I: forward, loss, backward. `number` counts the window's micro-batches. With
 /// `reevaluates`, for closures, the micro-batch is in the means already. Throws NonFiniteLoss only then.
 template <std::size_t I, class Engine, class Batch>
@@ -66,8 +72,7 @@ void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool 
   if (work.at_fault) return;  // the update is not made, whatever else the window holds
   FrozenScope frozen(engine.parameters().outside(I));
   const Loss loss = as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true));
-  const bool alone = engine.window_length() == 1;
-  const at::Tensor weighed = alone ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
+  const at::Tensor weighed = is_alone(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
   if (!weighed.defined()) return;  // nothing is to be learnt from it
   if (is_known_non_finite(engine, loss)) {
     if (reevaluates) throw non_finite_again(view, engine.window().origin.narrowed(number));
@@ -95,7 +100,8 @@ void differentiate_all(Engine& engine, const std::vector<Batch>& kept, bool reev
 /// mean and gradients.
 template <std::size_t I, class Engine>
 [[nodiscard]] GradientScale window_scale(Engine& engine) {
-  return engine.window_length() == 1 ? GradientScale{} : engine.works()[I].weight.scale();
+  const UpdateWork& work = engine.works()[I];
+  return is_alone(engine, work) ? GradientScale{} : work.weight.scale();
 }
 
 /// Returns a 0-dim tensor that is not zero if a loss of the window, all of which lie on a device, is NaN or

@@ -9,6 +9,7 @@
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/closure_step.hpp>
 #include <looptorch/loop/step/optimizer_step.hpp>
+#include <looptorch/loop/step/retry.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/loop/update.hpp>
 
@@ -32,8 +33,9 @@ void begin_window(Engine& engine) {
   const Progress& progress = engine.progress();
   for_each_index<Engine::kUpdates>([&](auto i) {
     const UpdateOptions& options = engine.template update<i>().options;
-    engine.works()[i].due =
-        progress.step % options.every == 0 && (!options.when || options.when(engine.run()));
+    UpdateWork& work = engine.works()[i];
+    work.due = progress.step % options.every == 0 && (!options.when || options.when(engine.run()));
+    if constexpr (Engine::kRetries) work.pieces = pieces_of(engine), work.attempts = 1;
   });
   window.origin.begin(progress.step, progress.epoch);
 }
@@ -64,16 +66,26 @@ template <class Batch, class Engine>
 void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
   for_each_index<Engine::kUpdates>([&](auto i) {
     if (!engine.works()[i].due) return;
-    if constexpr (!Engine::kStreams) differentiate_all<i>(engine, kept);
+    if constexpr (!Engine::kStreams) differentiate_kept<i>(engine, kept);
     if constexpr (Engine::template kByClosure<i>)
       finish_update_by_closure<i>(engine, kept);
+    else if constexpr (Engine::kRetries)
+      finish_update_with_retries<i>(engine, kept);
     else
       finish_update<i>(engine, [](auto& optimizer, UpdateContext& context, const GradientScale&) {
         return step_optimizer(optimizer, context);
       });
   });
-  if constexpr (!Engine::kStreams) kept.clear();
+  if constexpr (!Engine::kStreams || Engine::kRetries) kept.clear();
   count_step(engine);
+}
+
+/// Takes a micro-batch that is kept where it is in case the window must be done again.
+template <class Engine, class Batch, class Given>
+void learn_with_retries(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
+  kept.push_back(std::forward<Given>(batch));
+  if (engine.works()[0].due)
+    with_retries<0>(engine, kept, [&] { differentiate_pieces<0>(engine, kept.back(), kept.size() - 1); });
 }
 
 /// Takes one micro-batch, made of the samples with these indices, into a window, which it begins if none is
@@ -88,6 +100,8 @@ void take_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kep
   window.samples += batch_size(std::as_const(batch));
   if constexpr (!Engine::kStreams)
     keep_batch(engine, kept, std::forward<Given>(batch));
+  else if constexpr (Engine::kRetries)
+    learn_with_retries(engine, kept, std::forward<Given>(batch));
   else if (engine.works()[0].due)
     with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
       differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches));
@@ -129,6 +143,7 @@ void abandon_window(Engine& engine) {
     work.begin_next_window();
   });
   window.thrown = nullptr;
+  if constexpr (Engine::kRetries) engine.attempt().end();
   if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
   window.micro_batches = window.samples = window.passed_over = 0;
 }

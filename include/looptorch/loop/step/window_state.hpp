@@ -31,6 +31,8 @@ struct UpdateWork {
   std::vector<at::Tensor> gradients;    ///< memory for the list of gradients that hooks see
   Verdict verdict;                      ///< the outcome of the last update, perhaps still on the device
   std::int64_t skipped = 0;             ///< 1 once the update is known to be skipped
+  std::int64_t pieces = 1;              ///< into which each micro-batch is split
+  std::int64_t attempts = 1;            ///< at the window's share with so many pieces
 
   /// Adds what was differentiated, after multiplying the sum so far by `correction`.
   void add_to_closure_sum(const at::Tensor& weighed, double correction) {
@@ -56,6 +58,7 @@ struct WindowState {
   std::int64_t last = 0;                       ///< micro-batches of the window before
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
   std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped
+  bool may_retry = true;                       ///< false while memory is measured
   bool in_epoch = true;                        ///< false in a caller's own loop, which has no epochs
   PinnedSource pinned = PinnedSource::staged;  ///< how batches are read from pinned memory
 };

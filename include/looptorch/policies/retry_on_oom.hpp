@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+// Does a window again when memory runs out in it, with each micro-batch split in two, and again down to
+// single samples: a night's training survives the one long batch. Equal to the run with enough memory up to
+// the order of summation, and bit-identical where nothing ran out. Costs the window's batches in host memory,
+// and a copy of the model's buffers and of the random generators' states a window.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <utility>
+
+namespace looptorch {
+
+namespace detail {
+
+/// What RetryOnOom counted, and the pieces that it keeps for a while.
+struct RetryOnOomState {
+  std::int64_t pieces = 1;       ///< Into which each micro-batch is split now.
+  std::int64_t calm = 0;         ///< Windows since memory last ran out, or the pieces last grew.
+  std::int64_t retries = 0;      ///< Attempts that were made again.
+  std::int64_t windows = 0;      ///< Windows in which memory ran out.
+  std::int64_t most_pieces = 1;  ///< The most that a micro-batch was split into.
+  std::int64_t last_step = -1;   ///< Step of the last such window; not saved.
+
+  void count(const OutOfMemoryContext& context, std::int64_t next_pieces) {
+    ++retries;
+    if (!context.training) return;
+    const std::int64_t step = context.run.progress().step;
+    windows += std::exchange(last_step, step) != step;
+    pieces = std::max(pieces, next_pieces);
+    most_pieces = std::max(most_pieces, next_pieces);
+    calm = 0;
+  }
+};
+
+}  // namespace detail
+
+/// Retries windows that run out of memory. Batches must be a `SliceableBatch`, and the objective must return
+/// a Loss, whose weights make the pieces add up to the micro-batch. Within a piece, layers that mix samples,
+/// such as BatchNorm, see that piece alone, and random numbers are drawn anew from the window's beginning.
+///
+/// Memory that runs out in the forward pass, in backward, and in the update before a parameter has changed,
+/// is survived; of LibTorch's own optimizers, which change parameters one by one as they allocate, only what
+/// fails before their step. Evaluations of the objective are split in the same way.
+struct RetryOnOom {
+  using State = detail::RetryOnOomState;
+  static constexpr MayDiffer may_differ = MayDiffer::always;
+
+  std::int64_t relax_after =
+      16;  ///< Windows without a retry after which pieces are doubled in size; 0: never.
+  std::function<void(const std::string&)> report =
+      {};  ///< Takes one sentence a retried window; empty: stderr.
+
+  /// Throws UsageError for a negative `relax_after`.
+  void on_fit_begin(FitContext&, State&) const {
+    if (relax_after < 0)
+      throw UsageError(
+          message("RetryOnOom's relax_after must be a number of windows or 0 for never, got ", relax_after));
+  }
+
+  [[nodiscard]] std::int64_t pieces(State& state) const { return state.pieces; }
+
+  void on_out_of_memory(OutOfMemoryContext& context, State& state) const {
+    const bool single = context.pieces_before >= context.samples;
+    const std::string where = message(context.training ? "in step " : "in the evaluation before step ",
+                                      context.run.progress().step);
+    if (single && context.attempts > 1)
+      return void(context.error =
+                      message("memory ran out ", where,
+                              " with single samples, also once the cache was emptied; use shorter "
+                              "samples, Checkpointed, or a smaller model: ",
+                              context.error));
+    const std::int64_t pieces =
+        single ? context.pieces_before : std::min(2 * context.pieces_before, context.samples);
+    state.count(context, pieces);
+    tell(message("memory ran out ", where, "; doing it again in pieces of ",
+                 (context.samples + pieces - 1) / pieces, " of ", context.samples, " samples"));
+    context.retry(pieces);
+  }
+
+  void on_window_end(WindowContext&, State& state) const {
+    if (state.pieces == 1 || relax_after == 0 || ++state.calm < relax_after) return;
+    state.pieces = std::max<std::int64_t>(1, state.pieces / 2);
+    state.calm = 0;
+  }
+
+  void state_dict(StateDict& out, State& state) const {
+    out.set("pieces", state.pieces);
+    out.set("calm", state.calm);
+    out.set("retries", state.retries);
+    out.set("windows", state.windows);
+    out.set("most_pieces", state.most_pieces);
+  }
+  void load_state_dict(const StateDict& in, State& state) const {
+    state.pieces = in.get<std::int64_t>("pieces");
+    state.calm = in.get<std::int64_t>("calm");
+    state.retries = in.get<std::int64_t>("retries");
+    state.windows = in.get<std::int64_t>("windows");
+    state.most_pieces = in.get<std::int64_t>("most_pieces");
+  }
+
+ private:
+  void tell(const std::string& sentence) const {
+    report ? report(sentence) : void(std::cerr << sentence << '\n');
+  }
+};
+
+}  // namespace looptorch

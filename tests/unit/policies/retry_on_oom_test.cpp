@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: MIT
+// Wherever memory runs out within a window, the run goes on as one with enough memory.
+//
+// Tests loop/step: attempt, retry
+#include "support/precompiled.hpp"
+
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/loop.hpp>
+#include <looptorch/memory/checkpoint.hpp>
+#include <looptorch/optim/fused_adamw.hpp>
+#include <looptorch/policies/accumulate.hpp>
+#include <looptorch/policies/autocast.hpp>
+#include <looptorch/policies/clip_grad_norm.hpp>
+#include <looptorch/policies/retry_on_oom.hpp>
+
+#include "support/numbered_samples.hpp"
+#include "support/toy.hpp"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace looptorch;
+
+namespace {
+
+/// A CPU allocator whose n-th allocation from now on fails, or each one of more bytes than a limit.
+class FailingAllocator final : public c10::Allocator {
+ public:
+  static FailingAllocator& instance() {
+    static auto* const allocator = [] {
+      auto* const made = new FailingAllocator;  // tensors may outlive all static objects
+      c10::SetCPUAllocator(made, /*priority=*/2);
+      return made;
+    }();
+    return *allocator;
+  }
+
+  /// Fails the n-th allocation (1 is the next), once.
+  void fail_at(std::int64_t n) { countdown_ = n; }
+  /// Fails each allocation of more bytes; 0: none.
+  void fail_beyond(std::size_t bytes) { most_ = bytes; }
+  [[nodiscard]] bool has_failed() const { return countdown_ <= 0; }
+
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (countdown_ > 0 && --countdown_ == 0) out_of_memory(bytes);
+    if (most_ > 0 && bytes > most_) out_of_memory(bytes);
+    return inner_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  static void out_of_memory(std::size_t bytes) {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "no room for ", bytes, " bytes");
+  }
+
+  c10::Allocator* inner_ = c10::GetCPUAllocator();
+  std::int64_t countdown_ = 0;
+  std::size_t most_ = 0;
+};
+
+RetryOnOom quiet_retries() {
+  return {.report = [](const std::string&) {}};
+}
+
+double furthest(toy::Net& a, toy::Net& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a->parameters().size(); ++i)
+    most = std::max(most, (a->parameters()[i] - b->parameters()[i]).abs().max().item<double>());
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("RetryOnOom: wherever an allocation of a fit fails, the run ends as one with enough memory") {
+  auto& memory = FailingAllocator::instance();
+  const auto batches = toy::batches(6);
+  const auto train = [&](toy::Net& net, auto... policies) {
+    FusedAdamW optimizer(net->parameters());
+    Trainer trainer(net, optimizer, toy::objective, Accumulate<3>{}, ClipGradNorm{0.5}, policies...);
+    trainer.fit(batches);
+    return trainer.updates()[0].loss.mean();
+  };
+  toy::Net expected = toy::net(), same = toy::net();
+  const double loss = train(expected);
+  CHECK(train(same, quiet_retries()) == loss);
+  CHECK(furthest(same, expected) == 0);
+
+  std::int64_t recovered = 0;
+  for (std::int64_t n = 1;; ++n) {
+    CAPTURE(n);
+    toy::Net net = toy::net();
+    memory.fail_at(n);
+    double found = 0;
+    REQUIRE_NOTHROW(found = train(net, quiet_retries()));
+    if (!memory.has_failed()) break;
+    ++recovered;
+    CHECK(furthest(net, expected) < 1e-12);
+    CHECK(found == Approx(loss).epsilon(1e-12));
+  }
+  memory.fail_at(0);
+  CHECK(recovered > 100);
+}
+
+TEST_CASE("RetryOnOom: with several updates, an update's share is done again, and no other update twice") {
+  auto& memory = FailingAllocator::instance();
+  const auto batches = toy::batches(4);
+  const auto train = [&](toy::Net& net, auto... policies) {
+    FusedAdamW first(net->first->parameters()), second(net->second->parameters());
+    Trainer trainer(net, Update{first, &toy::objective}, Update{second, &toy::objective}, Accumulate<2>{},
+                    policies...);
+    trainer.fit(batches);
+  };
+  toy::Net expected = toy::net();
+  train(expected);
+  for (std::int64_t n = 1;; ++n) {
+    CAPTURE(n);
+    toy::Net net = toy::net();
+    memory.fail_at(n);
+    REQUIRE_NOTHROW(train(net, quiet_retries()));
+    if (!memory.has_failed()) break;
+    CHECK(furthest(net, expected) < 1e-12);
+  }
+  memory.fail_at(0);
+}
+
+namespace {
+
+/// Batches of `size` samples.
+std::vector<toy::Batch> even_batches(std::int64_t count, std::int64_t size) {
+  torch::manual_seed(5);
+  std::vector<toy::Batch> batches;
+  for (std::int64_t i = 0; i < count; ++i)
+    batches.push_back({torch::randn({size, 4}, torch::kDouble), torch::randint(0, 3, {size}, torch::kLong)});
+  return batches;
+}
+
+/// The objective, with a temporary of `bytes_a_sample` bytes for each sample.
+auto hungry(std::int64_t bytes_a_sample) {
+  return [bytes_a_sample](toy::Net& net, const toy::Batch& batch) {
+    (void)at::empty({batch.labels.size(0) * bytes_a_sample}, at::kByte);
+    return toy::objective(net, batch);
+  };
+}
+
+}  // namespace
+
+TEST_CASE(
+    "RetryOnOom: pieces are halved until they fit, kept, and doubled again when memory suffices for a while") {
+  auto& memory = FailingAllocator::instance();
+  toy::Net net = toy::net();
+  FusedAdamW optimizer(net->parameters());
+  std::vector<std::string> told;
+  Trainer trainer(
+      net, optimizer, hungry(1 << 20),
+      RetryOnOom{.relax_after = 3, .report = [&](const std::string& line) { told.push_back(line); }});
+  memory.fail_beyond(2 << 20);  // two samples at once
+  trainer.fit(even_batches(2, 8));
+  const auto& state = trainer.policy<RetryOnOom>();
+  CHECK((state.pieces == 4 && state.retries == 2 && state.windows == 1 && state.most_pieces == 4));
+  REQUIRE(told.size() == 2);
+  CHECK(told[0] == "memory ran out in step 0; doing it again in pieces of 4 of 8 samples");
+  CHECK(told[1] == "memory ran out in step 0; doing it again in pieces of 2 of 8 samples");
+  memory.fail_beyond(0);
+
+  const StateDict saved = trainer.state_dict();
+  trainer.fit(even_batches(1, 8));
+  CHECK(state.pieces == 2);
+  trainer.fit(even_batches(3, 8));
+  CHECK((state.pieces == 1 && state.retries == 2));
+  trainer.load_state_dict(saved);
+  CHECK((trainer.policy<RetryOnOom>().pieces == 4 && trainer.policy<RetryOnOom>().calm == 2));
+}
+
+TEST_CASE(
+    "RetryOnOom: single samples are tried once more with an empty cache, then the fit says what was tried") {
+  auto& memory = FailingAllocator::instance();
+  toy::Net net = toy::net();
+  const auto before = net->parameters()[0].clone();
+  FusedAdamW optimizer(net->parameters());
+  Trainer trainer(net, optimizer, hungry(1 << 20), quiet_retries());
+  memory.fail_beyond(1 << 19);
+  CHECK_THROWS_WITH(
+      trainer.fit(even_batches(1, 4)),
+      Catch::Contains("memory ran out in step 0 with single samples, also once the cache was "
+                      "emptied; use shorter samples, Checkpointed, or a smaller model: no room for"));
+  memory.fail_beyond(0);
+  CHECK(trainer.policy<RetryOnOom>().retries == 3);  // of 2, of 1, and of 1 again
+  CHECK(net->parameters()[0].equal(before));
+  for (const auto& parameter : net->parameters()) CHECK_FALSE(parameter.grad().defined());
+}
+
+TEST_CASE(
+    "RetryOnOom: an evaluation of the objective is made in pieces, too, and leaves those of training alone") {
+  auto& memory = FailingAllocator::instance();
+  toy::Net net = toy::net();
+  FusedAdamW optimizer(net->parameters());
+  Trainer trainer(net, optimizer, hungry(1 << 20), quiet_retries());
+  const auto batches = toy::batches(5);
+  const Evaluation expected = trainer.evaluate(batches);
+  memory.fail_beyond(1 << 20);
+  const Evaluation found = trainer.evaluate(batches);
+  memory.fail_beyond(0);
+  CHECK(found.loss == Approx(expected.loss).epsilon(1e-13));
+  CHECK((found.weight == expected.weight && found.batches == expected.batches));
+  CHECK((trainer.policy<RetryOnOom>().retries > 0 && trainer.policy<RetryOnOom>().pieces == 1));
+}
+
+namespace {
+
+/// Counts samples in a buffer, draws noise, and normalises nothing.
+struct CountingNetImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    samples += x.size(0);
+    drawn.push_back(torch::rand({1}).item<double>());
+    return layer(x);
+  }
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(torch::nn::LinearOptions(4, 3)));
+  at::Tensor samples = register_buffer("samples", torch::zeros({}, torch::kLong));
+  std::vector<double> drawn;
+};
+TORCH_MODULE(CountingNet);
+
+}  // namespace
+
+TEST_CASE("RetryOnOom: buffers and random generators are as they were when a window is done again") {
+  auto& memory = FailingAllocator::instance();
+  CountingNet net;
+  FusedAdamW optimizer(net->parameters());
+  const auto objective = [](CountingNet& net, const toy::Batch& batch) {
+    const at::Tensor scores = net(batch.features.to(at::kFloat));
+    (void)at::empty({batch.labels.size(0) << 20}, at::kByte);
+    return Loss{.value = torch::nn::functional::cross_entropy(scores, batch.labels),
+                .weight = batch.labels.size(0)};
+  };
+  Trainer trainer(net, optimizer, objective, Accumulate<2>{}, quiet_retries());
+  memory.fail_beyond(2 << 20);
+  torch::manual_seed(7);
+  trainer.fit(std::vector<toy::Batch>{even_batches(1, 2)[0], even_batches(1, 4)[0]});
+  memory.fail_beyond(0);
+  CHECK(net->samples.item<std::int64_t>() == 6);
+  // The second micro-batch failed; then all of the window once more in pieces of at most two.
+  REQUIRE(net->drawn.size() == 6);
+  CHECK((net->drawn[2] == net->drawn[0] && net->drawn[3] == net->drawn[1]));
+}
+
+TEST_CASE("RetryOnOom: LibTorch's own optimizers are not stepped twice") {
+  auto& memory = FailingAllocator::instance();
+  const auto batches = even_batches(1, 4);
+  const auto train = [&](toy::Net& net) {
+    torch::optim::AdamW optimizer(net->parameters());
+    Trainer trainer(net, optimizer, toy::objective, quiet_retries());
+    trainer.fit(batches);
+  };
+  toy::Net expected = toy::net();
+  train(expected);
+  std::int64_t ended = 0;
+  for (std::int64_t n = 1;; ++n) {
+    CAPTURE(n);
+    toy::Net net = toy::net();
+    memory.fail_at(n);
+    try {
+      train(net);
+    } catch (const c10::OutOfMemoryError&) {
+      ++ended;
+      continue;
+    }
+    if (!memory.has_failed()) break;
+    CHECK(furthest(net, expected) < 1e-12);
+  }
+  memory.fail_at(0);
+  CHECK(ended > 0);
+}
+
+TEST_CASE("RetryOnOom: with fp16 loss scaling the scale is that of a run with enough memory") {
+  auto& memory = FailingAllocator::instance();
+  const auto batches = even_batches(4, 4);
+  std::int64_t calls = 0,
+               armed = 0;  // memory fails at the armed-th call of the objective, in its first tensor
+  const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+    if (++calls == armed) memory.fail_at(1);
+    return toy::objective(net, batch);
+  };
+  struct Trained {
+    std::int64_t skipped = 0;
+    double scale = 0;
+  };
+  const auto train = [&](toy::Net& net, auto... policies) {
+    calls = 0;
+    FusedAdamW optimizer(net->parameters());
+    Trainer trainer(net, optimizer, objective, Autocast<fp16>{.initial_scale = 1024, .growth_interval = 2},
+                    Accumulate<2>{}, policies...);
+    trainer.fit(batches, {.epochs = 3});
+    (void)trainer.updates();
+    return Trained{trainer.progress().skipped,
+                   trainer.template policy<Autocast<fp16>>().scale.template item<double>()};
+  };
+  toy::Net expected = toy::net();
+  const Trained without = train(expected);
+  CHECK(without.scale > 1024);
+  for (armed = 1; armed <= 12; ++armed) {
+    CAPTURE(armed);
+    toy::Net net = toy::net();
+    Trained with;
+    REQUIRE_NOTHROW(with = train(net, quiet_retries()));
+    CHECK(memory.has_failed());
+    CHECK((with.skipped == without.skipped && with.scale == without.scale));
+    CHECK(furthest(net, expected) < 1e-2);  // pieces round otherwise in fp16
+  }
+  memory.fail_at(0);
+}
+
+TEST_CASE(
+    "RetryOnOom: with a recomputed layer, memory may run out in its forward pass and in its second one") {
+  auto& memory = FailingAllocator::instance();
+  const auto objective = [](toy::Net& net, const toy::Batch& batch) {
+    const at::Tensor hidden =
+        checkpoint([&](const at::Tensor& x) { return torch::tanh(net->first(x)); }, batch.features);
+    return Loss{.value = torch::nn::functional::cross_entropy(net->second(hidden), batch.labels),
+                .weight = batch.labels.size(0)};
+  };
+  const auto batches = toy::batches(4);
+  const auto train = [&](toy::Net& net, auto... policies) {
+    FusedAdamW optimizer(net->parameters());
+    Trainer trainer(net, optimizer, objective, Accumulate<2>{}, policies...);
+    trainer.fit(batches);
+  };
+  toy::Net expected = toy::net();
+  train(expected);
+  for (std::int64_t n = 1;; ++n) {
+    CAPTURE(n);
+    toy::Net net = toy::net();
+    memory.fail_at(n);
+    REQUIRE_NOTHROW(train(net, quiet_retries()));
+    if (!memory.has_failed()) break;
+    CHECK(furthest(net, expected) < 1e-12);
+  }
+  memory.fail_at(0);
+}
+
+TEST_CASE("RetryOnOom: batches from the loader's memory are as they were when their window is done again") {
+  auto& memory = FailingAllocator::instance();
+  const auto train = [&](const RetryOnOom& retries) {
+    torch::manual_seed(0);
+    torch::nn::Linear net(4, 3);
+    FusedAdamW optimizer(net->parameters());
+    const auto objective = [](torch::nn::Linear& net, const numbered::Batch& batch) {
+      (void)at::empty({batch.labels.size(0) << 20}, at::kByte);
+      return Loss{.value = torch::nn::functional::cross_entropy(net(batch.features), batch.labels),
+                  .weight = batch.labels.size(0)};
+    };
+    Trainer trainer(net, optimizer, objective, Accumulate<3>{}, retries);
+    PinnedPrefetchLoader loader(numbered::Samples{50}, {.batch_size = 4, .workers = 2},
+                                RandomSampler{.seed = 3});
+    trainer.fit(loader, {.epochs = 2});
+    return std::pair(net->weight.detach().clone(), trainer.policy<RetryOnOom>().windows);
+  };
+  const auto [expected, none] = train(quiet_retries());
+  auto retries = quiet_retries();
+  retries.relax_after = 1;
+  memory.fail_beyond(2 << 20);
+  const auto [found, windows] = train(retries);
+  memory.fail_beyond(0);
+  CHECK((none == 0 && windows > 4));
+  CHECK((found - expected).abs().max().item<double>() < 1e-5);
+}
+
+TEST_CASE("RetryOnOom: a negative relax_after is refused") {
+  toy::Net net = toy::net();
+  FusedAdamW optimizer(net->parameters());
+  Trainer trainer(net, optimizer, toy::objective, RetryOnOom{.relax_after = -1});
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(1)),
+                    "RetryOnOom's relax_after must be a number of windows or 0 for never, got -1");
+}
