@@ -135,7 +135,7 @@ class UnchangedParameters {
 
  private:
   const UpdateView& view_;
-  std::vector<std::uint32_t> versions_;
+  std::vector<std::int64_t> versions_;
 };
 
 /// True for an optimizer that changes nothing before all the memory that it needs is there.
