@@ -52,6 +52,7 @@ std::vector<Row> rows() {
       {"`Checkpointed`, offload", {.checkpointed = Mode::offload}},
       {"`ClipGradNorm`", {.clip_norm = true}},
       {"`ClipGradValue`", {.clip_value = true}},
+      {"`LogMetrics`, a row a step, `ClipGradNorm`", {.clip_norm = true, .logs = true, .metrics = true}},
       {"`On` after each update",
        {.watch_updates = true},
        "hooks after an update need the device's verdict at once"},

@@ -2,6 +2,7 @@
 // Generates the table of policy pairs in docs/policies.md from the policies' declarations, at compile time.
 #pragma once
 
+#include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/trainer.hpp>
 
 #include <torch/nn/modules/linear.h>
@@ -38,6 +39,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::Checkpointed<torch::nn::Linear>>{"Checkpointed", "checkpointed"},
     Entry<lt::ClipGradNorm>{"ClipGradNorm", "clip_grad_norm"},
     Entry<lt::ClipGradValue>{"ClipGradValue", "clip_grad_value"},
+    Entry<lt::LogMetrics>{"LogMetrics", "log_metrics"},
     Entry<lt::MixedPrecision>{"MixedPrecision", "mixed_precision"},
     Entry<lt::On<lt::Phase::observe, OnWindow>>{"On", "on"},
     Entry<lt::PinnedPrefetchLoader<void, lt::SequentialSampler, lt::DefaultCollate>>{"PinnedPrefetchLoader",

@@ -7,6 +7,7 @@
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/metric_board.hpp>
+#include <looptorch/loop/metric_sink.hpp>
 #include <looptorch/loop/running_mean.hpp>
 #include <looptorch/memory/held_memory.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
@@ -166,13 +167,26 @@ class Run {
   [[nodiscard]] SnapshotContents snapshot() { return host("snapshot").snapshot(); }
 
   /// Returns the bytes of weights, moments and averages, by a walk over them. The policy declares `static
-  /// constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere, and where
-  /// no listed policy declares it.
+  /// constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere, and
+  /// where no listed policy declares it.
   [[nodiscard]] HeldMemory held_memory() const { return host("held_memory").held_memory(); }
 
   /// Shows `text()` in the line of ShowProgress, behind `name`, until the fit ends.
   void show(const std::string& name, std::function<std::string()> text) { shown_[name] = std::move(text); }
   [[nodiscard]] const std::map<std::string, std::function<std::string()>>& shown() const { return shown_; }
+
+  /// Offers a number of the window under way to the policy that logs metrics, if one is listed: a number, or
+  /// a tensor of one element, for which nothing waits. One on a device costs a copy there.
+  template <class Value>
+  void offer(std::string_view name, const Value& value) {
+    if (!sink_) return;
+    const Quantity quantity(value);
+    sink_->take(MetricSink::kWholeRun, name,
+                quantity.is_known() ? quantity : Quantity(quantity.tensor().clone()));
+  }
+  /// Sets where offers go; null: nowhere.
+  void collect_offers(MetricSink* sink) { sink_ = sink; }
+  [[nodiscard]] MetricSink* sink() const { return sink_; }
 
   /// Ends the fit after the window under way; `reason` goes into FitResult.
   void stop(std::string reason) { stop_reason_ = std::move(reason); }
@@ -228,6 +242,7 @@ class Run {
   std::map<std::string, std::string> claims_;
   std::map<std::string, std::function<std::string()>> shown_;
   Feed feed_;
+  MetricSink* sink_ = nullptr;
   detail::RunHost* host_ = nullptr;
 };
 

@@ -29,6 +29,15 @@ struct WeightedSum {
   }
 };
 
+/// A sum and its weight, each a number and a part on a device that is not read. The tensors are never changed
+/// in place, so that copies of them stay valid.
+struct UnreadSum {
+  at::Tensor sum = {};  ///< 0-dim fp64; undefined: none
+  at::Tensor weight = {};
+  double known_sum = 0.0;
+  double known_weight = 0.0;
+};
+
 /// Accumulates `value` times `weight` in double precision. Values on a device accumulate on that device.
 class RunningMean {
  public:
@@ -94,6 +103,12 @@ class RunningMean {
   /// Returns the part of the sum that lies on a device, 0-dim; undefined while there is none.
   [[nodiscard]] const at::Tensor& device_sum() const { return now_.sum; }
 
+  /// Returns all that was added, the last window too even if it may not count.
+  [[nodiscard]] const UnreadSum& unread() const { return now_; }
+  /// Returns what was added before the last window if only the device knows whether that counts; null
+  /// otherwise.
+  [[nodiscard]] const UnreadSum* unread_before() const { return skipped_.defined() ? &before_ : nullptr; }
+
   /// Returns the mean; waits for the device.
   [[nodiscard]] double mean() const { return totals().mean(); }
 
@@ -120,13 +135,7 @@ class RunningMean {
   }
 
  private:
-  /// Sums whose tensors are never changed in place, so that copies of them stay valid.
-  struct Totals {
-    at::Tensor sum = {};
-    at::Tensor weight = {};
-    double known_sum = 0.0;
-    double known_weight = 0.0;
-  };
+  using Totals = UnreadSum;
 
   static double read(const at::Tensor& tensor) { return tensor.defined() ? tensor.item<double>() : 0.0; }
 

@@ -63,6 +63,7 @@ struct ClipGradNorm {
     detail::require_dense(gradients, "ClipGradNorm");
     state.norm = update.pending().apply(total_norm(gradients));
     judge(state.norm, update);
+    if (MetricSink* const sink = update.run.sink()) sink->take(update.index(), "gradient_norm", state.norm);
     if (record && !update.vetoed()) add_to_metrics(state.norm, update.run.updates()[update.index()].metrics);
     if (max_norm < HUGE_VAL) update.scale_gradients((max_norm / (state.norm + kEpsilon)).clamp_max(1.0));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "device/support/training.hpp"
 
+#include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
@@ -205,6 +206,7 @@ Outcome with_all_policies(const Process& process) {
       lt::When{on.clip_value, lt::ClipGradValue{0.05}},
       lt::When{on.deterministic, lt::BackendFlags{.deterministic = true}},
       lt::When{on.flush, lt::CacheFlushEvery<4>{}},
+      lt::When{on.logs, lt::LogMetrics{.folder = process.folder / "log"}},
       lt::When{on.progress, lt::ShowProgress{.out = nowhere.out, .live_seconds = 0, .line_seconds = 0}},
       lt::When{on.schedule, lt::ScheduleLr{.warmup_steps = 3}},
       lt::When{on.snapshots || on.resume,

@@ -43,6 +43,7 @@ struct Settings {
   bool deterministic = false;
   bool draws = false;  ///< The model has dropout, whose masks differ from device to device.
   bool flush = false;
+  bool logs = false;            ///< LogMetrics, a row a step, into a folder of its own.
   bool infinite_slope = false;  ///< Losses are finite, their gradients are not.
   bool metrics = false;         ///< The objective reports one, on the device.
   bool progress = false;

@@ -5,12 +5,12 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/hash/crc32.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/constant_pad_nd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -29,22 +29,6 @@ inline void write_png(const std::filesystem::path& file, const at::Tensor& pixel
 }
 
 namespace detail {
-
-/// Returns the cyclic redundancy check of PNG's chunks.
-inline std::uint32_t crc32(std::string_view bytes) {
-  static const auto table = [] {
-    std::array<std::uint32_t, 256> remainders{};
-    for (std::uint32_t i = 0; i < 256; ++i) {
-      auto value = i;
-      for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value % 2 == 1 ? 0xEDB88320U : 0U);
-      remainders[i] = value;
-    }
-    return remainders;
-  }();
-  std::uint32_t crc = ~0U;
-  for (const char byte : bytes) crc = table[(crc ^ static_cast<unsigned char>(byte)) & 0xFF] ^ (crc >> 8);
-  return ~crc;
-}
 
 /// Returns the checksum of zlib streams.
 inline std::uint32_t adler32(std::string_view bytes) {
@@ -82,7 +66,8 @@ inline std::string zlib_stored(std::string_view bytes) {
 
 inline std::string png_chunk(std::string_view type, std::string_view data) {
   const auto body = std::string(type).append(data);
-  return big_endian(static_cast<std::uint32_t>(data.size())) + body + big_endian(crc32(body));
+  return big_endian(static_cast<std::uint32_t>(data.size())) + body +
+         big_endian(looptorch::detail::crc32<looptorch::detail::kCrc32>(body));
 }
 
 }  // namespace detail

@@ -77,6 +77,7 @@ void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool 
   if (is_known_non_finite(engine, loss)) {
     if (reevaluates) throw non_finite_again(view, engine.window().origin.narrowed(number));
     work.at_fault = number;
+    if (MetricSink* const sink = engine.run().sink()) sink->take(I, "loss", cpu_number(loss_tensor(loss)));
     return;
   }
   if (!reevaluates) work.losses.add(loss);

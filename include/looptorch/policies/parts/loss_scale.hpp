@@ -38,6 +38,7 @@ struct LossScaleState {
   void prepare(double initial_scale, at::Device device) {
     const at::TensorOptions options = at::TensorOptions().device(device);
     if (!scale.defined()) {
+      known_scale_ = initial_scale;
       scale = at::full({}, initial_scale, options.dtype(at::kFloat));
       growth_tracker = at::zeros({}, options.dtype(at::kInt));
     }
@@ -49,6 +50,7 @@ struct LossScaleState {
   /// infinite.
   at::Tensor unscale(UpdateContext& update) {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
+    if (known_scale_ > 0) update.run.offer("loss_scale", known_scale_);
     require_wide(gradients, update.view().name);
     require_dense(gradients, "Autocast<fp16>");
     const at::Tensor multiplier = factor(update, gradients);
@@ -80,7 +82,7 @@ struct LossScaleState {
   /// Throws LossScaleCollapse if the scale that the last window left is below `min_scale`.
   void require_at_least(double min_scale, const Progress& progress) {
     if (!read_.under_way()) return;
-    if (const double now = read_.take(); !(now >= min_scale))
+    if (const double now = known_scale_ = read_.take(); !(now >= min_scale))
       throw LossScaleCollapse(
           message("the loss scale fell to ", now, ", below min_scale ", min_scale, ", after step ",
                   progress.step, " (", progress.skipped,
@@ -134,6 +136,7 @@ struct LossScaleState {
 
   at::Tensor found_;  // whether the window under way overflowed, over all updates
   Readback read_;
+  double known_scale_ = 0;  // as the host has read it last; 0: not yet
 };
 
 template <class Policy>

@@ -5,6 +5,7 @@
 // Tests loop/resume: differences, listed_policies, state_names
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"
@@ -292,6 +293,7 @@ TEST_CASE("docs/snapshots.md has a row for all that is compared, and for the lib
   check("PinnedPrefetchLoader", may_differ_of<lt::PinnedPrefetchLoader<>>());
   check("WatchMemory", may_differ_of<lt::WatchMemory>());
   check("ShowProgress", may_differ_of<lt::ShowProgress>());
+  check("LogMetrics", may_differ_of<lt::LogMetrics>());
   check("BackendFlags", may_differ_of<lt::BackendFlags>());
   check("ClipGradNorm", may_differ_of<lt::ClipGradNorm>());
   check("ClipGradValue", may_differ_of<lt::ClipGradValue>());

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// Where a run's metrics go that somebody offers between reports: a policy that writes them, such as
+// LogMetrics.
+#pragma once
+
+#include <looptorch/loop/loss.hpp>
+
+#include <cstddef>
+#include <string_view>
+
+namespace looptorch {
+
+/// Takes numbers of the window under way. Called by the thread that trains, so it must not wait for a device.
+class MetricSink {
+ public:
+  /// Takes a number that belongs to the run as a whole.
+  static constexpr std::size_t kWholeRun = static_cast<std::size_t>(-1);
+
+  /// Takes a number of the update with this index. A tensor in `value` is kept, and must not change.
+  virtual void take(std::size_t update, std::string_view name, const Quantity& value) = 0;
+
+ protected:
+  ~MetricSink() = default;
+};
+
+}  // namespace looptorch

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// Writes the metrics of each step to a folder: metrics.jsonl, metrics.csv and TensorBoard's event files. A
+// thread writes them; the thread that trains never waits for a file or a device, and spends less than a
+// microsecond a metric. Not part of policies.hpp, since its files take a compiler's time: include it by name.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/parts/metric_feed.hpp>
+#include <looptorch/report/metric_log.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+namespace looptorch {
+
+/// Each row has a window's loss and metrics, rates, gradient norm (with ClipGradNorm), loss scale (with
+/// Autocast<fp16>), skipped steps, samples a second, waiting for data, what other policies published, and
+/// what was offered by `Run::offer`. A run that is resumed goes on in the same files.
+struct LogMetrics {
+  std::filesystem::path folder;  ///< Created if it is missing.
+  std::int64_t every = 1;        ///< Steps from one row to the next, at least 1.
+  bool csv = true;
+  bool tensorboard = true;
+  double flush_seconds = 1.0;  ///< What a process that is killed loses at most.
+
+  static constexpr bool only_reports = true;
+  static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr Phase phase = Phase::observe;
+  using State = detail::MetricFeed;
+
+  /// Throws UsageError for `every` below 1, and FileError for a folder that cannot be written.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    if (every < 1) throw UsageError(message("LogMetrics needs an `every` of at least 1, got ", every));
+    auto log = std::make_unique<report::MetricLog>(folder, fit.run.progress().step,
+                                                   report::MetricFormats{csv, tensorboard});
+    const double time = log->seconds_at_begin();
+    state.begin(fit.run, std::move(log), time, flush_seconds);
+  }
+
+  /// Returns to the phase before when it goes.
+  class PhaseScope {
+   public:
+    PhaseScope(State& state, RunPhase next) : state_(state), next_(next) {}
+    ~PhaseScope() { state_.clock().enter(next_); }
+    PhaseScope(const PhaseScope&) = delete;
+    PhaseScope& operator=(const PhaseScope&) = delete;
+
+   private:
+    State& state_;
+    RunPhase next_;
+  };
+
+  PhaseScope forward_scope(const ForwardContext& forward, State& state) const {
+    if (!forward.training || !state.is_open()) return {state, state.clock().phase()};
+    state.begin_forward();
+    return {state, RunPhase::backward};
+  }
+  PhaseScope evaluation_scope(const EvaluationContext&, State& state) const {
+    return {state, state.clock().enter(RunPhase::evaluation)};
+  }
+  void before_update(UpdateContext& update, State& state) const {
+    state.clock().enter(RunPhase::update);
+    state.add_rates(update);
+  }
+  void on_window_end(WindowContext& window, State& state) const {
+    state.end_window(window.run.progress().step % every == 0);
+    state.clock().enter(RunPhase::other);
+  }
+  void on_epoch_begin(EpochContext&, State& state) const { state.restart_means(); }
+  void on_epoch_end(EpochContext&, State& state) const { state.add_published(); }
+  void on_fit_end(FitContext&, State& state) const { state.end(); }
+
+  /// Writes the rows up to a snapshot before it is complete, so that a run that is resumed from it lacks
+  /// none.
+  void state_dict(StateDict&, State& state) const {
+    state.clock().enter(RunPhase::snapshot);
+    state.hand_over_all();
+  }
+  void load_state_dict(const StateDict&, State&) const {}
+};
+
+}  // namespace looptorch

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+// What LogMetrics knows of a run while it trains: gathers each step's numbers, and hands them over to the
+// thread that writes at most once a second.
+#pragma once
+
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/metric_sink.hpp>
+#include <looptorch/loop/update.hpp>
+#include <looptorch/policies/parts/metric_rows.hpp>
+#include <looptorch/policies/parts/step_clock.hpp>
+#include <looptorch/report/metric_log.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+class MetricFeed final : public MetricSink {
+ public:
+  /// Begins behind the run's step. `time` is the run's time in training so far.
+  void begin(Run& run, std::unique_ptr<report::MetricLog> log, double time, double flush_seconds) {
+    run_ = &run, log_ = std::move(log), flush_seconds_ = flush_seconds, time_before_ = time;
+    rows_ = MetricRows{};
+    clock_ = StepClock{};
+    begin_ = handed_over_ = clock_.now();
+    published_.clear();
+    for (const auto& [name, value] : run.metrics().values())
+      published_[name] = run.metrics().publications(name);
+    restart_means();
+    seen_ = now_of(run);
+    in_window_ = row_is_due_ = false;
+    place_row(0);
+    run.collect_offers(this);
+  }
+
+  /// True between `begin` and `end`.
+  [[nodiscard]] bool is_open() const { return log_ != nullptr; }
+  [[nodiscard]] StepClock& clock() { return clock_; }
+  [[nodiscard]] report::MetricLog* log() const { return log_.get(); }
+
+  void take(std::size_t update, std::string_view name, const Quantity& value) override {
+    if (is_open()) rows_.add(id(update, name), value);
+  }
+
+  /// Notes what follows: a forward pass of a window, which begins one after the last has ended.
+  void begin_forward() {
+    clock_.enter(RunPhase::forward);
+    if (run_->feed().stats) {
+      const double waited = run_->feed().stats->wait_seconds;
+      clock_.move_to_data(waited - std::exchange(waited_, waited));
+    }
+    if (in_window_) return;
+    in_window_ = true;
+    if (row_is_due_) end_row();
+  }
+
+  /// Notes the rates with which an update is about to be made.
+  void add_rates(const UpdateContext& update) {
+    const auto& groups = update.optimizer().param_groups();
+    const double first = rate_of(groups.front());
+    const bool same = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
+      const double rate = rate_of(group);
+      return rate == first || std::isnan(rate);
+    });
+    if (same) return add_rate(update.index(), "lr", first);
+    for (std::size_t i = 0; i < std::min(groups.size(), kGroupRates.size()); ++i)
+      add_rate(update.index(), kGroupRates[i], rate_of(groups[i]));
+  }
+
+  /// Adds the numbers of a window that has ended. The row may still grow by what an epoch's end publishes.
+  void end_window(bool due) {
+    in_window_ = false;
+    place_row(0);
+    const auto& views = run_->updates();
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      add_mean(i, kLoss, views[i].loss, due);
+      for (const auto& [name, mean] : views[i].metrics) add_mean(i, name, mean, due);
+    }
+    if (!due) return;
+    row_is_due_ = true;
+    add_speed();
+    add_published();
+  }
+
+  /// Losses of the epoch to come add up from nothing.
+  void restart_means() {
+    for (auto& mean : means_) mean.before = UnreadSum{};
+    for (std::size_t i = 0; run_ && i < run_->updates().size(); ++i) {
+      const UpdateView& view = run_->updates()[i];
+      tracked(i, kLoss).before = view.loss.unread();
+      for (const auto& [name, mean] : view.metrics) tracked(i, name).before = mean.unread();
+    }
+  }
+
+  /// Adds what policies have published since the last call, such as a validation's loss.
+  void add_published() {
+    for (const auto& [name, value] : run_->metrics().values()) {
+      std::int64_t& seen = published_[name];
+      if (const std::int64_t now = run_->metrics().publications(name); now != std::exchange(seen, now))
+        take(kWholeRun, name, value), row_is_due_ = true;
+    }
+  }
+
+  /// Hands over all rows, and the one that grows.
+  void hand_over_all() {
+    if (!is_open()) return;
+    if (row_is_due_ || !rows_.row_is_empty()) end_row(/*now=*/true);
+    hand_over();
+  }
+  /// Blocks until the files have everything.
+  void end() {
+    if (!is_open()) return;
+    clock_.enter(RunPhase::other);
+    if (in_window_ && !rows_.row_is_empty()) place_row(1);  // a window that an exception has ended
+    add_published();
+    row_is_due_ = true;
+    hand_over_all();
+    log_.reset();
+    run_->collect_offers(nullptr);
+  }
+
+ private:
+  static constexpr std::string_view kLoss = "loss";
+  static constexpr std::array<std::string_view, 8> kGroupRates = {"lr.0", "lr.1", "lr.2", "lr.3",
+                                                                  "lr.4", "lr.5", "lr.6", "lr.7"};
+  static constexpr std::size_t kUnreadAtMost = 128;
+
+  /// A mean whose growth is the metric of a window.
+  struct Tracked {
+    std::size_t update;
+    std::string_view name;  // of the run's own map, or a constant
+    report::MetricId id;
+    UnreadSum before = {};
+  };
+  /// Counters at the last row.
+  struct Seen {
+    StepClock::Clock::time_point time;
+    std::int64_t step = 0, samples = 0;
+    double wait = 0, use = 0;
+  };
+
+  report::MetricId id(std::size_t update, std::string_view name) {
+    return rows_.id(update, name, [&] {
+      const bool of_one = update == kWholeRun || run_->updates().size() == 1;
+      return of_one ? std::string(name) : run_->updates()[update].name + "/" + std::string(name);
+    });
+  }
+  Tracked& tracked(std::size_t update, std::string_view name) {
+    for (Tracked& mean : means_)
+      if (mean.update == update && mean.name == name) return mean;
+    names_.emplace_back(name);
+    return means_.emplace_back(Tracked{update, names_.back(), id(update, name)});
+  }
+
+  void add_mean(std::size_t update, std::string_view name, const RunningMean& mean, bool due) {
+    Tracked& known = tracked(update, name);
+    const UnreadSum& now = mean.unread();
+    const UnreadSum* before = mean.unread_before();
+    const bool is_new = !now.sum.is_same(known.before.sum) || now.known_weight != known.before.known_weight;
+    if (due && is_new) rows_.add_difference(known.id, now, before ? *before : known.before);
+    known.before = now;
+  }
+  void add_rate(std::size_t update, std::string_view name, double rate) {
+    if (!std::isnan(rate)) take(update, name, rate);
+  }
+
+  static Seen now_of(const Run& run) {
+    Seen seen{StepClock::Clock::now(), run.progress().step, run.progress().samples};
+    if (run.feed().stats)
+      seen.wait = run.feed().stats->wait_seconds, seen.use = run.feed().stats->use_seconds;
+    return seen;
+  }
+  void add_speed() {
+    const Seen now = now_of(*run_), before = std::exchange(seen_, now);
+    const double seconds = std::chrono::duration<double>(now.time - before.time).count();
+    const auto steps = static_cast<double>(std::max<std::int64_t>(now.step - before.step, 1));
+    take(kWholeRun, "step_seconds", seconds / steps);
+    if (seconds > 0)
+      take(kWholeRun, "samples_per_second", static_cast<double>(now.samples - before.samples) / seconds);
+    if (const double loading = now.wait + now.use - before.wait - before.use; loading > 0)
+      take(kWholeRun, "data_wait", (now.wait - before.wait) / loading);
+    take(kWholeRun, "skipped", static_cast<double>(run_->progress().skipped));
+  }
+
+  /// The row that grows is of the step `ahead` of the windows that have ended.
+  void place_row(std::int64_t ahead) {
+    row_step_ = run_->progress().step + ahead, row_epoch_ = run_->progress().epoch;
+    row_time_ = StepClock::Clock::now();
+  }
+  void end_row(bool now = false) {
+    const double since = std::chrono::duration<double>(row_time_ - handed_over_).count();
+    const bool late = now || since >= flush_seconds_;
+    row_is_due_ = false;
+    if (late) add_phases();
+    rows_.end_row(row_step_, row_epoch_,
+                  time_before_ + std::chrono::duration<double>(row_time_ - begin_).count());
+    if (!now && (late || rows_.unread() >= kUnreadAtMost)) hand_over();
+  }
+  void add_phases() {
+    const auto seconds = clock_.take();
+    for (std::size_t i = 0; i < seconds.size(); ++i)
+      if (seconds[i] > 0) take(kWholeRun, kPhaseNames[i], seconds[i]);
+  }
+  void hand_over() {
+    handed_over_ = StepClock::Clock::now();
+    if (rows_.size() > 0) log_->add(rows_.take());
+  }
+  static constexpr std::array<std::string_view, kRunPhases.size()> kPhaseNames = {
+      "time/data",       "time/forward",  "time/backward", "time/update",
+      "time/evaluation", "time/snapshot", "time/other"};
+
+  Run* run_ = nullptr;
+  std::unique_ptr<report::MetricLog> log_;
+  MetricRows rows_;
+  StepClock clock_;
+  StepClock::Clock::time_point begin_, handed_over_;
+  double flush_seconds_ = 1, time_before_ = 0, waited_ = 0;
+  std::vector<Tracked> means_;
+  std::deque<std::string> names_;  // that Tracked::name views
+  std::map<std::string, std::int64_t> published_;
+  Seen seen_;
+  std::int64_t row_step_ = 0, row_epoch_ = 0;  // of the row that grows
+  StepClock::Clock::time_point row_time_;
+  bool in_window_ = false;   // between a window's first forward pass and its end
+  bool row_is_due_ = false;  // the row that grows has a window that is to be written
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// A file that grows by whole pieces. A process that is killed leaves all pieces before the last one whole.
+#pragma once
+
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/files/output_file.hpp>
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace looptorch::report {
+
+class AppendedFile {
+ public:
+  explicit AppendedFile(std::filesystem::path path) : path_(std::move(path)) {}
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+  /// Replaces the contents in one step; later pieces follow them. Throws FileError.
+  void replace(std::string_view contents) {
+    file_.reset();
+    write_file_atomically(path_, contents);
+  }
+
+  /// Appends in one write. Creates the file if it is missing. Throws FileError.
+  void append(std::string_view piece) {
+    if (piece.empty()) return;
+    if (!file_) open();
+    file_->write(piece);
+  }
+
+ private:
+  void open() {
+    looptorch::detail::FileDescriptor file(
+        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+    if (file.get() < 0) looptorch::detail::throw_file_error(path_, "cannot create", errno);
+    file_.emplace(std::move(file), path_);
+  }
+
+  std::filesystem::path path_;
+  std::optional<looptorch::detail::OutputFile> file_;
+};
+
+}  // namespace looptorch::report

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// The files of a run's metrics: metrics.jsonl, metrics.csv and TensorBoard's events. A run that goes on from
+// a snapshot continues them; rows of steps that it makes again are dropped first.
+#pragma once
+
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/base/files/output_file.hpp>
+#include <looptorch/report/appended_file.hpp>
+#include <looptorch/report/event_file.hpp>
+#include <looptorch/report/metric_lines.hpp>
+#include <looptorch/report/metric_row.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::report {
+
+/// Which files are written.
+struct MetricFormats {
+  bool csv = true;
+  bool tensorboard = true;
+};
+
+/// Returns the time since 1970-01-01, UTC.
+[[nodiscard]] inline double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+class MetricFiles {
+ public:
+  /// Continues the files in `folder`, which it creates if needed, behind `last_step`; a `last_step` of 0
+  /// begins anew. Throws FileError.
+  MetricFiles(const std::filesystem::path& folder, std::int64_t last_step, MetricFormats formats)
+      : jsonl_(folder / "metrics.jsonl"), csv_(folder / "metrics.csv"), formats_(formats) {
+    looptorch::detail::make_folders(folder);
+    read_rows(last_step);
+    began_ = unix_seconds() - seconds();
+    if (formats.csv) write_csv();
+    if (formats.tensorboard) events_.emplace(folder, last_step > 0 ? last_step : -1, unix_seconds());
+  }
+
+  /// Appends rows to all files. Leaves out what a step of an earlier row has already: a run that goes on from
+  /// a snapshot at an epoch's end measures some of it again. Throws FileError.
+  void add(std::vector<MetricRow> rows) {
+    for (MetricRow& row : rows) drop_known(row);
+    std::erase_if(rows, [](const MetricRow& row) { return row.values.empty(); });
+    std::string lines, table, events;
+    const bool more_columns = formats_.csv && columns_ != names_.size();
+    for (const MetricRow& row : rows) {
+      lines += json_line(row, names_);
+      if (formats_.csv) table += csv_line(row, names_.size());
+      if (events_) events += events_of(row);
+    }
+    rows_.insert(rows_.end(), rows.begin(), rows.end());
+    jsonl_.append(lines);
+    if (more_columns)
+      write_csv();
+    else
+      csv_.append(table);
+    if (events_) events_->append(events);
+  }
+
+  /// Appends TensorBoard's records of anything else. Throws FileError.
+  void add_events(std::string_view records) {
+    if (events_) events_->append(records);
+  }
+
+  [[nodiscard]] MetricNames& names() { return names_; }
+  /// Returns all rows of the run, earlier processes included.
+  [[nodiscard]] const std::vector<MetricRow>& rows() const { return rows_; }
+  /// Returns the time in training up to the last row.
+  [[nodiscard]] double seconds() const { return rows_.empty() ? 0 : rows_.back().seconds; }
+  /// Returns when a row was made, in seconds since 1970.
+  [[nodiscard]] double time_of(const MetricRow& row) const { return began_ + row.seconds; }
+
+ private:
+  void drop_known(MetricRow& row) const {
+    for (auto known = rows_.rbegin(); known != rows_.rend() && known->step >= row.step; ++known)
+      std::erase_if(row.values, [&](const auto& value) {
+        return known->step == row.step &&
+               std::any_of(known->values.begin(), known->values.end(),
+                           [&](const auto& old) { return old.first == value.first; });
+      });
+  }
+
+  /// Reads the rows up to `last_step`, and rewrites the file if it has more.
+  void read_rows(std::int64_t last_step) {
+    if (!std::filesystem::exists(jsonl_.path())) return;
+    const std::string text = read_file(jsonl_.path());
+    std::string kept;
+    for (std::string_view rest = text; last_step > 0 && !rest.empty();) {
+      const auto end = rest.find('\n');
+      if (end == std::string_view::npos) break;  // a killed process has left it unfinished
+      auto row = read_json_line(rest.substr(0, end), names_);
+      if (row && row->step <= last_step) {
+        kept += rest.substr(0, end + 1);
+        rows_.push_back(*std::move(row));
+      }
+      rest.remove_prefix(end + 1);
+    }
+    if (kept.size() != text.size()) jsonl_.replace(kept);
+  }
+
+  void write_csv() {
+    columns_ = names_.size();
+    std::string table = csv_header(names_);
+    for (const MetricRow& row : rows_) table += csv_line(row, columns_);
+    csv_.replace(table);
+  }
+
+  [[nodiscard]] std::string events_of(const MetricRow& row) const {
+    std::string records;
+    for (const auto& [id, value] : row.values)
+      records += scalar_event({time_of(row), row.step}, names_[id], value);
+    return records;
+  }
+
+  AppendedFile jsonl_, csv_;
+  MetricFormats formats_;
+  std::optional<EventFile> events_;
+  MetricNames names_;
+  std::vector<MetricRow> rows_;
+  std::size_t columns_ = 0;  // of the CSV file
+  double began_ = 0;
+};
+
+}  // namespace looptorch::report

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// The thread that writes a run's metrics. The thread that trains hands rows over now and then, and waits for
+// nothing.
+#pragma once
+
+#include <looptorch/report/metric_files.hpp>
+#include <looptorch/report/metric_row.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace looptorch::report {
+
+/// Writes what is handed over, in order. A file that cannot be written, as on a full disk, does not end the
+/// training: the log says so once on stderr and writes no more.
+class MetricLog {
+ public:
+  /// Continues the files behind `last_step`. `after_rows`, if given, runs on the thread whenever rows were
+  /// written, and as the log ends with `last` true. Throws FileError.
+  MetricLog(const std::filesystem::path& folder, std::int64_t last_step, MetricFormats formats,
+            std::function<void(MetricFiles&, bool last)> after_rows = {})
+      : files_(folder, last_step, formats),
+        seconds_at_begin_(files_.seconds()),
+        after_rows_(std::move(after_rows)),
+        thread_([this] { write_all(); }) {}
+  MetricLog(const MetricLog&) = delete;
+  MetricLog& operator=(const MetricLog&) = delete;
+  /// Writes all that was handed over, then ends the thread.
+  ~MetricLog() {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  /// Returns the time in training of the rows that were there before.
+  [[nodiscard]] double seconds_at_begin() const { return seconds_at_begin_; }
+
+  /// Hands rows over.
+  void add(RowBatch rows) {
+    add([this, rows = std::move(rows)]() mutable { write(rows); });
+  }
+  /// Hands over something else to be written, which runs on the thread.
+  void add(std::function<void(MetricFiles&)> task) {
+    add([this, task = std::move(task)] { task(files_); });
+  }
+  /// Blocks until everything that was handed over is written.
+  void flush() {
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return tasks_.empty() && !writes_; });
+  }
+
+ private:
+  void add(std::function<void()> task) {
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_one();
+  }
+
+  void write_all() {
+    for (std::unique_lock lock(mutex_);;) {
+      changed_.wait(lock, [this] { return !tasks_.empty() || ends_; });
+      if (tasks_.empty()) break;
+      const auto task = std::move(tasks_.front());
+      tasks_.pop_front();
+      writes_ = true;
+      lock.unlock();
+      guarded(task);
+      lock.lock();
+      writes_ = false;
+      if (tasks_.empty()) idle_.notify_all();
+    }
+    if (after_rows_) guarded([this] { after_rows_(files_, true); });
+  }
+
+  template <class Task>
+  void guarded(const Task& task) {
+    if (failed_) return;
+    try {
+      task();
+    } catch (const std::exception& error) {
+      failed_ = true;
+      std::fprintf(stderr, "metrics: %s. The run goes on, and no more of them are written\n", error.what());
+    }
+  }
+
+  void write(const RowBatch& batch) {
+    for (const std::string& name : batch.new_names) ids_.push_back(files_.names().id(written_name(name)));
+    while (batch.slots && !batch.slots->arrived()) std::this_thread::sleep_for(kPause);
+    std::vector<MetricRow> rows;
+    for (const UnreadRow& unread : batch.rows) {
+      rows.push_back(read_row(unread, batch.slots.get()));
+      for (auto& [id, value] : rows.back().values) id = ids_[id];
+    }
+    files_.add(rows);
+    if (after_rows_) after_rows_(files_, false);
+  }
+
+  static constexpr std::chrono::microseconds kPause{100};
+
+  MetricFiles files_;
+  double seconds_at_begin_;
+  std::function<void(MetricFiles&, bool)> after_rows_;
+  std::vector<MetricId> ids_;  // of the files, by the ids of those who hand rows over
+  bool failed_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_, idle_;
+  std::deque<std::function<void()>> tasks_;
+  bool writes_ = false, ends_ = false;
+  std::thread thread_;  // the last member: it uses the others
+};
+
+}  // namespace looptorch::report

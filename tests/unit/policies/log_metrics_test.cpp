@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// What LogMetrics writes of runs whose losses are known, and how a resumed run goes on.
+//
+// Tests loop: metric_sink
+// Tests policies: log_metrics
+// Tests policies/parts: metric_feed, metric_rows, step_clock
+#include "support/precompiled.hpp"
+
+#include <looptorch/policies/log_metrics.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support/temporary_folder.hpp"
+#include "support/toy.hpp"
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lt = looptorch;
+namespace report = looptorch::report;
+using lt::testing::TemporaryFolder;
+
+namespace log_metrics {
+
+/// The rows of a folder's metrics.jsonl, by metric, then step.
+std::map<std::string, std::map<std::int64_t, double>> curves(const std::filesystem::path& folder) {
+  std::map<std::string, std::map<std::int64_t, double>> curves;
+  report::MetricNames names;
+  std::ifstream file(folder / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const auto row = report::read_json_line(line, names);
+    REQUIRE(row);
+    for (const auto& [id, value] : row->values) {
+      INFO(names[id] << " at " << row->step);
+      CHECK(curves[names[id]].emplace(row->step, value).second);
+    }
+  }
+  return curves;
+}
+
+struct ToyRun {
+  toy::Net net = toy::net();
+  lt::FusedAdamW adam{net->parameters(), {.lr = 0.01}};
+};
+
+}  // namespace log_metrics
+
+using log_metrics::curves, log_metrics::ToyRun;
+
+TEST_CASE("LogMetrics: the losses of windows, as a loop by hand has them") {
+  const TemporaryFolder folder;
+  const auto batches = toy::batches(10);
+  ToyRun run;
+  lt::Trainer trainer(run.net, run.adam, toy::objective, lt::Accumulate<2>{}, lt::ClipGradNorm{100.0},
+                      lt::LogMetrics{.folder = folder.path()});
+  trainer.fit(batches, {.epochs = 2});
+
+  ToyRun other;
+  const auto losses = toy::train_by_hand(other.net, other.adam, batches, 2, 2);
+  const auto found = curves(folder.path());
+  REQUIRE(found.at("loss").size() == 10);
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    CHECK(found.at("loss").at(std::int64_t(i) + 1) == Approx(losses[i]).epsilon(1e-12));
+  CHECK(found.at("lr").at(10) == 0.01);
+  CHECK(found.at("gradient_norm").size() == 10);
+  CHECK(found.at("skipped").at(10) == 0);
+  CHECK(found.at("samples_per_second").size() == 10);
+  double seconds = 0;
+  for (const char* phase : {"time/forward", "time/backward", "time/update"})
+    for (const auto& [step, value] : found.at(phase)) {
+      CHECK(value > 0);
+      seconds += value;
+    }
+  CHECK(seconds > 0);
+}
+
+TEST_CASE("LogMetrics: metrics of objectives, offers, published ones, and rows every K steps") {
+  const TemporaryFolder folder;
+  ToyRun run;
+  const auto batches = toy::batches(6);
+  const auto objective = [](toy::Net& net, const toy::Batch& batch) {
+    lt::Loss loss = toy::objective(net, batch);
+    loss.metrics = {{"size", batch.labels.size(0)}};
+    return loss;
+  };
+  lt::Trainer trainer(run.net, run.adam, objective, lt::Validate(batches),
+                      lt::On{lt::kClip,
+                             [](lt::UpdateContext& update) {
+                               update.run.offer("half", 0.5);
+                               update.run.offer("step", torch::tensor(2.0));
+                               update.run.offer("hole", std::nan(""));
+                             }},
+                      lt::LogMetrics{.folder = folder.path(), .every = 3});
+  const auto result = trainer.fit(batches, {.epochs = 2});
+  const auto found = curves(folder.path());
+  CHECK(found.at("loss").size() == 4);
+  CHECK(found.at("size").at(3) == double(batches[2].labels.size(0)));
+  CHECK(found.at("half").at(12) == 0.5);
+  CHECK(found.at("metric.step").at(12) == 2.0);
+  CHECK(std::isnan(found.at("hole").at(6)));
+  CHECK(found.at("validation.loss").size() == 2);
+  CHECK(found.at("validation.loss").at(12) == trainer.metrics().find("validation.loss"));
+}
+
+TEST_CASE("LogMetrics: several updates have names of their own") {
+  const TemporaryFolder folder;
+  toy::Net net = toy::net();
+  lt::FusedAdamW first(net->first->parameters(), {.lr = 0.01}),
+      second(net->second->parameters(), {.lr = 0.02});
+  lt::Trainer trainer(net, lt::Update(first, toy::objective, {.name = "lower"}),
+                      lt::Update(second, toy::objective, {.name = "upper", .every = 2}),
+                      lt::LogMetrics{.folder = folder.path()});
+  trainer.fit(toy::batches(4));
+  const auto found = curves(folder.path());
+  CHECK(found.at("lower/loss").size() == 4);
+  CHECK(found.at("upper/loss").size() == 2);
+  CHECK(found.at("upper/lr").at(3) == 0.02);
+}
+
+TEST_CASE("LogMetrics: a resumed run goes on in the same curves") {
+  const TemporaryFolder whole, parts;
+  const auto batches = toy::batches(8);
+  const auto train = [&](const TemporaryFolder& folder, lt::FitOptions options) {
+    ToyRun run;
+    lt::Trainer trainer(run.net, run.adam, toy::objective, lt::Validate(batches),
+                        lt::SnapshotEvery{.folder = folder / "snapshots", .steps = 3},
+                        lt::LogMetrics{.folder = folder.path()});
+    trainer.fit(batches, options);
+  };
+  train(whole, {.epochs = 3});
+  train(parts, {.epochs = 3, .max_steps = 14});
+  {  // what a killed process may leave
+    std::ofstream(parts / "metrics.jsonl", std::ios::app)
+        << "{\"step\":15,\"epoch\":1,\"seconds\":9.0,\"loss\":7.0}\n{\"st";
+  }
+  train(parts, {.epochs = 3, .resume = parts / "snapshots"});
+  const auto a = curves(whole.path()), b = curves(parts.path());
+  CHECK(a.at("loss") == b.at("loss"));
+  CHECK(a.at("loss").size() == 24);
+  CHECK(a.at("validation.loss") == b.at("validation.loss"));
+  std::ifstream file(parts / "metrics.csv");
+  std::int64_t lines = 0;
+  for (std::string line; std::getline(file, line);) ++lines;
+  CHECK(lines >= 25);
+}
+
+TEST_CASE("LogMetrics: a NaN loss is written as one") {
+  const TemporaryFolder folder;
+  ToyRun run;
+  auto batches = toy::batches(3);
+  batches[1].features.fill_(std::nan(""));
+  lt::Trainer trainer(run.net, run.adam, toy::objective, lt::LogMetrics{.folder = folder.path()});
+  CHECK_THROWS_AS(trainer.fit(batches), lt::NonFiniteLoss);
+  CHECK(std::isnan(curves(folder.path()).at("loss").at(2)));
+}
+
+TEST_CASE("LogMetrics: training is the same with and without it, bit for bit") {
+  const TemporaryFolder folder;
+  const auto batches = toy::batches(5);
+  ToyRun with, without;
+  lt::Trainer logged(with.net, with.adam, toy::objective, lt::ClipGradNorm{1.0},
+                     lt::LogMetrics{.folder = folder.path()});
+  lt::Trainer plain(without.net, without.adam, toy::objective, lt::ClipGradNorm{1.0});
+  logged.fit(batches, {.epochs = 2}), plain.fit(batches, {.epochs = 2});
+  CHECK(toy::distance(with.net, without.net) == 0);
+}
+
+TEST_CASE("LogMetrics: options and folders that cannot be") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "file") << "x";
+  ToyRun run;
+  lt::Trainer never(run.net, run.adam, toy::objective, lt::LogMetrics{.folder = folder.path(), .every = 0});
+  CHECK_THROWS_WITH(never.fit(toy::batches(1)), "LogMetrics needs an `every` of at least 1, got 0");
+  lt::Trainer nowhere(run.net, run.adam, toy::objective, lt::LogMetrics{.folder = folder / "file" / "x"});
+  CHECK_THROWS_AS(nowhere.fit(toy::batches(1)), lt::FileError);
+}
