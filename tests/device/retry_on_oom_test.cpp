@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// Simulated device only: RetryOnOom where an allocation of the device fails, each in turn, and on a device
+// that is too small for the batches.
+#include "support/precompiled.hpp"
+
+#include <looptorch/memory/empty_cache.hpp>
+#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support/device.hpp"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lt = looptorch;
+using looptorch::testing::has_device;
+using looptorch::testing::is_simulated;
+using looptorch::testing::test_device;
+using looptorch_test::accelerator::With;
+
+namespace retry_on_oom {
+
+struct Batch {
+  at::Tensor x, y;  // [B, 64], [B]
+};
+
+std::vector<Batch> batches(std::int64_t count, std::int64_t size) {
+  torch::manual_seed(2);
+  std::vector<Batch> result;
+  for (std::int64_t i = 0; i < count; ++i)
+    result.push_back({torch::randn({size, 64}, torch::kDouble), torch::randint(0, 8, {size})});
+  return result;
+}
+
+torch::nn::Sequential make_net() {
+  torch::manual_seed(1);
+  torch::nn::Sequential net(torch::nn::Linear(64, 256), torch::nn::ReLU(), torch::nn::Linear(256, 8));
+  net->to(test_device(), torch::kDouble);
+  return net;
+}
+
+lt::Loss objective(torch::nn::Sequential& net, const Batch& batch) {
+  return {.value = torch::nn::functional::cross_entropy(net->forward(batch.x), batch.y),
+          .weight = batch.y.size(0)};
+}
+
+template <class... Policies>
+std::pair<at::Tensor, std::int64_t> train(const std::vector<Batch>& data, Policies... policies) {
+  auto net = make_net();
+  lt::FusedAdamW adam(net->parameters());
+  lt::Trainer trainer(net, adam, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0}, policies...);
+  trainer.fit(data);
+  (void)trainer.updates();
+  return {net->parameters()[0].detach().cpu(), trainer.progress().step};
+}
+
+lt::RetryOnOom quiet() {
+  return {.report = [](const std::string&) {}};
+}
+
+}  // namespace retry_on_oom
+
+TEST_CASE("RetryOnOom on a device: wherever one of its allocations fails, the run ends as without") {
+  if (!has_device() || !is_simulated()) return;
+  using namespace retry_on_oom;
+  const auto data = batches(4, 6);
+  const auto [expected, steps] = train(data);
+  int recovered = 0, ended = 0;
+  for (std::int64_t n = 1;; ++n) {
+    CAPTURE(n);
+    auto net = make_net();
+    lt::FusedAdamW adam(net->parameters());
+    lt::Trainer trainer(net, adam, objective, lt::Accumulate<2>{}, lt::ClipGradNorm{1.0}, quiet());
+    const With failing({.fail_allocation_at = n});
+    try {
+      trainer.fit(data);
+      (void)trainer.updates();
+    } catch (const c10::OutOfMemoryError&) {
+      ++ended;
+      continue;
+    }
+    CHECK((net->parameters()[0].detach().cpu() - expected).abs().max().item<double>() < 1e-12);
+    if (trainer.policy<lt::RetryOnOom>().retries == 0) break;
+    ++recovered;
+  }
+  CHECK(recovered > 20);
+  CHECK(ended <= 1);  // eight bytes of the epoch's loss, once the update has been made
+}
+
+TEST_CASE("RetryOnOom on a device that is too small: the batches that do not fit are learnt in pieces") {
+  if (!has_device() || !is_simulated()) return;
+  using namespace retry_on_oom;
+  const auto data = batches(4, 4096);
+  const auto [expected, steps] = train(data);
+  lt::empty_cache(test_device());
+  const std::size_t cap = std::size_t(lt::MemoryCounter(test_device()).read().reserved) + 20'000'000;
+  const With small({.cap_bytes = cap});
+  CHECK_THROWS_AS(train(data), c10::OutOfMemoryError);
+  const auto [found, made] = train(data, quiet());
+  CHECK((made == 2 && steps == 2));
+  CHECK((found - expected).abs().max().item<double>() < 1e-12);
+}
