@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Writes the metrics of each step to a folder: metrics.jsonl, metrics.csv and TensorBoard's event files. A
-// thread writes them; the thread that trains never waits for a file or a device, and spends less than a
-// microsecond a metric. Not part of policies.hpp, since its files take a compiler's time: include it by name.
+// Writes the metrics of each step to a folder: metrics.jsonl, metrics.csv, TensorBoard's event files and
+// report.html. A thread writes them; the thread that trains never waits for a file or a device, and spends
+// less than a microsecond a metric. Not part of policies.hpp, since its files take a compiler's time: include
+// it by name.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -10,11 +11,15 @@
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/parts/metric_feed.hpp>
+#include <looptorch/report/machine_facts.hpp>
 #include <looptorch/report/metric_log.hpp>
+#include <looptorch/report/run_report.hpp>
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <utility>
 
 namespace looptorch {
 
@@ -27,6 +32,9 @@ struct LogMetrics {
   bool csv = true;
   bool tensorboard = true;
   double flush_seconds = 1.0;  ///< What a process that is killed loses at most.
+  bool page = true;            ///< Write report.html.
+  std::string title = {};      ///< Of the page.
+  report::Facts facts = {};    ///< Names and values of settings, for the page and TensorBoard's HPARAMS.
 
   static constexpr bool only_reports = true;
   static constexpr MayDiffer may_differ = MayDiffer::always;
@@ -36,10 +44,20 @@ struct LogMetrics {
   /// Throws UsageError for `every` below 1, and FileError for a folder that cannot be written.
   void on_fit_begin(FitContext& fit, State& state) const {
     if (every < 1) throw UsageError(message("LogMetrics needs an `every` of at least 1, got ", every));
-    auto log = std::make_unique<report::MetricLog>(folder, fit.run.progress().step,
-                                                   report::MetricFormats{csv, tensorboard});
+    const std::int64_t step = fit.run.progress().step;
+    auto of_run = all_facts(fit.run);
+    auto shown = page ? std::make_shared<report::RunReport>(
+                            folder, report::PageHead{title, "under way", of_run}, kPageSeconds)
+                      : nullptr;
+    auto log = std::make_unique<report::MetricLog>(
+        folder, step, report::MetricFormats{csv, tensorboard},
+        [shown](report::MetricFiles& files, bool last) { shown ? shown->update(files, last) : void(); });
+    if (step == 0)
+      log->add([of_run](report::MetricFiles& files) {
+        files.add_events(report::hyperparameter_events(report::unix_seconds(), of_run, {"loss"}));
+      });
     const double time = log->seconds_at_begin();
-    state.begin(fit.run, std::move(log), time, flush_seconds);
+    state.begin(fit.run, std::move(log), std::move(shown), time, flush_seconds);
   }
 
   /// Returns to the phase before when it goes.
@@ -73,7 +91,7 @@ struct LogMetrics {
   }
   void on_epoch_begin(EpochContext&, State& state) const { state.restart_means(); }
   void on_epoch_end(EpochContext&, State& state) const { state.add_published(); }
-  void on_fit_end(FitContext&, State& state) const { state.end(); }
+  void on_fit_end(FitContext& fit, State& state) const { state.end(fit.status); }
 
   /// Writes the rows up to a snapshot before it is complete, so that a run that is resumed from it lacks
   /// none.
@@ -82,6 +100,21 @@ struct LogMetrics {
     state.hand_over_all();
   }
   void load_state_dict(const StateDict&, State&) const {}
+
+ private:
+  static constexpr double kPageSeconds = 10;
+
+  [[nodiscard]] report::Facts all_facts(const Run& run) const {
+    report::Facts all = facts;
+    std::int64_t trained = 0;
+    for (const UpdateView& view : run.updates())
+      for (const at::Tensor& parameter : view.parameters) trained += parameter.numel();
+    all.emplace_back("parameters of optimizers", std::to_string(trained));
+    all.emplace_back("device", run.device().str());
+    const report::Facts machine = report::machine_facts();
+    all.insert(all.end(), machine.begin(), machine.end());
+    return all;
+  }
 };
 
 }  // namespace looptorch

@@ -167,6 +167,26 @@ TEST_CASE("LogMetrics: training is the same with and without it, bit for bit") {
   CHECK(toy::distance(with.net, without.net) == 0);
 }
 
+TEST_CASE("LogMetrics: a page has the run's curves, facts and end") {
+  const TemporaryFolder folder;
+  ToyRun run;
+  const auto batches = toy::batches(5);
+  lt::Trainer trainer(
+      run.net, run.adam, toy::objective, lt::Validate(batches),
+      lt::LogMetrics{.folder = folder.path(), .title = "A <toy>", .facts = {{"--lr", "0.01"}}});
+  trainer.fit(batches, {.epochs = 2});
+  const std::string page = lt::read_file(folder / "report.html");
+  for (const char* part :
+       {"<h1>A &lt;toy></h1>", "completed, step 10", "[\"--lr\",\"0.01\"]",
+        "\"name\":\"validation.loss\",\"points\":[[5,", "\"head\":[\"epoch\",\"step\",\"time\""})
+    CHECK_THAT(page, Catch::Contains(part));
+  lt::Trainer without(
+      run.net, run.adam, toy::objective,
+      lt::LogMetrics{.folder = folder / "other", .csv = false, .tensorboard = false, .page = false});
+  without.fit(batches);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder / "other"), {}) == 1);
+}
+
 TEST_CASE("LogMetrics: options and folders that cannot be") {
   const TemporaryFolder folder;
   std::ofstream(folder / "file") << "x";

@@ -9,6 +9,7 @@
 #include <looptorch/policies/parts/metric_rows.hpp>
 #include <looptorch/policies/parts/step_clock.hpp>
 #include <looptorch/report/metric_log.hpp>
+#include <looptorch/report/run_report.hpp>
 
 #include <algorithm>
 #include <array>
@@ -29,8 +30,10 @@ namespace looptorch::detail {
 class MetricFeed final : public MetricSink {
  public:
   /// Begins behind the run's step. `time` is the run's time in training so far.
-  void begin(Run& run, std::unique_ptr<report::MetricLog> log, double time, double flush_seconds) {
-    run_ = &run, log_ = std::move(log), flush_seconds_ = flush_seconds, time_before_ = time;
+  void begin(Run& run, std::unique_ptr<report::MetricLog> log, std::shared_ptr<report::RunReport> page,
+             double time, double flush_seconds) {
+    run_ = &run, log_ = std::move(log), page_ = std::move(page), flush_seconds_ = flush_seconds,
+    time_before_ = time;
     rows_ = MetricRows{};
     clock_ = StepClock{};
     begin_ = handed_over_ = clock_.now();
@@ -119,14 +122,18 @@ class MetricFeed final : public MetricSink {
     hand_over();
   }
   /// Blocks until the files have everything.
-  void end() {
+  void end(FitStatus status) {
     if (!is_open()) return;
     clock_.enter(RunPhase::other);
     if (in_window_ && !rows_.row_is_empty()) place_row(1);  // a window that an exception has ended
     add_published();
     row_is_due_ = true;
     hand_over_all();
-    log_.reset();
+    if (page_)
+      log_->add([page = page_, word = std::string(to_string(status))](report::MetricFiles&) {
+        page->set_status(word);
+      });
+    log_.reset(), page_.reset();
     run_->collect_offers(nullptr);
   }
 
@@ -222,6 +229,7 @@ class MetricFeed final : public MetricSink {
 
   Run* run_ = nullptr;
   std::unique_ptr<report::MetricLog> log_;
+  std::shared_ptr<report::RunReport> page_;  // null: none is written
   MetricRows rows_;
   StepClock clock_;
   StepClock::Clock::time_point begin_, handed_over_;

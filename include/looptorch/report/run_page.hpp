@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+// report.html: one page that holds a run's curves, epochs, times, warnings and facts, and loads nothing.
+#pragma once
+
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/base/terminal.hpp>
+#include <looptorch/report/curve_points.hpp>
+#include <looptorch/report/epoch_table.hpp>
+#include <looptorch/report/metric_lines.hpp>
+#include <looptorch/report/page/page_script.hpp>
+#include <looptorch/report/page/page_style.hpp>
+#include <looptorch/report/tensorboard/events.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::report {
+
+/// What a page shows beside its metrics.
+struct PageHead {
+  std::string title = {};
+  std::string status = {};  ///< How the run goes, or ended, in a word or two.
+  Facts facts = {};
+};
+
+namespace detail {
+
+inline std::string html_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
+  return out;
+}
+
+/// Returns JSON that may stand within a script element.
+inline std::string script_json(const Json& json) {
+  std::string out;
+  for (const char c : json.dump()) out += c == '<' ? "\\u003c" : std::string(1, c);
+  return out;
+}
+
+inline Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(number_of(value)); }
+
+inline Json curves_json(const std::vector<MetricRow>& rows, const MetricNames& names) {
+  constexpr std::size_t kMostPoints = 3000;
+  Json curves = Json::array();
+  for (MetricId id = 0; id < names.size(); ++id) {
+    if (names[id].starts_with("time/")) continue;
+    Json points = Json::array();
+    for (const auto& [step, value] : thinned(curve_points(rows, id), kMostPoints))
+      points.push_back(Json::array({Json(step), json_number(value)}));
+    curves.push_back(Json::object().set("name", names[id]).set("points", std::move(points)));
+  }
+  return curves;
+}
+
+inline Json epochs_json(const std::vector<MetricRow>& rows, const MetricNames& names) {
+  const auto table = epoch_table(rows, names);
+  Json head = Json::array({Json("epoch"), Json("step"), Json("time")}), lines = Json::array();
+  std::vector<MetricId> columns;
+  for (MetricId id = 0; id < names.size(); ++id)
+    if (!is_of_steps_only(names[id])) columns.push_back(id), head.push_back(names[id]);
+  for (const EpochFigures& epoch : table) {
+    Json line = Json::array({Json(std::to_string(epoch.epoch)), Json(std::to_string(epoch.last_step)),
+                             Json(looptorch::detail::clock_text(epoch.seconds))});
+    for (const MetricId id : columns) {
+      const auto found = epoch.values.find(id);
+      line.push_back(found == epoch.values.end() ? Json() : json_number(found->second));
+    }
+    lines.push_back(std::move(line));
+  }
+  return Json::object().set("head", std::move(head)).set("rows", std::move(lines));
+}
+
+/// Returns the seconds of each phase.
+inline std::vector<std::pair<std::string, double>> time_by_phase(const std::vector<MetricRow>& rows,
+                                                                 const MetricNames& names) {
+  std::vector<std::pair<std::string, double>> phases;
+  for (MetricId id = 0; id < names.size(); ++id) {
+    if (!names[id].starts_with("time/")) continue;
+    double seconds = 0;
+    for (const auto& [step, value] : curve_points(rows, id)) seconds += value;
+    phases.emplace_back(names[id].substr(5), seconds);
+  }
+  return phases;
+}
+
+}  // namespace detail
+
+/// Returns what a reader should know first, a sentence each.
+[[nodiscard]] inline std::vector<std::string> warnings_of(const std::vector<MetricRow>& rows,
+                                                          const MetricNames& names) {
+  std::vector<std::string> warnings;
+  for (MetricId id = 0; id < names.size(); ++id) {
+    const auto points = curve_points(rows, id);
+    for (const auto& [step, value] : points)
+      if (!std::isfinite(value)) {
+        warnings.push_back(names[id] + " was " + number_of(value) + " at step " + std::to_string(step) + ".");
+        break;
+      }
+    if (names[id] == "skipped" && !points.empty() && points.back().second > 0)
+      warnings.push_back(number_of(points.back().second) + " of " + std::to_string(points.back().first) +
+                         " steps were skipped.");
+  }
+  double whole = 0, waiting = 0;
+  for (const auto& [phase, seconds] : detail::time_by_phase(rows, names))
+    whole += seconds, waiting += phase == "data" ? seconds : 0;
+  if (whole > 1 && waiting > 0.2 * whole)
+    warnings.push_back(std::to_string(std::lround(100 * waiting / whole)) +
+                       " % of the time went into waiting for data: more workers, or a CachedDataset.");
+  return warnings;
+}
+
+/// Returns the page.
+[[nodiscard]] inline std::string run_page(const PageHead& head, const std::vector<MetricRow>& rows,
+                                          const MetricNames& names) {
+  Json facts = Json::array(), time = Json::array();
+  for (const auto& [name, value] : head.facts) facts.push_back(Json::array({Json(name), Json(value)}));
+  for (const auto& [phase, seconds] : detail::time_by_phase(rows, names))
+    time.push_back(Json::array({Json(phase), Json(seconds)}));
+  Json run = Json::object();
+  run.set("curves", detail::curves_json(rows, names)).set("epochs", detail::epochs_json(rows, names));
+  run.set("time", std::move(time)).set("facts", std::move(facts));
+  const std::string title = detail::html_text(head.title.empty() ? "A training run" : head.title);
+  std::string page = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n";
+  page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" + title +
+          "</title>\n<style>" + std::string(page::kStyle) + "</style></head><body>\n<h1>" + title + "</h1>\n";
+  page += "<p class=\"soft\">" + detail::html_text(head.status);
+  if (!rows.empty())
+    page += ", step " + std::to_string(rows.back().step) + ", " +
+            looptorch::detail::clock_text(rows.back().seconds) + " in training";
+  page += "</p>\n";
+  for (const std::string& warning : warnings_of(rows, names))
+    page += "<p class=\"warning\">" + detail::html_text(warning) + "</p>\n";
+  page +=
+      "<h2>Curves</h2>\n<p class=\"soft\">Drag across a curve to see those steps in all of them; a double "
+      "click goes back.</p>\n<div id=\"curves\" class=\"cards\"></div>\n"
+      "<h2>Epochs</h2>\n<div id=\"epochs\" class=\"scroll\"></div>\n"
+      "<h2>Where the time went</h2>\n<div id=\"time\"></div>\n"
+      "<h2>What was run</h2>\n<div id=\"facts\" class=\"scroll\"></div>\n";
+  page += "<script type=\"application/json\" id=\"run\">" + detail::script_json(run) + "</script>\n<script>" +
+          std::string(page::kScript) + "</script>\n</body></html>\n";
+  return page;
+}
+
+}  // namespace looptorch::report

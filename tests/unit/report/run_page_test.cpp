@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// What report.html holds. tests/report/page.sh opens it in a browser.
+//
+// Tests report: run_page, run_report, curve_points, epoch_table, machine_facts
+// Tests report/page: page_script, page_style
+#include "support/precompiled.hpp"
+
+#include <looptorch/report/machine_facts.hpp>
+#include <looptorch/report/run_report.hpp>
+
+#include "support/temporary_folder.hpp"
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+namespace report = looptorch::report;
+using looptorch::testing::TemporaryFolder;
+
+namespace run_page {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// Two epochs of ten steps: a loss that falls, once NaN, a validation at each end, and times.
+std::vector<report::MetricRow> rows(report::MetricNames& names) {
+  std::vector<report::MetricRow> rows;
+  for (std::int64_t step = 1; step <= 20; ++step) {
+    report::MetricRow row{step, (step - 1) / 10, 0.5 * double(step)};
+    row.values.emplace_back(names.id("loss"), step == 13 ? kNan : 1.0 / double(step));
+    row.values.emplace_back(names.id("lr"), 0.001);
+    if (step % 10 == 0) {
+      row.values.emplace_back(names.id("validation.loss"), 1.0 / double(step));
+      row.values.emplace_back(names.id("time/forward"), 2.0);
+      row.values.emplace_back(names.id("time/data"), 3.0);
+      row.values.emplace_back(names.id("skipped"), double(step / 20));
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace run_page
+
+TEST_CASE("curve_points: long curves keep their spikes and what is no number") {
+  std::vector<report::CurvePoint> points;
+  for (std::int64_t step = 1; step <= 100000; ++step) points.emplace_back(step, std::sin(double(step)));
+  points[5000].second = 100;
+  points[70000].second = -100;
+  points[80000].second = run_page::kNan;
+  const auto kept = report::thinned(points, 3000);
+  CHECK((kept.size() > 1500 && kept.size() <= 3000));
+  CHECK(std::is_sorted(kept.begin(), kept.end(), [](auto& a, auto& b) { return a.first < b.first; }));
+  const auto has = [&](std::int64_t step) {
+    return std::any_of(kept.begin(), kept.end(), [&](auto& point) { return point.first == step; });
+  };
+  CHECK((has(5001) && has(70001) && has(80001)));
+  CHECK(report::thinned(points, 100000).size() == 100000);
+}
+
+TEST_CASE("epoch_table: means of steps, and the last of what is published") {
+  report::MetricNames names;
+  const auto table = report::epoch_table(run_page::rows(names), names);
+  REQUIRE(table.size() == 2);
+  CHECK((table[0].epoch == 1 && table[0].last_step == 10 && table[0].seconds == 5));
+  CHECK(table[0].values.at(names.id("loss")) == Approx(0.2928968).epsilon(1e-6));
+  CHECK(std::isnan(table[1].values.at(names.id("loss"))));
+  CHECK(table[1].values.at(names.id("validation.loss")) == 0.05);
+  CHECK(table[0].values.count(names.id("time/forward")) == 0);
+}
+
+TEST_CASE("run_page: warnings in words, and nothing that ends the script") {
+  report::MetricNames names;
+  const auto rows = run_page::rows(names);
+  CHECK(report::warnings_of(rows, names) ==
+        std::vector<std::string>{
+            "loss was NaN at step 13.", "1 of 20 steps were skipped.",
+            "60 % of the time went into waiting for data: more workers, or a CachedDataset."});
+  const std::string page =
+      report::run_page({"title", "completed", {{"--data", "</script><b>"}}}, rows, names);
+  CHECK_THAT(page, Catch::Contains("completed, step 20, 0:10 in training"));
+  CHECK_THAT(page, Catch::Contains("[13,\"NaN\"]"));
+  CHECK_THAT(page, Catch::Contains("\\u003c/script>\\u003cb>"));
+  for (const char* outside : {"src=", "href=", "@import", "fetch(", "http:", "https:"}) {
+    const auto found = page.find(outside);
+    CHECK((found == page.npos || page.compare(found, 18, "http://www.w3.org/") == 0));
+  }
+  CHECK_FALSE(report::machine_facts().empty());
+}
+
+TEST_CASE("for tests/report/page.sh: a page", "[.write_page]") {
+  const char* folder = std::getenv("LOOPTORCH_PAGE");
+  REQUIRE(folder);
+  report::MetricNames names;
+  report::MetricFiles files(folder, 0, {});
+  const auto rows = run_page::rows(names);
+  for (report::MetricId id = 0; id < names.size(); ++id) (void)files.names().id(names[id]);
+  files.add(rows);
+  report::RunReport page(folder, {"A run", "completed", report::machine_facts()}, 1e9);
+  page.update(files, /*last=*/true);
+}
