@@ -20,6 +20,7 @@
 //   SnapshotEvery         a run that ends early should go on later, bit for bit
 //   StopEarly             training should end when a metric no longer improves
 //   UnfreezeAt            parts of a pretrained model should be trained later than others
+//   UpdateInBackward      gradients of all parameters do not fit
 //   Validate              held-out data should be measured during fit
 //   WatchMemory           the peak should show, and leaks, spikes and fragmentation be told
 #pragma once
@@ -42,5 +43,6 @@
 #include <looptorch/policies/snapshot_every.hpp>
 #include <looptorch/policies/stop_early.hpp>
 #include <looptorch/policies/unfreeze_at.hpp>
+#include <looptorch/policies/update_in_backward.hpp>
 #include <looptorch/policies/validate.hpp>
 #include <looptorch/policies/watch_memory.hpp>

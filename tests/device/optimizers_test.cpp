@@ -3,6 +3,8 @@
 // follow a model, and no wait for the device.
 #include "support/precompiled.hpp"
 
+#include <looptorch/optim/adamw_8bit.hpp>
+#include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
@@ -33,6 +35,15 @@ struct Nesterov : lt::FusedSGD {
 struct Dampened : lt::FusedSGD {
   explicit Dampened(const std::vector<at::Tensor>& params)
       : FusedSGD(params, {.lr = 1e-2, .momentum = 0.9, .dampening = 0.4}) {}
+};
+
+struct EightBits : lt::AdamW8bit {
+  explicit EightBits(const std::vector<at::Tensor>& params)
+      : AdamW8bit(params, {.lr = 1e-2, .weight_decay = 0.1, .min_size = 1}) {}
+};
+struct SixteenBits : lt::AdamWBf16 {
+  explicit SixteenBits(const std::vector<at::Tensor>& params)
+      : AdamWBf16(params, {.lr = 1e-2, .weight_decay = 0.1, .exact = true}) {}
 };
 
 constexpr int64_t kSteps = 8;
@@ -154,4 +165,54 @@ TEMPLATE_TEST_CASE("a step waits for nothing on the device", EVERY_OPTIMIZER) {
   const NoWaits no_waits;
   CHECK_NOTHROW(optimizer.step(scale, found));
   CHECK_THROWS(found.item<float>());  // so that a wait would have shown
+}
+
+TEMPLATE_TEST_CASE("narrow moments give the CPU's numbers on a device, up to their rounding", "", EightBits,
+                   SixteenBits) {
+  if (!has_device()) return;
+  const auto narrow = kThere.dtype(at::kBFloat16);
+  auto host = parameters({kHost, kHost, kHost.dtype(at::kBFloat16)}),
+       there = parameters({kThere, kThere, narrow});
+  TestType one(host), two(there);
+  run(one, host), run(two, there);
+  const auto start = parameters({kHost, kHost, kHost});
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    INFO("parameter " << i);
+    CHECK(difference({host[i]}, {there[i]}) < 2e-2);
+    CHECK(difference({host[i]}, {start[i]}) > 4e-2);
+  }
+}
+
+TEMPLATE_TEST_CASE("an overflow on a device leaves narrow moments as they were", "", EightBits, SixteenBits) {
+  if (!has_device()) return;
+  auto params = parameters({kThere, kThere.dtype(at::kBFloat16)});
+  TestType optimizer(params);
+  run(optimizer, params, 0, 3);
+  const auto kept = [&] {
+    std::vector<at::Tensor> result;
+    for (const auto& parameter : params) {
+      result.push_back(parameter.detach().cpu().clone());
+      const auto state = optimizer.state_of(parameter);
+      for (const auto& [key, value] : state.values())
+        result.push_back(std::get<at::Tensor>(value).cpu().clone());
+    }
+    return result;
+  };
+  const auto before = kept();
+  for (auto& parameter : params) parameter.mutable_grad() = torch::full_like(parameter, NAN);
+  optimizer.step(lt::GradientScale{}, torch::ones({}, kThere));
+  const auto after = kept();
+  REQUIRE(after.size() == before.size());
+  for (std::size_t i = 0; i < after.size(); ++i) CHECK(after[i].equal(before[i]));
+}
+
+TEMPLATE_TEST_CASE("a step with narrow moments waits for nothing on the device", "", EightBits, SixteenBits) {
+  if (!has_device()) return;
+  auto params = parameters({kThere, kThere});
+  TestType optimizer(params);
+  run(optimizer, params, 0, 4);
+  set_gradients(params, 5);
+  const auto found = torch::zeros({}, kThere);
+  const NoWaits no_waits;
+  CHECK_NOTHROW(optimizer.step(lt::GradientScale{}, found));
 }

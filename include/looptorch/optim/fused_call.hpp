@@ -111,6 +111,14 @@ inline void require_updatable(const at::Tensor& parameter, const char* name) {
                              parameter.sizes(), " has strides ", parameter.strides()));
 }
 
+/// The same, and throws UsageError for a parameter that stands in two groups.
+inline void require_listed_once(const at::Tensor& parameter, bool is_new, const char* name) {
+  if (!is_new)
+    throw UsageError(
+        message(name, " was given a parameter of shape ", parameter.sizes(), " in two parameter groups"));
+  require_updatable(parameter, name);
+}
+
 /// Returns the gradient in the parameter's memory layout, which the kernels assume. Copies only if the
 /// layouts differ; autograd's own gradients have the parameter's.
 inline at::Tensor fused_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {

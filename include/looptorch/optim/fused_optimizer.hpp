@@ -10,6 +10,7 @@
 #include <looptorch/optim/gradients.hpp>
 #include <looptorch/optim/listed_parameters.hpp>
 #include <looptorch/optim/moment_fields.hpp>
+#include <looptorch/optim/per_parameter_optimizer.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
@@ -29,7 +30,7 @@ namespace looptorch::detail {
 /// from later ones. `advance(moments, due, factors)` is called before a kernel that updates the parameters in
 /// `due`. `apply(options, call)` calls the kernel.
 template <class Rule>
-class FusedOptimizer : public torch::optim::Optimizer {
+class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimizer {
  public:
   using Options = typename Rule::Options;
   using Moments = typename Rule::Moments;
@@ -79,13 +80,10 @@ class FusedOptimizer : public torch::optim::Optimizer {
   /// Updates with gradients that `scale` still has to multiply. If `found_inf` (0-dim; undefined means no) is
   /// not zero, nothing changes, step counts included. Never waits for the device, unless the optimizer's own
   /// description says so.
-  void step(const GradientScale& scale, const at::Tensor& found_inf) {
-    at::NoGradGuard no_gradients;
-    refresh_groups();
-    find_due();
-    if (found_inf.defined() && some_first_update() && found_inf.item<double>() != 0) return;
-    FusedFactors factors(scale, found_inf);
-    for (std::size_t i = 0; i < moments_.size(); ++i) step_group(i, factors);
+  void step(const GradientScale& scale, const at::Tensor& found_inf) { step_due(scale, found_inf); }
+
+  void update(const at::Tensor& parameter, const at::Tensor& found_inf) override {
+    step_due(GradientScale{}, found_inf, &parameter);
   }
 
   /// True if folding `scale` into the kernel, which divides by an fp32 number, loses no precision.
@@ -177,31 +175,33 @@ class FusedOptimizer : public torch::optim::Optimizer {
       (void)options_of(group);
       group.params() = distinct(group.params());
       for (const at::Tensor& parameter : group.params())
-        check_parameter(parameter, seen.insert(parameter.unsafeGetTensorImpl()).second);
+        require_listed_once(parameter, seen.insert(parameter.unsafeGetTensorImpl()).second, Rule::kName);
     }
     moments_ = followed_moments<Rule>(listed_, moments_, param_groups_);
     listed_.refresh(param_groups_);
   }
 
-  static void check_parameter(const at::Tensor& parameter, bool is_new) {
-    if (!is_new)
-      throw UsageError(message(Rule::kName, " was given a parameter of shape ", parameter.sizes(),
-                               " in two parameter groups"));
-    require_updatable(parameter, Rule::kName);
-  }
-
   // ---- A step ----
 
-  /// Finds the parameters with a gradient. Throws for anything that a kernel would misread, before any
-  /// parameter is updated.
-  void find_due() {
+  void step_due(const GradientScale& scale, const at::Tensor& found_inf, const at::Tensor* only = nullptr) {
+    at::NoGradGuard no_gradients;
+    refresh_groups();
+    find_due(only);
+    if (found_inf.defined() && some_first_update() && found_inf.item<double>() != 0) return;
+    FusedFactors factors(scale, found_inf);
+    for (std::size_t i = 0; i < moments_.size(); ++i) step_group(i, factors);
+  }
+
+  /// Finds the parameters with a gradient, or one of them. Throws for anything that a kernel would misread,
+  /// before any parameter is updated.
+  void find_due(const at::Tensor* only) {
     due_.resize(param_groups_.size());
     for (std::size_t i = 0; i < due_.size(); ++i) {
       const auto& parameters = param_groups_[i].params();
       due_[i].clear();
       for (std::size_t j = 0; j < parameters.size(); ++j) {
         const at::Tensor& gradient = parameters[j].grad();
-        if (!gradient.defined()) continue;
+        if (!gradient.defined() || (only && !parameters[j].is_same(*only))) continue;
         require_updatable(parameters[j], Rule::kName);
         require_dense(gradient, Rule::kName);
         for (const Field& field : Rule::kFields)

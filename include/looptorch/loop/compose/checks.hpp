@@ -9,6 +9,7 @@
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/optim/per_parameter_optimizer.hpp>
 
 #include <ranges>
 #include <tuple>
@@ -109,16 +110,6 @@ struct CheckSnapshots {
       "docs/errors.md#snapshot-optimizer");
 };
 
-/// Checks optimizers that evaluate their gradients again against policies that change gradients.
-template <class... Parts>
-struct CheckClosures {
-  static_assert(
-      !(steps_by_closure<Parts> || ...) || !((!is_when<Parts> && acts_on_gradients<Parts>()) || ...),
-      "looptorch: an optimizer that takes a closure, such as LBFGS, evaluates its gradients several "
-      "times an update, and a listed policy scales or clips them once. Drop the policy, or train with "
-      "another optimizer. See docs/errors.md#closure");
-};
-
 /// Names two policies of one family in the compiler's note.
 template <class A, class B>
 struct Clash;
@@ -146,6 +137,38 @@ struct Conflicts<A, Later...> {
   using clash = typename FirstFound<clash_t<A, Later>..., typename Conflicts<Later...>::clash>::type;
   using exclusion = typename FirstFound<excluded_t<A, Later>..., excluded_t<Later, A>...,
                                         typename Conflicts<Later...>::exclusion>::type;
+};
+
+template <class Part>
+inline constexpr bool updates_alone = true;
+template <class Optimizer, class Objective>
+inline constexpr bool updates_alone<Update<Optimizer, Objective>> =
+    std::is_base_of_v<PerParameterOptimizer, Optimizer>;
+
+/// Checks optimizers that evaluate their gradients again, and policies that apply them during backward,
+/// against policies that change gradients.
+template <class... Parts>
+struct CheckClosures {
+  static_assert(
+      !(steps_by_closure<Parts> || ...) || !((!is_when<Parts> && acts_on_gradients<Parts>()) || ...),
+      "looptorch: an optimizer that takes a closure, such as LBFGS, evaluates its gradients several "
+      "times an update, and a listed policy scales or clips them once. Drop the policy, or train with "
+      "another optimizer. See docs/errors.md#closure");
+
+  static constexpr bool in_backward = (updates_in_backward<unwrapped_t<Parts>>() || ...);
+  static_assert(!in_backward || (0 + ... + is_update<Parts>) <= 1,
+                "looptorch: UpdateInBackward applies the gradients of one update, and several are listed. "
+                "Drop the policy. See docs/errors.md#update-in-backward");
+  static_assert(!in_backward || (updates_alone<Parts> && ...),
+                "looptorch: UpdateInBackward needs an optimizer that can update one parameter alone. Train "
+                "with FusedAdamW, AdamW8bit or another of looptorch's. See "
+                "docs/errors.md#update-in-backward");
+  static constexpr bool excluded = !std::is_void_v<typename Conflicts<Parts...>::exclusion>;
+  static_assert(!in_backward || excluded ||
+                    !((!is_when<Parts> && acts_on_gradients<Parts>() && !updates_in_backward<Parts>()) ||
+                      ...),
+                "looptorch: UpdateInBackward leaves no gradients to a listed policy that scales or clips "
+                "them. Drop one of the two. See docs/errors.md#update-in-backward");
 };
 
 /// Checks listed policies against each other. Those under When are checked when fit begins.

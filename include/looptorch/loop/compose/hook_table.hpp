@@ -58,6 +58,7 @@
   ROW(repeatable, "may be listed several times")                                             \
   ROW(settles_late, "its after_update may run as late as right before the next update")      \
   ROW(changes_gradients, "scales or clips gradients, which an optimizer's closure undoes")   \
+  ROW(updates_in_backward, "updates each parameter during backward, and frees its gradient") \
   ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")    \
   ROW(only_reports, "writes or measures, and takes no part in the dry steps of a preflight") \
   ROW(reads_memory, "may call Run::held_memory()")                                           \

@@ -63,6 +63,26 @@ template <class Engine>
   return engine.window_length() == 1 && work.pieces == 1;
 }
 
+/// True if a policy that is switched on updates parameters during backward.
+template <class Engine>
+bool applies_in_backward(Engine& engine) {
+  return engine.stack().any([]<class P>() { return updates_in_backward<P>(); });
+}
+
+/// Counts earlier updates, and runs the policies' before_update ahead of a backward that updates parameters:
+/// a schedule sets its rates there. Throws UsageError if a policy vetoes the update.
+template <std::size_t I, class Engine>
+void prepare_update_in_backward(Engine& engine) {
+  settle(engine);
+  UpdateContext context(engine.run(), I, GradientScale{}, engine.works()[I].gradients);
+  engine.stack().template run<before_update_hook>(context);
+  engine.works()[I].gradients.clear();
+  if (context.vetoed() || context.found_inf().defined())
+    throw UsageError(
+        "a policy vetoes an update (UpdateContext::veto) that UpdateInBackward applies during backward: "
+        "switch off one of the two");
+}
+
 /// Adds a micro-batch to update I: forward, loss, backward. `number` counts the window's micro-batches. With
 /// `reevaluates`, for closures, the micro-batch is in the means already. Throws NonFiniteLoss only then.
 template <std::size_t I, class Engine, class Batch>
@@ -87,6 +107,7 @@ void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool 
   const double correction = work.weight.take_correction();
   rescale_gradients(view, work, correction);
   if constexpr (Engine::template kByClosure<I>) work.add_to_closure_sum(weighed, correction);
+  if (applies_in_backward(engine)) prepare_update_in_backward<I>(engine);
   scaled.backward();
 }
 
@@ -142,7 +163,7 @@ void make_update(Engine& engine, Move&& move) {
   if (const at::Tensor empty = work.weight.unread_empty(); empty.defined()) context.veto(empty);
   const at::Tensor non_finite = unread_non_finite(engine, work);
   if (non_finite.defined()) context.veto(non_finite);
-  engine.stack().template run<before_update_hook>(context);
+  if (!applies_in_backward(engine)) engine.stack().template run<before_update_hook>(context);
   const std::optional<bool> made = move(*engine.template update<I>().optimizer, context, scale);
   work.gradients.clear();
   drop_gradients(view.parameters);
