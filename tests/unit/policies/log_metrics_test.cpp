@@ -67,6 +67,7 @@ TEST_CASE("LogMetrics: the losses of windows, as a loop by hand has them") {
   CHECK(found.at("gradient_norm").size() == 10);
   CHECK(found.at("skipped").at(10) == 0);
   CHECK(found.at("samples_per_second").size() == 10);
+  CHECK(found.at("resident_bytes").at(10) > 1e6);
   double seconds = 0;
   for (const char* phase : {"time/forward", "time/backward", "time/update"})
     for (const auto& [step, value] : found.at(phase)) {

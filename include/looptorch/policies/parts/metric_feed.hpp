@@ -6,6 +6,8 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/metric_sink.hpp>
 #include <looptorch/loop/update.hpp>
+#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/memory/process_memory.hpp>
 #include <looptorch/policies/parts/metric_rows.hpp>
 #include <looptorch/policies/parts/step_clock.hpp>
 #include <looptorch/report/metric_log.hpp>
@@ -209,7 +211,7 @@ class MetricFeed final : public MetricSink {
     const double since = std::chrono::duration<double>(row_time_ - handed_over_).count();
     const bool late = now || since >= flush_seconds_;
     row_is_due_ = false;
-    if (late) add_phases();
+    if (late) add_phases(), add_memory();
     rows_.end_row(row_step_, row_epoch_,
                   time_before_ + std::chrono::duration<double>(row_time_ - begin_).count());
     if (!now && (late || rows_.unread() >= kUnreadAtMost)) hand_over();
@@ -218,6 +220,15 @@ class MetricFeed final : public MetricSink {
     const auto seconds = clock_.take();
     for (std::size_t i = 0; i < seconds.size(); ++i)
       if (seconds[i] > 0) take(kWholeRun, kPhaseNames[i], seconds[i]);
+  }
+  void add_memory() {
+    const at::Device device = run_->device();
+    if (const ProcessMemory host = process_memory(c10::kCPU); host.resident > 0)
+      take(kWholeRun, "resident_bytes", static_cast<double>(host.resident));
+    if (!is_accelerator(device.type())) return;
+    const MemoryReading reading = MemoryCounter(device).read();
+    take(kWholeRun, "device_bytes", static_cast<double>(reading.allocated));
+    take(kWholeRun, "device_bytes_reserved", static_cast<double>(reading.reserved));
   }
   void hand_over() {
     handed_over_ = StepClock::Clock::now();
