@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // UpdateInBackward against the same run with updates at the window's end.
+// Tests optim: per_parameter_optimizer
+// Tests policies: update_in_backward
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/adamw_8bit.hpp>
@@ -7,8 +9,6 @@
 #include <looptorch/trainer.hpp>
 
 #include "support/toy.hpp"
-
-// Tests optim: per_parameter_optimizer
 
 namespace lt = looptorch;
 
@@ -45,12 +45,7 @@ struct NoHook : torch::autograd::PostAccumulateGradHook {
   void operator()(const torch::autograd::Variable&) override {}
 };
 
-}  // namespace update_in_backward_test
-
-using update_in_backward_test::trained;
-
 TEST_CASE("UpdateInBackward has the numbers of updates at a window's end") {
-  using update_in_backward_test::compare;
   compare<lt::FusedAdamW>({.lr = 1e-2, .amsgrad = true});
   compare<lt::FusedAdam>({.lr = 1e-2});
   compare<lt::FusedSGD>({.lr = 1e-2, .momentum = 0.9, .dampening = 0.4});
@@ -61,9 +56,22 @@ TEST_CASE("UpdateInBackward follows a schedule, and evaluation sees the updated 
   const auto schedule = [] {
     return lt::ScheduleLr{.decay = lt::StepDecay{.every = 3, .factor = 0.5}, .warmup_steps = 4};
   };
-  CHECK(update_in_backward_test::same(
-      trained<lt::FusedAdamW>({.lr = 1e-2}, schedule()),
-      trained<lt::FusedAdamW>({.lr = 1e-2}, schedule(), lt::UpdateInBackward{})));
+  CHECK(same(trained<lt::FusedAdamW>({.lr = 1e-2}, schedule()),
+             trained<lt::FusedAdamW>({.lr = 1e-2}, schedule(), lt::UpdateInBackward{})));
+}
+
+TEST_CASE("averages under UpdateInBackward are those of updates at a window's end") {
+  const auto averaged = [](auto... policies) {
+    auto net = toy::net();
+    lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-2});
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}},
+                        policies...);
+    trainer.fit(toy::batches(5));
+    auto copy = toy::net();
+    trainer.template policy<lt::AverageWeights>().copy_to(*copy);
+    return copy;
+  };
+  CHECK(same(averaged(), averaged(lt::UpdateInBackward{})));
 }
 
 TEST_CASE("UpdateInBackward frees a gradient before the next one exists") {
@@ -144,7 +152,7 @@ TEST_CASE("parameters that are unfrozen or join during a fit are updated under U
     trainer.fit(toy::batches(4), {.epochs = 3});
     return net;
   };
-  CHECK(update_in_backward_test::same(train(), train(lt::UpdateInBackward{})));
+  CHECK(same(train(), train(lt::UpdateInBackward{})));
 }
 
 TEST_CASE("UpdateInBackward leaves no hook behind, and takes no one else's") {
@@ -153,7 +161,7 @@ TEST_CASE("UpdateInBackward leaves no hook behind, and takes no one else's") {
   {
     lt::Trainer trainer(net, optimizer, toy::objective, lt::UpdateInBackward{});
     trainer.fit(toy::batches(1));
-    const auto before = update_in_backward_test::copies(net);
+    const auto before = copies(net);
     toy::objective(net, toy::batches(1)[0]).value.backward();
     for (std::size_t i = 0; i < before.size(); ++i) CHECK(net->parameters()[i].equal(before[i]));
     net->zero_grad();
@@ -161,8 +169,7 @@ TEST_CASE("UpdateInBackward leaves no hook behind, and takes no one else's") {
   }
   toy::objective(net, toy::batches(1)[0]).value.backward();
   CHECK(net->first->weight.grad().defined());
-  torch::autograd::impl::set_post_acc_grad_hooks(net->first->weight,
-                                                 std::make_unique<update_in_backward_test::NoHook>());
+  torch::autograd::impl::set_post_acc_grad_hooks(net->first->weight, std::make_unique<NoHook>());
   lt::Trainer trainer(net, optimizer, toy::objective, lt::UpdateInBackward{});
   CHECK_THROWS_WITH(trainer.fit(toy::batches(1)), Catch::Contains("has one already: remove it"));
   CHECK(torch::autograd::impl::post_acc_grad_hooks(net->first->weight));
@@ -178,3 +185,5 @@ TEST_CASE("UpdateInBackward refuses what it cannot do as fit begins") {
   CHECK_THROWS_WITH(accumulates.fit(toy::batches(2)),
                     Catch::Contains("applied and freed in the micro-batch"));
 }
+
+}  // namespace update_in_backward_test
