@@ -19,40 +19,11 @@
 # packaging/setup.sh prints it.
 set -euo pipefail
 
-# shellcheck source-path=SCRIPTDIR source=../packaging/build.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/../packaging/build.sh"
+# shellcheck source-path=SCRIPTDIR source=../packaging/whisper_run.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../packaging/whisper_run.sh"
 
-refuse() { fail "$1; usage: quickstart.sh [--quick] [--device NAME] [--programs DIR] [OUTPUT]"; }
-quick='' device=auto programs='' output=''
-while [ $# -gt 0 ]; do
-  case $1 in
-    --help) show_help "${BASH_SOURCE[0]}" ;;
-    --quick) quick=1 ;;
-    --device | --programs)
-      [ -n "${2-}" ] || refuse "$1 needs a value"
-      [ "$1" = --device ] && device=$2 || programs=$2
-      shift
-      ;;
-    -*) refuse "there is no option $1" ;;
-    *)
-      [ -z "$output" ] || refuse "one output folder at most"
-      output=$1
-      ;;
-  esac
-  shift
-done
-output=${output:-whisper-atc}
-{ mkdir -p "$output" && [ -w "$output" ]; } 2>/dev/null || fail "cannot write to $output; name another folder"
-
-if [ -n "$programs" ]; then
-  [ -x "$programs/whisper_finetune" ] || refuse "$programs holds no whisper_finetune"
-  [ -n "${LOOPTORCH_WHISPER_CT2-}" ] || refuse "--programs needs LOOPTORCH_WHISPER_CT2, which is not set"
-fi
-rm -f "$output/summary.json" # what lies there in the end is this run's
-if [ -z "$programs" ]; then
-  looptorch_build whisper_import whisper_corpus whisper_finetune whisper_transcribe
-  programs=$build/examples/whisper
-fi
+read_arguments whisper-atc "$@"
+provide_programs whisper_import whisper_corpus whisper_finetune whisper_transcribe
 
 corpus=(--seed 1) training=() extent='one epoch of 256 clips'
 if [ -n "$quick" ]; then
@@ -60,8 +31,7 @@ if [ -n "$quick" ]; then
   training=(--batch-size 2 --max-steps 2) extent='two steps of two clips'
 fi
 
-say "Importing Whisper tiny.en"
-"$programs/whisper_import" --ctranslate2 "$LOOPTORCH_WHISPER_CT2" --output "$output/whisper-tiny.en"
+import_tiny_en
 
 say "Making the corpus: air-traffic phraseology in four accents"
 "$programs/whisper_corpus" --output "$output/corpus" --jobs "${LOOPTORCH_JOBS:-$(nproc)}" "${corpus[@]}"

@@ -29,6 +29,7 @@ namespace whisper {
 struct CorpusOptions {
   std::filesystem::path train, validation, test;  ///< Manifests; without `test` it is `validation`.
   std::filesystem::path transcripts;              ///< Instead of the three.
+  bool empty_texts = false;                       ///< Clips without a text are used, too.
   bool strict = false;  ///< Stops at wrong lines; otherwise they are listed and left out.
   OnBadAudio on_bad_audio = OnBadAudio::skip;
   double train_subset = 100;         ///< Per cent of the training clips.
@@ -92,7 +93,7 @@ inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const R
                              options.transcripts, options.chunking ? "windows" : "segments");
   }
   const auto read = [&](const std::filesystem::path& file) {
-    return pack(read_utterances(file, options.strict, log, check));
+    return pack(read_utterances(file, options.strict, log, check, options.empty_texts));
   };
   looptorch::ManifestSplit split{
       .train = read(options.train), .validation = read(options.validation), .test = {}};
@@ -101,6 +102,38 @@ inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const R
 }
 
 }  // namespace detail
+
+/// One manifest, and how its clips are read.
+struct ClipSource {
+  std::filesystem::path manifest;
+  double max_seconds = kWhisperSeconds;  ///< Length to which clips are padded; longer ones are left out.
+  bool empty_texts = false;              ///< Clips without a text are used, too.
+  bool strict = false;                   ///< Stops at wrong lines; otherwise they are listed and left out.
+};
+
+/// Reads the clips of one manifest for a model that is not trained on them, and decodes each once to find
+/// silent and damaged ones. Writes wrong lines to `log`, and adds unusable clips to `left_out`. Throws what
+/// read_utterances and keep_usable throw.
+inline SpeechDataset load_clips(const ClipSource& source, const Recognizer& recognizer, ClipCheck check,
+                                LeftOut& left_out, std::ostream& log) {
+  auto utterances =
+      read_utterances(source.manifest, source.strict, log,
+                      check_language(recognizer.decoding.special, /*is_needed=*/false), source.empty_texts);
+  detail::fill_languages(utterances, recognizer.language);
+  auto decoding = recognizer.decoding;
+  if (source.empty_texts) allow_empty_texts(decoding);
+  const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins,
+                             .max_seconds = source.max_seconds};
+  const looptorch::audio::ClipLengths seconds_of;
+  const Listener listener(speech);
+  utterances =
+      keep_usable(std::move(utterances), check, left_out, [&](const looptorch::Utterance& utterance) {
+        (void)target_of(utterance, recognizer.tokenizer, decoding);
+        listener.check(utterance);
+        return seconds_of(utterance);
+      });
+  return {std::move(utterances), recognizer.tokenizer, decoding, speech};
+}
 
 /// Reads the corpus for a model. Writes to `log` which lines and clips are left out. Throws CommandLineError,
 /// SpeechError, and what read_utterances and read_transcripts throw.

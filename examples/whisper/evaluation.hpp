@@ -10,6 +10,7 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
 #include "data.hpp"
@@ -70,6 +71,17 @@ struct Transcripts {
     for (std::size_t i = 0; i < references.size(); ++i)
       errors.add(references[i], hypotheses[i], languages[i]);
     return errors.rates();
+  }
+
+  /// Returns the character error rate of the normalised texts, blanks between words included.
+  [[nodiscard]] double character_error_rate(const std::string& normalizer) const {
+    looptorch::CharacterErrorRate errors;
+    for (std::size_t i = 0; i < references.size(); ++i) {
+      auto chosen = choose_normalizer(normalizer, languages[i]);
+      if (chosen.name == "characters") chosen = choose_normalizer("marks", languages[i]);
+      errors.add(chosen.apply(references[i]), chosen.apply(hypotheses[i]));
+    }
+    return errors.rate();
   }
 
   /// Returns the names of the normalisers that are used: "english, marks".
@@ -166,6 +178,15 @@ inline std::optional<Transcripts> load_transcripts(const std::filesystem::path& 
   return transcripts;
 } catch (const looptorch::Error&) {
   return std::nullopt;  // a damaged file counts as missing
+}
+
+/// Prints `count` clips from the whole range: the spoken text and the transcript.
+inline void print_transcripts(std::ostream& out, const Transcripts& heard, std::size_t count) {
+  const auto size = heard.references.size();
+  for (std::size_t i = 0; i < std::min(count, size); ++i) {
+    const auto clip = i * size / std::min(count, size);
+    out << "reference  " << heard.references[clip] << "\nheard      " << heard.hypotheses[clip] << "\n\n";
+  }
 }
 
 /// Prints `count` clips from the whole range: the spoken text, and the transcripts before and after training.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
 
 #include "config.hpp"
@@ -122,6 +123,32 @@ inline DecodingOptions load_decoding_options(const std::filesystem::path& folder
   } catch (const looptorch::Error& error) {
     throw GenerationConfigError(file.string() + ": " + error.what());
   }
+}
+
+/// Lets the model write all signs of its vocabulary, those too that OpenAI's settings suppress as no speech,
+/// such as "/" and "=". Special tokens stay suppressed.
+inline void allow_all_signs(DecodingOptions& options) {
+  std::erase_if(options.suppress, [&](int64_t id) { return id < options.end_of_text; });
+}
+
+/// Lets a text end where it begins: noise may be heard as an empty text.
+inline void allow_empty_texts(DecodingOptions& options) {
+  std::erase(options.begin_suppress, options.end_of_text);
+}
+
+/// Writes which tokens are suppressed into `folder`/generation_config.json. Throws looptorch::FileError and
+/// looptorch::JsonError.
+inline void save_suppressed(const std::filesystem::path& folder, const DecodingOptions& options) {
+  const auto list = [](const std::vector<int64_t>& ids) {
+    auto array = looptorch::Json::array();
+    for (const auto id : ids) array.push_back(id);
+    return array;
+  };
+  const auto file = folder / "generation_config.json";
+  auto json = looptorch::load_json(file);
+  json.set("suppress_tokens", list(options.suppress));
+  json.set("begin_suppress_tokens", list(options.begin_suppress));
+  looptorch::write_file_atomically(file, json.dump(2) + "\n");
 }
 
 }  // namespace whisper

@@ -40,12 +40,13 @@ inline UtteranceCheck check_language(const SpecialTokens& special, bool is_neede
   };
 }
 
-/// Returns the usable utterances of a manifest. Writes the faults of the others to `log`. Throws what
-/// looptorch::read_manifest throws.
+/// Returns the usable utterances of a manifest, those without a text too if `empty_texts`. Writes the faults
+/// of the others to `log`. Throws what looptorch::read_manifest throws.
 inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::path& manifest, bool strict,
-                                                         std::ostream& log,
-                                                         const UtteranceCheck& check = {}) {
-  auto read = looptorch::read_manifest(manifest, {.strict = strict, .check = check});
+                                                         std::ostream& log, const UtteranceCheck& check = {},
+                                                         bool empty_texts = false) {
+  auto read =
+      looptorch::read_manifest(manifest, {.strict = strict, .check = check, .empty_texts = empty_texts});
   if (!read.faults.empty())
     log << read.describe_faults(kListedLines) << "\nthey are left out (--strict stops instead)" << std::endl;
   return std::move(read.utterances);

@@ -44,6 +44,10 @@ class Tokenizer {
   /// `decode(errors="replace")`.
   [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text) const;
 
+  /// From now on `encode` gives each character tokens of its own, blanks too, so that no token stands for
+  /// several characters.
+  void spell_out() { spells_ = true; }
+
   /// Returns the text of token ids. Bytes that do not form a character, such as half a character at the end,
   /// become U+FFFD. Ids without a token are omitted, and so are special tokens if `skip_special`.
   [[nodiscard]] std::string decode(const std::vector<std::int64_t>& ids, bool skip_special = true) const;
@@ -77,6 +81,7 @@ class Tokenizer {
   std::unordered_set<std::string, looptorch::KeyedHash, std::equal_to<>> added_;
   std::set<std::size_t, std::greater<>> added_sizes_;
   std::unordered_set<std::int64_t> special_;
+  bool spells_ = false;
 };
 
 /// Reads a tokenizer.json. Throws looptorch::FileError, and TokenizerError that names the file.
@@ -200,7 +205,7 @@ inline std::vector<std::int64_t> Tokenizer::encode(std::string_view text) const 
 
 inline void Tokenizer::encode_plain(std::string_view text, std::vector<std::int64_t>& ids) const {
   while (!text.empty()) {
-    const auto piece = text.substr(0, gpt2_piece_size(text));
+    const auto piece = text.substr(0, spells_ ? looptorch::utf8_step(text, 0).size : gpt2_piece_size(text));
     if (const auto id = whole_pieces_.find(piece); id != PieceTable::kAbsent) {
       ids.push_back(id);
     } else {

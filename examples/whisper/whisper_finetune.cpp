@@ -85,7 +85,7 @@ void finetune(const Options& options) {
   const auto newest = training.snapshot_to_resume(options.snapshots());
   training.print_resume(newest);
   auto recognizer = whisper::load_recognizer(options.model, device, options.language);
-  if (options.fallback) whisper::use_fallback(recognizer);
+  options.apply(recognizer);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
   fs::create_directories(options.output);
 
@@ -101,6 +101,7 @@ void finetune(const Options& options) {
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   whisper::save_pretrained(recognizer.model, options.model, options.output,
                            whisper::dtype_of(options.save_dtype));
+  if (options.changes_suppressed()) whisper::save_suppressed(options.output, recognizer.decoding);
   std::cout << "transcribing again" << std::endl;
   const auto after = whisper::transcribe_all(recognizer, corpus.test, training.workers);
   summary.set("peak_bytes", app::peak_bytes(device));

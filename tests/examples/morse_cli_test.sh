@@ -7,7 +7,7 @@ programs=$(cd -- "$1" && pwd)
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 
 "$programs/morse_corpus" --help >help.txt || fail "morse_corpus --help"
-has_flags help.txt output seed clips slowest fastest shortest longest noise-share conditions format jobs
+has_flags help.txt output seed clips slowest fastest shortest longest characters noise-share conditions format jobs
 refused "unknown option --wrong" morse_corpus --wrong
 refused "--output" morse_corpus
 refused "--clips" morse_corpus --output none --clips 3
@@ -26,6 +26,10 @@ diff -r first second || fail "the same flags gave another corpus"
   fail "morse_corpus --format wav"
 [ "$(tail -qn +2 other/*.csv | grep -c ',clean$')" = 10 ] || fail "other conditions than clean"
 [ "$(tail -qn +2 other/*.csv | cut -d, -f2 | grep -c .)" = 10 ] || fail "a clip without a text"
+"$programs/morse_corpus" --output characters --clips 100 --characters 3 --shortest 0.5 --longest 2 --fastest 25 --noise-share 0 >said.txt ||
+  fail "morse_corpus --characters"
+[ "$(tail -qn +2 characters/*.csv | cut -d, -f2 | tr -d ' ' | awk 'length > most { most = length } END { print most }')" = 3 ] ||
+  fail "other texts than of one to three characters"
 head -c 4 other/audio/000000.wav | grep -q RIFF || fail "no WAV file"
 
 [ "$failures" = 0 ] || exit 1

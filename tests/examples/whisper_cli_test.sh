@@ -10,7 +10,7 @@ model=$(cd -- "$2" && pwd)
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 
-for program in whisper_import whisper_export whisper_corpus whisper_transcribe whisper_finetune; do
+for program in whisper_import whisper_export whisper_corpus whisper_transcribe whisper_evaluate whisper_finetune; do
   "$programs/$program" --help >help.txt || fail "$program --help"
   holds help.txt "usage: $program"
   refused "unknown option --wrong" "$program" --wrong
@@ -19,10 +19,15 @@ has_flags help.txt model train validation test output batch-size gradient-accumu
   warmup-steps train-subset gradient-checkpointing no-gradient-checkpointing freeze-encoder device workers seed max-audio-seconds transcripts \
   strict language normalizer snapshot-every resume resume-changed on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
   cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \
-  chunking timestamps-share prompt-share spec-augment time-masks mask-frames mel-masks mask-bins cache prepare-workers
+  chunking timestamps-share prompt-share spec-augment time-masks mask-frames mel-masks mask-bins cache prepare-workers \
+  empty-texts spell all-signs
 "$programs/whisper_transcribe" --help >help.txt
 has_flags help.txt model max-audio-seconds language device task beam-size patience length-penalty temperature best-of fallback \
   compression-ratio-threshold logprob-threshold no-speech-threshold initial-prompt suppress-tokens timestamps
+
+"$programs/whisper_evaluate" --help >help.txt
+has_flags help.txt model manifest summary transcripts language normalizer max-audio-seconds empty-texts strict examples beam-size fallback \
+  suppress-tokens device workers on-bad-audio
 
 # The corpus: made, made again without speaking, and made whole again after a clip was lost and another cut off.
 corpus=(--output corpus --train 4 --validation 2 --test 2)
@@ -230,6 +235,38 @@ code=0
 "${long[@]}" --learning-rate 1e-3 --output stopped --resume stopped/snapshots >/dev/null 2>progress.txt || code=$?
 [ "$code" = 2 ] || fail "another learning rate: exit code $code"
 holds progress.txt " is not of this run: "
+
+# Clips of noise alone are learnt as empty texts, and the model may then write all signs, which its folder says. The program that
+# measures counts what the training has counted.
+{
+  cat corpus/train.jsonl
+  sox -n -r 16000 -b 16 -c 1 corpus/noise.wav synth 2 whitenoise vol 0.2
+  echo '{"audio_filepath": "noise.wav", "text": ""}'
+} >corpus/noisy.jsonl
+noisy=(--train corpus/noisy.jsonl --validation corpus/validation.jsonl --test corpus/test.jsonl --batch-size 2 --max-steps 2 --best last)
+"$programs/whisper_finetune" --model "$model" --output noisy "${noisy[@]}" --max-audio-seconds 5 --empty-texts --spell --all-signs \
+  >finetune.txt 2>progress.txt || fail "--empty-texts: $(cat progress.txt)"
+holds finetune.txt "training on 5 clips"
+grep -qF "wrong:" progress.txt && fail "--empty-texts: $(cat progress.txt)"
+tr -d ' \n' <noisy/generation_config.json | grep -qF '"begin_suppress_tokens":[220]' || fail "an empty text stays suppressed"
+tr -d ' \n' <noisy/generation_config.json | grep -qF '"suppress_tokens":[50257,' || fail "signs stay suppressed"
+refused "corpus/noisy.jsonl:5: \"text\" is empty" whisper_finetune --model "$model" --output noisy2 "${noisy[@]}" --strict
+evaluate=(whisper_evaluate --model noisy --max-audio-seconds 5)
+"$programs/whisper_evaluate" "${evaluate[@]:1}" --manifest corpus/test.jsonl --summary measured.json --transcripts heard.json --examples 1 \
+  --temperature 0 --no-fallback >texts.txt 2>errors.txt || fail "whisper_evaluate: $(cat errors.txt)"
+holds texts.txt "over 2 clips"
+[ "$(grep -c '^reference  ' texts.txt)" = 1 ] || fail "not one example: $(cat texts.txt)"
+for field in wer cer seconds; do holds measured.json "\"$field\":"; done
+holds measured.json '"normalizer": "english"'
+[ "$(grep -c '"heard":' heard.json)" = 2 ] || fail "transcripts: $(cat heard.json)"
+"$programs/whisper_evaluate" "${evaluate[@]:1}" --manifest corpus/noisy.jsonl --empty-texts --examples 0 --no-fallback >texts.txt 2>errors.txt ||
+  fail "whisper_evaluate --empty-texts: $(cat errors.txt)"
+holds texts.txt "over 5 clips"
+refused "corpus/noisy.jsonl:5: \"text\" is empty" "${evaluate[@]}" --manifest corpus/noisy.jsonl --strict
+refused "cut.wav: cut off" "${evaluate[@]}" --manifest cut.jsonl
+refused "--manifest is missing" "${evaluate[@]}"
+refused "nowhere.jsonl" "${evaluate[@]}" --manifest nowhere.jsonl
+refused "--normalizer: \"basic\" is not" "${evaluate[@]}" --manifest corpus/test.jsonl --normalizer basic
 
 # One long recording with a transcript: cut by its times, split, and what cannot be used told.
 mkdir talks

@@ -9,6 +9,8 @@
 
 #include "../corpus.hpp"
 #include "../normalizers.hpp"
+#include "../recognizer.hpp"
+#include "../training_text.hpp"
 #include "training_clips.hpp"
 
 #include <cstdint>
@@ -26,7 +28,7 @@ struct FinetuneOptions {
   std::string recompute = "none";
   std::int64_t recompute_parts = 1;
   bool freeze_encoder = false;
-  bool fallback = false;
+  bool fallback = false, spell = false, all_signs = false;
   std::string language = "en", normalizer = "auto", save_dtype = "fp32";
   std::int64_t validate_every = 0, early_stopping = 0;
   std::string best = "wer";
@@ -79,17 +81,31 @@ struct FinetuneOptions {
     const auto text = [](const auto& value) { return looptorch::message(value); };
     const auto masked = looptorch::message(masks.time_masks, " x ", masks.max_frames, " frames, ",
                                            masks.mel_masks, " x ", masks.max_bins, " bins");
-    return {{"--best", best},
+    return {{"--all-signs", all_signs ? "on" : "off"},
+            {"--best", best},
             {"--chunking", corpus.chunking ? "on" : "off"},
             {"--early-stopping", text(early_stopping)},
+            {"--empty-texts", corpus.empty_texts ? "on" : "off"},
             {"--fallback", text(fallback)},
             {"--language", language},
             {"--max-audio-seconds", text(data.max_seconds)},
             {"--normalizer", normalizer},
             {"--prompt-share", text(prompt_share)},
             {"--spec-augment", spec_augment ? masked : "off"},
+            {"--spell", spell ? "on" : "off"},
             {"--timestamps-share", text(timestamps_share)},
             {"--validate-every", text(validate_every)}};
+  }
+
+  /// True if the model may write what its folder's settings suppress.
+  [[nodiscard]] bool changes_suppressed() const { return all_signs || corpus.empty_texts; }
+
+  /// Makes the model decode what it is to learn.
+  void apply(Recognizer& recognizer) const {
+    if (fallback) use_fallback(recognizer);
+    if (spell) recognizer.tokenizer.spell_out();
+    if (all_signs) allow_all_signs(recognizer.decoding);
+    if (corpus.empty_texts) allow_empty_texts(recognizer.decoding);
   }
 
   /// Returns which data are used, and how they are read.
@@ -120,6 +136,9 @@ inline void add_data_flags(looptorch::app::CommandLine& line, FinetuneOptions& o
           "packs segments of one recording, transcripts' or lines with start and end, into windows of up to "
           "30 s or --max-audio-seconds")
       .alias("use-chunking");
+  line.toggle(
+      "empty-texts", corpus.empty_texts,
+      "learns clips without a text as empty ones, which the model may then hear; else they are wrong lines");
   line.toggle("strict", corpus.strict, "wrong lines stop; else they are listed and left out");
   line.required("output", "DIR", options.output, "folder for the fine-tuned model and summary.json")
       .alias("output-dir");
@@ -139,6 +158,12 @@ inline void add_recipe_flags(looptorch::app::CommandLine& line, FinetuneOptions&
   line.option("prompt-share", "X", options.prompt_share,
               "share of these windows whose target follows the text before, which is given, not learnt",
               {.min = 0, .max = 1});
+  line.toggle(
+      "spell", options.spell,
+      "learns each character as a token of its own: for what is sent by characters, as Morse code is");
+  line.toggle(
+      "all-signs", options.all_signs,
+      "the model may write signs that it suppresses as no speech, such as / and =, also once it is saved");
   auto& masks = options.masks;
   line.toggle("spec-augment", options.spec_augment, "hides frames and mel bins of each training clip");
   line.option("time-masks", "N", masks.time_masks, "runs of frames that --spec-augment hides", {.min = 0});

@@ -22,7 +22,8 @@ namespace morse {
 struct ClipRanges {
   Between words_per_minute{15, 40}, seconds{3, 28};
   std::vector<Conditions> conditions{kConditions.begin(), kConditions.end()};
-  double noise_share = .05;  ///< Of clips without a text, from 0 to 1.
+  double noise_share = .05;     ///< Of clips without a text, from 0 to 1.
+  std::int64_t characters = 0;  ///< Texts of at most so many characters, drawn singly; 0: phrases.
 };
 
 /// One clip before it is heard.
@@ -39,7 +40,7 @@ struct Clip {
   }
 };
 
-/// Draws one clip after the other. No text comes twice.
+/// Draws one clip after the other. No phrase comes twice; characters may, since a few have few orders.
 class Clips {
  public:
   /// Throws MorseError for ranges that no clip can keep: the shortest phrase must fit the longest clip.
@@ -52,6 +53,10 @@ class Clips {
     if (!(ranges_.words_per_minute.low <= ranges_.words_per_minute.high))
       throw MorseError(looptorch::message(ranges_.words_per_minute.low, " to ", ranges_.words_per_minute.high,
                                           " words a minute"));
+    if (ranges_.characters > 0) {
+      if (.6 + unit_seconds(ranges_.words_per_minute.low) <= ranges_.seconds.high) return;
+      throw MorseError(looptorch::message("no character fits into ", ranges_.seconds.high, " s"));
+    }
     const double longest = 8 * 12 * unit_seconds(ranges_.words_per_minute.low);  // eight characters
     if (longest > ranges_.seconds.high)
       throw MorseError(looptorch::message("a call sign at ", ranges_.words_per_minute.low,
@@ -66,7 +71,7 @@ class Clips {
     clip.start = Between{.1, .5}.draw(random_);
     clip.seconds = ranges_.seconds.draw(random_);
     clip.seed = random_.next();
-    if (random_.uniform() >= ranges_.noise_share) fill(clip);
+    if (random_.uniform() >= ranges_.noise_share) ranges_.characters > 0 ? drill(clip) : fill(clip);
     return clip;
   }
 
@@ -86,6 +91,33 @@ class Clips {
         if (end > clip.seconds) break;
       }
     }
+    finish(clip);
+  }
+
+  /// Gives the clip as many of a few characters as fit into the longest clip, at least one. The slower a
+  /// character is to key, the less often it fits.
+  void drill(Clip& clip) {
+    const double jitter = clip.conditions.jitter.draw(random_);
+    while (clip.text.empty()) {
+      clip.words_per_minute = ranges_.words_per_minute.draw(random_);
+      clip.text = texts_.characters(static_cast<std::uint64_t>(ranges_.characters));
+      for (; !clip.text.empty(); shorten(clip.text)) {
+        looptorch::SplitMix64 hand(clip.seed);
+        clip.marks = keyed(clip.text, {clip.words_per_minute, jitter}, hand);
+        if (clip.start + clip.marks.back().end + .1 <= ranges_.seconds.high) break;
+      }
+    }
+    finish(clip);
+  }
+
+  /// Takes the last character away, and the blank before it.
+  static void shorten(std::string& text) {
+    text.pop_back();
+    if (text.ends_with(' ')) text.pop_back();
+  }
+
+  /// Ends the clip soon after its last mark.
+  void finish(Clip& clip) {
     const double end = clip.start + clip.marks.back().end;
     clip.seconds = std::clamp(end + Between{.1, .6}.draw(random_), ranges_.seconds.low, ranges_.seconds.high);
   }

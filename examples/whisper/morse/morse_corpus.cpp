@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   fs::path output;
-  std::int64_t seed = 1, clips = 2000, jobs = 2;
+  std::int64_t seed = 1, clips = 2000, characters = 0, jobs = 2;
   double slowest = 15, fastest = 40, shortest = 3, longest = 28, noise_share = .05;
   std::string conditions = "all", format = "flac";
 };
@@ -45,7 +45,8 @@ struct Split {
 morse::ClipRanges ranges_of(const Options& options) {
   morse::ClipRanges ranges{.words_per_minute = {options.slowest, options.fastest},
                            .seconds = {options.shortest, options.longest},
-                           .noise_share = options.noise_share};
+                           .noise_share = options.noise_share,
+                           .characters = options.characters};
   if (options.conditions != "all") ranges.conditions = {*morse::find_conditions(options.conditions)};
   return ranges;
 }
@@ -112,8 +113,10 @@ int main(int argc, char** argv) {
               {.min = 10, .max = 1'000'000});
   line.option("slowest", "WPM", options.slowest, "words a minute", {.min = 5, .max = 60});
   line.option("fastest", "WPM", options.fastest, "words a minute", {.min = 5, .max = 60});
-  line.option("shortest", "S", options.shortest, "seconds of a clip", {.min = 1, .max = 30});
+  line.option("shortest", "S", options.shortest, "seconds of a clip", {.min = 0.5, .max = 30});
   line.option("longest", "S", options.longest, "seconds of a clip", {.min = 1, .max = 30});
+  line.option("characters", "N", options.characters,
+              "texts of 1 to N single characters, to begin with; 0: phrases", {.min = 0, .max = 40});
   line.option("noise-share", "X", options.noise_share, "share of clips without a text", {.min = 0, .max = 1});
   line.choice("conditions", options.conditions, conditions, "what a clip is heard under");
   line.choice("format", options.format, {"flac", "wav"}, "of the audio files");

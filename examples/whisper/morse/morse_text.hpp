@@ -13,7 +13,7 @@
 
 namespace morse {
 
-/// An endless stream of words in lower case.
+/// An endless stream of words in lower case, or of single characters for beginners.
 class MorseText {
  public:
   explicit MorseText(std::uint64_t seed) : random_(seed) {}
@@ -32,6 +32,17 @@ class MorseText {
       default:
         return words();
     }
+  }
+
+  /// Returns 1 to `most` characters, of those that phrases have, some with a blank before them.
+  [[nodiscard]] std::string characters(std::uint64_t most) {
+    static constexpr std::string_view kCharacters = "abcdefghijklmnopqrstuvwxyz0123456789/=.?";
+    std::string text;
+    for (std::uint64_t count = 1 + random_.below(most); count > 0; --count) {
+      if (!text.empty() && random_.below(5) == 0) text += ' ';
+      text += kCharacters[random_.below(kCharacters.size())];
+    }
+    return text;
   }
 
  private:

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/files/atomic_file.hpp>
+
 #include "reference.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <whisper/decoding.hpp>
 #include <whisper/generation.hpp>
@@ -67,6 +70,24 @@ TEST_CASE("Rows that end at different steps keep their own texts") {
     CHECK(texts[row] == std::vector<int64_t>(endless[row].begin(), end));
   }
   CHECK(texts[0].size() <= 2);
+}
+
+TEST_CASE("Which tokens are suppressed is written where it is read") {
+  const looptorch::testing::TemporaryFolder folder;
+  const auto file = folder / "generation_config.json";
+  looptorch::write_file_atomically(file, R"({"is_multilingual": false, "no_timestamps_token_id": 43,
+      "suppress_tokens": [1, 2, 41], "begin_suppress_tokens": [3, 40], "other": "kept"})");
+  const whisper::WhisperConfig config{
+      .vocab_size = 60, .max_target_positions = 12, .eos_token_id = 40, .decoder_start_token_id = 41};
+  auto options = whisper::load_decoding_options(folder.path(), config);
+  whisper::allow_all_signs(options);
+  whisper::allow_empty_texts(options);
+  whisper::save_suppressed(folder.path(), options);
+  const auto again = whisper::load_decoding_options(folder.path(), config);
+  CHECK(again.suppress == std::vector<std::int64_t>{41});
+  CHECK(again.begin_suppress == std::vector<std::int64_t>{3});
+  CHECK(looptorch::load_json(file)["other"] == "kept");
+  CHECK(looptorch::load_json(file)["suppress_tokens"].as_array().size() == 1);
 }
 
 TEST_CASE("Suppressed tokens do not appear, those of the beginning not at the beginning") {

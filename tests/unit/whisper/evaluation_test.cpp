@@ -26,6 +26,17 @@ TEST_CASE("Errors are counted over all clips and by language, each with its lang
   CHECK(heard.normalizers("marks") == "marks");
 }
 
+TEST_CASE("Characters are counted with the blanks between words, by each clip's normaliser") {
+  const whisper::Transcripts heard{
+      .references = {"CQ de k1a", "73"}, .hypotheses = {"cq dek1b", "7 3"}, .languages = {"de", "de"}};
+  CHECK(heard.character_error_rate("none") == Approx(5.0 / 11));   // C, Q, the blank, a; one too many
+  CHECK(heard.character_error_rate("marks") == Approx(3.0 / 11));  // the blank, a; a blank too many
+  CHECK(heard.character_error_rate("characters") == heard.character_error_rate("marks"));
+  std::ostringstream out;
+  whisper::print_transcripts(out, heard, 5);
+  CHECK(out.str() == "reference  CQ de k1a\nheard      cq dek1b\n\nreference  73\nheard      7 3\n\n");
+}
+
 TEST_CASE("A summary has the rates of languages where there are several") {
   looptorch::app::Summary one, two;
   whisper::set_error_rates(one, "wer_after", {0.5, {{"de", 0.5}}});

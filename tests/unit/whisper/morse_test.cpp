@@ -168,6 +168,25 @@ TEST_CASE("noise is as strong as the conditions say", "[morse]") {
   CHECK(10 * std::log10((of_both - of_noise) / of_noise) == Approx(10).margin(.5));
 }
 
+TEST_CASE("characters for beginners fit into short clips, and all of them are keyed") {
+  morse::Clips clips({.words_per_minute = {15, 25}, .seconds = {.5, 1.5}, .noise_share = .1, .characters = 3},
+                     1);
+  std::set<char> keyed;
+  int silent = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const auto clip = clips.next();
+    if (clip.text.empty() && ++silent > 0) continue;
+    CHECK((clip.text.size() <= 5 && clip.text.front() != ' ' && clip.text.back() != ' '));
+    CHECK(clip.start + clip.marks.back().end < clip.seconds);
+    CHECK((clip.seconds >= .5 && clip.seconds <= 1.5));
+    for (const char c : clip.text) keyed.insert(c);
+  }
+  CHECK(std::abs(silent - 200) < 60);
+  CHECK(keyed.size() == 41);  // 26 letters, 10 digits, 4 signs and the blank
+  CHECK_THROWS_WITH(morse::Clips({.words_per_minute = {15, 25}, .seconds = {.1, .5}, .characters = 1}, 1),
+                    "no character fits into 0.5 s");
+}
+
 TEST_CASE("clips keep their ranges and never repeat a text", "[morse]") {
   morse::Clips clips({.seconds = {3, 12}, .noise_share = .2}, 1),
       again({.seconds = {3, 12}, .noise_share = .2}, 1);

@@ -6,6 +6,8 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 
+#include "reference.hpp"
+
 #include <whisper/recognizer.hpp>
 #include <whisper/training_text.hpp>
 
@@ -14,8 +16,6 @@
 #include <set>
 #include <string>
 #include <vector>
-
-#include "reference.hpp"
 
 using looptorch::Json;
 using whisper::DecodingOptions, whisper::Tokenizer;
@@ -69,8 +69,7 @@ whisper::Whisper small_model() {
 }
 
 /// What a model says to one clip when it has learnt that `text` is said there.
-std::string learnt(const std::string& language, const std::string& text) {
-  const auto options = decoding(language);
+std::string learnt(const DecodingOptions& options, const std::string& text) {
   const auto tokens = torch::tensor(whisper::training_tokens(multilingual(), options, text)).unsqueeze(0);
   const auto length = tokens.size(1) - 1;
   whisper::Recognizer recognizer{small_model(), multilingual(), options};
@@ -79,7 +78,7 @@ std::string learnt(const std::string& language, const std::string& text) {
   for (int step = 0; step < 60; ++step) {
     optimizer.zero_grad();
     whisper_test::token_mean_loss(recognizer.model(mel_BMT, tokens.narrow(1, 0, length)),
-                             tokens.narrow(1, 1, length))
+                                  tokens.narrow(1, 1, length))
         .backward();
     optimizer.step();
   }
@@ -117,12 +116,39 @@ TEST_CASE("White space before a text is no token of its target") {
   CHECK_THROWS_WITH(whisper::training_tokens(tokenizer, decoding("th"), " \n"), "its text is blank");
 }
 
+TEST_CASE("A blank text is a target where decoding may end at once") {
+  auto options = decoding("en");
+  whisper::allow_empty_texts(options);
+  auto expected = options.prompt;
+  expected.push_back(options.end_of_text);
+  CHECK(whisper::training_tokens(multilingual(), options, " ") == expected);
+  CHECK(options.begin_suppress.size() + 1 == decoding("en").begin_suppress.size());
+  CHECK(learnt(options, "").empty());
+}
+
+TEST_CASE("A text that is spelt out has a token for each character and reads the same") {
+  auto tokenizer = multilingual();
+  tokenizer.spell_out();
+  const std::string text = "cq de w1aw/p = \xC3\xA9t\xC3\xA9 \xE0\xB4\x95 the";
+  Ids by_character;
+  for (std::size_t at = 0, size = 0; at < text.size(); at += size) {
+    size = (text[at] & 0x80) == 0 ? 1 : (text[at] & 0x20) == 0 ? 2 : 3;
+    for (const auto id : multilingual().encode(text.substr(at, size))) by_character.push_back(id);
+  }
+  const auto ids = whisper::transcript_tokens(tokenizer, text);
+  CHECK(ids == by_character);
+  CHECK(ids.size() > multilingual().encode(text).size());
+  CHECK(tokenizer.decode(ids) == text);
+  CHECK(tokenizer.encode("<|endoftext|>") == multilingual().encode("<|endoftext|>"));
+  CHECK_THROWS_AS(tokenizer.encode("\xff"), whisper::TokenizerError);
+}
+
 TEST_CASE("What was learnt in a script without a merged blank is heard again") {
   for (const auto& entry : recorded()["sentences"].as_array()) {
     const auto& language = entry["language"].as_string();
     if (language != "ml" && language != "ja" && language != "en") continue;
     CAPTURE(language);
-    CHECK(learnt(language, entry["text"].as_string()) == entry["text"].as_string());
+    CHECK(learnt(decoding(language), entry["text"].as_string()) == entry["text"].as_string());
   }
 }
 

@@ -24,11 +24,13 @@ inline std::filesystem::path resolved_path(const std::filesystem::path& folder, 
   return before + (before.ends_with('/') ? "" : "/") + std::move(name);
 }
 
-/// Returns the utterance of one line. Errors lack the line's number, which the caller adds.
-inline Utterance utterance_of(const Json& line, const std::filesystem::path& folder) {
+/// Returns the utterance of one line, whose text may be blank if `empty_texts`. Errors lack the line's
+/// number, which the caller adds.
+inline Utterance utterance_of(const Json& line, const std::filesystem::path& folder,
+                              bool empty_texts = false) {
   const JsonFields fields(line);
   Utterance utterance{.audio_filepath = resolved_path(folder, fields.file_name("audio_filepath")),
-                      .text = fields.filled_string("text"),
+                      .text = empty_texts ? fields.string("text") : fields.filled_string("text"),
                       .duration = fields.optional_seconds("duration"),
                       .start = fields.optional_seconds("start"),
                       .end = fields.optional_seconds("end"),

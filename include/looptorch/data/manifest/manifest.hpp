@@ -45,6 +45,7 @@ struct ManifestReadOptions {
   /// Called for each utterance. If it throws a looptorch::Error, the line is wrong, for instance one in a
   /// language that the program does not know.
   std::function<void(const Utterance&)> check{};
+  bool empty_texts = false;  ///< "text" may be blank, as that of a recording in which nothing is said
 };
 
 /// A line that cannot be used, and the reason.

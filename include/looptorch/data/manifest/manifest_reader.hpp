@@ -95,7 +95,7 @@ class ManifestReader {
   }
 
   [[nodiscard]] Utterance read_utterance(const Json& line) const {
-    Utterance utterance = utterance_of(line, folder_);
+    Utterance utterance = utterance_of(line, folder_, options_.empty_texts);
     if (options_.check_files && !is_file(utterance.audio_filepath))
       throw ManifestError("audio file " + utterance.audio_filepath.string() + " does not exist");
     if (options_.check) options_.check(utterance);

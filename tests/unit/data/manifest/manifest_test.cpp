@@ -198,6 +198,23 @@ TEST_CASE("a name with a NUL is no audio file, whether files are checked or not"
   CHECK_THROWS_AS(corpus.load(line, {.check_files = false}), ManifestError);
 }
 
+TEST_CASE("a text may be blank where that is asked for, but not absent") {
+  const Corpus corpus;
+  const std::string blank = R"({"audio_filepath": "a.wav", "text": ""})";
+  CHECK(corpus.complaint(blank) == "\"text\" is empty");
+  std::ofstream(corpus.manifest) << blank << "\n"
+                                 << R"({"audio_filepath": "a.wav"})"
+                                 << "\n";
+  const auto read = read_manifest(corpus.manifest, {.empty_texts = true});
+  REQUIRE(read.utterances.size() == 1);
+  CHECK(read.utterances[0].text.empty());
+  CHECK(read.describe_faults().ends_with(":2: \"text\" is missing"));
+  const auto table = corpus / "table.csv";
+  std::ofstream(table) << "audio_file,text\na.wav,\na.wav,x\n";
+  CHECK(read_manifest(table, {.empty_texts = true}).utterances.size() == 2);
+  CHECK(read_manifest(table).utterances.size() == 1);
+}
+
 TEST_CASE("a manifest larger than allowed is refused before it is read") {
   const Corpus corpus;
   const std::string line = R"({"audio_filepath": "a.wav", "text": "x"})";

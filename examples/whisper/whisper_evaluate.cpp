@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// Measures a model on the clips of a manifest: word and character error rate, of all clips and by language,
+// decoded as whisper_transcribe does. It shows how a data set is checked and read without a Trainer.
+#include <looptorch/app/device.hpp>
+#include <looptorch/app/run_main.hpp>
+#include <looptorch/app/summary.hpp>
+#include <looptorch/app/training_flags.hpp>
+#include <looptorch/audio/clip_limits.hpp>
+
+#include "clip_check.hpp"
+#include "corpus.hpp"
+#include "evaluation.hpp"
+#include "hearing_options.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <utility>
+
+namespace {
+
+namespace app = looptorch::app;
+namespace fs = std::filesystem;
+
+struct Options {
+  fs::path model, summary, transcripts;
+  whisper::ClipSource clips;
+  whisper::HearingOptions hearing;
+  std::string language = "en", normalizer = "auto";
+  std::int64_t examples = 3;
+  app::TrainingOptions reading;
+};
+
+void report(const Options& options, const whisper::Transcripts& heard, std::size_t left_out, double seconds) {
+  const auto rates = heard.error_rates(options.normalizer);
+  const double characters = heard.character_error_rate(options.normalizer);
+  const auto clips = std::ssize(heard.references);
+  whisper::print_transcripts(std::cout, heard, static_cast<std::size_t>(options.examples));
+  if (rates.by_language.size() > 1)
+    for (const auto& [language, rate] : rates.by_language)
+      std::cout << "word error rate in " << language << " " << rate << "\n";
+  std::cout << "word error rate " << rates.all << ", character error rate " << characters << " over " << clips
+            << " clips; " << seconds << " s" << std::endl;
+  if (options.summary.empty()) return;
+  app::Summary summary;
+  whisper::set_error_rates(summary, "wer", rates);
+  summary.set("cer", characters).set("normalizer", heard.normalizers(options.normalizer));
+  summary.set("clips", std::int64_t(clips)).set("clips_left_out", std::int64_t(left_out));
+  summary.set("seconds", seconds).write(options.summary);
+}
+
+void evaluate(const Options& options) {
+  const app::Stopwatch stopwatch;
+  (void)whisper::choose_normalizer(options.normalizer, options.language);
+  auto recognizer =
+      whisper::load_recognizer(options.model, options.reading.choose_device(), options.language);
+  options.hearing.apply(recognizer);
+  const whisper::ClipCheck check{
+      .workers = options.reading.workers,
+      .on_bad = options.reading.skips_bad_audio() ? whisper::OnBadAudio::skip : whisper::OnBadAudio::stop};
+  whisper::LeftOut left_out;
+  const auto speech = whisper::load_clips(options.clips, recognizer, check, left_out, std::cerr);
+  std::cerr << left_out.describe({.at_most = whisper::kListedClips}) << std::flush;
+  const auto heard = whisper::transcribe_all(recognizer, speech, options.reading.workers);
+  if (!options.transcripts.empty())
+    whisper::save_transcripts(options.transcripts,
+                              {options.model, options.language, options.clips.max_seconds, true}, speech,
+                              heard);
+  report(options, heard, left_out.count(), stopwatch.seconds());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  app::CommandLine line("whisper_evaluate",
+                        "Measures the word and character error rate of a model on a manifest's clips.");
+  line.required("model", "DIR", options.model, "Hugging Face folder of the model");
+  line.required("manifest", "FILE", options.clips.manifest, "JSONL (audio_filepath, text), CSV or TSV");
+  line.option("summary", "FILE", options.summary, "JSON with wer, cer, normalizer, clips and seconds");
+  line.option("transcripts", "FILE", options.transcripts, "JSON with each clip's text and what was heard");
+  line.option("language", "CODE", options.language,
+              "what is spoken where a line has no \"language\" of its own, or auto: detected");
+  line.option(
+      "normalizer", "NAME", options.normalizer,
+      "of both texts: english (Whisper's), marks, characters, none, or auto: by each clip's language");
+  line.option("max-audio-seconds", "S", options.clips.max_seconds,
+              "length of the model's window; as in the fine-tuning", {.min = 0.1, .max = 30});
+  line.toggle("empty-texts", options.clips.empty_texts,
+              "clips without a text are measured, too; each word that is heard there is an error");
+  line.toggle("strict", options.clips.strict, "wrong lines stop; else they are listed and left out");
+  line.option("examples", "N", options.examples, "clips that are printed", {.min = 0});
+  whisper::add_flags(line, options.hearing);
+  using app::TrainingFlag;
+  app::add_training_flags(
+      line, options.reading,
+      {.only = {TrainingFlag::device, TrainingFlag::workers, TrainingFlag::on_bad_audio},
+       .help = {
+           {TrainingFlag::workers, "threads that read audio"},
+           {TrainingFlag::on_bad_audio,
+            "clips that are damaged, silent or too long: listed and left out, or the first one stops"}}});
+  return app::run_main(argc, argv, line, [&] { evaluate(options); });
+}
