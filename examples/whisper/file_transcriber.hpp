@@ -52,7 +52,7 @@ class FileTranscriber {
     constexpr auto kSlackFrames = static_cast<std::int64_t>(kLengthSlack * kFramesPerSecond);
     if (options_.vad) {
       add_speech(recording);
-    } else if (recording.frames() <= plan_.window + kSlackFrames) {
+    } else if (recording.frames() <= plan_.window + kSlackFrames && !slides_always()) {
       add_whole(recording);
     } else {
       finish();
@@ -86,11 +86,17 @@ class FileTranscriber {
     HearingPlan plan{
         .window = std::llround(options.max_audio_seconds * static_cast<double>(kFramesPerSecond)),
         .condition_on_previous_text = options.condition_on_previous_text,
-        .on_progress = std::move(on_progress)};
+        .on_progress = std::move(on_progress),
+        .clips = parse_clips(options.clip_timestamps),
+        .hallucination_silence = options.hallucination_silence,
+        .carry_initial_prompt = options.carry_initial_prompt};
     plan.window = std::min(plan.window, 2 * config.max_source_positions);
     if (options.word_timestamps) plan.word_heads = load_alignment_heads(options.model, config);
     return plan;
   }
+
+  /// True if short files, too, are heard as long ones are, which alone looks at parts and silences.
+  [[nodiscard]] bool slides_always() const { return !plan_.clips.empty() || plan_.hallucination_silence; }
 
   /// Makes the model write timestamps as the flag says; without it where times are needed.
   void use_timestamps(bool slides) {

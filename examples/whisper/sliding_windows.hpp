@@ -5,9 +5,11 @@
 // Shapes: M mel bins, T mel frames, S encoder positions, D width of the model.
 #pragma once
 
+#include "hallucinations.hpp"
 #include "recognizer.hpp"
 #include "recording.hpp"
 #include "segments.hpp"
+#include "voice_activity.hpp"
 #include "word_times.hpp"
 
 #include <algorithm>
@@ -28,6 +30,9 @@ struct HearingPlan {
   bool condition_on_previous_text = true;  ///< Makes the text so far the prompt of the next window.
   std::function<void(double seconds)> on_progress{};  ///< Takes how much of a long recording has been heard.
   std::optional<AlignmentHeads> word_heads{};         ///< With them, words get times.
+  std::vector<FrameSpan> clips{};                     ///< The parts to hear, in order; empty: all.
+  std::optional<double> hallucination_silence{};      ///< SilenceSkipper's threshold; needs `word_heads`.
+  bool carry_initial_prompt = false;  ///< Each window has the initial prompt, not the first alone.
 };
 
 /// Turns what was decoded in a window into segments, with words where they are wanted.
@@ -43,13 +48,19 @@ class WindowReader {
   /// when the last word before it ended, and becomes that of its own last word.
   [[nodiscard]] WindowSegments operator()(const Transcript& transcript, const at::Tensor& states_1SD,
                                           WindowPlace place, double& last_speech) const {
+    auto window = read(transcript, states_1SD, place, last_speech);
+    if (align_) last_speech = last_end(window.segments);
+    clear_empty(window.segments);
+    return window;
+  }
+
+  /// The same with empty segments as they are, which clear_empty clears.
+  [[nodiscard]] WindowSegments read(const Transcript& transcript, const at::Tensor& states_1SD,
+                                    WindowPlace place, double last_speech) const {
     auto window = split_(transcript, place);
-    if (align_) {
+    if (align_)
       set_word_times(window.segments, words_of(window.segments, states_1SD, place, transcript.language),
                      last_speech, recognizer_.decoding.end_of_text);
-      last_speech = last_end(window.segments);
-    }
-    clear_empty(window.segments);
     return window;
   }
 
@@ -90,37 +101,61 @@ class SlidingWindows {
   /// Returns the transcript. A language that is not given is detected in the first window.
   [[nodiscard]] Transcription operator()(Recording& recording) const {
     torch::NoGradGuard no_grad;
-    Transcription result{.text = {}, .segments = {}, .language = language_of(recording)};
-    result.has_words = plan_.word_heads.has_value();
-    auto options = recognizer_.decoding;
-    double last_speech = 0;
-    for (std::int64_t seek = 0; seek < recording.frames();) {
-      if (plan_.on_progress && seek > 0) plan_.on_progress(seconds_of(seek));
-      const WindowPlace place{seek, std::min(plan_.window, recording.frames() - seek)};
-      const auto states_1SD =
-          recognizer_.encode(recording.window(seek, place.frames, plan_.window).unsqueeze(0));
-      const auto transcript = recognizer_.hear_states(states_1SD, {result.language}, options).front();
-      if (transcript.is_silence) {
-        seek += place.frames;
-        continue;
+    Hearing hearing{.result = {.text = {}, .segments = {}, .language = language_of(recording)},
+                    .options = recognizer_.decoding};
+    hearing.result.has_words = plan_.word_heads.has_value();
+    const std::vector<FrameSpan> whole{{0, recording.frames()}};
+    for (const auto& clip : plan_.clips.empty() ? whole : plan_.clips) {
+      const auto end = std::min(clip.end, recording.frames());
+      for (std::int64_t seek = clip.begin; seek < end;) {
+        if (plan_.on_progress && seek > 0) plan_.on_progress(seconds_of(seek));
+        const auto next = hear_window(recording, {seek, std::min(plan_.window, end - seek)}, hearing);
+        seek = next > seek ? next : seek + plan_.window;
       }
-      auto window = read_(transcript, states_1SD, place, last_speech);
-      seek = next_seek(window, place, last_speech);
-      remember(options, window, transcript.temperature);
-      std::move(window.segments.begin(), window.segments.end(), std::back_inserter(result.segments));
     }
-    join_text(result, recognizer_);
-    return result;
+    join_text(hearing.result, recognizer_);
+    return std::move(hearing.result);
   }
 
  private:
+  /// What is known when a window begins.
+  struct Hearing {
+    Transcription result;
+    DecodingOptions options;
+    std::vector<std::int64_t> said{};  // since the prompt began anew
+    bool begins_anew = false;          // without the initial prompt
+    double last_speech = 0;
+  };
+
+  /// Hears the window at `place`, and returns where the next one begins.
+  std::int64_t hear_window(Recording& recording, WindowPlace place, Hearing& hearing) const {
+    const auto states_1SD =
+        recognizer_.encode(recording.window(place.seek, place.frames, plan_.window).unsqueeze(0));
+    const auto transcript =
+        recognizer_.hear_states(states_1SD, {hearing.result.language}, hearing.options).front();
+    if (transcript.is_silence) return place.seek + place.frames;
+    auto window = read_.read(transcript, states_1SD, place, hearing.last_speech);
+    auto next = next_seek(window, place);
+    if (plan_.hallucination_silence && plan_.word_heads) {
+      const auto skipped = SilenceSkipper(*plan_.hallucination_silence)(
+          window.segments,
+          {place, plan_.window, recording.frames(), hearing.last_speech, window.ends_in_silence}, next);
+      next = skipped.seek;
+      if (skipped.repeats) return next;
+    }
+    if (plan_.word_heads && !window.segments.empty()) hearing.last_speech = last_end(window.segments);
+    clear_empty(window.segments);
+    remember(hearing, window, transcript.temperature);
+    std::move(window.segments.begin(), window.segments.end(), std::back_inserter(hearing.result.segments));
+    return next;
+  }
+
   /// Returns where the next window begins: behind the last complete segment or, if words have times, behind
   /// the last word.
-  [[nodiscard]] std::int64_t next_seek(const WindowSegments& window, WindowPlace place,
-                                       double last_speech) const {
-    const bool by_word = plan_.word_heads && !window.ends_in_silence && last_speech > seconds_of(place.seek);
-    const auto next = by_word ? static_cast<std::int64_t>(std::nearbyint(last_speech * kFramesPerSecond))
-                              : place.seek + window.advance;
+  [[nodiscard]] std::int64_t next_seek(const WindowSegments& window, WindowPlace place) const {
+    const bool by_word =
+        plan_.word_heads && !window.ends_in_silence && last_end(window.segments) > seconds_of(place.seek);
+    const auto next = by_word ? detail::frame_at(last_end(window.segments)) : place.seek + window.advance;
     return next > place.seek ? next : place.seek + place.frames;
   }
 
@@ -131,15 +166,24 @@ class SlidingWindows {
   }
 
   /// Makes the window's tokens the end of the next window's prompt. A text that was drawn at a high
-  /// temperature ends it: it would lead the next one astray.
-  void remember(DecodingOptions& options, const WindowSegments& window, double temperature) const {
+  /// temperature ends it: it would lead the next one astray. The initial prompt stands before it until then,
+  /// or always if it is carried, and then leaves that much less room.
+  void remember(Hearing& hearing, const WindowSegments& window, double temperature) const {
     constexpr double kTrusted = 0.5;
-    auto& previous = options.previous;
+    auto& said = hearing.said;
     for (const auto& segment : window.segments)
-      previous.insert(previous.end(), segment.tokens.begin(), segment.tokens.end());
-    if (!plan_.condition_on_previous_text || temperature > kTrusted) previous.clear();
-    const auto excess = std::ssize(previous) - options.max_length;  // more than any prompt takes
-    if (excess > 0) previous.erase(previous.begin(), previous.begin() + excess);
+      said.insert(said.end(), segment.tokens.begin(), segment.tokens.end());
+    if (!plan_.condition_on_previous_text || temperature > kTrusted) {
+      said.clear();
+      hearing.begins_anew = true;
+    }
+    auto& previous = hearing.options.previous;
+    previous = recognizer_.decoding.previous;
+    if (hearing.begins_anew && !plan_.carry_initial_prompt) previous.clear();
+    auto room = hearing.options.max_length;  // more than any prompt takes
+    if (plan_.carry_initial_prompt) room = std::max<std::int64_t>(room / 2 - 1 - std::ssize(previous), 0);
+    if (std::ssize(said) > room) said.erase(said.begin(), said.end() - room);
+    previous.insert(previous.end(), said.begin(), said.end());
   }
 
   Recognizer& recognizer_;

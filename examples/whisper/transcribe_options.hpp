@@ -6,13 +6,20 @@
 #include <looptorch/app/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 
+#include "hallucinations.hpp"
 #include "hearing_options.hpp"
 #include "pcm_input.hpp"
 #include "transcript_files.hpp"
+#include "voice_activity.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace whisper {
@@ -22,7 +29,9 @@ struct TranscribeOptions {
   std::vector<std::string> files;
   std::string language = "en", device = "auto", precision = "fp32", output_format;
   double max_audio_seconds = 30;
-  bool condition_on_previous_text = true, word_timestamps = false, vad = false;
+  bool condition_on_previous_text = true, carry_initial_prompt = false, word_timestamps = false, vad = false;
+  std::string clip_timestamps;
+  std::optional<double> hallucination_silence{};
   std::int64_t batch_size = 1;
   HearingOptions hearing;
   SubtitleOptions subtitles;
@@ -37,6 +46,31 @@ struct TranscribeOptions {
   void check() const;
 };
 
+/// Returns the clips of a list such as "0,12.5,60": begin and end of each in seconds, in frames of 10 ms; the
+/// last end may be missing and is then the recording's. Throws CommandLineError for what is no list of times
+/// that grow.
+inline std::vector<FrameSpan> parse_clips(std::string_view list) {
+  using looptorch::app::CommandLineError;
+  std::vector<std::int64_t> frames;
+  while (!list.empty()) {
+    const auto word = std::string(list.substr(0, list.find(',')));
+    list.remove_prefix(std::min(word.size() + 1, list.size()));
+    try {
+      constexpr double kLongest = 1e7;  // s
+      frames.push_back(
+          detail::frame_at(looptorch::app::parse_number<double>(word, {.min = 0, .max = kLongest})));
+    } catch (const CommandLineError& error) {
+      throw CommandLineError(std::string("--clip-timestamps: ") + error.what());
+    }
+    if (frames.size() > 1 && frames.back() < frames[frames.size() - 2])
+      throw CommandLineError("--clip-timestamps: " + word + " comes before the time in front of it");
+  }
+  if (frames.size() % 2 == 1) frames.push_back(std::numeric_limits<std::int64_t>::max());
+  std::vector<FrameSpan> clips;
+  for (std::size_t i = 0; i < frames.size(); i += 2) clips.push_back({frames[i], frames[i + 1]});
+  return clips;
+}
+
 inline void TranscribeOptions::check() const {
   using looptorch::app::CommandLineError;
   const auto& lines = subtitles;
@@ -45,6 +79,15 @@ inline void TranscribeOptions::check() const {
   if (shapes && !word_timestamps)
     throw CommandLineError(
         "--max-line-width, --max-line-count, --max-words-per-line and --highlight-words need --word-timestamps");
+  if (hallucination_silence && !word_timestamps)
+    throw CommandLineError(
+        "--hallucination-silence-threshold needs --word-timestamps, which tell what is silent");
+  if (vad && (!clip_timestamps.empty() || hallucination_silence))
+    throw CommandLineError(
+        "--vad finds the speech itself: leave --clip-timestamps and --hallucination-silence-threshold out");
+  if (carry_initial_prompt && hearing.initial_prompt.empty())
+    throw CommandLineError("--carry-initial-prompt needs --initial-prompt");
+  (void)parse_clips(clip_timestamps);
   if (lines.max_line_count && !lines.max_line_width)
     throw CommandLineError("--max-line-count needs --max-line-width");
   if (lines.max_words_per_line && lines.max_line_width)
@@ -66,6 +109,13 @@ inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& opti
   add_flags(line, options.hearing);
   line.toggle("condition-on-previous-text", options.condition_on_previous_text,
               "makes the text so far the prompt of the next window of a long file");
+  line.toggle("carry-initial-prompt", options.carry_initial_prompt,
+              "puts --initial-prompt before each window of a long file, not the first alone");
+  line.option("clip-timestamps", "S,S,...", options.clip_timestamps,
+              "hears these parts only: begin, end, begin, ... in seconds; the last may have no end");
+  line.option("hallucination-silence-threshold", "S", options.hallucination_silence,
+              "with --word-timestamps: skips silence longer than this around words that may be invented",
+              {.min = 0});
   line.toggle("word-timestamps", options.word_timestamps, "finds when each word is said");
   line.option("max-line-width", "N", options.subtitles.max_line_width,
               "characters of a line of subtitles; longer ones are broken", {.min = 1});

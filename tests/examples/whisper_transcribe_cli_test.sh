@@ -34,7 +34,8 @@ run() { # run OUT ARGUMENT...
 
 "$programs/whisper_transcribe" --help >help.txt
 has_flags help.txt output-format output-dir condition-on-previous-text word-timestamps max-line-width max-line-count \
-  max-words-per-line highlight-words vad batch-size sample-rate sample-format fp32 fp16 bf16
+  max-words-per-line highlight-words vad batch-size sample-rate sample-format fp32 fp16 bf16 \
+  clip-timestamps hallucination-silence-threshold carry-initial-prompt
 
 # Wrong flags are told before a model is loaded.
 refused "--highlight-words need --word-timestamps" "${transcribe[@]}" --highlight-words whole.wav
@@ -46,6 +47,10 @@ refused "--output-format: \"doc\" is not txt|srt|vtt|tsv|json|all" "${transcribe
 refused "would be written to the same files: whole.*" "${transcribe[@]}" --output-format txt whole.wav x/whole.flac
 refused "--fp16 needs an accelerator" "${transcribe[@]}" --device cpu --fp16 whole.wav
 refused "--batch-size: 0 is less than 1" "${transcribe[@]}" --batch-size 0 whole.wav
+refused "--clip-timestamps: 2 comes before the time in front of it" "${transcribe[@]}" --clip-timestamps 3,2 whole.wav
+refused "--vad finds the speech itself" "${transcribe[@]}" --vad --clip-timestamps 0,3 whole.wav
+refused "--hallucination-silence-threshold needs --word-timestamps" "${transcribe[@]}" --hallucination-silence-threshold 2 whole.wav
+refused "--carry-initial-prompt needs --initial-prompt" "${transcribe[@]}" --carry-initial-prompt whole.wav
 refused "silent.wav: is silent" "${transcribe[@]}" silent.wav
 
 # A file longer than a window, heard in sequence: every format, each file whole, with times that grow.
@@ -79,6 +84,13 @@ code=0
 [ "$code" = 2 ] || fail "a silent file in a batch: exit code $code"
 holds errors.txt "silent.wav: is silent"
 cmp alone.txt batch.txt || fail "in a batch another text is heard"
+
+# Parts of a file: the first sentence and what follows the last pause, and no word between.
+run parts.txt --clip-timestamps "0,$(soxi -D clip0.wav),$(awk -v s="$seconds" -v l="$(soxi -D clip1.wav)" 'BEGIN { print s - l }')" talk.wav
+for word in morning telephone; do grep -qi "$word" parts.txt || fail "parts without \"$word\": $(cat parts.txt)"; done
+[ "$(cut -f2 parts.txt | wc -w)" -le 24 ] || fail "more than two parts were heard: $(cat parts.txt)"
+run skipped.txt --output-format json --output-dir skipped --word-timestamps --hallucination-silence-threshold 2 talk.wav
+holds skipped/talk.json " Good morning"
 
 # By voice activity, in 16 bits, and by windows of 20 s: about as many words as are said.
 sentences=$(cut -f2 alone.txt | tr '\n' ' ')

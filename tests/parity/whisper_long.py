@@ -2,12 +2,12 @@
 """Records what openai-whisper's `transcribe` makes of a recording of some minutes with Whisper tiny.en, for
 tests/unit/whisper/openai_transcribe_test.cpp and tests/unit/whisper/transcript_files_test.cpp.
 
-    python tests/parity/whisper_long.py HF_DIR [--keep-sound | --writers]
+    python tests/parity/whisper_long.py HF_DIR [--keep-sound [--missing] | --writers]
 
 HF_DIR is the folder that `whisper_import` wrote. Needs torch, safetensors, soundfile 0.13, openai-whisper 20250625, and the
 programs espeak-ng and sox. Writes next to this file: data/whisper_long.opus (the recording; --keep-sound takes the one that is
 there), data/whisper_long.json (segments and words by settings) and data/whisper_long/ (what openai-whisper's writers make of
-them and of texts that need care; --writers records these alone).
+them and of texts that need care; --writers records these alone). --missing records only settings that the JSON lacks.
 """
 import io
 import json
@@ -50,6 +50,9 @@ SETTINGS = {
     "unconditioned": {"condition_on_previous_text": False},
     "prompted": {"initial_prompt": "An interview with Edward, the lighthouse keeper.", "beam_size": 2},
     "untimed": {"without_timestamps": True},
+    "clips": {"clip_timestamps": "3.3,21,30.504,58,95"},
+    "carried": {"initial_prompt": "An interview with Edward, the lighthouse keeper.", "carry_initial_prompt": True,
+                "clip_timestamps": "0,12,16,28,95,113"},
 }
 WRITERS = {  # file: setting, format, options of the writer
     "plain.txt": ("default", "txt", {}), "plain.srt": ("default", "srt", {}), "plain.vtt": ("default", "vtt", {}),
@@ -97,7 +100,7 @@ def make_sound():
     soundfile.write(SOUND, numpy.concatenate(pieces), RATE, format="OGG", subtype="OPUS", compression_level=0.965)
 
 
-def transcribe_all(directory):
+def transcribe_all(directory, settings):
     sound, rate = soundfile.read(SOUND, dtype="float32")
     assert rate == RATE
     print(f"{len(sound) / rate:.1f} s, {SOUND.stat().st_size} bytes")
@@ -108,7 +111,7 @@ def transcribe_all(directory):
         heads[layer, head] = True
     model.register_buffer("alignment_heads", heads.to_sparse(), persistent=False)
     results = {}
-    for setting, options in SETTINGS.items():
+    for setting, options in settings.items():
         results[setting] = whisper.transcribe(model, sound, fp16=False, language="en", **options)
         assert all(segment["temperature"] == 0 for segment in results[setting]["segments"]), f"{setting}: drawn texts differ"
         print(f"--- {setting}")
@@ -125,7 +128,9 @@ def main(directory, flags):
     else:
         if "--keep-sound" not in flags:
             make_sound()
-        results = transcribe_all(directory)
+        known = json.loads(recorded.read_text()) if "--missing" in flags else {}
+        known = {setting: result for setting, result in known.items() if setting in SETTINGS}
+        results = known | transcribe_all(directory, {s: o for s, o in SETTINGS.items() if s not in known})
     results |= odd_results()
     recorded.write_text(json.dumps(results, ensure_ascii=False, separators=(",", ":")) + "\n")
     (DATA / "whisper_long").mkdir(exist_ok=True)

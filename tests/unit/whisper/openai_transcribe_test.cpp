@@ -9,6 +9,7 @@
 
 #include <whisper/hearing_options.hpp>
 #include <whisper/sliding_windows.hpp>
+#include <whisper/transcribe_options.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -29,12 +30,14 @@ whisper::Transcription hear(const std::filesystem::path& folder, const std::stri
   auto recognizer = whisper::load_recognizer(folder);
   whisper::HearingOptions options;
   options.timestamps = setting != "untimed";
-  if (setting == "prompted") {
+  if (setting == "prompted" || setting == "carried")
     options.initial_prompt = "An interview with Edward, the lighthouse keeper.";
-    options.beam_size = 2;
-  }
+  if (setting == "prompted") options.beam_size = 2;
   options.apply(recognizer);
   whisper::HearingPlan plan{.condition_on_previous_text = setting != "unconditioned"};
+  plan.carry_initial_prompt = setting == "carried";
+  if (setting == "clips") plan.clips = whisper::parse_clips("3.3,21,30.504,58,95");
+  if (setting == "carried") plan.clips = whisper::parse_clips("0,12,16,28,95,113");
   if (setting == "words") plan.word_heads = whisper::load_alignment_heads(folder, recognizer.model->config());
   whisper::Recording recording(kParity / "whisper_long.opus", 80, "long");
   return whisper::SlidingWindows(recognizer, plan)(recording);
@@ -85,4 +88,9 @@ TEST_CASE("A recording of minutes has openai-whisper's segments, tokens and word
 TEST_CASE("So it has without word times, without the text before, with a prompt, without timestamps") {
   if (std::getenv("LOOPTORCH_WHISPER_LONG") == nullptr) return;  // half a minute each; ctest -C long sets it
   for (const char* setting : {"default", "unconditioned", "prompted", "untimed"}) compare(setting);
+}
+
+TEST_CASE("Parts of a recording are heard as openai-whisper hears them, and so with its prompt carried") {
+  if (std::getenv("LOOPTORCH_WHISPER_LONG") == nullptr) return;
+  for (const char* setting : {"clips", "carried"}) compare(setting);
 }
