@@ -105,7 +105,7 @@ TEST_CASE("records: damage ends the reading") {
 
 TEST_CASE("for tests/report/tensorboard.sh: events of each kind", "[.write_events]") {
   const char* folder = std::getenv("LOOPTORCH_EVENTS");
-  REQUIRE(folder);
+  if (!folder) return;  // all cases of this file are run
   std::filesystem::create_directories(folder);
   report::EventFile file(folder, -1, report::unix_seconds());
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
