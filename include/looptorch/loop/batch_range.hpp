@@ -86,13 +86,16 @@ class BatchRange {
 
   [[nodiscard]] std::optional<std::int64_t> size() const { return known_size(range_); }
 
+  /// Counts this many batches in the identity: those of the rank that has most.
+  void count_as(std::optional<std::int64_t> batches) { counted_as_ = batches; }
+
   /// Returns what distinguishes this data and its order: its number of batches, and the range's `identity()`
   /// where it has one. A loader that reads the windows of other batches has the identity of those.
   [[nodiscard]] StateDict identity() const {
     StateDict identity;
     if constexpr (RegroupableRange<Range>) return range_.regroupable().planned_identity();
     if constexpr (requires { StateDict(range_.identity()); }) identity = range_.identity();
-    if (const auto batches = size()) identity.set("batches", *batches);
+    if (const auto batches = size()) identity.set("batches", counted_as_.value_or(*batches));
     return identity;
   }
 
@@ -158,6 +161,7 @@ class BatchRange {
 
  private:
   Range& range_;
+  std::optional<std::int64_t> counted_as_;
 };
 
 /// Calls `use(batch)` with a batch on `device`: the given one if it is there, otherwise a copy that is moved

@@ -71,6 +71,14 @@ class FitClock {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+/// Returns how long a fit of these options goes on, for comparison among ranks.
+inline std::string text_of(const FitOptions& options) {
+  const auto of = [](std::optional<std::int64_t> number) {
+    return number ? std::to_string(*number) : "none";
+  };
+  return message("epochs ", of(options.epochs), ", max_steps ", of(options.max_steps));
+}
+
 /// Returns the sum or the product of numbers from 0 on, or the largest number on overflow.
 inline std::int64_t saturating_sum(std::int64_t a, std::int64_t b) {
   std::int64_t sum = 0;
@@ -131,9 +139,9 @@ class FitPlan {
     return batches_ && progress.batch >= *batches_;
   }
 
-  [[nodiscard]] bool ended(const Run& run) const {
-    return run.is_to_end() || at_max_steps(run) || at_epochs(run);
-  }
+  [[nodiscard]] bool ended(const Run& run) const { return run.is_to_end() || at_its_length(run); }
+  /// True if the run has the steps or the epochs that it was to have.
+  [[nodiscard]] bool at_its_length(const Run& run) const { return at_max_steps(run) || at_epochs(run); }
 
   /// Interrupts the run once its time is up, unless the window that has just ended is the last one anyway.
   void limit_time(Run& run) const {

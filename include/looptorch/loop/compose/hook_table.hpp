@@ -19,6 +19,8 @@
   ROW(on_out_of_memory, OutOfMemoryContext&, void)                                                 \
   /* Whether losses that are NaN or infinite are dealt with, so that they need not end the fit. */ \
   ROW(handles_overflow, const Run&, bool)                                                          \
+  /* The ranks that a fit runs on, before anything else of it. */                                  \
+  ROW(ranks, const Run&, Ranks*)                                                                   \
   /* Before a fit takes over a snapshot. */                                                        \
   ROW(before_resume, const ResumeContext&, void)                                                   \
   /* As a fit begins, in place of on_fit_begin, of a policy that When has switched off. */         \
@@ -33,6 +35,8 @@
   ROW(forward_scope, const ForwardContext&, Guard)                                                 \
   /* Between forward and backward. */                                                              \
   ROW(scale_loss, const at::Tensor&, at::Tensor)                                                   \
+  /* When all ranks agree on a window, before its updates; only where a policy gives ranks. */     \
+  ROW(agree, Ballot&, void)                                                                        \
   /* When a window's gradients are complete, before the optimizer. */                              \
   ROW(before_update, UpdateContext&, void)                                                         \
   /* When the optimizer has moved the parameters. */                                               \

@@ -8,6 +8,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/ranks.hpp>
 
 #include <concepts>
 #include <cstdint>

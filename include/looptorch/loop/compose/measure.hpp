@@ -2,6 +2,8 @@
 // The callables and measures that an evaluation takes, and the sums that it builds from their results.
 #pragma once
 
+#include <looptorch/loop/agreed_means.hpp>
+#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/running_mean.hpp>
 
@@ -74,6 +76,13 @@ class EvaluationSums {
   /// Counts a batch that a measure has accumulated.
   void add() { ++batches_; }
 
+  /// Adds the sums to `ballot`; then takes those of all ranks.
+  void agree(Ballot& ballot) {
+    agreed_.add(ballot, "", loss_, metrics_);
+    ballot.sum("batches", batches_);
+  }
+  void take(const Ballot& ballot) { agreed_.take(ballot, "", loss_, metrics_); }
+
   [[nodiscard]] Evaluation read() const {
     const WeightedSum totals = loss_.totals();
     Evaluation result{totals.mean(), {}, totals.weight, batches_};
@@ -84,6 +93,7 @@ class EvaluationSums {
  private:
   RunningMean loss_;
   RunningMeans metrics_;
+  AgreedMeans agreed_;
   std::int64_t batches_ = 0;
 };
 
@@ -93,6 +103,18 @@ void take_result(Measure& measure, Evaluation& evaluation) {
     evaluation.metrics = measure.result();
   else
     evaluation.loss = static_cast<double>(measure.result());
+}
+
+/// A measure whose result several ranks make together: it adds what it holds to a Ballot.
+template <class Measure>
+inline constexpr bool agrees = requires(Measure& measure, Ballot& ballot) {
+  measure.agree(ballot);
+};
+
+/// Gives all ranks the result that the first of them has.
+inline void lead_result(Ballot& ballot, Evaluation& evaluation) {
+  ballot.lead("result", evaluation.loss);
+  for (auto& [name, value] : evaluation.metrics) ballot.lead("result " + name, value);
 }
 
 template <class T>

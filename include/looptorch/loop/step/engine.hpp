@@ -41,6 +41,8 @@ class Engine {
   /// The kept batches of a window: none where micro-batches stream and no window is done again.
   template <class Batch>
   using Kept = std::conditional_t<kStreams && !kRetries, NoState, std::vector<Batch>>;
+  /// True if a listed policy may give ranks.
+  static constexpr bool kHasRanks = Stack::template has<ranks_hook>();
   using Works = std::array<UpdateWork, kUpdates>;
   using Staged = StagedRun<Works>;
 
@@ -66,6 +68,22 @@ class Engine {
   [[nodiscard]] const TrainedParameters& parameters() const { return parameters_; }
   [[nodiscard]] auto& attempt() { return attempt_; }
   [[nodiscard]] BypassWatch& bypass_watch() { return bypass_watch_; }
+  /// Returns the ranks of the fit under way; null outside of it, without DataParallel and for one process.
+  [[nodiscard]] Ranks* ranks() const {
+    if constexpr (kHasRanks)
+      return ranks_;
+    else
+      return nullptr;
+  }
+  /// Asks the policies for the ranks that a fit runs on.
+  void join_ranks() {
+    stack_.template each_with<ranks_hook>([&](auto& slot) {
+      Ranks* given = ranks_hook::call(slot.policy, slot.state, std::as_const(run_));
+      if (given && given->size() > 1) ranks_ = given;
+    });
+  }
+  void leave_ranks() { ranks_ = nullptr; }
+
   /// False if a listed policy deals with losses that are NaN or infinite.
   [[nodiscard]] bool watches_losses() const { return watches_losses_; }
 
@@ -203,6 +221,7 @@ class Engine {
   TrainedParameters parameters_{kUpdates};
   BypassWatch bypass_watch_;
   bool watches_losses_ = true;
+  Ranks* ranks_ = nullptr;  // of the fit under way
 };
 
 }  // namespace looptorch::detail

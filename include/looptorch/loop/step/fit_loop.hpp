@@ -12,9 +12,12 @@
 #include <looptorch/loop/resume/resume.hpp>
 #include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/loop/step/agree_on_window.hpp>
 #include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/step/together.hpp>
 #include <looptorch/loop/step/window.hpp>
 
+#include <cstdint>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -76,8 +79,10 @@ class FitLoop {
 
   void run() {
     if (plan_.at_last_batch(progress())) run_epoch();  // only its end is missing
-    while (!plan_.ended(engine_.run())) run_epoch();
+    while (!ended()) run_epoch();
     settle(engine_);
+    if constexpr (Engine::kHasRanks)
+      if (engine_.ranks()) agree_on_end(engine_);
   }
 
  private:
@@ -92,14 +97,15 @@ class FitLoop {
       if (const auto number = batches_.number_at(position); number && !pass_over_to(*number, kept)) return;
       const auto& indices = batches_.indices_at(position);
       if (!add_micro_batch<Batch>(engine_, kept, *position, indices)) continue;
-      after_window();
-      if (plan_.ended(engine_.run()) && !plan_.at_last_batch(progress())) return;
+      if (!after_window()) return;
     }
     if (engine_.window().micro_batches > 0) {  // a shorter last window is a window like any other
       if (const auto size = batches_.size(); size && batches_.numbered) pass_over(*size);
       end_window<Batch>(engine_, kept);
-      after_window();
+      if (!after_window()) return;
     }
+    if constexpr (Engine::kHasRanks)
+      if (engine_.ranks() && !wait_for_others(kept)) return;
     end_epoch();
   }
 
@@ -122,9 +128,11 @@ class FitLoop {
     if (engine_.window().micro_batches > 0 && number >= progress().batch + length) {
       pass_over(progress().batch + length);
       end_window<Batch>(engine_, kept);
-      after_window();
-      if (plan_.ended(engine_.run()) && !plan_.at_last_batch(progress())) return false;
+      if (!after_window()) return false;
     }
+    if constexpr (Engine::kHasRanks)
+      while (engine_.ranks() && engine_.window().micro_batches == 0 && number >= progress().batch + length)
+        if (!take_empty_window(kept)) return false;
     if (engine_.window().micro_batches == 0)  // windows of which no batch is left are no steps
       RunAccess::progress(engine_.run()).batch += (number - progress().batch) / length * length;
     pass_over(number);
@@ -135,9 +143,44 @@ class FitLoop {
     window.passed_over = number - progress().batch - window.micro_batches;
   }
 
-  void after_window() {
+  /// Concludes the window that has ended. Returns false if the fit ends with it, in mid-epoch.
+  bool after_window() {
+    if constexpr (Engine::kHasRanks)
+      if (engine_.ranks() && !engine_.window().counts) return false;
     plan_.limit_time(engine_.run());
     conclude_window(engine_);
+    return plan_.at_last_batch(progress()) || !ended();
+  }
+
+  /// True if the fit ends after the last window. A rank that a policy stopped meets the others at the end of
+  /// their next window, which does not count then.
+  bool ended() {
+    if constexpr (Engine::kHasRanks)
+      if (engine_.ranks()) {
+        if (plan_.at_its_length(engine_.run()) || engine_.window().ranks_end) return true;
+        if (!engine_.run().stop_reason()) return false;
+        begin_window(engine_);
+        agree_on_window(engine_);
+        abandon_window(engine_);
+        return true;
+      }
+    return plan_.ended(engine_.run());
+  }
+
+  /// Takes part in a window for which this rank has no batch. Returns false if it does not count, or if the
+  /// fit ends with it.
+  template <class Kept>
+  bool take_empty_window(Kept& kept) {
+    begin_window(engine_);
+    end_window<Batch>(engine_, kept);
+    return after_window();
+  }
+  /// Takes part in the windows of ranks that have more batches in this epoch. Returns false if the fit ends.
+  template <class Kept>
+  bool wait_for_others(Kept& kept) {
+    while (!plan_.at_last_batch(progress()))
+      if (!take_empty_window(kept)) return !engine_.window().counts && !engine_.window().ranks_end;
+    return true;
   }
 
   /// Throws UsageError for an epoch without batches.
@@ -187,17 +230,23 @@ class FeedScope {
 /// range of the fit before, and then, where snapshots need it, of this one. `Host` serves policies that call
 /// their Trainer.
 template <class Host, class Trainer, class Engine, class Range>
-FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options, SavedFeed& feed) {
+FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
+                   SavedFeed& feed) {
   require_no_open_window(engine, "fit()");
   settle(engine);  // counts what a loop of `step` left uncounted, before policies begin anew
   Run& run = engine.run();
   const FitClock clock;
-  const BatchRange<Range> batches(range);
+  BatchRange<Range> batches(range);
+  std::optional<std::int64_t> size = batches.size();
+  if constexpr (Engine::kHasRanks)
+    if (engine.ranks()) batches.count_as(size = agreed_batches(engine, size, text_of(options)));
   if (batches.regroupable()) feed.keep_windows(*batches.regroupable());
   const auto resumed = resume<Host::takes_snapshots>(engine, options, batches);
   if constexpr (Host::takes_snapshots) feed = saved_feed(batches);
-  const FitPlan plan(options, run.progress(), batches.repeatable, batches.size(), engine.window_length(),
-                     clock);
+  if constexpr (Engine::kHasRanks)
+    if (engine.ranks() && !engine.ranks()->leads())
+      engine.stack().mute(true);  // behind the comparison of policies
+  const FitPlan plan(options, run.progress(), batches.repeatable, size, engine.window_length(), clock);
   prepare_fit(engine, plan);
   const FeedScope fed(run, batches.feed());
   std::optional<Host> host;
@@ -219,6 +268,12 @@ FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& 
   if (resumed) result.resumed = resumed->report();
   result.skipped_samples = batches.skipped();
   return result;
+}
+
+/// Runs a whole fit, on all ranks if a policy gives some.
+template <class Host, class Trainer, class Engine, class Range>
+FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options, SavedFeed& feed) {
+  return together(engine, [&] { return fit_here<Host>(trainer, engine, range, options, feed); });
 }
 
 }  // namespace looptorch::detail

@@ -74,6 +74,7 @@ class WindowOrigin {
 
   void begin(std::int64_t step, std::int64_t epoch) {
     step_ = step, epoch_ = epoch;
+    elsewhere_.clear();
     batches_.clear();
     samples_.clear();
     ends_.clear();
@@ -101,11 +102,21 @@ class WindowOrigin {
     return one;
   }
 
+  /// Returns the origin of a window at whose end another rank reports `text`.
+  [[nodiscard]] WindowOrigin elsewhere(const std::string& text) const {
+    WindowOrigin other;
+    other.begin(step_, epoch_);
+    other.elsewhere_ = text;
+    return other;
+  }
+
   /// Returns the error for these micro-batches. `subject` reads as "the loss of update is"; `advice` says
   /// what to do.
   template <class Error>
   [[nodiscard]] Error error(const std::string& subject, const std::string& advice) const {
-    const std::int64_t first = batches_.front(), last = batches_.back();
+    if (!elsewhere_.empty()) return {elsewhere_, step_, epoch_, kUnknown, kUnknown, {}};
+    const std::int64_t first = batches_.empty() ? kUnknown : batches_.front();
+    const std::int64_t last = batches_.empty() ? kUnknown : batches_.back();
     const bool known = first != kUnknown;
     std::string text = message(subject, " NaN or infinite in step ", step_);
     if (known)
@@ -127,6 +138,7 @@ class WindowOrigin {
 
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
+  std::string elsewhere_;  // the error of another rank, which stands for this window's
   std::vector<std::int64_t> batches_;
   std::vector<std::int64_t> samples_;
   std::vector<std::size_t> ends_;  // the end of each micro-batch in samples_

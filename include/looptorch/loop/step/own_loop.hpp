@@ -52,6 +52,7 @@ class OwnLoop {
   /// Begins a fit of unknown length for policies.
   template <class Host, class Trainer>
   void begin(Trainer& trainer, Engine& engine) {
+    if constexpr (Engine::kHasRanks) require_one_process(engine);
     prepare_fit(engine, FitPlan::of_unknown_length());
     engine.window().in_epoch = false;
     engine.window().pinned = PinnedSource::staged;
@@ -61,6 +62,16 @@ class OwnLoop {
       ready_policies(engine);
     });
     begun_ = true;
+  }
+
+  /// Throws UsageError on several ranks.
+  static void require_one_process(Engine& engine) {
+    engine.join_ranks();
+    const bool several = engine.ranks() != nullptr;
+    engine.leave_ranks();
+    if (several)
+      throw UsageError(
+          "step() was called on several ranks, which agree on windows in fit() only: call fit()");
   }
 
   template <class Batch>

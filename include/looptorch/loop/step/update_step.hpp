@@ -7,6 +7,7 @@
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/loss.hpp>
+#include <looptorch/loop/step/agree_on_window.hpp>
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/settle.hpp>
@@ -57,10 +58,10 @@ bool is_known_non_finite(Engine& engine, const Loss& loss) {
       "Lower the learning rate, or let the optimizer search along its direction (line_search_fn)");
 }
 
-/// True if the window is one micro-batch in one piece, which needs no weighing.
+/// True if the window is one micro-batch in one piece, on one process, which needs no weighing.
 template <class Engine>
 [[nodiscard]] bool is_alone(Engine& engine, const UpdateWork& work) {
-  return engine.window_length() == 1 && work.pieces == 1;
+  return engine.window_length() == 1 && work.pieces == 1 && !engine.ranks();
 }
 
 /// True if a policy that is switched on updates parameters during backward.
@@ -83,15 +84,23 @@ void prepare_update_in_backward(Engine& engine) {
         "switch off one of the two");
 }
 
-/// Adds a micro-batch to update I: forward, loss, backward. `number` counts the window's micro-batches. With
-/// `reevaluates`, for closures, the micro-batch is in the means already. Throws NonFiniteLoss only then.
+/// Reads a weight that is on a device, which ranks have to add up. Waits for the device.
+inline void read_weight(Loss& loss) {
+  if (!loss.weight.is_known()) loss.weight = loss.weight.tensor().item<double>();
+}
+
+/// Adds a micro-batch to update I: forward, loss, backward. `number` counts the window's micro-batches;
+/// `is_last` if it is known that no other one follows. With `reevaluates`, for closures, the micro-batch is
+/// in the means already. Throws NonFiniteLoss only then.
 template <std::size_t I, class Engine, class Batch>
-void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool reevaluates = false) {
+void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool reevaluates = false,
+                   bool is_last = false) {
   UpdateView& view = engine.run().updates()[I];
   UpdateWork& work = engine.works()[I];
   if (work.at_fault) return;  // the update is not made, whatever else the window holds
   FrozenScope frozen(engine.parameters().outside(I));
-  const Loss loss = as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true));
+  Loss loss = as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true));
+  if (engine.ranks()) read_weight(loss);
   const at::Tensor weighed = is_alone(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
   if (!weighed.defined()) return;  // nothing is to be learnt from it
   if (is_known_non_finite(engine, loss)) {
@@ -108,6 +117,7 @@ void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool 
   rescale_gradients(view, work, correction);
   if constexpr (Engine::template kByClosure<I>) work.add_to_closure_sum(weighed, correction);
   if (applies_in_backward(engine)) prepare_update_in_backward<I>(engine);
+  if (engine.ranks() && is_last) expect_sums<I>(engine);
   scaled.backward();
 }
 
@@ -115,7 +125,7 @@ void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool 
 template <std::size_t I, class Engine, class Batch>
 void differentiate_all(Engine& engine, const std::vector<Batch>& kept, bool reevaluates = false) {
   for (std::size_t number = 0; number < kept.size(); ++number)
-    differentiate<I>(engine, kept[number], number, reevaluates);
+    differentiate<I>(engine, kept[number], number, reevaluates, /*is_last=*/number + 1 == kept.size());
 }
 
 /// Returns the factor that turns the sum of what was differentiated, and its gradients, into the window's
@@ -143,6 +153,8 @@ inline void request_verdict(UpdateWork& work, const UpdateContext& context, std:
        : work.verdict.await_update(context.found_inf(), now);
   if (work.at_fault)
     work.verdict.await_losses(1.0, origin.narrowed(*work.at_fault));
+  else if (work.fault_elsewhere)
+    work.verdict.await_losses(1.0, origin.elsewhere(*work.fault_elsewhere));
   else if (non_finite.defined())
     work.verdict.await_losses(non_finite, origin);
   if (context.unread_refused().defined())
@@ -159,7 +171,7 @@ void make_update(Engine& engine, Move&& move) {
   UpdateWork& work = engine.works()[I];
   const GradientScale scale = window_scale<I>(engine);
   UpdateContext context(engine.run(), I, scale, work.gradients);
-  context.veto(work.at_fault.has_value());
+  context.veto(work.at_fault || work.fault_elsewhere);
   if (const at::Tensor empty = work.weight.unread_empty(); empty.defined()) context.veto(empty);
   const at::Tensor non_finite = unread_non_finite(engine, work);
   if (non_finite.defined()) context.veto(non_finite);
@@ -178,7 +190,7 @@ template <std::size_t I, class Engine, class Move>
 void finish_update(Engine& engine, Move&& move) {
   UpdateWork& work = engine.works()[I];
   settle(engine);
-  if (work.weight.is_empty() && !work.at_fault)
+  if (work.weight.is_empty() && !work.at_fault && !work.fault_elsewhere)
     keep_first(engine.window().thrown, conclude<I>(engine, /*made=*/false, Progress(engine.progress())));
   else
     make_update<I>(engine, std::forward<Move>(move));

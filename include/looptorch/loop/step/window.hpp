@@ -7,6 +7,7 @@
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/call_in_progress.hpp>
 #include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/step/agree_on_window.hpp>
 #include <looptorch/loop/step/closure_step.hpp>
 #include <looptorch/loop/step/optimizer_step.hpp>
 #include <looptorch/loop/step/retry.hpp>
@@ -61,12 +62,51 @@ void count_step(Engine& engine) {
   window.open.close();
 }
 
-/// Performs the updates on what the window holds, in their order, and counts the step.
+/// Discards the window under way: no gradient and no weight of it remains. Leaves the gradients of another
+/// Trainer's window alone.
+template <class Engine>
+void abandon_window(Engine& engine) {
+  WindowState& window = engine.window();
+  const bool alone = window.open.is_alone();
+  window.open.close();
+  drop_known_trouble(engine);
+  const std::int64_t step = engine.progress().step;
+  std::exception_ptr ignored;  // the exception on its way is the one to report
+  for_each_index<Engine::kUpdates>([&](auto i) {
+    UpdateView& view = engine.run().updates()[i];
+    UpdateWork& work = engine.works()[i];
+    if (work.verdict.step() == step) {  // its window will not count
+      ignoring_errors([&] { settle_update<i>(engine, ignored); });
+      work.verdict.drop_trouble();
+    }
+    view.skipped -= std::exchange(work.skipped, 0);
+    if (alone) drop_gradients(view.parameters);
+    work.gradients.clear();
+    work.begin_next_window();
+  });
+  window.thrown = nullptr;
+  if constexpr (Engine::kRetries) engine.attempt().end();
+  if (engine.ranks()) ignoring_errors([&] { engine.ranks()->drop_sums(); });
+  if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
+  window.micro_batches = window.samples = window.passed_over = 0;
+}
+
+/// Performs the updates on what the window holds, in their order, and counts the step. On several ranks they
+/// agree first; a window that does not count (`WindowState::counts`) is discarded.
 template <class Batch, class Engine>
 void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
+  if constexpr (Engine::kHasRanks)
+    if (engine.ranks() && !agree_on_window(engine)) {
+      if constexpr (!Engine::kStreams || Engine::kRetries) kept.clear();
+      return abandon_window(engine);
+    }
   for_each_index<Engine::kUpdates>([&](auto i) {
     if (!engine.works()[i].due) return;
-    if constexpr (!Engine::kStreams) differentiate_kept<i>(engine, kept);
+    if constexpr (!Engine::kStreams) {
+      differentiate_kept<i>(engine, kept);
+      if constexpr (Engine::kHasRanks)
+        if (engine.ranks()) agree_on_update<i>(engine);
+    }
     if constexpr (Engine::template kByClosure<i>)
       finish_update_by_closure<i>(engine, kept);
     else if constexpr (Engine::kRetries)
@@ -104,7 +144,9 @@ void take_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kep
     learn_with_retries(engine, kept, std::forward<Given>(batch));
   else if (engine.works()[0].due)
     with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
-      differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches));
+      const bool is_last = window.micro_batches + window.passed_over + 1 >= engine.window_length();
+      differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches), /*reevaluates=*/false,
+                       is_last);
     });
   ++window.micro_batches;
 }
@@ -118,34 +160,6 @@ bool add_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kept
   if (window.micro_batches + window.passed_over < engine.window_length()) return false;
   end_window<Batch>(engine, kept);
   return true;
-}
-
-/// Discards the window under way: no gradient and no weight of it remains. Leaves the gradients of another
-/// Trainer's window alone.
-template <class Engine>
-void abandon_window(Engine& engine) {
-  WindowState& window = engine.window();
-  const bool alone = window.open.is_alone();
-  window.open.close();
-  drop_known_trouble(engine);
-  const std::int64_t step = engine.progress().step;
-  std::exception_ptr ignored;  // the exception on its way is the one to report
-  for_each_index<Engine::kUpdates>([&](auto i) {
-    UpdateView& view = engine.run().updates()[i];
-    UpdateWork& work = engine.works()[i];
-    if (work.verdict.step() == step) {  // its window will not count
-      ignoring_errors([&] { settle_update<i>(engine, ignored); });
-      work.verdict.drop_trouble();
-    }
-    view.skipped -= std::exchange(work.skipped, 0);
-    if (alone) drop_gradients(view.parameters);
-    work.gradients.clear();
-    work.begin_next_window();
-  });
-  window.thrown = nullptr;
-  if constexpr (Engine::kRetries) engine.attempt().end();
-  if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
-  window.micro_batches = window.samples = window.passed_over = 0;
 }
 
 /// Throws UsageError for a call that needs all windows ended.

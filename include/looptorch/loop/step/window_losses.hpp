@@ -4,8 +4,12 @@
 // window on a device.
 #pragma once
 
+#include <looptorch/loop/agreed_means.hpp>
+#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/running_mean.hpp>
+
+#include <string>
 
 namespace looptorch::detail {
 
@@ -24,6 +28,10 @@ class WindowLosses {
       if (mean.has_any()) view.metrics[name].add_window(mean, skipped);
   }
 
+  /// Adds them to `ballot`, by names that begin with `of`; then takes those of all ranks.
+  void agree(Ballot& ballot, const std::string& of) { agreed_.add(ballot, of, loss_, metrics_); }
+  void take(const Ballot& ballot, const std::string& of) { agreed_.take(ballot, of, loss_, metrics_); }
+
   /// Decides whether the window that was added last counts.
   static void settle(UpdateView& view, bool counts) {
     view.loss.settle(counts);
@@ -39,6 +47,7 @@ class WindowLosses {
  private:
   RunningMean loss_;
   RunningMeans metrics_;
+  AgreedMeans agreed_;
 };
 
 }  // namespace looptorch::detail

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,16 +24,17 @@ namespace looptorch::detail {
 
 /// One update's share of the window under way.
 struct UpdateWork {
-  bool due = false;                     ///< takes part in this window
-  WindowWeight weight;                  ///< how many things the micro-batches are means over
-  WindowLosses losses;                  ///< their losses and metrics
-  std::optional<std::size_t> at_fault;  ///< the first micro-batch whose loss is NaN or infinite
-  at::Tensor closure_sum;               ///< the sum of what was differentiated, for a closure
-  std::vector<at::Tensor> gradients;    ///< memory for the list of gradients that hooks see
-  Verdict verdict;                      ///< the outcome of the last update, perhaps still on the device
-  std::int64_t skipped = 0;             ///< 1 once the update is known to be skipped
-  std::int64_t pieces = 1;              ///< into which each micro-batch is split
-  std::int64_t attempts = 1;            ///< at the window's share with so many pieces
+  bool due = false;                            ///< takes part in this window
+  WindowWeight weight;                         ///< how many things the micro-batches are means over
+  WindowLosses losses;                         ///< their losses and metrics
+  std::optional<std::size_t> at_fault;         ///< the first micro-batch whose loss is NaN or infinite
+  std::optional<std::string> fault_elsewhere;  ///< the error of another rank's loss, as that rank words it
+  at::Tensor closure_sum;                      ///< the sum of what was differentiated, for a closure
+  std::vector<at::Tensor> gradients;           ///< memory for the list of gradients that hooks see
+  Verdict verdict;            ///< the outcome of the last update, perhaps still on the device
+  std::int64_t skipped = 0;   ///< 1 once the update is known to be skipped
+  std::int64_t pieces = 1;    ///< into which each micro-batch is split
+  std::int64_t attempts = 1;  ///< at the window's share with so many pieces
 
   /// Adds what was differentiated, after multiplying the sum so far by `correction`.
   void add_to_closure_sum(const at::Tensor& weighed, double correction) {
@@ -44,6 +46,7 @@ struct UpdateWork {
     losses.clear();
     weight.next_window();
     at_fault.reset();
+    fault_elsewhere.reset();
     closure_sum = at::Tensor();
   }
 };
@@ -59,6 +62,8 @@ struct WindowState {
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
   std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped
   bool may_retry = true;                       ///< false while memory is measured
+  bool counts = true;                          ///< false on ranks if none has a batch, or one has stopped
+  bool ranks_end = false;                      ///< all ranks know that the fit ends
   bool in_epoch = true;                        ///< false in a caller's own loop, which has no epochs
   PinnedSource pinned = PinnedSource::staged;  ///< how batches are read from pinned memory
 };

@@ -61,6 +61,26 @@ class WindowWeight {
 
   /// True if nothing has weight, as far as is known without waiting.
   [[nodiscard]] bool is_empty() const { return total_ == 0 && !unread_total_.defined(); }
+  /// Returns the unit and the total of what is known.
+  [[nodiscard]] double unit() const { return unit_; }
+  [[nodiscard]] double total() const { return total_; }
+
+  /// Takes what all ranks agreed on: the unit and the total weight of the sum of their gradients, and the
+  /// unit of later windows.
+  void join(double unit, double total, double next_unit) {
+    unit_ = unit;
+    total_ = total;
+    joined_unit_ = next_unit;
+  }
+  /// Returns the unit that all ranks have agreed on, or 0 before they have.
+  [[nodiscard]] double joined_unit() const { return joined_unit_; }
+  /// Forgets it, as a fit on several ranks begins, which count in known units.
+  void leave() {
+    joined_unit_ = 0;
+    if (unread_unit_.defined()) unit_ = unread_unit_.item<double>();
+    unread_unit_ = at::Tensor();
+  }
+
   /// Returns a 0-dim bool, true if nothing has weight; undefined where that is known.
   [[nodiscard]] at::Tensor unread_empty() const {
     return unread_total_.defined() ? (unread_total_ + total_).eq(0) : at::Tensor();
@@ -81,6 +101,7 @@ class WindowWeight {
   /// Begins the next window; the unit stays.
   void next_window() {
     grow_unread();
+    if (joined_unit_ != 0) unit_ = joined_unit_;
     correction_ = 1;
     unread_count_ = 0;
     total_ = 0;
@@ -142,6 +163,7 @@ class WindowWeight {
 
   double unit_ = 0;         // the first weight that is not 0, doubled as it had to be, ...
   at::Tensor unread_unit_;  // ... or its unread form, if an unread weight came first
+  double joined_unit_ = 0;  // of all ranks; 0 without them
   double correction_ = 1;
   std::int64_t unread_count_ = 0;  // micro-batches of the window that an unread unit was used for
   double total_ = 0;

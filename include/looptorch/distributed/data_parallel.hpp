@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// Trains one model on several processes, each with its own share of the data, as if one process took all of
+// it: gradients, weights, losses and decisions are those of all ranks together. Costs one sum of the
+// gradients over the ranks a window, most of it while backward runs. Use it where one machine or one GPU is
+// too slow.
+//
+//   torchrun --nproc-per-node 2 --no-python ./train
+//
+//   Trainer trainer(net, optimizer, objective, DataParallel{});
+//   trainer.fit(share_of_this_rank, {.epochs = 3});
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/signals.hpp>
+#include <looptorch/distributed/group_ranks.hpp>
+#include <looptorch/distributed/process_group.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/phase.hpp>
+
+#include <torch/nn/module.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace looptorch {
+
+/// The treatment of modules whose buffers depend on the batches that they have seen, as BatchNorm's do.
+enum class OnBatchStatistics {
+  refuse,    ///< throws UsageError as the fit begins
+  per_rank,  ///< each rank normalises by its own batches; statistics are those of rank 0 when a fit ends
+};
+
+/// Sums gradients, weights and losses over the processes that torchrun or Slurm has started. Each rank gives
+/// `fit` its own range of batches; they need not have the same length. With one process it does nothing.
+struct DataParallel {
+  std::int64_t bucket_bytes = 25 << 20;  ///< Gradients that travel together; at least 1.
+  bool overlap = true;                   ///< False: gradients travel after backward, not meanwhile.
+  OnBatchStatistics on_batch_statistics = OnBatchStatistics::refuse;
+  std::chrono::seconds patience = std::chrono::minutes(30);  ///< How long a rank waits for a slower one.
+
+  static constexpr Phase phase = Phase::unscale;
+  static constexpr bool changes_gradients = true;
+  static constexpr MayDiffer may_differ = MayDiffer::always;
+
+  struct State {
+    std::int64_t rank = 0;
+    std::int64_t size = 1;
+    std::int64_t bytes = 0;    ///< Of gradients that this rank gave to sums, in this process.
+    std::int64_t ballots = 0;  ///< Exchanges so far.
+
+    std::shared_ptr<detail::GroupRanks> ranks;
+    std::unique_ptr<detail::SignalWatch>
+        signals;  // of ranks that list no SnapshotEvery, for it is mute there
+  };
+
+  /// Connects to the other processes, once a process.
+  Ranks* ranks(const Run&, State& state) const {
+    if (bucket_bytes < 1)
+      throw UsageError(message("DataParallel needs bucket_bytes of at least 1, got ", bucket_bytes));
+    if (!state.ranks && rank_environment().size > 1)
+      state.ranks =
+          std::make_shared<detail::GroupRanks>(ProcessGroup::of_environment(), bucket_bytes, overlap);
+    if (!state.ranks) return nullptr;
+    state.rank = state.ranks->rank();
+    state.size = state.ranks->size();
+    state.ranks->begin_fit(patience);
+    return state.ranks.get();
+  }
+
+  /// Gives all ranks the model of rank 0. Throws RanksDiffer for models of other shapes, UsageError for
+  /// BatchNorm unless `on_batch_statistics` allows it.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    if (!state.ranks) return;
+    if (on_batch_statistics == OnBatchStatistics::refuse) refuse_batch_statistics(fit.run.model());
+    Ballot ballot;
+    ballot.same("the model", shape_of(fit.run.model()));
+    const Progress& progress = fit.run.progress();
+    ballot.same("where the fit begins", message("step ", progress.step, " in epoch ", progress.epoch));
+    state.ranks->agree(ballot, "the broadcast of the model");
+    state.ranks->broadcast(fit.run.model().parameters());
+    state.ranks->broadcast(fit.run.model().buffers());
+    if (!state.ranks->leads()) state.signals = std::make_unique<detail::SignalWatch>();
+  }
+
+  void on_window_end(WindowContext& window, State& state) const {
+    if (!state.ranks) return;
+    const int signal = state.signals ? state.signals->received() : 0;
+    if (signal && !window.run.interruption())
+      window.run.interrupt(detail::signal_name(signal) + " was received");
+    state.ballots = state.ranks->ballots();
+    state.bytes = ProcessGroup::of_environment().bytes_summed();
+  }
+
+  void on_fit_end(FitContext& fit, State& state) const {
+    if (!state.ranks) return;
+    state.signals.reset();
+    if (fit.status != FitStatus::failed && on_batch_statistics == OnBatchStatistics::per_rank)
+      state.ranks->broadcast(fit.run.model().buffers());
+    state.ranks->end_fit(fit.status == FitStatus::failed);
+  }
+
+ private:
+  /// Returns the names and shapes of parameters and buffers in short.
+  static std::string shape_of(const torch::nn::Module& model) {
+    std::int64_t tensors = 0, numbers = 0;
+    std::uint64_t hash = 1469598103934665603U;
+    const auto add = [&](const auto& named) {
+      ++tensors, numbers += named.value().numel();
+      for (const char c : message(named.key(), named.value().sizes(), named.value().scalar_type()))
+        hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+    };
+    for (const auto& named : model.named_parameters()) add(named);
+    for (const auto& named : model.named_buffers()) add(named);
+    return message(tensors, " tensors of ", numbers, " numbers (", hash % 1000000, ")");
+  }
+
+  static void refuse_batch_statistics(const torch::nn::Module& model) {
+    for (const auto& named : model.named_buffers())
+      if (named.key().ends_with("num_batches_tracked"))
+        throw UsageError(message("the model has batch statistics (", named.key(),
+                                 "), which would differ among ranks: use GroupNorm or LayerNorm, or give "
+                                 "DataParallel{.on_batch_statistics = OnBatchStatistics::per_rank}"));
+  }
+};
+
+}  // namespace looptorch

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+// The processes of a run, connected: the store in which they meet, and Gloo, which carries gradients and
+// ballots. Needs Gloo's headers (Debian's libgloo-dev); the library itself is in LibTorch.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/distributed/rank_environment.hpp>
+#include <looptorch/distributed/rank_watch.hpp>
+
+#ifndef USE_C10D_GLOO
+#define USE_C10D_GLOO  // as LibTorch's own build of the header's source
+#endif
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// All processes of a run. Collectives are called by all ranks in the same order.
+class ProcessGroup {
+ public:
+  /// Connects to the other processes. Throws RanksDiffer if they do not come within `patience`.
+  explicit ProcessGroup(RankEnvironment of, std::chrono::milliseconds patience = std::chrono::minutes(5))
+      : environment_(std::move(of)) {
+    try {
+      const auto store = connect(patience);
+      ballots_ = gloo(store, "ballots", /*threads=*/1);
+      tensors_ = gloo(store, "tensors", /*threads=*/2);
+      watch_ = std::make_unique<detail::RankWatch>(
+          c10::make_intrusive<c10d::PrefixStore>(prefix() + "watch", connect_again()), rank(), size());
+    } catch (const c10::Error& error) {
+      throw RanksDiffer(message("rank ", rank(), " of ", size(), " could not meet the others at ",
+                                environment_.address, ":", environment_.port, ": ",
+                                error.what_without_backtrace()));
+    }
+  }
+
+  /// Returns the group of the launcher's environment, which lives as long as the process: Gloo's threads may
+  /// wait for ranks that are gone.
+  static ProcessGroup& of_environment() {
+    static ProcessGroup* group = new ProcessGroup(rank_environment());
+    return *group;
+  }
+
+  [[nodiscard]] std::int64_t rank() const { return environment_.rank; }
+  [[nodiscard]] std::int64_t size() const { return environment_.size; }
+  [[nodiscard]] const RankEnvironment& environment() const { return environment_; }
+  [[nodiscard]] detail::RankWatch& watch() { return *watch_; }
+
+  using Work = c10::intrusive_ptr<c10d::Work>;
+
+  /// Begins to add `tensor` up over the ranks, in place.
+  [[nodiscard]] Work sum(const at::Tensor& tensor) {
+    std::vector<at::Tensor> list{tensor};
+    sent_ += static_cast<std::int64_t>(tensor.nbytes());
+    return tensors_->allreduce(list);
+  }
+  /// Begins to give `tensor` the values that rank 0 has.
+  [[nodiscard]] Work broadcast(const at::Tensor& tensor) {
+    std::vector<at::Tensor> list{tensor};
+    return tensors_->broadcast(list);
+  }
+
+  /// Sets how long a rank waits for the others at one moment.
+  void set_patience(std::chrono::seconds patience) { patience_ = patience; }
+
+  /// Waits for a collective. Throws RanksDiffer, naming rank and cause, if it will not end.
+  void wait(c10d::Work& work, const std::string& moment) {
+    const auto begin = std::chrono::steady_clock::now();
+    while (true) {
+      try {
+        work.wait(std::chrono::milliseconds(250));
+        return;
+      } catch (const std::exception& error) {
+        if (work.isCompleted()) {
+          if (work.isSuccess()) return;  // it ended between the two lines
+          watch_->explain(moment, first_line(error.what()));
+        }
+      }
+      watch_->check(moment);
+      if (std::chrono::steady_clock::now() - begin > patience_) watch_->give_up(moment, patience_);
+    }
+  }
+
+  /// Waits until all ranks are here, or not much longer than that takes: nothing depends on it.
+  void part() {
+    at::Tensor here = at::zeros({1}, at::kByte);
+    std::vector<at::Tensor> list{here};
+    try {
+      ballots_->allreduce(list)->wait(std::chrono::seconds(10));
+    } catch (const std::exception&) {
+    }
+  }
+
+  /// Returns the texts of all ranks, in their order.
+  [[nodiscard]] std::vector<std::string> gather(const std::string& text, const std::string& moment) {
+    while (true) {
+      std::vector<std::string> texts = gather_up_to(capacity_, text, moment);
+      const auto longest = longest_of(texts);
+      if (longest <= capacity_) return texts;
+      capacity_ = (longest + 1023) / 1024 * 1024;  // the same on all ranks, which come here together
+    }
+  }
+
+  /// Returns the bytes of tensors that this rank has given to `sum`.
+  [[nodiscard]] std::int64_t bytes_summed() const { return sent_; }
+
+ private:
+  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+  [[nodiscard]] std::string prefix() const { return message("looptorch ", environment_.attempt, " "); }
+
+  c10::intrusive_ptr<c10d::Store> connect(std::chrono::milliseconds patience) {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(environment_.port);
+    options.isServer = rank() == 0 && !environment_.store_runs;
+    options.waitWorkers = false;
+    options.timeout = patience;
+    server_ = c10::make_intrusive<c10d::TCPStore>(environment_.address, options);
+    return c10::make_intrusive<c10d::PrefixStore>(prefix(), server_);
+  }
+  c10::intrusive_ptr<c10d::Store> connect_again() const {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(environment_.port);
+    options.timeout = std::chrono::seconds(5);
+    options.waitWorkers = false;
+    return c10::make_intrusive<c10d::TCPStore>(environment_.address, options);
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  const std::string& name, int threads) {
+    auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::hours(24));  // `wait` watches instead
+    options->threads = threads;
+    options->devices.push_back(device());
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store),
+                                                       static_cast<int>(rank()), static_cast<int>(size()),
+                                                       options);
+  }
+  /// Returns the interface that GLOO_SOCKET_IFNAME names, this machine's own for ranks that meet on it, and
+  /// otherwise that of the host's name.
+  std::shared_ptr<::gloo::transport::Device> device() const {
+    if (const auto name = detail::variable("GLOO_SOCKET_IFNAME"))
+      return c10d::ProcessGroupGloo::createDeviceForInterface(*name);
+    if (environment_.address == "localhost" || environment_.address.starts_with("127."))
+      return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+    return c10d::ProcessGroupGloo::createDefaultDevice();
+  }
+
+  /// Gathers texts of at most `capacity` bytes; of longer ones their lengths only.
+  std::vector<std::string> gather_up_to(std::size_t capacity, const std::string& text,
+                                        const std::string& moment) {
+    constexpr std::size_t kHead = sizeof(std::uint64_t);
+    const auto bytes = static_cast<std::int64_t>(kHead + capacity);
+    at::Tensor mine = at::empty({bytes}, at::kByte);
+    const std::uint64_t length = text.size();
+    std::memcpy(mine.mutable_data_ptr<std::uint8_t>(), &length, kHead);
+    std::memcpy(mine.mutable_data_ptr<std::uint8_t>() + kHead, text.data(), std::min(text.size(), capacity));
+    std::vector<at::Tensor> in{mine};
+    std::vector<std::vector<at::Tensor>> out(1);
+    for (std::int64_t i = 0; i < size(); ++i) out[0].push_back(at::empty({bytes}, at::kByte));
+    wait(*ballots_->allgather(out, in), moment);
+    std::vector<std::string> texts;
+    for (const at::Tensor& given : out[0]) {
+      std::uint64_t size = 0;
+      std::memcpy(&size, given.const_data_ptr<std::uint8_t>(), kHead);
+      std::string filled(size, '\0');
+      std::memcpy(filled.data(), given.const_data_ptr<std::uint8_t>() + kHead,
+                  std::min(filled.size(), capacity));
+      texts.push_back(std::move(filled));
+    }
+    return texts;
+  }
+  static std::size_t longest_of(const std::vector<std::string>& texts) {
+    std::size_t longest = 0;
+    for (const std::string& text : texts) longest = std::max(longest, text.size());
+    return longest;
+  }
+
+  RankEnvironment environment_;
+  c10::intrusive_ptr<c10d::Store> server_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> ballots_, tensors_;
+  std::unique_ptr<detail::RankWatch> watch_;
+  std::chrono::seconds patience_ = std::chrono::minutes(30);
+  std::size_t capacity_ = 1024;
+  std::int64_t sent_ = 0;
+};
+
+}  // namespace looptorch

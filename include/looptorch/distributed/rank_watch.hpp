@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+// Watches the other ranks of a run, so that none waits for one that has failed, is stopped or is gone: a
+// thread shows a sign of life in the store five times a second, and reads those of the others. Costs a few
+// messages of some bytes, and nothing in a step.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/ballot.hpp>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// How long a rank may show no sign of life.
+inline constexpr std::chrono::seconds kSilence{6};
+/// The same once a connection has broken.
+inline constexpr std::chrono::seconds kSilenceOfLost{3};
+
+class RankWatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Takes a connection of its own to the store.
+  RankWatch(c10::intrusive_ptr<c10d::Store> store, std::int64_t rank, std::int64_t size)
+      : shared_(std::make_shared<Shared>(std::move(store), rank, size)) {
+    thread_ = std::thread([shared = shared_] { shared->run(); });
+  }
+  /// Leaves the thread to itself: it may wait for a store that no longer answers.
+  ~RankWatch() {
+    shared_->ends = true;
+    thread_.detach();
+  }
+  RankWatch(const RankWatch&) = delete;
+  RankWatch& operator=(const RankWatch&) = delete;
+
+  /// Begins to watch, as a fit begins; forgets failures of the fit before.
+  void begin_fit() {
+    std::unique_lock lock(shared_->mutex);
+    const std::int64_t fit = ++shared_->fit;
+    shared_->failure.clear();
+    shared_->mine.clear();
+    shared_->told = false;
+    shared_->lives.assign(shared_->lives.size(), "");
+    shared_->looked = Clock::now();
+    lock.unlock();
+    shared_->set(Shared::key("life", fit, shared_->rank), "- the beginning of a fit");
+    shared_->watches = true;
+  }
+  /// Stops to watch; waits until the store is no longer in use, but not for a store that does not answer.
+  void end_fit() {
+    shared_->watches = false;
+    const auto until = Clock::now() + std::chrono::seconds(2);
+    while (shared_->looks && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  /// Sets what this rank is about to do, which the others' sentences name.
+  void at(const std::string& moment) {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->moment = moment;
+  }
+
+  /// Tells the others that this rank has failed, and waits until they could have read it.
+  void fail(std::string what) {
+    {
+      const std::lock_guard lock(shared_->mutex);
+      if (!shared_->failure.empty()) return;  // this rank ends because of it
+      shared_->mine = std::move(what);
+    }
+    const auto until = Clock::now() + std::chrono::seconds(4);
+    while (!shared_->told && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+
+  /// Throws RanksDiffer if a rank has failed or shows no sign of life, while this one waits at `moment`.
+  void check(const std::string& moment, std::chrono::seconds silence = kSilence) const {
+    const std::lock_guard lock(shared_->mutex);
+    if (!shared_->failure.empty()) throw RanksDiffer(shared_->failure);
+    if (const auto silent = shared_->silent(silence))
+      throw RanksDiffer(
+          message("rank ", *silent, " shows no sign of life for ", silence.count(),
+                  " s: its process was stopped or killed, or its machine is gone. It was last at ",
+                  shared_->places[static_cast<std::size_t>(*silent)], "; rank ", shared_->rank, " waits at ",
+                  moment));
+  }
+
+  /// Throws RanksDiffer for ranks that have not come to `moment` in time.
+  [[noreturn]] void give_up(const std::string& moment, std::chrono::seconds patience) const {
+    const std::lock_guard lock(shared_->mutex);
+    std::string late;
+    for (std::size_t other = 0; other < shared_->places.size(); ++other)
+      if (static_cast<std::int64_t>(other) != shared_->rank && shared_->places[other] != moment)
+        late += message("; rank ", other, " is at ", shared_->places[other]);
+    throw RanksDiffer(message("rank ", shared_->rank, " has waited ", patience.count(),
+                              " s for the others at ", moment, late,
+                              ". Give DataParallel more `patience` if that is no fault"));
+  }
+
+  /// Throws what is to be said of a connection that broke: waits a moment for what the other ranks have to
+  /// say of it.
+  [[noreturn]] void explain(const std::string& moment, const std::string& error) const {
+    const auto until = Clock::now() + std::chrono::seconds(7);
+    while (Clock::now() < until) {
+      check(moment, kSilenceOfLost);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    throw RanksDiffer(message("the connection to another rank broke while rank ", shared_->rank, " was at ",
+                              moment, ": ", error));
+  }
+
+ private:
+  struct Shared {
+    Shared(c10::intrusive_ptr<c10d::Store> in, std::int64_t of_rank, std::int64_t of_size)
+        : store(std::move(in)),
+          rank(of_rank),
+          size(of_size),
+          lives(static_cast<std::size_t>(of_size)),
+          places(static_cast<std::size_t>(of_size), "the beginning"),
+          changed(static_cast<std::size_t>(of_size), Clock::now()) {}
+
+    c10::intrusive_ptr<c10d::Store> store;
+    const std::int64_t rank, size;
+    std::atomic<bool> ends{false}, watches{false}, looks{false}, told{false};
+    mutable std::mutex mutex;
+    std::int64_t fit = 0;
+    std::string moment = "the beginning", mine, failure;
+    std::vector<std::string> lives, places;  // by rank, as last read
+    std::vector<Clock::time_point> changed;
+    Clock::time_point looked = Clock::now();
+
+    void run() noexcept {
+      for (std::uint64_t beat = 0; !ends; ++beat) {
+        looks = true;
+        try {
+          if (watches) look(beat);
+        } catch (...) {  // the store is gone: its rank is silent from now on
+        }
+        looks = false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      }
+    }
+
+    [[nodiscard]] static std::string key(const char* what, std::int64_t fit, std::int64_t rank = 0) {
+      return message("looptorch ", what, ' ', fit, ' ', rank);
+    }
+    void set(const std::string& to, const std::string& text) { store->set(to, text); }
+    std::string get(const std::string& from) {
+      if (!store->check({from})) return {};
+      const auto bytes = store->get(from);
+      return {bytes.begin(), bytes.end()};
+    }
+
+    void look(std::uint64_t beat) {
+      std::unique_lock lock(mutex);
+      const std::string place = moment, own = mine;
+      const std::int64_t number = fit;
+      lock.unlock();
+      set(key("life", number, rank), message(beat, ' ', place));
+      std::string text = get(key("failure", number));
+      if (!own.empty() && text.empty()) set(key("failure", number), text = own);
+      if (!text.empty()) set(key("heard", number, rank), "yes");
+      bool all_heard = true;
+      std::vector<std::string> now;
+      for (std::int64_t other = 0; other < size; ++other) {
+        now.push_back(get(key("life", number, other)));
+        if (!own.empty()) all_heard = all_heard && !get(key("heard", number, other)).empty();
+      }
+      lock.lock();
+      if (number != fit) return;
+      take(now);
+      if (own.empty()) failure = text;
+      told = !own.empty() && all_heard;
+    }
+
+    void take(const std::vector<std::string>& now) {
+      looked = Clock::now();
+      for (std::size_t other = 0; other < now.size(); ++other) {
+        if (now[other] == lives[other]) continue;
+        lives[other] = now[other];
+        changed[other] = looked;
+        places[other] = now[other].substr(std::min(now[other].size(), now[other].find(' ') + 1));
+      }
+    }
+
+    /// Returns a rank that is silent, which is rank 0 if the store does not answer. The caller holds the
+    /// lock.
+    [[nodiscard]] std::optional<std::int64_t> silent(std::chrono::seconds silence) const {
+      const auto now = Clock::now();
+      if (now - looked > silence) return 0;
+      for (std::int64_t other = 0; other < size; ++other)
+        if (other != rank && !lives[static_cast<std::size_t>(other)].empty() &&  // it has begun this fit
+            looked - changed[static_cast<std::size_t>(other)] > silence)
+          return other;
+      return std::nullopt;
+    }
+  };
+
+  std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+}  // namespace looptorch::detail

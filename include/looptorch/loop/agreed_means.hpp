@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// Weighted means of one rank, made those of all: sums and weights are added over the ranks, so that a mean is
+// that of all samples and not a mean of means. Reads sums that are on a device, which waits for it.
+#pragma once
+
+#include <looptorch/loop/ballot.hpp>
+#include <looptorch/loop/running_mean.hpp>
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include <map>
+#include <string>
+
+namespace looptorch::detail {
+
+/// A loss and its metrics while the ranks agree on them. Lives until `take`.
+class AgreedMeans {
+ public:
+  /// Adds sums and weights to `ballot`, by names that begin with `of`.
+  void add(Ballot& ballot, const std::string& of, const RunningMean& loss, const RunningMeans& metrics) {
+    totals_[""] = loss.totals();
+    for (const auto& [name, mean] : metrics)
+      if (mean.has_any()) totals_[name] = mean.totals();
+    for (auto& [name, total] : totals_) {
+      ballot.sum(of + "sum " + name, total.sum);
+      ballot.sum(of + "weight " + name, total.weight);
+    }
+  }
+
+  /// Sets the means to those of all ranks, which may have metrics that this one has not.
+  void take(const Ballot& ballot, const std::string& of, RunningMean& loss, RunningMeans& metrics) {
+    totals_.clear();
+    ballot.each_number(of + "sum ", [&](const std::string& name, double sum) { totals_[name].sum = sum; });
+    ballot.each_number(of + "weight ",
+                       [&](const std::string& name, double weight) { totals_[name].weight = weight; });
+    for (const auto& [name, total] : totals_) set(name.empty() ? loss : metrics[name], total);
+    totals_.clear();
+  }
+
+ private:
+  static void set(RunningMean& mean, const WeightedSum& total) {
+    mean.reset();
+    mean.add_sum(at::scalar_tensor(total.sum, at::kDouble), total.weight);
+  }
+
+  std::map<std::string, WeightedSum> totals_;  // the loss has no name
+};
+
+}  // namespace looptorch::detail

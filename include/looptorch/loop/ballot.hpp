@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+// What the ranks of a run decide together at one moment: sums, maxima, flags, texts by name. The loop fills
+// one a window, policies add to it by their hook `agree`, and it travels beside the gradients. A run of one
+// process makes none.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// Several ranks have no common way on: one failed or ended, or they are about to do different things.
+struct RanksDiffer : Error {
+  using Error::Error;
+};
+
+/// Collects values that are to be agreed on. Each call names one and refers to a variable, which must live
+/// until the exchange; then it holds what all ranks together say. A rank may leave a name out.
+///
+///   void agree(Ballot& ballot, State& state) const { ballot.any("my policy: redo", state.redo); }
+class Ballot {
+ public:
+  /// `value` becomes true if it is true on any rank.
+  void any(const std::string& what, bool& value) {
+    enter(what, {Kind::largest, value ? 1.0 : 0.0}, [&value](const Entry& all) { value = all.number != 0; });
+  }
+  /// `value` becomes the sum over the ranks, added in their order.
+  void sum(const std::string& what, double& value) {
+    enter(what, {Kind::sum, value}, [&value](const Entry& all) { value = all.number; });
+  }
+  void sum(const std::string& what, std::int64_t& value) {
+    enter(what, {Kind::sum, static_cast<double>(value)},
+          [&value](const Entry& all) { value = static_cast<std::int64_t>(all.number); });
+  }
+  /// `value` becomes the largest of all ranks.
+  void largest(const std::string& what, double& value) {
+    enter(what, {Kind::largest, value}, [&value](const Entry& all) { value = all.number; });
+  }
+  void largest(const std::string& what, std::int64_t& value) {
+    enter(what, {Kind::largest, static_cast<double>(value)},
+          [&value](const Entry& all) { value = static_cast<std::int64_t>(all.number); });
+  }
+  /// `value` becomes that of the first rank which names it.
+  void lead(const std::string& what, double& value) {
+    enter(what, {Kind::lead, value}, [&value](const Entry& all) { value = all.number; });
+  }
+  /// `text` becomes that of the first rank that has one, with the rank's number unless all have the same.
+  void first(const std::string& what, std::optional<std::string>& text) {
+    enter(what, {Kind::text, text ? 1.0 : 0.0, text.value_or("")}, [&text](const Entry& all) {
+      if (all.number != 0) text = all.text;
+    });
+  }
+  /// Requires the same text of all ranks: the exchange throws RanksDiffer otherwise, on all of them.
+  void same(const std::string& what, const std::string& text) {
+    enter(what, {Kind::same, 0.0, text}, [](const Entry&) {});
+  }
+
+  /// Returns what all ranks together say, this one's names and others', after the exchange.
+  template <class Visit>
+  void each_number(std::string_view prefix, Visit&& visit) const {
+    for (const auto& [what, entry] : all_)
+      if (what.starts_with(prefix)) visit(what.substr(prefix.size()), entry.number);
+  }
+
+  /// Returns this rank's values as bytes.
+  [[nodiscard]] std::string message() const {
+    std::string bytes;
+    for (const auto& [what, entry] : mine_) {
+      put_text(bytes, what);
+      bytes += static_cast<char>(entry.kind);
+      bytes.append(reinterpret_cast<const char*>(&entry.number), sizeof entry.number);
+      put_text(bytes, entry.text);
+    }
+    return bytes;
+  }
+
+  /// Takes the messages of all ranks, in their order, and sets the variables. Throws RanksDiffer where texts
+  /// differ that must not.
+  void take(const std::vector<std::string>& messages) {
+    all_.clear();
+    for (std::size_t rank = 0; rank < messages.size(); ++rank) merge(messages[rank], rank);
+    for (auto& [what, entry] : all_)
+      if (entry.kind == Kind::text && entry.number != 0 && (entry.differs || entry.givers != messages.size()))
+        entry.text = looptorch::message("rank ", entry.rank, ": ", entry.text);
+    for (const auto& [what, give] : give_) give(all_.at(what));
+  }
+
+ private:
+  enum class Kind : char { sum, largest, lead, text, same };
+  struct Entry {
+    Kind kind = Kind::sum;
+    double number = 0.0;  // of a text: 1 if there is one
+    std::string text = {};
+    std::size_t rank = 0;    // that gave the text
+    std::size_t givers = 0;  // ranks that gave a text
+    bool differs = false;    // among them
+  };
+
+  void enter(const std::string& what, Entry entry, std::function<void(const Entry&)> give) {
+    if (!mine_.emplace(what, std::move(entry)).second)
+      throw UsageError(looptorch::message("two policies agree on '", what, "'"));
+    give_.emplace_back(what, std::move(give));
+  }
+
+  static void put_text(std::string& bytes, std::string_view text) {
+    const auto size = static_cast<std::uint32_t>(text.size());
+    bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
+    bytes += text;
+  }
+  template <class T>
+  static T take_number(std::string_view& bytes) {
+    T value{};
+    std::memcpy(&value, bytes.data(), sizeof value);
+    bytes.remove_prefix(sizeof value);
+    return value;
+  }
+  static std::string take_text(std::string_view& bytes) {
+    const auto size = take_number<std::uint32_t>(bytes);
+    std::string text(bytes.substr(0, size));
+    bytes.remove_prefix(size);
+    return text;
+  }
+
+  void merge(std::string_view bytes, std::size_t rank) {
+    while (!bytes.empty()) {
+      const std::string what = take_text(bytes);
+      Entry given;
+      given.kind = static_cast<Kind>(take_number<char>(bytes));
+      given.number = take_number<double>(bytes);
+      given.text = take_text(bytes);
+      given.rank = rank;
+      given.givers = given.kind == Kind::text && given.number != 0;
+      const auto [place, is_new] = all_.emplace(what, given);
+      if (!is_new) add(place->second, given, what);
+    }
+  }
+
+  static void add(Entry& all, const Entry& given, const std::string& what) {
+    switch (all.kind) {
+      case Kind::sum:
+        all.number += given.number;
+        break;
+      case Kind::largest:
+        all.number = all.number < given.number ? given.number : all.number;
+        break;
+      case Kind::lead:
+        break;
+      case Kind::text:
+        add_text(all, given);
+        break;
+      case Kind::same:
+        if (all.text != given.text)
+          throw RanksDiffer(looptorch::message(what, " must be the same on all ranks: rank ", all.rank,
+                                               " has ", all.text, ", rank ", given.rank, " has ",
+                                               given.text));
+        break;
+    }
+  }
+  static void add_text(Entry& all, const Entry& given) {
+    if (given.number == 0) return;
+    if (all.number == 0) {
+      all = given;
+      return;
+    }
+    ++all.givers;
+    all.differs |= all.text != given.text;
+  }
+
+  std::map<std::string, Entry> mine_, all_;
+  std::vector<std::pair<std::string, std::function<void(const Entry&)>>> give_;
+};
+
+}  // namespace looptorch

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// The moments at which the ranks of a run agree: a window's end, its updates, an evaluation, the beginning
+// and the end of a fit. A window of one update costs one small exchange, which travels beside its gradients;
+// with several updates, each has one more.
+#pragma once
+
+#include <looptorch/loop/ballot.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/ranks.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/loop/step/window_state.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace looptorch::detail {
+
+/// What a rank says of one update as a window ends, and then what all say together.
+class UpdateShare {
+ public:
+  /// Adds the update's weight and losses to `ballot`.
+  UpdateShare(UpdateWork& work, UpdateView& view, const WindowOrigin& origin, std::size_t index,
+              Ballot& ballot)
+      : work_(work),
+        name_(message("update ", index, " ")),
+        unit_(work.weight.unit()),
+        total_(work.weight.total()) {
+    if (work.at_fault)
+      fault_ = origin.narrowed(*work.at_fault)
+                   .error<NonFiniteLoss>("the loss of " + view.name + " is", "Look at these samples")
+                   .what();
+    ballot.largest(name_ + "unit", unit_);
+    ballot.sum(name_ + "total", total_);
+    ballot.first(name_ + "fault", fault_);
+    work.losses.agree(ballot, name_);
+  }
+
+  /// Takes what the ranks agreed on. Returns the factor of this rank's gradients in sums that are not under
+  /// way yet.
+  double take(const Ballot& ballot) {
+    const double own = work_.weight.unit(), before = work_.weight.joined_unit();
+    const double reduced = before != 0 ? before : unit_;  // the unit of the summed gradients
+    work_.losses.take(ballot, name_);
+    if (!work_.at_fault) work_.fault_elsewhere = fault_;
+    work_.weight.join(reduced, total_, unit_);
+    return reduced != 0 && own != 0 ? own / reduced : 1.0;
+  }
+
+ private:
+  UpdateWork& work_;
+  std::string name_;
+  double unit_, total_;
+  std::optional<std::string> fault_;
+};
+
+/// Returns the factor of a rank's gradients in the sum, while the ranks' unit is known.
+inline double factor_of(const WindowWeight& weight) {
+  return weight.unit() != 0 ? weight.unit() / weight.joined_unit() : 1.0;
+}
+
+/// Begins to sum the gradients of update I while the backward that follows is under way, where the ranks know
+/// their common unit already.
+template <std::size_t I, class Engine>
+void expect_sums(Engine& engine) {
+  const WindowWeight& weight = engine.works()[I].weight;
+  if (weight.joined_unit() != 0)
+    engine.ranks()->expect_last_backward(engine.run().updates()[I].parameters, factor_of(weight));
+}
+
+/// Sums the gradients of update I and settles `ballot`, in the order that saves time: sums first, so that
+/// they are under way meanwhile, unless the first exchange of all must say in which unit.
+template <std::size_t I, class Engine>
+void sum_and_agree(Engine& engine, Ballot& ballot, UpdateShare& share, const std::string& moment) {
+  Ranks& ranks = *engine.ranks();
+  const auto& parameters = engine.run().updates()[I].parameters;
+  const WindowWeight& weight = engine.works()[I].weight;
+  const bool known = weight.joined_unit() != 0;
+  if (known) ranks.begin_sums(parameters, factor_of(weight));
+  ranks.agree(ballot, moment);
+  const double factor = share.take(ballot);
+  if (!known) ranks.begin_sums(parameters, factor);
+  ranks.take_sums();
+}
+
+/// What a rank says of the window under way, and then what all say together.
+struct WindowShare {
+  std::int64_t advance, samples;
+  std::optional<std::string> stop, interruption;
+
+  WindowShare(const WindowState& window, const Run& run)
+      : advance(window.micro_batches + window.passed_over),
+        samples(window.samples),
+        stop(run.stop_reason()),
+        interruption(run.interruption()) {}
+
+  void add_to(Ballot& ballot) {
+    ballot.largest("batches", advance);
+    ballot.sum("samples", samples);
+    ballot.first("stop", stop);
+    ballot.first("interruption", interruption);
+  }
+  /// Ends the fit on this rank if any asked for it: at once for a stop, which counts from the window before.
+  void take(WindowState& window, Run& run) {
+    if (stop) run.stop(*stop);
+    if (interruption) run.interrupt(*interruption);
+    window.ranks_end = stop || interruption;
+    window.counts = !stop && advance > 0;
+    window.passed_over = advance - window.micro_batches;
+    window.samples = samples;
+  }
+};
+
+/// Agrees with the other ranks on the window under way, as it ends. Returns false if it does not count: a
+/// rank stopped the fit after the window before, or none has batches left.
+template <class Engine>
+bool agree_on_window(Engine& engine) {
+  Run& run = engine.run();
+  WindowState& window = engine.window();
+  const std::string moment = message("the end of step ", run.progress().step);
+  Ballot ballot;
+  WindowShare share(window, run);
+  share.add_to(ballot);
+  engine.stack().template run<agree_hook>(ballot);
+  if (Engine::kStreams && engine.works()[0].due) {
+    UpdateShare of_update(engine.works()[0], run.updates()[0], window.origin, 0, ballot);
+    sum_and_agree<0>(engine, ballot, of_update, moment);
+  } else {
+    engine.ranks()->agree(ballot, moment);
+  }
+  share.take(window, run);
+  return window.counts;
+}
+
+/// Agrees on update I of a window whose batches are kept, and sums its gradients.
+template <std::size_t I, class Engine>
+void agree_on_update(Engine& engine) {
+  Ballot ballot;
+  Run& run = engine.run();
+  UpdateShare share(engine.works()[I], run.updates()[I], engine.window().origin, I, ballot);
+  sum_and_agree<I>(engine, ballot, share, message("update ", I + 1, " of step ", run.progress().step));
+}
+
+/// Returns the batches in an epoch of the rank that has most; nothing if one rank does not know. Throws
+/// RanksDiffer if the fits of the ranks are not the same.
+template <class Engine>
+std::optional<std::int64_t> agreed_batches(Engine& engine, std::optional<std::int64_t> batches,
+                                           const std::string& fit) {
+  bool unknown = !batches;
+  std::int64_t largest = batches.value_or(0);
+  Ballot ballot;
+  ballot.any("unknown", unknown);
+  ballot.largest("batches", largest);
+  ballot.same("the length of fit", fit);
+  ballot.same("the length of a window", std::to_string(engine.window_length()));
+  engine.ranks()->agree(ballot, "the beginning of a fit");
+  return unknown ? std::nullopt : std::optional(largest);
+}
+
+/// Gives all ranks the same reasons for the end of a fit.
+template <class Engine>
+void agree_on_end(Engine& engine) {
+  Run& run = engine.run();
+  std::optional<std::string> stop = run.stop_reason(), interruption = run.interruption();
+  Ballot ballot;
+  if (!engine.window().ranks_end) {
+    ballot.first("stop", stop);
+    ballot.first("interruption", interruption);
+  }
+  engine.ranks()->agree(ballot, "the end of a fit");
+  if (stop) run.stop(*stop);
+  if (interruption) run.interrupt(*interruption);
+}
+
+}  // namespace looptorch::detail
