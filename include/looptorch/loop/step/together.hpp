@@ -5,6 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/compose/rules.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 
