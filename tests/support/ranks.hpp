@@ -110,6 +110,8 @@ inline std::vector<Outcome> run_ranks(int count, const std::string& name, const 
   return outcomes;
 }
 
+/// False where a hidden case runs among all of its file, as ctest runs them: it does nothing then.
+inline bool is_started() { return std::getenv("RANKS_FOLDER") != nullptr; }
 /// In a hidden case: this process's rank, the number of ranks, and the folder that they share.
 inline int rank() { return std::atoi(std::getenv("RANK")); }
 inline int size() { return std::atoi(std::getenv("WORLD_SIZE")); }

@@ -38,6 +38,7 @@ struct Scenario {
 };
 
 TEST_CASE("rank: equal to one process", "[.ranks]") {
+  if (!ranks::is_started()) return;
   torch::set_num_threads(1);
   const auto size = static_cast<std::size_t>(ranks::size()), rank = static_cast<std::size_t>(ranks::rank());
   const std::vector<Scenario> scenarios{
@@ -83,6 +84,7 @@ struct SecondLayerOnly {
 };
 
 TEST_CASE("rank: several updates", "[.ranks]") {
+  if (!ranks::is_started()) return;
   const auto size = static_cast<std::size_t>(ranks::size()), rank = static_cast<std::size_t>(ranks::rank());
   const Batches all = toy::batches(6 * static_cast<std::int64_t>(size) - 1);
   const auto train = [&](toy::Net& net, const Batches& batches, std::int64_t window, auto... policies) {
@@ -100,6 +102,7 @@ TEST_CASE("rank: several updates", "[.ranks]") {
 }
 
 TEST_CASE("rank: an overflow is everybody's", "[.ranks]") {
+  if (!ranks::is_started()) return;
   toy::Net net = toy::net();
   net->to(torch::kFloat);
   torch::optim::SGD optimizer(net->parameters(), 0.05);
@@ -118,6 +121,7 @@ TEST_CASE("rank: an overflow is everybody's", "[.ranks]") {
 }
 
 TEST_CASE("rank: evaluations and stops", "[.ranks]") {
+  if (!ranks::is_started()) return;
   const auto size = static_cast<std::size_t>(ranks::size()), rank = static_cast<std::size_t>(ranks::rank());
   const Batches all = toy::batches(7 * static_cast<std::int64_t>(size) - 2), held_out = toy::batches(5, 9);
   const auto train = [&](toy::Net& net, const Batches& batches, const Batches& validation,
@@ -153,6 +157,7 @@ lt::FitResult fit_until(std::int64_t at, int rank, Stop stop) {
 }
 
 TEST_CASE("rank: one rank ends the fit", "[.ranks]") {
+  if (!ranks::is_started()) return;
   for (const std::int64_t at : {1, 5, 7}) {
     const auto stopped = fit_until(at, 1, [](lt::Run& run) { run.stop("enough"); });
     CHECK(stopped.status == lt::FitStatus::stopped);
@@ -171,6 +176,7 @@ TEST_CASE("rank: one rank ends the fit", "[.ranks]") {
 }
 
 TEST_CASE("rank: NaN on one rank", "[.ranks]") {
+  if (!ranks::is_started()) return;
   toy::Net net = toy::net();
   const at::Tensor before = net->first->weight.detach().clone();
   torch::optim::SGD optimizer(net->parameters(), 0.05);
@@ -214,6 +220,7 @@ struct VetoOfOne {
 };
 
 TEST_CASE("rank: a policy's own decision", "[.ranks]") {
+  if (!ranks::is_started()) return;
   toy::Net net = toy::net();
   torch::optim::SGD optimizer(net->parameters(), 0.05);
   lt::Trainer trainer(net, optimizer, toy::objective, VetoOfOne{1, 3}, lt::DataParallel{});
@@ -230,6 +237,7 @@ struct CountBatches {
 };
 
 TEST_CASE("rank: measures with a result", "[.ranks]") {
+  if (!ranks::is_started()) return;
   const auto counted = [](auto measure) {
     toy::Net net = toy::net();
     torch::optim::SGD optimizer(net->parameters(), 0.05);
@@ -243,6 +251,7 @@ TEST_CASE("rank: measures with a result", "[.ranks]") {
 }
 
 TEST_CASE("rank: a loop of one's own is refused", "[.ranks]") {
+  if (!ranks::is_started()) return;
   toy::Net net = toy::net();
   torch::optim::SGD optimizer(net->parameters(), 0.05);
   lt::Trainer trainer(net, optimizer, toy::objective, lt::DataParallel{});
@@ -250,6 +259,7 @@ TEST_CASE("rank: a loop of one's own is refused", "[.ranks]") {
 }
 
 TEST_CASE("rank: windows are not done again", "[.ranks]") {
+  if (!ranks::is_started()) return;
   toy::Net net = toy::net();
   torch::optim::SGD optimizer(net->parameters(), 0.05);
   const auto objective = [](toy::Net& net, const SlicedBatch& batch) {
@@ -265,6 +275,7 @@ TEST_CASE("rank: windows are not done again", "[.ranks]") {
 }
 
 TEST_CASE("rank: snapshots", "[.ranks]") {
+  if (!ranks::is_started()) return;
   const auto size = static_cast<std::size_t>(ranks::size()), rank = static_cast<std::size_t>(ranks::rank());
   const Batches mine = share_of(toy::batches(5 * static_cast<std::int64_t>(size) - 1), 1, rank, size);
   const auto train = [&](toy::Net& net, lt::FitOptions options, const std::filesystem::path& folder) {
@@ -283,6 +294,7 @@ TEST_CASE("rank: snapshots", "[.ranks]") {
 }
 
 TEST_CASE("rank: batch statistics", "[.ranks]") {
+  if (!ranks::is_started()) return;
   torch::manual_seed(ranks::rank());
   torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4));
   torch::optim::SGD optimizer(net->parameters(), 0.05);
