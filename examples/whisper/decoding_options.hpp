@@ -43,6 +43,7 @@ struct DecodingOptions {
   int64_t best_of = 1;                     ///< Texts that are drawn, of which the best is taken.
   std::uint64_t seed = 0;                  ///< Of what is drawn; the same for every clip.
   SpecialTokens special{};
+  bool empty_texts = false;  ///< Texts without tokens are learnt, too. Set it by allow_empty_texts.
 
   /// Returns all tokens before the text.
   [[nodiscard]] std::vector<int64_t> first_tokens() const {

@@ -131,8 +131,9 @@ inline void allow_all_signs(DecodingOptions& options) {
   std::erase_if(options.suppress, [&](int64_t id) { return id < options.end_of_text; });
 }
 
-/// Lets a text end where it begins: noise may be heard as an empty text.
+/// Lets a text end where it begins: noise may be heard, and learnt, as an empty text.
 inline void allow_empty_texts(DecodingOptions& options) {
+  options.empty_texts = true;
   std::erase(options.begin_suppress, options.end_of_text);
 }
 

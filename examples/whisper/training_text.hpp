@@ -32,14 +32,12 @@ inline std::vector<std::int64_t> transcript_tokens(const Tokenizer& tokenizer, s
 }
 
 /// Returns prompt, `text` and end of text. Throws looptorch::UsageError, a sentence about "its text", for one
-/// without tokens unless decoding may end there (allow_empty_texts), and for one with more tokens than the
+/// without tokens unless allow_empty_texts was called, and for one with more tokens than the
 /// model has positions.
 inline std::vector<std::int64_t> training_tokens(const Tokenizer& tokenizer, const DecodingOptions& decoding,
                                                  std::string_view text) {
   const auto ids = transcript_tokens(tokenizer, text);
-  const auto& never_first = decoding.begin_suppress;
-  if (ids.empty() && std::ranges::count(never_first, decoding.end_of_text) > 0)
-    throw looptorch::UsageError("its text is blank");
+  if (ids.empty() && !decoding.empty_texts) throw looptorch::UsageError("its text is blank");
   auto tokens = decoding.prompt;
   tokens.insert(tokens.end(), ids.begin(), ids.end());
   tokens.push_back(decoding.end_of_text);

@@ -116,7 +116,7 @@ TEST_CASE("White space before a text is no token of its target") {
   CHECK_THROWS_WITH(whisper::training_tokens(tokenizer, decoding("th"), " \n"), "its text is blank");
 }
 
-TEST_CASE("A blank text is a target where decoding may end at once") {
+TEST_CASE("A blank text is a target where empty texts are allowed") {
   auto options = decoding("en");
   whisper::allow_empty_texts(options);
   auto expected = options.prompt;
