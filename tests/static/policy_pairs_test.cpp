@@ -30,7 +30,7 @@ static_assert(all_are_in_catalogue(),
               "a header of include/looptorch/policies is missing in support/policy_pairs.hpp");
 
 using Net = torch::nn::Linear;
-using Updates = lt::Update<torch::optim::SGD, at::Tensor (*)(Net&, const at::Tensor&)>;
+using Updates = lt::Update<lt::FusedAdamW, at::Tensor (*)(Net&, const at::Tensor&)>;
 
 /// What the Trainer's checks say of a pair.
 template <class A, class B>
