@@ -74,6 +74,7 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
   // ---- The policy ----
 
   static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr bool changes_gradients = false;  // scale_loss only looks
 
   struct State {
     std::vector<Impl*> layers;

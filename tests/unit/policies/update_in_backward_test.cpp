@@ -91,6 +91,26 @@ TEST_CASE("UpdateInBackward frees a gradient before the next one exists") {
   for (const auto& parameter : net->parameters()) CHECK_FALSE(parameter.grad().defined());
 }
 
+TEST_CASE("UpdateInBackward and recomputed layers stand together, with the numbers of neither") {
+  const auto train = [](auto... policies) {
+    torch::manual_seed(3);
+    torch::nn::Sequential net(torch::nn::Linear(4, 8), lt::Checkpointed<torch::nn::Linear>(8, 8),
+                              torch::nn::Tanh(), lt::Checkpointed<torch::nn::Linear>(8, 4));
+    lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-2});
+    const auto objective = [](torch::nn::Sequential& layers, const at::Tensor& x) {
+      return layers->forward(x).pow(2).mean();
+    };
+    lt::Trainer trainer(net, optimizer, objective, policies...);
+    trainer.fit(std::vector<at::Tensor>(5, torch::ones({2, 4})));
+    std::vector<at::Tensor> weights;
+    for (const auto& parameter : net->parameters()) weights.push_back(parameter.detach().clone());
+    return torch::cat({weights[0].flatten(), weights[2].flatten(), weights[4].flatten()});
+  };
+  using Layer = lt::Checkpointed<torch::nn::Linear>;
+  const auto plain = train(Layer(lt::CheckpointOptions{.mode = lt::CheckpointMode::off}));
+  CHECK(plain.equal(train(Layer(lt::CheckpointOptions{}), lt::UpdateInBackward{})));
+}
+
 TEST_CASE("UpdateInBackward updates a weight that is used twice once, by its whole gradient") {
   const auto train = [](auto... policies) {
     torch::manual_seed(3);
