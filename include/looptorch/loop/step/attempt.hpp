@@ -25,10 +25,12 @@ namespace looptorch::detail {
 class Attempt {
  public:
   /// Keeps the state, unless it is kept already.
-  void begin(const std::vector<at::Tensor>& buffers, const UpdateWork& work) {
+  template <class Module>
+  void begin(const Module& model, const UpdateWork& work) {
     if (begun_) return;
     at::NoGradGuard no_gradients;
     random_ = RandomStates::now();
+    const std::vector<at::Tensor> buffers = model.buffers();
     buffers_.resize(buffers.size());
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       auto& [buffer, copy] = buffers_[i];

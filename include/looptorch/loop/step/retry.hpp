@@ -85,7 +85,7 @@ void differentiate_again(Engine& engine, const std::vector<Batch>& kept, std::st
     work.attempts = pieces == work.pieces ? work.attempts + 1 : 1;
     work.pieces = pieces;
     try {
-      engine.attempt().begin((*engine.model()).buffers(), work);
+      engine.attempt().begin(*engine.model(), work);
       for (std::size_t number = 0; number < kept.size(); ++number)
         differentiate_pieces<I>(engine, kept[number], number);
       return;
@@ -101,7 +101,7 @@ template <std::size_t I, class Engine, class Batch, class Share>
 void with_retries(Engine& engine, const std::vector<Batch>& kept, Share&& share) {
   std::string error;
   try {
-    engine.attempt().begin((*engine.model()).buffers(), engine.works()[I]);
+    engine.attempt().begin(*engine.model(), engine.works()[I]);
     return share();
   } catch (const c10::OutOfMemoryError& caught) {
     error = sentence_of(caught);
