@@ -4,7 +4,7 @@
 #
 #   eval "$(packaging/setup.sh)"
 #   eval "$(packaging/setup.sh --libtorch 2.7.1)"    for a GPU of compute capability 5.0 to 7.0, or CUDA 12's driver
-#   eval "$(packaging/setup.sh --tests)"    with Conan, by which the tests make looptorch's package
+#   eval "$(packaging/setup.sh --tests)"    with Conan, by which the tests make looptorch's package, and Gloo's headers
 #
 # Missing Debian packages are installed by apt (as root or by sudo). Everything else goes into one cache folder,
 # ${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/looptorch}: LibTorch from its Python package in a private virtual
@@ -138,6 +138,7 @@ missing_debian_packages() {
   have ccache || echo ccache
   have espeak-ng || echo espeak-ng
   have sox || echo sox
+  [ -z "${tests-}" ] || any_file {/usr,/usr/local}/include/gloo/algorithm.h || echo libgloo-dev # for looptorch::distributed
 }
 
 install_debian_packages() {
