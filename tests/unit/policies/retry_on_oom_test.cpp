@@ -77,6 +77,23 @@ double furthest(toy::Net& a, toy::Net& b) {
   return most;
 }
 
+/// Calls `train(net, retries)` with each allocation failing in turn, and compares with `train(net)`.
+template <class Train>
+void recovers_everywhere(const Train& train) {
+  auto& memory = FailingAllocator::instance();
+  toy::Net expected = toy::net();
+  train(expected);
+  for (std::int64_t n = 1;; ++n) {
+    CAPTURE(n);
+    toy::Net net = toy::net();
+    memory.fail_at(n);
+    REQUIRE_NOTHROW(train(net, quiet_retries()));
+    if (!memory.has_failed()) break;
+    CHECK(furthest(net, expected) < 1e-12);
+  }
+  memory.fail_at(0);
+}
+
 }  // namespace
 
 TEST_CASE("RetryOnOom: wherever an allocation of a fit fails, the run ends as one with enough memory") {
@@ -110,7 +127,6 @@ TEST_CASE("RetryOnOom: wherever an allocation of a fit fails, the run ends as on
 }
 
 TEST_CASE("RetryOnOom: with several updates, an update's share is done again, and no other update twice") {
-  auto& memory = FailingAllocator::instance();
   const auto batches = toy::batches(4);
   const auto train = [&](toy::Net& net, auto... policies) {
     FusedAdamW first(net->first->parameters()), second(net->second->parameters());
@@ -118,17 +134,7 @@ TEST_CASE("RetryOnOom: with several updates, an update's share is done again, an
                     policies...);
     trainer.fit(batches);
   };
-  toy::Net expected = toy::net();
-  train(expected);
-  for (std::int64_t n = 1;; ++n) {
-    CAPTURE(n);
-    toy::Net net = toy::net();
-    memory.fail_at(n);
-    REQUIRE_NOTHROW(train(net, quiet_retries()));
-    if (!memory.has_failed()) break;
-    CHECK(furthest(net, expected) < 1e-12);
-  }
-  memory.fail_at(0);
+  recovers_everywhere(train);
 }
 
 namespace {
@@ -319,7 +325,6 @@ TEST_CASE("RetryOnOom: with fp16 loss scaling the scale is that of a run with en
 
 TEST_CASE(
     "RetryOnOom: with a recomputed layer, memory may run out in its forward pass and in its second one") {
-  auto& memory = FailingAllocator::instance();
   const auto objective = [](toy::Net& net, const toy::Batch& batch) {
     const at::Tensor hidden =
         checkpoint([&](const at::Tensor& x) { return torch::tanh(net->first(x)); }, batch.features);
@@ -332,17 +337,7 @@ TEST_CASE(
     Trainer trainer(net, optimizer, objective, Accumulate<2>{}, policies...);
     trainer.fit(batches);
   };
-  toy::Net expected = toy::net();
-  train(expected);
-  for (std::int64_t n = 1;; ++n) {
-    CAPTURE(n);
-    toy::Net net = toy::net();
-    memory.fail_at(n);
-    REQUIRE_NOTHROW(train(net, quiet_retries()));
-    if (!memory.has_failed()) break;
-    CHECK(furthest(net, expected) < 1e-12);
-  }
-  memory.fail_at(0);
+  recovers_everywhere(train);
 }
 
 TEST_CASE("RetryOnOom: batches from the loader's memory are as they were when their window is done again") {

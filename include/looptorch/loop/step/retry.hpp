@@ -20,7 +20,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +56,13 @@ void differentiate_pieces(Engine& engine, const Batch& batch, std::size_t number
   });
 }
 
+/// Adds all of the window's kept micro-batches to update I.
+template <std::size_t I, class Engine, class Batch>
+void differentiate_all_pieces(Engine& engine, const std::vector<Batch>& kept) {
+  for (std::size_t number = 0; number < kept.size(); ++number)
+    differentiate_pieces<I>(engine, kept[number], number);
+}
+
 /// Asks the policies what to do about memory that ran out, once it has been freed. Returns the pieces of the
 /// next attempt. Throws c10::OutOfMemoryError if none wants one.
 template <class Engine>
@@ -64,11 +71,6 @@ template <class Engine>
   if (engine.window().may_retry) engine.stack().template run<on_out_of_memory_hook>(context);
   TORCH_CHECK_WITH(OutOfMemoryError, context.pieces() > 0, context.error);
   return context.pieces();
-}
-
-/// Returns the sentence of an error, without LibTorch's stack trace.
-[[nodiscard]] inline std::string sentence_of(const c10::OutOfMemoryError& error) {
-  return error.what_without_backtrace();
 }
 
 /// Does update I's share again until memory suffices, or no policy wants another attempt.
@@ -86,16 +88,14 @@ void differentiate_again(Engine& engine, const std::vector<Batch>& kept, std::st
     work.pieces = pieces;
     try {
       engine.attempt().begin(*engine.model(), work);
-      for (std::size_t number = 0; number < kept.size(); ++number)
-        differentiate_pieces<I>(engine, kept[number], number);
-      return;
-    } catch (const c10::OutOfMemoryError& caught) {
-      error = sentence_of(caught);
+      return differentiate_all_pieces<I>(engine, kept);
+    } catch (const c10::OutOfMemoryError&) {
+      error = what_of(std::current_exception());
     }
   }
 }
 
-/// Calls `share(first)`, which differentiates some of the kept batches for update I. If memory runs out, does
+/// Calls `share()`, which differentiates some of the kept batches for update I. If memory runs out, does
 /// the share again, all of the kept batches.
 template <std::size_t I, class Engine, class Batch, class Share>
 void with_retries(Engine& engine, const std::vector<Batch>& kept, Share&& share) {
@@ -103,8 +103,8 @@ void with_retries(Engine& engine, const std::vector<Batch>& kept, Share&& share)
   try {
     engine.attempt().begin(*engine.model(), engine.works()[I]);
     return share();
-  } catch (const c10::OutOfMemoryError& caught) {
-    error = sentence_of(caught);
+  } catch (const c10::OutOfMemoryError&) {
+    error = what_of(std::current_exception());
   }
   differentiate_again<I>(engine, kept, std::move(error));
 }
@@ -113,10 +113,7 @@ void with_retries(Engine& engine, const std::vector<Batch>& kept, Share&& share)
 template <std::size_t I, class Engine, class Batch>
 void differentiate_kept(Engine& engine, const std::vector<Batch>& kept) {
   if constexpr (Engine::kRetries && !Engine::template kByClosure<I>)
-    with_retries<I>(engine, kept, [&] {
-      for (std::size_t number = 0; number < kept.size(); ++number)
-        differentiate_pieces<I>(engine, kept[number], number);
-    });
+    with_retries<I>(engine, kept, [&] { differentiate_all_pieces<I>(engine, kept); });
   else
     differentiate_all<I>(engine, kept);
 }
@@ -157,9 +154,9 @@ void finish_update_with_retries(Engine& engine, const std::vector<Batch>& kept) 
         return step_optimizer(optimizer, context);
       });
       return engine.attempt().end();
-    } catch (const c10::OutOfMemoryError& caught) {
+    } catch (const c10::OutOfMemoryError&) {
       if (began || !parameters.are_as_before()) throw;
-      error = sentence_of(caught);
+      error = what_of(std::current_exception());
     }
     differentiate_again<I>(engine, kept, std::move(error));
   }
@@ -176,8 +173,8 @@ void measure_with_retries(Engine& engine, Objective& objective, const Batch& bat
         losses.push_back(as_loss(engine.forward(objective, piece, /*training=*/false)));
       });
       return sums.add(losses);
-    } catch (const c10::OutOfMemoryError& caught) {
-      error = sentence_of(caught);
+    } catch (const c10::OutOfMemoryError&) {
+      error = what_of(std::current_exception());
     }
     const std::int64_t next = ask_for_retry(
         engine, {engine.run(), /*trains=*/false, batch_size(batch), pieces, attempts, std::move(error)});
