@@ -55,7 +55,7 @@ inline std::int64_t frame_at(double seconds) {
 
 }  // namespace detail
 
-/// Where a window lies, for SilenceSkipper.
+/// A window's place in the recording, for SilenceSkipper.
 struct HeardWindow {
   WindowPlace place;
   std::int64_t longest = 3000;   ///< Frames of a whole window.
@@ -64,7 +64,7 @@ struct HeardWindow {
   bool ends_in_silence = false;  ///< As WindowSegments has it.
 };
 
-/// Where the next window begins, and what is kept of this one.
+/// The beginning of the next window, and whether this one counts.
 struct SkippedSilence {
   std::int64_t seek = 0;  ///< Frame.
   bool repeats = false;   ///< True if nothing of this window counts: it begins anew behind its silence.

@@ -118,7 +118,7 @@ class SlidingWindows {
   }
 
  private:
-  /// What is known when a window begins.
+  /// The state in which a window begins.
   struct Hearing {
     Transcription result;
     DecodingOptions options;

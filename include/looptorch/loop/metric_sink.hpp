@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where a run's metrics go that somebody offers between reports: a policy that writes them, such as
+// The interface by which metrics that are offered to a run reach the policy that writes them, such as
 // LogMetrics.
 #pragma once
 

@@ -29,7 +29,7 @@ struct AdamWBf16Options {
   bool exact = false;  ///< Keep the other 16 bits of fp32 for each bf16 weight: 2 bytes more.
 };
 
-/// What AdamWBf16 keeps for the parameters of one group, each list in their order; undefined before a
+/// AdamWBf16's state for the parameters of one group, each list in their order; undefined before a
 /// parameter's first gradient.
 struct AdamWBf16Moments {
   std::vector<at::Tensor> first, second;  ///< bf16, in the parameters' shapes.

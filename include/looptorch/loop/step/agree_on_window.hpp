@@ -18,7 +18,7 @@
 
 namespace looptorch::detail {
 
-/// What a rank says of one update as a window ends, and then what all say together.
+/// One rank's part of an update as a window ends. Holds that of all ranks once they have agreed.
 class UpdateShare {
  public:
   /// Adds the update's weight and losses to `ballot`.
@@ -85,7 +85,7 @@ void sum_and_agree(Engine& engine, Ballot& ballot, UpdateShare& share, const std
   ranks.take_sums();
 }
 
-/// What a rank says of the window under way, and then what all say together.
+/// One rank's part of the window under way. Holds that of all ranks once they have agreed.
 struct WindowShare {
   std::int64_t advance, samples;
   std::optional<std::string> stop, interruption;
