@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 // One rank's share of another sampler: all ranks draw the same epoch, and each takes every world_size-th
-// sample, or every world_size-th batch if the sampler decides batches. Needs no communication.
+// sample, or every world_size-th batch if the sampler decides batches, or blocks of them. Needs no
+// communication.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/sampler_identity.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +22,7 @@ namespace looptorch {
 enum class Uneven {
   repeat,  ///< repeats the first ones, as torch.utils.data.DistributedSampler does: none is left out
   drop,    ///< leaves out the last ones in this epoch: none comes twice
+  keep,    ///< every one once: some ranks have fewer than others, or none
 };
 
 /// Options of `DistributedSampler`. The order of the fields is API; new ones come last.
@@ -26,10 +30,11 @@ struct DistributedSamplerOptions {
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
   Uneven uneven = Uneven::repeat;
+  std::int64_t block = 1;  ///< Samples, or batches of a batch sampler, that a rank takes in a row.
 };
 
-/// Yields shares of equal size, disjoint except for repeats. Give every rank the same inner sampler and seed.
-/// An inner sampler that decides batches has whole batches shared out.
+/// Yields shares of equal size unless they are to be kept uneven, disjoint except for repeats. Give every
+/// rank the same inner sampler and seed. An inner sampler that decides batches has whole batches shared out.
 ///
 ///     DistributedSampler sampler({.rank = rank, .world_size = 4}, RandomSampler{.seed = 1});
 template <class Inner = RandomSampler>
@@ -41,12 +46,19 @@ class DistributedSampler {
       "docs/errors.md#sampler");
 
  public:
-  /// Throws UsageError for a rank outside [0, world_size).
+  /// Throws UsageError for a rank outside [0, world_size), a block below 1, and blocks that are not kept
+  /// uneven.
   explicit DistributedSampler(DistributedSamplerOptions options = {}, Inner inner = {})
       : options_(options), inner_(std::move(inner)) {
     if (options_.world_size < 1 || options_.rank < 0 || options_.rank >= options_.world_size)
       throw UsageError(
           message("DistributedSampler: rank ", options_.rank, " of world size ", options_.world_size));
+    if (options_.block < 1 || options_.block > std::numeric_limits<std::int64_t>::max() / options_.world_size)
+      throw UsageError(
+          message("DistributedSampler: block of ", options_.block, " for world size ", options_.world_size));
+    if (options_.block > 1 && options_.uneven != Uneven::keep)
+      throw UsageError(message("DistributedSampler: blocks of ", options_.block,
+                               " cannot be repeated or dropped: give uneven = Uneven::keep"));
   }
 
   std::vector<std::int64_t> order(std::int64_t epoch, std::int64_t size) const requires Sampler<Inner> {
@@ -79,7 +91,11 @@ class DistributedSampler {
   }
 
   /// Returns the identity without the rank, since all ranks are at the same position.
+  /// Of blocks it names those of all ranks together: the same on any number of ranks that share them.
   std::string identity() const {
+    if (options_.uneven == Uneven::keep)
+      return message("DistributedSampler, blocks of ", options_.block * options_.world_size, " of ",
+                     detail::sampler_identity(inner_));
     return message("DistributedSampler, world_size ", options_.world_size, ", uneven ",
                    options_.uneven == Uneven::drop ? "drop" : "repeat", " of ",
                    detail::sampler_identity(inner_));
@@ -87,13 +103,19 @@ class DistributedSampler {
 
  private:
   std::int64_t share(std::int64_t count) const {
+    if (options_.uneven == Uneven::keep) {
+      const std::int64_t of_all = options_.block * options_.world_size, rest = count % of_all;
+      return count / of_all * options_.block +
+             std::clamp<std::int64_t>(rest - options_.rank * options_.block, 0, options_.block);
+    }
     const bool one_more = options_.uneven == Uneven::repeat && count % options_.world_size != 0;
     return count / options_.world_size + one_more;
   }
 
   /// Returns the index among all of this rank's i-th.
   std::int64_t position_of(std::int64_t i, std::int64_t count) const {
-    return (i * options_.world_size + options_.rank) % count;
+    const std::int64_t block = i / options_.block * options_.world_size + options_.rank;
+    return (block * options_.block + i % options_.block) % count;
   }
 
   DistributedSamplerOptions options_;

@@ -18,6 +18,7 @@
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
 
+#include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 
 #include <chrono>
@@ -42,6 +43,9 @@ struct DataParallel {
   bool overlap = true;                   ///< False: gradients travel after backward, not meanwhile.
   OnBatchStatistics on_batch_statistics = OnBatchStatistics::refuse;
   std::chrono::seconds patience = std::chrono::minutes(30);  ///< How long a rank waits for a slower one.
+  bool reproducible = false;  ///< The same bits on any number of ranks that divides `shards`, 1 included.
+  std::int64_t shards = 8;    ///< Into which reproducible windows are cut; a power of two.
+  std::uint64_t seed = 0;     ///< Of the random numbers of reproducible forwards, such as dropout's.
 
   static constexpr Phase phase = Phase::unscale;
   static constexpr bool changes_gradients = true;
@@ -62,9 +66,12 @@ struct DataParallel {
   Ranks* ranks(const Run&, State& state) const {
     if (bucket_bytes < 1)
       throw UsageError(message("DataParallel needs bucket_bytes of at least 1, got ", bucket_bytes));
-    if (!state.ranks && rank_environment().size > 1)
-      state.ranks =
-          std::make_shared<detail::GroupRanks>(ProcessGroup::of_environment(), bucket_bytes, overlap);
+    const std::int64_t size = rank_environment().size;
+    if (reproducible) require_shards(size);
+    if (!state.ranks && (size > 1 || reproducible))
+      state.ranks = std::make_shared<detail::GroupRanks>(
+          size > 1 ? &ProcessGroup::of_environment() : nullptr, bucket_bytes, overlap,
+          detail::Shards{.count = reproducible ? shards : 0, .seed = seed});
     if (!state.ranks) return nullptr;
     state.rank = state.ranks->rank();
     state.size = state.ranks->size();
@@ -81,7 +88,11 @@ struct DataParallel {
     ballot.same("the model", shape_of(fit.run.model()));
     const Progress& progress = fit.run.progress();
     ballot.same("where the fit begins", message("step ", progress.step, " in epoch ", progress.epoch));
+    if (reproducible)
+      ballot.same("DataParallel{.reproducible}",
+                  message(shards, " shards, seed ", seed, ", ", at::get_num_threads(), " threads"));
     state.ranks->agree(ballot, "the broadcast of the model");
+    state.ranks->connect_shards();
     state.ranks->broadcast(fit.run.model().parameters());
     state.ranks->broadcast(fit.run.model().buffers());
     if (!state.ranks->leads()) state.signals = std::make_unique<detail::SignalWatch>();
@@ -93,7 +104,7 @@ struct DataParallel {
     if (signal && !window.run.interruption())
       window.run.interrupt(detail::signal_name(signal) + " was received");
     state.ballots = state.ranks->ballots();
-    state.bytes = ProcessGroup::of_environment().bytes_summed();
+    if (state.size > 1) state.bytes = ProcessGroup::of_environment().bytes_summed();
   }
 
   void on_fit_end(FitContext& fit, State& state) const {
@@ -105,6 +116,18 @@ struct DataParallel {
   }
 
  private:
+  void require_shards(std::int64_t size) const {
+    if (shards < 1 || (shards & (shards - 1)) != 0)
+      throw UsageError(message("DataParallel{.reproducible} needs a power of two as `shards`, got ", shards));
+    if (shards % size != 0)
+      throw UsageError(message("DataParallel{.reproducible} sums ", shards, " shards, which ", size,
+                               " ranks cannot share evenly: start 1, 2, 4 ... up to ", shards, " ranks"));
+    if (on_batch_statistics == OnBatchStatistics::per_rank)
+      throw UsageError(
+          "DataParallel{.reproducible} cannot keep batch statistics per rank: they differ with the number of "
+          "ranks. Use GroupNorm or LayerNorm");
+  }
+
   /// Returns the names and shapes of parameters and buffers in short.
   static std::string shape_of(const torch::nn::Module& model) {
     std::int64_t tensors = 0, numbers = 0;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/distributed/shard_sums.hpp>
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -59,6 +60,14 @@ class GradientBuckets {
     return true;
   }
 
+  /// Puts the gradients so far away as those of the shards before `shard`. What backward adds from now on are
+  /// gradients of `shard`.
+  void enter_shard(std::int64_t shard) {
+    at::NoGradGuard no_gradients;
+    while (state_->shards.count() < shard) state_->shards.close(taken_gradients());
+  }
+  [[nodiscard]] std::int64_t shard() const { return state_->shards.count(); }
+
   /// Lets buckets go out during the next backward; gradients enter them times `factor`.
   void arm(double factor) {
     state_->begin(factor);
@@ -87,9 +96,13 @@ class GradientBuckets {
       for (std::size_t i = bucket.first; i < bucket.end; ++i)
         take(state_->members[i], counts.const_data_ptr<double>()[i - bucket.first] > 0);
     }
+    state_->shards.clear();
   }
 
-  void disarm() { state_->armed = false; }
+  void disarm() {
+    state_->armed = false;
+    state_->shards.clear();
+  }
   [[nodiscard]] std::size_t count() const { return state_->buckets.size(); }
   [[nodiscard]] std::int64_t bytes() const {
     std::int64_t bytes = 0;
@@ -121,6 +134,7 @@ class GradientBuckets {
     bool armed = false;
     double factor = 1.0;
     std::size_t next = 0;  // the bucket that goes out next
+    ShardSums shards;      // before the one under way
 
     void begin(double by) {
       factor = by;
@@ -135,17 +149,18 @@ class GradientBuckets {
       if (member.packed) return;
       at::NoGradGuard no_gradients;
       Bucket& bucket = buckets[member.bucket];
-      const at::Tensor& gradient = member.parameter.grad();
+      const at::Tensor& own = member.parameter.grad();
+      if (own.defined()) require_dense(own, "DataParallel");
+      const at::Tensor gradient = shards.with(index, own);
       bucket.counts[static_cast<std::int64_t>(index - bucket.first)].fill_(gradient.defined() ? 1.0 : 0.0);
       if (gradient.defined()) {
-        require_dense(gradient, "DataParallel");
         member.view.copy_(gradient);
         if (factor != 1.0) member.view.mul_(factor);
       } else {
         member.view.zero_();
       }
       member.packed = true;
-      member.version = version_of(gradient);
+      member.version = version_of(own);
       ++bucket.filled;
       for (; next < buckets.size() && buckets[next].filled == buckets[next].end - buckets[next].first; ++next)
         launch(next, buckets[next].flat);
@@ -197,6 +212,15 @@ class GradientBuckets {
       member.view = bucket.flat.narrow(0, at, member.parameter.numel()).view(member.parameter.sizes());
       at += member.parameter.numel();
     }
+  }
+
+  std::vector<at::Tensor> taken_gradients() {
+    std::vector<at::Tensor> taken;
+    for (const Member& member : state_->members) {
+      taken.push_back(std::exchange(member.parameter.mutable_grad(), at::Tensor()));
+      if (taken.back().defined()) require_dense(taken.back(), "DataParallel");
+    }
+    return taken;
   }
 
   static void take(const Member& member, bool has_any) {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/random.hpp>
 #include <looptorch/distributed/gradient_buckets.hpp>
 #include <looptorch/distributed/process_group.hpp>
 #include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/ranks.hpp>
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
@@ -23,19 +25,46 @@
 
 namespace looptorch::detail {
 
+/// The shards into which windows are cut; of count 0: none.
+struct Shards {
+  std::int64_t count = 0;
+  std::uint64_t seed = 0;  ///< of the random numbers that micro-batches draw
+};
+
 class GroupRanks final : public Ranks {
  public:
-  GroupRanks(ProcessGroup& group, std::int64_t bucket_bytes, bool overlap)
-      : group_(group), bucket_bytes_(bucket_bytes), overlap_(overlap) {}
+  /// `group` is null for one process.
+  GroupRanks(ProcessGroup* group, std::int64_t bucket_bytes, bool overlap, Shards shards = {})
+      : group_(group), bucket_bytes_(bucket_bytes), overlap_(overlap), shards_(shards) {}
 
-  [[nodiscard]] std::int64_t rank() const override { return group_.rank(); }
-  [[nodiscard]] std::int64_t size() const override { return group_.size(); }
+  [[nodiscard]] std::int64_t rank() const override { return group_ ? group_->rank() : 0; }
+  [[nodiscard]] std::int64_t size() const override { return group_ ? group_->size() : 1; }
+  [[nodiscard]] std::int64_t shards() const override { return shards_.count; }
+
+  void plan_windows(std::int64_t micro_batches) override {
+    micro_batches_ = micro_batches;
+    if (shards() > 0 && micro_batches % shards_here() != 0)
+      throw UsageError(message("DataParallel{.reproducible} cuts a window into ", shards(), " shards, ",
+                               shards_here(), " on each of ", size(), " ranks, but a window has ",
+                               micro_batches, " micro-batches on each: list Accumulate<", shards_here(),
+                               "> or a multiple of it"));
+  }
+
+  std::int64_t enter_micro_batch(const std::vector<at::Tensor>& parameters, std::int64_t step,
+                                 std::int64_t number) override {
+    const std::int64_t shard = number / (micro_batches_ / shards_here());
+    buckets_of(parameters).enter_shard(shard);
+    const auto among_all = static_cast<std::uint64_t>(rank() * micro_batches_ + number);
+    at::manual_seed(derive_seed(derive_seed(shards_.seed, static_cast<std::uint64_t>(step)), among_all));
+    return rank() * shards_here() + shard;
+  }
 
   void agree(Ballot& ballot, const std::string& moment) override {
     require_whole();
     moment_ = moment;
-    group_.watch().at(moment);
-    const std::vector<std::string> all = group_.gather(moment + '\n' + ballot.message(), moment);
+    if (group_) group_->watch().at(moment);
+    const std::string mine = moment + '\n' + ballot.message();
+    const std::vector<std::string> all = group_ ? group_->gather(mine, moment) : std::vector{mine};
     std::vector<std::string> messages;
     for (std::size_t other = 0; other < all.size(); ++other) {
       const std::size_t end = all[other].find('\n');
@@ -51,16 +80,25 @@ class GroupRanks final : public Ranks {
   void expect_last_backward(const std::vector<at::Tensor>& parameters, double factor) override {
     if (!overlap_) return;
     require_whole();
-    buckets_of(parameters).arm(factor);
+    GradientBuckets& buckets = buckets_of(parameters);
+    if (shards() == 0 || buckets.shard() == shards_here() - 1) buckets.arm(factor);
   }
   void begin_sums(const std::vector<at::Tensor>& parameters, double factor) override {
     require_whole();
-    buckets_of(parameters).send_rest(factor);
+    GradientBuckets& buckets = buckets_of(parameters);
+    if (shards() > 0) buckets.enter_shard(shards_here() - 1);
+    buckets.send_rest(factor);
   }
   void take_sums() override {
-    for (const ProcessGroup::Work& work : under_way_)
-      group_.wait(*work, message("the gradients of ", moment_));
-    under_way_.clear();
+    const std::string moment = message("the gradients of ", moment_);
+    for (std::int64_t level = 0; !under_way_.empty(); ++level) {
+      const bool is_last = shards() == 0 || (std::int64_t{2} << level) >= size();
+      for (Sum& sum : under_way_) {
+        group_->wait(*sum.work, moment);
+        if (!is_last) sum.work = group_->sum_of_pair(sum.flat, level + 1);
+      }
+      if (is_last) under_way_.clear();
+    }
     under_way_of_->unpack();
   }
   void drop_sums() override {
@@ -70,32 +108,39 @@ class GroupRanks final : public Ranks {
   }
 
   void report_failure(std::string_view what, std::int64_t step) noexcept override {
+    if (!group_) return;
     try {
-      group_.watch().fail(message("rank ", rank(), " ended in step ", step, ": ", what));
+      group_->watch().fail(message("rank ", rank(), " ended in step ", step, ": ", what));
     } catch (...) {
     }
   }
 
   void begin_fit(std::chrono::seconds patience) {
-    group_.set_patience(patience);
-    group_.watch().begin_fit();
+    if (!group_) return;
+    group_->set_patience(patience);
+    group_->watch().begin_fit();
+  }
+  /// Connects ranks for sums of shards. All ranks come here together.
+  void connect_shards() {
+    if (group_ && shards() > 0) group_->connect_pairs();
   }
   /// Frees buckets and hooks. All ranks come here together unless the fit `failed`.
   void end_fit(bool failed) {
     buckets_.clear(), under_way_of_ = nullptr;
-    if (failed) return;
-    group_.watch().end_fit();
-    group_.part();
+    if (failed || !group_) return;
+    group_->watch().end_fit();
+    group_->part();
   }
 
   /// Gives all ranks the tensors of rank 0.
   void broadcast(const std::vector<at::Tensor>& tensors) {
+    if (!group_) return;
     at::NoGradGuard no_gradients;
     for (const at::Tensor& tensor : distinct(tensors)) {
       if (tensor.numel() == 0) continue;
       at::Tensor sent = tensor.detach().contiguous();
       if (sent.scalar_type() == at::kBool) sent = sent.to(at::kByte);
-      group_.wait(*group_.broadcast(sent), "the broadcast of the model");
+      group_->wait(*group_->broadcast(sent), "the broadcast of the model");
       if (rank() != 0 && !sent.is_same(tensor)) tensor.detach().copy_(sent);
     }
   }
@@ -114,9 +159,11 @@ class GroupRanks final : public Ranks {
       if (buckets->fit(parameters)) return use(*buckets);
     if (buckets_.size() > kListsOfParameters) buckets_.clear();  // of parameters that were unfrozen since
     buckets_.push_back(std::make_unique<GradientBuckets>(
-        parameters, bucket_bytes_,
-        [this](std::size_t, const at::Tensor& flat) { under_way_.push_back(group_.sum(flat)); }));
+        parameters, bucket_bytes_, [this](std::size_t, const at::Tensor& flat) { launch(flat); }));
     return use(*buckets_.back());
+  }
+  void launch(const at::Tensor& flat) {
+    if (group_) under_way_.push_back({shards() > 0 ? group_->sum_of_pair(flat, 0) : group_->sum(flat), flat});
   }
   GradientBuckets& use(GradientBuckets& buckets) {
     under_way_of_ = &buckets;
@@ -125,12 +172,20 @@ class GroupRanks final : public Ranks {
 
   static constexpr std::size_t kListsOfParameters = 8;
 
-  ProcessGroup& group_;
+  struct Sum {
+    ProcessGroup::Work work;
+    at::Tensor flat;
+  };
+  [[nodiscard]] std::int64_t shards_here() const { return shards() / size(); }
+
+  ProcessGroup* group_;
   std::int64_t bucket_bytes_;
   bool overlap_;
+  Shards shards_;
+  std::int64_t micro_batches_ = 1;                         // of this rank in a window
   std::vector<std::unique_ptr<GradientBuckets>> buckets_;  // one of each update's parameters
   GradientBuckets* under_way_of_ = nullptr;
-  std::vector<ProcessGroup::Work> under_way_;
+  std::vector<Sum> under_way_;
   std::string moment_ = "the beginning";
   std::int64_t ballots_ = 0;
   bool broken_ = false;

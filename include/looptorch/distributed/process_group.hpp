@@ -37,6 +37,7 @@ class ProcessGroup {
       : environment_(std::move(of)) {
     try {
       const auto store = connect(patience);
+      store_ = store;
       ballots_ = gloo(store, "ballots", /*threads=*/1);
       tensors_ = gloo(store, "tensors", /*threads=*/2);
       watch_ = std::make_unique<detail::RankWatch>(
@@ -67,6 +68,22 @@ class ProcessGroup {
     std::vector<at::Tensor> list{tensor};
     sent_ += static_cast<std::int64_t>(tensor.nbytes());
     return tensors_->allreduce(list);
+  }
+  /// Connects the pairs in which `sum_of_pair` adds. All ranks call it; their number is a power of two.
+  void connect_pairs() {
+    for (auto level = static_cast<std::int64_t>(pairs_.size()); (std::int64_t{1} << level) < size();
+         ++level) {
+      const std::int64_t bit = std::int64_t{1} << level;
+      const std::string name = message("pair ", level, " of ", rank() & ~bit);
+      pairs_.push_back(gloo(store_, name, /*threads=*/1, (rank() & bit) != 0 ? 1 : 0, 2));
+    }
+  }
+  /// Begins to add `tensor` up, in place, with the rank whose number differs in bit `level`. After all
+  /// levels, in their order, every rank has the same sum of all, made in a binary tree.
+  [[nodiscard]] Work sum_of_pair(const at::Tensor& tensor, std::int64_t level) {
+    std::vector<at::Tensor> list{tensor};
+    sent_ += static_cast<std::int64_t>(tensor.nbytes());
+    return pairs_[static_cast<std::size_t>(level)]->allreduce(list);
   }
   /// Begins to give `tensor` the values that rank 0 has.
   [[nodiscard]] Work broadcast(const at::Tensor& tensor) {
@@ -141,12 +158,15 @@ class ProcessGroup {
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                                   const std::string& name, int threads) {
+    return gloo(store, name, threads, static_cast<int>(rank()), static_cast<int>(size()));
+  }
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  const std::string& name, int threads, int rank, int size) {
     auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::hours(24));  // `wait` watches instead
     options->threads = threads;
     options->devices.push_back(device());
     return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store),
-                                                       static_cast<int>(rank()), static_cast<int>(size()),
-                                                       options);
+                                                       rank, size, options);
   }
   /// Returns the interface that GLOO_SOCKET_IFNAME names, this machine's own for ranks that meet on it, and
   /// otherwise that of the host's name.
@@ -189,8 +209,9 @@ class ProcessGroup {
   }
 
   RankEnvironment environment_;
-  c10::intrusive_ptr<c10d::Store> server_;
+  c10::intrusive_ptr<c10d::Store> server_, store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> ballots_, tensors_;
+  std::vector<c10::intrusive_ptr<c10d::ProcessGroupGloo>> pairs_;
   std::unique_ptr<detail::RankWatch> watch_;
   std::chrono::seconds patience_ = std::chrono::minutes(30);
   std::size_t capacity_ = 1024;

@@ -30,19 +30,26 @@ class AgreedMeans {
   /// Sets the means to those of all ranks, which may have metrics that this one has not.
   void take(const Ballot& ballot, const std::string& of, RunningMean& loss, RunningMeans& metrics) {
     totals_.clear();
-    ballot.each_number(of + "sum ", [&](const std::string& name, double sum) { totals_[name].sum = sum; });
-    ballot.each_number(of + "weight ",
-                       [&](const std::string& name, double weight) { totals_[name].weight = weight; });
-    for (const auto& [name, total] : totals_) set(name.empty() ? loss : metrics[name], total);
-    totals_.clear();
+    for (const auto& [name, total] : totals_of(ballot, of)) set(name.empty() ? loss : metrics[name], total);
   }
 
- private:
+  /// Returns the sums and weights by name that all ranks together have; the loss has no name.
+  [[nodiscard]] static std::map<std::string, WeightedSum> totals_of(const Ballot& ballot,
+                                                                    const std::string& of) {
+    std::map<std::string, WeightedSum> totals;
+    ballot.each_number(of + "sum ", [&](const std::string& name, double sum) { totals[name].sum = sum; });
+    ballot.each_number(of + "weight ",
+                       [&](const std::string& name, double weight) { totals[name].weight = weight; });
+    return totals;
+  }
+
+  /// Makes `mean` the mean of this sum.
   static void set(RunningMean& mean, const WeightedSum& total) {
     mean.reset();
     mean.add_sum(at::scalar_tensor(total.sum, at::kDouble), total.weight);
   }
 
+ private:
   std::map<std::string, WeightedSum> totals_;  // the loss has no name
 };
 

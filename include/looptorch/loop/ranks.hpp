@@ -27,6 +27,18 @@ class Ranks {
   /// sentence that names rank and cause, if a rank is elsewhere, has failed or does not answer.
   virtual void agree(Ballot& ballot, const std::string& moment) = 0;
 
+  /// Returns into how many shards a window is cut whose sums are kept apart, and then added in a fixed tree,
+  /// so that they have the same bits on any number of ranks; 0: into none.
+  [[nodiscard]] virtual std::int64_t shards() const { return 0; }
+  /// Takes the number of micro-batches that a window has on this rank. Throws UsageError if shards cannot be
+  /// made of it.
+  virtual void plan_windows(std::int64_t /*micro_batches*/) {}
+  /// Begins micro-batch `number` of this rank's window in `step`. Returns its shard.
+  virtual std::int64_t enter_micro_batch(const std::vector<at::Tensor>& /*parameters*/, std::int64_t /*step*/,
+                                         std::int64_t /*number*/) {
+    return 0;
+  }
+
   /// Says that the next backward is the last in the window for these parameters: gradients, times `factor`,
   /// may be summed as they are ready.
   virtual void expect_last_backward(const std::vector<at::Tensor>& parameters, double factor) = 0;

@@ -85,3 +85,32 @@ TEST_CASE("a rank outside the world is refused") {
   CHECK_THROWS_AS(DistributedSampler({.rank = -1}), UsageError);
   CHECK_THROWS_AS(DistributedSampler({.world_size = 0}), UsageError);
 }
+
+TEST_CASE("blocks: each rank takes its part of each window, and every sample comes once") {
+  const auto [size, world, block] = GENERATE(table<std::int64_t, std::int64_t, std::int64_t>(
+      {{24, 2, 4}, {27, 2, 4}, {27, 4, 2}, {27, 1, 8}, {33, 4, 2}, {3, 4, 2}, {13, 3, 1}, {0, 2, 2}}));
+  const RandomSampler inner{.seed = 8};
+  const Indices all = inner.order(3, size);
+  Indices expected, dealt;
+  for (std::int64_t rank = 0; rank < world; ++rank) {
+    const DistributedSampler sampler(
+        {.rank = rank, .world_size = world, .uneven = Uneven::keep, .block = block}, inner);
+    const Indices mine = sampler.order(3, size);
+    CHECK(sampler.count(size) == std::ssize(mine));
+    dealt.insert(dealt.end(), mine.begin(), mine.end());
+    for (std::int64_t i = 0; i < size; ++i)
+      if (i / block % world == rank) expected.push_back(all[std::size_t(i)]);
+    CHECK(sampler.identity() ==
+          message("DistributedSampler, blocks of ", world * block, " of RandomSampler, seed 8"));
+  }
+  CHECK(dealt == expected);
+}
+
+TEST_CASE("blocks that cannot be are refused") {
+  CHECK_THROWS_WITH(DistributedSampler({.uneven = Uneven::keep, .block = 0}), Catch::Contains("block of 0"));
+  CHECK_THROWS_WITH(DistributedSampler({.world_size = 2, .block = 3}), Catch::Contains("Uneven::keep"));
+  CHECK_THROWS_AS(
+      DistributedSampler(
+          {.world_size = 3, .uneven = Uneven::keep, .block = std::numeric_limits<std::int64_t>::max() / 2}),
+      UsageError);
+}

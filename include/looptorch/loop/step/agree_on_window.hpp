@@ -23,10 +23,11 @@ class UpdateShare {
  public:
   /// Adds the update's weight and losses to `ballot`.
   UpdateShare(UpdateWork& work, UpdateView& view, const WindowOrigin& origin, std::size_t index,
-              Ballot& ballot)
+              std::int64_t shards, Ballot& ballot)
       : work_(work),
         name_(message("update ", index, " ")),
         unit_(work.weight.unit()),
+        shards_(shards),
         total_(work.weight.total()) {
     if (work.at_fault)
       fault_ = origin.narrowed(*work.at_fault)
@@ -35,7 +36,7 @@ class UpdateShare {
     ballot.largest(name_ + "unit", unit_);
     ballot.sum(name_ + "total", total_);
     ballot.first(name_ + "fault", fault_);
-    work.losses.agree(ballot, name_);
+    work.losses.agree(ballot, name_, shards_);
   }
 
   /// Takes what the ranks agreed on. Returns the factor of this rank's gradients in sums that are not under
@@ -43,7 +44,8 @@ class UpdateShare {
   double take(const Ballot& ballot) {
     const double own = work_.weight.unit(), before = work_.weight.joined_unit();
     const double reduced = before != 0 ? before : unit_;  // the unit of the summed gradients
-    work_.losses.take(ballot, name_);
+    work_.losses.take(ballot, name_, shards_);
+    if (shards_ > 0) total_ = work_.losses.weight();
     if (!work_.at_fault) work_.fault_elsewhere = fault_;
     work_.weight.join(reduced, total_, unit_);
     return reduced != 0 && own != 0 ? own / reduced : 1.0;
@@ -52,7 +54,9 @@ class UpdateShare {
  private:
   UpdateWork& work_;
   std::string name_;
-  double unit_, total_;
+  double unit_;
+  std::int64_t shards_;
+  double total_;
   std::optional<std::string> fault_;
 };
 
@@ -125,7 +129,8 @@ bool agree_on_window(Engine& engine) {
   share.add_to(ballot);
   engine.stack().template run<agree_hook>(ballot);
   if (Engine::kStreams && engine.works()[0].due) {
-    UpdateShare of_update(engine.works()[0], run.updates()[0], window.origin, 0, ballot);
+    UpdateShare of_update(engine.works()[0], run.updates()[0], window.origin, 0, engine.ranks()->shards(),
+                          ballot);
     sum_and_agree<0>(engine, ballot, of_update, moment);
   } else {
     engine.ranks()->agree(ballot, moment);
@@ -139,7 +144,8 @@ template <std::size_t I, class Engine>
 void agree_on_update(Engine& engine) {
   Ballot ballot;
   Run& run = engine.run();
-  UpdateShare share(engine.works()[I], run.updates()[I], engine.window().origin, I, ballot);
+  UpdateShare share(engine.works()[I], run.updates()[I], engine.window().origin, I, engine.ranks()->shards(),
+                    ballot);
   sum_and_agree<I>(engine, ballot, share, message("update ", I + 1, " of step ", run.progress().step));
 }
 

@@ -68,7 +68,8 @@ class Engine {
   [[nodiscard]] const TrainedParameters& parameters() const { return parameters_; }
   [[nodiscard]] auto& attempt() { return attempt_; }
   [[nodiscard]] BypassWatch& bypass_watch() { return bypass_watch_; }
-  /// Returns the ranks of the fit under way; null outside of it, without DataParallel and for one process.
+  /// Returns the ranks of the fit under way; null outside of it, without DataParallel, and
+  /// for one process unless it sums in shards.
   [[nodiscard]] Ranks* ranks() const {
     if constexpr (kHasRanks)
       return ranks_;
@@ -79,7 +80,7 @@ class Engine {
   void join_ranks() {
     stack_.template each_with<ranks_hook>([&](auto& slot) {
       Ranks* given = ranks_hook::call(slot.policy, slot.state, std::as_const(run_));
-      if (given && given->size() > 1) ranks_ = given;
+      if (given) ranks_ = given;
     });
   }
   void leave_ranks() { ranks_ = nullptr; }

@@ -47,6 +47,13 @@ void ready_policies(Engine& engine) {
   engine.stack().template run<on_fit_ready_hook>(context);
 }
 
+/// Counts weights in ones where the ranks add shards up.
+template <class Engine>
+void fix_units(Engine& engine) {
+  if (engine.ranks() && engine.ranks()->shards() > 0)
+    for (UpdateWork& work : engine.works()) work.weight.fix_unit();
+}
+
 /// Runs on_window_end. Then throws what hooks of the window's updates threw, and what is known of its losses.
 template <class Engine>
 void conclude_window(Engine& engine) {
@@ -239,7 +246,9 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
   BatchRange<Range> batches(range);
   std::optional<std::int64_t> size = batches.size();
   if constexpr (Engine::kHasRanks)
-    if (engine.ranks()) batches.count_as(size = agreed_batches(engine, size, text_of(options)));
+    if (engine.ranks())
+      engine.ranks()->plan_windows(engine.window_length()),
+          batches.count_as(size = agreed_batches(engine, size, text_of(options)));
   if (batches.regroupable()) feed.keep_windows(*batches.regroupable());
   const auto resumed = resume<Host::takes_snapshots>(engine, options, batches);
   if constexpr (Host::takes_snapshots) feed = saved_feed(batches);
@@ -256,6 +265,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
       if (resumed) resumed->begin(run);
       host.emplace(trainer, run);
       ready_policies(engine);
+      fix_units(engine);
       FitLoop<Engine, Range>(engine, batches, plan, /*from_start=*/resumed.has_value()).run();
     });
   } catch (...) {

@@ -71,7 +71,8 @@ class OwnLoop {
     engine.leave_ranks();
     if (several)
       throw UsageError(
-          "step() was called on several ranks, which agree on windows in fit() only: call fit()");
+          "step() was called on several ranks, or with DataParallel{.reproducible}: they agree on windows in "
+          "fit() only: call fit()");
   }
 
   template <class Batch>

@@ -23,6 +23,12 @@ class JoinedRanks {
     if (!engine.ranks()) return;
     const bool redoes = engine.stack().any([]<class P>() { return pieces_hook::template valid<P>(); });
     const bool in_backward = engine.stack().any([]<class P>() { return updates_in_backward<P>(); });
+    if (!Engine::kStreams && engine.ranks()->shards() > 0) {
+      engine.leave_ranks();
+      throw PolicyConflict(
+          "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "
+          "switch it off");
+    }
     if (redoes || in_backward) {
       engine.leave_ranks();
       throw PolicyConflict(message("on several ranks ",

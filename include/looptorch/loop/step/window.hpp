@@ -128,6 +128,17 @@ void learn_with_retries(Engine& engine, std::vector<Batch>& kept, Given&& batch)
     with_retries<0>(engine, kept, [&] { differentiate_pieces<0>(engine, kept.back(), kept.size() - 1); });
 }
 
+/// Begins a micro-batch where ranks keep the sums of a window's shards apart.
+template <class Engine>
+void enter_shard([[maybe_unused]] Engine& engine) {
+  if constexpr (Engine::kHasRanks) {
+    if (!engine.ranks() || engine.ranks()->shards() == 0) return;
+    const std::int64_t number = engine.window().micro_batches + engine.window().passed_over;
+    engine.works()[0].losses.enter_shard(engine.ranks()->enter_micro_batch(
+        engine.run().updates()[0].parameters, engine.progress().step, number));
+  }
+}
+
 /// Takes one micro-batch, made of the samples with these indices, into a window, which it begins if none is
 /// open.
 template <class Batch, class Engine, class Given, class Indices = std::span<const std::int64_t>>
@@ -144,6 +155,7 @@ void take_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kep
     learn_with_retries(engine, kept, std::forward<Given>(batch));
   else if (engine.works()[0].due)
     with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
+      enter_shard(engine);
       const bool is_last = window.micro_batches + window.passed_over + 1 >= engine.window_length();
       differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches), /*reevaluates=*/false,
                        is_last);

@@ -9,13 +9,24 @@
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/running_mean.hpp>
 
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace looptorch::detail {
 
 class WindowLosses {
  public:
   void add(const Loss& loss) { record(loss, loss_, metrics_); }
+
+  /// Keeps what is added from now on apart from other shards, until `take`.
+  void enter_shard(std::int64_t shard) {
+    if (shard != shard_) close_shard();
+    shard_ = shard;
+  }
 
   /// Returns the part of the losses' sum that lies on a device, 0-dim; undefined while there is none.
   [[nodiscard]] const at::Tensor& device_sum() const { return loss_.device_sum(); }
@@ -28,9 +39,27 @@ class WindowLosses {
       if (mean.has_any()) view.metrics[name].add_window(mean, skipped);
   }
 
-  /// Adds them to `ballot`, by names that begin with `of`; then takes those of all ranks.
-  void agree(Ballot& ballot, const std::string& of) { agreed_.add(ballot, of, loss_, metrics_); }
-  void take(const Ballot& ballot, const std::string& of) { agreed_.take(ballot, of, loss_, metrics_); }
+  /// Adds them to `ballot`, by names that begin with `of`; then takes those of all ranks. `shards` is the
+  /// number of shards in a window; 0: the ranks' sums are added in the order of ranks.
+  void agree(Ballot& ballot, const std::string& of, std::int64_t shards) {
+    if (shards == 0) return agreed_.add(ballot, of, loss_, metrics_);
+    close_shard();
+    for (auto& [shard, part] : closed_) part.agreed.add(ballot, name_of(of, shard), part.loss, part.metrics);
+  }
+  void take(const Ballot& ballot, const std::string& of, std::int64_t shards) {
+    if (shards == 0) return agreed_.take(ballot, of, loss_, metrics_);
+    closed_.clear();
+    std::map<std::string, std::vector<WeightedSum>> sums;
+    for (std::int64_t shard = 0; shard < shards; ++shard)
+      for (const auto& [name, sum] : AgreedMeans::totals_of(ballot, name_of(of, shard))) {
+        sums[name].resize(static_cast<std::size_t>(shards));
+        sums[name][static_cast<std::size_t>(shard)] = sum;
+      }
+    for (auto& [name, of_shards] : sums)
+      AgreedMeans::set(name.empty() ? loss_ : metrics_[name], sum_in_tree(std::move(of_shards)));
+  }
+  /// Returns the weight of the losses; reads it.
+  [[nodiscard]] double weight() const { return loss_.totals().weight; }
 
   /// Decides whether the window that was added last counts.
   static void settle(UpdateView& view, bool counts) {
@@ -42,12 +71,41 @@ class WindowLosses {
   void clear() {
     loss_.reset();
     for (auto& [name, mean] : metrics_) mean.reset();
+    closed_.clear();
+    shard_ = kNoShard;
   }
 
  private:
+  static constexpr std::int64_t kNoShard = -1;
+  struct Part {
+    RunningMean loss;
+    RunningMeans metrics;
+    AgreedMeans agreed;
+  };
+
+  void close_shard() {
+    if (shard_ == kNoShard) return;
+    closed_.emplace(shard_, Part{std::exchange(loss_, {}), std::exchange(metrics_, {}), {}});
+    shard_ = kNoShard;
+  }
+
+  static std::string name_of(const std::string& of, std::int64_t shard) {
+    return message(of, "shard ", shard, " ");
+  }
+
+  /// Adds the sums of shards, a power of two of them: neighbours first, then the neighbours of these sums.
+  static WeightedSum sum_in_tree(std::vector<WeightedSum> sums) {
+    for (std::size_t size = sums.size(); size > 1; size /= 2)
+      for (std::size_t i = 0; i < size / 2; ++i)
+        sums[i] = {sums[2 * i].sum + sums[2 * i + 1].sum, sums[2 * i].weight + sums[2 * i + 1].weight};
+    return sums.front();
+  }
+
   RunningMean loss_;
   RunningMeans metrics_;
   AgreedMeans agreed_;
+  std::map<std::int64_t, Part> closed_;  // shards of this rank
+  std::int64_t shard_ = kNoShard;        // that loss_ and metrics_ are of
 };
 
 }  // namespace looptorch::detail

@@ -77,8 +77,17 @@ class WindowWeight {
   /// Forgets it, as a fit on several ranks begins, which count in known units.
   void leave() {
     joined_unit_ = 0;
+    fixed_ = false;
     if (unread_unit_.defined()) unit_ = unread_unit_.item<double>();
     unread_unit_ = at::Tensor();
+  }
+
+  /// Counts in ones from now on, whatever the weights, until `leave`: a unit that follows from a rank's first
+  /// weights would depend on the number of ranks.
+  void fix_unit() {
+    leave();
+    unit_ = joined_unit_ = 1;
+    fixed_ = true;
   }
 
   /// Returns a 0-dim bool, true if nothing has weight; undefined where that is known.
@@ -113,7 +122,7 @@ class WindowWeight {
     const double weight = loss.weight.number();
     if (weight == 0) return {};
     if (unit_ == 0) unit_ = weight;
-    if (weight > 2 * unit_) grow(weight);
+    if (!fixed_ && weight > 2 * unit_) grow(weight);
     total_ += weight;
     if (loss.sum.defined()) return unit_ == 1 ? loss.sum : loss.sum / unit_;
     return weight == unit_ ? loss.value : loss.value * (weight / unit_);
@@ -164,6 +173,7 @@ class WindowWeight {
   double unit_ = 0;         // the first weight that is not 0, doubled as it had to be, ...
   at::Tensor unread_unit_;  // ... or its unread form, if an unread weight came first
   double joined_unit_ = 0;  // of all ranks; 0 without them
+  bool fixed_ = false;      // at 1
   double correction_ = 1;
   std::int64_t unread_count_ = 0;  // micro-batches of the window that an unread unit was used for
   double total_ = 0;

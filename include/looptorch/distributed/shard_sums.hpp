@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// Gradients of a window's shards, added in a fixed binary tree: neighbours first, then the neighbours of
+// these sums. Ranks that hold whole subtrees thus make the same bits together as one rank alone. Holds at
+// most log2(shards of this rank) sums beside the gradients under way, and adds no more often than backward
+// would.
+#pragma once
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+class ShardSums {
+ public:
+  /// Takes the gradients of the next shard, one of each parameter; undefined: none.
+  void close(std::vector<at::Tensor> gradients) {
+    for (std::int64_t index = count_++; index % 2 == 1; index /= 2) {
+      for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = joined(sums_.back()[i], gradients[i]);
+      sums_.pop_back();
+    }
+    sums_.push_back(std::move(gradients));
+  }
+
+  /// Returns the sum of all shards for parameter `index`, of which this gradient is the last shard's. Call it
+  /// once a parameter, when 2^n - 1 shards are closed. Writes to the sums, to `gradient` if they have none.
+  [[nodiscard]] at::Tensor with(std::size_t index, at::Tensor gradient) {
+    for (auto sum = sums_.rbegin(); sum != sums_.rend(); ++sum) gradient = joined((*sum)[index], gradient);
+    return gradient;
+  }
+
+  /// Returns how many shards are closed.
+  [[nodiscard]] std::int64_t count() const { return count_; }
+  void clear() { sums_.clear(), count_ = 0; }
+
+ private:
+  /// Adds two gradients, in place. Adds zero to one alone, which makes 0 of -0 as the sum over ranks does.
+  static at::Tensor joined(const at::Tensor& a, const at::Tensor& b) {
+    if (a.defined() && b.defined()) return a.add_(b);
+    if (!a.defined() && !b.defined()) return {};
+    return a.defined() ? a.add_(0.0) : b.add_(0.0);
+  }
+
+  std::vector<std::vector<at::Tensor>> sums_;  // of ever fewer shards
+  std::int64_t count_ = 0;
+};
+
+}  // namespace looptorch::detail
