@@ -13,6 +13,7 @@ declare -A floors=(
   [optim]='base'
   [metrics]='base'
   [memory]='base data'
+  [adapters]='base optim state'
   [audio]='base data metrics state'
   [report]='base data state'
   [loop]='base data state optim memory report'
