@@ -4,6 +4,7 @@
 // `fit`.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <string>
 #include <utility>
 
 namespace {
@@ -68,6 +70,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
                       lt::When{training.memory, lt::WatchMemory{}},
                       lt::ShowProgress{},
                       lt::On{lt::kObserve, report},
+                      app::run_log(training, options.output, *model, {{"training clips", std::to_string(data.train.size())}}),
                       lt::RestoreBest{.metric = "validation.cer"},
                       lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,
                                         .best = "validation.cer"});

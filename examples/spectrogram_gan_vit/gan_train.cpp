@@ -4,6 +4,7 @@
 // mean over batches, snapshots, the best of them.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -23,6 +24,7 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -75,6 +77,9 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                                                  .keep = training.snapshot_every > 0 ? 3 : 1,
                                                  .best = options.validates() ? "validation.frechet" : ""}},
                       lt::When{training.memory, lt::WatchMemory{}},
+                      app::run_log(training, options.output, *gan,
+                                   {{"training clips", std::to_string(clips.size())}, {"batch-size", std::to_string(training.batch_size)},
+                                    {"n-mels", std::to_string(gan->config().n_mels)}}),
                       lt::ShowProgress{});
   // clang-format on
   app::check_memory(training, trainer, [&] { return sg::any_batch(clips, training.batch_size); });

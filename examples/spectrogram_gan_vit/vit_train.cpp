@@ -4,6 +4,7 @@
 // recomputed blocks, early stopping on a metric of whole sets, and the best weights at the end.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -75,6 +76,9 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       lt::When{training.takes_snapshots(),
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every}},
                       lt::When{training.memory, lt::WatchMemory{}},
+                      app::run_log(training, options.output, *model,
+                                   {{"training clips", std::to_string(training_clips.size())}, {"batch-size", std::to_string(training.batch_size)},
+                                    {"n-mels", std::to_string(options.n_mels)}}),
                       lt::ShowProgress{});
   // clang-format on
   app::check_memory(training, trainer, [&] { return sg::any_batch(training_clips, training.batch_size); });

@@ -2,6 +2,7 @@
 // Learns which of two interleaved spirals a point of the plane lies on. Put your dataset and your model in the place of
 // Spirals and Net: the rest is a whole program, with flags, snapshots, resume and a summary.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/run_log.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -80,6 +81,7 @@ void train(const std::filesystem::path& output, const app::TrainingOptions& opti
                       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = options.warmup_steps},
                       lt::Validate{held_out},
                       lt::ShowProgress{},
+                      app::run_log(options, output, *net),
                       lt::When{options.takes_snapshots(), lt::SnapshotEvery{.folder = output / "snapshots",
                                                                             .steps = options.snapshot_every}});
   const auto result = trainer.fit(batches, options.fit_options(newest.path));

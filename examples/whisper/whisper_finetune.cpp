@@ -3,6 +3,7 @@
 // a whole looptorch run: loader, objective, optimizer, policies, `fit`.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <string>
 #include <utility>
 
 namespace {
@@ -64,6 +66,7 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
                       lt::When{training.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
                                                                              .steps = training.snapshot_every}},
                       lt::When{training.memory, lt::WatchMemory{}},
+                      app::run_log(training, options.output, *model, {{"training clips", std::to_string(clips.size())}}),
                       lt::ShowProgress{});
   // clang-format on
   const auto longest = clips.longest();

@@ -41,3 +41,21 @@ says_memory() {
 
 # holds FILE TEXT
 holds() { grep -qF -- "$2" "$1" || fail "$1 does not hold \"$2\": $(cat "$1")"; }
+
+# has_report FOLDER STEPS [METRIC]: the files of a report, and in metrics.jsonl the metric (loss) of each step once, in order.
+has_report() {
+  local file steps
+  for file in report.html metrics.jsonl metrics.csv 'events.out.tfevents.*.looptorch'; do
+    compgen -G "$1/$file" >/dev/null || fail "no $1/$file"
+  done
+  steps=$(grep -F "\"${3-loss}\":" "$1/metrics.jsonl" | grep -oE '^\{"step":[0-9]+' | cut -d: -f2)
+  [ "$steps" = "$(seq "$2")" ] || fail "$1/metrics.jsonl has other steps than 1 to $2: $(tr '\n' ' ' <<<"$steps")"
+}
+
+# has_no_report FOLDER
+has_no_report() {
+  local file
+  for file in report.html metrics.jsonl metrics.csv 'events.out.tfevents.*'; do
+    ! compgen -G "$1/$file" >/dev/null || fail "--no-report leaves $1/$file"
+  done
+}

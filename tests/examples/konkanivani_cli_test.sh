@@ -24,7 +24,7 @@ done
 has_flags help.txt data output d-model encoder-layers decoder-layers batch-size gradient-accumulation device resume resume-changed \
   epochs max-steps seed workers cache snapshot-every gradient-checkpointing subsampling positions ctc-weight preset batch-frames \
   spec-augment mask-frames mask-bins on-bad-audio fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark flush-every prefetch memory \
-  preflight memory-cap
+  preflight memory-cap report
 refused "--output is missing" konkanivani_corpus
 refused "--train: 0 is less than 1" konkanivani_corpus --output x --train 0
 refused "--min-words 5 is more than --max-words 4" konkanivani_corpus --output x --min-words 5 --max-words 4
@@ -92,8 +92,14 @@ says_memory errors.txt
 
 # On a CPU mixed precision is bf16. Flags that save memory or time change no bit; those that do nothing here say so.
 "${once[@]}" --output same --gradient-checkpointing --no-gradient-checkpointing --bf16 --flush-every 1 --prefetch 5 --tf32 \
-  --cudnn-benchmark >train.txt 2>errors.txt || fail "flags of speed: $(cat errors.txt)"
+  --cudnn-benchmark --no-report >train.txt 2>errors.txt || fail "flags of speed: $(cat errors.txt)"
 cmp model/model.safetensors same/model.safetensors || fail "flags of speed train other weights"
+has_report model 1
+has_no_report same
+for fact in '["model","konkanivani::KonkaniVani"]' '["parameters","' '["training clips","6"]' '["d-model","32"]' \
+  '["gradient-checkpointing","yes"]' '["precision","mixed-precision"]' '"name":"validation.cer"'; do
+  holds model/report.html "$fact"
+done
 holds errors.txt "--tf32 and --cudnn-benchmark have no effect on cpu, only on CUDA devices"
 
 # Memory: what does not fit ends before it begins, with what would; what fits is trained, and its peak noted.
@@ -191,6 +197,14 @@ truncate -s 100 "$newest/state.json"
 holds errors.txt "passed over $newest"
 holds errors.txt "goes on from stopped/snapshots/step-"
 cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
+has_report alone 36
+has_report stopped 36
+for metric in loss validation.cer; do
+  of() { sed -nE "s/^\{(\"step\":[0-9]+).*(\"$metric\":[^,}]*).*/\1 \2/p" "$1/metrics.jsonl"; }
+  cmp <(of alone) <(of stopped) || fail "a run that was stopped and killed has another curve of $metric"
+done
+refused "stopped/snapshots holds a run: go on with --resume auto" "${long[@]##*/}" --output stopped
+has_report stopped 36
 compgen -G "cache/*.data" >/dev/null || fail "--cache kept nothing"
 
 # Out of memory in the middle of an epoch: the run goes on with smaller batches of the same clips in each step, so that its losses

@@ -18,7 +18,7 @@ done
 has_flags help.txt data output gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps \
   generator-rate discriminator-rate loss r1 instance-noise mismatched auxiliary winning average device workers seed \
   cache on-bad-audio validate-every snapshot-every resume resume-changed fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark \
-  flush-every prefetch memory preflight memory-cap
+  flush-every prefetch memory preflight memory-cap report
 
 "$programs/emotion_corpus" --output few --train 2 --validation 1 --test 1 --seconds 2 >/dev/null || fail "a corpus of few"
 "$programs/emotion_corpus" --output corpus --train 6 --validation 2 --test 3 >corpus.txt || fail "emotion_corpus"
@@ -78,12 +78,15 @@ holds progress.txt "no snapshot to go on from: begins anew"
 "$programs/${long[0]}" "${long[@]:1}" --output stopped --snapshot-every 2 --resume auto >/dev/null 2>progress.txt ||
   fail "--resume auto: $(cat progress.txt)"
 holds progress.txt "goes on from stopped/snapshots/step-"
+for folder in alone stopped; do has_report $folder 6 generator/loss; done
+for fact in '["batch-size","2"]' '["n-mels","64"]' '["parameters","' '["r1","1"]'; do holds stopped/report.html "$fact"; done
 for player in generator discriminator; do
   cmp "alone/$player.safetensors" "stopped/$player.safetensors" || fail "a killed run ends with another $player"
 done
 # What is saved of the generator is its average: without averaging it is another, beside the same discriminator.
-"$programs/${long[0]}" "${long[@]:1}" --output latest --average 0 >/dev/null 2>progress.txt || fail "--average 0: $(cat progress.txt)"
+"$programs/${long[0]}" "${long[@]:1}" --output latest --average 0 --no-report >/dev/null 2>progress.txt || fail "--average 0: $(cat progress.txt)"
 cmp alone/discriminator.safetensors latest/discriminator.safetensors || fail "averages reach the discriminator"
+has_no_report latest
 ! cmp -s alone/generator.safetensors latest/generator.safetensors || fail "the averages were not saved"
 refused "stopped/snapshots holds a run: go on with --resume auto" "${long[@]}" --output stopped
 refused "corpus: holds no snapshot to go on from" "${long[@]}" --output stopped --resume corpus

@@ -25,7 +25,7 @@ refused() {
 has_flags help.txt data output generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
   patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs learning-rate \
   gradient-checkpointing device workers seed cache snapshot-every resume resume-changed on-bad-audio fp32 bf16 fp16 \
-  mixed-precision tf32 cudnn-benchmark flush-every prefetch memory preflight memory-cap
+  mixed-precision tf32 cudnn-benchmark flush-every prefetch memory preflight memory-cap report
 
 train=(--data "$corpus" --cache cache --device cpu --n-mels 16 --batch-size 2 --gradient-accumulation 1 --workers 1)
 tuned=("${train[@]}" --pretrained "$folder")
@@ -62,6 +62,8 @@ holds tuned/config.json '"image_size": 32'
 for figure in ccc_arousal ccc_valence ccc_arousal_probe ccc_valence_probe mse_valence r2_arousal validation_ccc best_step seconds; do
   holds tuned/summary.json "\"$figure\": "
 done
+has_report tuned "$(sed -nE 's/.*"steps": ([0-9]+).*/\1/p' tuned/summary.json)"
+for fact in '["image-size","32"]' '["batch-size","2"]' '["training clips","7"]' '"name":"validation.ccc"'; do holds tuned/report.html "$fact"; done
 [ "$(wc -l <tuned/curve.csv)" = 3 ] || fail "the curve has other rows: $(cat tuned/curve.csv)"
 
 # The folder is a model's: others are refused there, and it can be fine-tuned itself.
@@ -77,9 +79,10 @@ cp "leaky/audio/$(song train).flac" "leaky/audio/$(song test).flac"
 refused "is a copy of" "${tuned[@]}" --data leaky --cache leaky/cache --output x
 
 # From scratch, on the CPU's size, killed by a limit of steps.
-"$program" --data "$corpus" --cache cache --device cpu --preset small --output small --max-steps 1 --workers 1 >out.txt 2>&1 ||
+"$program" --data "$corpus" --cache cache --device cpu --preset small --output small --max-steps 1 --workers 1 --no-report >out.txt 2>&1 ||
   fail "small: $(cat out.txt)"
 holds out.txt "330530 parameters, 7 training clips and 0 generated ones"
+has_no_report small
 [ -s small/model.safetensors ] || fail "small left no model"
 
 [ "$failures" = 0 ] && echo "all well"

@@ -20,7 +20,7 @@ has_flags help.txt model train validation test output batch-size gradient-accumu
   strict language normalizer snapshot-every resume resume-changed on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
   cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \
   chunking timestamps-share prompt-share spec-augment time-masks mask-frames mel-masks mask-bins cache prepare-workers \
-  empty-texts spell all-signs
+  empty-texts spell all-signs report
 "$programs/whisper_transcribe" --help >help.txt
 has_flags help.txt model max-audio-seconds language device task beam-size patience length-penalty temperature best-of fallback \
   compression-ratio-threshold logprob-threshold no-speech-threshold initial-prompt suppress-tokens timestamps
@@ -150,6 +150,10 @@ holds finetune.txt "training on 4 clips"
 holds out/summary.json '"normalizer": "english"'
 for field in wer_before wer_after seconds peak_bytes; do holds out/summary.json "\"$field\":"; done
 for line in "reference  " "before     " "after      " "word error rate " "the model is in out"; do holds finetune.txt "$line"; done
+has_report out 2 # begun anew by the second run
+for fact in '["model","whisper::Whisper"]' '["parameters","' '["training clips","4"]' '["max-steps","2"]' '"name":"validation.wer"'; do
+  holds out/report.html "$fact"
+done
 cmp -s "$model/model.safetensors" out/model.safetensors && fail "the weights did not change"
 
 # Durations that a manifest rounds down are no error; clips that are cut off, too long or silent are left out and listed,
@@ -181,8 +185,9 @@ for layers in "" encoder; do
   # as other projects' scripts spell these flags
   "$programs/whisper_finetune" --model "$model" --output_dir recomputed "${data[@]}" --test corpus/test.jsonl --batch_size 2 \
     --gradient_accumulation_steps 1 --dataloader_num_workers 2 --num_epochs 1 --max_steps 2 --flush_every 1 --prefetch 3 --gradient_checkpointing $layers \
-    --cache frames --prepare-workers 2 >/dev/null 2>progress.txt || fail "checkpointing: $(cat progress.txt)"
+    --cache frames --prepare-workers 2 --no-report >/dev/null 2>progress.txt || fail "checkpointing: $(cat progress.txt)"
   holds progress.txt "cache: 4 of 4 samples"
+  has_no_report recomputed
   cmp out/model.safetensors recomputed/model.safetensors || fail "--gradient-checkpointing $layers trains other weights"
 done
 
@@ -220,6 +225,8 @@ grep -o '"wer_before": [^,]*' alone/summary.json stopped/summary.json | cut -d: 
 holds progress.txt "passed over $newest"
 holds progress.txt "goes on from stopped/snapshots/step-"
 cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
+has_report alone 16
+has_report stopped 16
 cmp alone/curve.csv stopped/curve.csv || fail "a run that was stopped and killed has another curve"
 [ "$(cut -d, -f1 alone/curve.csv | tr '\n' ' ')" = "step 5 10 15 " ] || fail "curve.csv: $(cat alone/curve.csv)"
 best=$(awk -F, 'NR > 1 && (least == "" || $4 + 0 < least + 0) { least = $4; step = $1 } END { print step }' alone/curve.csv)

@@ -87,6 +87,13 @@ class CommandLine {
   /// UsageError for a table that lists a name twice.
   [[nodiscard]] bool parse(int argc, char* const* argv);
 
+  /// Calls `call` at the end of `parse`, when all variables have their values.
+  void on_parsed(std::function<void(const CommandLine&)> call) { on_parsed_.push_back(std::move(call)); }
+
+  /// Returns the names of all flags and what their variables hold now, as text: a toggle is "yes" or "no", a
+  /// group of flags is called by its name. Flags without a value, as an empty path, are left out.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> settings() const;
+
   [[nodiscard]] std::string help() const;
   [[nodiscard]] const std::string& program() const { return program_; }
 
@@ -95,7 +102,8 @@ class CommandLine {
     detail::FlagForm form;
     std::string placeholder, help;
     std::function<void(const std::string&)> set;
-    std::function<std::string()> default_text = [] { return std::string(); };
+    std::function<std::string()> value = {};         ///< an empty text: none
+    std::function<std::string()> default_text = {};  ///< what help shows instead of the value; may be null
     bool is_required = false, is_preset = false;
     bool is_negation = false;  ///< the `--no-name` of the flag behind it, with which help shows it
 
@@ -112,6 +120,7 @@ class CommandLine {
   std::vector<Flag> flags_;
   std::string positional_name_, positional_help_;
   std::vector<std::string>* positional_ = nullptr;
+  std::vector<std::function<void(const CommandLine&)>> on_parsed_;
 };
 
 inline CommandLine& CommandLine::add(Flag flag, std::string name) {
@@ -127,7 +136,7 @@ CommandLine& CommandLine::option(std::string name, std::string placeholder, T& t
               .placeholder = std::move(placeholder),
               .help = std::move(help),
               .set = [&target, range](const std::string& text) { detail::parse_value(text, range, target); },
-              .default_text = [&target] { return detail::default_text(target); }},
+              .value = [&target] { return detail::value_text(target); }},
              std::move(name));
 }
 
@@ -146,6 +155,7 @@ CommandLine& CommandLine::flag(std::string name, T& target, std::type_identity_t
               .placeholder = {},
               .help = std::move(help),
               .set = [&target, value](const std::string&) { target = value; },
+              .value = [&target, value] { return target == value ? "yes" : ""; },
               .default_text = [&target, value] { return target == value ? " [default]" : ""; }},
              std::move(name));
 }
@@ -173,7 +183,7 @@ inline CommandLine& CommandLine::choice(std::string name, std::string& target,
               .placeholder = implied.empty() ? listed : "[" + listed + "]",
               .help = std::move(help),
               .set = set,
-              .default_text = [&target] { return detail::default_text(target); }},
+              .value = [&target] { return target; }},
              std::move(name));
 }
 
@@ -208,11 +218,26 @@ inline std::string CommandLine::help() const {
     const auto& flag = flags_[i];
     if (flag.is_negation) continue;
     const auto name = i > 0 && flags_[i - 1].is_negation ? "--[no-]" + flag.name().substr(2) : flag.name();
-    rows.emplace_back(name + (flag.placeholder.empty() ? "" : " " + flag.placeholder),
-                      flag.help + flag.default_text());
+    rows.emplace_back(
+        name + (flag.placeholder.empty() ? "" : " " + flag.placeholder),
+        flag.help + (flag.default_text ? flag.default_text() : detail::default_text(flag.value())));
   }
   rows.emplace_back("--help", "this text");
   return "usage: " + usage() + "\n\n" + summary_ + "\n\n" + detail::two_columns(rows);
+}
+
+inline std::vector<std::pair<std::string, std::string>> CommandLine::settings() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& flag : flags_) {
+    const std::string &name = flag.form.names.front(), &group = flag.form.group;
+    const std::string value = flag.value();
+    if (value.empty()) continue;
+    if (flag.is_negation)
+      all.emplace_back(name.substr(3), "no");
+    else
+      all.emplace_back(group.empty() ? name : group, group.empty() ? value : name);
+  }
+  return all;
 }
 
 inline std::vector<detail::FlagForm> CommandLine::forms() const {
@@ -243,6 +268,7 @@ inline bool CommandLine::parse(int argc, char* const* argv) {
     if (flags_[i].is_required && std::none_of(words.flags.begin(), words.flags.end(), is_it))
       throw CommandLineError(flags_[i].name() + " is missing");
   }
+  for (const auto& call : on_parsed_) call(*this);
   return true;
 }
 

@@ -71,18 +71,19 @@ inline void parse_value(const std::string& text, const NumberRange&, std::filesy
 }
 
 template <FlagNumber T>
-[[nodiscard]] std::string default_text(T value) {
-  return message(" [", value, "]");
+[[nodiscard]] std::string value_text(T value) {
+  return message(value);
 }
 template <FlagNumber T>
-[[nodiscard]] std::string default_text(const std::optional<T>& value) {
-  return value ? default_text(*value) : "";
+[[nodiscard]] std::string value_text(const std::optional<T>& value) {
+  return value ? message(*value) : "";
 }
+[[nodiscard]] inline std::string value_text(const std::string& value) { return value; }
+[[nodiscard]] inline std::string value_text(const std::filesystem::path& value) { return value.string(); }
+
+/// Returns what --help says behind a flag's text; nothing for an empty value.
 [[nodiscard]] inline std::string default_text(const std::string& value) {
   return value.empty() ? "" : " [" + value + "]";
-}
-[[nodiscard]] inline std::string default_text(const std::filesystem::path& value) {
-  return default_text(value.string());
 }
 
 /// Returns a line for each row, the right column aligned.

@@ -41,6 +41,7 @@ enum class TrainingFlag {
   resume,
   on_bad_audio,
   resume_changed,
+  report,
 };
 
 /// Which flags a program has, and what its --help says of them where the standard text would not do.
@@ -66,6 +67,7 @@ class TrainingFlagWriter {
     add_memory();
     add_machine();
     add_resuming();
+    add_report();
   }
 
  private:
@@ -201,6 +203,18 @@ class TrainingFlagWriter {
       line_.choice(
           "on-bad-audio", options_.on_bad_audio, {"skip", "stop"},
           help(on_bad_audio, "samples that cannot be used: listed and left out, or the first one stops"));
+  }
+
+  void add_report() {
+    if (!has(report)) return;
+    line_.toggle("report", options_.report,
+                 help(report,
+                      "writes report.html with curves, metrics.jsonl, metrics.csv and TensorBoard's "
+                      "events to OUTPUT while it trains"));
+    line_.on_parsed([&options = options_](const CommandLine& line) {
+      options.program = line.program();
+      options.settings = line.settings();
+    });
   }
 
   CommandLine& line_;

@@ -20,6 +20,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace looptorch::app {
 
@@ -55,6 +56,11 @@ struct TrainingOptions {
   std::string resume = {};                    ///< "", "auto", or a snapshot or a folder of them
   std::string on_bad_audio = "skip";          ///< or "stop"
   bool resume_changed = false;                ///< goes on with other settings than the snapshot's
+  bool report = true;                         ///< write the run's metrics and report.html (run_log)
+  /// The program's name, and all its flags with their values, for run_log. Parsing the flag `report` sets
+  /// them.
+  std::string program = {};
+  std::vector<std::pair<std::string, std::string>> settings = {};
 
   /// Returns the device that `device` names, and writes to stderr which settings have no effect on it. Throws
   /// what app::choose_device throws, and CommandLineError for settings that the device or each other exclude.

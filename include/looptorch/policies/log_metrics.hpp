@@ -41,9 +41,15 @@ struct LogMetrics {
   static constexpr Phase phase = Phase::observe;
   using State = detail::MetricFeed;
 
-  /// Throws UsageError for `every` below 1, and FileError for a folder that cannot be written.
+  /// Throws UsageError for `every` below 1.
   void on_fit_begin(FitContext& fit, State& state) const {
     if (every < 1) throw UsageError(message("LogMetrics needs an `every` of at least 1, got ", every));
+    state.prepare(fit.run);
+  }
+
+  /// Opens the files, when no policy can refuse the fit any more: one that was begun by mistake in the folder
+  /// of a finished run leaves its files alone. Throws FileError for a folder that cannot be written.
+  void on_fit_ready(FitContext& fit, State& state) const {
     const std::int64_t step = fit.run.progress().step;
     auto of_run = all_facts(fit.run);
     auto shown = page ? std::make_shared<report::RunReport>(
@@ -89,7 +95,10 @@ struct LogMetrics {
     state.end_window(window.run.progress().step % every == 0);
     state.clock().enter(RunPhase::other);
   }
-  void on_epoch_begin(EpochContext&, State& state) const { state.restart_means(); }
+  void on_epoch_begin(EpochContext&, State& state) const {
+    state.add_published();  // by policies that are listed behind this one, at the last epoch's end
+    state.restart_means();
+  }
   void on_epoch_end(EpochContext&, State& state) const { state.add_published(); }
   void on_fit_end(FitContext& fit, State& state) const { state.end(fit.status); }
 
@@ -98,6 +107,7 @@ struct LogMetrics {
   void state_dict(StateDict&, State& state) const {
     state.clock().enter(RunPhase::snapshot);
     state.hand_over_all();
+    if (state.is_open()) state.log()->flush();
   }
   void load_state_dict(const StateDict&, State&) const {}
 

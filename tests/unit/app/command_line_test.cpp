@@ -4,10 +4,12 @@
 
 #include <looptorch/app/command_line.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 using Catch::Contains;
@@ -265,4 +267,24 @@ TEST_CASE("command line: a preset sets the defaults of the other flags, wherever
   CHECK_THAT(parsed({"--help"}), Contains("columns [1]") && Contains("size [small]"));
   CHECK_THAT(parsed({"--preset", "large", "--help"}), Contains("columns [100]") && Contains("size [large]"));
   CHECK_THROWS_WITH(parsed({"--preset", "huge"}), "--preset: \"huge\" is not small|large");
+}
+
+TEST_CASE("command line: settings are all flags with their values, and are complete when a parse ends") {
+  Program program;
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+  Settings at_end;
+  program.line.on_parsed([&](const CommandLine& line) { at_end = line.settings(); });
+  CHECK(program.parse({"--model", "a b", "--batch-size", "4", "--no-shuffle", "--json", "x.wav"}));
+  CHECK(at_end == Settings{{"model", "a b"},
+                           {"batch-size", "4"},
+                           {"learning-rate", "0.0001"},
+                           {"fp32", "yes"},
+                           {"on-bad-audio", "skip"},
+                           {"recompute", "none"},
+                           {"shuffle", "no"},
+                           {"format", "json"}});
+  program.tf32 = true, program.prefetch = 3, program.shuffle = true;
+  const auto later = program.line.settings();
+  for (const auto& setting : Settings{{"shuffle", "yes"}, {"tf32", "yes"}, {"prefetch", "3"}})
+    CHECK(std::count(later.begin(), later.end(), setting) == 1);
 }

@@ -3,7 +3,9 @@
 
 #include <looptorch/app/training_flags.hpp>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 using Catch::Contains;
@@ -151,4 +153,15 @@ TEST_CASE("Training flags refuse what no run can have") {
   CHECK_THROWS_WITH(parsed({"--prefetch", "-1"}), "--prefetch: -1 is less than 0");
   CHECK_THROWS_WITH(parsed({"--gradient", "2"}),
                     Contains("--gradient-accumulation and --gradient-checkpointing"));
+}
+
+TEST_CASE("The flag of the report keeps all flags for it, whatever a preset assigns before") {
+  const auto options = parsed({"--epochs", "3", "--bf16"});
+  CHECK(options.report);
+  CHECK(options.program == "program");
+  using Setting = std::pair<std::string, std::string>;
+  for (const auto& setting : {Setting{"epochs", "3"}, Setting{"precision", "bf16"}, Setting{"report", "yes"}})
+    CHECK(std::count(options.settings.begin(), options.settings.end(), setting) == 1);
+  CHECK_FALSE(parsed({"--no-report"}).report);
+  CHECK(parsed({}, {}, {.without = {TrainingFlag::report}}).settings.empty());
 }

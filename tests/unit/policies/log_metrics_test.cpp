@@ -14,6 +14,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -39,6 +40,13 @@ std::map<std::string, std::map<std::int64_t, double>> curves(const std::filesyst
   }
   return curves;
 }
+
+/// Calls a function at a window's end, after its snapshot.
+struct BehindSnapshots {
+  std::function<void(lt::WindowContext&)> call;
+  static constexpr lt::Phase phase = lt::Phase::finish;
+  void on_window_end(lt::WindowContext& window) const { call(window); }
+};
 
 struct ToyRun {
   toy::Net net = toy::net();
@@ -196,4 +204,49 @@ TEST_CASE("LogMetrics: options and folders that cannot be") {
   CHECK_THROWS_WITH(never.fit(toy::batches(1)), "LogMetrics needs an `every` of at least 1, got 0");
   lt::Trainer nowhere(run.net, run.adam, toy::objective, lt::LogMetrics{.folder = folder / "file" / "x"});
   CHECK_THROWS_AS(nowhere.fit(toy::batches(1)), lt::FileError);
+}
+
+TEST_CASE("LogMetrics: a fit that another policy refuses leaves the files of the earlier run alone") {
+  const TemporaryFolder folder;
+  const auto batches = toy::batches(4);
+  const auto train = [&] {
+    ToyRun run;
+    lt::Trainer trainer(run.net, run.adam, toy::objective,
+                        lt::SnapshotEvery{.folder = folder / "snapshots", .steps = 2},
+                        lt::LogMetrics{.folder = folder.path()});
+    trainer.fit(batches);
+  };
+  train();
+  const auto before = curves(folder.path());
+  CHECK(before.at("loss").size() == 4);
+  CHECK_THROWS_AS(train(), lt::UsageError);  // the folder holds a run
+  CHECK(curves(folder.path()) == before);
+}
+
+TEST_CASE("LogMetrics: the rows up to a snapshot are in the files when its state is saved") {
+  const TemporaryFolder folder;
+  ToyRun run;
+  lt::Trainer trainer(run.net, run.adam, toy::objective,
+                      lt::SnapshotEvery{.folder = folder / "snapshots", .steps = 5},
+                      lt::LogMetrics{.folder = folder.path(), .flush_seconds = 1e9},
+                      log_metrics::BehindSnapshots{[&](lt::WindowContext& window) {
+                        const std::int64_t step = window.run.progress().step;
+                        if (step % 5 != 0 || step == 40) return;  // that of the end is written behind it
+                        CHECK(std::int64_t(curves(folder.path()).at("loss").size()) == step);
+                      }});
+  trainer.fit(toy::batches(40));
+}
+
+TEST_CASE("LogMetrics: what a policy behind it publishes at an epoch's end belongs to that step") {
+  const TemporaryFolder folder;
+  ToyRun run;
+  lt::Trainer trainer(run.net, run.adam, toy::objective, lt::LogMetrics{.folder = folder.path()},
+                      lt::On{lt::kObserve,
+                             [&](lt::EpochContext& epoch) {
+                               epoch.run.metrics().publish("late", double(epoch.run.progress().epoch));
+                             }},
+                      lt::SnapshotEvery{.folder = folder / "snapshots", .epochs = 1});
+  trainer.fit(toy::batches(4), {.epochs = 2});
+  const std::map<std::int64_t, double> late{{4, 1.0}, {8, 2.0}};
+  CHECK(curves(folder.path()).at("late") == late);
 }

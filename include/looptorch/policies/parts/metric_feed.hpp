@@ -31,6 +31,12 @@ namespace looptorch::detail {
 
 class MetricFeed final : public MetricSink {
  public:
+  /// Notes what was published before the fit, which is none of its metrics.
+  void prepare(Run& run) {
+    published_.clear();
+    for (const auto& [name, value] : run.metrics().values())
+      published_[name] = run.metrics().publications(name);
+  }
   /// Begins behind the run's step. `time` is the run's time in training so far.
   void begin(Run& run, std::unique_ptr<report::MetricLog> log, std::shared_ptr<report::RunReport> page,
              double time, double flush_seconds) {
@@ -39,9 +45,6 @@ class MetricFeed final : public MetricSink {
     rows_ = MetricRows{};
     clock_ = StepClock{};
     begin_ = handed_over_ = clock_.now();
-    published_.clear();
-    for (const auto& [name, value] : run.metrics().values())
-      published_[name] = run.metrics().publications(name);
     restart_means();
     seen_ = now_of(run);
     in_window_ = row_is_due_ = false;
@@ -120,6 +123,7 @@ class MetricFeed final : public MetricSink {
   /// Hands over all rows, and the one that grows.
   void hand_over_all() {
     if (!is_open()) return;
+    add_published();
     if (row_is_due_ || !rows_.row_is_empty()) end_row(/*now=*/true);
     hand_over();
   }
@@ -128,7 +132,6 @@ class MetricFeed final : public MetricSink {
     if (!is_open()) return;
     clock_.enter(RunPhase::other);
     if (in_window_ && !rows_.row_is_empty()) place_row(1);  // a window that an exception has ended
-    add_published();
     row_is_due_ = true;
     hand_over_all();
     if (page_)
