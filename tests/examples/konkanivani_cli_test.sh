@@ -96,7 +96,7 @@ says_memory errors.txt
 cmp model/model.safetensors same/model.safetensors || fail "flags of speed train other weights"
 has_report model 1
 has_no_report same
-for fact in '["model","konkanivani::KonkaniVani"]' '["parameters","' '["training clips","6"]' '["d-model","32"]' \
+for fact in '["model type","konkanivani::KonkaniVani"]' '["parameters","' '["training clips","6"]' '["d-model","32"]' \
   '["gradient-checkpointing","yes"]' '["precision","mixed-precision"]' '"name":"validation.cer"'; do
   holds model/report.html "$fact"
 done

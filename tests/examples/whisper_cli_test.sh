@@ -151,7 +151,7 @@ holds out/summary.json '"normalizer": "english"'
 for field in wer_before wer_after seconds peak_bytes; do holds out/summary.json "\"$field\":"; done
 for line in "reference  " "before     " "after      " "word error rate " "the model is in out"; do holds finetune.txt "$line"; done
 has_report out 2 # begun anew by the second run
-for fact in '["model","whisper::Whisper"]' '["parameters","' '["training clips","4"]' '["max-steps","2"]' '"name":"validation.wer"'; do
+for fact in '["model type","whisper::Whisper"]' '["parameters","' '["training clips","4"]' '["max-steps","2"]' '"name":"validation.wer"'; do
   holds out/report.html "$fact"
 done
 cmp -s "$model/model.safetensors" out/model.safetensors && fail "the weights did not change"

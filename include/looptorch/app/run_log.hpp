@@ -47,7 +47,7 @@ namespace detail {
                                               const torch::nn::Module& model, report::Facts facts = {}) {
   std::string type = model.name();
   if (type.ends_with("Impl")) type.resize(type.size() - 4);
-  report::Facts all{{"model", type}, {"parameters", detail::sizes_text(model)}};
+  report::Facts all{{"model type", type}, {"parameters", detail::sizes_text(model)}};
   all.insert(all.end(), facts.begin(), facts.end());
   for (const auto& [name, value] : training.settings) {
     const auto is_it = [&name = name](const auto& fact) { return fact.first == name; };

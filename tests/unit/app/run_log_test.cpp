@@ -34,7 +34,7 @@ TEST_CASE("run_log: the page has the program, the model's sizes, the flags, and 
   run_log::train(training, folder / "run");
   const auto page = lt::read_file(folder / "run" / "report.html");
   CHECK_THAT(page, Contains("<h1>toy_train: " + (folder / "run").string() + "</h1>"));
-  CHECK_THAT(page, Contains("[\"model\",\"toy::Net\"]"));
+  CHECK_THAT(page, Contains("[\"model type\",\"toy::Net\"]"));
   auto net = toy::net();
   const auto sizes = std::to_string(app::detail::count_parameters(*net)) + ": first " +
                      std::to_string(app::detail::count_parameters(*net->first)) + ", second " +
