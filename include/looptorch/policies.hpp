@@ -17,6 +17,7 @@
 //   RetryOnOom            one long batch should cost a retry, not the night
 //   ScheduleLr            the learning rate should warm up, decay, or fall when a metric stands still
 //   ShowProgress          progress should show on the terminal or in a log
+//   SkipBadWindows        a damaged sample or a spike of the loss should cost a window, not the run
 //   SnapshotEvery         a run that ends early should go on later, bit for bit
 //   StopEarly             training should end when a metric no longer improves
 //   UnfreezeAt            parts of a pretrained model should be trained later than others
@@ -40,6 +41,7 @@
 #include <looptorch/policies/retry_on_oom.hpp>
 #include <looptorch/policies/schedule_lr.hpp>
 #include <looptorch/policies/show_progress.hpp>
+#include <looptorch/policies/skip_bad_windows.hpp>
 #include <looptorch/policies/snapshot_every.hpp>
 #include <looptorch/policies/stop_early.hpp>
 #include <looptorch/policies/unfreeze_at.hpp>

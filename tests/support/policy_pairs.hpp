@@ -48,6 +48,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::RetryOnOom>{"RetryOnOom", "retry_on_oom"},
     Entry<lt::ScheduleLr>{"ScheduleLr", "schedule_lr"},
     Entry<lt::ShowProgress>{"ShowProgress", "show_progress"},
+    Entry<lt::SkipBadWindows>{"SkipBadWindows", "skip_bad_windows"},
     Entry<lt::SnapshotEvery>{"SnapshotEvery", "snapshot_every"},
     Entry<lt::StopEarly>{"StopEarly", "stop_early"},
     Entry<lt::UnfreezeAt>{"UnfreezeAt", "unfreeze_at"},

@@ -5,6 +5,7 @@
 
 #include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/loop/window_place.hpp>
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -71,6 +72,29 @@ class OutOfMemoryContext {
 
  private:
   std::int64_t pieces_ = 0;
+};
+
+/// The losses of an update's window, before the update is made.
+class WindowLossContext {
+ public:
+  WindowLossContext(Run& of, std::size_t update, double mean, bool bad, WindowPlace where)
+      : run(of), index(update), loss(mean), non_finite(bad), place(std::move(where)) {}
+  WindowLossContext(const WindowLossContext&) = delete;  // a copy's leave_out would have no effect
+  WindowLossContext& operator=(const WindowLossContext&) = delete;
+
+  Run& run;
+  std::size_t index;  ///< of the update in the Trainer's list
+  double loss;        ///< the window's mean, on several ranks of all; without a micro-batch known as at fault
+  bool non_finite;    ///< a loss is NaN or infinite, and no policy handles overflows
+  WindowPlace place;  ///< where the micro-batches came from; of one at fault, where that is known
+
+  /// Skips the update, and leaves the model's buffers as before the window. Losses that are NaN or infinite
+  /// then do not end the fit.
+  void leave_out() { left_out_ = true; }
+  [[nodiscard]] bool is_left_out() const { return left_out_; }
+
+ private:
+  bool left_out_ = false;
 };
 
 /// One evaluation.

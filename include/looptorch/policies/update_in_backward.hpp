@@ -18,6 +18,7 @@
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/mixed_precision.hpp>
 #include <looptorch/policies/retry_on_oom.hpp>
+#include <looptorch/policies/skip_bad_windows.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -113,6 +114,8 @@ struct UpdateInBackward {
   double max_norm = HUGE_VAL;  ///< Largest 2-norm of each parameter's own gradient, above 0; infinity: any.
 
   using excludes = ExclusionList<
+      Excludes<SkipBadWindows, "a window is left out before its update, which is made in backward by then",
+               "List one of the two">,
       Excludes<AccumulateFamily, "each gradient is applied and freed in the micro-batch that makes it",
                "Drop Accumulate, or train with AdamW8bit or AdamWBf16 and keep the gradients">,
       Excludes<

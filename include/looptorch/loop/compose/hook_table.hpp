@@ -37,6 +37,8 @@
   ROW(scale_loss, const at::Tensor&, at::Tensor)                                                   \
   /* When all ranks agree on a window, before its updates; only where a policy gives ranks. */     \
   ROW(agree, Ballot&, void)                                                                        \
+  /* When a window's losses are complete, before its update. */                                    \
+  ROW(on_window_loss, WindowLossContext&, void)                                                    \
   /* When a window's gradients are complete, before the optimizer. */                              \
   ROW(before_update, UpdateContext&, void)                                                         \
   /* When the optimizer has moved the parameters. */                                               \

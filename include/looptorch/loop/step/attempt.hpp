@@ -6,18 +6,13 @@
 
 #include <looptorch/loop/resume/random_states.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/loop/step/kept_buffers.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/loop/step/window_weight.hpp>
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <utility>
-#include <vector>
 
 namespace looptorch::detail {
 
@@ -28,17 +23,8 @@ class Attempt {
   template <class Module>
   void begin(const Module& model, const UpdateWork& work) {
     if (begun_) return;
-    at::NoGradGuard no_gradients;
     random_ = RandomStates::now();
-    const std::vector<at::Tensor> buffers = model.buffers();
-    buffers_.resize(buffers.size());
-    for (std::size_t i = 0; i < buffers.size(); ++i) {
-      auto& [buffer, copy] = buffers_[i];
-      const bool same = copy.defined() && buffer.is_same(buffers[i]) && copy.sizes() == buffers[i].sizes() &&
-                        copy.device() == buffers[i].device();
-      buffer = buffers[i];
-      same ? static_cast<void>(copy.copy_(buffer)) : static_cast<void>(copy = buffer.detach().clone());
-    }
+    buffers_.keep(model.buffers());
     weight_ = work.weight;
     begun_ = true;
   }
@@ -54,7 +40,7 @@ class Attempt {
     if (!begun_) return;
     work.weight = weight_;
     random_.apply();
-    for (auto& [buffer, copy] : buffers_) buffer.copy_(copy);
+    buffers_.put_back();
   }
 
   /// Forgets the share, which has been made or abandoned.
@@ -63,7 +49,7 @@ class Attempt {
  private:
   bool begun_ = false;
   RandomStates random_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // the model's, and their copies
+  KeptBuffers buffers_;
   WindowWeight weight_;
 };
 

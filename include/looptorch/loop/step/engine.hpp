@@ -11,6 +11,7 @@
 #include <looptorch/loop/resume/run_state.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/attempt.hpp>
+#include <looptorch/loop/step/leave_out.hpp>
 #include <looptorch/loop/step/trained_parameters.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/memory/recompute/bypass_watch.hpp>
@@ -38,6 +39,8 @@ class Engine {
   static constexpr bool kStreams = kUpdates == 1 && !any_by_closure<Updates>;
   /// True if a listed policy has windows done again.
   static constexpr bool kRetries = Stack::template has<pieces_hook>();
+  /// True if a listed policy may leave a window out because of its losses.
+  static constexpr bool kMayLeaveOut = Stack::template has<on_window_loss_hook>();
   /// The kept batches of a window: none where micro-batches stream and no window is done again.
   template <class Batch>
   using Kept = std::conditional_t<kStreams && !kRetries, NoState, std::vector<Batch>>;
@@ -67,6 +70,7 @@ class Engine {
   [[nodiscard]] const WindowState& window() const { return window_; }
   [[nodiscard]] const TrainedParameters& parameters() const { return parameters_; }
   [[nodiscard]] auto& attempt() { return attempt_; }
+  [[nodiscard]] auto& share_start() { return share_start_; }
   [[nodiscard]] BypassWatch& bypass_watch() { return bypass_watch_; }
   /// Returns the ranks of the fit under way; null outside of it, without DataParallel, and
   /// for one process unless it sums in shards.
@@ -219,6 +223,7 @@ class Engine {
   Works works_{};
   WindowState window_;
   [[no_unique_address]] std::conditional_t<kRetries, Attempt, NoState> attempt_;
+  [[no_unique_address]] std::conditional_t<kMayLeaveOut, ShareStart, NoState> share_start_;
   TrainedParameters parameters_{kUpdates};
   BypassWatch bypass_watch_;
   bool watches_losses_ = true;

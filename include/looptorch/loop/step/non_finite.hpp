@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/loop/window_place.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -12,7 +13,6 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/sub.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -82,6 +82,16 @@ class WindowOrigin {
 
   [[nodiscard]] std::int64_t step() const { return step_; }
 
+  /// Returns the place as policies see it.
+  [[nodiscard]] WindowPlace place() const {
+    return {step_,
+            epoch_,
+            batches_.empty() ? kUnknown : batches_.front(),
+            batches_.empty() ? kUnknown : batches_.back(),
+            samples_,
+            elsewhere_};
+  }
+
   /// Adds the next micro-batch: its number in the epoch, and its samples, empty where they are unknown.
   template <class Indices>
   void add(std::int64_t batch, const Indices& indices) {
@@ -115,27 +125,13 @@ class WindowOrigin {
   template <class Error>
   [[nodiscard]] Error error(const std::string& subject, const std::string& advice) const {
     if (!elsewhere_.empty()) return {elsewhere_, step_, epoch_, kUnknown, kUnknown, {}};
-    const std::int64_t first = batches_.empty() ? kUnknown : batches_.front();
-    const std::int64_t last = batches_.empty() ? kUnknown : batches_.back();
-    const bool known = first != kUnknown;
-    std::string text = message(subject, " NaN or infinite in step ", step_);
-    if (known)
-      text +=
-          message(", batch ", first, batches_.size() > 1 ? message(" to ", last) : "", " of epoch ", epoch_);
-    if (!samples_.empty()) text += message(" (samples ", list(samples_), ")");
-    text += ". The update was not made. " + advice;
-    return {text, step_, epoch_, first, last, samples_};
+    const WindowPlace at = place();
+    const std::string text =
+        message(subject, " NaN or infinite in ", at.text(), ". The update was not made. ", advice);
+    return {text, step_, epoch_, at.first_batch, at.last_batch, samples_};
   }
 
  private:
-  static std::string list(const std::vector<std::int64_t>& samples) {
-    constexpr std::size_t kShown = 16;
-    std::string text;
-    for (std::size_t i = 0; i < std::min(samples.size(), kShown); ++i)
-      text += (i ? ", " : "") + std::to_string(samples[i]);
-    return samples.size() > kShown ? text + ", ..." : text;
-  }
-
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
   std::string elsewhere_;  // the error of another rank, which stands for this window's

@@ -9,6 +9,7 @@
 #include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/step/agree_on_window.hpp>
 #include <looptorch/loop/step/engine.hpp>
+#include <looptorch/loop/step/leave_out.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/settle.hpp>
 #include <looptorch/loop/update.hpp>
@@ -98,6 +99,7 @@ void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool 
   UpdateView& view = engine.run().updates()[I];
   UpdateWork& work = engine.works()[I];
   if (work.at_fault) return;  // the update is not made, whatever else the window holds
+  begin_share(engine);
   FrozenScope frozen(engine.parameters().outside(I));
   Loss loss = as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true));
   if (engine.ranks()) read_weight(loss);
@@ -145,12 +147,16 @@ at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
   return is_non_finite(sum);
 }
 
-/// Requests what is still to be read of an update; `made` is empty where only the device knows.
-inline void request_verdict(UpdateWork& work, const UpdateContext& context, std::optional<bool> made,
-                            const at::Tensor& non_finite, const WindowOrigin& origin) {
+/// Requests whether an update was made; `made` is empty where only the device knows.
+inline void request_update(UpdateWork& work, const UpdateContext& context, std::optional<bool> made) {
   const Progress& now = context.run.progress();
   made ? work.verdict.await_update(*made ? 0.0 : 1.0, now)
        : work.verdict.await_update(context.found_inf(), now);
+}
+
+/// Requests whether the losses and gradients of a window that no policy left out were finite.
+inline void request_trouble(UpdateWork& work, const UpdateContext& context, const at::Tensor& non_finite,
+                            const WindowOrigin& origin) {
   if (work.at_fault)
     work.verdict.await_losses(1.0, origin.narrowed(*work.at_fault));
   else if (work.fault_elsewhere)
@@ -171,7 +177,8 @@ void make_update(Engine& engine, Move&& move) {
   UpdateWork& work = engine.works()[I];
   const GradientScale scale = window_scale<I>(engine);
   UpdateContext context(engine.run(), I, scale, work.gradients);
-  context.veto(work.at_fault || work.fault_elsewhere);
+  const bool left_out = is_left_out<I>(engine);
+  context.veto(work.at_fault || work.fault_elsewhere || left_out);
   if (const at::Tensor empty = work.weight.unread_empty(); empty.defined()) context.veto(empty);
   const at::Tensor non_finite = unread_non_finite(engine, work);
   if (non_finite.defined()) context.veto(non_finite);
@@ -179,7 +186,8 @@ void make_update(Engine& engine, Move&& move) {
   const std::optional<bool> made = move(*engine.template update<I>().optimizer, context, scale);
   work.gradients.clear();
   drop_gradients(view.parameters);
-  request_verdict(work, context, made, non_finite, engine.window().origin);
+  request_update(work, context, made);
+  if (!left_out) request_trouble(work, context, non_finite, engine.window().origin);
   if (made.value_or(true)) work.losses.add_to(view, made ? at::Tensor() : context.found_inf());
   if (settles_at_once(engine)) settle_update<I>(engine, engine.window().thrown);
 }
@@ -195,6 +203,7 @@ void finish_update(Engine& engine, Move&& move) {
   else
     make_update<I>(engine, std::forward<Move>(move));
   work.begin_next_window();
+  if constexpr (Engine::kMayLeaveOut) engine.share_start().end();
 }
 
 }  // namespace looptorch::detail

@@ -86,6 +86,7 @@ void abandon_window(Engine& engine) {
   });
   window.thrown = nullptr;
   if constexpr (Engine::kRetries) engine.attempt().end();
+  if constexpr (Engine::kMayLeaveOut) engine.share_start().end();
   if (engine.ranks()) ignoring_errors([&] { engine.ranks()->drop_sums(); });
   if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
   window.micro_batches = window.samples = window.passed_over = 0;

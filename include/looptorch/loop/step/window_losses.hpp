@@ -31,6 +31,9 @@ class WindowLosses {
   /// Returns the part of the losses' sum that lies on a device, 0-dim; undefined while there is none.
   [[nodiscard]] const at::Tensor& device_sum() const { return loss_.device_sum(); }
 
+  /// Returns the mean loss; NaN while nothing has any weight. Waits for the device.
+  [[nodiscard]] double mean() const { return loss_.mean(); }
+
   /// Adds them to the update's means. They do not count if `skipped` is not zero: see
   /// RunningMean::add_window.
   void add_to(UpdateView& view, const at::Tensor& skipped) const {

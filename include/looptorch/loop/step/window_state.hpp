@@ -61,7 +61,8 @@ struct WindowState {
   std::int64_t last = 0;                       ///< micro-batches of the window before
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
   std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped
-  bool may_retry = true;                       ///< false while memory is measured
+  bool may_retry = true;                       ///< false while memory is measured: a window is then neither
+                                               ///< done again nor left out
   bool counts = true;                          ///< false on ranks if none has a batch, or one has stopped
   bool ranks_end = false;                      ///< all ranks know that the fit ends
   bool in_epoch = true;                        ///< false in a caller's own loop, which has no epochs

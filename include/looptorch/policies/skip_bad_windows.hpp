@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+// Leaves out windows whose loss is NaN, infinite or far above the others, and says which samples were in
+// them: a night's training survives a damaged sample. Costs a copy of the model's buffers a window, and on a
+// device a wait for each update's loss.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/leave_out.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
+#include <looptorch/policies/parts/loss_statistics.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// More windows were bad than `SkipBadWindows::at_most`. The last one is left out and counted too.
+struct TooManyBadWindows : Error {
+  TooManyBadWindows(const std::string& what, std::vector<WindowPlace> left_out)
+      : Error(what), windows(std::move(left_out)) {}
+  std::vector<WindowPlace> windows;  ///< All that the run left out, in order.
+};
+
+namespace detail {
+
+/// What SkipBadWindows has seen of one update's window, until the window ends.
+struct JudgedLoss {
+  std::int64_t step = 0;
+  double loss = 0;
+  std::optional<WindowPlace> left_out = {};
+};
+
+/// What SkipBadWindows knows of the run.
+struct BadWindows {
+  std::vector<WindowPlace> windows = {};               ///< Those that were left out, in order, each once.
+  std::vector<LossStatistics> losses;                  ///< By update: of the windows that were kept.
+  std::vector<std::optional<JudgedLoss>> judged = {};  ///< By update: the window under way; not saved.
+};
+
+}  // namespace detail
+
+/// Leaves windows out by their losses. Under `Autocast<fp16>` a loss that is NaN or infinite is an overflow,
+/// which the loss scale skips: only spikes are bad then.
+struct SkipBadWindows {
+  using State = detail::BadWindows;
+  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+
+  std::int64_t at_most = 10;  ///< Windows of a run that may be left out; one more ends it.
+  double spikes = 0;  ///< Standard deviations above the running mean from which a loss is bad; 0: never.
+  std::int64_t warm_up = 20;        ///< Windows of an update before spikes are judged; at least 2.
+  std::int64_t memory = 200;        ///< Windows that the running mean and deviation reach back; at least 2.
+  std::filesystem::path list = {};  ///< A file to which the samples are added, for LeaveOut; empty: none.
+  std::function<void(const std::string&)> report =
+      {};  ///< Takes one sentence a window and update; empty: stderr.
+
+  /// Throws UsageError for options out of range, FileError for a list that cannot be read or written.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    if (at_most < 0) throw UsageError(message("SkipBadWindows' at_most must be at least 0, got ", at_most));
+    if (!(spikes >= 0))
+      throw UsageError(
+          message("SkipBadWindows' spikes must be a number of deviations or 0 for never, got ", spikes));
+    if (warm_up < 2) throw UsageError(message("SkipBadWindows' warm_up must be at least 2, got ", warm_up));
+    if (memory < 2) throw UsageError(message("SkipBadWindows' memory must be at least 2, got ", memory));
+    if (!list.empty()) add_to_sample_list(list, {});
+    state.losses.resize(fit.run.updates().size());
+    state.judged.assign(fit.run.updates().size(), std::nullopt);
+  }
+
+  void on_window_loss(WindowLossContext& window, State& state) const {
+    auto& judged = state.judged[window.index];
+    judged = {window.place.step, window.loss};
+    if (const std::string trouble = trouble_of(window, state); !trouble.empty()) {
+      judged->left_out = window.place;
+      window.leave_out();
+      tell(window, trouble);
+    }
+  }
+
+  /// Throws TooManyBadWindows.
+  void on_window_end(WindowContext& context, State& state) const {
+    for (std::size_t i = 0; i < state.judged.size(); ++i)
+      if (const auto judged = std::exchange(state.judged[i], std::nullopt);
+          judged && judged->step + 1 == context.run.progress().step)
+        judged->left_out ? note(*judged->left_out, state) : learn(state.losses[i], judged->loss);
+    if (const auto count = std::ssize(state.windows); count > at_most)
+      throw TooManyBadWindows(message(count, " windows were left out because of their losses, and at most ",
+                                      at_most, " may be; the last one was ", state.windows.back().text(),
+                                      ". Look at these samples, lower the learning rate or clip gradients"),
+                              state.windows);
+  }
+
+  void state_dict(StateDict& out, State& state) const {
+    out.set("of", describe());
+    if (!state.windows.empty()) out.set("windows", detail::packed(state.windows));
+    out.set("updates", state.losses.size());
+    for (std::size_t i = 0; i < state.losses.size(); ++i) {
+      StateDict losses;
+      state.losses[i].save(losses);
+      out.set(message("losses.", i), losses);
+    }
+  }
+  /// Throws SettingDiffers for statistics that were taken by other rules.
+  void load_state_dict(const StateDict& in, State& state) const {
+    detail::require_same(in, "of", "the judgement of spikes", describe());
+    state.windows.clear();
+    if (in.contains("windows")) state.windows = detail::unpacked(in.get<at::Tensor>("windows"));
+    state.losses.clear();
+    for (std::int64_t i = 0; i < in.get<std::int64_t>("updates"); ++i)
+      state.losses.push_back(detail::LossStatistics::loaded(in.under(message("losses.", i))));
+    state.judged.assign(state.losses.size(), std::nullopt);
+  }
+
+ private:
+  /// Returns what is bad about a loss, to be read behind "its loss"; empty if it is good.
+  [[nodiscard]] std::string trouble_of(const WindowLossContext& window, const State& state) const {
+    if (window.non_finite) return "is NaN or infinite";
+    const detail::LossStatistics& usual = state.losses[window.index];
+    if (spikes == 0 || usual.count < warm_up || !std::isfinite(window.loss)) return {};
+    const double deviations = usual.deviations(window.loss);
+    if (!(deviations > spikes)) return {};
+    return message("of ", window.loss, " is ", deviations, " standard deviations above its running mean of ",
+                   usual.mean);
+  }
+
+  void learn(detail::LossStatistics& losses, double loss) const {
+    if (std::isfinite(loss)) losses.add(loss, memory);
+  }
+
+  /// Notes a window, once for all of its updates.
+  void note(const WindowPlace& place, State& state) const {
+    if (state.windows.empty() || state.windows.back().step != place.step)
+      state.windows.push_back(place);
+    else
+      state.windows.back() = joined(state.windows.back(), place);
+    state.windows.back().elsewhere.clear();
+    if (!list.empty()) add_to_sample_list(list, place.samples);
+  }
+
+  /// Returns the place that holds both of one window.
+  static WindowPlace joined(WindowPlace one, const WindowPlace& other) {
+    one.first_batch = std::min(one.first_batch, other.first_batch);
+    one.last_batch = std::max(one.last_batch, other.last_batch);
+    one.samples.insert(one.samples.end(), other.samples.begin(), other.samples.end());
+    one.samples = detail::sorted_once(std::move(one.samples));
+    return one;
+  }
+
+  void tell(const WindowLossContext& window, const std::string& trouble) const {
+    const std::string sentence =
+        window.place.elsewhere.empty()
+            ? message("left out ", window.place.text(), " for ", window.run.updates()[window.index].name,
+                      ": its loss ", trouble)
+            : message("left out step ", window.place.step, ": ", window.place.elsewhere);
+    report ? report(sentence) : void(std::cerr << sentence << '\n');
+  }
+
+  [[nodiscard]] std::string describe() const {
+    return message("above ", spikes, " deviations after ", warm_up, " windows, over ", memory);
+  }
+};
+
+}  // namespace looptorch
