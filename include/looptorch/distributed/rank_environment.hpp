@@ -62,8 +62,9 @@ inline RankEnvironment checked(RankEnvironment environment) {
                              " processes: the launcher's environment is not consistent"));
   if (environment.size > 1 && environment.address.empty())
     throw UsageError("the launcher has not set MASTER_ADDR, the host of rank 0, which several ranks need");
-  if (environment.port > 65535)
-    throw UsageError(message("MASTER_PORT must be a port, it is ", environment.port));
+  if (environment.size > 1 && (environment.port < 1 || environment.port > 65535))
+    throw UsageError(message("MASTER_PORT must be a port from 1 to 65535, it is ", environment.port,
+                             ": give torchrun another --master-port, or --standalone, which finds one"));
   return environment;
 }
 
