@@ -158,7 +158,9 @@ read_arguments() { # sets name, json and arguments
 
 build_benchmark() {
   local environment
-  environment=$("$root/packaging/setup.sh") || exit
+  local -a more=()
+  [ "$name" != data_parallel ] || more=(--distributed)
+  environment=$("$root/packaging/setup.sh" "${more[@]}") || exit
   eval "$environment"
 
   say "Configuring in $folder"

@@ -106,6 +106,11 @@ inline LoraOptions read_lora_config(const std::filesystem::path& path) {
         throw LoraError(message(path.string(), ": ", key, " is set, which Lora does not compute"));
     if (config.get("bias", "none") != Json("none"))
       throw LoraError(path.string() + ": bias is not \"none\", and Lora trains no biases");
+    const Json start = config.get("init_lora_weights", true);
+    if (!start.is_bool() && start != Json("gaussian") && start != Json("orthogonal") && start != Json("eva"))
+      throw LoraError(
+          message(path.string(), ": init_lora_weights is ", start.dump(),
+                  ", which changed the weights that the adapters stand on; have peft convert them"));
     LoraOptions options;
     options.rank = config.at("r").as_int();
     options.alpha = config.at("lora_alpha").as_number();

@@ -144,6 +144,7 @@ TEST_CASE("files that do not fit are refused by name", "[lora]") {
   refuses_config("bias", "all", "bias is not \"none\"");
   refuses_config("modules_to_save", Json::array({"out"}), "modules_to_save is set");
   refuses_config("rank_pattern", Json::object().set("fc1", 4), "rank_pattern is set");
+  refuses_config("init_lora_weights", "pissa", "init_lora_weights is \"pissa\"");
   refuses_config("r", 0, "rank must be at least 1, got 0");
   refuses_config("r", 3, "is [2, 5] instead of [3, 5]");
   refuses_config("r", "two", "expected an integer");
