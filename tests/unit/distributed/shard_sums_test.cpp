@@ -185,7 +185,7 @@ TEST_CASE("What cannot have the same bits is refused") {
   CHECK_THROWS_WITH(two.fit(toy::batches(3)), Contains("one update only"));
 }
 
-TEST_CASE("rank: too many ranks", "[.ranks]") {
+TEST_CASE("three ranks: too many", "[.ranks]") {
   if (!ranks::is_started()) return;
   toy::Net net = toy::net();
   torch::optim::SGD optimizer(net->parameters(), 0.05);
@@ -195,7 +195,7 @@ TEST_CASE("rank: too many ranks", "[.ranks]") {
 
 TEST_CASE("A number of ranks that does not divide the shards is refused") {
   const lt::testing::TemporaryFolder folder;
-  for (const auto& outcome : ranks::run_ranks(3, "rank: too many ranks", folder.path())) {
+  for (const auto& outcome : ranks::run_ranks(3, "three ranks: too many", folder.path())) {
     INFO(outcome.output);
     CHECK(outcome.passed());
   }
