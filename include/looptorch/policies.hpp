@@ -22,6 +22,7 @@
 //   StopEarly             training should end when a metric no longer improves
 //   UnfreezeAt            parts of a pretrained model should be trained later than others
 //   UpdateInBackward      gradients of all parameters do not fit
+//   UpdateInBackwardWith  the same with Accumulate: sums in bf16, or in the optimizer's moments
 //   Validate              held-out data should be measured during fit
 //   WatchMemory           the peak should show, and leaks, spikes and fragmentation be told
 #pragma once

@@ -44,4 +44,24 @@ TEST_CASE("UpdateInBackward has the same numbers on a device, with a bad loss to
   }
 }
 
+TEST_CASE(
+    "sums in bf16 and in moments have the same numbers on a device as on the host, with a bad loss too") {
+  if (!has_device()) return;
+  const lt::Accumulate<2> pairs;
+  const lt::UpdateInBackwardWith<lt::SumsInBf16> wide{.sums = {.min_size = 1 << 20}},
+      narrow{.sums = {.min_size = 1}};
+  const lt::UpdateInBackwardWith<lt::SumsInMoments> in_moments;
+  for (const bool bad_batch : {false, true}) {
+    const auto plain = trained(bad_batch, pairs), sums = trained(bad_batch, pairs, wide);
+    const auto rounded = trained(bad_batch, pairs, narrow), again = trained(bad_batch, pairs, narrow);
+    const auto moments = trained(bad_batch, pairs, in_moments);
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      CHECK(torch::allclose(plain[i], sums[i], 1e-5, 1e-6));
+      CHECK(torch::allclose(plain[i], rounded[i], 0.05, 0.02));
+      CHECK(rounded[i].equal(again[i]));
+      CHECK(moments[i].isfinite().all().item<bool>());
+    }
+  }
+}
+
 }  // namespace update_in_backward_device_test

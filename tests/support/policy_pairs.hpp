@@ -53,6 +53,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::StopEarly>{"StopEarly", "stop_early"},
     Entry<lt::UnfreezeAt>{"UnfreezeAt", "unfreeze_at"},
     Entry<lt::UpdateInBackward>{"UpdateInBackward", "update_in_backward"},
+    Entry<lt::UpdateInBackwardWith<lt::SumsInBf16>>{"UpdateInBackwardWith", "update_in_backward"},
     Entry<lt::Validate<std::vector<at::Tensor>>>{"Validate", "validate"},
     Entry<lt::WatchMemory>{"WatchMemory", "watch_memory"},
 };

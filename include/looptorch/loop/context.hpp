@@ -74,6 +74,22 @@ class OutOfMemoryContext {
   std::int64_t pieces_ = 0;
 };
 
+/// A backward of an update that a policy makes during backward (`updates_in_backward`), or the end of its
+/// window.
+struct BackwardContext {
+  Run& run;
+  std::size_t index;       ///< of the update in the Trainer's list
+  std::int64_t number;     ///< of the window's earlier backwards
+  std::int64_t length;     ///< micro-batches of a whole window
+  bool last;               ///< the window is known to be complete after this backward
+  bool vetoed = false;     ///< at the window's end: the update is not made
+  double correction = 1;   ///< multiplies the gradients of earlier micro-batches, a power of two
+  GradientScale scale{};   ///< turns the sum of the gradients so far into that of the mean so far
+  GradientScale factor{};  ///< by which before_update multiplied the window's gradient; from `last` on
+  Quantity total = 0.0;    ///< the window's weight so far
+  at::Tensor found_inf{};  ///< 0-dim, on a device: not zero if the update must change nothing
+};
+
 /// The losses of an update's window, before the update is made.
 class WindowLossContext {
  public:
@@ -166,10 +182,7 @@ class UpdateContext {
   /// Multiplies the gradients, without a pass over them if the optimizer can fold the factor in.
   void scale_gradients(double factor) { scale_.multiply(factor); }
   void scale_gradients(const at::Tensor& factor) { scale_.multiply(factor); }
-  void scale_gradients(const GradientScale& factor) {
-    scale_.multiply(factor.number());
-    if (factor.tensor().defined()) scale_.multiply(factor.tensor());
-  }
+  void scale_gradients(const GradientScale& factor) { scale_.multiply(factor); }
 
   /// Skips this update: parameters, moments and counts stay as they are.
   void veto(bool skip = true) { skip_ |= skip; }

@@ -7,6 +7,7 @@
 
 #include <looptorch/optim/adam_rule.hpp>
 #include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/moment_accumulator.hpp>
 #include <looptorch/optim/narrow/bf16_loop.hpp>
 
 #include <ATen/Parallel.h>
@@ -153,9 +154,9 @@ struct AdamWBf16Rule {
 /// AdamW with bf16 moments, for bf16 weights; fp32 weights among them stay exact. See
 /// optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
 /// `load_state_of`. On an accelerator rounding draws from the device's generator.
-class AdamWBf16 : public detail::FusedOptimizer<detail::AdamWBf16Rule> {
+class AdamWBf16 : public detail::AccumulatesMoments<detail::FusedOptimizer<detail::AdamWBf16Rule>> {
  public:
-  using FusedOptimizer::FusedOptimizer;
+  using AccumulatesMoments::AccumulatesMoments;
 };
 
 }  // namespace looptorch

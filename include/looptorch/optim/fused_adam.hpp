@@ -6,6 +6,7 @@
 
 #include <looptorch/optim/adam_rule.hpp>
 #include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/moment_accumulator.hpp>
 
 #include <ATen/ops/_fused_adam.h>
 
@@ -36,9 +37,10 @@ struct AdamKernel {
 
 /// Adam. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
 /// `load_state_of`.
-class FusedAdam : public detail::FusedOptimizer<detail::AdamRule<FusedAdamOptions, detail::AdamKernel>> {
+class FusedAdam : public detail::AccumulatesMoments<
+                      detail::FusedOptimizer<detail::AdamRule<FusedAdamOptions, detail::AdamKernel>>> {
  public:
-  using FusedOptimizer::FusedOptimizer;
+  using AccumulatesMoments::AccumulatesMoments;
 };
 
 }  // namespace looptorch

@@ -7,6 +7,7 @@
 
 #include <looptorch/optim/adam_rule.hpp>
 #include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/moment_accumulator.hpp>
 
 #include <ATen/ops/_fused_adamw.h>
 
@@ -37,9 +38,10 @@ struct AdamWKernel {
 
 /// AdamW. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
 /// `load_state_of`.
-class FusedAdamW : public detail::FusedOptimizer<detail::AdamRule<FusedAdamWOptions, detail::AdamWKernel>> {
+class FusedAdamW : public detail::AccumulatesMoments<
+                       detail::FusedOptimizer<detail::AdamRule<FusedAdamWOptions, detail::AdamWKernel>>> {
  public:
-  using FusedOptimizer::FusedOptimizer;
+  using AccumulatesMoments::AccumulatesMoments;
 };
 
 }  // namespace looptorch

@@ -35,6 +35,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimi
   using Options = typename Rule::Options;
   using Moments = typename Rule::Moments;
   using Group = torch::optim::OptimizerParamGroup;
+  using Field = MomentField<Moments, Options>;
+  using Position = ListedParameters::Position;
 
   /// Makes one group of the parameters. A parameter that is listed twice, as a tied weight is, is taken once.
   /// Throws UsageError for options out of range.
@@ -147,10 +149,26 @@ class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimi
   /// Throws UsageError, as `save` does. Use `load_state_of`.
   void load(torch::serialize::InputArchive&) override { refuse_archive(); }
 
- private:
-  using Field = MomentField<Moments, Options>;
-  using Position = ListedParameters::Position;
+ protected:
+  /// Calls `use(options, moments, index)` with the moments of a parameter, which it has from then on. Does
+  /// nothing for a parameter of others.
+  template <class Use>
+  void with_moments(const at::Tensor& parameter, Use&& use) {
+    at::NoGradGuard no_gradients;
+    refresh_groups();
+    const auto known = listed_.find(parameter);
+    if (!known) return;
+    const Group& group = param_groups_[known->group];
+    const Options& options = options_of(group);
+    require_updatable(parameter, Rule::kName);
+    for (const Field& field : Rule::kFields) {
+      check_shape(field, moments_[known->group].*field.list, known->index, parameter);
+      begin_field(field, options, moments_[known->group].*field.list, group.params(), {known->index});
+    }
+    use(options, moments_[known->group], known->index);
+  }
 
+ private:
   static std::unique_ptr<torch::optim::OptimizerOptions> make_options(const Options& options) {
     Rule::check(options);
     return std::make_unique<FusedGroupOptions<Options>>(options);

@@ -53,6 +53,11 @@ class GradientScale {
     tensor_ = tensor_.defined() ? tensor_ * detail::beside(tensor_, factor) : factor;
   }
 
+  void multiply(const GradientScale& factor) {
+    multiply(factor.number_);
+    if (factor.tensor_.defined()) multiply(factor.tensor_);
+  }
+
   [[nodiscard]] bool is_one() const { return number_ == 1.0 && !tensor_.defined(); }
   [[nodiscard]] double number() const { return number_; }
   /// Returns the factor's tensor, 0-dim; undefined while only numbers have been multiplied in.

@@ -1,165 +1,215 @@
 // SPDX-License-Identifier: MIT
 // Updates each parameter during backward, as soon as its gradient exists, and frees the gradient: no full set
-// of gradients is ever held, which saves 4 bytes a parameter in fp32. The numbers are those of updates at the
-// window's end. Use it when gradients are what does not fit, with one micro-batch a window.
+// of gradients is ever held, which saves 4 bytes a parameter in fp32. Use it when gradients are what does not
+// fit. With Accumulate, sums over the window take their place: 2 bytes a parameter in bf16, or none in the
+// optimizer's moments.
+//
+//   Trainer(net, optimizer, objective, UpdateInBackward{.max_norm = 1.0})
+//   Trainer(net, optimizer, objective, Accumulate<16>{}, UpdateInBackwardWith<SumsInBf16>{})
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/rules.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/loop/step/non_finite.hpp>
-#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/moment_accumulator.hpp>
 #include <looptorch/optim/per_parameter_optimizer.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/mixed_precision.hpp>
+#include <looptorch/policies/parts/backward_hooks.hpp>
+#include <looptorch/policies/parts/moment_sums.hpp>
+#include <looptorch/policies/parts/narrow_sums.hpp>
 #include <looptorch/policies/retry_on_oom.hpp>
 #include <looptorch/policies/skip_bad_windows.hpp>
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
-
 #include <cmath>
+#include <concepts>
+#include <cstdint>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <utility>
-#include <vector>
 
 namespace looptorch {
+
+/// The family of all forms of UpdateInBackward: only one of them may be listed.
+struct UpdateInBackwardFamily {};
+
+/// Sums of a window's gradients in bf16, rounded stochastically: 2 bytes a parameter, freed one by one in the
+/// window's last micro-batch. The rounding's bits follow from `seed`, which snapshots hold, and from the
+/// step.
+struct SumsInBf16 {
+  std::uint64_t seed = 0;
+  std::int64_t min_size = 4096;  ///< Smaller parameters have sums in their gradients' dtype; at least 1.
+};
+
+/// Gradients that are added to the optimizer's moments as they come: no further memory. Needs FusedAdam,
+/// FusedAdamW, AdamWBf16 or another MomentAccumulator, with betas above 0. The second moment takes the sum of
+/// the micro-batches' squares in place of the square of their sum, and a window counts in both moments by its
+/// weight. `seed` is for moments in bf16.
+struct SumsInMoments {
+  std::uint64_t seed = 0;
+};
+
 namespace detail {
 
-/// Updates parameters for the hooks of one fit. A model on several devices is differentiated by a thread for
-/// each.
-class BackwardUpdates {
+/// What no form of UpdateInBackward can stand beside, and more.
+template <class... More>
+using InBackwardExclusions = ExclusionList<
+    More...,
+    Excludes<SkipBadWindows, "a window is left out before its update, which is made in backward by then",
+             "List one of the two">,
+    Excludes<ClipGradNorm, "the norm of all gradients is known only when all exist",
+             "Use UpdateInBackward{.max_norm = 1.0}, which clips each parameter's gradient by its own norm">,
+    Excludes<ClipGradValue, "no gradient is left when it would clip",
+             "Use UpdateInBackward{.max_norm = 1.0}, which clips each parameter's gradient by its own norm">,
+    Excludes<Autocast<fp16>,
+             "an overflow is known only when all gradients exist, and some are applied by then",
+             "Use Autocast<bf16>, which needs no loss scaling">,
+    Excludes<RetryOnOom, "memory that runs out in backward finds some parameters updated already",
+             "Drop RetryOnOom, and resume from a snapshot">,
+    Excludes<MixedPrecision,
+             "it may scale losses for fp16, whose overflow is known only when all gradients exist",
+             "Use Autocast<bf16>">>;
+
+/// Updates each parameter with the gradient that one micro-batch makes.
+class ImmediateUpdates : public GradientTaker {
  public:
-  BackwardUpdates(PerParameterOptimizer& optimizer, double max_norm)
-      : optimizer_(&optimizer), max_norm_(max_norm) {}
-
-  /// Notes whether the loss that is about to be differentiated is NaN or infinite, without a wait for its
-  /// device. On a CPU the loop does not differentiate such a loss.
-  void judge(const at::Tensor& loss) {
-    found_ = loss.is_cpu() || loss.is_meta() ? at::Tensor() : is_non_finite(loss.detach());
+  explicit ImmediateUpdates(ParameterUpdate update) : update_(std::move(update)) {}
+  void begin(const BackwardContext& backward) {
+    if (!backward.last)
+      throw UsageError(
+          "UpdateInBackward applies each gradient in the micro-batch that makes it, and the window has more: "
+          "use UpdateInBackwardWith<SumsInBf16>");
+    update_.begin(backward);
   }
 
-  void apply(const at::Tensor& parameter) {
-    const std::lock_guard lock(mutex_);
-    at::NoGradGuard no_gradients;
-    at::Tensor& gradient = parameter.mutable_grad();
-    if (!gradient.defined()) return;
-    if (max_norm_ < HUGE_VAL) {
-      require_dense(gradient, "UpdateInBackward");
-      gradient.mul_((max_norm_ / (at::linalg_vector_norm(gradient) + kEpsilon)).clamp_max_(1.0));
-    }
-    optimizer_->update(parameter, found_.defined() ? beside(parameter, found_) : found_);
-    gradient = at::Tensor();
-  }
+ protected:
+  void take_gradient(const at::Tensor& parameter) override { update_.make(parameter); }
 
  private:
-  static constexpr double kEpsilon = 1e-6;  // as in torch.nn.utils.clip_grad_norm_
-
-  PerParameterOptimizer* optimizer_;
-  double max_norm_;
-  at::Tensor found_;
-  std::mutex mutex_;
+  ParameterUpdate update_;
 };
 
-class UpdateHook : public torch::autograd::PostAccumulateGradHook {
- public:
-  explicit UpdateHook(std::shared_ptr<BackwardUpdates> updates) : updates_(std::move(updates)) {}
-  void operator()(const torch::autograd::Variable& parameter) override { updates_->apply(parameter); }
+/// Returns the optimizer by its other interface. Throws UsageError unless it has it.
+template <class Interface>
+Interface& optimizer_as(const UpdateView& view, const char* error) {
+  auto* optimizer = dynamic_cast<Interface*>(view.optimizer);
+  if (!optimizer) throw UsageError(error);
+  return *optimizer;
+}
 
- private:
-  std::shared_ptr<BackwardUpdates> updates_;
-};
-
-/// Holds the hooks of parameters, and removes them when it is destroyed.
-class UpdateHooks {
- public:
-  /// Throws UsageError for a parameter that has such a hook already.
-  UpdateHooks(const std::vector<at::Tensor>& parameters, const std::shared_ptr<BackwardUpdates>& updates) {
-    namespace impl = torch::autograd::impl;
-    for (const at::Tensor& parameter : parameters)
-      if (impl::post_acc_grad_hooks(parameter))
-        throw UsageError(
-            message("UpdateInBackward needs the hook that runs after a gradient is accumulated, "
-                    "and a parameter of shape ",
-                    parameter.sizes(), " has one already: remove it"));
-    for (const at::Tensor& parameter : parameters) {
-      impl::set_post_acc_grad_hooks(parameter, std::make_unique<UpdateHook>(updates));
-      hooked_.push_back(parameter);
-    }
-  }
-  ~UpdateHooks() {
-    for (const at::Tensor& parameter : hooked_)
-      torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
-  }
-  UpdateHooks(const UpdateHooks&) = delete;
-  UpdateHooks& operator=(const UpdateHooks&) = delete;
-
- private:
-  std::vector<at::Tensor> hooked_;
-};
+inline ParameterUpdate parameter_update(const UpdateView& view, double max_norm) {
+  if (!(max_norm > 0)) throw UsageError(message("UpdateInBackward needs a max_norm above 0, got ", max_norm));
+  return {optimizer_as<PerParameterOptimizer>(
+              view, "UpdateInBackward needs an optimizer that is a looptorch::PerParameterOptimizer"),
+          max_norm};
+}
 
 }  // namespace detail
 
-/// Updates each parameter during backward. Needs one update, by an optimizer that is a PerParameterOptimizer.
-/// Policies see no gradients before an update. A backward that throws leaves some parameters updated.
+/// Updates each parameter during backward. Needs one update, by an optimizer that is a PerParameterOptimizer,
+/// and windows of one micro-batch. Policies see no gradients before an update. A backward that throws leaves
+/// some parameters updated.
 struct UpdateInBackward {
   double max_norm = HUGE_VAL;  ///< Largest 2-norm of each parameter's own gradient, above 0; infinity: any.
 
-  using excludes = ExclusionList<
-      Excludes<SkipBadWindows, "a window is left out before its update, which is made in backward by then",
-               "List one of the two">,
+  using family = UpdateInBackwardFamily;
+  using excludes = detail::InBackwardExclusions<
       Excludes<AccumulateFamily, "each gradient is applied and freed in the micro-batch that makes it",
-               "Drop Accumulate, or train with AdamW8bit or AdamWBf16 and keep the gradients">,
-      Excludes<
-          ClipGradNorm, "the norm of all gradients is known only when all exist",
-          "Use UpdateInBackward{.max_norm = 1.0}, which clips each parameter's gradient by its own norm">,
-      Excludes<
-          ClipGradValue, "no gradient is left when it would clip",
-          "Use UpdateInBackward{.max_norm = 1.0}, which clips each parameter's gradient by its own norm">,
-      Excludes<Autocast<fp16>,
-               "an overflow is known only when all gradients exist, and some are applied by then",
-               "Use Autocast<bf16>, which needs no loss scaling">,
-      Excludes<RetryOnOom, "memory that runs out in backward finds some parameters updated already",
-               "Drop RetryOnOom, and resume from a snapshot">,
-      Excludes<MixedPrecision,
-               "it may scale losses for fp16, whose overflow is known only when all gradients exist",
-               "Use Autocast<bf16>">>;
+               "Use UpdateInBackwardWith<SumsInBf16>, or drop Accumulate">>;
   static constexpr Phase phase = Phase::update;
   static constexpr bool updates_in_backward = true;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   struct State {
-    std::shared_ptr<detail::BackwardUpdates> updates;
-    std::shared_ptr<detail::UpdateHooks> hooks;
+    std::shared_ptr<detail::ImmediateUpdates> updates;
+    std::shared_ptr<detail::BackwardHooks> hooks;
   };
 
   /// Throws UsageError for a max_norm that is not above 0, and for parameters that have such hooks already.
   void on_fit_begin(FitContext& fit, State& state) const {
-    if (!(max_norm > 0))
-      throw UsageError(message("UpdateInBackward needs a max_norm above 0, got ", max_norm));
     const UpdateView& view = fit.run.updates()[0];
-    auto* optimizer = dynamic_cast<PerParameterOptimizer*>(view.optimizer);
-    if (!optimizer)
-      throw UsageError("UpdateInBackward needs an optimizer that is a looptorch::PerParameterOptimizer");
     state.hooks = nullptr;
-    state.updates = std::make_shared<detail::BackwardUpdates>(*optimizer, max_norm);
-    state.hooks = std::make_shared<detail::UpdateHooks>(view.parameters, state.updates);
+    state.updates = std::make_shared<detail::ImmediateUpdates>(detail::parameter_update(view, max_norm));
+    state.hooks = std::make_shared<detail::BackwardHooks>(view.parameters, state.updates);
   }
-
-  at::Tensor scale_loss(const at::Tensor& loss, State& state) const {
-    state.updates->judge(loss);
-    return loss;
-  }
-
+  void before_backward(BackwardContext& backward, State& state) const { state.updates->begin(backward); }
   void on_fit_end(FitContext&, State& state) const { state.hooks = nullptr; }
+};
+
+/// UpdateInBackward for windows of several micro-batches, whose gradients are summed as `Sums` says. The
+/// parameters are updated in the window's last backward, or at its end where that was not known to be the
+/// last. A backward that throws in the last micro-batch leaves some parameters updated.
+template <class Sums>
+struct UpdateInBackwardWith {
+  static_assert(
+      std::same_as<Sums, SumsInBf16> || std::same_as<Sums, SumsInMoments>,
+      "looptorch: UpdateInBackwardWith<Sums> knows SumsInBf16 and SumsInMoments. Use one of them. See "
+      "docs/errors.md#update-in-backward");
+
+  Sums sums = {};
+  double max_norm = HUGE_VAL;  ///< As UpdateInBackward's, of a window's gradient. Not for SumsInMoments.
+
+  using family = UpdateInBackwardFamily;
+  using excludes = detail::InBackwardExclusions<>;
+  static constexpr Phase phase = Phase::update;
+  static constexpr bool updates_in_backward = true;
+  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+  static constexpr bool kInMoments = std::same_as<Sums, SumsInMoments>;
+
+  struct State {
+    std::shared_ptr<std::conditional_t<kInMoments, detail::MomentSums, detail::NarrowSums>> held;
+    std::shared_ptr<detail::BackwardHooks> hooks;
+    std::optional<std::uint64_t> seed;  ///< In force: the first fit's, or the snapshot's.
+    detail::WindowMean mean;            ///< Of the windows' weights, for SumsInMoments.
+  };
+
+  /// Throws UsageError for options out of range, for an optimizer that cannot do it, and for parameters that
+  /// have such hooks already.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    const UpdateView& view = fit.run.updates()[0];
+    if (!state.seed) state.seed = sums.seed;
+    state.hooks = nullptr;
+    if constexpr (kInMoments) {
+      if (max_norm < HUGE_VAL)
+        throw UsageError(
+            "UpdateInBackwardWith<SumsInMoments> never has the gradient of a window, whose norm max_norm is "
+            "about: use SumsInBf16");
+      auto& optimizer = detail::optimizer_as<MomentAccumulator>(
+          view,
+          "UpdateInBackwardWith<SumsInMoments> needs an optimizer that is a "
+          "looptorch::MomentAccumulator: train with FusedAdamW, FusedAdam or AdamWBf16");
+      state.held = std::make_shared<detail::MomentSums>(optimizer, view.parameters, *state.seed, state.mean);
+    } else {
+      if (sums.min_size < 1)
+        throw UsageError(message("SumsInBf16's min_size is at least 1, and is ", sums.min_size));
+      state.held = std::make_shared<detail::NarrowSums>(detail::parameter_update(view, max_norm),
+                                                        view.parameters, sums.min_size, *state.seed);
+    }
+    state.hooks = std::make_shared<detail::BackwardHooks>(view.parameters, state.held);
+  }
+  void before_backward(BackwardContext& backward, State& state) const { state.held->begin(backward); }
+  void finish_backward(BackwardContext& backward, State& state) const { state.held->finish(backward); }
+  void on_fit_end(FitContext&, State& state) const {
+    state.hooks = nullptr;
+    state.held = nullptr;
+  }
+
+  void state_dict(StateDict& out, State& state) const {
+    out.set("seed", static_cast<std::int64_t>(state.seed.value_or(sums.seed)));
+    if constexpr (kInMoments) state.mean.save(out);
+  }
+  void load_state_dict(const StateDict& in, State& state) const {
+    detail::WindowMean mean;
+    if constexpr (kInMoments) mean.load(in);
+    state.seed = static_cast<std::uint64_t>(in.get<std::int64_t>("seed"));
+    state.mean = mean;
+  }
 };
 
 }  // namespace looptorch

@@ -2,6 +2,8 @@
 // UpdateInBackward against the same run with updates at the window's end.
 // Tests optim: per_parameter_optimizer
 // Tests policies: update_in_backward
+// Tests policies/parts: backward_hooks
+// Tests loop/step: in_backward
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/adamw_8bit.hpp>

@@ -35,6 +35,10 @@
   ROW(forward_scope, const ForwardContext&, Guard)                                                 \
   /* Between forward and backward. */                                                              \
   ROW(scale_loss, const at::Tensor&, at::Tensor)                                                   \
+  /* Before a backward, where a policy makes the update during backward. */                        \
+  ROW(before_backward, BackwardContext&, void)                                                     \
+  /* At the end of a window of such an update, before the optimizer's step. */                     \
+  ROW(finish_backward, BackwardContext&, void)                                                     \
   /* When all ranks agree on a window, before its updates; only where a policy gives ranks. */     \
   ROW(agree, Ballot&, void)                                                                        \
   /* When a window's losses are complete, before its update. */                                    \

@@ -9,6 +9,7 @@
 #include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/step/agree_on_window.hpp>
 #include <looptorch/loop/step/engine.hpp>
+#include <looptorch/loop/step/in_backward.hpp>
 #include <looptorch/loop/step/leave_out.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/settle.hpp>
@@ -16,6 +17,7 @@
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/logical_or.h>
 
 #include <cmath>
 #include <cstddef>
@@ -65,29 +67,35 @@ template <class Engine>
   return engine.window_length() == 1 && work.pieces == 1 && !engine.ranks();
 }
 
-/// True if a policy that is switched on updates parameters during backward.
-template <class Engine>
-bool applies_in_backward(Engine& engine) {
-  return engine.stack().any([]<class P>() { return updates_in_backward<P>(); });
-}
-
-/// Counts earlier updates, and runs the policies' before_update ahead of a backward that updates parameters:
-/// a schedule sets its rates there. Throws UsageError if a policy vetoes the update.
-template <std::size_t I, class Engine>
-void prepare_update_in_backward(Engine& engine) {
-  settle(engine);
-  UpdateContext context(engine.run(), I, GradientScale{}, engine.works()[I].gradients);
-  engine.stack().template run<before_update_hook>(context);
-  engine.works()[I].gradients.clear();
-  if (context.vetoed() || context.found_inf().defined())
-    throw UsageError(
-        "a policy vetoes an update (UpdateContext::veto) that UpdateInBackward applies during backward: "
-        "switch off one of the two");
-}
-
 /// Reads a weight that is on a device, which ranks have to add up. Waits for the device.
 inline void read_weight(Loss& loss) {
   if (!loss.weight.is_known()) loss.weight = loss.weight.tensor().item<double>();
+}
+
+/// Returns the factor that turns the sum of what was differentiated, and its gradients, into the window's
+/// mean and gradients.
+template <std::size_t I, class Engine>
+[[nodiscard]] GradientScale window_scale(Engine& engine) {
+  const UpdateWork& work = engine.works()[I];
+  return is_alone(engine, work) ? GradientScale{} : work.weight.scale();
+}
+
+/// Returns a 0-dim tensor that is not zero if a loss of the window, all of which lie on a device, is NaN or
+/// infinite: then their sum is, too. Undefined on a CPU.
+template <class Engine>
+at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
+  const at::Tensor& sum = work.losses.device_sum();
+  if (!engine.watches_losses() || !sum.defined() || sum.is_cpu() || sum.is_meta()) return {};
+  return is_non_finite(sum);
+}
+
+/// Returns a 0-dim tensor that is not zero if the window's losses so far are not finite, or have no weight;
+/// undefined where that is known.
+template <class Engine>
+at::Tensor unread_veto(Engine& engine, const UpdateWork& work) {
+  const at::Tensor non_finite = unread_non_finite(engine, work), empty = work.weight.unread_empty();
+  if (!non_finite.defined() || !empty.defined()) return non_finite.defined() ? non_finite : empty;
+  return at::logical_or(non_finite, beside(non_finite, empty));
 }
 
 /// Adds a micro-batch to update I: forward, loss, backward. `number` counts the window's micro-batches;
@@ -118,7 +126,8 @@ void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool 
   const double correction = work.weight.take_correction();
   rescale_gradients(view, work, correction);
   if constexpr (Engine::template kByClosure<I>) work.add_to_closure_sum(weighed, correction);
-  if (applies_in_backward(engine)) prepare_update_in_backward<I>(engine);
+  if (applies_in_backward(engine))
+    announce_backward<I>(engine, correction, window_scale<I>(engine), unread_veto(engine, work));
   if (engine.ranks() && is_last) expect_sums<I>(engine);
   scaled.backward();
 }
@@ -128,23 +137,6 @@ template <std::size_t I, class Engine, class Batch>
 void differentiate_all(Engine& engine, const std::vector<Batch>& kept, bool reevaluates = false) {
   for (std::size_t number = 0; number < kept.size(); ++number)
     differentiate<I>(engine, kept[number], number, reevaluates, /*is_last=*/number + 1 == kept.size());
-}
-
-/// Returns the factor that turns the sum of what was differentiated, and its gradients, into the window's
-/// mean and gradients.
-template <std::size_t I, class Engine>
-[[nodiscard]] GradientScale window_scale(Engine& engine) {
-  const UpdateWork& work = engine.works()[I];
-  return is_alone(engine, work) ? GradientScale{} : work.weight.scale();
-}
-
-/// Returns a 0-dim tensor that is not zero if a loss of the window, all of which lie on a device, is NaN or
-/// infinite: then their sum is, too. Undefined on a CPU.
-template <class Engine>
-at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
-  const at::Tensor& sum = work.losses.device_sum();
-  if (!engine.watches_losses() || !sum.defined() || sum.is_cpu() || sum.is_meta()) return {};
-  return is_non_finite(sum);
 }
 
 /// Requests whether an update was made; `made` is empty where only the device knows.
@@ -182,7 +174,10 @@ void make_update(Engine& engine, Move&& move) {
   if (const at::Tensor empty = work.weight.unread_empty(); empty.defined()) context.veto(empty);
   const at::Tensor non_finite = unread_non_finite(engine, work);
   if (non_finite.defined()) context.veto(non_finite);
-  if (!applies_in_backward(engine)) engine.stack().template run<before_update_hook>(context);
+  if (applies_in_backward(engine))
+    finish_backward<I>(engine, context);
+  else
+    engine.stack().template run<before_update_hook>(context);
   const std::optional<bool> made = move(*engine.template update<I>().optimizer, context, scale);
   work.gradients.clear();
   drop_gradients(view.parameters);

@@ -9,6 +9,7 @@
 #include <looptorch/loop/step/verdict.hpp>
 #include <looptorch/loop/step/window_losses.hpp>
 #include <looptorch/loop/step/window_weight.hpp>
+#include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -24,13 +25,15 @@ namespace looptorch::detail {
 
 /// One update's share of the window under way.
 struct UpdateWork {
-  bool due = false;                            ///< takes part in this window
-  WindowWeight weight;                         ///< how many things the micro-batches are means over
-  WindowLosses losses;                         ///< their losses and metrics
-  std::optional<std::size_t> at_fault;         ///< the first micro-batch whose loss is NaN or infinite
-  std::optional<std::string> fault_elsewhere;  ///< the error of another rank's loss, as that rank words it
-  at::Tensor closure_sum;                      ///< the sum of what was differentiated, for a closure
-  std::vector<at::Tensor> gradients;           ///< memory for the list of gradients that hooks see
+  bool due = false;                              ///< takes part in this window
+  WindowWeight weight;                           ///< how many things the micro-batches are means over
+  WindowLosses losses;                           ///< their losses and metrics
+  std::optional<std::size_t> at_fault;           ///< the first micro-batch whose loss is NaN or infinite
+  std::optional<std::string> fault_elsewhere;    ///< the error of another rank's loss, as that rank words it
+  std::int64_t backwards = 0;                    ///< in the window so far, where they make the update
+  std::optional<GradientScale> backward_factor;  ///< what before_update gave it, once it ran
+  at::Tensor closure_sum;                        ///< the sum of what was differentiated, for a closure
+  std::vector<at::Tensor> gradients;             ///< memory for the list of gradients that hooks see
   Verdict verdict;            ///< the outcome of the last update, perhaps still on the device
   std::int64_t skipped = 0;   ///< 1 once the update is known to be skipped
   std::int64_t pieces = 1;    ///< into which each micro-batch is split
@@ -47,6 +50,8 @@ struct UpdateWork {
     weight.next_window();
     at_fault.reset();
     fault_elsewhere.reset();
+    backwards = 0;
+    backward_factor.reset();
     closure_sum = at::Tensor();
   }
 };

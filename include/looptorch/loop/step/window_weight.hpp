@@ -59,6 +59,11 @@ class WindowWeight {
     return scale;
   }
 
+  /// Returns the window's weight so far, unread where weights are.
+  [[nodiscard]] Quantity total_so_far() const {
+    return unread_total_.defined() ? Quantity::unread(unread_total_ + total_) : Quantity(total_);
+  }
+
   /// True if nothing has weight, as far as is known without waiting.
   [[nodiscard]] bool is_empty() const { return total_ == 0 && !unread_total_.defined(); }
   /// Returns the unit and the total of what is known.

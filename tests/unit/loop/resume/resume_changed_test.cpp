@@ -300,6 +300,7 @@ TEST_CASE("docs/snapshots.md has a row for all that is compared, and for the lib
   check("AverageWeights", may_differ_of<lt::AverageWeights>());
   check("UnfreezeAt", may_differ_of<lt::UnfreezeAt>());
   check("UpdateInBackward", may_differ_of<lt::UpdateInBackward>());
+  check("UpdateInBackwardWith", may_differ_of<lt::UpdateInBackwardWith<lt::SumsInBf16>>());
   check("StopEarly", may_differ_of<lt::StopEarly>());
   check("Validate", may_differ_of<lt::Validate<std::vector<toy::Batch>>>());
   check("RestoreBest", may_differ_of<lt::RestoreBest>());

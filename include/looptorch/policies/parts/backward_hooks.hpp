@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+// The hooks by which UpdateInBackward gets each gradient as soon as it exists, and what it does with one that
+// is complete.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/per_parameter_optimizer.hpp>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Takes gradients. A model on several devices is differentiated by a thread for each, so that it locks.
+class GradientTaker {
+ public:
+  virtual ~GradientTaker() = default;
+
+  /// Takes the parameter's gradient, if it has one, and frees it.
+  void take(const at::Tensor& parameter) {
+    const std::lock_guard lock(mutex_);
+    at::NoGradGuard no_gradients;
+    at::Tensor& gradient = parameter.mutable_grad();
+    if (!gradient.defined()) return;
+    take_gradient(parameter);
+    gradient = at::Tensor();
+  }
+
+ protected:
+  virtual void take_gradient(const at::Tensor& parameter) = 0;
+
+ private:
+  std::mutex mutex_;
+};
+
+class BackwardHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit BackwardHook(std::shared_ptr<GradientTaker> taker) : taker_(std::move(taker)) {}
+  void operator()(const torch::autograd::Variable& parameter) override { taker_->take(parameter); }
+
+ private:
+  std::shared_ptr<GradientTaker> taker_;
+};
+
+/// Holds the hooks of parameters, and removes them when it is destroyed.
+class BackwardHooks {
+ public:
+  /// Throws UsageError for a parameter that has such a hook already.
+  BackwardHooks(const std::vector<at::Tensor>& parameters, const std::shared_ptr<GradientTaker>& taker) {
+    namespace impl = torch::autograd::impl;
+    for (const at::Tensor& parameter : parameters)
+      if (impl::post_acc_grad_hooks(parameter))
+        throw UsageError(
+            message("UpdateInBackward needs the hook that runs after a gradient is accumulated, "
+                    "and a parameter of shape ",
+                    parameter.sizes(), " has one already: remove it"));
+    for (const at::Tensor& parameter : parameters) {
+      impl::set_post_acc_grad_hooks(parameter, std::make_unique<BackwardHook>(taker));
+      hooked_.push_back(parameter);
+    }
+  }
+  ~BackwardHooks() {
+    for (const at::Tensor& parameter : hooked_)
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+  }
+  BackwardHooks(const BackwardHooks&) = delete;
+  BackwardHooks& operator=(const BackwardHooks&) = delete;
+
+ private:
+  std::vector<at::Tensor> hooked_;
+};
+
+/// Makes the update of one parameter, whose gradient is the window's but for a factor.
+class ParameterUpdate {
+ public:
+  ParameterUpdate(PerParameterOptimizer& optimizer, double max_norm)
+      : optimizer_(&optimizer), max_norm_(max_norm) {}
+
+  /// Sets the factor and the flag of the updates that follow.
+  void begin(const BackwardContext& backward) {
+    scale_ = backward.scale;
+    scale_.multiply(backward.factor);
+    found_ = backward.found_inf;
+  }
+
+  void make(const at::Tensor& parameter) {
+    std::vector<at::Tensor> gradients{parameter.grad()};
+    if (GradientScale scale = scale_; !scale.is_one()) scale.flush(gradients);
+    if (max_norm_ < HUGE_VAL) clip(gradients.front());
+    optimizer_->update(parameter, found_.defined() ? beside(parameter, found_) : found_);
+  }
+
+ private:
+  static constexpr double kEpsilon = 1e-6;  // as in torch.nn.utils.clip_grad_norm_
+
+  void clip(const at::Tensor& gradient) const {
+    require_dense(gradient, "UpdateInBackward");
+    gradient.mul_((max_norm_ / (at::linalg_vector_norm(gradient) + kEpsilon)).clamp_max_(1.0));
+  }
+
+  PerParameterOptimizer* optimizer_;
+  double max_norm_;
+  GradientScale scale_;
+  at::Tensor found_;
+};
+
+}  // namespace looptorch::detail
