@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# quickstart.sh [--quick] [--device NAME] [--programs DIR] [OUTPUT]: set-up, build and the main job in one command.
+# quickstart.sh [--quick] [--device NAME] [--ranks N] [--programs DIR] [OUTPUT]: set-up, build and the main job in one command.
 #
 # Fine-tunes OpenAI's Whisper tiny.en on air-traffic phraseology, which it gets mostly wrong: installs what is missing
 # (see packaging/setup.sh), builds the example programs, makes a corpus with a speech synthesiser, trains, and measures
@@ -14,9 +14,9 @@
 # takes another version of LibTorch, for older GPUs and drivers, and builds in build-libtorch-2.7.1.
 #
 # --device: where to train: cpu, cuda, cuda:1, or auto (default), an accelerator if there is one. --quick: two steps on
-# four clips, which shows that everything works and teaches next to nothing. --programs: the folder of the example's
-# programs, which are then neither set up nor built; LOOPTORCH_WHISPER_CT2 names the published model, as
-# packaging/setup.sh prints it.
+# four clips, which shows that everything works and teaches next to nothing. --ranks: trains on so many processes, each with
+# its share of the clips: a step then has so many batches. --programs: the folder of the example's programs, which are then
+# neither set up nor built; LOOPTORCH_WHISPER_CT2 names the published model, as packaging/setup.sh prints it.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=../packaging/whisper_run.sh
@@ -37,7 +37,7 @@ say "Making the corpus: air-traffic phraseology in four accents"
 "$programs/whisper_corpus" --output "$output/corpus" --jobs "${LOOPTORCH_JOBS:-$(nproc)}" "${corpus[@]}"
 
 say "Fine-tuning: $extent"
-"$programs/whisper_finetune" --model "$output/whisper-tiny.en" --output "$output/model" --device "$device" \
+"${launch[@]}" "$programs/whisper_finetune" --model "$output/whisper-tiny.en" --output "$output/model" --device "$device" \
   --train "$output/corpus/train.jsonl" --validation "$output/corpus/validation.jsonl" \
   --test "$output/corpus/test.jsonl" --fallback --whole-windows "${training[@]}"
 cp "$output/model/summary.json" "$output/summary.json.partial"

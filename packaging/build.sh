@@ -3,6 +3,7 @@
 #
 #   looptorch_build TARGET...   builds in ${LOOPTORCH_BUILD:-build}, whose path is then in `build`; `all` has the tests
 #   for_tests=1                 other targets are built as `all` builds them: by clang++, if there is one
+#   distributed=1               training programs run on several processes, too
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 build=${LOOPTORCH_BUILD:-$root/build${LOOPTORCH_LIBTORCH:+-libtorch-$LOOPTORCH_LIBTORCH}}
@@ -22,6 +23,7 @@ looptorch_build() {
   local environment
   local -a tests=()
   local clang=OFF
+  [ -z "${distributed-}" ] || tests=(--distributed)
   if [ "$*" = all ] || [ -n "${for_tests-}" ]; then
     tests=(--tests)
     ! command -v clang++ >/dev/null || clang=ON

@@ -1,28 +1,33 @@
 # shellcheck shell=bash
 # Sourced by examples/quickstart.sh and examples/whisper/run_morse.sh: their arguments and their programs.
 #
-#   read_arguments DEFAULT "$@"   takes [--quick] [--device NAME] [--programs DIR] [OUTPUT] into `quick`, `device`, `programs`
-#                                 and `output`, which is DEFAULT if none is named, and makes that folder
+#   read_arguments DEFAULT "$@"   takes [--quick] [--device NAME] [--ranks N] [--programs DIR] [OUTPUT] into `quick`, `device`,
+#                                 `launch`, which stands before a training program and starts N processes of it, `programs` and
+#                                 `output`, which is DEFAULT if none is named, and makes that folder
 #   provide_programs NAME...      builds them unless --programs named their folder, which is then in `programs`
 #   import_tiny_en                puts the published model into OUTPUT/whisper-tiny.en
 
 # shellcheck source-path=SCRIPTDIR source=build.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/build.sh"
 
-refuse() { fail "$1; usage: ${0##*/} [--quick] [--device NAME] [--programs DIR] [OUTPUT]"; }
+refuse() { fail "$1; usage: ${0##*/} [--quick] [--device NAME] [--ranks N] [--programs DIR] [OUTPUT]"; }
 
-# shellcheck disable=SC2034 # `quick` and `device` are the sourcing script's
+# shellcheck disable=SC2034 # `quick`, `device` and `launch` are the sourcing script's
 read_arguments() {
   local default=$1
-  quick='' device=auto programs='' output=''
+  quick='' device=auto programs='' output='' ranks=1 launch=()
   shift
   while [ $# -gt 0 ]; do
     case $1 in
       --help) show_help "$0" ;;
       --quick) quick=1 ;;
-      --device | --programs)
+      --device | --programs | --ranks)
         [ -n "${2-}" ] || refuse "$1 needs a value"
-        [ "$1" = --device ] && device=$2 || programs=$2
+        case $1 in
+          --device) device=$2 ;;
+          --programs) programs=$2 ;;
+          --ranks) ranks=$2 ;;
+        esac
         shift
         ;;
       -*) refuse "there is no option $1" ;;
@@ -33,6 +38,7 @@ read_arguments() {
     esac
     shift
   done
+  [[ $ranks =~ ^[1-9][0-9]*$ ]] || refuse "--ranks needs a number of processes, not \"$ranks\""
   output=${output:-$default}
   { mkdir -p "$output" && [ -w "$output" ]; } 2>/dev/null || fail "cannot write to $output; name another folder"
   if [ -n "$programs" ]; then
@@ -43,9 +49,14 @@ read_arguments() {
 }
 
 provide_programs() {
-  [ -z "$programs" ] || return 0
-  looptorch_build "$@"
-  programs=$build/examples/whisper
+  if [ -z "$programs" ]; then
+    [ "$ranks" = 1 ] || distributed=1
+    looptorch_build "$@"
+    programs=$build/examples/whisper
+  fi
+  [ "$ranks" != 1 ] || return 0
+  launch=("${LOOPTORCH_TORCHRUN:-$(command -v torchrun)}") || fail "there is no torchrun; packaging/setup.sh --distributed gets one"
+  launch+=(--standalone --nproc-per-node "$ranks" --no-python)
 }
 
 import_tiny_en() {

@@ -4,6 +4,7 @@
 // `fit`.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
@@ -46,26 +47,24 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
   const auto loading = options.loading();
   lt::PinnedPrefetchLoader clips(
       data.train, loading,
-      data.train.by_length(options.batch(), loading.seed, options.shortest_first_epochs));
+      app::share_of_rank(data.train.by_length(options.batch(), loading.seed, options.shortest_first_epochs)));
   lt::PinnedPrefetchLoader validation_clips(data.validation, loading,
-                                            data.validation.by_length(options.batch()));
+                                            app::share_of_rank(data.validation.by_length(options.batch())));
   kv::Validation validation(recognizer, options);
-  const auto measure = [&](KonkaniVani& model, const Batch& batch) {
-    return validation.measure(model, batch);
-  };
   const auto report = [&](lt::EpochContext& epoch) { validation.report(epoch); };
   lt::ScheduleLr schedule{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps};
   if (options.schedule == "plateau") schedule.decay = lt::PlateauDecay{.factor = 0.5, .patience = 3};
 
   // clang-format off
   lt::Trainer trainer(model, optimizer, objective,
+                      app::data_parallel({.batch_statistics_per_rank = true}),
                       lt::Accumulate<>{training.gradient_accumulation},
                       lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
                       lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
                       lt::When{training.gradient_checkpointing, lt::Checkpointed<kv::ConformerBlock>{}},
                       lt::ClipGradNorm{5.0},
                       schedule,
-                      lt::Validate{validation_clips, measure},
+                      lt::Validate{validation_clips, validation.measure()},
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.batches = training.flush_every}},
                       lt::When{training.memory, lt::WatchMemory{}},
                       lt::ShowProgress{},
@@ -107,7 +106,7 @@ void run(const Options& options) {
   const auto data = kv::load_training_data(std::move(corpus), vocabulary, options, left_out);
   kv::Recognizer recognizer{KonkaniVani(config), std::move(vocabulary)};
   recognizer.model->to(device);
-  kv::save_identity(config, recognizer.vocabulary, options.snapshots());
+  if (app::leads()) kv::save_identity(config, recognizer.vocabulary, options.snapshots());
 
   std::cout << kv::count_parameters(*recognizer.model) << " parameters, " << recognizer.vocabulary.size()
             << " characters, " << data.train.size() << " training clips" << std::endl;
@@ -115,9 +114,10 @@ void run(const Options& options) {
     return kv::transcribe_all(recognizer, data.test, options.batch(), {.workers = training.workers},
                               options.decoding(), left_out);
   };
-  const auto untrained = test();
+  const auto untrained = app::leads() ? test() : kv::Transcripts();
   app::Summary summary;
   const auto result = train(recognizer, data, options, newest.path, left_out, summary);
+  if (!app::leads()) return;
   const auto heard = test();
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   kv::save_recognizer(recognizer, options.output);

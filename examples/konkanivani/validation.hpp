@@ -2,9 +2,13 @@
 // Measures the validation clips after each epoch: one pass for their loss and for what is heard.
 #pragma once
 
+#include <looptorch/app/ranks.hpp>
 #include <looptorch/app/summary.hpp>
+#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/metrics/character_error_rate.hpp>
+#include <looptorch/metrics/edit_alignment.hpp>
+#include <looptorch/metrics/word_error_rate.hpp>
 
 #include "data.hpp"
 #include "evaluation.hpp"
@@ -13,26 +17,90 @@
 #include "train_options.hpp"
 
 #include <iostream>
+#include <map>
+#include <string>
 
 namespace konkanivani {
 
+/// For looptorch::Validate: `loss` and its parts, means by character, and the error rates `cer` and `wer` of
+/// what is heard, over the clips of all ranks. Keeps in `listening` what this process heard, if it leads.
+class ValidationMeasure {
+ public:
+  /// All must outlive it.
+  ValidationMeasure(const Recognizer& recognizer, const TrainOptions& options, Listening& listening)
+      : recognizer_(&recognizer), options_(&options), listening_(&listening) {}
+
+  void add(KonkaniVani& model, const Batch& batch) {
+    const auto encoded = model->encode(batch.mel_BMF, batch.lengths_B);
+    const auto heard = recognize(model, encoded, options_->decoding());
+    for (std::size_t i = 0; i < heard.size(); ++i) {
+      const auto text = recognizer_->vocabulary.decode(heard[i].front().ids);
+      characters_.add(looptorch::count_character_errors(batch.texts[i], text));
+      words_.add(looptorch::count_word_errors(batch.texts[i], text));
+    }
+    if (looptorch::app::leads()) listening_->add(batch, heard, recognizer_->vocabulary);
+    const auto loss = joint_loss(model, encoded, batch.frames, batch.targets, options_->loss());
+    const double weight = loss.weight.number();
+    weight_ += weight;
+    sums_["loss"] += loss.sum.item<double>();
+    for (const auto& [name, value] : loss.metrics)
+      sums_[name] += weight * (value.is_known() ? value.number() : value.tensor().item<double>());
+  }
+
+  /// Adds up what the ranks of a run have measured.
+  void agree(looptorch::Ballot& ballot) {
+    const double ctc = options_->ctc_weight;
+    for (const char* name : {"loss", "too_short"}) ballot.sum(name, sums_[name]);
+    if (ctc > 0) ballot.sum("ctc", sums_["ctc"]);
+    if (ctc < 1) ballot.sum("attention", sums_["attention"]);
+    ballot.sum("characters", weight_);
+    characters_.agree("characters", ballot);
+    words_.agree("words", ballot);
+  }
+
+  [[nodiscard]] std::map<std::string, double> result() const {
+    std::map<std::string, double> means;
+    for (const auto& [name, sum] : sums_) means[name] = sum / weight_;
+    means["cer"] = characters_.counts.rate(), means["wer"] = words_.counts.rate();
+    return means;
+  }
+
+ private:
+  struct Errors {
+    looptorch::EditCounts counts;
+
+    void add(const looptorch::EditCounts& more) { counts += more; }
+    void agree(const std::string& of, looptorch::Ballot& ballot) {
+      ballot.sum(of + " right", counts.hits);
+      ballot.sum(of + " wrong", counts.substitutions);
+      ballot.sum(of + " missing", counts.deletions);
+      ballot.sum(of + " too many", counts.insertions);
+    }
+  };
+
+  const Recognizer* recognizer_;
+  const TrainOptions* options_;
+  Listening* listening_;
+  Errors characters_, words_;
+  std::map<std::string, double> sums_;
+  double weight_ = 0;
+};
+
+/// What a run says of its validations.
 class Validation {
  public:
   /// Both must outlive it.
-  Validation(Recognizer& recognizer, const TrainOptions& options)
+  Validation(const Recognizer& recognizer, const TrainOptions& options)
       : recognizer_(recognizer), options_(options) {}
 
-  /// For looptorch::Validate: the loss of a batch, whose texts it keeps.
-  looptorch::Loss measure(KonkaniVani& model, const Batch& batch) {
-    const auto encoded = model->encode(batch.mel_BMF, batch.lengths_B);
-    listening_.add(batch, recognize(model, encoded, options_.decoding()), recognizer_.vocabulary);
-    return joint_loss(model, encoded, batch.frames, batch.targets, options_.loss());
-  }
+  [[nodiscard]] ValidationMeasure measure() { return {recognizer_, options_, listening_}; }
 
-  /// Publishes and prints the error rates of what was measured, and adds them to the curve.
-  void report(looptorch::EpochContext& epoch) {
-    const auto heard = listening_.take();
-    epoch.run.metrics().publish("validation.cer", heard.character_error_rate);
+  /// Prints the error rates of what was measured, and adds them to the curve.
+  void report(const looptorch::EpochContext& epoch) {
+    auto heard = listening_.take();
+    const auto& metrics = epoch.run.metrics();
+    heard.character_error_rate = metrics.find("validation.cer").value();
+    heard.word_error_rate = metrics.find("validation.wer").value();
     add_to_curve(options_.output / "curve.csv", epoch.run.progress().step, stopwatch_.seconds(), heard);
     std::cout << "    CER " << heard.character_error_rate << ", WER " << heard.word_error_rate << "\n";
     print_examples(std::cout, heard, 3);
@@ -41,7 +109,7 @@ class Validation {
 
  private:
   looptorch::app::Stopwatch stopwatch_;
-  Recognizer& recognizer_;
+  const Recognizer& recognizer_;
   const TrainOptions& options_;
   Listening listening_;
 };

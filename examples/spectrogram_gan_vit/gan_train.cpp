@@ -4,6 +4,7 @@
 // mean over batches, snapshots, the best of them.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
@@ -60,6 +61,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                       lt::Update{of_discriminator, sg::DiscriminatorObjective{options.game()},
                                  {.name = "discriminator", .when = sg::UnlessWinning{options.accuracy}}},
                       lt::Update{of_generator, sg::GeneratorObjective{options.game()}, {.name = "generator"}},
+                      app::data_parallel(),
                       lt::Accumulate<>{training.gradient_accumulation},
                       lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
                       lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
@@ -83,7 +85,8 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                       lt::ShowProgress{});
   // clang-format on
   app::check_memory(training, trainer, [&] { return sg::any_batch(clips, training.batch_size); });
-  lt::PinnedPrefetchLoader loader(clips, training.loader_options(), lt::RandomSampler{.seed = seed});
+  lt::PinnedPrefetchLoader loader(clips, training.loader_options(),
+                                  app::share_of_rank(lt::RandomSampler{.seed = seed}));
   auto result = trainer.fit(loader, training.fit_options(snapshot));
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   left_out.add(result.skipped_samples);
@@ -104,9 +107,9 @@ void run(Options options) {
   const app::PrintAtEnd print_left_out(notes.left_out);
   const auto splits = sg::load_splits(options.data, training, notes);
   const auto newest = training.snapshot_to_resume(options.snapshots());
-  sg::claim_output(options.output, newest.path, config, sg::load_config);
+  if (app::leads()) sg::claim_output(options.output, newest.path, config, sg::load_config);
   training.print_resume(newest);
-  if (newest.path.empty()) sg::begin_anew(options);
+  if (app::leads() && newest.path.empty()) sg::begin_anew(options);
   const auto clips = sg::cached_clips(splits.train, config.n_mels, options.cache(), notes);
   const auto held_out = sg::cached_clips(splits.validation, config.n_mels, options.cache(), notes);
   const auto validation = sg::prepare_validation(clips, held_out, config.n_mels, device, !newest.path.empty(),
@@ -121,6 +124,7 @@ void run(Options options) {
   app::Summary summary;
   const auto [fit, discriminator_steps, best] =
       train(gan, clips, validation, options, newest.path, notes.left_out, summary);
+  if (!app::leads()) return;
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   sg::save_models(gan, clips, sg::labels_of(splits.train), best, options, newest.path);
   const double seconds = stopwatch.seconds();

@@ -4,6 +4,7 @@
 // recomputed blocks, early stopping on a metric of whole sets, and the best weights at the end.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
@@ -54,12 +55,14 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
   const auto loading = training.loader_options();
   const sv::TrainingClips training_clips(data.train, data.generated, options.masks(),
                                          model->normalisation->mean.cpu());
-  lt::PinnedPrefetchLoader clips(training_clips, loading, lt::RandomSampler{.seed = loading.seed});
-  lt::PinnedPrefetchLoader validation(data.validation, loading), test(data.test, loading);
+  lt::PinnedPrefetchLoader clips(training_clips, loading,
+                                 app::share_of_rank(lt::RandomSampler{.seed = loading.seed}));
+  lt::PinnedPrefetchLoader validation(data.validation, loading, app::share_of_rank());
   const auto note = [&](lt::EpochContext& epoch) { sv::add_to_curve(options.output, epoch); };
 
   // clang-format off
   lt::Trainer trainer(model, optimizer, sv::ViTObjective{options.mixup},
+                      app::data_parallel(),
                       lt::Accumulate<>{training.gradient_accumulation},
                       lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
                       lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
@@ -86,9 +89,12 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   for (const auto& skipped : {result.skipped_samples, validation.skipped()}) left_out.add(skipped);
   app::throw_if_interrupted(result);
-  const auto scores = [&](auto& loader) { return trainer.evaluate(loader, sv::EmotionMeasure{}).metrics; };
+  if (!app::leads()) return {};
+  const auto scores = [&](const sv::Clips& clips) {
+    return trainer.evaluate(lt::PinnedPrefetchLoader(clips, loading), sv::EmotionMeasure{}).metrics;
+  };
   const auto best_step = trainer.policy<lt::RestoreBest>().best.step();
-  return {std::move(result), best_step, scores(validation), scores(test)};
+  return {std::move(result), best_step, scores(data.validation), scores(data.test)};
 }
 
 void run(Options options) {
@@ -102,9 +108,9 @@ void run(Options options) {
   const app::PrintAtEnd print_short(*notes.short_clips);
   const app::PrintAtEnd print_left_out(notes.left_out);
   const auto newest = training.snapshot_to_resume(options.snapshots());
-  sg::claim_output(options.output, newest.path, model->config(), sv::load_config);
+  if (app::leads()) sg::claim_output(options.output, newest.path, model->config(), sv::load_config);
   training.print_resume(newest);
-  if (newest.path.empty()) sv::begin_anew(options);
+  if (app::leads() && newest.path.empty()) sv::begin_anew(options);
   const auto data = sv::load_training_data(options, options.n_mels, notes);
   const auto energies = [&](const auto& clips, sv::MelStatistics* statistics = nullptr) {
     return sv::mean_energies(clips, training.loader_options(), notes.left_out, statistics);
@@ -122,6 +128,7 @@ void run(Options options) {
   app::Summary summary;
   const auto [fit, best_step, validation, test] =
       train(model, data, options, newest.path, notes.left_out, summary);
+  if (!app::leads()) return;
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   sv::save_vit(model, options.output);
   const double seconds = stopwatch.seconds();

@@ -2,6 +2,7 @@
 // Learns which of two interleaved spirals a point of the plane lies on. Put your dataset and your model in the place of
 // Spirals and Net: the rest is a whole program, with flags, snapshots, resume and a summary.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_flags.hpp>
@@ -68,28 +69,31 @@ void train(const std::filesystem::path& output, const app::TrainingOptions& opti
   Net net;
   net->to(device);
   lt::FusedAdamW optimizer(net->parameters(), {.lr = options.learning_rate});
+  const Spirals learnt{0, 1000}, held_out{1000, 200};
   const lt::RandomSampler order{.seed = options.unsigned_seed()};
-  lt::PinnedPrefetchLoader batches(Spirals{0, 1000}, options.loader_options(), order);
-  lt::PinnedPrefetchLoader held_out(Spirals{1000, 200}, options.loader_options());
+  lt::PinnedPrefetchLoader batches(learnt, options.loader_options(), app::share_of_rank(order));
 
   lt::Trainer trainer(net, optimizer, loss_of,
                       lt::Accumulate<>{options.gradient_accumulation},
+                      app::data_parallel(),
                       lt::When{options.mixed_precision(), lt::MixedPrecision{.type = options.autocast_type()}},
                       lt::BackendFlags{.tf32 = options.tf32, .cudnn_benchmark = options.cudnn_benchmark},
                       lt::When{options.flush_every > 0, lt::CacheFlushEvery<>{.batches = options.flush_every}},
                       lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = options.warmup_steps},
-                      lt::Validate{held_out},
+                      lt::Validate{lt::PinnedPrefetchLoader(held_out, options.loader_options(), app::share_of_rank())},
                       lt::ShowProgress{},
                       app::run_log(options, output, *net),
                       lt::When{options.takes_snapshots(), lt::SnapshotEvery{.folder = output / "snapshots",
                                                                             .steps = options.snapshot_every}});
   const auto result = trainer.fit(batches, options.fit_options(newest.path));
   app::throw_if_interrupted(result);
+  if (!app::leads()) return;  // of several processes, the first writes
 
   lt::save_weights(net, output / "model.safetensors");
   app::Summary summary;
-  summary.set("accuracy", trainer.evaluate(held_out).metrics.at("accuracy")).set("steps", result.steps);
+  lt::PinnedPrefetchLoader tests(held_out, options.loader_options());
+  summary.set("accuracy", trainer.evaluate(tests).metrics.at("accuracy")).set("steps", result.steps);
   summary.write(output / "summary.json");
   std::cout << summary.text() << std::endl;
 }

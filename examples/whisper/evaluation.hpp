@@ -10,7 +10,9 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/loop/ballot.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
+#include <looptorch/metrics/edit_alignment.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
 #include "data.hpp"
@@ -46,8 +48,17 @@ class WordErrors {
   void add(const std::string& reference, const std::string& hypothesis, const std::string& language) {
     const auto normalizer = choose_normalizer(normalizer_, language);
     const auto said = normalizer.apply(reference), heard = normalizer.apply(hypothesis);
-    all_.add(said, heard);
-    by_language_[language].add(said, heard);
+    const auto errors = looptorch::count_word_errors(said, heard);
+    all_ += errors;
+    by_language_[language] += errors;
+  }
+
+  /// Adds up what the ranks of a run have counted in all languages.
+  void agree(looptorch::Ballot& ballot) {
+    ballot.sum("words right", all_.hits);
+    ballot.sum("words wrong", all_.substitutions);
+    ballot.sum("words missing", all_.deletions);
+    ballot.sum("words too many", all_.insertions);
   }
 
   [[nodiscard]] ErrorRates rates() const {
@@ -58,8 +69,8 @@ class WordErrors {
 
  private:
   std::string normalizer_;
-  looptorch::WordErrorRate all_;
-  std::map<std::string, looptorch::WordErrorRate> by_language_;
+  looptorch::EditCounts all_;
+  std::map<std::string, looptorch::EditCounts> by_language_;
 };
 
 /// The spoken texts, their languages and a model's transcripts, clip by clip.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run_morse.sh [--quick] [--device NAME] [--programs DIR] [OUTPUT]: Whisper tiny.en learns Morse code in one command.
+# run_morse.sh [--quick] [--device NAME] [--ranks N] [--programs DIR] [OUTPUT]: Whisper tiny.en learns Morse code in one command.
 #
 # Whisper learns nothing from long clips at once. So it begins with one to three characters a clip, goes on with up to
 # seven, and ends with what operators key: calls, reports, words and code groups in up to 8 s, at 15 to 25 words a minute.
@@ -11,7 +11,8 @@
 #   whisper-tiny.en/   the model as OpenAI published it
 #
 # A run that was cut off anywhere is simply started again. --quick: a few minutes, which shows that characters are learnt.
-# --device: where to train: cpu, cuda, cuda:1, or auto (default), an accelerator if there is one. --programs: the folder of
+# --device: where to train: cpu, cuda, cuda:1, or auto (default), an accelerator if there is one. --ranks: trains on so many
+# processes; a step then has so many batches. --programs: the folder of
 # the example's programs, which are then neither set up nor built; LOOPTORCH_WHISPER_CT2 names the published model, as
 # packaging/setup.sh prints it.
 set -euo pipefail
@@ -40,7 +41,7 @@ stage() {
     "$programs/morse_corpus" --output "$corpus" --seed 1 --clips $((steps * batch * 5 / 4 + 40)) --conditions clean \
       --slowest 15 --fastest 25 --longest "$seconds" --noise-share 0.03 --jobs "$jobs" "$@"
     head -n 65 "$corpus/validation.csv" >"$corpus/some.csv"
-    "$programs/whisper_finetune" --model "$model" --output "$output/$name" --device "$device" "${precision[@]}" \
+    "${launch[@]}" "$programs/whisper_finetune" --model "$model" --output "$output/$name" --device "$device" "${precision[@]}" \
       --train "$corpus/train.csv" --validation "$corpus/some.csv" --max-audio-seconds "$seconds" \
       --batch-size "$batch" --max-steps "$steps" --learning-rate 1e-4 --spell --all-signs --empty-texts \
       --normalizer characters --validate-every "$((steps < 50 ? steps : 50))" --snapshot-every 50 --resume auto --workers 1 --seed 1

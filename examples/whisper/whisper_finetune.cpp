@@ -3,6 +3,7 @@
 // a whole looptorch run: loader, objective, optimizer, policies, `fit`.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
@@ -50,6 +51,7 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
   // One policy a line.
   // clang-format off
   lt::Trainer trainer(model, optimizer, objective,
+                      app::data_parallel(),
                       lt::Accumulate<>{training.gradient_accumulation},
                       lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
                       lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
@@ -57,7 +59,7 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
                       lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
                       lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps},
-                      lt::Validate{lt::PinnedPrefetchLoader(corpus.validation, loading), measure, {.every = options.validate_every}},
+                      lt::Validate{lt::PinnedPrefetchLoader(corpus.validation, loading, app::share_of_rank()), measure, {.every = options.validate_every}},
                       lt::When{options.early_stopping > 0, lt::StopEarly{.metric = options.metric(), .patience = options.early_stopping}},
                       lt::When{options.best != "last", lt::RestoreBest{.metric = options.metric()}},
                       whisper::WriteCurve(options.output, options.measures_error_rate()),
@@ -73,7 +75,8 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
   app::check_memory(training, trainer,
                     [&] { return whisper::hardest_batches(longest, training.batch_size); });
   const lt::RandomSampler order{.seed = training.unsigned_seed()};
-  auto result = trainer.fit(lt::PinnedPrefetchLoader(clips, loading, order), training.fit_options(snapshot));
+  auto result = trainer.fit(lt::PinnedPrefetchLoader(clips, loading, app::share_of_rank(order)),
+                            training.fit_options(snapshot));
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   whisper::report_best(summary, options.metric(), trainer.policy<lt::RestoreBest>());
   return result;
@@ -90,15 +93,19 @@ void finetune(const Options& options) {
   auto recognizer = whisper::load_recognizer(options.model, device, options.language);
   options.apply(recognizer);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
-  fs::create_directories(options.output);
 
   const bool resumed = !newest.path.empty();
-  const auto before = whisper::transcribe_before(recognizer, corpus, options, resumed);
-  if (!resumed) whisper::WriteCurve::remove_from(options.output);
+  whisper::Transcripts before;
+  if (app::leads()) {
+    fs::create_directories(options.output);
+    before = whisper::transcribe_before(recognizer, corpus, options, resumed);
+    if (!resumed) whisper::WriteCurve::remove_from(options.output);
+  }
   std::cout << "training on " << corpus.train.size() << " clips of up to " << corpus.max_seconds << " s"
             << std::endl;
   app::Summary summary;
   const auto result = train(recognizer, corpus, options, newest.path, summary);
+  if (!app::leads()) return app::throw_if_interrupted(result);
   whisper::report_left_out(corpus.left_out, result.skipped_samples, options.output, resumed);
   app::throw_if_interrupted(result);
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model

@@ -26,6 +26,7 @@ refused() { # refused TEXT ARGUMENT...
 refused "there is no option --wrong" --wrong
 refused "one output folder at most" "$work/a" "$work/b"
 refused "--device needs a value" --device
+refused '--ranks needs a number of processes, not "two"' --ranks two
 refused "holds no whisper_finetune" --programs "$work" "$work/a"
 
 # The programs, in whose processes alone the library is loaded.

@@ -36,3 +36,6 @@ wait $! || status=$?
 cmp whole/model.safetensors cut/model.safetensors || fail "the resumed run has other bits"
 accuracy=$(sed -n 's/.*"accuracy": \([0-9.]*\).*/\1/p' whole/summary.json)
 awk -v accuracy="$accuracy" 'BEGIN { exit !(accuracy > 0.9) }' || fail "accuracy $accuracy"
+if grep -q LOOPTORCH_DISTRIBUTED build/build.ninja; then # Gloo's headers are here
+  "$(dirname -- "$0")/../examples/ranks_test.sh" --exact "$train" --output {} --batch-size 8 --epochs 1
+fi

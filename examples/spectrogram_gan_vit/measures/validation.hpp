@@ -7,6 +7,7 @@
 // Shapes: N held-out clips, D features.
 #pragma once
 
+#include <looptorch/app/ranks.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -40,7 +41,7 @@ template <class Clips>
                                           const std::filesystem::path& file, bool goes_on) {
   if (!goes_on || !std::filesystem::exists(file)) {
     const auto judge = train_emotion_net(clips, n_mels, device, training);
-    looptorch::save_weights(judge, file);
+    if (looptorch::app::leads()) looptorch::save_weights(judge, file);
     return judge;
   }
   EmotionNet judge(n_mels);

@@ -8,6 +8,7 @@
 #include <looptorch/app/summary.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/loop/ballot.hpp>
 #include <looptorch/metrics/regression.hpp>
 
 #include "../clips/left_out.hpp"
@@ -17,10 +18,15 @@
 
 #include <torch/torch.h>
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <iomanip>
 #include <map>
+#include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace spectrogram_vit {
@@ -35,7 +41,45 @@ inline void set_scores(looptorch::app::Summary& summary, const Scores& scores, c
   for (const auto& [name, value] : scores) summary.set(prefix + name + suffix, value);
 }
 
-/// A measure for Validate and Trainer::evaluate: adds batches and returns Scores.
+/// The moments of predictions of all ranks of a run, as sums that can be added up.
+class MomentsOfRanks {
+ public:
+  /// Takes the moments of this rank, and adds them to `ballot`, by names that begin with `of`. Lives until
+  /// the exchange.
+  void agree(const looptorch::RegressionMoments& own, const std::string& of, looptorch::Ballot& ballot) {
+    sums_.fill(0);
+    if (const auto n = static_cast<double>(own.count); n > 0) {
+      const double p = own.prediction_mean, t = own.target_mean, r = own.residual_mean;
+      sums_ = {n,
+               n * p,
+               n * t,
+               n * r,
+               n * (own.prediction_variance + p * p),
+               n * (own.target_variance + t * t),
+               n * (own.residual_variance + r * r),
+               n * (own.covariance + p * t)};
+    }
+    for (std::size_t i = 0; i < sums_.size(); ++i) ballot.sum(looptorch::message(of, " ", i), sums_[i]);
+  }
+
+  [[nodiscard]] looptorch::RegressionMoments moments() const {
+    const auto mean = [&](std::size_t i) { return sums_[i] / sums_[0]; };
+    const double p = mean(1), t = mean(2), r = mean(3);
+    return {.count = static_cast<std::int64_t>(sums_[0]),
+            .prediction_mean = p,
+            .target_mean = t,
+            .residual_mean = r,
+            .prediction_variance = mean(4) - p * p,
+            .target_variance = mean(5) - t * t,
+            .residual_variance = mean(6) - r * r,
+            .covariance = mean(7) - p * t};
+  }
+
+ private:
+  std::array<double, 8> sums_{};
+};
+
+/// A measure for Validate and Trainer::evaluate: adds batches and returns Scores, of all ranks within a fit.
 class EmotionMeasure {
  public:
   void add(ViT& model, const Batch& batch) { add(model(batch.spectrograms_B1MF), batch.conditions_B2); }
@@ -46,6 +90,13 @@ class EmotionMeasure {
     arousal_.add(heard_B2.select(1, 1), wanted_B2.select(1, 1));
   }
 
+  /// Adds up what the ranks of a run have measured.
+  void agree(looptorch::Ballot& ballot) {
+    of_ranks_.emplace();
+    of_ranks_->first.agree(valence_.moments(), "valence", ballot);
+    of_ranks_->second.agree(arousal_.moments(), "arousal", ballot);
+  }
+
   [[nodiscard]] Scores result() const {
     Scores scores;
     const auto add_scores = [&](const std::string& name, const looptorch::RegressionMoments& moments) {
@@ -53,8 +104,8 @@ class EmotionMeasure {
       scores["mse_" + name] = moments.mean_squared_error();
       scores["r2_" + name] = moments.r2();
     };
-    add_scores("valence", valence_.moments());
-    add_scores("arousal", arousal_.moments());
+    add_scores("valence", of_ranks_ ? of_ranks_->first.moments() : valence_.moments());
+    add_scores("arousal", of_ranks_ ? of_ranks_->second.moments() : arousal_.moments());
     scores["ccc"] = (scores["ccc_valence"] + scores["ccc_arousal"]) / 2;
     constexpr LossWeights kWeights;
     scores["loss"] = kWeights.valence * scores["mse_valence"] + kWeights.arousal * scores["mse_arousal"];
@@ -63,6 +114,7 @@ class EmotionMeasure {
 
  private:
   looptorch::RegressionMetrics valence_, arousal_;
+  std::optional<std::pair<MomentsOfRanks, MomentsOfRanks>> of_ranks_;
 };
 
 /// Writes a table with a row for each named set of scores.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/ranks.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/policies/unfreeze_at.hpp>
@@ -142,6 +143,7 @@ struct ShowUnfreezing {
     const auto trained = trained_of(epoch.run.model());
     if (trained == state.shown) return;
     state.shown = trained;
+    if (!looptorch::app::leads()) return;
     const auto text = looptorch::message("epoch ", epoch.run.progress().epoch + 1, " trains ", trained.blocks,
                                          " of ", trained.of_blocks, " blocks and the head, ",
                                          trained.parameters, " of ", trained.of_parameters, " parameters\n");

@@ -8,6 +8,7 @@
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/base/files/learning_curve.hpp>
+#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 
@@ -44,6 +45,13 @@ class ValidationMeasure {
     const auto heard = recognizer_->hear_states(states_BSD, batch.languages);
     for (std::size_t i = 0; i < heard.size(); ++i)
       errors_.add(batch.texts[i], heard[i].text, batch.languages[i]);
+  }
+
+  /// Adds up what the ranks of a run have measured.
+  void agree(looptorch::Ballot& ballot) {
+    ballot.sum("loss of labels", loss_);
+    ballot.sum("labels", labels_);
+    errors_.agree(ballot);
   }
 
   [[nodiscard]] std::map<std::string, double> result() const {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A program's main: it parses the command line, runs the body, and turns every error into one line on stderr
-// and an exit code.
+// and an exit code. Of a program on several ranks, rank 0 alone prints, and errors name their rank.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/ranks.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/what_of.hpp>
 
@@ -44,14 +45,15 @@ struct Interrupted : Error {
 template <class Body>
 [[nodiscard]] int run_main(int argc, char* const* argv, CommandLine& line, Body&& body) {
   const auto report = [&](const std::string& what, ExitCode code) {
-    std::cerr << line.program() << ": " << looptorch::detail::first_line(what) << std::endl;
+    std::cerr << line.program() << detail::rank_suffix() << ": " << looptorch::detail::first_line(what)
+              << std::endl;
     return code;
   };
   try {
     if (!line.parse(argc, argv))
       std::cout << line.help();
     else
-      std::forward<Body>(body)();
+      detail::run_on_ranks(std::forward<Body>(body));
     return kDone;
   } catch (const CommandLineError& error) {
     return report(looptorch::detail::first_line(error.what()) + " (see --help)", kError);

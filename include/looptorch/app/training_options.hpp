@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/random.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
@@ -62,10 +63,13 @@ struct TrainingOptions {
   std::string program = {};
   std::vector<std::pair<std::string, std::string>> settings = {};
 
-  /// Returns the device that `device` names, and writes to stderr which settings have no effect on it. Throws
-  /// what app::choose_device throws, and CommandLineError for settings that the device or each other exclude.
+  /// Returns the device that `device` names, and writes to stderr which settings have no effect on it. Of
+  /// several ranks on a machine, each takes an accelerator of its own, unless `device` has a number. Throws
+  /// what app::choose_device throws, CommandLineError for settings that the device or each other exclude, and
+  /// UsageError for several ranks in a program that cannot connect them.
   [[nodiscard]] at::Device choose_device() const {
-    const at::Device chosen = app::choose_device(device);
+    require_ranks_connect();
+    const at::Device chosen = device_of_rank();
     if (precision == Precision::fp16 && chosen.is_cpu())
       throw CommandLineError(
           "--fp16 needs an accelerator, since CPUs compute fp16 slowly or not at all: give --bf16 or "
@@ -133,8 +137,22 @@ struct TrainingOptions {
     return looptorch::derive_seed(unsigned_seed(), number);
   }
 
-  /// Seeds LibTorch's random generators on all devices.
-  void seed_generators() const { at::manual_seed(unsigned_seed()); }
+  /// Seeds LibTorch's random generators on all devices; each rank draws other numbers.
+  void seed_generators() const {
+    const auto rank = static_cast<std::uint64_t>(rank_environment().rank);
+    at::manual_seed(rank == 0 ? unsigned_seed() : looptorch::derive_seed(derived_seed(kRanks), rank));
+  }
+
+ private:
+  static constexpr std::uint64_t kRanks = 1000;  // what a seed is derived for, beside the programs' own
+
+  [[nodiscard]] at::Device device_of_rank() const {
+    const at::Device chosen = app::choose_device(device);
+    const RankEnvironment here = rank_environment();
+    if (here.size == 1 || chosen.is_cpu() || device.find(':') != std::string::npos) return chosen;
+    return app::choose_device(
+        message(c10::DeviceTypeName(chosen.type(), /*lower_case=*/true), ":", here.local_rank));
+  }
 };
 
 /// Throws Interrupted if a signal or a time limit ended the fit; `run_main` turns it into the exit code.

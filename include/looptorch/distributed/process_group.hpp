@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/distributed/rank_environment.hpp>
+#include <looptorch/base/rank_environment.hpp>
 #include <looptorch/distributed/rank_watch.hpp>
 
 #ifndef USE_C10D_GLOO

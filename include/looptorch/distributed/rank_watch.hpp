@@ -47,8 +47,15 @@ class RankWatch {
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
+  /// Begins to watch while a program prepares its first fit, which goes on with it.
+  void prepare() {
+    begin_fit();
+    at("what comes before the first fit");
+    shared_->prepares = true;
+  }
   /// Begins to watch, as a fit begins; forgets failures of the fit before.
   void begin_fit() {
+    if (shared_->prepares.exchange(false)) return;
     std::unique_lock lock(shared_->mutex);
     const std::int64_t fit = ++shared_->fit;
     shared_->failure.clear();
@@ -73,8 +80,10 @@ class RankWatch {
     shared_->moment = moment;
   }
 
-  /// Tells the others that this rank has failed, and waits until they could have read it.
+  /// Tells the others that this rank has failed, and waits until they could have read it. Does nothing while
+  /// it does not watch.
   void fail(std::string what) {
+    if (!shared_->watches) return;
     {
       const std::lock_guard lock(shared_->mutex);
       if (!shared_->failure.empty()) return;  // this rank ends because of it
@@ -132,7 +141,7 @@ class RankWatch {
 
     c10::intrusive_ptr<c10d::Store> store;
     const std::int64_t rank, size;
-    std::atomic<bool> ends{false}, watches{false}, looks{false}, told{false};
+    std::atomic<bool> ends{false}, watches{false}, looks{false}, told{false}, prepares{false};
     mutable std::mutex mutex;
     std::int64_t fit = 0;
     std::string moment = "the beginning", mine, failure;

@@ -11,6 +11,7 @@
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -117,6 +118,30 @@ struct WindowShare {
   }
 };
 
+/// Which updates take part in the window under way, as their `when` says on each rank. Rank 0 decides where
+/// updates are made after the exchange; a single update has made its gradients by then, so the ranks must say
+/// the same.
+template <class Engine>
+class DueShare {
+ public:
+  DueShare(Engine& engine, Ballot& ballot) : engine_(engine) {
+    for (std::size_t i = 0; i < Engine::kUpdates; ++i) {
+      due_[i] = engine.works()[i].due ? 1.0 : 0.0;
+      if (Engine::kStreams)
+        ballot.same("whether the update takes part", due_[i] != 0 ? "yes" : "no");
+      else
+        ballot.lead(message("due ", i), due_[i]);
+    }
+  }
+  void take() {
+    for (std::size_t i = 0; i < Engine::kUpdates; ++i) engine_.works()[i].due = due_[i] != 0;
+  }
+
+ private:
+  Engine& engine_;
+  std::array<double, Engine::kUpdates> due_{};
+};
+
 /// Agrees with the other ranks on the window under way, as it ends. Returns false if it does not count: a
 /// rank stopped the fit after the window before, or none has batches left.
 template <class Engine>
@@ -127,6 +152,7 @@ bool agree_on_window(Engine& engine) {
   Ballot ballot;
   WindowShare share(window, run);
   share.add_to(ballot);
+  DueShare<Engine> due(engine, ballot);
   engine.stack().template run<agree_hook>(ballot);
   if (Engine::kStreams && engine.works()[0].due) {
     UpdateShare of_update(engine.works()[0], run.updates()[0], window.origin, 0, engine.ranks()->shards(),
@@ -136,6 +162,7 @@ bool agree_on_window(Engine& engine) {
     engine.ranks()->agree(ballot, moment);
   }
   share.take(window, run);
+  due.take();
   return window.counts;
 }
 

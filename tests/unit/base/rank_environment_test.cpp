@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/distributed/rank_environment.hpp>
+#include <looptorch/base/rank_environment.hpp>
 
 #include "support/catch.hpp"
 
