@@ -58,7 +58,7 @@ fi
 files() { (cd "$1" && find . -type f | sed -E 's/tfevents\.[^ ]*/tfevents/; s/step-[0-9]+/step/' | sort); }
 diff <(files one) <(files two) || fail "two ranks leave other files"
 figures() { # NAME VALUE a line, of losses and measures
-  sed -E 's/[{}"]//g' "$1/metrics.jsonl" | tr , '\n' | grep -E '^(loss|loss\.[a-z]*|gradient_norm|validation\.[a-z_.]*):' | tr : ' '
+  sed -E 's/[{}"]//g' "$1/metrics.jsonl" | tr , '\n' | grep -E '^(([a-z]*[./])?loss|([a-z]*[./])?gradient_norm|validation\.[a-z_.]*):' | tr : ' '
 }
 [ "$(figures one | wc -l)" -ge 2 ] || fail "metrics.jsonl holds $(figures one)"
 if [ -n "$exact" ]; then
