@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Measures a step of each optimizer that keeps less than AdamW beside FusedAdamW's on the same number of
 // parameters, on a CPU: nanoseconds of processor time a parameter, the median of rounds in turns, and the
-// bytes that they keep. An argument names the number of parameters.
+// bytes that they keep. An argument names the number of parameters, a
+// multiple of 1000.
+#include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
@@ -25,7 +27,8 @@ template <class Optimizer>
 class Trained {
  public:
   Trained(std::int64_t size, at::ScalarType type, typename Optimizer::Options options)
-      : parameter_(at::randn({size}).to(type).set_requires_grad(true)), optimizer_({parameter_}, options) {
+      : parameter_(at::randn({size / 1000, 1000}).to(type).set_requires_grad(true)),
+        optimizer_({parameter_}, options) {
     parameter_.mutable_grad() = at::randn_like(parameter_);
     step();
   }
@@ -77,6 +80,9 @@ void compare(const char* name, std::int64_t size, at::ScalarType type, typename 
 int main(int count, char** arguments) {
   const std::int64_t size = count > 1 ? std::atoll(arguments[1]) : 10'000'000;
   compare<looptorch::AdamW8bit>("AdamW8bit", size, at::kFloat, {});
+  compare<looptorch::AdamW8bit>("AdamW8bit, bf16 weights", size, at::kBFloat16, {});
+  compare<looptorch::Adafactor>("Adafactor", size, at::kFloat, {});
+  compare<looptorch::Adafactor>("Adafactor, bf16 weights", size, at::kBFloat16, {});
   compare<looptorch::AdamWBf16>("AdamWBf16", size, at::kBFloat16, {});
   compare<looptorch::AdamWBf16>("AdamWBf16, exact", size, at::kBFloat16, {.exact = true});
 }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
-// AdamW with moments of 8 bits: 2 bytes a parameter where FusedAdamW keeps 8 (fp32). Blocks of 256 share a
-// scale; codes grow with the logarithm, and rounding is stochastic (narrow/block_codes.hpp). Runs end within
-// noise of AdamW's loss. On a CPU a step takes about as long as FusedAdamW's; on an accelerator it is made of
-// some fifty tensor operations a parameter. Averaging, unscaling, clipping and skipped steps are folded in.
+// AdamW with moments of 8 bits, for weights in fp32 or bf16: 2 bytes a parameter where FusedAdamW keeps 8.
+// Blocks of 256 share a scale; codes grow with the logarithm, and rounding is stochastic
+// (narrow/block_codes.hpp). Runs end within noise of AdamW's loss. On a CPU a step takes about as long as
+// FusedAdamW's; on an accelerator it is made of some fifty tensor operations a parameter. Averaging,
+// unscaling, clipping and skipped steps are folded in.
 #pragma once
 
 #include <looptorch/optim/adam_rule.hpp>
 #include <looptorch/optim/fused_optimizer.hpp>
 #include <looptorch/optim/narrow/coded_tensor.hpp>
 #include <looptorch/optim/narrow/eight_bit_loop.hpp>
+#include <looptorch/optim/rounded_weight.hpp>
+#include <looptorch/optim/small_updates.hpp>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -37,7 +40,7 @@ struct AdamW8bitOptions {
 struct AdamW8bitMoments {
   std::vector<at::Tensor> first_codes, first_scales;  ///< uint8 like the parameter; fp32 [blocks].
   std::vector<at::Tensor> root_codes, root_scales;    ///< The same of the second moment's root.
-  std::vector<at::Tensor> first, second;              ///< Like the parameters.
+  std::vector<at::Tensor> first, second;              ///< Like the parameters; fp32 for bf16.
   std::vector<at::Tensor> steps;                      ///< 0-dim fp32.
 };
 
@@ -55,6 +58,10 @@ struct AdamW8bitRule {
   }
   static bool is_plain(const Options& options, const at::Tensor& parameter) {
     return !is_coded(options, parameter);
+  }
+  /// Moments that are not coded are in fp32 for bf16 weights.
+  static at::ScalarType plain(const Options&, const at::Tensor& parameter) {
+    return parameter.scalar_type() == at::kBFloat16 ? at::kFloat : parameter.scalar_type();
   }
   static at::ScalarType byte(const Options&, const at::Tensor&) { return at::kByte; }
   static at::ScalarType single(const Options&, const at::Tensor&) { return at::kFloat; }
@@ -76,8 +83,8 @@ struct AdamW8bitRule {
        .kept = is_coded,
        .sizes = block_count,
        .type = single},
-      {.key = "exp_avg", .list = &Moments::first, .kept = is_plain},
-      {.key = "exp_avg_sq", .list = &Moments::second, .kept = is_plain},
+      {.key = "exp_avg", .list = &Moments::first, .kept = is_plain, .type = plain},
+      {.key = "exp_avg_sq", .list = &Moments::second, .kept = is_plain, .type = plain},
       {.key = "step", .list = &Moments::steps, .counter = true},
   }};
 
@@ -101,41 +108,58 @@ struct AdamW8bitRule {
         update_coded(options, call, i);
         continue;
       }
-      parameters.push_back(call.parameters[i]), gradients.push_back(call.gradients[i]);
+      const bool narrow = call.parameters[i].scalar_type() == at::kBFloat16;  // then all are
+      parameters.push_back(narrow ? call.parameters[i].to(at::kFloat) : call.parameters[i]);
+      gradients.push_back(narrow ? call.gradients[i].to(at::kFloat) : call.gradients[i]);
       plain.first.push_back(call.moments.first[i]), plain.second.push_back(call.moments.second[i]);
       plain.steps.push_back(call.moments.steps[i]);
     }
-    if (!parameters.empty())
-      at::_fused_adamw_(parameters, gradients, plain.first, plain.second, {}, plain.steps, options.lr,
-                        options.betas[0], options.betas[1], options.weight_decay, options.eps,
-                        /*amsgrad=*/false, /*maximize=*/false, call.factors.divisor, call.factors.found_inf);
+    if (parameters.empty()) return;
+    at::_fused_adamw_(parameters, gradients, plain.first, plain.second, {}, plain.steps, options.lr,
+                      options.betas[0], options.betas[1], options.weight_decay, options.eps,
+                      /*amsgrad=*/false, /*maximize=*/false, call.factors.divisor, call.factors.found_inf);
+    for (std::size_t i = 0, j = 0; i < call.parameters.size(); ++i)
+      if (!has(call.moments.first_codes, i)) round_back(call, i, parameters[j++]);
   }
 
  private:
+  /// Rounds an updated fp32 copy of a bf16 weight.
+  static void round_back(const FusedCall<Moments>& call, std::size_t i, const at::Tensor& wide) {
+    const at::Tensor& parameter = call.parameters[i];
+    if (parameter.is_same(wide)) return;
+    subtract_rounded(parameter, parameter.to(at::kFloat) - wide, call.factors,
+                     call.moments.steps[i].to(at::kDouble), 0);
+  }
+
   static void update_coded(const Options& options, const FusedCall<Moments>& call, std::size_t i) {
     const at::Tensor& parameter = call.parameters[i];
     if (!parameter.is_cpu()) return update_by_operations(options, call, i);
     if (call.factors.overflowed_on_host()) return;
     if (parameter.scalar_type() == at::kFloat)
-      return update_on_host(options, call, i, parameter, call.gradients[i]);
+      return update_on_host<SingleWeight>(options, call, i, parameter, call.gradients[i]);
+    if (parameter.scalar_type() == at::kBFloat16)
+      return update_on_host<Bf16Weight>(options, call, i, parameter, call.gradients[i]);
     const at::Tensor wide = parameter.to(at::kFloat);
-    update_on_host(options, call, i, wide, call.gradients[i].to(at::kFloat));
+    update_on_host<SingleWeight>(options, call, i, wide, call.gradients[i].to(at::kFloat));
     parameter.copy_(wide);
   }
 
+  template <class Weight>
   static void update_on_host(const Options& options, const FusedCall<Moments>& call, std::size_t i,
                              const at::Tensor& parameter, const at::Tensor& gradient) {
     const Moments& moments = call.moments;
     const double step = *moments.steps[i].const_data_ptr<float>();
-    const EightBitLoop loop{.weights = parameter.mutable_data_ptr<float>(),
-                            .gradients = gradient.const_data_ptr<float>(),
-                            .first_codes = moments.first_codes[i].mutable_data_ptr<std::uint8_t>(),
-                            .root_codes = moments.root_codes[i].mutable_data_ptr<std::uint8_t>(),
-                            .first_scales = moments.first_scales[i].mutable_data_ptr<float>(),
-                            .root_scales = moments.root_scales[i].mutable_data_ptr<float>(),
-                            .size = parameter.numel(),
-                            .update = static_cast<std::uint64_t>(step),
-                            .numbers = AdamNumbers::of(options, step, call.factors.divisor_on_host())};
+    using Stored = typename Weight::Stored;
+    const EightBitLoopOf<Weight> loop{
+        .weights = static_cast<Stored*>(parameter.mutable_data_ptr()),
+        .gradients = static_cast<const Stored*>(gradient.const_data_ptr()),
+        .first_codes = moments.first_codes[i].mutable_data_ptr<std::uint8_t>(),
+        .root_codes = moments.root_codes[i].mutable_data_ptr<std::uint8_t>(),
+        .first_scales = moments.first_scales[i].mutable_data_ptr<float>(),
+        .root_scales = moments.root_scales[i].mutable_data_ptr<float>(),
+        .size = parameter.numel(),
+        .update = static_cast<std::uint64_t>(step),
+        .numbers = AdamNumbers::of(options, step, call.factors.divisor_on_host())};
     constexpr std::int64_t kBlocksATask = 64;
     at::parallel_for(0, moments.first_scales[i].numel(), kBlocksATask,
                      [&loop](std::int64_t begin, std::int64_t end) { run_widest(loop, begin, end); });
@@ -154,7 +178,10 @@ struct AdamW8bitRule {
     const at::Tensor weight =
         adamw_weight(options, call.parameters[i].to(at::kFloat), mean, scale, call.moments.steps[i]);
     const CodedTensor new_first = encode_tensor<SignedCode>(mean), new_root = encode_tensor<RootCode>(scale);
-    call.factors.replace(call.parameters[i], weight);
+    if (call.parameters[i].scalar_type() == at::kBFloat16)
+      round_back(call, i, weight);
+    else
+      call.factors.replace(call.parameters[i], weight);
     call.factors.replace(first.codes, new_first.codes), call.factors.replace(first.scales, new_first.scales);
     call.factors.replace(root.codes, new_root.codes), call.factors.replace(root.scales, new_root.scales);
   }
@@ -163,9 +190,9 @@ struct AdamW8bitRule {
 }  // namespace detail
 
 /// AdamW with 8-bit moments. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`,
-/// `moments`, `state_of`, `load_state_of`. On an accelerator rounding draws from the device's generator. A
-/// coded parameter must stay contiguous.
-class AdamW8bit : public detail::FusedOptimizer<detail::AdamW8bitRule> {
+/// `moments`, `state_of`, `load_state_of`. bf16 weights are rounded stochastically. On an accelerator
+/// rounding draws from the device's generator. A coded parameter must stay contiguous.
+class AdamW8bit : public detail::FusedOptimizer<detail::AdamW8bitRule>, public KeepsSmallUpdates {
  public:
   using FusedOptimizer::FusedOptimizer;
 };

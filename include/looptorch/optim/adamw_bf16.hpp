@@ -9,6 +9,7 @@
 #include <looptorch/optim/fused_optimizer.hpp>
 #include <looptorch/optim/moment_accumulator.hpp>
 #include <looptorch/optim/narrow/bf16_loop.hpp>
+#include <looptorch/optim/small_updates.hpp>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
@@ -154,7 +155,8 @@ struct AdamWBf16Rule {
 /// AdamW with bf16 moments, for bf16 weights; fp32 weights among them stay exact. See
 /// optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
 /// `load_state_of`. On an accelerator rounding draws from the device's generator.
-class AdamWBf16 : public detail::AccumulatesMoments<detail::FusedOptimizer<detail::AdamWBf16Rule>> {
+class AdamWBf16 : public detail::AccumulatesMoments<detail::FusedOptimizer<detail::AdamWBf16Rule>>,
+                  public KeepsSmallUpdates {
  public:
   using AccumulatesMoments::AccumulatesMoments;
 };

@@ -144,6 +144,33 @@ TEST_CASE("AdamW8bit needs coded parameters to stay contiguous") {
   CHECK(plain.state_of(other).contains("exp_avg"));
 }
 
+TEST_CASE("AdamW8bit keeps changes of bf16 weights that rounding to the nearest loses") {
+  const auto start = torch::ones({20000}, torch::kBFloat16);
+  for (const int64_t min_size : {4096, 1 << 20}) {
+    auto narrow = start.clone().requires_grad_();
+    lt::AdamW8bit optimizer({narrow}, {.lr = 1e-4, .weight_decay = 0, .min_size = min_size});
+    for (int step = 0; step < 20; ++step) narrow.mutable_grad() = torch::ones_like(start), optimizer.step();
+    CHECK(narrow.to(torch::kDouble).mean().item<double>() == Approx(1 - 20e-4).margin(1e-4));
+    CHECK(lt::AdamW8bit::state_bytes(optimizer.param_groups()[0], narrow) ==
+          (min_size == 4096 ? 2 * 20000 + 8 * 79 : 8 * 20000));
+  }
+}
+
+TEST_CASE("AdamW8bit moves bf16 weights as fp32 ones, but for rounding") {
+  torch::manual_seed(4);
+  auto wide = torch::randn({9000}).to(torch::kBFloat16).to(torch::kFloat).requires_grad_();
+  auto narrow = wide.detach().to(torch::kBFloat16).requires_grad_();
+  lt::AdamW8bit a({wide}, {.lr = 1e-2}), b({narrow}, {.lr = 1e-2});
+  for (int step = 0; step < 10; ++step) {
+    narrow.mutable_grad() = torch::randn({9000}).to(torch::kBFloat16);
+    wide.mutable_grad() = narrow.grad().to(torch::kFloat);
+    a.step(), b.step();
+  }
+  const auto difference = (wide - narrow).detach().abs();
+  CHECK(difference.max().item<double>() < 0.2);
+  CHECK((wide - narrow).detach().mean().abs().item<double>() < 1e-3);
+}
+
 TEST_CASE("AdamW8bit refuses options out of range, with their values") {
   const auto make = [](lt::AdamW8bitOptions options) {
     lt::AdamW8bit({narrow_recorded::weights(torch::kFloat)}, options);

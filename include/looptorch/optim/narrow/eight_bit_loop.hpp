@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// AdamW's update of fp32 weights whose moments are coded in 8 bits, block by block: a block's moments exist
-// in fp32 only while it is updated, 2 KiB on the stack.
+// AdamW's update of fp32 or bf16 weights whose moments are coded in 8 bits, block by block: a block's moments
+// exist in fp32 only while it is updated, 2 KiB on the stack.
 #pragma once
 
 #include <looptorch/optim/narrow/adam_numbers.hpp>
+#include <looptorch/optim/narrow/bf16_loop.hpp>
 #include <looptorch/optim/narrow/block_codes.hpp>
 #include <looptorch/optim/narrow/lanes.hpp>
 
@@ -14,9 +15,11 @@
 namespace looptorch::detail {
 
 /// One parameter's memory, `size` elements of each but the scales, of which each block has one.
-struct EightBitLoop {
-  float* weights;
-  const float* gradients;
+template <class Weight>
+struct EightBitLoopOf {
+  using Stored = typename Weight::Stored;
+  Stored* weights;
+  const Stored* gradients;
   std::uint8_t *first_codes, *root_codes;
   float *first_scales, *root_scales;  ///< The largest number of each block.
   std::int64_t size;
@@ -38,7 +41,7 @@ struct EightBitLoop {
  private:
   /// Updates a block of fewer than 256 elements, filled up with zeros.
   [[gnu::always_inline]] void run_last(std::int64_t at, std::int64_t block) const {
-    float weight[kLanes] = {}, gradient[kLanes] = {};
+    Stored weight[kLanes] = {}, gradient[kLanes] = {};
     std::uint8_t first[kLanes] = {}, root[kLanes] = {};
     const std::int64_t count = size - at;
     std::copy_n(weights + at, count, weight), std::copy_n(gradients + at, count, gradient);
@@ -48,7 +51,7 @@ struct EightBitLoop {
     std::copy_n(first, count, first_codes + at), std::copy_n(root, count, root_codes + at);
   }
 
-  [[gnu::always_inline]] void run_block(float* __restrict weight, const float* __restrict gradient,
+  [[gnu::always_inline]] void run_block(Stored* __restrict weight, const Stored* __restrict gradient,
                                         std::uint8_t* __restrict first_code,
                                         std::uint8_t* __restrict root_code, std::int64_t block) const {
     alignas(64) float first[kLanes], root[kLanes];
@@ -56,12 +59,16 @@ struct EightBitLoop {
     const float first_step = step_of<SignedCode>(first_scales[block]);
     const float root_step = step_of<RootCode>(root_scales[block]);
     std::uint32_t largest_first = 0, largest_root = 0;
+    const auto of_weight =
+        static_cast<std::uint32_t>(mix64(block_word(update, static_cast<std::uint64_t>(block)))) & 0xFFFF;
     for (std::size_t i = 0; i < kLanes; ++i) {
-      const float slope = gradient[i] * rule.gradient_factor;
+      std::int16_t none = 0;
+      const float slope = Weight::load(gradient[i], 0) * rule.gradient_factor;
       const float old_root = RootCode::decode(root_code[i], root_step);
       const float mean = rule.first(SignedCode::decode(first_code[i], first_step), slope);
       const float scale = quick_root(rule.second(old_root * old_root, slope));
-      weight[i] = rule.weight(weight[i], mean, scale);
+      Weight::store(rule.weight(Weight::load(weight[i], 0), mean, scale), kLaneWords<2, 16>[i] ^ of_weight,
+                    weight[i], none);
       first[i] = mean, root[i] = scale;
       largest_first = larger(largest_first, bits_of(mean) & ~kSignBit);
       largest_root = larger(largest_root, bits_of(scale));
@@ -81,5 +88,8 @@ struct EightBitLoop {
     for (std::size_t i = 0; i < kLanes; ++i) code[i] = Code::encode(number[i], factor, words[i] ^ shared);
   }
 };
+
+/// fp32 weights.
+using EightBitLoop = EightBitLoopOf<SingleWeight>;
 
 }  // namespace looptorch::detail

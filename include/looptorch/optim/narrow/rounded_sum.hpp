@@ -62,16 +62,20 @@ void add_rounded_on_host(const at::Tensor& sum, const at::Tensor& addend, std::u
                    [&loop](std::int64_t begin, std::int64_t end) { run_widest(loop, begin, end); });
 }
 
+/// Adds to `sum`, bf16, by tensor operations; the rounding's bits are the generator's.
+inline void add_rounded_by(const at::Tensor& sum, const at::Tensor& addend, const at::Generator& generator) {
+  const at::Tensor exact = sum.to(at::kFloat).add_(addend);
+  const at::Tensor noise = at::randint(1 << 16, exact.sizes(), generator, exact.options().dtype(at::kInt));
+  sum.copy_(noise.add_(exact.view(at::kInt)).bitwise_and_(~0xFFFF).view(at::kFloat));
+}
+
 /// Adds to `sum`, bf16 and without gaps in memory. The rounding's bits follow from `seed`, on a device by a
 /// generator of its own.
 inline void add_rounded(const at::Tensor& sum, const at::Tensor& addend, std::uint64_t seed) {
   if (!sum.is_cpu()) {
     at::Generator generator = copy_of(default_generator(sum.device()));
     generator.set_current_seed(seed);
-    const at::Tensor exact = sum.to(at::kFloat).add_(addend);
-    const at::Tensor noise = at::randint(1 << 16, exact.sizes(), generator, exact.options().dtype(at::kInt));
-    sum.copy_(noise.add_(exact.view(at::kInt)).bitwise_and_(~0xFFFF).view(at::kFloat));
-    return;
+    return add_rounded_by(sum, addend, generator);
   }
   const bool narrow = addend.scalar_type() == at::kBFloat16;
   at::Tensor alike = addend;
