@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -120,8 +121,10 @@ class GroupRanks final : public Ranks {
     group_->set_patience(patience);
     group_->watch().begin_fit();
   }
-  /// Connects ranks for sums of shards. All ranks come here together.
+  /// Connects ranks for sums of shards. All ranks come here together. Throws RanksDiffer if they have other
+  /// numbers of shards.
   void connect_shards() {
+    require_same("the shards of DataParallel{.reproducible}", shards() > 0 ? message(shards()) : "none");
     if (group_ && shards() > 0) group_->connect_pairs();
   }
   /// Frees buckets and hooks. All ranks come here together unless the fit `failed`.
@@ -154,9 +157,31 @@ class GroupRanks final : public Ranks {
       throw RanksDiffer("an exception ended a window of this rank alone: the ranks have to begin anew");
   }
 
+  /// Throws RanksDiffer, on all ranks, unless they come here together and give the same text.
+  void require_same(const std::string& what, const std::string& text) {
+    if (!group_) return;
+    Ballot ballot;
+    ballot.same(what, text);
+    const std::string before = moment_;
+    agree(ballot, message("the comparison of ", what));
+    moment_ = before, --ballots_;
+  }
+  [[nodiscard]] std::string description_of(const std::vector<at::Tensor>& parameters) const {
+    std::int64_t tensors = 0, numbers = 0;
+    std::string shapes;
+    for (const at::Tensor& parameter : distinct(parameters)) {
+      if (!parameter.requires_grad()) continue;
+      ++tensors, numbers += parameter.numel();
+      shapes += message(parameter.sizes(), parameter.scalar_type());
+    }
+    return message("those of ", tensors, " tensors of ", numbers, " numbers, in buckets of ", bucket_bytes_,
+                   " bytes (", std::hash<std::string>{}(shapes) % 1000000, ")");
+  }
+
   GradientBuckets& buckets_of(const std::vector<at::Tensor>& parameters) {
     for (const auto& buckets : buckets_)
       if (buckets->fit(parameters)) return use(*buckets);
+    require_same("the gradients to sum", description_of(parameters));
     if (buckets_.size() > kListsOfParameters) buckets_.clear();  // of parameters that were unfrozen since
     buckets_.push_back(std::make_unique<GradientBuckets>(
         parameters, bucket_bytes_, [this](std::size_t, const at::Tensor& flat) { launch(flat); }));

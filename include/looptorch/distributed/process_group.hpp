@@ -51,9 +51,16 @@ class ProcessGroup {
 
   /// Returns the group of the launcher's environment, which lives as long as the process: Gloo's threads may
   /// wait for ranks that are gone.
-  static ProcessGroup& of_environment() {
-    static ProcessGroup* group = new ProcessGroup(rank_environment());
-    return *group;
+  static ProcessGroup& of_environment() { return *current(); }
+  /// Connects the ranks once more, after RanksDiffer has ended a fit on all of them: they can begin another
+  /// one, with new Trainers, in the same processes. All ranks call it. The old connections stay open.
+  static ProcessGroup& reconnect() {
+    RankEnvironment again = current()->environment_;
+    current()->watch().end_fit();
+    again.attempt += '+';
+    again.store_runs = true;  // rank 0 goes on keeping it
+    current() = new ProcessGroup(std::move(again));
+    return *current();
   }
 
   [[nodiscard]] std::int64_t rank() const { return environment_.rank; }
@@ -136,6 +143,10 @@ class ProcessGroup {
   [[nodiscard]] std::int64_t bytes_summed() const { return sent_; }
 
  private:
+  static ProcessGroup*& current() {
+    static ProcessGroup* group = new ProcessGroup(rank_environment());
+    return group;
+  }
   static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
   [[nodiscard]] std::string prefix() const { return message("looptorch ", environment_.attempt, " "); }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Watches the other ranks of a run, so that none waits for one that has failed, is stopped or is gone: a
-// thread shows a sign of life in the store five times a second, and reads those of the others. Costs a few
-// messages of some bytes, and nothing in a step.
+// thread shows a sign of life in the store five times a second, and reads those of others. Costs a few
+// messages of some bytes, and nothing in a step. Of many ranks each reads the next few only, and tells all if
+// one is silent, so that the store's work grows as their number does.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -27,6 +28,8 @@ namespace looptorch::detail {
 
 /// How long a rank may show no sign of life.
 inline constexpr std::chrono::seconds kSilence{6};
+/// How many ranks one reads.
+inline constexpr std::int64_t kWatchedRanks = 8;
 /// The same once a connection has broken.
 inline constexpr std::chrono::seconds kSilenceOfLost{3};
 
@@ -37,6 +40,8 @@ class RankWatch {
   /// Takes a connection of its own to the store.
   RankWatch(c10::intrusive_ptr<c10d::Store> store, std::int64_t rank, std::int64_t size)
       : shared_(std::make_shared<Shared>(std::move(store), rank, size)) {
+    for (std::int64_t i = 1; i <= std::min(kWatchedRanks, size - 1); ++i)
+      shared_->watched.push_back((rank + i) % size);
     thread_ = std::thread([shared = shared_] { shared->run(); });
   }
   /// Leaves the thread to itself: it may wait for a store that no longer answers.
@@ -99,19 +104,16 @@ class RankWatch {
     if (!shared_->failure.empty()) throw RanksDiffer(shared_->failure);
     if (const auto silent = shared_->silent(silence))
       throw RanksDiffer(
-          message("rank ", *silent, " shows no sign of life for ", silence.count(),
-                  " s: its process was stopped or killed, or its machine is gone. It was last at ",
-                  shared_->places[static_cast<std::size_t>(*silent)], "; rank ", shared_->rank, " waits at ",
-                  moment));
+          message(shared_->silence_of(*silent, silence), "; rank ", shared_->rank, " waits at ", moment));
   }
 
   /// Throws RanksDiffer for ranks that have not come to `moment` in time.
   [[noreturn]] void give_up(const std::string& moment, std::chrono::seconds patience) const {
     const std::lock_guard lock(shared_->mutex);
     std::string late;
-    for (std::size_t other = 0; other < shared_->places.size(); ++other)
-      if (static_cast<std::int64_t>(other) != shared_->rank && shared_->places[other] != moment)
-        late += message("; rank ", other, " is at ", shared_->places[other]);
+    for (const std::int64_t other : shared_->watched)
+      if (const std::string place = shared_->place_of(other); place != moment)
+        late += message("; rank ", other, " is at ", place);
     throw RanksDiffer(message("rank ", shared_->rank, " has waited ", patience.count(),
                               " s for the others at ", moment, late,
                               ". Give DataParallel more `patience` if that is no fault"));
@@ -136,16 +138,17 @@ class RankWatch {
           rank(of_rank),
           size(of_size),
           lives(static_cast<std::size_t>(of_size)),
-          places(static_cast<std::size_t>(of_size), "the beginning"),
+          places(static_cast<std::size_t>(of_size)),
           changed(static_cast<std::size_t>(of_size), Clock::now()) {}
 
     c10::intrusive_ptr<c10d::Store> store;
     const std::int64_t rank, size;
+    std::vector<std::int64_t> watched;  // ranks that this one reads
     std::atomic<bool> ends{false}, watches{false}, looks{false}, told{false}, prepares{false};
     mutable std::mutex mutex;
     std::int64_t fit = 0;
     std::string moment = "the beginning", mine, failure;
-    std::vector<std::string> lives, places;  // by rank, as last read
+    std::vector<std::string> lives, places;  // by rank, as last read; empty for those that are not
     std::vector<Clock::time_point> changed;
     Clock::time_point looked = Clock::now();
 
@@ -181,25 +184,30 @@ class RankWatch {
       if (!own.empty() && text.empty()) set(key("failure", number), text = own);
       if (!text.empty()) set(key("heard", number, rank), "yes");
       bool all_heard = true;
+      for (std::int64_t other = 0; other < size && !own.empty(); ++other)
+        all_heard = all_heard && !get(key("heard", number, other)).empty();
       std::vector<std::string> now;
-      for (std::int64_t other = 0; other < size; ++other) {
-        now.push_back(get(key("life", number, other)));
-        if (!own.empty()) all_heard = all_heard && !get(key("heard", number, other)).empty();
-      }
+      for (const std::int64_t other : watched) now.push_back(get(key("life", number, other)));
       lock.lock();
       if (number != fit) return;
       take(now);
+      bool is_news = false;
+      if (const auto gone = text.empty() && size - 1 > kWatchedRanks ? silent(kSilence) : std::nullopt)
+        text = silence_of(*gone, kSilence), is_news = true;
       if (own.empty()) failure = text;
       told = !own.empty() && all_heard;
+      lock.unlock();
+      if (is_news) set(key("failure", number), text);
     }
 
     void take(const std::vector<std::string>& now) {
       looked = Clock::now();
-      for (std::size_t other = 0; other < now.size(); ++other) {
-        if (now[other] == lives[other]) continue;
-        lives[other] = now[other];
+      for (std::size_t i = 0; i < now.size(); ++i) {
+        const auto other = static_cast<std::size_t>(watched[i]);
+        if (now[i] == lives[other]) continue;
+        lives[other] = now[i];
         changed[other] = looked;
-        places[other] = now[other].substr(std::min(now[other].size(), now[other].find(' ') + 1));
+        places[other] = now[i].substr(std::min(now[i].size(), now[i].find(' ') + 1));
       }
     }
 
@@ -208,11 +216,20 @@ class RankWatch {
     [[nodiscard]] std::optional<std::int64_t> silent(std::chrono::seconds silence) const {
       const auto now = Clock::now();
       if (now - looked > silence) return 0;
-      for (std::int64_t other = 0; other < size; ++other)
-        if (other != rank && !lives[static_cast<std::size_t>(other)].empty() &&  // it has begun this fit
+      for (const std::int64_t other : watched)
+        if (!lives[static_cast<std::size_t>(other)].empty() &&  // it has begun this fit
             looked - changed[static_cast<std::size_t>(other)] > silence)
           return other;
       return std::nullopt;
+    }
+    [[nodiscard]] std::string place_of(std::int64_t other) const {
+      const std::string& place = places[static_cast<std::size_t>(other)];
+      return place.empty() ? "the beginning" : place;
+    }
+    [[nodiscard]] std::string silence_of(std::int64_t other, std::chrono::seconds silence) const {
+      return message("rank ", other, " shows no sign of life for ", silence.count(),
+                     " s: its process was stopped or killed, or its machine is gone. It was last at ",
+                     place_of(other));
     }
   };
 
