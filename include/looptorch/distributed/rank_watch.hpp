@@ -183,9 +183,9 @@ class RankWatch {
       std::string text = get(key("failure", number));
       if (!own.empty() && text.empty()) set(key("failure", number), text = own);
       if (!text.empty()) set(key("heard", number, rank), "yes");
-      bool all_heard = true;
+      std::vector<std::int64_t> unaware;
       for (std::int64_t other = 0; other < size && !own.empty(); ++other)
-        all_heard = all_heard && !get(key("heard", number, other)).empty();
+        if (get(key("heard", number, other)).empty()) unaware.push_back(other);
       std::vector<std::string> now;
       for (const std::int64_t other : watched) now.push_back(get(key("life", number, other)));
       lock.lock();
@@ -195,7 +195,7 @@ class RankWatch {
       if (const auto gone = text.empty() && size - 1 > kWatchedRanks ? silent(kSilence) : std::nullopt)
         text = silence_of(*gone, kSilence), is_news = true;
       if (own.empty()) failure = text;
-      told = !own.empty() && all_heard;
+      told = !own.empty() && std::ranges::all_of(unaware, [&](auto other) { return is_lost(other); });
       lock.unlock();
       if (is_news) set(key("failure", number), text);
     }
@@ -221,6 +221,11 @@ class RankWatch {
             looked - changed[static_cast<std::size_t>(other)] > silence)
           return other;
       return std::nullopt;
+    }
+    /// True for a rank that will not hear anything any more.
+    [[nodiscard]] bool is_lost(std::int64_t other) const {
+      const auto i = static_cast<std::size_t>(other);
+      return !lives[i].empty() && looked - changed[i] > kSilenceOfLost;
     }
     [[nodiscard]] std::string place_of(std::int64_t other) const {
       const std::string& place = places[static_cast<std::size_t>(other)];

@@ -185,7 +185,8 @@ class FaultyFit {
   lt::Loss loss(toy::Net& net, const toy::Batch& batch) {
     if (!faulty_ || seen_++ != 3) return toy::objective(net, batch);
     happens();
-    std::cout << std::fixed << "begins " << at_ << std::endl;  // of those that take the process
+    if (std::ranges::any_of(kDeaths, [&](const Fault& death) { return death.name == fault_; }))
+      std::cout << std::fixed << "begins " << at_ << std::endl;
     fail_by(fault_);
     lt::Loss loss = toy::objective(net, batch);
     if (here("NaN")) loss.value = loss.value * std::nan("");
