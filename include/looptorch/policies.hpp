@@ -10,6 +10,7 @@
 //   Checkpointed<Layer>   activations do not fit, and a third more time is bearable
 //   ClipGradNorm          single batches throw training off
 //   ClipGradValue         single elements of gradients throw training off
+//   Freeze                parts of a pretrained model should stay as they are
 //   MixedPrecision        the same as Autocast, in the type that suits the device
 //   On                    a hook is too small for a policy
 //   PinnedPrefetchLoader  fit should take a dataset and load it by worker threads
@@ -25,6 +26,7 @@
 //   UpdateInBackwardWith  the same with Accumulate: sums in bf16, or in the optimizer's moments
 //   Validate              held-out data should be measured during fit
 //   WatchMemory           the peak should show, and leaks, spikes and fragmentation be told
+//   WatchRounding         weights are in 16 bits, and the share of updates that are lost should show
 #pragma once
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -36,6 +38,7 @@
 #include <looptorch/policies/checkpointed.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
+#include <looptorch/policies/freeze.hpp>
 #include <looptorch/policies/mixed_precision.hpp>
 #include <looptorch/policies/on.hpp>
 #include <looptorch/policies/restore_best.hpp>
@@ -49,3 +52,4 @@
 #include <looptorch/policies/update_in_backward.hpp>
 #include <looptorch/policies/validate.hpp>
 #include <looptorch/policies/watch_memory.hpp>
+#include <looptorch/policies/watch_rounding.hpp>

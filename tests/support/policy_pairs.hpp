@@ -39,6 +39,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::Checkpointed<torch::nn::Linear>>{"Checkpointed", "checkpointed"},
     Entry<lt::ClipGradNorm>{"ClipGradNorm", "clip_grad_norm"},
     Entry<lt::ClipGradValue>{"ClipGradValue", "clip_grad_value"},
+    Entry<lt::Freeze>{"Freeze", "freeze"},
     Entry<lt::LogMetrics>{"LogMetrics", "log_metrics"},
     Entry<lt::MixedPrecision>{"MixedPrecision", "mixed_precision"},
     Entry<lt::On<lt::Phase::observe, OnWindow>>{"On", "on"},
@@ -56,6 +57,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::UpdateInBackwardWith<lt::SumsInBf16>>{"UpdateInBackwardWith", "update_in_backward"},
     Entry<lt::Validate<std::vector<at::Tensor>>>{"Validate", "validate"},
     Entry<lt::WatchMemory>{"WatchMemory", "watch_memory"},
+    Entry<lt::WatchRounding>{"WatchRounding", "watch_rounding"},
 };
 inline constexpr std::size_t kSize = std::tuple_size_v<std::remove_const_t<decltype(kCatalogue)>>;
 

@@ -131,13 +131,15 @@ struct WindowContext {
 struct MemoryForecast {
   const Run& run;
   std::unordered_set<const void*> trained_later =
-      {};                     ///< `unsafeGetTensorImpl` of parameters frozen until then
-  std::int64_t averages = 0;  ///< bytes of averages of the weights
-  std::int64_t copies = 0;    ///< bytes of other copies that policies will keep on the model's device
-  bool snapshots = false;     ///< the run will be copied to host memory
+      {};                                       ///< `unsafeGetTensorImpl` of parameters frozen until then
+  std::unordered_set<const void*> frozen = {};  ///< those that are never trained, whatever their flags
+  std::int64_t averages = 0;                    ///< bytes of averages of the weights
+  std::int64_t copies = 0;  ///< bytes of other copies that policies will keep on the model's device
+  bool snapshots = false;   ///< the run will be copied to host memory
 
   [[nodiscard]] bool trains(const at::Tensor& parameter) const {
-    return parameter.requires_grad() || trained_later.count(parameter.unsafeGetTensorImpl()) > 0;
+    const void* id = parameter.unsafeGetTensorImpl();
+    return frozen.count(id) == 0 && (parameter.requires_grad() || trained_later.count(id) > 0);
   }
 };
 

@@ -42,6 +42,8 @@ struct UpdateOptions {
   std::int64_t every = 1;  ///< Takes part in the first of every `every` steps.
   std::function<bool(const Run&)> when =
       {};  ///< Called as each window begins in which `every` allows it; empty: always.
+  /// Train bf16 weights even by an optimizer that rounds to the nearest, and so loses most small updates.
+  bool lossy_weights = false;
 };
 
 /// Pairs an optimizer with an objective. The optimizer is held by reference (it must outlive the Trainer) or

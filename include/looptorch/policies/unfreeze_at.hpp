@@ -61,6 +61,9 @@ class BasicUnfreezeAt {
   /// rate for parameters that are not whole groups.
   void on_fit_begin(FitContext& fit, State& state) const {
     state.rules = share_out(fit.run);
+    const Module& model = fit.run.model();
+    for (const auto& parameter : detail::named_parameters(model))
+      if (rule_of(parameter)) detail::claim_flag(fit.run, parameter, "UnfreezeAt");
     state.unfrozen.resize(rules_.size());
     apply(fit.run, state);
   }

@@ -13,6 +13,7 @@
 #include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/agree_on_window.hpp>
+#include <looptorch/loop/step/lossy_weights.hpp>
 #include <looptorch/loop/step/settle.hpp>
 #include <looptorch/loop/step/together.hpp>
 #include <looptorch/loop/step/window.hpp>
@@ -43,6 +44,7 @@ void begin_policies(Engine& engine) {
 /// Runs on_fit_ready: all policies have begun, and Run can evaluate.
 template <class Engine>
 void ready_policies(Engine& engine) {
+  refuse_lossy_weights(engine);
   FitContext context{engine.run()};
   engine.stack().template run<on_fit_ready_hook>(context);
 }

@@ -4,6 +4,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/optim/parameter_groups.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -15,6 +16,11 @@
 #include <vector>
 
 namespace looptorch::detail {
+
+/// Claims the right to say whether a parameter is trained. Throws UsageError if another policy has.
+inline void claim_flag(Run& run, const NamedParameter& parameter, const char* owner) {
+  run.claim(message("whether '", parameter.names.front(), "' is trained"), owner);
+}
 
 /// Parameters that are frozen and unfrozen together.
 struct OwnedParameters {

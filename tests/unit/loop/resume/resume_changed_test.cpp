@@ -292,6 +292,8 @@ TEST_CASE("docs/snapshots.md has a row for all that is compared, and for the lib
   check("CacheFlushEvery", may_differ_of<lt::CacheFlushEvery<>>());
   check("PinnedPrefetchLoader", may_differ_of<lt::PinnedPrefetchLoader<>>());
   check("WatchMemory", may_differ_of<lt::WatchMemory>());
+  check("WatchRounding", may_differ_of<lt::WatchRounding>());
+  check("Freeze", may_differ_of<lt::Freeze>());
   check("ShowProgress", may_differ_of<lt::ShowProgress>());
   check("LogMetrics", may_differ_of<lt::LogMetrics>());
   check("BackendFlags", may_differ_of<lt::BackendFlags>());

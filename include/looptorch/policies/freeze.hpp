@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// Keeps parameters as they are for a run, by their names. Frozen ones get no gradient, so backward is
+// shorter, optimizers skip them and keep no moments for them. Costs nothing a step. Use it to fine-tune a
+// part of a pretrained model.
+//
+//   Freeze{"encoder.*", "embedding.weight"}
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/parameter_groups.hpp>
+#include <looptorch/policies/parts/parameter_owners.hpp>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// Freezes the parameters whose full names match one of the patterns, and restores their flags as the fit
+/// ends, after an exception too; in a loop of `step`, as the Trainer is destroyed or fits. Modules keep their
+/// mode: a frozen BatchNorm or dropout in training mode still updates its statistics and draws numbers.
+///
+/// A template so that this header does not include torch/nn; write `Freeze`.
+template <class Module>
+class BasicFreeze {
+ public:
+  /// Patterns of full names, as in `parameter_groups`.
+  BasicFreeze(std::initializer_list<std::string> patterns)
+      : BasicFreeze(std::vector<std::string>(patterns)) {}
+  /// Throws UsageError if there is no pattern.
+  explicit BasicFreeze(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {
+    if (patterns_.empty()) throw UsageError("Freeze needs at least one pattern of parameters' names");
+  }
+
+  static constexpr Phase phase = Phase::update;
+  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+
+  struct State {
+    std::int64_t parameters = 0;  ///< That match, of this fit.
+    std::int64_t elements = 0;    ///< Of those parameters.
+    std::shared_ptr<detail::FrozenScope> frozen;
+  };
+
+  /// Throws UsageError for a pattern that matches nothing, and for a parameter that UnfreezeAt is to
+  /// unfreeze.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    state = {};
+    const Module& model = fit.run.model();
+    detail::check_patterns(detail::named_parameters(model), patterns_);
+    std::vector<at::Tensor> matching;
+    each_match(fit.run, [&](const detail::NamedParameter& parameter) {
+      detail::claim_flag(fit.run, parameter, "Freeze");
+      matching.push_back(parameter.tensor);
+      ++state.parameters, state.elements += parameter.tensor.numel();
+    });
+    state.frozen = std::make_shared<detail::FrozenScope>(matching);
+  }
+  void on_fit_end(FitContext&, State& state) const { state.frozen = nullptr; }
+
+  void forecast_memory(MemoryForecast& forecast, State&) const {
+    each_match(forecast.run, [&](const detail::NamedParameter& parameter) {
+      forecast.frozen.insert(parameter.tensor.unsafeGetTensorImpl());
+    });
+  }
+
+  void state_dict(StateDict& out, State&) const { out.set("patterns", text()); }
+  /// Throws SettingDiffers for other patterns.
+  void load_state_dict(const StateDict& in, State&) const {
+    detail::require_same(in, "patterns", "what is frozen", text());
+  }
+
+ private:
+  template <class Use>
+  void each_match(const Run& run, Use&& use) const {
+    const Module& model = run.model();
+    for (const auto& parameter : detail::named_parameters(model))
+      if (detail::matches(parameter, patterns_)) use(parameter);
+  }
+  [[nodiscard]] std::string text() const {
+    std::string text;
+    for (const std::string& pattern : patterns_) text += (text.empty() ? "" : ", ") + pattern;
+    return text;
+  }
+
+  std::vector<std::string> patterns_;
+};
+
+using Freeze = BasicFreeze<torch::nn::Module>;
+
+}  // namespace looptorch
