@@ -109,12 +109,13 @@ class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimi
     return known ? fields_state<Rule>(moments_[known->group], known->index) : StateDict{};
   }
 
-  /// Returns the bytes of the moments that a parameter of `group` has from its first update on, its step
-  /// count left out.
+  /// Returns the bytes of the moments that a parameter of `group` has on its device from its first update on,
+  /// its step count left out.
   [[nodiscard]] static std::int64_t state_bytes(const Group& group, const at::Tensor& parameter) {
     std::int64_t bytes = 0;
     for (const Field& field : Rule::kFields)
-      if (!field.counter && field.kept(options_of(group), parameter))
+      if (!field.counter && moment_device(field, parameter) == parameter.device() &&
+          field.kept(options_of(group), parameter))
         bytes += moment_bytes(field, options_of(group), parameter);
     return bytes;
   }
