@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // OffloadedAdamW on a device: FusedAdamW's numbers, with moments that lie in pinned host memory, through
-// copies on a stream of their own.
+// copies on a stream of their own. Adafactor there, too.
 #include "support/precompiled.hpp"
 
+#include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/offloaded_adamw.hpp>
 #include <looptorch/trainer.hpp>
@@ -56,6 +57,31 @@ TEST_CASE("OffloadedAdamW has FusedAdamW's numbers on a device, in parts, with a
       for (std::size_t i = 0; i < plain.size(); ++i) CHECK(torch::allclose(ours[i], plain[i], 1e-5, 1e-6));
     }
   }
+}
+
+TEST_CASE("Adafactor has the CPU's numbers on a device, and an overflow changes nothing there") {
+  if (!has_device()) return;
+  const auto steps = [](at::Device device, at::ScalarType type) {
+    auto matrix =
+        torch::arange(1, 61, torch::kDouble).view({6, 10}).sin().to(type).to(device).requires_grad_();
+    auto bias = torch::ones({10}, type).to(device).requires_grad_();
+    lt::Adafactor optimizer({matrix, bias}, {.beta1 = 0.9, .weight_decay = 0.1});
+    for (int step = 0; step < 5; ++step) {
+      for (auto* parameter : {&matrix, &bias})
+        parameter->mutable_grad() = (torch::arange(parameter->numel(), torch::kDouble) + step)
+                                        .cos()
+                                        .view_as(*parameter)
+                                        .to(type)
+                                        .to(device);
+      lt::GradientScale scale;
+      scale.multiply(torch::full({}, 0.5, matrix.options().dtype(torch::kFloat)));
+      optimizer.step(scale, torch::full({}, step == 2, matrix.options().dtype(torch::kFloat)));
+    }
+    CHECK(optimizer.moments()[0].steps[0].item<double>() == 4);
+    return torch::cat({matrix.detach().flatten(), bias.detach()}).cpu().to(torch::kDouble);
+  };
+  CHECK(torch::allclose(steps(test_device(), torch::kFloat), steps(at::kCPU, torch::kFloat), 1e-5, 1e-6));
+  CHECK(torch::allclose(steps(test_device(), torch::kBFloat16), steps(at::kCPU, torch::kFloat), 0.05, 0.02));
 }
 
 }  // namespace offloaded_adamw_device_test
