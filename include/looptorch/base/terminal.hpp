@@ -2,17 +2,43 @@
 // Writes a line of a terminal that is updated in place, and formats times and numbers for it.
 #pragma once
 
+#include <looptorch/base/utf8.hpp>
+
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 
 namespace looptorch::detail {
 
 inline bool is_terminal(std::FILE* out) { return ::isatty(::fileno(out)) == 1; }
+
+/// True if a line on `out` can be written again: `out` is a terminal that moves its cursor (TERM is set, and
+/// is not "dumb"), and this process is not in the background of its shell, whose prompt would be overwritten.
+inline bool can_rewrite_line(std::FILE* out) {
+  if (!is_terminal(out)) return false;
+  const char* kind = std::getenv("TERM");
+  if (!kind || !*kind || std::string_view(kind) == "dumb") return false;
+  const pid_t foreground = ::tcgetpgrp(::fileno(out));  // -1: of another session, or of none
+  return foreground == -1 || foreground == ::getpgrp();
+}
+
+/// True if colours may be written to `out`: it shows them, and NO_COLOR (no-color.org) is not set.
+inline bool takes_colour(std::FILE* out) {
+  const char* refused = std::getenv("NO_COLOR");
+  return can_rewrite_line(out) && !(refused && *refused);
+}
+
+/// Returns `text` in yellow where `out` takes colours.
+inline std::string warning_text(std::FILE* out, const std::string& text) {
+  return takes_colour(out) ? "\033[33m" + text + "\033[0m" : text;
+}
 
 /// Returns the columns of the terminal behind `out`; 80 where that is unknown.
 inline std::size_t terminal_columns(std::FILE* out) {
@@ -20,9 +46,23 @@ inline std::size_t terminal_columns(std::FILE* out) {
   return ::ioctl(::fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+/// Returns the start of `text` that takes at most `columns`, one a character.
+inline std::string first_columns(std::string_view text, std::size_t columns) {
+  std::size_t at = 0;
+  for (; columns > 0 && at < text.size(); --columns) at += utf8_step(text, at).size;
+  return std::string(text.substr(0, at));
+}
+
+/// Returns the columns that `text` takes, one a character.
+inline std::size_t columns_of(std::string_view text) {
+  std::size_t columns = 0;
+  for (std::size_t at = 0; at < text.size(); ++columns) at += utf8_step(text, at).size;
+  return columns;
+}
+
 /// Replaces the terminal's current line, cut to its width so that it never wraps.
 inline void write_live_line(std::FILE* out, const std::string& text) {
-  std::fprintf(out, "\r%s\033[K", text.substr(0, terminal_columns(out) - 1).c_str());
+  std::fprintf(out, "\r%s\033[K", first_columns(text, terminal_columns(out) - 1).c_str());
   std::fflush(out);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Shows epoch, step, loss, learning rates, samples per second, the time left and, where a loader feeds fit,
-// the share of the time spent waiting for data. Writes one live line on a terminal, plain lines in a pipe or
-// a file, and a line for each epoch with the metrics that were published. Reads the loss, and so waits for
-// the device, only when it writes.
+// the share of the time spent waiting for data. Writes one live line on a terminal, as wide as that is, plain
+// lines in a pipe, a file, the background of a shell and where TERM is "dumb", and a line for each epoch with
+// the metrics that were published. Reads the loss, and so waits for the device, only when it writes.
 #pragma once
 
 #include <looptorch/base/terminal.hpp>
@@ -10,6 +10,8 @@
 #include <looptorch/data/loader/starving.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/update.hpp>
+#include <looptorch/policies/parts/progress_line.hpp>
+#include <looptorch/policies/parts/time_left.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -23,7 +25,8 @@
 namespace looptorch {
 
 /// Writes to `out` at most every `live_seconds` on a terminal, every `line_seconds` elsewhere. Warns once a
-/// fit, with the remedies, when waiting for data has taken more than the share `starving` of the time.
+/// fit, with the remedies, when waiting for data has taken more than the share `starving` of the time; in
+/// yellow on a terminal, unless NO_COLOR is set.
 struct ShowProgress {
   std::FILE* out = stderr;
   double live_seconds = 0.2;
@@ -40,6 +43,7 @@ struct ShowProgress {
     Clock::time_point shown;
     std::int64_t begin_step = 0;
     std::int64_t begin_samples = 0;
+    detail::TimeLeft left = {};
     LoaderStats loading_at_begin, loading_at_epoch, loading_at_line;
     bool told_starving = false;
     std::vector<WeightedSum> before;  ///< Each update's loss totals when a line was last written.
@@ -52,6 +56,7 @@ struct ShowProgress {
     state.begin = state.shown = State::Clock::now();
     state.begin_step = fit.run.progress().step;
     state.begin_samples = fit.run.progress().samples;
+    state.left = {};
     state.told_starving = false;
     state.loading_at_begin = fit.run.feed().stats ? *fit.run.feed().stats : LoaderStats{};
     if (fit.run.feed().stats) fit.run.feed().stats->told_starving = true;  // this policy warns instead
@@ -66,10 +71,14 @@ struct ShowProgress {
   void on_window_end(WindowContext& window, State& state) const {
     const auto now = State::Clock::now();
     const double since = std::chrono::duration<double>(now - state.shown).count();
-    const bool first = window.run.progress().step == state.begin_step + 1;
+    const std::int64_t step = window.run.progress().step;
+    state.left.note(std::chrono::duration<double>(now - state.begin).count(), step);
+    const bool first = step == state.begin_step + 1;
     if (!first && since < (state.terminal ? live_seconds : line_seconds)) return;
+    const bool rewrites = state.terminal && detail::can_rewrite_line(out);
+    if (!first && !rewrites && since < line_seconds) return;
     state.shown = now;
-    write(state, line(window.run, state));
+    write(state, line(window.run, state), rewrites);
     warn_if_starving(window.run, state);
   }
 
@@ -88,12 +97,13 @@ struct ShowProgress {
   }
 
  private:
-  void write(State& state, const std::string& text) const {
-    if (state.terminal) {
-      detail::write_live_line(out, text);
+  void write(State& state, const detail::ProgressLine& line, bool rewrites) const {
+    if (rewrites) {
+      detail::write_live_line(out, line.text(detail::terminal_columns(out) - 1));
       state.live_line_open = true;
     } else {
-      std::fprintf(out, "%s\n", text.c_str());
+      if (std::exchange(state.live_line_open, false)) std::fputc('\n', out);
+      std::fprintf(out, "%s\n", line.text().c_str());
       std::fflush(out);
     }
   }
@@ -109,25 +119,29 @@ struct ShowProgress {
     if (!detail::starves(loading, starving)) return;
     state.told_starving = true;
     close_live_line(state);
-    std::fprintf(out, "%s\n", detail::starving_text(loading).c_str());
+    std::fprintf(out, "%s\n", detail::warning_text(out, detail::starving_text(loading)).c_str());
     std::fflush(out);
   }
 
-  static std::string line(const Run& run, State& state) {
+  /// Returns the line's parts. What says least of a run is left out first where there is no room.
+  static detail::ProgressLine line(const Run& run, State& state) {
+    enum Rank { always, loss, time_left, throughput, wait, rates, others };
+    static_assert(always == detail::LinePart::kAlways && loss == detail::LinePart::kLoss);
     const Progress& progress = run.progress();
-    std::string text =
-        "epoch " + std::to_string(progress.epoch + 1) + "  step " + std::to_string(progress.step);
-    if (progress.total_steps) text += "/" + std::to_string(*progress.total_steps);
-    for (std::size_t i = 0; i < run.updates().size(); ++i) text += "  " + loss_since(run, i, state);
-    return text + learning_rates(run) + speed(progress, state) + waiting(run, state.loading_at_line) +
-           shown(run);
-  }
-
-  /// Returns what other policies show.
-  static std::string shown(const Run& run) {
-    std::string text;
-    for (const auto& [name, show] : run.shown()) text += "  " + name + " " + show();
-    return text;
+    detail::ProgressLine line;
+    line.add("epoch", std::to_string(progress.epoch + 1), always);
+    const std::string total = progress.total_steps ? "/" + std::to_string(*progress.total_steps) : "";
+    line.add("step", std::to_string(progress.step) + total, always);
+    for (std::size_t i = 0; i < run.updates().size(); ++i)
+      line.add(loss_label(run, i), loss_since(run, i, state), loss);
+    line.add("lr", learning_rates(run), rates);
+    line.add("", speed(progress, state), throughput);
+    if (progress.total_steps)
+      if (const auto seconds = state.left.seconds_to(*progress.total_steps))
+        line.add("ETA", detail::clock_text(*seconds), time_left);
+    line.add("data wait", waiting(run, state.loading_at_line), wait);
+    for (const auto& [name, show] : run.shown()) line.add(name, show(), others);
+    return line;
   }
 
   /// Returns the mean loss of update i since the last line.
@@ -136,7 +150,7 @@ struct ShowProgress {
     const WeightedSum now = run.updates()[i].loss.totals();
     const WeightedSum since{now.sum - state.before[i].sum, now.weight - state.before[i].weight};
     state.before[i] = now;
-    return loss_label(run, i) + mean_text(since);
+    return mean_text(since);
   }
 
   /// Returns the mean, or "-" for an update that was not due.
@@ -145,17 +159,16 @@ struct ShowProgress {
   }
 
   static std::string loss_label(const Run& run, std::size_t i) {
-    return run.updates().size() == 1 ? "loss " : run.updates()[i].name + " ";
+    return run.updates().size() == 1 ? "loss" : run.updates()[i].name;
   }
 
-  /// Returns the rates of each update whose optimizer has any: "  lr 0.001", or "  lr 1e-05/0.001" for two
-  /// groups.
+  /// Returns the rates of each update whose optimizer has any: "0.001", or "1e-05/0.001" for two groups.
   static std::string learning_rates(const Run& run) {
     std::string text;
     for (const UpdateView& view : run.updates()) {
       const std::string rates = rates_of(*view.optimizer);
       if (rates.empty()) continue;
-      text += text.empty() ? "  lr " : ", ";
+      text += text.empty() ? "" : ", ";
       text += (run.updates().size() == 1 ? "" : view.name + " ") + rates;
     }
     return text;
@@ -179,20 +192,15 @@ struct ShowProgress {
 
   static std::string speed(const Progress& progress, const State& state) {
     const double seconds = std::chrono::duration<double>(State::Clock::now() - state.begin).count();
-    const auto steps = static_cast<double>(progress.step - state.begin_step);
     const double rate = static_cast<double>(progress.samples - state.begin_samples) / seconds;
-    std::string text = "  " + detail::number_text(rate, 3) + " samples/s";
-    if (progress.total_steps)
-      text += "  ETA " + detail::clock_text(seconds / steps *
-                                            static_cast<double>(*progress.total_steps - progress.step));
-    return text;
+    return detail::number_text(rate, 3) + " samples/s";
   }
 
   /// Returns the share of waiting since `before`, which becomes now.
   static std::string waiting(const Run& run, LoaderStats& before) {
     if (!run.feed().stats) return {};
     const LoaderStats part = run.feed().stats->since(std::exchange(before, *run.feed().stats));
-    return "  data wait " + std::to_string(std::lround(100 * part.wait_share())) + " %";
+    return std::to_string(std::lround(100 * part.wait_share())) + " %";
   }
 
   static std::string left_out(const Run& run, const LoaderStats& before) {
@@ -204,7 +212,7 @@ struct ShowProgress {
     std::string text = "epoch " + std::to_string(run.progress().epoch) + " done  step " +
                        std::to_string(run.progress().step);
     for (std::size_t i = 0; i < run.updates().size(); ++i) {
-      text += "  " + loss_label(run, i) + mean_text(run.updates()[i].loss.totals());
+      text += "  " + loss_label(run, i) + " " + mean_text(run.updates()[i].loss.totals());
       for (const auto& [name, mean] : run.updates()[i].metrics)
         text += "  " + name + " " + mean_text(mean.totals());
     }
@@ -212,7 +220,8 @@ struct ShowProgress {
       text += "  " + name + " " + detail::number_text(value);
     if (run.progress().skipped > 0) text += "  skipped " + std::to_string(run.progress().skipped);
     text += left_out(run, state.loading_at_epoch);
-    return text + waiting(run, state.loading_at_epoch);
+    const std::string wait = waiting(run, state.loading_at_epoch);
+    return wait.empty() ? text : text + "  data wait " + wait;
   }
 };
 

@@ -29,3 +29,16 @@ TEST_CASE("a file is no terminal, and a live line is cut to one column less than
   std::fclose(file);
   CHECK(text == "\r" + std::string(79, 'a') + "\033[K");
 }
+
+TEST_CASE("columns are counted by characters, and none is cut in half") {
+  CHECK(lt::detail::columns_of("größe") == 5);
+  CHECK(lt::detail::first_columns("größe", 3) == "grö");
+  CHECK(lt::detail::first_columns("gr", 3) == "gr");
+}
+
+TEST_CASE("a file takes no colours") {
+  std::FILE* file = std::tmpfile();
+  CHECK_FALSE(lt::detail::takes_colour(file));
+  CHECK(lt::detail::warning_text(file, "late") == "late");
+  std::fclose(file);
+}

@@ -15,6 +15,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <optional>
 #include <regex>
 #include <thread>
 
@@ -81,7 +83,8 @@ TEST_CASE("ShowProgress tells how long a loader was waited for, and nothing wher
   const std::string text =
       shown(lt::PinnedPrefetchLoader(rows, {.batch_size = 4, .workers = 0}), {.epochs = 2});
   INFO(text);
-  CHECK(count(text, "samples/s  ETA [0-9:]+  data wait [0-9]+ %\n") == 12);
+  CHECK(count(text, "samples/s  data wait [0-9]+ %\n") == 1);  // a first step tells no pace
+  CHECK(count(text, "samples/s  ETA [0-9:]+  data wait [0-9]+ %\n") == 11);
   CHECK(count(text, "epoch [12] done  step [0-9]+  loss [0-9.e-]+  data wait [0-9]+ %\n") == 2);
   std::smatch wait;
   REQUIRE(std::regex_search(text, wait, std::regex("epoch 2 done.*data wait ([0-9]+) %")));
@@ -292,7 +295,7 @@ TEST_CASE("ShowProgress writes plain lines where the output is no terminal") {
   });
   INFO(text);
   CHECK(std::regex_search(
-      text, std::regex("epoch 1  step 1/6  loss [0-9.]+  lr 0.125  [0-9.e+]+ samples/s  ETA [0-9:]+\n")));
+      text, std::regex("epoch 1  step 2/6  loss [0-9.]+  lr 0.125  [0-9.e+]+ samples/s  ETA [0-9:]+\n")));
   CHECK(std::regex_search(text, std::regex("epoch 2  step 6/6  loss [0-9.]+")));
   CHECK(std::regex_search(text, std::regex("epoch 2 done  step 6  loss [0-9.]+  validation.loss [0-9.]+\n")));
   CHECK(text.find('\r') == std::string::npos);
@@ -312,31 +315,139 @@ TEST_CASE("ShowProgress holds its tongue between lines, and names each update's 
   CHECK(std::regex_search(text, std::regex("critic [0-9.]+  update 2 [0-9.]+")));
 }
 
-TEST_CASE("ShowProgress keeps to one live line on a terminal, cut to its width") {
-  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
-  REQUIRE((terminal >= 0 && ::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0));
-  std::FILE* screen = std::fopen(::ptsname(terminal), "w");
-  REQUIRE(screen);
-  winsize size{.ws_row = 25, .ws_col = 40, .ws_xpixel = 0, .ws_ypixel = 0};
-  REQUIRE(::ioctl(terminal, TIOCSWINSZ, &size) == 0);
-  auto net = toy::net();
-  torch::optim::SGD sgd(net->parameters(), 0.125);
-  lt::Trainer trainer(net, sgd, toy::objective, lt::ShowProgress{.out = screen, .live_seconds = 0});
-  trainer.fit(toy::batches(5), {.max_steps = 3});
-  // A terminal hands over what was written in pieces and in its own time; the line feed is the last of it.
-  std::string text;
-  for (pollfd ready{terminal, POLLIN, 0}; text.find('\n') == text.npos && ::poll(&ready, 1, 10000) == 1;) {
-    char piece[4096];
-    const auto length = ::read(terminal, piece, sizeof piece);
-    if (length <= 0) break;
-    text.append(piece, static_cast<std::size_t>(length));
+namespace {
+
+/// A pseudo-terminal of a width, and a stream that writes to it.
+class Screen {
+ public:
+  explicit Screen(unsigned short columns) : terminal_(::posix_openpt(O_RDWR | O_NOCTTY)) {
+    REQUIRE((terminal_ >= 0 && ::grantpt(terminal_) == 0 && ::unlockpt(terminal_) == 0));
+    stream_ = std::fopen(::ptsname(terminal_), "w");
+    REQUIRE(stream_);
+    winsize size{.ws_row = 25, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    REQUIRE(::ioctl(terminal_, TIOCSWINSZ, &size) == 0);
   }
-  std::fclose(screen);
-  ::close(terminal);
-  INFO(text);
-  CHECK(std::count(text.begin(), text.end(), '\n') == 1);  // the last line stays
-  CHECK(std::count(text.begin(), text.end(), '\r') ==
-        4);  // three drawings, and the terminal's own before its line feed
-  CHECK(text.find("\repoch 1  step 1/3  loss ") == 0);
-  CHECK(text.find("\033[K") == 1 + 39);
+  Screen(const Screen&) = delete;
+  ~Screen() { std::fclose(stream_), ::close(terminal_); }
+  std::FILE* stream() const { return stream_; }
+
+  /// What was written, up to the `lines`th line feed: a terminal hands it over in pieces and in its own time.
+  std::string text(std::ptrdiff_t lines = 1) const {
+    std::string text;
+    const auto ended = [&] { return std::count(text.begin(), text.end(), '\n') >= lines; };
+    for (pollfd ready{terminal_, POLLIN, 0}; !ended() && ::poll(&ready, 1, 10000) == 1;) {
+      char piece[4096];
+      const auto length = ::read(terminal_, piece, sizeof piece);
+      if (length <= 0) break;
+      text.append(piece, static_cast<std::size_t>(length));
+    }
+    return text;
+  }
+
+ private:
+  int terminal_;
+  std::FILE* stream_ = nullptr;
+};
+
+/// Sets a variable of the environment, or removes it, and puts the old one back.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    set(value);
+  }
+  Environment(const Environment&) = delete;
+  ~Environment() { set(old_ ? old_->c_str() : nullptr); }
+
+ private:
+  void set(const char* value) { value ? ::setenv(name_, value, 1) : ::unsetenv(name_); }
+  const char* name_;
+  std::optional<std::string> old_;
+};
+
+/// What three steps of two updates with long names leave on a terminal of this width.
+std::string live_lines(unsigned short columns) {
+  const Screen screen(columns);
+  auto net = toy::net();
+  torch::optim::SGD a(net->first->parameters(), 0.125), b(net->second->parameters(), 0.125);
+  lt::Trainer trainer(net, lt::Update{a, toy::objective, {.name = "discriminator_of_spectrograms"}},
+                      lt::Update{b, toy::objective, {.name = "generator"}},
+                      lt::ShowProgress{.out = screen.stream(), .live_seconds = 0});
+  trainer.fit(toy::batches(5), {.max_steps = 3});
+  return screen.text();
+}
+
+/// The lines that a reader saw: between a carriage return and the order to clear the rest.
+std::vector<std::string> seen(const std::string& text) {
+  std::vector<std::string> lines;
+  const std::regex drawn("\r([^\r\n\033]*)\033\\[K");
+  for (std::sregex_iterator at(text.begin(), text.end(), drawn), end; at != end; ++at)
+    if ((*at)[1].length() > 0) lines.push_back((*at)[1]);
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "ShowProgress keeps to one live line on a terminal, and leaves out what its width has no room for") {
+  const Environment kind("TERM", "xterm");
+  const std::string number = "[0-9.e+-]+";
+  const auto last = [](unsigned short columns) {
+    const std::string text = live_lines(columns);
+    CHECK(std::count(text.begin(), text.end(), '\n') == 1);  // the last line stays
+    CHECK(std::count(text.begin(), text.end(), '\r') == 4);  // and the terminal's own before its line feed
+    const auto lines = seen(text);
+    REQUIRE(lines.size() == 3);
+    for (const auto& line : lines) CHECK(looptorch::detail::columns_of(line) < columns);
+    return lines.back();
+  };
+  const auto matches = [](const std::string& line, const std::string& pattern) {
+    INFO(line);
+    CHECK(std::regex_match(line, std::regex(pattern)));
+  };
+  const std::string head = "epoch 1  step 3/3  ";
+  matches(last(200), head + "discriminator_of_spectrograms " + number + "  generator " + number +
+                         "  lr discriminator_of_spectrograms 0.125, generator 0.125  " + number +
+                         " samples/s  ETA 0:00");
+  matches(last(100), head + "discrimi…rograms " + number + "  generator " + number + "  " + number +
+                         " samples/s  ETA 0:00");
+  matches(last(80), head + "discrimi…rograms " + number + "  generator " + number + "(  ETA 0:00)?");
+  matches(last(58), head + "dis…ams " + number + "  gen…tor " + number);
+  matches(last(40), head + "dis…ams " + number);
+  matches(last(20), "epoch 1  step 3/3");
+  CHECK(last(9) == "epoch 1 ");
+}
+
+TEST_CASE("ShowProgress writes plain lines to a terminal that cannot go back in its line") {
+  for (const char* kind : {"dumb", "", static_cast<const char*>(nullptr)}) {
+    const Environment environment("TERM", kind);
+    const std::string text = live_lines(40);
+    CHECK_THAT(text, Catch::StartsWith("epoch 1  step 1/3  discriminator_of_spectrograms "));
+    CHECK(text.find('\033') == text.npos);
+  }
+}
+
+TEST_CASE(
+    "ShowProgress warns in yellow on a terminal, and without colours where NO_COLOR is set or in a file") {
+  const Environment kind("TERM", "xterm");
+  const auto warned = [](std::FILE* out) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.125);
+    lt::Trainer trainer(net, sgd, objective, lt::ShowProgress{.out = out});
+    const Rows rows{.count = 25, .milliseconds = 60};
+    trainer.fit(lt::PinnedPrefetchLoader(rows, {.workers = 1}), {.epochs = 1});
+  };
+  const auto on_screen = [&] {
+    const Screen screen(500);
+    warned(screen.stream());
+    return screen.text(2);
+  };
+  {
+    const Environment allowed("NO_COLOR", "");
+    CHECK_THAT(on_screen(),
+               Catch::Contains("\033[33mthe data cannot keep up") && Catch::Contains("waiting\033[0m"));
+  }
+  const Environment refused("NO_COLOR", "1");
+  const std::string text = on_screen();
+  CHECK_THAT(text, Catch::Contains("the data cannot keep up") && !Catch::Contains("\033[33m"));
 }

@@ -232,7 +232,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   /// Prints a warning, after clearing a live line.
   void warn(const std::string& what) const {
     const auto data = source_->identity().template get<std::string>("dataset");
-    std::fprintf(stderr, "%slooptorch: a loader of %s: %s\n", is_terminal(stderr) ? "\r\033[K" : "",
+    std::fprintf(stderr, "%slooptorch: a loader of %s: %s\n", can_rewrite_line(stderr) ? "\r\033[K" : "",
                  data.c_str(), what.c_str());
   }
 

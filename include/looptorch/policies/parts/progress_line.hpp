@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// A line about a run that is made to fit a terminal: long names are shortened, and what matters least is left
+// out. Numbers are never cut.
+#pragma once
+
+#include <looptorch/base/terminal.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// A label, which may be shortened, and a value, which may not.
+struct LinePart {
+  static constexpr int kAlways = 0, kLoss = 1;
+
+  std::string label;
+  std::string value;
+  int rank = kAlways;  ///< The part with the highest rank is left out first; of equal ranks the last.
+};
+
+/// Returns `text` in at most `columns`, at least 3: the middle of a longer one becomes "…".
+inline std::string shortened(std::string_view text, std::size_t columns) {
+  if (columns_of(text) <= columns) return std::string(text);
+  const std::size_t last = (columns - 1) / 2;
+  std::size_t at = 0;
+  for (std::size_t skip = columns_of(text) - last; skip > 0; --skip) at += utf8_step(text, at).size;
+  return first_columns(text, columns - 1 - last) + "…" + std::string(text.substr(at));
+}
+
+class ProgressLine {
+ public:
+  /// Adds a part; an empty value adds none.
+  void add(std::string label, std::string value, int rank) {
+    if (!value.empty()) parts_.push_back({std::move(label), std::move(value), rank});
+  }
+
+  /// Returns all parts, two spaces between them.
+  [[nodiscard]] std::string text() const {
+    std::string text;
+    for (const LinePart& part : parts_) {
+      if (!text.empty()) text += "  ";
+      text += part.label + (part.label.empty() ? "" : " ") + part.value;
+    }
+    return text;
+  }
+
+  /// Returns a text of at most `columns`: shortens labels a little, leaves out what is no loss, shortens
+  /// labels as far as they can still be told apart by a reader, leaves out losses. Cuts only a first part
+  /// that is too long by itself.
+  [[nodiscard]] std::string text(std::size_t columns) const {
+    constexpr std::size_t kReadable = 16, kRecognisable = 7;
+    ProgressLine line = *this;
+    const auto fits = [&] { return columns_of(line.text()) <= columns; };
+    if (!fits()) line.shorten_labels(kReadable);
+    while (!fits() && line.leave_out(LinePart::kLoss + 1)) {
+    }
+    if (!fits()) line.shorten_labels(kRecognisable);
+    while (!fits() && line.leave_out(LinePart::kLoss)) {
+    }
+    return first_columns(line.text(), columns);
+  }
+
+ private:
+  void shorten_labels(std::size_t columns) {
+    for (LinePart& part : parts_) part.label = shortened(part.label, columns);
+  }
+
+  /// Leaves out a part whose rank is at least `lowest`; false if there is none.
+  bool leave_out(int lowest) {
+    const auto less = [](const LinePart& a, const LinePart& b) { return a.rank < b.rank; };
+    const auto last = std::max_element(parts_.rbegin(), parts_.rend(), less);
+    if (last == parts_.rend() || last->rank < lowest) return false;
+    parts_.erase(std::next(last).base());
+    return true;
+  }
+
+  std::vector<LinePart> parts_;
+};
+
+}  // namespace looptorch::detail
