@@ -4,9 +4,11 @@
 // for the same training.
 //
 //   data_parallel whole | accumulated | late   4 micro-batches a window; gradients sent after backward only
+//   data_parallel steady                       what ranks pay so that none hangs, without a training
 //
 // Rank 0 prints a JSON object: ms of the median step, bytes a step that each rank gave to sums, the
-// parameters' checksum.
+// parameters' checksum; or ms of processor time that its watch of the others takes a second, and of the
+// median ballot.
 #include <looptorch/distributed/data_parallel.hpp>
 #include <looptorch/trainer.hpp>
 
@@ -16,7 +18,10 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
+#include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace lt = looptorch;
@@ -78,6 +83,33 @@ void train(bool overlap) {
               static_cast<double>(bytes) / (kWarmUp + kSteps), checksum);
 }
 
+double cpu_ms() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) / 1e6;
+}
+
+void measure_steady_cost() {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kSeconds = 10, kBallots = 300;
+  lt::ProcessGroup& group = lt::ProcessGroup::of_environment();
+  group.watch().begin_fit();
+  const std::string text(600, ' ');  // as long as a window's
+  std::vector<double> ms;
+  for (int i = 0; i < kBallots; ++i) {
+    const auto begin = Clock::now();
+    (void)group.gather(text, "a ballot");
+    ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+  }
+  std::ranges::sort(ms);
+  const double before = cpu_ms();
+  std::this_thread::sleep_for(std::chrono::seconds(kSeconds));
+  const double watch = (cpu_ms() - before) / kSeconds;
+  (void)group.gather(text, "the end");
+  group.watch().end_fit();
+  if (group.rank() == 0) std::printf("{\"watch\": %.3f, \"ballot\": %.3f}\n", watch, ms[ms.size() / 2]);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -89,8 +121,11 @@ int main(int argc, char** argv) try {
     train<4>(true);
   } else if (mode == "late") {
     train<1>(false);
+  } else if (mode == "steady") {
+    measure_steady_cost();
   } else {
-    std::fprintf(stderr, "usage: data_parallel whole | accumulated | late, started by data_parallel.py\n");
+    std::fprintf(stderr,
+                 "usage: data_parallel whole | accumulated | late | steady, started by data_parallel.py\n");
     return 2;
   }
 } catch (const std::exception& error) {

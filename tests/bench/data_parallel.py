@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""data_parallel.py PROGRAM: starts the ranks of data_parallel.cpp's PROGRAM and of PyTorch's DistributedDataParallel by
+"""data_parallel.py PROGRAM [ROUNDS]: starts the ranks of data_parallel.cpp's PROGRAM and of PyTorch's DistributedDataParallel by
 turns, 2 processes with one thread each over Gloo on this machine, and prints one JSON object a row. Both train the same
 model on the same batches and must arrive at the same parameters. `data_parallel.py MODE` is one rank of the peer."""
 import contextlib
@@ -13,7 +13,7 @@ import sys
 import time
 
 MODES = {"whole": "a micro-batch a window", "accumulated": "4 micro-batches a window"}
-ROUNDS, RANKS = 5, 2
+ROUNDS, RANKS = int(sys.argv[2]) if len(sys.argv) > 2 else 5, 2
 LAYERS, WIDTH, ROWS, WARM_UP, STEPS = 24, 768, 64, 3, 12  # as in data_parallel.cpp
 
 
@@ -104,6 +104,9 @@ def measure(program):
     print_row("gradients that a rank gives to sums", "bytes/step", ours["bytes"], ddp, counted["bytes"])
     print_row("sums while backward runs", "ms/step", statistics.median(times["whole"][0]), "sums after backward",
               statistics.median(late))
+    steady = run(program, "steady")
+    print_row("a ballot", "ms", steady["ballot"], "a step of one micro-batch", statistics.median(times["whole"][0]))
+    print_row("the watch of the other rank", "ms of processor time a second", steady["watch"], "a second", 1000)
 
 
 if os.environ.get("RANK") is None:

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The processes of a run, connected: the store in which they meet, and Gloo, which carries gradients and
-// ballots. Needs Gloo's headers (Debian's libgloo-dev); the library itself is in LibTorch.
+// ballots; NCCL carries what lies on CUDA devices. Needs Gloo's headers (Debian's libgloo-dev); the library
+// itself is in LibTorch.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/rank_environment.hpp>
+#include <looptorch/distributed/nccl.hpp>
 #include <looptorch/distributed/rank_watch.hpp>
 
 #ifndef USE_C10D_GLOO
@@ -74,7 +76,7 @@ class ProcessGroup {
   [[nodiscard]] Work sum(const at::Tensor& tensor) {
     std::vector<at::Tensor> list{tensor};
     sent_ += static_cast<std::int64_t>(tensor.nbytes());
-    return tensors_->allreduce(list);
+    return carrier_of(tensor).allreduce(list);
   }
   /// Connects the pairs in which `sum_of_pair` adds. All ranks call it; their number is a power of two.
   void connect_pairs() {
@@ -95,7 +97,7 @@ class ProcessGroup {
   /// Begins to give `tensor` the values that rank 0 has.
   [[nodiscard]] Work broadcast(const at::Tensor& tensor) {
     std::vector<at::Tensor> list{tensor};
-    return tensors_->broadcast(list);
+    return carrier_of(tensor).broadcast(list);
   }
 
   /// Sets how long a rank waits for the others at one moment.
@@ -104,10 +106,10 @@ class ProcessGroup {
   /// Waits for a collective. Throws RanksDiffer, naming rank and cause, if it will not end.
   void wait(c10d::Work& work, const std::string& moment) {
     const auto begin = std::chrono::steady_clock::now();
+    const bool asks = detail::is_to_be_asked(work);
     while (true) {
       try {
-        work.wait(std::chrono::milliseconds(250));
-        return;
+        if (detail::ends_within(work, std::chrono::milliseconds(250), asks)) return;
       } catch (const std::exception& error) {
         if (work.isCompleted()) {
           if (work.isSuccess()) return;  // it ended between the two lines
@@ -189,6 +191,15 @@ class ProcessGroup {
     return c10d::ProcessGroupGloo::createDefaultDevice();
   }
 
+  /// Returns what carries a tensor. All ranks give it a tensor of the same kind of device.
+  c10d::Backend& carrier_of(const at::Tensor& tensor) {
+    if (!detail::travels_by_nccl(tensor.device())) return *tensors_;
+    if (!nccl_)
+      nccl_ = detail::nccl_backend(c10::make_intrusive<c10d::PrefixStore>("nccl", store_),
+                                   static_cast<int>(rank()), static_cast<int>(size()));
+    return *nccl_;
+  }
+
   /// Gathers texts of at most `capacity` bytes; of longer ones their lengths only.
   std::vector<std::string> gather_up_to(std::size_t capacity, const std::string& text,
                                         const std::string& moment) {
@@ -222,6 +233,7 @@ class ProcessGroup {
   RankEnvironment environment_;
   c10::intrusive_ptr<c10d::Store> server_, store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> ballots_, tensors_;
+  c10::intrusive_ptr<c10d::Backend> nccl_;
   std::vector<c10::intrusive_ptr<c10d::ProcessGroupGloo>> pairs_;
   std::unique_ptr<detail::RankWatch> watch_;
   std::chrono::seconds patience_ = std::chrono::minutes(30);

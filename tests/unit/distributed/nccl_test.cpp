@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/distributed/nccl.hpp>
+
+#include "support/catch.hpp"
+
+#include <stdexcept>
+
+namespace lt = looptorch;
+
+namespace nccl_test {
+
+/// A collective as NCCL's are: a wait with a limit aborts it.
+class DeviceWork final : public c10d::Work {
+ public:
+  explicit DeviceWork(int asks_until_end, bool fails = false) : left_(asks_until_end), fails_(fails) {}
+  bool isCompleted() override { return left_ == 0 || --left_ == 0; }
+  bool isSuccess() const override { return left_ == 0 && !fails_; }
+  bool wait(std::chrono::milliseconds limit) override {
+    if (limit != kNoTimeout) throw std::logic_error("aborted by a limit");
+    if (left_ > 0) throw std::logic_error("blocked");
+    if (fails_) throw std::runtime_error("a connection broke");
+    ++streams_behind;
+    return true;
+  }
+  int streams_behind = 0;
+
+ private:
+  int left_;
+  bool fails_;
+};
+
+TEST_CASE("A collective of a device is asked whether it has ended, and never given a limit") {
+  using std::chrono::milliseconds;
+  DeviceWork soon(3);
+  CHECK(lt::detail::ends_within(soon, std::chrono::seconds(10), /*asks=*/true));
+  CHECK(soon.streams_behind == 1);
+  DeviceWork late(1 << 30);
+  CHECK_FALSE(lt::detail::ends_within(late, milliseconds(5), /*asks=*/true));
+  CHECK(late.streams_behind == 0);
+  DeviceWork broken(1, /*fails=*/true);
+  CHECK_THROWS_WITH(lt::detail::ends_within(broken, milliseconds(5), /*asks=*/true), "a connection broke");
+  DeviceWork limited(1);
+  CHECK_THROWS_WITH(lt::detail::ends_within(limited, milliseconds(5), /*asks=*/false), "aborted by a limit");
+}
+
+TEST_CASE("Tensors of CUDA devices travel by NCCL where it is compiled in, all others by Gloo") {
+  CHECK_FALSE(lt::detail::travels_by_nccl(at::kCPU));
+  CHECK_FALSE(lt::detail::travels_by_nccl(at::Device(at::kPrivateUse1, 0)));
+  CHECK(lt::detail::travels_by_nccl(at::Device(at::kCUDA, 0)) == (LOOPTORCH_HAS_NCCL != 0));
+  DeviceWork other(1);
+  CHECK_FALSE(lt::detail::is_to_be_asked(other));
+}
+
+}  // namespace nccl_test
