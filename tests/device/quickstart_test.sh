@@ -29,6 +29,29 @@ refused "--device needs a value" --device
 refused '--ranks needs a number of processes, not "two"' --ranks two
 refused "holds no whisper_finetune" --programs "$work" "$work/a"
 
+# --ranks: torchrun starts the fine-tuning, and nothing else. With stand-ins for the programs and for torchrun.
+mkdir "$work/stand-ins"
+for program in whisper_import whisper_corpus whisper_transcribe; do ln -s "$(type -P true)" "$work/stand-ins/$program"; done
+cat >"$work/stand-ins/whisper_finetune" <<'END'
+#!/bin/sh
+while [ "$1" != --output ]; do shift; done
+mkdir -p "$2" && echo "{}" >"$2/summary.json"
+END
+cat >"$work/torchrun" <<'END'
+#!/bin/sh
+echo "$@" >>"${0%/*}/launched"
+while [ "$1" != --no-python ]; do shift; done
+shift
+exec "$@"
+END
+chmod +x "$work/stand-ins/whisper_finetune" "$work/torchrun"
+for ranks in 1 3; do
+  LOOPTORCH_WHISPER_CT2=x LOOPTORCH_TORCHRUN=$work/torchrun "$run" --quick --ranks $ranks --programs "$work/stand-ins" "$work/of $ranks" \
+    >"$work/ranks.log" 2>&1 || fail "--ranks $ranks with stand-ins"
+done
+grep -q "^--standalone --nproc-per-node 3 --no-python $work/stand-ins/whisper_finetune --model " "$work/launched" || fail "torchrun got $(cat "$work/launched")"
+[ "$(wc -l <"$work/launched")" = 1 ] || fail "torchrun was started for one rank"
+
 # The programs, in whose processes alone the library is loaded.
 mkdir "$work/programs"
 for program in "$programs"/whisper_*; do
