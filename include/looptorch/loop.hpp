@@ -168,11 +168,12 @@ class Trainer {
   }
 
   /// Returns the whole run, between windows, for write_snapshot: what SnapshotEvery writes. Tensors are
-  /// handles that go on changing.
-  [[nodiscard]] SnapshotContents snapshot() {
+  /// handles that go on changing. `folder` is where the snapshot is to lie, for ranks that share optimizers
+  /// out.
+  [[nodiscard]] SnapshotContents snapshot(const std::filesystem::path& folder = {}) {
     detail::require_between_windows(engine_, call_, "snapshot()");
     detail::settle(engine_);
-    return detail::snapshot_contents(engine_, feed_);
+    return detail::snapshot_contents(engine_, feed_, folder);
   }
   /// Continues from what `snapshot` returned, random generators included, also on other devices. Throws
   /// SnapshotMismatch, before anything is changed, for a snapshot of another run, and for other settings

@@ -14,6 +14,7 @@
 #include <looptorch/base/signals.hpp>
 #include <looptorch/distributed/group_ranks.hpp>
 #include <looptorch/distributed/process_group.hpp>
+#include <looptorch/distributed/synchronised_norm.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
@@ -21,6 +22,7 @@
 #include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -32,8 +34,9 @@ namespace looptorch {
 
 /// The treatment of modules whose buffers depend on the batches that they have seen, as BatchNorm's do.
 enum class OnBatchStatistics {
-  refuse,    ///< throws UsageError as the fit begins
-  per_rank,  ///< each rank normalises by its own batches; statistics are those of rank 0 when a fit ends
+  refuse,       ///< throws UsageError as the fit begins
+  per_rank,     ///< each rank normalises by its own batches; statistics are those of rank 0 when a fit ends
+  synchronise,  ///< statistics over the batches of all ranks, forward and backward, as of one large batch
 };
 
 /// Sums gradients, weights and losses over the processes that torchrun or Slurm has started. Each rank gives
@@ -60,6 +63,7 @@ struct DataParallel {
     std::shared_ptr<detail::GroupRanks> ranks;
     std::unique_ptr<detail::SignalWatch>
         signals;  // of ranks that list no SnapshotEvery, for it is mute there
+    std::unique_ptr<detail::NormsOfAllRanks> norms;
   };
 
   /// Connects to the other processes, once a process.
@@ -75,7 +79,7 @@ struct DataParallel {
     if (!state.ranks) return nullptr;
     state.rank = state.ranks->rank();
     state.size = state.ranks->size();
-    state.ranks->begin_fit(patience);
+    state.ranks->begin_fit(patience, on_batch_statistics == OnBatchStatistics::synchronise);
     return state.ranks.get();
   }
 
@@ -95,6 +99,7 @@ struct DataParallel {
     state.ranks->connect_shards();
     state.ranks->broadcast(fit.run.model().parameters());
     state.ranks->broadcast(fit.run.model().buffers());
+    if (on_batch_statistics == OnBatchStatistics::synchronise) synchronise(fit.run.model(), state);
     if (!state.ranks->leads()) state.signals = std::make_unique<detail::SignalWatch>();
   }
 
@@ -110,9 +115,9 @@ struct DataParallel {
   void on_fit_end(FitContext& fit, State& state) const {
     if (!state.ranks) return;
     state.signals.reset();
+    state.norms.reset();
     if (fit.status != FitStatus::failed && on_batch_statistics == OnBatchStatistics::per_rank)
       state.ranks->broadcast(fit.run.model().buffers());
-    state.ranks->end_fit(fit.status == FitStatus::failed);
   }
 
  private:
@@ -122,10 +127,25 @@ struct DataParallel {
     if (shards % size != 0)
       throw UsageError(message("DataParallel{.reproducible} sums ", shards, " shards, which ", size,
                                " ranks cannot share evenly: start 1, 2, 4 ... up to ", shards, " ranks"));
-    if (on_batch_statistics == OnBatchStatistics::per_rank)
+    if (on_batch_statistics != OnBatchStatistics::refuse)
       throw UsageError(
-          "DataParallel{.reproducible} cannot keep batch statistics per rank: they differ with the number of "
-          "ranks. Use GroupNorm or LayerNorm");
+          "DataParallel{.reproducible} cannot keep batch statistics: they differ with the number of ranks, or "
+          "in their last bits. Use GroupNorm or LayerNorm");
+  }
+
+  /// Lets layers take statistics over all ranks.
+  static void synchronise(const torch::nn::Module& model, State& state) {
+    std::int64_t channels = 1;
+    std::vector<at::Tensor> running;
+    for (const at::Tensor& parameter : model.parameters())
+      if (parameter.dim() == 1) channels = std::max(channels, parameter.numel());
+    for (const auto& named : model.named_buffers()) {
+      if (named.value().dim() == 1) channels = std::max(channels, named.value().numel());
+      for (const char* of : {"running_mean", "running_var", "num_batches_tracked"})
+        if (named.key().ends_with(of)) running.push_back(named.value());
+    }
+    state.ranks->connect_statistics(channels, std::move(running));
+    state.norms = std::make_unique<detail::NormsOfAllRanks>();
   }
 
   /// Returns the names and shapes of parameters and buffers in short.
@@ -147,7 +167,7 @@ struct DataParallel {
       if (named.key().ends_with("num_batches_tracked"))
         throw UsageError(message("the model has batch statistics (", named.key(),
                                  "), which would differ among ranks: use GroupNorm or LayerNorm, or give "
-                                 "DataParallel{.on_batch_statistics = OnBatchStatistics::per_rank}"));
+                                 "DataParallel{.on_batch_statistics = OnBatchStatistics::synchronise}"));
   }
 };
 

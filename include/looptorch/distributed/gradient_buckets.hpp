@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Gradients in buckets that are summed over the ranks while backward still runs: a bucket goes out once its
 // parameters have their gradients, in a fixed order that is the same on all ranks. Holds a copy of the
-// gradients, and costs one copy of them a window.
+// gradients, and costs one copy of them a window. Where the ranks share an optimizer out, a bucket lies by
+// rank, and each rank gets the sums of its part alone.
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/distributed/bucket_layout.hpp>
 #include <looptorch/distributed/shard_sums.hpp>
+#include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -26,19 +29,24 @@ namespace looptorch::detail {
 
 class GradientBuckets {
  public:
-  /// Begins to sum bucket `index`, whose flat tensor is given.
-  using Launch = std::function<void(std::size_t index, const at::Tensor& flat)>;
+  /// Begins to sum a bucket: a flat tensor, and the parts of it that belong to each rank, one for all where
+  /// the ranks share no optimizer out.
+  using Launch = std::function<void(const at::Tensor& flat, const std::vector<at::Tensor>& by_rank)>;
 
-  /// `bytes` is the size from which a bucket is full; the first, which goes out last, is as large.
-  GradientBuckets(const std::vector<at::Tensor>& parameters, std::int64_t bytes, Launch launch)
+  /// `bytes` is the size from which a bucket is full; the first, which goes out last, is as large. `parts`
+  /// shares these parameters out among `ranks`; null: not.
+  GradientBuckets(const std::vector<at::Tensor>& parameters, std::int64_t bytes, Launch launch,
+                  const OptimizerParts* parts = nullptr, std::int64_t ranks = 1)
       : state_(std::make_shared<State>()) {
     state_->launch = std::move(launch);
+    state_->parts = parts;
+    state_->ranks = parts ? static_cast<std::size_t>(ranks) : 1;
     for (const at::Tensor& parameter : distinct(parameters)) listed_.push_back(parameter);
     for (auto parameter = listed_.rbegin(); parameter != listed_.rend(); ++parameter) {
       trainable_.push_back(parameter->requires_grad());
       if (parameter->requires_grad()) place(*parameter, bytes);
     }
-    for (Bucket& bucket : state_->buckets) allocate(bucket);
+    for (Bucket& bucket : state_->buckets) allocate(bucket, state_->members, state_->ranks);
     for (std::size_t i = 0; i < state_->members.size(); ++i)
       torch::autograd::impl::set_post_acc_grad_hooks(state_->members[i].parameter,
                                                      std::make_unique<Hook>(state_, i));
@@ -91,12 +99,45 @@ class GradientBuckets {
   /// Puts sums that have arrived into the gradients.
   void unpack() {
     at::NoGradGuard no_gradients;
-    for (const Bucket& bucket : state_->buckets) {
-      const at::Tensor counts = bucket.counts.cpu().to(at::kDouble);
-      for (std::size_t i = bucket.first; i < bucket.end; ++i)
-        take(state_->members[i], counts.const_data_ptr<double>()[i - bucket.first] > 0);
-    }
+    each_member(0, [](const Member& member, bool has_any) { take(member, has_any); });
     state_->shards.clear();
+  }
+  /// Puts the sums of this rank's part into the gradients of the parts. The parameters have none then. They
+  /// stay in the buckets' memory until the next window.
+  void unpack_part(std::size_t rank) {
+    at::NoGradGuard no_gradients;
+    each_member(rank, [&](const Member& member, bool has_any) {
+      member.parameter.mutable_grad() = at::Tensor();
+      for (const Slice& slice : member.slices)
+        if (slice.range.rank == static_cast<std::int64_t>(rank))
+          member.shared->part.mutable_grad() = has_any ? slice.view : at::Tensor();
+    });
+    state_->shards.clear();
+  }
+
+  /// Gives all ranks the parameters that each has updated in part. `broadcast(tensor, rank)` begins to send
+  /// and returns what is to be waited for; `wait(it)` waits.
+  template <class Broadcast, class Wait>
+  void gather(std::size_t rank, Broadcast&& broadcast, Wait&& wait) {
+    at::NoGradGuard no_gradients;
+    const auto is_mine = [&](const Slice& slice) {
+      return slice.range.rank == static_cast<std::int64_t>(rank);
+    };
+    std::vector<decltype(broadcast(at::Tensor(), 0))> under_way;
+    for (const Bucket& bucket : state_->buckets) {
+      for (std::size_t i = bucket.first; i < bucket.end; ++i)
+        for (const Slice& slice : state_->members[i].slices)
+          if (is_mine(slice))
+            slice.view.copy_(place_of(state_->members[i], state_->members[i].parameter, slice));
+      for (std::size_t from = 0; from < bucket.by_rank.size(); ++from)
+        under_way.push_back(broadcast(bucket.by_rank[from], static_cast<std::int64_t>(from)));
+    }
+    for (auto& each : under_way) wait(each);
+    for (const Member& member : state_->members) {
+      for (const Slice& slice : member.slices)
+        if (!is_mine(slice)) place_of(member, member.parameter, slice).copy_(slice.view);
+      member.parameter.unsafeGetTensorImpl()->bump_version();
+    }
   }
 
   void disarm() {
@@ -111,17 +152,9 @@ class GradientBuckets {
   }
 
  private:
-  struct Member {
-    at::Tensor parameter, view;  // the view is into a bucket
-    std::size_t bucket = 0;
-    bool packed = false;
-    std::int64_t version = 0;  // of the gradient that was packed
-  };
-  struct Bucket {
-    std::size_t first = 0, end = 0, filled = 0;  // members
-    std::int64_t numbers = 0;
-    at::Tensor flat, counts;  // gradients, then for each member on how many ranks it has one
-  };
+  using Slice = BucketSlice;
+  using Member = BucketMember;
+  using Bucket = GradientBucket;
 
   static std::int64_t version_of(const at::Tensor& gradient) {
     return gradient.defined() ? static_cast<std::int64_t>(gradient._version()) : -1;
@@ -131,6 +164,8 @@ class GradientBuckets {
     std::vector<Member> members;  // the last parameter first: backward comes to it first
     std::vector<Bucket> buckets;
     Launch launch;
+    const OptimizerParts* parts = nullptr;
+    std::size_t ranks = 1;
     bool armed = false;
     double factor = 1.0;
     std::size_t next = 0;  // the bucket that goes out next
@@ -152,18 +187,23 @@ class GradientBuckets {
       const at::Tensor& own = member.parameter.grad();
       if (own.defined()) require_dense(own, "DataParallel");
       const at::Tensor gradient = shards.with(index, own);
-      bucket.counts[static_cast<std::int64_t>(index - bucket.first)].fill_(gradient.defined() ? 1.0 : 0.0);
-      if (gradient.defined()) {
-        member.view.copy_(gradient);
-        if (factor != 1.0) member.view.mul_(factor);
-      } else {
-        member.view.zero_();
+      for (const at::Tensor& counts : bucket.counts)
+        counts[static_cast<std::int64_t>(index - bucket.first)].fill_(gradient.defined() ? 1.0 : 0.0);
+      const bool is_cut = member.slices.size() > 1;
+      const at::Tensor source = is_cut && gradient.defined() ? gradient.contiguous().view({-1}) : gradient;
+      for (const Slice& slice : member.slices) {
+        if (!gradient.defined()) {
+          slice.view.zero_();
+          continue;
+        }
+        slice.view.copy_(is_cut ? source.narrow(0, slice.range.begin, slice.range.count) : source);
+        if (factor != 1.0) slice.view.mul_(factor);
       }
       member.packed = true;
       member.version = version_of(own);
       ++bucket.filled;
       for (; next < buckets.size() && buckets[next].filled == buckets[next].end - buckets[next].first; ++next)
-        launch(next, buckets[next].flat);
+        launch(buckets[next].flat, buckets[next].by_rank);
     }
   };
 
@@ -195,22 +235,20 @@ class GradientBuckets {
     }
     Member member;
     member.parameter = parameter;
+    if (state_->parts) member.shared = &state_->parts->of(parameter);
     member.bucket = buckets.size() - 1;
     members.push_back(std::move(member));
     buckets.back().numbers += parameter.numel();
     ++buckets.back().end;
   }
 
-  void allocate(Bucket& bucket) {
-    const auto of = static_cast<std::int64_t>(bucket.end - bucket.first);
-    const at::Tensor& first = state_->members[bucket.first].parameter;
-    bucket.flat = at::zeros({bucket.numbers + of}, first.options().requires_grad(false));
-    bucket.counts = bucket.flat.narrow(0, bucket.numbers, of);
-    std::int64_t at = 0;
-    for (std::size_t i = bucket.first; i < bucket.end; ++i) {
-      Member& member = state_->members[i];
-      member.view = bucket.flat.narrow(0, at, member.parameter.numel()).view(member.parameter.sizes());
-      at += member.parameter.numel();
+  /// Calls `use(member, has_any)`: whether some rank has a gradient, as the counts in this rank's part say.
+  template <class Use>
+  void each_member(std::size_t rank, Use&& use) {
+    for (const Bucket& bucket : state_->buckets) {
+      const at::Tensor counts = bucket.counts[rank].cpu().to(at::kDouble);
+      for (std::size_t i = bucket.first; i < bucket.end; ++i)
+        use(state_->members[i], counts.const_data_ptr<double>()[i - bucket.first] > 0);
     }
   }
 
@@ -226,9 +264,9 @@ class GradientBuckets {
   static void take(const Member& member, bool has_any) {
     at::Tensor& gradient = member.parameter.mutable_grad();
     if (!has_any) return;
-    if (!gradient.defined())
+    if (!gradient.defined() || (member.slices.size() > 1 && !gradient.is_contiguous()))
       gradient = at::empty_like(member.parameter, member.parameter.options().requires_grad(false));
-    gradient.copy_(member.view);
+    for (const Slice& slice : member.slices) place_of(member, gradient, slice).copy_(slice.view);
   }
 
   std::shared_ptr<State> state_;

@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: MIT
-// The ranks of a process group as the loop uses them: ballots, and gradients summed in buckets.
+// The ranks of a process group as the loop uses them: ballots, gradients summed in buckets, and parts of
+// optimizers.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/random.hpp>
+#include <looptorch/distributed/batch_statistics.hpp>
 #include <looptorch/distributed/gradient_buckets.hpp>
 #include <looptorch/distributed/process_group.hpp>
 #include <looptorch/loop/ballot.hpp>
+#include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/loop/ranks.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -65,7 +70,12 @@ class GroupRanks final : public Ranks {
     moment_ = moment;
     if (group_) group_->watch().at(moment);
     const std::string mine = moment + '\n' + ballot.message();
-    const std::vector<std::string> all = group_ ? group_->gather(mine, moment) : std::vector{mine};
+    std::vector<std::string> all = group_ ? group_->gather(mine, moment) : std::vector{mine};
+    while (!leads() && all[0].starts_with(kRequest)) {
+      const std::string asked = all[0].substr(kRequest.size());
+      (void)group_->gather(service_ ? service_(asked) : std::string(), moment);
+      all = group_->gather(mine, moment);
+    }
     std::vector<std::string> messages;
     for (std::size_t other = 0; other < all.size(); ++other) {
       const std::size_t end = all[other].find('\n');
@@ -78,8 +88,44 @@ class GroupRanks final : public Ranks {
     ++ballots_;
   }
 
+  std::vector<std::string> ask(const std::string& request) override {
+    require_whole();
+    if (!group_) return {};
+    const std::string moment = "a request to all ranks";
+    (void)group_->gather(std::string(kRequest) + request, moment);
+    return group_->gather({}, moment);
+  }
+  void serve(std::function<std::string(const std::string&)> service) override {
+    service_ = std::move(service);
+  }
+
+  /// Connects the ranks for batch statistics until the fit ends. All ranks come here together.
+  void connect_statistics(std::int64_t channels, std::vector<at::Tensor> buffers) {
+    if (synchronises_) statistics_ = std::make_unique<BatchStatistics>(*group_, channels, std::move(buffers));
+  }
+  [[nodiscard]] bool synchronises() const override { return synchronises_; }
+  bool begin_micro_batch(Turn turn) override { return statistics_->begin(turn); }
+  void end_micro_batch() override { statistics_->end(); }
+
+  void share_optimizers() override { shares_ = group_ != nullptr; }
+  [[nodiscard]] bool shares_optimizers() const override { return shares_; }
+  OptimizerParts& parts_of(torch::optim::Optimizer& optimizer, bool by_element) override {
+    auto& parts = parts_[&optimizer];
+    if (!parts) parts = std::make_unique<OptimizerParts>(rank(), size(), by_element);
+    return *parts;
+  }
+  void gather(const std::vector<at::Tensor>& parameters) override {
+    const std::string moment = message("the parameters of ", moment_);
+    group_->watch().at(moment);
+    buckets_of(parameters)
+        .gather(
+            static_cast<std::size_t>(rank()),
+            [&](const at::Tensor& tensor, std::int64_t from) { return group_->broadcast(tensor, from); },
+            [&](ProcessGroup::Work& work) { group_->wait(*work, moment); });
+  }
+
   void expect_last_backward(const std::vector<at::Tensor>& parameters, double factor) override {
-    if (!overlap_) return;
+    if (!overlap_ || (synchronises_ && !has_buckets(parameters))) return;  // new ones are agreed on
     require_whole();
     GradientBuckets& buckets = buckets_of(parameters);
     if (shards() == 0 || buckets.shard() == shards_here() - 1) buckets.arm(factor);
@@ -93,14 +139,17 @@ class GroupRanks final : public Ranks {
   void take_sums() override {
     const std::string moment = message("the gradients of ", moment_);
     for (std::int64_t level = 0; !under_way_.empty(); ++level) {
-      const bool is_last = shards() == 0 || (std::int64_t{2} << level) >= size();
+      const bool is_last = !by_pairs() || (std::int64_t{2} << level) >= size();
       for (Sum& sum : under_way_) {
         group_->wait(*sum.work, moment);
         if (!is_last) sum.work = group_->sum_of_pair(sum.flat, level + 1);
       }
       if (is_last) under_way_.clear();
     }
-    under_way_of_->unpack();
+    if (scatters())
+      under_way_of_->unpack_part(static_cast<std::size_t>(rank()));
+    else
+      under_way_of_->unpack();
   }
   void drop_sums() override {
     if (!under_way_.empty()) broken_ = true;  // the others wait for what this rank will not send
@@ -116,10 +165,12 @@ class GroupRanks final : public Ranks {
     }
   }
 
-  void begin_fit(std::chrono::seconds patience) {
+  void begin_fit(std::chrono::seconds patience, bool synchronises) {
     if (!group_) return;
+    synchronises_ = synchronises;
     group_->set_patience(patience);
     group_->watch().begin_fit();
+    shares_ = false;
   }
   /// Connects ranks for sums of shards. All ranks come here together. Throws RanksDiffer if they have other
   /// numbers of shards.
@@ -127,10 +178,12 @@ class GroupRanks final : public Ranks {
     require_same("the shards of DataParallel{.reproducible}", shards() > 0 ? message(shards()) : "none");
     if (group_ && shards() > 0) group_->connect_pairs();
   }
-  /// Frees buckets and hooks. All ranks come here together unless the fit `failed`.
-  void end_fit(bool failed) {
-    buckets_.clear(), under_way_of_ = nullptr;
+  void end_fit(bool failed) override {
+    buckets_.clear(), under_way_of_ = nullptr, statistics_.reset();
     if (failed || !group_) return;
+    Ballot ballot;
+    agree(ballot, "the last moment of a fit");
+    service_ = nullptr;
     group_->watch().end_fit();
     group_->part();
   }
@@ -178,24 +231,44 @@ class GroupRanks final : public Ranks {
                    " bytes (", std::hash<std::string>{}(shapes) % 1000000, ")");
   }
 
+  [[nodiscard]] bool has_buckets(const std::vector<at::Tensor>& parameters) const {
+    return std::ranges::any_of(buckets_, [&](const auto& buckets) { return buckets->fit(parameters); });
+  }
   GradientBuckets& buckets_of(const std::vector<at::Tensor>& parameters) {
     for (const auto& buckets : buckets_)
       if (buckets->fit(parameters)) return use(*buckets);
     require_same("the gradients to sum", description_of(parameters));
     if (buckets_.size() > kListsOfParameters) buckets_.clear();  // of parameters that were unfrozen since
+    OptimizerParts* const parts = find_parts(parameters);
+    if (parts) parts->refresh(parameters);
     buckets_.push_back(std::make_unique<GradientBuckets>(
-        parameters, bucket_bytes_, [this](std::size_t, const at::Tensor& flat) { launch(flat); }));
+        parameters, bucket_bytes_,
+        [this](const at::Tensor& flat, const std::vector<at::Tensor>& by_rank) { launch(flat, by_rank); },
+        parts, size()));
     return use(*buckets_.back());
   }
-  void launch(const at::Tensor& flat) {
-    if (group_) under_way_.push_back({shards() > 0 ? group_->sum_of_pair(flat, 0) : group_->sum(flat), flat});
+  [[nodiscard]] OptimizerParts* find_parts(const std::vector<at::Tensor>& parameters) const {
+    if (shares_)
+      for (const auto& each : parts_)
+        for (const at::Tensor& parameter : parameters)
+          if (each.second->lists(parameter)) return each.second.get();
+    return nullptr;
   }
+  void launch(const at::Tensor& flat, const std::vector<at::Tensor>& by_rank) {
+    if (!group_) return;
+    if (by_pairs()) return under_way_.push_back({group_->sum_of_pair(flat, 0), flat});
+    if (!scatters()) return under_way_.push_back({group_->sum(flat), flat});
+    for (std::size_t to = 0; to < by_rank.size(); ++to)
+      under_way_.push_back({group_->sum_for(by_rank[to], static_cast<std::int64_t>(to)), by_rank[to]});
+  }
+  [[nodiscard]] bool by_pairs() const { return shards() > 0; }
   GradientBuckets& use(GradientBuckets& buckets) {
     under_way_of_ = &buckets;
     return buckets;
   }
 
   static constexpr std::size_t kListsOfParameters = 8;
+  static constexpr std::string_view kRequest = "\1";  // no moment begins so
 
   struct Sum {
     ProcessGroup::Work work;
@@ -214,6 +287,10 @@ class GroupRanks final : public Ranks {
   std::string moment_ = "the beginning";
   std::int64_t ballots_ = 0;
   bool broken_ = false;
+  bool shares_ = false, synchronises_ = false;
+  std::unique_ptr<BatchStatistics> statistics_;
+  std::map<torch::optim::Optimizer*, std::unique_ptr<OptimizerParts>> parts_;  // live as long as the moments
+  std::function<std::string(const std::string&)> service_;
 };
 
 }  // namespace looptorch::detail

@@ -14,6 +14,7 @@
 #endif
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -94,10 +95,39 @@ class ProcessGroup {
     sent_ += static_cast<std::int64_t>(tensor.nbytes());
     return pairs_[static_cast<std::size_t>(level)]->allreduce(list);
   }
-  /// Begins to give `tensor` the values that rank 0 has.
-  [[nodiscard]] Work broadcast(const at::Tensor& tensor) {
+  /// Begins to add `tensor` up over the ranks for rank `to`; on the others its values are lost.
+  [[nodiscard]] Work sum_for(const at::Tensor& tensor, std::int64_t to) {
     std::vector<at::Tensor> list{tensor};
-    return carrier_of(tensor).broadcast(list);
+    if (to != rank()) sent_ += static_cast<std::int64_t>(tensor.nbytes());
+    c10d::ReduceOptions options;
+    options.rootRank = to;
+    return carrier_of(tensor).reduce(list, options);
+  }
+  /// Begins to give `tensor` the values that rank `from` has.
+  [[nodiscard]] Work broadcast(const at::Tensor& tensor, std::int64_t from = 0) {
+    std::vector<at::Tensor> list{tensor};
+    c10d::BroadcastOptions options;
+    options.rootRank = from;
+    return carrier_of(tensor).broadcast(list, options);
+  }
+
+  /// Connects the ranks once more, for batch statistics, which are exchanged while gradients are under way.
+  void connect_statistics() {
+    if (!statistics_) statistics_ = gloo(store_, "statistics", /*threads=*/1);
+  }
+  /// Returns the tensors of all ranks, of one shape, in their order.
+  [[nodiscard]] std::vector<at::Tensor> gather_statistics(const at::Tensor& mine, const std::string& moment) {
+    std::vector<at::Tensor> in{mine};
+    std::vector<std::vector<at::Tensor>> out(1);
+    for (std::int64_t i = 0; i < size(); ++i) out[0].push_back(at::empty_like(mine));
+    wait(*statistics_->allgather(out, in), moment);
+    return std::move(out[0]);
+  }
+  [[nodiscard]] Work broadcast_statistics(const at::Tensor& tensor, std::int64_t from) {
+    std::vector<at::Tensor> list{tensor};
+    c10d::BroadcastOptions options;
+    options.rootRank = from;
+    return statistics_->broadcast(list, options);
   }
 
   /// Sets how long a rank waits for the others at one moment.
@@ -141,7 +171,7 @@ class ProcessGroup {
     }
   }
 
-  /// Returns the bytes of tensors that this rank has given to `sum`.
+  /// Returns the bytes of tensors that this rank has given to sums.
   [[nodiscard]] std::int64_t bytes_summed() const { return sent_; }
 
  private:
@@ -232,7 +262,7 @@ class ProcessGroup {
 
   RankEnvironment environment_;
   c10::intrusive_ptr<c10d::Store> server_, store_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> ballots_, tensors_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> ballots_, tensors_, statistics_;
   c10::intrusive_ptr<c10d::Backend> nccl_;
   std::vector<c10::intrusive_ptr<c10d::ProcessGroupGloo>> pairs_;
   std::unique_ptr<detail::RankWatch> watch_;

@@ -4,17 +4,21 @@
 #pragma once
 
 #include <looptorch/loop/loss.hpp>
+#include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/window_place.hpp>
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/logical_not.h>
 #include <ATen/ops/logical_or.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -167,12 +171,14 @@ class UpdateContext {
   /// Returns the window's complete gradients. This call multiplies the pending factor in, in one pass over
   /// them.
   [[nodiscard]] std::vector<at::Tensor>& gradients() {
+    require_reader();
     collect();
     scale_.flush(gradients_);
     return gradients_;
   }
   /// Returns the gradients as they lie in memory; times `pending()` they are the window's.
   [[nodiscard]] const std::vector<at::Tensor>& raw_gradients() {
+    require_reader();
     collect();
     return gradients_;
   }
@@ -185,6 +191,20 @@ class UpdateContext {
   void scale_gradients(double factor) { scale_.multiply(factor); }
   void scale_gradients(const at::Tensor& factor) { scale_.multiply(factor); }
   void scale_gradients(const GradientScale& factor) { scale_.multiply(factor); }
+
+  /// True if gradients are those of this rank's part of the parameters: ShardOptimizer shares them out. A
+  /// policy that reads gradients then declares `reads_parts`, and agrees with the other ranks by the two
+  /// calls below; all ranks make them, also with no gradient.
+  [[nodiscard]] bool sees_part() const { return ranks_ != nullptr; }
+  /// Returns the p-norm of all gradients, of which those here have the norm `norm`.
+  [[nodiscard]] at::Tensor norm_of_all(const at::Tensor& norm, double p) const;
+  /// Returns a 0-dim tensor that is not zero if `found` is not zero on some rank.
+  [[nodiscard]] at::Tensor found_by_any(const at::Tensor& found) const;
+
+  /// Lets hooks see the gradients of these parts. The loop calls it.
+  void show_parts(Ranks& ranks, const std::vector<at::Tensor>& parts) { ranks_ = &ranks, parts_ = &parts; }
+  /// Names a policy that does not declare `reads_parts`, before its hook; empty for any other.
+  void set_reader(std::string name) { reader_ = std::move(name); }
 
   /// Skips this update: parameters, moments and counts stay as they are.
   void veto(bool skip = true) { skip_ |= skip; }
@@ -231,7 +251,16 @@ class UpdateContext {
   }
 
   void collect() {
-    if (gradients_.empty() && !made_) detail::collect_gradients(view().parameters, gradients_);
+    if (gradients_.empty() && !made_)
+      detail::collect_gradients(parts_ ? *parts_ : view().parameters, gradients_);
+  }
+  void require_reader() const {
+    if (ranks_ && !reader_.empty())
+      throw UsageError(
+          message(reader_,
+                  " reads gradients, and under ShardOptimizer each rank has those of its part of the "
+                  "parameters: declare `reads_parts` if the policy takes that into account, or give "
+                  "DataParallel{.reproducible = true}, which leaves all gradients on each rank"));
   }
 
   std::size_t index_;
@@ -242,6 +271,31 @@ class UpdateContext {
   bool refused_ = false;
   at::Tensor found_;
   at::Tensor unread_refused_;
+  Ranks* ranks_ = nullptr;
+  const std::vector<at::Tensor>* parts_ = nullptr;
+  std::string reader_;
 };
+
+inline at::Tensor UpdateContext::norm_of_all(const at::Tensor& norm, double p) const {
+  if (!sees_part()) return norm;
+  const double own = norm.item<double>();
+  double all = std::isinf(p) ? own : std::pow(own, p);
+  bool bad = !std::isfinite(own);
+  Ballot ballot;
+  std::isinf(p) ? ballot.largest("norm", all) : ballot.sum("norm", all);
+  ballot.any("bad", bad);
+  ranks_->agree(ballot, message("the norm of step ", run.progress().step));
+  if (bad) return at::full_like(norm, std::numeric_limits<double>::quiet_NaN());
+  return at::full_like(norm, std::isinf(p) ? all : std::pow(all, 1.0 / p));
+}
+
+inline at::Tensor UpdateContext::found_by_any(const at::Tensor& found) const {
+  if (!sees_part()) return found;
+  bool any = found.item<double>() != 0;
+  Ballot ballot;
+  ballot.any("found", any);
+  ranks_->agree(ballot, message("the overflow of step ", run.progress().step));
+  return at::full_like(found, any ? 1.0 : 0.0);
+}
 
 }  // namespace looptorch

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <looptorch/loop/ballot.hpp>
+#include <looptorch/loop/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +51,34 @@ class Ranks {
   virtual void take_sums() = 0;
   /// Forgets sums that are under way, without a wait: an exception ends the window on this rank.
   virtual void drop_sums() = 0;
+
+  /// Shares optimizers out in the fit that begins: each rank's update a part of the parameters.
+  virtual void share_optimizers() {}
+  [[nodiscard]] virtual bool shares_optimizers() const { return false; }
+  /// Returns this rank's part of what an optimizer trains; `by_element` if it may be cut within parameters.
+  virtual OptimizerParts& parts_of(torch::optim::Optimizer& optimizer, bool by_element) = 0;
+  /// Gives all ranks the parameters that each has updated in part.
+  virtual void gather(const std::vector<at::Tensor>& /*parameters*/) {}
+  /// True if `take_sums` gives a rank the sums of its part only, as gradients of the parts.
+  [[nodiscard]] bool scatters() const { return shares_optimizers() && shards() == 0; }
+
+  /// True if layers take batch statistics over all ranks. Ranks then go through a window's micro-batches side
+  /// by side, also those that have fewer.
+  [[nodiscard]] virtual bool synchronises() const { return false; }
+  /// A rank's turn in a micro-batch: it has a batch, will have one later in the window, or no more.
+  enum class Turn { over = 0, later = 1, now = 2 };
+  /// Begins a micro-batch on all ranks. Returns false once no rank has one left in the window.
+  virtual bool begin_micro_batch(Turn /*turn*/) { return false; }
+  virtual void end_micro_batch() {}
+
+  /// Sends a request to all other ranks, which answer it where they next agree on something; returns the
+  /// answers of all, by rank, an empty one of this. The leading rank calls it, between windows.
+  virtual std::vector<std::string> ask(const std::string& /*request*/) { return {}; }
+  /// Sets how this rank answers requests.
+  virtual void serve(std::function<std::string(const std::string&)> /*service*/) {}
+
+  /// Parts from the other ranks as a fit ends. All come here together unless the fit `failed`.
+  virtual void end_fit(bool /*failed*/) {}
 
   /// Tells the other ranks that this one ends with an exception in `step`: they end, too.
   virtual void report_failure(std::string_view what, std::int64_t step) noexcept = 0;

@@ -15,6 +15,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -53,7 +54,7 @@ class RunHost {
   /// listed policy declares it.
   virtual std::optional<Evaluation> evaluate(TypeKey what, void* batches, void* measure) = 0;
   virtual void with_evaluated_weights(const std::function<void()>& body) = 0;
-  virtual SnapshotContents snapshot() = 0;
+  virtual SnapshotContents snapshot(const std::filesystem::path& folder) = 0;
   virtual HeldMemory held_memory() = 0;
 
  protected:
@@ -163,8 +164,11 @@ class Run {
   }
   /// Returns the whole run, for write_snapshot. Tensors are handles that go on changing. The policy declares
   /// `static constexpr bool takes_snapshots = true`. Call it from on_fit_ready on, between windows. Throws
-  /// UsageError elsewhere, and where no listed policy declares it.
-  [[nodiscard]] SnapshotContents snapshot() { return host("snapshot").snapshot(); }
+  /// UsageError elsewhere, and where no listed policy declares it. Under ShardOptimizer the other ranks write
+  /// their parts of the optimizers into `folder`, where the snapshot is to lie; SnapshotError if one cannot.
+  [[nodiscard]] SnapshotContents snapshot(const std::filesystem::path& folder = {}) {
+    return host("snapshot").snapshot(folder);
+  }
 
   /// Returns the bytes of weights, moments and averages, by a walk over them. The policy declares `static
   /// constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere, and

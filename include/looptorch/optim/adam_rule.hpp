@@ -57,6 +57,7 @@ struct AdamRule {
   using Options = OptionsType;
   using Moments = AdamMoments;
   static constexpr const char* kName = Kernel::kName;
+  static constexpr bool by_element = true;
   static constexpr std::array<MomentField<Moments, Options>, 4> kFields{{
       {.key = "exp_avg", .list = &Moments::first},
       {.key = "exp_avg_sq", .list = &Moments::second},

@@ -28,7 +28,8 @@ namespace looptorch::detail {
 /// `Rule` names the optimizer (`kName`), its `Options`, its `Moments` and their `kFields`. Its
 /// `check(options)` throws UsageError. `first_differs(options)` is true if a parameter's first update differs
 /// from later ones. `advance(moments, due, factors)` is called before a kernel that updates the parameters in
-/// `due`. `apply(options, call)` calls the kernel.
+/// `due`. `apply(options, call)` calls the kernel. `by_element` is true if it updates elements apart from
+/// each other.
 template <class Rule>
 class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimizer {
  public:
@@ -37,6 +38,8 @@ class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimi
   using Group = torch::optim::OptimizerParamGroup;
   using Field = MomentField<Moments, Options>;
   using Position = ListedParameters::Position;
+  /// True if elements are updated apart from each other, so that ranks may share a parameter out.
+  static constexpr bool updates_by_element = requires { Rule::by_element; };
 
   /// Makes one group of the parameters. A parameter that is listed twice, as a tied weight is, is taken once.
   /// Throws UsageError for options out of range.

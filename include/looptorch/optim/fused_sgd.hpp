@@ -39,6 +39,7 @@ struct SGDRule {
   using Options = FusedSGDOptions;
   using Moments = SGDMoments;
   static constexpr const char* kName = "FusedSGD";
+  static constexpr bool by_element = true;
   static constexpr std::array<MomentField<Moments, Options>, 1> kFields{{
       {.key = "momentum_buffer",
        .list = &Moments::momentum,

@@ -92,6 +92,19 @@ concept LibTorchOptimizer = !std::is_void_v<libtorch_classes_t<Optimizer>>;
 template <class Optimizer>
 concept SavedOptimizer = SavesWhole<Optimizer> || SavesParameters<Optimizer> || LibTorchOptimizer<Optimizer>;
 
+/// True if each element of a parameter is updated by its own gradient and moments alone: of LibTorch's
+/// classes themselves, and of optimizers that say `updates_by_element`. A class that derives from one may do
+/// more.
+template <class Optimizer>
+[[nodiscard]] constexpr bool updates_by_element() {
+  if constexpr (requires { std::bool_constant<Optimizer::updates_by_element>{}; })
+    return Optimizer::updates_by_element;
+  else if constexpr (LibTorchOptimizer<Optimizer>)
+    return std::is_same_v<Optimizer, typename libtorch_classes_t<Optimizer>::Optimizer>;
+  else
+    return false;
+}
+
 // ---- LibTorch's classes: a moment has the same name in all of them ----
 
 /// Calls `visit(name, value)` for each value of a param state.

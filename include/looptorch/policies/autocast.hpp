@@ -126,6 +126,8 @@ struct Autocast<fp16> {
   using family = AutocastFamily;
   using State = detail::LossScaleState;
   static constexpr Phase phase = Phase::unscale;
+  static constexpr bool vetoes_alike = true;
+  static constexpr bool reads_parts = true;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   /// A loss that is not finite is an overflow like any other.
@@ -146,7 +148,7 @@ struct Autocast<fp16> {
   /// Throws LossScaleCollapse, and UsageError for parameters that are themselves in 16 bits.
   void before_update(UpdateContext& update, State& state) const {
     state.require_at_least(min_scale, update.run.progress());
-    if (!update.raw_gradients().empty()) update.veto(state.unscale(update));
+    if (!update.raw_gradients().empty() || update.sees_part()) update.veto(state.unscale(update));
   }
 
   void on_window_end(WindowContext&, State& state) const {

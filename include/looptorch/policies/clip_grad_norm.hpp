@@ -17,6 +17,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
@@ -43,6 +44,8 @@ struct ClipGradNorm {
 
   static constexpr Phase phase = Phase::clip;
   static constexpr bool changes_gradients = true;
+  static constexpr bool vetoes_alike = true;
+  static constexpr bool reads_parts = true;
 
   struct State {
     /// The norm before clipping of the update that ran last, 0-dim, on the device; undefined before the
@@ -59,9 +62,11 @@ struct ClipGradNorm {
 
   void before_update(UpdateContext& update, State& state) const {
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
-    if (gradients.empty()) return;
+    if (gradients.empty() && !update.sees_part()) return;
     detail::require_dense(gradients, "ClipGradNorm");
-    state.norm = update.pending().apply(total_norm(gradients));
+    const at::Tensor norm =
+        gradients.empty() ? at::zeros({}, at::TensorOptions(at::kDouble)) : total_norm(gradients);
+    state.norm = update.norm_of_all(update.pending().apply(norm), norm_type);
     judge(state.norm, update);
     if (MetricSink* const sink = update.run.sink()) sink->take(update.index(), "gradient_norm", state.norm);
     if (record && !update.vetoed()) add_to_metrics(state.norm, update.run.updates()[update.index()].metrics);

@@ -24,6 +24,8 @@ struct ClipGradValue {
 
   static constexpr Phase phase = Phase::clip;
   static constexpr bool changes_gradients = true;
+  static constexpr bool vetoes_alike = true;
+  static constexpr bool reads_parts = true;
 
   /// Throws UsageError unless `clip_value` is above 0 and finite.
   void on_fit_begin(FitContext&) const {

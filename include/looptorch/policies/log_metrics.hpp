@@ -37,6 +37,7 @@ struct LogMetrics {
   report::Facts facts = {};    ///< Names and values of settings, for the page and TensorBoard's HPARAMS.
 
   static constexpr bool only_reports = true;
+  static constexpr bool vetoes_alike = true;
   static constexpr MayDiffer may_differ = MayDiffer::always;
   static constexpr Phase phase = Phase::observe;
   using State = detail::MetricFeed;

@@ -41,6 +41,8 @@ struct MixedPrecision {
   using family = AutocastFamily;
   using State = detail::MixedPrecisionState;
   static constexpr Phase phase = Phase::unscale;
+  static constexpr bool vetoes_alike = true;
+  static constexpr bool reads_parts = true;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   bool handles_overflow(const Run& run, State& state) const {

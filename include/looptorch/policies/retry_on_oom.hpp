@@ -7,6 +7,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -23,12 +25,14 @@ namespace detail {
 
 /// What RetryOnOom counted, and the pieces that it keeps for a while.
 struct RetryOnOomState {
-  std::int64_t pieces = 1;       ///< Into which each micro-batch is split now.
-  std::int64_t calm = 0;         ///< Windows since memory last ran out, or the pieces last grew.
-  std::int64_t retries = 0;      ///< Attempts that were made again.
-  std::int64_t windows = 0;      ///< Windows in which memory ran out.
-  std::int64_t most_pieces = 1;  ///< The most that a micro-batch was split into.
-  std::int64_t last_step = -1;   ///< Step of the last such window; not saved.
+  std::int64_t pieces = 1;               ///< Into which each micro-batch is split now.
+  std::int64_t calm = 0;                 ///< Windows since memory last ran out, or the pieces last grew.
+  std::int64_t retries = 0;              ///< Attempts that were made again.
+  std::int64_t windows = 0;              ///< Windows in which memory ran out.
+  std::int64_t most_pieces = 1;          ///< The most that a micro-batch was split into.
+  std::int64_t last_step = -1;           ///< Step of the last such window; not saved.
+  std::optional<std::string> said = {};  ///< Of the window under way, of any rank; not saved.
+  bool is_own = false;                   ///< It was this rank that said it; not saved.
 
   void count(const OutOfMemoryContext& context, std::int64_t next_pieces) {
     ++retries;
@@ -81,12 +85,21 @@ struct RetryOnOom {
     const std::int64_t pieces =
         single ? context.pieces_before : std::min(2 * context.pieces_before, context.samples);
     state.count(context, pieces);
-    tell(message("memory ran out ", where, "; doing it again in pieces of ",
-                 (context.samples + pieces - 1) / pieces, " of ", context.samples, " samples"));
+    const std::string sentence =
+        message("memory ran out ", where, "; doing it again in pieces of ",
+                (context.samples + pieces - 1) / pieces, " of ", context.samples, " samples");
+    tell(sentence);
+    if (context.training) state.said = sentence, state.is_own = true;
     context.retry(pieces);
   }
 
+  /// Lets all ranks know which of them did its part of a window again. The others had only to wait.
+  void agree(Ballot& ballot, State& state) const { ballot.first("RetryOnOom", state.said); }
+
   void on_window_end(WindowContext&, State& state) const {
+    if (const auto said = std::exchange(state.said, std::nullopt);
+        said && !std::exchange(state.is_own, false))
+      tell(*said);
     if (state.pieces == 1 || relax_after == 0 || ++state.calm < relax_after) return;
     state.pieces = std::max<std::int64_t>(1, state.pieces / 2);
     state.calm = 0;

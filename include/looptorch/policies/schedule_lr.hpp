@@ -62,6 +62,7 @@ struct ScheduleLr {
 
   static constexpr Phase phase = Phase::unscale;  // the first that sees an update
   static constexpr bool repeatable = true;
+  static constexpr bool vetoes_alike = true;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   struct State {

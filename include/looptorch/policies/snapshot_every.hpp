@@ -196,7 +196,12 @@ struct SnapshotEvery {
     if (step == state.at_step) return;
     state.began = std::chrono::steady_clock::now();
     attempt(state, [&] { state.work->wait(); });
-    const auto contents = run.snapshot();  // outside of `attempt`: an error here is the run's, not the disk's
+    SnapshotContents contents;
+    try {
+      contents = run.snapshot(folder);
+    } catch (const SnapshotError&) {  // another rank could not write; all other errors are the run's
+      return attempt(state, [] { throw; });
+    }
     state.at_step = step;
     attempt(state, [&] { state.work->begin(contents, state.best.steps()); });
   }

@@ -23,6 +23,7 @@ struct WatchMemory {
 
   static constexpr bool reads_memory = true;
   static constexpr bool only_reports = true;
+  static constexpr bool vetoes_alike = true;
   static constexpr MayDiffer may_differ = MayDiffer::always;
   using State = detail::MemoryWatch;
 

@@ -7,6 +7,7 @@
 // Tests distributed: group_ranks, process_group, gradient_buckets
 #include "support/precompiled.hpp"
 
+#include <looptorch/data/distributed_sampler.hpp>
 #include <looptorch/distributed/data_parallel.hpp>
 #include <looptorch/trainer.hpp>
 
@@ -258,20 +259,145 @@ TEST_CASE("rank: a loop of one's own is refused", "[.ranks]") {
   CHECK_THROWS_WITH(trainer.step(toy::batches(1).front()), Catch::Contains("call fit()"));
 }
 
-TEST_CASE("rank: windows are not done again", "[.ranks]") {
+TEST_CASE("rank: one rank does its part of a window again", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const auto size = static_cast<std::size_t>(ranks::size()), rank = static_cast<std::size_t>(ranks::rank());
+  std::vector<SlicedBatch> all;
+  for (const toy::Batch& batch : toy::batches(6 * static_cast<std::int64_t>(size)))
+    all.push_back({torch::cat({batch.features, batch.features + 1})});
+  std::vector<SlicedBatch> mine;
+  for (std::size_t i = rank; i < all.size(); i += size) mine.push_back(all[i]);
+  const auto train = [](toy::Net& net, const std::vector<SlicedBatch>& batches, std::int64_t window,
+                        bool fails, auto... policies) {
+    torch::optim::SGD optimizer(net->parameters(), 0.05);
+    int calls = 0;
+    const auto objective = [&calls, fails](toy::Net& net, const SlicedBatch& batch) {
+      if (fails && ++calls == 3) TORCH_CHECK_WITH(OutOfMemoryError, false, "no memory for it");
+      return lt::Loss{.value = net(batch.features).square().mean(), .weight = batch.features.size(0)};
+    };
+    lt::Trainer trainer(net, optimizer, objective, lt::Accumulate<>{window}, policies...);
+    return trainer.fit(batches).steps;
+  };
+  toy::Net one = toy::net(), net = toy::net();
+  std::vector<std::string> said;
+  const auto report = [&said](const std::string& sentence) { said.push_back(sentence); };
+  const auto window = static_cast<std::int64_t>(size);
+  CHECK(train(one, all, 2 * window, false) == train(net, mine, 2, rank == 1, lt::RetryOnOom{.report = report},
+                                                    lt::DataParallel{.bucket_bytes = 100}));
+  CHECK(toy::distance(one, net) < 1e-12);
+  const std::string sentence = "memory ran out in step 1; doing it again in pieces of ";
+  CHECK(said.size() == 1);
+  CHECK(said.at(0).find(rank == 1 ? sentence : "rank 1: " + sentence) == 0);
+
+  toy::Net other = toy::net();
+  CHECK_THROWS_WITH(train(other, mine, 8, false, lt::RetryOnOom{}, lt::DataParallel{.reproducible = true}),
+                    Catch::Contains("RetryOnOom does a micro-batch again on one rank"));
+  CHECK(train(other, mine, 2, false, lt::When{false, lt::RetryOnOom{}}, lt::DataParallel{}) == 3);
+}
+
+TEST_CASE("rank: UpdateInBackward is refused", "[.ranks]") {
   if (!ranks::is_started()) return;
   toy::Net net = toy::net();
-  torch::optim::SGD optimizer(net->parameters(), 0.05);
-  const auto objective = [](toy::Net& net, const SlicedBatch& batch) {
-    return lt::Loss{.value = net(batch.features).square().mean(), .weight = batch.features.size(0)};
+  lt::FusedSGD optimizer(net->parameters(), {.lr = 0.05});
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::When{true, lt::UpdateInBackward{}},
+                      lt::When{true, lt::DataParallel{}});
+  CHECK_THROWS_WITH(
+      trainer.fit(toy::batches(2)),
+      Catch::Contains("on several ranks UpdateInBackward would update before gradients are summed"));
+}
+
+TEST_CASE("rank: a window with a NaN on one rank is left out on all", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const auto size = static_cast<std::size_t>(ranks::size()), rank = static_cast<std::size_t>(ranks::rank());
+  Batches all = toy::batches(5 * static_cast<std::int64_t>(size));
+  const Batches good = all;
+  const std::size_t bad = 2 * size + 1;  // rank 1's in the third window
+  all[bad].features = torch::full_like(all[bad].features, std::nan(""));
+  const auto train = [](toy::Net& net, const Batches& batches, std::int64_t window, auto... policies) {
+    torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-2));
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<>{window}, policies...);
+    return trainer.fit(batches, {.epochs = 1});
   };
-  const std::vector<SlicedBatch> batches(3, SlicedBatch{torch::ones({2, 4}, torch::kDouble)});
-  {
-    lt::Trainer trainer(net, optimizer, objective, lt::RetryOnOom{}, lt::DataParallel{});
-    CHECK_THROWS_WITH(trainer.fit(batches), Catch::Contains("RetryOnOom"));
+  std::vector<std::string> said;
+  const lt::SkipBadWindows skip{.report = [&said](const std::string& sentence) { said.push_back(sentence); }};
+  toy::Net one = toy::net(), net = toy::net();
+  Batches without = good;
+  without.erase(without.begin() + static_cast<std::ptrdiff_t>(2 * size),
+                without.begin() + static_cast<std::ptrdiff_t>(3 * size));
+  (void)train(one, without, static_cast<std::int64_t>(size));
+  const auto result = train(net, share_of(all, 1, rank, size), 1, skip, lt::DataParallel{});
+  CHECK(result.steps == 5);
+  CHECK(result.skipped == 1);
+  CHECK(toy::distance(one, net) < 1e-12);
+  CHECK(said.size() == 1);
+  CHECK((said.at(0).find("left out step 2: rank 1: the loss of update is NaN") == 0) == (rank != 1));
+}
+
+/// Vetoes a step on one rank, and says so to no other.
+struct VetoAlone {
+  std::int64_t rank, step;
+  bool refuses;
+  void before_update(lt::UpdateContext& update) const {
+    if (ranks::rank() != rank || update.run.progress().step != step) return;
+    refuses ? update.refuse(true) : update.veto();
   }
-  lt::Trainer trainer(net, optimizer, objective, lt::When{false, lt::RetryOnOom{}}, lt::DataParallel{});
-  CHECK(trainer.fit(batches).steps == 3);
+};
+
+TEST_CASE("rank: a veto on one rank is that of all", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const auto size = static_cast<std::size_t>(ranks::size()), rank = static_cast<std::size_t>(ranks::rank());
+  const Batches mine = share_of(toy::batches(5 * static_cast<std::int64_t>(size)), 1, rank, size);
+  toy::Net net = toy::net();
+  torch::optim::SGD optimizer(net->parameters(), 0.05);
+  lt::Trainer trainer(net, optimizer, toy::objective, VetoAlone{1, 2, false}, lt::DataParallel{});
+  const auto result = trainer.fit(mine);
+  CHECK(result.skipped == 1);
+  CHECK(result.steps == 5);
+  std::ofstream(ranks::folder() / lt::message("vetoed", rank)) << net->parameters()[0];
+  lt::Trainer refusing(net, optimizer, toy::objective, VetoAlone{0, 1, true}, lt::DataParallel{});
+  CHECK_THROWS_AS(refusing.fit(mine), lt::NonFiniteGradient);
+  CHECK(refusing.progress().step == 2);
+}
+
+/// Samples of which some cannot be read.
+struct Damaged {
+  std::vector<std::int64_t> damaged;
+  [[nodiscard]] std::int64_t size() const { return 24; }
+  [[nodiscard]] toy::Batch get(std::int64_t index) const {
+    if (std::ranges::count(damaged, index) > 0) throw std::runtime_error("cannot be read");
+    const auto at = static_cast<double>(index);
+    return {torch::tensor({std::sin(at), std::cos(at), at / 24, 1.0}, torch::kDouble),
+            torch::tensor(index % 3)};
+  }
+  [[nodiscard]] toy::Batch collate(std::span<toy::Batch> samples) const {
+    std::vector<at::Tensor> features, labels;
+    for (const toy::Batch& sample : samples)
+      features.push_back(sample.features), labels.push_back(sample.labels);
+    return {torch::stack(features), torch::stack(labels)};
+  }
+};
+
+TEST_CASE("rank: windows that no rank can read", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const auto rank = static_cast<std::int64_t>(ranks::rank());
+  // On 2 ranks a window is 8 samples, batches of 2, two of them a rank: the second has none on any rank, the
+  // third none on rank 1.
+  const Damaged dataset{{8, 9, 10, 11, 12, 13, 14, 15, 17, 19, 21, 23}};
+  const auto train = [&](toy::Net& net, auto&& loader, std::int64_t window, auto... policies) {
+    torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-2));
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<>{window}, policies...);
+    return trainer.fit(loader, {.epochs = 2});
+  };
+  const lt::LoaderOptions options{.batch_size = 2, .workers = 1, .on_error = lt::OnError::skip};
+  const lt::LoaderOptions of_all{.batch_size = 4, .workers = 1, .on_error = lt::OnError::skip};
+  toy::Net one = toy::net(), net = toy::net();
+  const auto expected = train(one, lt::PinnedPrefetchLoader(dataset, of_all, lt::SequentialSampler{}), 2);
+  const lt::DistributedSampler sampler({.rank = rank, .world_size = 2}, lt::SequentialSampler{});
+  const auto result = train(net, lt::PinnedPrefetchLoader(dataset, options, sampler), 2, lt::DataParallel{});
+  CHECK(result.steps == 4);
+  CHECK(result.steps == expected.steps);
+  CHECK(result.epochs == 2);
+  CHECK(toy::distance(one, net) < 1e-12);
 }
 
 TEST_CASE("rank: snapshots", "[.ranks]") {
@@ -293,7 +419,7 @@ TEST_CASE("rank: snapshots", "[.ranks]") {
   if (rank == 0) CHECK(std::filesystem::exists(ranks::folder() / "cut" / "step-00000015"));
 }
 
-TEST_CASE("rank: batch statistics", "[.ranks]") {
+TEST_CASE("rank: batch statistics of each", "[.ranks]") {
   if (!ranks::is_started()) return;
   torch::manual_seed(ranks::rank());
   torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4));
@@ -331,11 +457,16 @@ TEST_CASE("Several ranks train as one process does") {
   const lt::testing::TemporaryFolder folder;
   require_passed(2, "rank: *", folder.path());
   CHECK(text_of(folder / "mean0") == text_of(folder / "mean1"));
+  CHECK(text_of(folder / "vetoed0") == text_of(folder / "vetoed1"));
+  CHECK(text_of(folder / "vetoed0").size() > 100);
 }
 
 TEST_CASE("Four ranks train as one process does") {
   const lt::testing::TemporaryFolder folder;
-  require_passed(4, "rank: equal to one process,rank: one rank ends the fit,rank: snapshots", folder.path());
+  require_passed(4,
+                 "rank: equal to one process,rank: one rank ends the fit,rank: snapshots,"
+                 "rank: batch statistics of all",
+                 folder.path());
 }
 
 TEST_CASE("One process has no ranks") {

@@ -3,9 +3,12 @@
 // and the files are compared.
 //
 // Tests distributed: group_ranks, process_group, gradient_buckets, data_parallel
+// Tests loop/resume: other_ranks
 #include "support/precompiled.hpp"
 
+#include <looptorch/data/distributed_sampler.hpp>
 #include <looptorch/distributed/data_parallel.hpp>
+#include <looptorch/distributed/shard_optimizer.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/catch.hpp"
@@ -137,6 +140,111 @@ TEST_CASE("The same bits on 1, 2 and 4 ranks") {
       for (std::size_t rank = 0; rank < size; ++rank) {
         CAPTURE(scenario.name, size, rank);
         CHECK(text_of(folder / message_of(scenario.name, size, rank)) == one);
+      }
+  }
+}
+
+constexpr std::int64_t kWindow = 8;  // micro-batches of all ranks
+
+/// Samples for a loader, of which every eighth is drawn anew in each epoch.
+struct Numbered {
+  [[nodiscard]] std::int64_t size() const { return 70; }
+  [[nodiscard]] toy::Batch get(std::int64_t index) const {
+    const auto at = static_cast<double>(index);
+    return {torch::tensor({std::sin(at), std::cos(2 * at), std::sin(3 * at), at / 70}, torch::kDouble),
+            torch::tensor(index % 3)};
+  }
+  [[nodiscard]] toy::Batch collate(std::span<toy::Batch> samples) const {
+    std::vector<at::Tensor> features, labels;
+    for (const toy::Batch& sample : samples)
+      features.push_back(sample.features), labels.push_back(sample.labels);
+    return {torch::stack(features), torch::stack(labels)};
+  }
+};
+
+/// Trains 35 micro-batches an epoch, the last window of which is short, and writes what it has made. `from`,
+/// a folder of snapshots, is gone on from; the run ends, or is killed, in step 7 if `cuts`.
+template <class Range>
+void train_and_write(Range&& range, const std::string& name, const std::string& from, bool cuts, bool kills,
+                     bool shares) {
+  const std::int64_t block = kWindow / ranks::size();
+  torch::manual_seed(from.empty() ? 3 : 99 + ranks::rank());
+  DropoutNet net;
+  lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-2});
+  std::vector<double> numbers;
+  const auto note = [&](lt::WindowContext& window) {
+    const lt::UpdateView& view = window.run.updates()[0];
+    if (window.run.progress().step > 10)
+      numbers.insert(numbers.end(), {view.loss.mean(), view.metrics.at("out").mean(),
+                                     static_cast<double>(window.run.progress().samples)});
+    if (kills && window.run.progress().step == 7) ::raise(SIGKILL);
+  };
+  const std::string written_by = lt::message(name, " of ", ranks::size(),
+                                             !from.empty() ? " again"
+                                             : cuts        ? ""
+                                                           : " whole");
+  lt::Trainer trainer(
+      net, optimizer, objective, lt::Accumulate<>{block}, lt::ClipGradNorm{0.5}, lt::On{lt::kSchedule, note},
+      lt::SnapshotEvery{.folder = ranks::folder() / lt::message(written_by, " from ", from), .steps = 2},
+      lt::DataParallel{.reproducible = true, .shards = 4, .seed = 5}, lt::When{shares, lt::ShardOptimizer{}});
+  lt::FitOptions options{.epochs = 3};
+  if (cuts && !kills) options.max_steps = 7;
+  if (!from.empty()) options.resume = ranks::folder() / lt::message(name, " of ", from, " from ");
+  const auto result = trainer.fit(range, options);
+  CHECK(result.steps == (cuts ? 7 : 15));
+  if (cuts) return;
+  write(ranks::folder() / message_of(name + " from " + from, static_cast<std::size_t>(ranks::size()),
+                                     static_cast<std::size_t>(ranks::rank())),
+        net->parameters(), numbers);
+}
+
+void train_both(const std::string& from, bool cuts) {
+  const std::int64_t size = ranks::size(), rank = ranks::rank();
+  const auto block = static_cast<std::size_t>(kWindow / size);
+  const Batches mine =
+      share_of(toy::batches(35), block, static_cast<std::size_t>(rank), static_cast<std::size_t>(size));
+  train_and_write(mine, "range", from, cuts, /*kills=*/false, /*shares=*/false);
+  lt::PinnedPrefetchLoader loader(
+      Numbered{}, {.batch_size = 2, .workers = 1},
+      lt::DistributedSampler(
+          {.rank = rank, .world_size = size, .uneven = lt::Uneven::keep, .block = kWindow / size * 2},
+          lt::RandomSampler{.seed = 4}));
+  train_and_write(loader, "loader", from, cuts, /*kills=*/cuts, /*shares=*/true);
+}
+
+TEST_CASE("killed: and gone on", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  torch::set_num_threads(1);
+  std::istringstream from(std::getenv("GO_ON_FROM"));
+  for (std::string each; std::getline(from, each, ',');) train_both(each == "none" ? "" : each, false);
+  if (std::getenv("IS_CUT")) train_both("", true);
+}
+
+TEST_CASE("Killed on 4 ranks and gone on on 1 and 2, and the other way round, the same bits") {
+  const lt::testing::TemporaryFolder folder;
+  const auto start = [&](int size, const std::string& from, bool cuts) {
+    ranks::Variables variables{{"GO_ON_FROM", from}};
+    if (cuts) variables["IS_CUT"] = "1";
+    for (const auto& outcome : ranks::run_ranks(size, "killed: and gone on", folder.path(), variables)) {
+      INFO(size << " ranks from " << from << "\n" << outcome.output);
+      if (cuts)
+        CHECK((WIFSIGNALED(outcome.status) && WTERMSIG(outcome.status) == SIGKILL));
+      else
+        CHECK(outcome.output.find("All tests passed") != std::string::npos);
+      CHECK(outcome.output.find("FAILED") == std::string::npos);
+    }
+  };
+  start(4, "", true);
+  start(1, "none,4", true);
+  start(2, "4,1", false);
+  start(4, "1", false);
+  for (const std::string name : {"range", "loader"}) {
+    const std::string whole = text_of(folder / message_of(name + " from ", 1, 0));
+    CHECK(whole.size() > 1000);
+    for (const auto& [from, size] : {std::pair("4", 1U), {"4", 2U}, {"1", 2U}, {"1", 4U}})
+      for (std::size_t rank = 0; rank < size; ++rank) {
+        CAPTURE(name, from, size, rank);
+        CHECK((text_of(folder / message_of(name + " from " + from, size, rank)) == whole));
       }
   }
 }

@@ -21,6 +21,8 @@
   ROW(handles_overflow, const Run&, bool)                                                          \
   /* The ranks that a fit runs on, before anything else of it. */                                  \
   ROW(ranks, const Run&, Ranks*)                                                                   \
+  /* When these ranks have met. */                                                                 \
+  ROW(on_ranks, Ranks&, void)                                                                      \
   /* Before a fit takes over a snapshot. */                                                        \
   ROW(before_resume, const ResumeContext&, void)                                                   \
   /* As a fit begins, in place of on_fit_begin, of a policy that When has switched off. */         \
@@ -71,5 +73,7 @@
   ROW(updates_in_backward, "updates each parameter during backward, and frees its gradient") \
   ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")    \
   ROW(only_reports, "writes or measures, and takes no part in the dry steps of a preflight") \
+  ROW(vetoes_alike, "vetoes an update on all ranks or on none, without an exchange")         \
+  ROW(reads_parts, "knows that gradients may be those of a rank's part of the parameters")   \
   ROW(reads_memory, "may call Run::held_memory()")                                           \
   ROW(makes_loader, "has make(dataset), by which fit makes its range of batches of a dataset")

@@ -196,6 +196,12 @@ class PolicyStack {
     return (Hook::template valid<unwrapped_t<Listed>>() || ...);
   }
 
+  /// True if `is.operator()<P>()` is true for a listed policy P, switched on or not.
+  template <class Is>
+  static constexpr bool some(Is is) {
+    return (is.template operator()<unwrapped_t<Listed>>() || ...);
+  }
+
   template <class P>
   static constexpr bool lists() {
     return (std::is_same_v<unwrapped_t<Listed>, P> || ...);

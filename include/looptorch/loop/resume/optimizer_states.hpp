@@ -22,6 +22,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -81,9 +82,10 @@ inline std::string compare_names(const std::vector<std::string>& here,
                  only_here.empty() && only_saved.empty() ? "; in another order" : "");
 }
 
+/// Returns what an optimizer's groups are: their parameters, options and rates.
 template <class Optimizer>
-[[nodiscard]] StateDict save_optimizer(const Optimizer& optimizer, const UpdateView& view,
-                                       const ParameterNames& names) {
+[[nodiscard]] StateDict save_groups(const Optimizer& optimizer, const UpdateView& view,
+                                    const ParameterNames& names) {
   StateDict out;
   out.set("name", view.name);
   out.set("type", std::string(type_name<Optimizer>()));
@@ -97,6 +99,13 @@ template <class Optimizer>
     group.set("given_lr", view.given_rates[i]);
     out.set("group." + std::to_string(i), group);
   }
+  return out;
+}
+
+template <class Optimizer>
+[[nodiscard]] StateDict save_optimizer(const Optimizer& optimizer, const UpdateView& view,
+                                       const ParameterNames& names) {
+  StateDict out = save_groups(optimizer, view, names);
   if constexpr (SavesWhole<Optimizer>) {
     StateDict whole;
     optimizer.state_dict(whole);
@@ -175,11 +184,13 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
   return outside;
 }
 
-/// Compares a saved optimizer with this one, and stages what fits. Throws StateError for a state that lacks
+/// Compares a saved optimizer with this one, and stages what fits. `states`, unless it is empty, stages what
+/// is kept for parameters, in place of all of them one by one. Throws StateError for a state that lacks
 /// something.
 template <class Optimizer>
 [[nodiscard]] StagedOptimizer stage_optimizer(Optimizer& optimizer, const UpdateView& view,
-                                              const ParameterNames& names, const StateDict& in) {
+                                              const ParameterNames& names, const StateDict& in,
+                                              const std::function<std::vector<Commit>()>& states = {}) {
   StagedOptimizer staged;
   const std::string type(type_name<Optimizer>());
   if (const auto& saved = in.get<std::string>("type"); saved != type) {
@@ -193,6 +204,13 @@ template <class Optimizer>
   if constexpr (SavesWhole<Optimizer>) {
     staged.commits.insert(staged.commits.begin(),
                           [&optimizer, whole = in.under("whole")] { optimizer.load_state_dict(whole); });
+  } else if (states) {
+    try {
+      for (Commit& commit : states()) staged.commits.push_back(std::move(commit));
+    } catch (const StateError& error) {
+      staged.differences.push_back(
+          differs(Compared::optimizer, message("the optimizer of ", view.name, ": ", error.what())));
+    }
   } else {
     for (const auto& group : optimizer.param_groups())
       for (const at::Tensor& parameter : group.params()) {

@@ -6,6 +6,8 @@
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/resume/differences.hpp>
 #include <looptorch/loop/resume/listed_policies.hpp>
+#include <looptorch/loop/resume/other_ranks.hpp>
+#include <looptorch/loop/resume/part_states.hpp>
 #include <looptorch/loop/resume/resume_source.hpp>
 #include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/resume/take_snapshot.hpp>
@@ -41,7 +43,7 @@ class Resumption {
   Resumption(Engine& engine, const SnapshotContents& contents, const StateDict& loader, Regroupable* source)
       : engine_(engine),
         contents_(contents),
-        state_(contents.state),
+        state_(state_here(engine, contents.state, loader, source)),
         staged_(engine.stage(state_.under("run"))),
         feed_(state_, staged_.progress.batch, loader, source, engine.window_length()) {
     compare_steps();
@@ -78,6 +80,18 @@ class Resumption {
   }
 
  private:
+  /// Returns the state as this number of ranks counts it.
+  static StateDict state_here(Engine& engine, const StateDict& saved, const StateDict& loader,
+                              Regroupable* source) {
+    if constexpr (Engine::kHasRanks)
+      if (const Ranks* ranks = engine.ranks(); ranks && ranks->shards() > 0) {
+        const StateDict own = source ? source->identity_with(source->batch_size()).value() : loader;
+        return as_of_ranks(saved, ranks->size(), engine.window_length(), batches_of(own).value_or(-1),
+                           ranks->leads());
+      }
+    return saved;
+  }
+
   void add(const std::vector<Difference>& more) {
     differences_.insert(differences_.end(), more.begin(), more.end());
   }
@@ -93,8 +107,8 @@ class Resumption {
   }
 
   void compare_parts() {
-    static const std::set<std::string> kParts{"run",    "listed",        "averaged",   "modes",  "random",
-                                              "loader", "micro_batches", "batch_size", "stopped"};
+    static const std::set<std::string> kParts{"run",    "listed",        "averaged",   "modes",   "random",
+                                              "loader", "micro_batches", "batch_size", "stopped", "ranks"};
     for (const std::string& part : parts_of(state_))
       if (!kParts.count(part))
         add(Compared::contents, message("the snapshot's state holds '", part, "', and no run has that"));
@@ -148,8 +162,13 @@ class Resumption {
     const ParameterNames names(*engine_.model(), views);
     for_each_index<Engine::kUpdates>([&](auto i) {
       if (static_cast<std::int64_t>(i) >= size) return;
-      auto staged = stage_optimizer(*std::get<i>(engine_.updates()).optimizer, views[i], names,
-                                    saved.under(std::to_string(i)));
+      auto& optimizer = *std::get<i>(engine_.updates()).optimizer;
+      const StateDict own = saved.under(std::to_string(i));
+      std::function<std::vector<Commit>()> of_part;
+      if constexpr (Engine::kHasRanks)
+        if (OptimizerParts* parts = engine_.template parts<i>())
+          of_part = [&, parts] { return stage_part_states(optimizer, *parts, names, own); };
+      auto staged = stage_optimizer(optimizer, views[i], names, own, of_part);
       if (staged.keeps_rates) staged_.updates[i].full_rates = views[i].full_rates;
       commits_.insert(commits_.end(), staged.commits.begin(), staged.commits.end());
       add(staged.differences);

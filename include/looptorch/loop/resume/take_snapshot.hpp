@@ -4,12 +4,13 @@
 //
 //   state: run.* (counters, means, units), policies.* (their states), listed.* (those that change numbers),
 //   averaged.* (where averages belong), modes.* (modules in eval mode), random.*, loader.*, micro_batches,
-//   batch_size, stopped
+//   batch_size, stopped, ranks (of a run with the same bits on any number of them)
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/resume/listed_policies.hpp>
 #include <looptorch/loop/resume/optimizer_states.hpp>
+#include <looptorch/loop/resume/part_states.hpp>
 #include <looptorch/loop/resume/random_states.hpp>
 #include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/resume/state_names.hpp>
@@ -18,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <tuple>
@@ -93,16 +95,32 @@ template <class Engine>
   const ParameterNames names(*engine.model(), views);
   out.set("size", views.size());
   for_each_index<Engine::kUpdates>([&](auto i) {
-    out.set(std::to_string(i), save_optimizer(*std::get<i>(engine.updates()).optimizer, views[i], names));
+    auto& optimizer = *std::get<i>(engine.updates()).optimizer;
+    StateDict saved;
+    if constexpr (Engine::kHasRanks)
+      if (OptimizerParts* parts = engine.template parts<i>()) {
+        saved = save_groups(optimizer, views[i], names);
+        each_part_state(optimizer, *parts, names,
+                        [&](const auto& key, const auto& value, const auto& shared) {
+                          saved.set(name_of_value(key, value, shared), value);
+                        });
+      }
+    if (saved.empty()) saved = save_optimizer(optimizer, views[i], names);
+    out.set(std::to_string(i), saved);
   });
   for (const auto& [name, parameter] : names.outside()) out.set(name, parameter);
   return out;
 }
 
-/// Returns the run as it stands between windows. `feed` describes the range of batches.
+/// Returns the run as it stands between windows. `feed` describes the range of batches. Ranks that share
+/// optimizers out write their parts of them into `folder`.
 template <class Engine>
-[[nodiscard]] SnapshotContents snapshot_contents(Engine& engine, const SavedFeed& feed) {
+[[nodiscard]] SnapshotContents snapshot_contents(Engine& engine, const SavedFeed& feed,
+                                                 [[maybe_unused]] const std::filesystem::path& folder = {}) {
   engine.refresh_parameters();
+  std::vector<std::filesystem::path> parts;
+  if constexpr (Engine::kHasRanks)
+    if (engine.holds_parts()) parts = write_parts(engine, folder);
   StateDict run = engine.state_dict(), random, state;
   const TensorMap averages = weight_averages(engine.stack());
   state.set("run", run);
@@ -113,11 +131,13 @@ template <class Engine>
   state.set("random", random);
   feed.save(engine.window_length(), engine.run().progress().batch, state);
   if (const auto& reason = engine.run().stop_reason()) state.set("stopped", *reason);
+  if (engine.ranks() && engine.ranks()->shards() > 0) state.set("ranks", engine.ranks()->size());
   SnapshotContents contents{.step = engine.run().progress().step,
                             .model = looptorch::state_dict(engine.model()),
                             .averaged = {},
                             .optimizer = save_optimizers(engine),
-                            .state = std::move(state)};
+                            .state = std::move(state),
+                            .parts = std::move(parts)};
   if (!averages.empty()) contents.averaged = averaged_model(contents.model, averages);
   return contents;
 }

@@ -9,6 +9,7 @@
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/loop/step/side_by_side.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 
 #include <array>
@@ -92,27 +93,31 @@ void sum_and_agree(Engine& engine, Ballot& ballot, UpdateShare& share, const std
 
 /// One rank's part of the window under way. Holds that of all ranks once they have agreed.
 struct WindowShare {
-  std::int64_t advance, samples;
+  std::int64_t advance, micro_batches, samples;
   std::optional<std::string> stop, interruption;
 
   WindowShare(const WindowState& window, const Run& run)
       : advance(window.micro_batches + window.passed_over),
+        micro_batches(window.micro_batches),
         samples(window.samples),
         stop(run.stop_reason()),
         interruption(run.interruption()) {}
 
   void add_to(Ballot& ballot) {
     ballot.largest("batches", advance);
+    ballot.sum("micro-batches", micro_batches);
     ballot.sum("samples", samples);
     ballot.first("stop", stop);
     ballot.first("interruption", interruption);
   }
   /// Ends the fit on this rank if any asked for it: at once for a stop, which counts from the window before.
+  /// A window of which every rank has left out all batches is none, as on one process.
   void take(WindowState& window, Run& run) {
     if (stop) run.stop(*stop);
     if (interruption) run.interrupt(*interruption);
     window.ranks_end = stop || interruption;
-    window.counts = !stop && advance > 0;
+    window.counts = !stop && micro_batches > 0;
+    window.left_out = !stop && micro_batches == 0 && advance > 0;
     window.passed_over = advance - window.micro_batches;
     window.samples = samples;
   }
@@ -143,11 +148,12 @@ class DueShare {
 };
 
 /// Agrees with the other ranks on the window under way, as it ends. Returns false if it does not count: a
-/// rank stopped the fit after the window before, or none has batches left.
+/// rank stopped the fit after the window before, or none has batches in it.
 template <class Engine>
 bool agree_on_window(Engine& engine) {
   Run& run = engine.run();
   WindowState& window = engine.window();
+  wait_side_by_side(engine);
   const std::string moment = message("the end of step ", run.progress().step);
   Ballot ballot;
   WindowShare share(window, run);

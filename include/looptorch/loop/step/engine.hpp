@@ -15,6 +15,7 @@
 #include <looptorch/loop/step/trained_parameters.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/memory/recompute/bypass_watch.hpp>
+#include <looptorch/optim/optimizer_state.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -46,6 +47,9 @@ class Engine {
   using Kept = std::conditional_t<kStreams && !kRetries, NoState, std::vector<Batch>>;
   /// True if a listed policy may give ranks.
   static constexpr bool kHasRanks = Stack::template has<ranks_hook>();
+  /// True if a listed policy may veto an update on one rank alone.
+  static constexpr bool kVetoesAlone =
+      Stack::some([]<class P>() { return before_update_hook::template valid<P>() && !vetoes_alike<P>(); });
   using Works = std::array<UpdateWork, kUpdates>;
   using Staged = StagedRun<Works>;
 
@@ -86,8 +90,19 @@ class Engine {
       Ranks* given = ranks_hook::call(slot.policy, slot.state, std::as_const(run_));
       if (given) ranks_ = given;
     });
+    if (ranks_) stack_.template run<on_ranks_hook>(*ranks_);
   }
   void leave_ranks() { ranks_ = nullptr; }
+
+  /// Returns this rank's part of what update I trains; null where each rank's optimizer has all of it.
+  template <std::size_t I>
+  [[nodiscard]] OptimizerParts* parts() const {
+    using Optimizer = std::remove_cvref_t<decltype(*std::get<I>(updates_).optimizer)>;
+    if (!ranks() || !ranks()->shares_optimizers()) return nullptr;
+    return &ranks()->parts_of(*run_.updates()[I].optimizer, updates_by_element<Optimizer>());
+  }
+  /// True once moments lie in parts, also after the fit that shared them out.
+  [[nodiscard]] bool& holds_parts() { return holds_parts_; }
 
   /// False if a listed policy deals with losses that are NaN or infinite.
   [[nodiscard]] bool watches_losses() const { return watches_losses_; }
@@ -227,6 +242,7 @@ class Engine {
   TrainedParameters parameters_{kUpdates};
   BypassWatch bypass_watch_;
   bool watches_losses_ = true;
+  bool holds_parts_ = false;
   Ranks* ranks_ = nullptr;  // of the fit under way
 };
 

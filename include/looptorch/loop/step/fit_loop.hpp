@@ -49,10 +49,10 @@ void ready_policies(Engine& engine) {
   engine.stack().template run<on_fit_ready_hook>(context);
 }
 
-/// Counts weights in ones where the ranks add shards up.
+/// Counts weights in ones where the ranks add shards up, or gradients of batch statistics within backward.
 template <class Engine>
 void fix_units(Engine& engine) {
-  if (engine.ranks() && engine.ranks()->shards() > 0)
+  if (engine.ranks() && (engine.ranks()->shards() > 0 || engine.ranks()->synchronises()))
     for (UpdateWork& work : engine.works()) work.weight.fix_unit();
 }
 
@@ -82,7 +82,8 @@ class FitLoop {
   /// range whose epoch another process had begun.
   FitLoop(Engine& engine, const BatchRange<Range>& batches, const FitPlan& plan, bool from_start)
       : engine_(engine), batches_(batches), plan_(plan), from_start_(from_start) {
-    engine.window().in_epoch = true;
+    engine.window().in_epoch = engine.window().counts = true;
+    engine.window().left_out = false;
     engine.window().pinned = batches.pinned;
   }
 
@@ -140,8 +141,10 @@ class FitLoop {
       if (!after_window()) return false;
     }
     if constexpr (Engine::kHasRanks)
-      while (engine_.ranks() && engine_.window().micro_batches == 0 && number >= progress().batch + length)
+      while (engine_.ranks() && engine_.window().micro_batches == 0 && number >= progress().batch + length) {
+        engine_.window().passed_over = length;
         if (!take_empty_window(kept)) return false;
+      }
     if (engine_.window().micro_batches == 0)  // windows of which no batch is left are no steps
       RunAccess::progress(engine_.run()).batch += (number - progress().batch) / length * length;
     pass_over(number);
@@ -154,10 +157,12 @@ class FitLoop {
 
   /// Concludes the window that has ended. Returns false if the fit ends with it, in mid-epoch.
   bool after_window() {
-    if constexpr (Engine::kHasRanks)
-      if (engine_.ranks() && !engine_.window().counts) return false;
-    plan_.limit_time(engine_.run());
-    conclude_window(engine_);
+    const WindowState& window = engine_.window();
+    if (!window.counts && !window.left_out) return false;
+    if (!window.left_out) {
+      plan_.limit_time(engine_.run());
+      conclude_window(engine_);
+    }
     return plan_.at_last_batch(progress()) || !ended();
   }
 
@@ -188,7 +193,8 @@ class FitLoop {
   template <class Kept>
   bool wait_for_others(Kept& kept) {
     while (!plan_.at_last_batch(progress()))
-      if (!take_empty_window(kept)) return !engine_.window().counts && !engine_.window().ranks_end;
+      if (!take_empty_window(kept))
+        return !engine_.window().counts && !engine_.window().left_out && !engine_.window().ranks_end;
     return true;
   }
 

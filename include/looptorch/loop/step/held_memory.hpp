@@ -2,6 +2,7 @@
 // Walks over all that a run holds, and adds up its bytes.
 #pragma once
 
+#include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/loop/resume/take_snapshot.hpp>
 #include <looptorch/memory/held_memory.hpp>
 #include <looptorch/memory/host_memory.hpp>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <type_traits>
 #include <variant>
@@ -83,7 +85,13 @@ template <class Engine>
       held.weights += bytes.add(parameter);
       if (parameter.requires_grad()) held.gradients += static_cast<std::int64_t>(parameter.nbytes());
     }
-    held.optimizer += moment_bytes(*engine.template update<i>().optimizer, view.parameters, bytes);
+    auto& optimizer = *engine.template update<i>().optimizer;
+    if (OptimizerParts* const parts = engine.template parts<i>()) {
+      const PartsInGroups held_here(optimizer, *parts);
+      held.optimizer += moment_bytes(optimizer, parts->tensors(), bytes);
+    } else {
+      held.optimizer += moment_bytes(optimizer, view.parameters, bytes);
+    }
   });
   for (const auto& [name, average] : weight_averages(engine.stack())) held.averages += bytes.add(average);
   held.uncounted = bytes.uncounted();
@@ -101,12 +109,17 @@ template <class Engine>
   for_each_index<Engine::kUpdates>([&](auto i) {
     auto& optimizer = *engine.template update<i>().optimizer;
     using Optimizer = std::remove_cvref_t<decltype(optimizer)>;
-    for (const auto& group : optimizer.param_groups())
+    const auto groups = optimizer.param_groups();  // copies, with the whole parameters
+    OptimizerParts* const parts = engine.template parts<i>();
+    std::optional<PartsInGroups> held_here;
+    if (parts) held_here.emplace(optimizer, *parts);
+    for (const auto& group : groups)
       for (const at::Tensor& parameter : group.params()) {
         if (!forecast.trains(parameter)) continue;
         held.gradients += static_cast<std::int64_t>(parameter.nbytes());
-        if (parameter_state(optimizer, parameter).empty())
-          held.optimizer += state_bytes<Optimizer>(group, parameter);
+        const at::Tensor& here = parts ? parts->of(parameter).part : parameter;
+        if (here.defined() && parameter_state(optimizer, here).empty())
+          held.optimizer += state_bytes<Optimizer>(group, here);
       }
   });
   held.averages = std::max(held.averages, forecast.averages);

@@ -5,6 +5,7 @@
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/run.hpp>
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <tuple>
@@ -41,9 +42,9 @@ class TrainerHost final : public RunHost {
     trainer_.with_evaluated_weights(body);
   }
 
-  SnapshotContents snapshot() override {
+  SnapshotContents snapshot([[maybe_unused]] const std::filesystem::path& folder) override {
     if constexpr (takes_snapshots)
-      return trainer_.snapshot();
+      return trainer_.snapshot(folder);
     else
       throw UsageError(
           "run.snapshot() needs a policy that declares `static constexpr bool takes_snapshots = true`");

@@ -140,7 +140,7 @@ template <class Optimizer>
 inline constexpr bool fails_whole = FoldingOptimizer<Optimizer>;
 
 /// Makes update I. If memory runs out before any parameter has changed, does its share again and tries once
-/// more.
+/// more; not on several ranks, whose sums are there only once.
 template <std::size_t I, class Engine, class Batch>
 void finish_update_with_retries(Engine& engine, const std::vector<Batch>& kept) {
   const UpdateView& view = engine.run().updates()[I];
@@ -155,7 +155,7 @@ void finish_update_with_retries(Engine& engine, const std::vector<Batch>& kept) 
       });
       return engine.attempt().end();
     } catch (const c10::OutOfMemoryError&) {
-      if (began || !parameters.are_as_before()) throw;
+      if (began || engine.ranks() || !parameters.are_as_before()) throw;
       error = what_of(std::current_exception());
     }
     differentiate_again<I>(engine, kept, std::move(error));

@@ -7,9 +7,11 @@
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/rules.hpp>
 #include <looptorch/loop/ranks.hpp>
+#include <looptorch/loop/resume/part_states.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 
 #include <exception>
+#include <type_traits>
 #include <utility>
 
 namespace looptorch::detail {
@@ -29,13 +31,24 @@ class JoinedRanks {
           "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "
           "switch it off");
     }
-    if (redoes || in_backward) {
+    const bool in_step = engine.ranks()->shards() > 0 || engine.ranks()->synchronises();
+    if (in_backward || (redoes && in_step)) {
+      const std::string why =
+          in_backward
+              ? "on several ranks UpdateInBackward would update before gradients are summed: list it or "
+                "DataParallel, or switch one of them off by When"
+              : "RetryOnOom does a micro-batch again on one rank, in pieces, where DataParallel{.reproducible} "
+                "and OnBatchStatistics::synchronise have all ranks do the same: switch one of them off by When";
       engine.leave_ranks();
-      throw PolicyConflict(message("on several ranks ",
-                                   redoes ? "RetryOnOom would do a window again on one of them alone"
-                                          : "UpdateInBackward would update before gradients are summed",
-                                   ": list it or DataParallel, or switch one of them off by When"));
+      throw PolicyConflict(why);
     }
+    if (!Engine::kStreams && engine.ranks()->synchronises()) {
+      engine.leave_ranks();
+      throw PolicyConflict(
+          "OnBatchStatistics::synchronise goes through the micro-batches of one update, and this Trainer has "
+          "several: use GroupNorm or LayerNorm, or OnBatchStatistics::per_rank");
+    }
+    share_optimizers();
     for (UpdateWork& work : engine.works()) work.weight.leave();
     engine.window().ranks_end = false;
   }
@@ -47,6 +60,29 @@ class JoinedRanks {
   JoinedRanks& operator=(const JoinedRanks&) = delete;
 
  private:
+  /// Shares optimizers out, where a policy asks for it, with the moments that they have.
+  void share_optimizers() {
+    if (!engine_.ranks()->shares_optimizers()) {
+      if (!engine_.holds_parts()) return;
+      engine_.leave_ranks();
+      throw UsageError(
+          "an earlier fit shared the optimizers' moments out among the ranks (ShardOptimizer), and this one does "
+          "not: list ShardOptimizer again, or resume from a snapshot in a new Trainer");
+    }
+    for_each_index<Engine::kUpdates>([&](auto i) {
+      using Optimizer = std::remove_cvref_t<decltype(*engine_.template update<i>().optimizer)>;
+      if constexpr (SavesWhole<Optimizer> || !(SavesParameters<Optimizer> || LibTorchOptimizer<Optimizer>)) {
+        engine_.leave_ranks();
+        throw PolicyConflict(
+            message("ShardOptimizer cannot share out ", type_name<Optimizer>(),
+                    ", which does not say what it keeps for each parameter: give it `state_of` "
+                    "and `load_state_of`, or leave ShardOptimizer out"));
+      }
+    });
+    share_out_moments(engine_);
+    serve_parts(engine_);
+  }
+
   Engine& engine_;
 };
 
@@ -58,13 +94,20 @@ decltype(auto) together([[maybe_unused]] Engine& engine, Body&& body) {
     const auto tell = [&](const char* what) {
       if (engine.ranks()) engine.ranks()->report_failure(what, engine.progress().step);
     };
+    const auto end = [&](bool failed) {
+      if (engine.ranks()) engine.ranks()->end_fit(failed);
+    };
     try {
-      return body();
+      auto result = body();
+      end(/*failed=*/false);
+      return result;
     } catch (const std::exception& error) {
       tell(error.what());
+      end(/*failed=*/true);
       throw;
     } catch (...) {
       tell("an exception");
+      end(/*failed=*/true);
       throw;
     }
   } else {

@@ -13,6 +13,7 @@
 #include <looptorch/loop/step/leave_out.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/step/shared_update.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/optim/gradients.hpp>
 
@@ -174,11 +175,14 @@ void make_update(Engine& engine, Move&& move) {
   if (const at::Tensor empty = work.weight.unread_empty(); empty.defined()) context.veto(empty);
   const at::Tensor non_finite = unread_non_finite(engine, work);
   if (non_finite.defined()) context.veto(non_finite);
-  if (applies_in_backward(engine))
+  if (applies_in_backward(engine)) {
     finish_backward<I>(engine, context);
-  else
-    engine.stack().template run<before_update_hook>(context);
-  const std::optional<bool> made = move(*engine.template update<I>().optimizer, context, scale);
+  } else {
+    show_gradients<I>(engine, context);
+    ask_before_update(engine, context);
+    agree_on_veto(engine, context);
+  }
+  const std::optional<bool> made = move_parameters<I>(engine, context, scale, move);
   work.gradients.clear();
   drop_gradients(view.parameters);
   request_update(work, context, made);

@@ -11,6 +11,7 @@
 #include <looptorch/loop/step/closure_step.hpp>
 #include <looptorch/loop/step/optimizer_step.hpp>
 #include <looptorch/loop/step/retry.hpp>
+#include <looptorch/loop/step/side_by_side.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/loop/update.hpp>
 
@@ -58,6 +59,7 @@ void count_step(Engine& engine) {
   if (window.in_epoch) progress.batch += window.micro_batches + std::exchange(window.passed_over, 0);
   progress.samples += std::exchange(window.samples, 0);
   window.last = std::exchange(window.micro_batches, 0);
+  window.turns = 0;
   for (UpdateWork& work : engine.works()) work.skipped = 0;
   window.open.close();
 }
@@ -81,6 +83,8 @@ void abandon_window(Engine& engine) {
     }
     view.skipped -= std::exchange(work.skipped, 0);
     if (alone) drop_gradients(view.parameters);
+    if constexpr (Engine::kHasRanks)
+      if (const OptimizerParts* parts = engine.template parts<i>()) drop_gradients(parts->tensors());
     work.gradients.clear();
     work.begin_next_window();
   });
@@ -89,7 +93,7 @@ void abandon_window(Engine& engine) {
   if constexpr (Engine::kMayLeaveOut) engine.share_start().end();
   if (engine.ranks()) ignoring_errors([&] { engine.ranks()->drop_sums(); });
   if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
-  window.micro_batches = window.samples = window.passed_over = 0;
+  window.micro_batches = window.samples = window.passed_over = window.turns = 0;
 }
 
 /// Performs the updates on what the window holds, in their order, and counts the step. On several ranks they
@@ -99,7 +103,10 @@ void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
   if constexpr (Engine::kHasRanks)
     if (engine.ranks() && !agree_on_window(engine)) {
       if constexpr (!Engine::kStreams || Engine::kRetries) kept.clear();
-      return abandon_window(engine);
+      const std::int64_t left_out = engine.window().left_out ? engine.window().passed_over : 0;
+      abandon_window(engine);
+      RunAccess::progress(engine.run()).batch += left_out;
+      return;
     }
   for_each_index<Engine::kUpdates>([&](auto i) {
     if (!engine.works()[i].due) return;
@@ -153,13 +160,18 @@ void take_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kep
   if constexpr (!Engine::kStreams)
     keep_batch(engine, kept, std::forward<Given>(batch));
   else if constexpr (Engine::kRetries)
-    learn_with_retries(engine, kept, std::forward<Given>(batch));
+    beside_other_ranks(engine, window.micro_batches + window.passed_over, [&] {
+      if (engine.works()[0].due) enter_shard(engine);
+      learn_with_retries(engine, kept, std::forward<Given>(batch));
+    });
   else if (engine.works()[0].due)
     with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
       enter_shard(engine);
       const bool is_last = window.micro_batches + window.passed_over + 1 >= engine.window_length();
-      differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches), /*reevaluates=*/false,
-                       is_last);
+      beside_other_ranks(engine, window.micro_batches + window.passed_over, [&] {
+        differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches),
+                         /*reevaluates=*/false, is_last);
+      });
     });
   ++window.micro_batches;
 }

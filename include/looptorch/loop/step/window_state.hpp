@@ -63,6 +63,8 @@ struct WindowState {
   std::int64_t micro_batches = 0;              ///< so far
   std::int64_t samples = 0;                    ///< so far
   std::int64_t passed_over = 0;                ///< its batches that the range left out, and those before it
+  std::int64_t turns = 0;                      ///< micro-batches that ranks went through side by side
+  bool left_out = false;                       ///< ranks only: no rank has one of its batches
   std::int64_t last = 0;                       ///< micro-batches of the window before
   std::exception_ptr thrown;                   ///< the first exception of after_update hooks in this window
   std::int64_t last_skipped = -1;              ///< step of the last window that was counted as skipped

@@ -14,6 +14,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -55,11 +56,13 @@ struct LossScaleState {
     require_dense(gradients, "Autocast<fp16>");
     const at::Tensor multiplier = factor(update, gradients);
     at::Tensor found;
-    for_each_device(gradients, [&](at::TensorList on_one) {
-      at::Tensor here = at::zeros({}, scale.options().device(on_one.front().device()));
-      at::_amp_foreach_non_finite_check_and_unscale_(on_one, here, beside(on_one.front(), multiplier));
-      found = found.defined() ? at::maximum(found, beside(found, here)) : here;
-    });
+    if (!gradients.empty())
+      for_each_device(gradients, [&](at::TensorList on_one) {
+        at::Tensor here = at::zeros({}, scale.options().device(on_one.front().device()));
+        at::_amp_foreach_non_finite_check_and_unscale_(on_one, here, beside(on_one.front(), multiplier));
+        found = found.defined() ? at::maximum(found, beside(found, here)) : here;
+      });
+    if (update.sees_part()) found = update.found_by_any(found.defined() ? found : at::zeros_like(scale));
     found_ = found_.defined() ? at::maximum(found_, beside(found_, found)) : beside(scale, found);
     return found;
   }

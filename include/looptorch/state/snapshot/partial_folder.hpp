@@ -41,6 +41,12 @@ class PartialFolder {
     return {std::move(file), target_ / name};
   }
 
+  /// Moves a finished file of this file system in, under this name.
+  void adopt(const std::filesystem::path& file, std::string_view name) const {
+    if (::rename(file.c_str(), (partial_ / name).c_str()) != 0)
+      throw_file_error(target_ / name, "cannot create", errno);
+  }
+
   /// Writes the manifest and renames the folder to its final name, replacing what had that name. `is_sound`
   /// decides whether that is a snapshot that must not be lost. Throws FileError and SnapshotError; then the
   /// previous folder stays.

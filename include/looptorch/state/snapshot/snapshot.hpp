@@ -7,6 +7,7 @@
 // snapshot_folder.hpp finds, sweeps and prunes; snapshot_writer.hpp writes in the background.
 #pragma once
 
+#include <looptorch/state/snapshot/optimizer_part.hpp>
 #include <looptorch/state/snapshot/partial_folder.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
@@ -19,6 +20,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 namespace looptorch {
 
@@ -77,13 +81,20 @@ inline void check_space(const std::filesystem::path& folder, const SnapshotImage
   }
 }
 
-inline void write_files(SnapshotImage& image) {
+inline void write_files(SnapshotImage& image, const std::vector<std::filesystem::path>& parts) {
   PartialFolder partial(image.path());
   for (std::size_t i = 0; i < image.files().size(); ++i) {
     auto file = partial.create(image.files()[i].listed.name);
     image.write(i, file);
     file.sync();
     file.close();
+  }
+  for (const std::filesystem::path& part : parts) {
+    ManifestFile listed = listing_of(part);
+    partial.adopt(part, listed.name);
+    image.add_written(std::move(listed));
+    std::error_code ignored;
+    std::filesystem::remove(part.string() + ".json", ignored);
   }
   partial.publish(image.manifest(), is_sound);
 }
@@ -96,7 +107,7 @@ inline std::filesystem::path write_snapshot(const std::filesystem::path& folder,
   return detail::as_snapshot_errors([&] {
     detail::make_folders(folder);
     detail::check_space(folder, image);
-    detail::write_files(image);
+    detail::write_files(image, contents.parts);
     return image.path();
   });
 }
@@ -110,6 +121,7 @@ inline SnapshotContents read_snapshot(const std::filesystem::path& snapshot) {
       detail::take_tensor(contents, file, name, tensor);
     });
     detail::take_state(contents, snapshot / detail::kStateFile, reading.read_state());
+    if (reading.has_parts()) detail::PartsTogether(snapshot).put_together(contents.optimizer);
     return contents;
   });
 }

@@ -6,6 +6,8 @@
 #include <looptorch/state/weights/safetensors_layout.hpp>
 
 #include <cstdint>
+#include <filesystem>
+#include <vector>
 
 namespace looptorch {
 
@@ -22,6 +24,9 @@ struct SnapshotContents {
   StateDict optimizer{};
   /// Everything else: policies, loader, random generators, counters.
   StateDict state{};
+  /// Files that other ranks have written for this snapshot, each with the part of `optimizer` that its rank
+  /// holds. write_snapshot moves them into it. Empty in contents that were read, which are whole.
+  std::vector<std::filesystem::path> parts{};
 };
 
 }  // namespace looptorch

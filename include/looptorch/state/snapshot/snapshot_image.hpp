@@ -92,6 +92,20 @@ inline void check_contents(const std::filesystem::path& folder, const SnapshotCo
   check_state(kStateTensorsFile, contents.state);
 }
 
+/// Writes a file of tensors and computes its checksums.
+template <class File>
+void write_image(FileImage& image, File& to) {
+  auto& [listed, head, tensors] = image;
+  to.write(head);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto values = tensors[i].detach().cpu().resolve_conj().resolve_neg().contiguous();
+    const std::string_view bytes(static_cast<const char*>(values.const_data_ptr()), values.nbytes());
+    listed.tensors[i].checksum = checksum_of(bytes);
+    to.write(bytes);
+  }
+  listed.checksum = file_checksum(head, listed.tensors);
+}
+
 class SnapshotImage {
  public:
   /// `path` is the snapshot's folder. `contents` must have passed check_contents.
@@ -104,7 +118,9 @@ class SnapshotImage {
   [[nodiscard]] std::uint64_t bytes_on_disk(std::uint64_t block) const;
 
   /// Writes a file and computes its checksums.
-  void write(std::size_t file, OutputFile& to);
+  void write(std::size_t file, OutputFile& to) { write_image(files_[file], to); }
+  /// Adds a file that is written already.
+  void add_written(ManifestFile listed) { files_.push_back({std::move(listed), {}, {}}); }
 
   /// Returns the manifest. Call after all files have been written. Throws JsonError if it is too long to be
   /// read.
@@ -151,18 +167,6 @@ inline std::uint64_t SnapshotImage::bytes_on_disk(std::uint64_t block) const {
   std::uint64_t bytes = block + in_blocks(manifest().size());  // the folder itself takes a block
   for (const auto& file : files_) bytes += in_blocks(file.listed.bytes);
   return bytes;
-}
-
-inline void SnapshotImage::write(std::size_t file, OutputFile& to) {
-  auto& [listed, head, tensors] = files_[file];
-  to.write(head);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto values = tensors[i].detach().cpu().resolve_conj().resolve_neg().contiguous();
-    const std::string_view bytes(static_cast<const char*>(values.const_data_ptr()), values.nbytes());
-    listed.tensors[i].checksum = checksum_of(bytes);
-    to.write(bytes);
-  }
-  listed.checksum = file_checksum(head, listed.tensors);
 }
 
 inline std::string SnapshotImage::manifest() const {

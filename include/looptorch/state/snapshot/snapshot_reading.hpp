@@ -30,6 +30,12 @@ class SnapshotReading {
 
   [[nodiscard]] const SnapshotManifest& manifest() const { return manifest_; }
 
+  /// True if several ranks have written it.
+  [[nodiscard]] bool has_parts() const {
+    return std::any_of(manifest_.files.begin(), manifest_.files.end(),
+                       [](const ManifestFile& file) { return is_part_file(file.name); });
+  }
+
   /// Throws unless every file exists and has its size.
   void check_sizes() const {
     for (const auto& file : manifest_.files) (void)open(file);
@@ -172,7 +178,7 @@ inline void take_tensor(SnapshotContents& contents, std::string_view file, const
   } else if (file == kAveragedFile) {
     contents.averaged.emplace(name, tensor);
   } else {
-    (file == kOptimizerFile ? contents.optimizer : contents.state).set(name, tensor);
+    (file == kOptimizerFile || is_part_file(file) ? contents.optimizer : contents.state).set(name, tensor);
   }
 }
 

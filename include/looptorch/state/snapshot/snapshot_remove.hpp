@@ -84,6 +84,8 @@ inline bool remove_open_snapshot(const FileDescriptor& folder, const std::filesy
     gone &= ::unlinkat(folder.get(), std::string(name).c_str(), 0) == 0 || errno == ENOENT;
   };
   for (const auto name : kSnapshotFiles) remove(name);
+  for (const auto& name : *names)
+    if (is_part_file(name)) remove(name);
   if (gone) remove(kManifestFile);
   return gone && (::rmdir(path.c_str()) == 0 || errno == ENOENT);
 }

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// The exchange of batch statistics among the ranks of one micro-batch. All messages have one size, so that a
+// rank without a batch, or whose micro-batch is done, can take part without knowing what the others compute.
+// Costs two small messages a micro-batch and two a layer.
+#pragma once
+
+#include <looptorch/distributed/process_group.hpp>
+#include <looptorch/loop/ballot.hpp>
+#include <looptorch/loop/ranks.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+class BatchStatistics {
+ public:
+  using Turn = Ranks::Turn;
+
+  /// `channels` is the most that a layer has; `buffers` are the layers' running statistics.
+  BatchStatistics(ProcessGroup& group, std::int64_t channels, std::vector<at::Tensor> buffers)
+      : group_(group), size_(kHead + 1 + 2 * channels), buffers_(std::move(buffers)) {
+    group_.connect_statistics();
+  }
+  ~BatchStatistics() {
+    if (active() == this) active() = nullptr;
+  }
+  BatchStatistics(const BatchStatistics&) = delete;
+  BatchStatistics& operator=(const BatchStatistics&) = delete;
+
+  /// Returns the exchange of the micro-batch under way in this process; null outside of one.
+  static std::atomic<BatchStatistics*>& active() {
+    static std::atomic<BatchStatistics*> exchange{nullptr};
+    return exchange;
+  }
+
+  /// Begins a micro-batch, in which this rank has a batch if its turn is `now`. Returns false, and begins
+  /// none, once the window is over for all ranks.
+  bool begin(Turn turn) {
+    at::Tensor mine = message_of(/*done=*/false, static_cast<double>(turn));
+    const std::vector<at::Tensor> all = exchange(mine);
+    turns_.clear();
+    for (const at::Tensor& row : all) turns_.push_back(static_cast<Turn>(static_cast<int>(number(row, 1))));
+    if (std::ranges::all_of(turns_, [](Turn each) { return each == Turn::over; })) return false;
+    ++begun_;
+    if (turn == Turn::now) active() = this;
+    return true;
+  }
+  /// Waits until it is over on all ranks. Ranks without a batch get the running statistics of one that had.
+  void end() {
+    active() = nullptr;
+    while (std::ranges::any_of(exchange(message_of(/*done=*/true, 0.0)),
+                               [](const at::Tensor& row) { return number(row, 0) == 0; })) {
+    }
+    const auto first = std::ranges::find(turns_, Turn::now);
+    if (first == turns_.end() || std::ranges::all_of(turns_, [](Turn each) { return each == Turn::now; }))
+      return;
+    at::NoGradGuard no_gradients;
+    for (const at::Tensor& buffer : buffers_) {
+      const at::Tensor sent = buffer.detach().cpu().contiguous();
+      group_.wait(*group_.broadcast_statistics(sent, first - turns_.begin()), kMoment);
+      if (!sent.is_same(buffer)) buffer.detach().copy_(sent);
+    }
+  }
+
+  /// Returns what all ranks that compute give for one layer, by rank: fp64, of this length. `what` is the
+  /// same on all of them. Throws RanksDiffer if it is not.
+  std::vector<at::Tensor> gather(double what, const at::Tensor& values) {
+    if (values.numel() > size_ - kHead)
+      throw UsageError(message("batch statistics of ", values.numel() / 2,
+                               " channels, more than any layer of the model has, cannot be synchronised"));
+    at::Tensor mine = message_of(/*done=*/false, what);
+    mine.narrow(0, kHead, values.numel()).copy_(values);
+    std::vector<at::Tensor> given;
+    for (const at::Tensor& row : exchange(mine)) {
+      if (number(row, 0) != 0) continue;
+      if (number(row, 1) != what)
+        throw RanksDiffer(
+            "the ranks do different things: one of them normalises another layer of the model. With "
+            "OnBatchStatistics::synchronise all ranks run the same layers in the same order");
+      given.push_back(row.narrow(0, kHead, values.numel()));
+    }
+    return given;
+  }
+
+  /// Returns how many micro-batches have begun.
+  [[nodiscard]] std::int64_t begun() const { return begun_; }
+
+ private:
+  static constexpr std::int64_t kHead = 2;  // whether the rank is done; what it is doing
+  static constexpr const char* kMoment = "batch statistics";
+
+  [[nodiscard]] at::Tensor message_of(bool done, double what) const {
+    at::Tensor mine = at::zeros({size_}, at::kDouble);
+    mine.mutable_data_ptr<double>()[0] = done ? 1.0 : 0.0;
+    mine.mutable_data_ptr<double>()[1] = what;
+    return mine;
+  }
+  static double number(const at::Tensor& row, std::int64_t at) { return row.const_data_ptr<double>()[at]; }
+  std::vector<at::Tensor> exchange(const at::Tensor& mine) {
+    at::NoGradGuard no_gradients;
+    return group_.gather_statistics(mine, kMoment);
+  }
+
+  ProcessGroup& group_;
+  std::int64_t size_;
+  std::vector<at::Tensor> buffers_;
+  std::vector<Turn> turns_;  // of the micro-batch under way, by rank
+  std::int64_t begun_ = 0;
+};
+
+}  // namespace looptorch::detail

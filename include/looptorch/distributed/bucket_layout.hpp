@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// How gradients lie in a bucket: one after another, or, where the ranks share an optimizer out, first all
+// that belongs to rank 0, then all of rank 1, and so on, so that each rank's part is one run of memory.
+#pragma once
+
+#include <looptorch/loop/optimizer_parts.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Elements of one parameter in a bucket.
+struct BucketSlice {
+  PartRange range;
+  at::Tensor view;  ///< into the bucket; of the parameter's shape unless the parameter is cut
+};
+
+/// One parameter of a bucket.
+struct BucketMember {
+  at::Tensor parameter;
+  const OptimizerParts::Shared* shared = nullptr;  ///< null where the ranks share no optimizer out
+  std::vector<BucketSlice> slices = {};  ///< all of it, in the order of memory; one unless it is cut
+  std::size_t bucket = 0;
+  bool packed = false;
+  std::int64_t version = 0;  ///< of the gradient that was packed
+};
+
+struct GradientBucket {
+  std::size_t first = 0, end = 0, filled = 0;  ///< members
+  std::int64_t numbers = 0;
+  at::Tensor flat;                       ///< the parts of all ranks
+  std::vector<at::Tensor> by_rank = {};  ///< gradients, then the counts
+  std::vector<at::Tensor> counts = {};   ///< for each member on how many ranks it has a gradient
+};
+
+/// Returns where the next slice begins.
+inline std::int64_t add_slice(const GradientBucket& bucket, BucketMember& member, const PartRange& range,
+                              std::int64_t at) {
+  const at::Tensor flat = bucket.flat.narrow(0, at, range.count);
+  const bool is_cut = range.count < member.parameter.numel();
+  member.slices.push_back({range, is_cut ? flat : flat.view(member.parameter.sizes())});
+  return at + range.count;
+}
+
+/// Makes the memory of a bucket whose members are known.
+inline void allocate(GradientBucket& bucket, std::vector<BucketMember>& members, std::size_t ranks) {
+  const auto of = static_cast<std::int64_t>(bucket.end - bucket.first);
+  bucket.flat = at::zeros({bucket.numbers + of * static_cast<std::int64_t>(ranks)},
+                          members[bucket.first].parameter.options().requires_grad(false));
+  std::int64_t at = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::int64_t begin = at;
+    for (std::size_t i = bucket.first; i < bucket.end; ++i) {
+      BucketMember& member = members[i];
+      const std::vector<PartRange> whole{{0, 0, member.parameter.numel()}};
+      for (const PartRange& range : member.shared ? member.shared->ranges : whole)
+        if (range.rank == static_cast<std::int64_t>(rank)) at = add_slice(bucket, member, range, at);
+    }
+    bucket.counts.push_back(bucket.flat.narrow(0, at, of));
+    bucket.by_rank.push_back(bucket.flat.narrow(0, begin, at + of - begin));
+    at += of;
+  }
+}
+
+/// Returns the elements of a slice in a tensor like its parameter, as an alias.
+inline at::Tensor place_of(const BucketMember& member, const at::Tensor& tensor, const BucketSlice& slice) {
+  if (member.slices.size() == 1) return tensor.detach();
+  return OptimizerParts::flat(tensor).narrow(0, slice.range.begin, slice.range.count);
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// Shares optimizers out among the ranks of DataParallel: each holds the moments of its part of the
+// parameters, gets the sums of their gradients alone, updates them, and gives them to the others. Moments
+// take one part in so many as there are ranks; the numbers are those of the plain run. Use it where moments
+// fill the memory (ZeRO, stages 1 and 2: https://arxiv.org/abs/1910.02054). On one process it does nothing.
+//
+//   Trainer trainer(net, optimizer, objective, DataParallel{}, ShardOptimizer{});
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/rank_environment.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/ranks.hpp>
+
+namespace looptorch {
+
+/// Each rank's optimizers update a part of the parameters. Snapshots hold all parts, and may be gone on from
+/// on any number of ranks, with or without this policy.
+struct ShardOptimizer {
+  static constexpr Phase phase = Phase::unscale;
+  static constexpr MayDiffer may_differ = MayDiffer::always;
+
+  struct State {
+    bool shares = false;  ///< True in a fit on several ranks.
+  };
+
+  void on_ranks(Ranks& ranks, State& state) const {
+    ranks.share_optimizers();
+    state.shares = ranks.shares_optimizers();
+  }
+
+  /// Throws UsageError where several ranks train without DataParallel.
+  void on_fit_begin(FitContext&, State& state) const {
+    if (!state.shares && rank_environment().size > 1)
+      throw UsageError(
+          "ShardOptimizer shares optimizers out among the ranks of DataParallel: list that, too");
+  }
+};
+
+}  // namespace looptorch

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+// Saves and loads optimizers that ranks share out: each rank saves the elements that it has, and takes its
+// own of a whole state. So a run goes on on another number of ranks, and with or without sharing.
+#pragma once
+
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/optimizer_parts.hpp>
+#include <looptorch/loop/ranks.hpp>
+#include <looptorch/loop/resume/optimizer_states.hpp>
+#include <looptorch/loop/resume/policy_states.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/state/snapshot/optimizer_part.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Returns the state of a parameter's part, of the state of the whole.
+[[nodiscard]] inline StateDict cut_state(const StateDict& whole, const OptimizerParts::Shared& shared) {
+  StateDict part;
+  for (const auto& [key, value] : whole.values()) {
+    const auto* tensor = std::get_if<at::Tensor>(&value);
+    const bool is_cut =
+        tensor && tensor->defined() && shared.is_cut() && tensor->sizes() == shared.whole.sizes();
+    part.set(key, is_cut ? StateDict::Value(OptimizerParts::slice(*tensor, shared, shared.mine)) : value);
+  }
+  return part;
+}
+
+/// Calls `visit(key, value, shared)` for all that an optimizer keeps for this rank's parts, by the keys that
+/// the whole has in a snapshot.
+template <class Optimizer, class Visit>
+void each_part_state(Optimizer& optimizer, OptimizerParts& parts, const ParameterNames& names,
+                     Visit&& visit) {
+  const PartsInGroups held(optimizer, parts);
+  for (const auto& shared : parts.all()) {
+    if (!shared->part.defined()) continue;
+    const StateDict state = parameter_state(optimizer, shared->part);
+    for (const auto& [key, value] : state.values())
+      visit(message("state.", names.of(shared->whole), ".", key), value, *shared);
+  }
+}
+
+/// Returns the name of a value in a snapshot: one of elements for a tensor that is cut.
+[[nodiscard]] inline std::string name_of_value(const std::string& key, const StateDict::Value& value,
+                                               const OptimizerParts::Shared& shared) {
+  const auto* tensor = std::get_if<at::Tensor>(&value);
+  if (!tensor || !shared.is_cut() || tensor->numel() != shared.mine.count || tensor->dim() == 0) return key;
+  return name_of_elements(key, shared.mine.begin, shared.mine.begin + shared.mine.count,
+                          shared.whole.sizes());
+}
+
+/// Stages what an optimizer is to take over for this rank's parts.
+template <class Optimizer>
+[[nodiscard]] std::vector<Commit> stage_part_states(Optimizer& optimizer, OptimizerParts& parts,
+                                                    const ParameterNames& names, const StateDict& in) {
+  std::vector<Commit> commits;
+  const auto groups = optimizer.param_groups();  // copies, with the whole parameters
+  const PartsInGroups held(optimizer, parts);
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    for (const at::Tensor& parameter : groups[i].params()) {
+      const OptimizerParts::Shared& shared = parts.of(parameter);
+      if (!shared.part.defined()) continue;
+      const StateDict whole = in.under("state." + names.of(parameter));
+      Commit commit = stage_parameter_state(optimizer, optimizer.param_groups()[i], shared.part,
+                                            cut_state(whole, shared));
+      commits.push_back([&optimizer, &parts, commit = std::move(commit)] {
+        const PartsInGroups again(optimizer, parts);
+        commit();
+      });
+    }
+  return commits;
+}
+
+/// Gives each rank's optimizers their parts of moments that they have as a whole.
+template <class Engine>
+void share_out_moments(Engine& engine) {
+  if (engine.holds_parts()) return;
+  const ParameterNames names(*engine.model(), engine.run().updates());
+  for_each_index<Engine::kUpdates>([&](auto i) {
+    auto& optimizer = *engine.template update<i>().optimizer;
+    OptimizerParts& parts = *engine.template parts<i>();
+    parts.refresh(engine.run().updates()[i].parameters);
+    StateDict whole;
+    for (const at::Tensor& parameter : engine.run().updates()[i].parameters)
+      whole.set("state." + names.of(parameter), copied(parameter_state(optimizer, parameter)));
+    for (const Commit& commit : stage_part_states(optimizer, parts, names, whole)) commit();
+  });
+  engine.holds_parts() = true;
+}
+
+/// Lets this rank write its part of the snapshots of the leading one.
+template <class Engine>
+void serve_parts(Engine& engine) {
+  engine.ranks()->serve([&engine](const std::string& request) -> std::string {
+    try {
+      const std::size_t end = request.find('\n');
+      const ParameterNames names(*engine.model(), engine.run().updates());
+      TensorMap tensors;
+      for_each_index<Engine::kUpdates>([&](auto i) {
+        each_part_state(*engine.template update<i>().optimizer, *engine.template parts<i>(), names,
+                        [&](const std::string& key, const StateDict::Value& value, const auto& shared) {
+                          const std::string name =
+                              message(std::size_t{i}, ".", name_of_value(key, value, shared));
+                          if (const auto* tensor = std::get_if<at::Tensor>(&value))
+                            tensors.emplace(name, *tensor);
+                          else
+                            put_number(name, value, tensors);
+                        });
+      });
+      write_part(request.substr(end + 1), std::stoll(request.substr(0, end)), engine.ranks()->rank(),
+                 tensors);
+      return {};
+    } catch (const std::exception& error) {
+      return message("rank ", engine.ranks()->rank(), ": ", error.what());
+    }
+  });
+}
+
+/// Has all other ranks write what their optimizers hold, at the same time, and returns the files. Throws
+/// SnapshotError if one could not, UsageError without a folder that all ranks share.
+template <class Engine>
+[[nodiscard]] std::vector<std::filesystem::path> write_parts(Engine& engine,
+                                                             const std::filesystem::path& folder) {
+  if (!engine.ranks() || !engine.ranks()->shares_optimizers())
+    throw UsageError(
+        "the ranks share the optimizers' moments out (ShardOptimizer), and a snapshot needs all of them: list "
+        "SnapshotEvery, or call run.snapshot(folder) in a policy's hook within fit");
+  if (folder.empty())
+    throw UsageError(
+        "the ranks share the optimizers' moments out (ShardOptimizer): give run.snapshot(folder) the folder "
+        "into which the snapshot goes, where each rank writes its part");
+  const std::int64_t step = engine.progress().step;
+  const auto answers = engine.ranks()->ask(message(step, "\n", std::filesystem::absolute(folder).string()));
+  std::vector<std::filesystem::path> files;
+  for (std::size_t rank = 1; rank < answers.size(); ++rank) {
+    if (!answers[rank].empty()) throw SnapshotError(answers[rank]);
+    files.push_back(part_path(folder, step, static_cast<std::int64_t>(rank)));
+  }
+  return files;
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// An update on several ranks: vetoes of one rank become those of all, and where the ranks share the optimizer
+// out, each moves its part of the parameters and then gets the others'. On one process nothing of this runs.
+#pragma once
+
+#include <looptorch/loop/ballot.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/optimizer_parts.hpp>
+#include <looptorch/loop/ranks.hpp>
+#include <looptorch/loop/resume/policy_states.hpp>
+#include <looptorch/optim/gradients.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+namespace looptorch::detail {
+
+/// Shows the policies' before_update the gradients that this rank has: all of them, or those of its part.
+template <std::size_t I, class Engine>
+void show_gradients([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
+  if constexpr (Engine::kHasRanks)
+    if (const OptimizerParts* parts = engine.template parts<I>(); parts && engine.ranks()->scatters())
+      context.show_parts(*engine.ranks(), parts->tensors());
+}
+
+/// Runs the policies' before_update.
+template <class Engine>
+void ask_before_update(Engine& engine, UpdateContext& context) {
+  if (!context.sees_part()) return engine.stack().template run<before_update_hook>(context);
+  engine.stack().template each_with<before_update_hook>([&](auto& slot) {
+    using P = typename std::remove_reference_t<decltype(slot)>::Policy;
+    context.set_reader(reads_parts<P>() ? std::string() : policy_name<P>());
+    before_update_hook::call(slot.policy, slot.state, context);
+  });
+  context.set_reader({});
+}
+
+/// Makes a veto or a refusal on one rank that of all. Costs a small exchange, and on a device a wait, where a
+/// listed policy may veto and does not declare `vetoes_alike`.
+template <class Engine>
+void agree_on_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
+  if constexpr (Engine::kHasRanks && Engine::kVetoesAlone) {
+    if (!engine.ranks()) return;
+    const auto is_set = [](const at::Tensor& found) { return found.defined() && found.item<double>() != 0; };
+    bool refused = context.refused() || is_set(context.unread_refused());
+    bool vetoed = context.vetoed() || is_set(context.found_inf());
+    Ballot ballot;
+    ballot.any("refused", refused);
+    ballot.any("vetoed", vetoed);
+    engine.ranks()->agree(
+        ballot, message("the vetoes of update ", context.index() + 1, " of step ", engine.progress().step));
+    if (refused) context.refuse(true);
+    context.veto(vetoed);
+  }
+}
+
+/// Calls `move(optimizer, context, scale)`, which returns whether it has moved parameters, or nothing where
+/// only the device knows: on this rank's part, where the ranks share the optimizer out.
+template <std::size_t I, class Engine, class Move>
+std::optional<bool> move_parameters(Engine& engine, UpdateContext& context, const GradientScale& scale,
+                                    Move&& move) {
+  auto& optimizer = *engine.template update<I>().optimizer;
+  if constexpr (Engine::kHasRanks)
+    if (OptimizerParts* const parts = engine.template parts<I>()) {
+      std::optional<bool> made;
+      {
+        const PartsInGroups held(optimizer, *parts, /*lends_gradients=*/!engine.ranks()->scatters());
+        made = move(optimizer, context, scale);
+      }
+      drop_gradients(parts->tensors());
+      if (made.value_or(true)) engine.ranks()->gather(engine.run().updates()[I].parameters);
+      return made;
+    }
+  return move(optimizer, context, scale);
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// The micro-batches of a window on ranks that take batch statistics together: all go through them side by
+// side, and one that has no batch takes part with nothing. On other ranks nothing of this runs.
+#pragma once
+
+#include <looptorch/loop/ranks.hpp>
+
+#include <cstdint>
+
+namespace looptorch::detail {
+
+template <class Engine>
+[[nodiscard]] bool go_side_by_side(Engine& engine) {
+  if constexpr (Engine::kHasRanks)
+    return engine.ranks() && engine.ranks()->synchronises() && engine.works()[0].due;
+  else
+    return false;
+}
+
+/// Differentiates a micro-batch by `share()` while the other ranks do theirs. `number` is its number in the
+/// window.
+template <class Engine, class Share>
+void beside_other_ranks([[maybe_unused]] Engine& engine, [[maybe_unused]] std::int64_t number,
+                        Share&& share) {
+  if (!go_side_by_side(engine)) return share();
+  Ranks& ranks = *engine.ranks();
+  std::int64_t& turns = engine.window().turns;
+  for (; turns < number; ++turns) {  // batches that this rank's loader left out
+    (void)ranks.begin_micro_batch(Ranks::Turn::later);
+    ranks.end_micro_batch();
+  }
+  (void)ranks.begin_micro_batch(Ranks::Turn::now);
+  share();
+  ranks.end_micro_batch();
+  ++turns;
+}
+
+/// Takes part in the micro-batches of other ranks that this one does not have in the window.
+template <class Engine>
+void wait_side_by_side(Engine& engine) {
+  if (!go_side_by_side(engine)) return;
+  Ranks& ranks = *engine.ranks();
+  std::int64_t& turns = engine.window().turns;
+  for (; turns < engine.window_length() && ranks.begin_micro_batch(Ranks::Turn::over); ++turns)
+    ranks.end_micro_batch();
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+// What one rank's optimizers hold, as a file of its own beside the snapshot that it is for: each rank writes
+// its own, and the one that writes the snapshot moves them in. Reading puts them together again, so that any
+// number of ranks, and one process, can go on from them.
+//
+// A tensor of which ranks have elements is named "KEY[BEGIN:END of SIZES]", a number "KEY[int]".
+#pragma once
+
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/base/files/output_file.hpp>
+#include <looptorch/state/snapshot/snapshot_error.hpp>
+#include <looptorch/state/snapshot/snapshot_image.hpp>
+#include <looptorch/state/snapshot/snapshot_manifest.hpp>
+#include <looptorch/state/snapshot/snapshot_names.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Returns where rank `rank` writes its part of the snapshot of `step`, whose listing has ".json" behind it.
+[[nodiscard]] inline std::filesystem::path part_path(const std::filesystem::path& folder, std::int64_t step,
+                                                     std::int64_t rank) {
+  return folder / message('.', snapshot_name(step), '.', part_file_name(rank));
+}
+/// True for what `part_path` names, which a killed run leaves behind.
+[[nodiscard]] inline bool is_left_part(std::string_view name) {
+  return name.starts_with(".step-") && name.find(".optimizer.rank-") != std::string_view::npos;
+}
+
+[[nodiscard]] inline std::string name_of_elements(const std::string& key, std::int64_t begin,
+                                                  std::int64_t end, at::IntArrayRef sizes) {
+  std::string shape;
+  for (const std::int64_t size : sizes) shape += message(shape.empty() ? "" : "x", size);
+  return message(key, '[', begin, ':', end, " of ", shape, ']');
+}
+/// Adds a number to `out` as a tensor of no dimensions.
+inline void put_number(const std::string& key, const StateDict::Value& value, TensorMap& out) {
+  if (const auto* flag = std::get_if<bool>(&value))
+    out.emplace(key + "[bool]", at::scalar_tensor(*flag, at::kBool));
+  else if (const auto* whole = std::get_if<std::int64_t>(&value))
+    out.emplace(key + "[int]", at::scalar_tensor(*whole, at::kLong));
+  else if (const auto* number = std::get_if<double>(&value))
+    out.emplace(key + "[double]", at::scalar_tensor(*number, at::kDouble));
+}
+
+/// Writes a rank's tensors and their listing. Throws FileError, SafetensorsError.
+inline void write_part(const std::filesystem::path& folder, std::int64_t step, std::int64_t rank,
+                       const TensorMap& tensors) {
+  const std::filesystem::path path = part_path(folder, step, rank);
+  make_folders(folder);
+  FileImage image = image_of_tensors(path, tensors, {});
+  image.listed.name = part_file_name(rank);
+  AtomicFile file(path);
+  write_image(image, file);
+  file.commit();
+  SnapshotManifest listing;
+  listing.step = step;
+  listing.files.push_back(image.listed);
+  write_file_atomically(path.string() + ".json", listing.text());
+}
+
+/// Returns the listing of a part.
+[[nodiscard]] inline ManifestFile listing_of(const std::filesystem::path& part) {
+  const std::filesystem::path path = part.string() + ".json";
+  auto listing = SnapshotManifest::parse(path, read_file(path, kSnapshotJson.max_bytes));
+  if (listing.files.size() != 1)
+    throw SnapshotError(path.string() + ": lists another number of files than 1");
+  return std::move(listing.files.front());
+}
+
+/// Puts elements of tensors together that several ranks have written, and turns numbers back.
+class PartsTogether {
+ public:
+  explicit PartsTogether(std::filesystem::path snapshot) : snapshot_(std::move(snapshot)) {}
+
+  /// Throws SnapshotError for tensors of which elements are missing.
+  void put_together(StateDict& state) {
+    StateDict whole;
+    for (const auto& [key, value] : state.values())
+      if (const auto* tensor = std::get_if<at::Tensor>(&value); !tensor || !take(key, *tensor, whole))
+        whole.set(key, value);
+    for (auto& [key, elements] : elements_) whole.set(key, joined(key, elements));
+    state = std::move(whole);
+  }
+
+ private:
+  struct Elements {
+    std::map<std::int64_t, at::Tensor> from;  // by the first
+    std::vector<std::int64_t> sizes;
+  };
+
+  /// Takes a tensor whose name says that it is a part. Returns false for any other.
+  bool take(const std::string& name, const at::Tensor& tensor, StateDict& whole) {
+    const auto open = name.rfind('[');
+    if (open == std::string::npos || name.back() != ']') return false;
+    const std::string key = name.substr(0, open), what = name.substr(open + 1, name.size() - open - 2);
+    if (what == "bool" || what == "int" || what == "double") {
+      if (tensor.dim() != 0) return false;
+      if (what == "bool")
+        whole.set(key, StateDict::Value(tensor.item<bool>()));
+      else if (what == "int")
+        whole.set(key, StateDict::Value(tensor.item<std::int64_t>()));
+      else
+        whole.set(key, StateDict::Value(tensor.item<double>()));
+      return true;
+    }
+    const auto colon = what.find(':'), of = what.find(" of ");
+    if (colon == std::string::npos || of == std::string::npos) return false;
+    Elements& elements = elements_[key];
+    elements.from.emplace(std::strtoll(what.c_str(), nullptr, 10), tensor);
+    elements.sizes.clear();
+    for (const char* at = what.c_str() + of + 3; *at != '\0';) {
+      char* end = nullptr;
+      elements.sizes.push_back(std::strtoll(at + 1, &end, 10));
+      at = end;
+    }
+    return true;
+  }
+
+  at::Tensor joined(const std::string& key, const Elements& elements) const {
+    std::vector<at::Tensor> parts;
+    std::int64_t done = 0, numel = 1;
+    for (const std::int64_t size : elements.sizes) numel *= size;
+    for (const auto& [begin, tensor] : elements.from) {
+      if (begin != done) break;
+      parts.push_back(tensor);
+      done += tensor.numel();
+    }
+    if (done != numel || parts.size() != elements.from.size())
+      throw SnapshotError(message(snapshot_.string(), ": of \"", key, "\", which ", numel,
+                                  " elements make, those from ", done, " on are missing"));
+    return at::cat(parts).view(elements.sizes);
+  }
+
+  std::filesystem::path snapshot_;
+  std::map<std::string, Elements> elements_;
+};
+
+/// Removes parts that a killed run has left in a folder that no other run writes into.
+inline void remove_left_parts(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (is_left_part(entry.path().filename().string())) std::filesystem::remove(entry.path(), ignored);
+}
+
+}  // namespace looptorch::detail
