@@ -50,8 +50,8 @@ void agree_on_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateConte
     Ballot ballot;
     ballot.any("refused", refused);
     ballot.any("vetoed", vetoed);
-    engine.ranks()->agree(
-        ballot, message("the vetoes of update ", context.index() + 1, " of step ", engine.progress().step));
+    engine.ranks()->agree(ballot, message("the end of step ", engine.progress().step, " (vetoes of update ",
+                                          context.index() + 1, ")"));
     if (refused) context.refuse(true);
     context.veto(vetoed);
   }
