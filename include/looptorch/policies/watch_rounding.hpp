@@ -30,6 +30,7 @@ struct WatchRounding {
   static constexpr Phase phase = Phase::observe;
   static constexpr bool only_reports = true;
   static constexpr bool settles_late = true;  // weights stay until the next update
+  static constexpr bool vetoes_alike = true;
   static constexpr MayDiffer may_differ = MayDiffer::always;
 
   struct State {
