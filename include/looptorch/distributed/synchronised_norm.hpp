@@ -125,7 +125,7 @@ struct SynchronisedNorm : torch::autograd::Function<SynchronisedNorm> {
   }
 
  private:
-  enum Step { kForward = 10, kBackward = 11 };
+  static constexpr double kForward = 10, kBackward = 11;
 
   static BatchStatistics& exchange() {
     if (BatchStatistics* const active = BatchStatistics::active()) return *active;
