@@ -28,8 +28,7 @@ namespace looptorch::detail {
 /// `Rule` names the optimizer (`kName`), its `Options`, its `Moments` and their `kFields`. Its
 /// `check(options)` throws UsageError. `first_differs(options)` is true if a parameter's first update differs
 /// from later ones. `advance(moments, due, factors)` is called before a kernel that updates the parameters in
-/// `due`. `apply(options, call)` calls the kernel. `by_element` is true if it updates elements apart from
-/// each other.
+/// `due`. `apply(options, call)` calls the kernel. With `by_element` elements are updated apart.
 template <class Rule>
 class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimizer {
  public:
