@@ -54,40 +54,46 @@ class ClipMels {
   Listener listener_;
 };
 
-/// The source of clips' frames: their files, or a cache.
+namespace detail {
+
+/// Names everything on which frames depend beside the clip, for a cache.
+[[nodiscard]] inline std::string mel_settings(const SpeechOptions& options) {
+  return looptorch::message("Whisper's log-mel, ", options.mel_bins, " bins, ", options.max_seconds, " s");
+}
+
+}  // namespace detail
+
+/// The source of a tensor for each clip: its file, or a cache.
 class MelSource {
  public:
-  /// Computes frames each time or, if `cache` names a folder, once: 32 kB a second of the clips' common
-  /// length. Throws what CachedDataset throws.
-  MelSource(ClipMels clips, const SpeechOptions& options, const std::filesystem::path& cache) {
+  /// Computes tensors each time or, if `cache` names a folder, once for clips and `settings`: 32 kB a second
+  /// of the clips' common length for frames. Throws what CachedDataset throws.
+  template <class Clips>
+  MelSource(Clips clips, const std::string& settings, const std::filesystem::path& cache) {
     if (cache.empty()) {
-      get_ = [clips = std::make_shared<const ClipMels>(std::move(clips))](std::int64_t i) {
+      get_ = [clips = std::make_shared<const Clips>(std::move(clips))](std::int64_t i) {
         return clips->get(i);
       };
       return;
     }
-    cached_ = std::make_shared<const Cached>(
-        std::move(clips),
-        looptorch::CacheOptions{.folder = cache,
-                                .settings = looptorch::message("Whisper's log-mel, ", options.mel_bins,
-                                                               " bins, ", options.max_seconds, " s")});
-    get_ = [cached = cached_](std::int64_t i) { return cached->get(i); };
+    const looptorch::CacheOptions options{.folder = cache, .settings = settings};
+    const auto cached = std::make_shared<const looptorch::CachedDataset<Clips>>(std::move(clips), options);
+    get_ = [cached](std::int64_t i) { return cached->get(i); };
+    build_ = [cached](const looptorch::CacheBuildOptions& how) { (void)cached->build(how); };
   }
 
   [[nodiscard]] at::Tensor operator()(std::int64_t index) const { return get_(index); }
 
-  /// Computes the frames that a cache lacks, in parallel. Clips that cannot be used stay out: reading them
+  /// Computes the tensors that a cache lacks, in parallel. Clips that cannot be used stay out: reading them
   /// throws as it does without a cache. Does nothing without one.
   void prepare(std::int64_t workers,
                const std::function<void(const looptorch::CacheProgress&)>& progress) const {
-    if (cached_) (void)cached_->build({.workers = workers, .progress = progress, .skip_failures = true});
+    if (build_) build_({.workers = workers, .progress = progress, .skip_failures = true});
   }
 
  private:
-  using Cached = looptorch::CachedDataset<ClipMels>;
-
-  std::shared_ptr<const Cached> cached_;
   std::function<at::Tensor(std::int64_t)> get_;
+  std::function<void(const looptorch::CacheBuildOptions&)> build_;
 };
 
 }  // namespace whisper

@@ -37,6 +37,7 @@ struct CorpusOptions {
   bool whole_windows = false;        ///< Test clips are padded to kWhisperSeconds instead.
   bool chunking = false;             ///< Packs the segments of recordings into windows.
   std::filesystem::path cache{};     ///< Folder that keeps log-mel frames; empty: none.
+  bool cache_encoder = false;        ///< It is to keep an encoder's states instead: see Corpus::encode_by.
   std::int64_t prepare_workers = 0;  ///< Threads that fill it before training; 0: the first epoch does.
   std::int64_t workers = 2, seed = 1;
 
@@ -64,6 +65,19 @@ struct Corpus {
   double test_seconds;  ///< Length to which those of the test are padded.
   LeftOut left_out;
   WindowTexts windows;  ///< The texts of packed windows, of all three.
+
+  /// Makes all clips what an encoder that is not trained makes of them, kept in the options' cache.
+  void encode_by(const ClipEncoder& encoder, const CorpusOptions& options) {
+    for (auto* part : {&train, &validation, &test}) part->encode_by(encoder, options.cache);
+    prepare(options);
+  }
+
+  /// Fills the cache, if threads are given for it.
+  void prepare(const CorpusOptions& options) const {
+    if (options.prepare_workers == 0) return;
+    for (const auto* part : {&train, &validation, &test})
+      part->prepare(options.prepare_workers, looptorch::print_cache_progress());
+  }
 };
 
 namespace detail {
@@ -182,9 +196,7 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
                 .test_seconds = test_seconds,
                 .left_out = std::move(left_out),
                 .windows = std::move(texts)};
-  if (options.prepare_workers > 0)
-    for (const auto* part : {&corpus.train, &corpus.validation, &corpus.test})
-      part->prepare(options.prepare_workers, looptorch::print_cache_progress());
+  if (!options.cache_encoder) corpus.prepare(options);
   return corpus;
 }
 

@@ -11,7 +11,9 @@
 #include <looptorch/data/slot_memory.hpp>
 
 #include "clip_mels.hpp"
+#include "encoded_clips.hpp"
 #include "generation.hpp"
+#include "model.hpp"
 #include "training_text.hpp"
 
 #include <algorithm>
@@ -28,7 +30,7 @@
 namespace whisper {
 
 struct Sample {
-  at::Tensor mel_MT;
+  at::Tensor mel_MT;                 ///< Or [S, D], what a frozen encoder makes of it: see encode_by.
   std::vector<std::int64_t> tokens;  ///< Prompt, text, end of text.
   std::string text;
   std::string language{};
@@ -36,12 +38,24 @@ struct Sample {
 };
 
 struct Batch {
-  at::Tensor mel_BMT;
+  at::Tensor mel_BMT;            ///< Or [B, S, D], if they are `encoded`.
   at::Tensor tokens_BL;          ///< The decoder's input, padded behind the end.
   at::Tensor labels_BL;          ///< Its expected output; kIgnored behind the end and before the prompt's.
   std::int64_t label_count = 0;  ///< Labels that are not ignored.
   std::vector<std::string> texts, languages;
+  bool encoded = false;  ///< The encoder has run.
 };
+
+/// Returns the encoder's states of a batch, `[B, S, D]`.
+[[nodiscard]] inline at::Tensor states_of(Whisper& model, const Batch& batch) {
+  return batch.encoded ? batch.mel_BMT : model->encoder()(batch.mel_BMT);
+}
+
+/// Returns the loss of predicting a batch's labels, the mean over those that are not kIgnored.
+[[nodiscard]] inline at::Tensor loss_of(Whisper& model, const Batch& batch) {
+  auto& decoder = model->decoder();
+  return decoder->loss(decoder(batch.tokens_BL, states_of(model, batch)), batch.labels_BL);
+}
 
 /// Pads the samples' tokens. Padding is determined by each sample's length, never by its id: the padding id
 /// is also the end of text, which must be learnt. In a loader all tensors lie in the loader's reused memory.
@@ -56,7 +70,8 @@ inline Batch collate(std::span<Sample> samples, std::int64_t padding) {
               .tokens_BL = looptorch::batch_empty({rows, length}, at::kLong).fill_(padding),
               .labels_BL = looptorch::batch_empty({rows, length}, at::kLong).fill_(kIgnored),
               .texts = {},
-              .languages = {}};
+              .languages = {},
+              .encoded = false};
   for (std::int64_t row = 0; row < rows; ++row) {
     auto& sample = samples[static_cast<std::size_t>(row)];
     batch.mel_BMT[row].copy_(sample.mel_MT);
@@ -93,7 +108,8 @@ class SpeechDataset {
                 const DecodingOptions& decoding, SpeechOptions options,
                 const std::filesystem::path& cache = {})
       : utterances_(std::move(utterances)),
-        mels_(ClipMels(utterances_, options), options, cache),
+        options_(options),
+        mels_(ClipMels(utterances_, options), detail::mel_settings(options), cache),
         end_of_text_(decoding.end_of_text) {
     for (const auto& utterance : utterances_) tokens_.push_back(target_of(utterance, tokenizer, decoding));
   }
@@ -110,7 +126,16 @@ class SpeechDataset {
   }
 
   [[nodiscard]] Batch collate(std::span<Sample> samples) const {
-    return whisper::collate(samples, end_of_text_);
+    auto batch = whisper::collate(samples, end_of_text_);
+    batch.encoded = encoded_;
+    return batch;
+  }
+
+  /// From now on returns what `encoder` makes of each clip instead of its frames, kept in the folder `cache`.
+  void encode_by(const ClipEncoder& encoder, const std::filesystem::path& cache) {
+    mels_ = MelSource(EncodedClips(ClipMels(utterances_, options_), encoder),
+                      detail::mel_settings(options_) + ", " + encoder.identity(), cache);
+    encoded_ = true;
   }
 
   /// Puts the frames of all clips into the cache; see MelSource::prepare.
@@ -134,7 +159,9 @@ class SpeechDataset {
  private:
   std::vector<looptorch::Utterance> utterances_;
   std::vector<std::vector<std::int64_t>> tokens_;
+  SpeechOptions options_;
   MelSource mels_;
+  bool encoded_ = false;
   std::int64_t end_of_text_;
 };
 

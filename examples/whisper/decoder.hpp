@@ -175,7 +175,7 @@ class DecoderImpl : public torch::nn::Module {
   /// half of the decoder's memory more. A weight that is changed later is multiplied as without this.
   void hold_half_weights() {
     for (const auto& module : modules(/*include_self=*/false))
-      if (auto* layer = module->as<ProjectionImpl>()) layer->hold_half_weights();
+      if (auto* layer = module->as<PlainProjectionImpl>()) layer->hold_half_weights();
     half_embedding_ = HalfWeights::pack(embed_tokens->weight);
   }
 

@@ -72,11 +72,12 @@ class EncoderImpl : public torch::nn::Module {
     layer_norm = register_module("layer_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
   }
 
-  /// Throws c10::Error for more frames than the positions cover.
+  /// Computes in the weights' type. Throws c10::Error for more frames than the positions cover.
   [[nodiscard]] at::Tensor forward(const at::Tensor& mel_BMT) {
     const looptorch::CheckpointOptions options{.mode = first_layer().checkpoint.mode, .random_state = false};
     auto x_BDS = looptorch::checkpoint(
-        options, [this](const at::Tensor& mel_BMT) { return stem(mel_BMT); }, mel_BMT);
+        options, [this](const at::Tensor& mel_BMT) { return stem(mel_BMT); },
+        mel_BMT.to(conv1->weight.scalar_type()));
     const auto length = x_BDS.size(2), limit = embed_positions->weight.size(0);
     TORCH_CHECK(length <= limit, "encoder: ", mel_BMT.size(2), " mel frames are more than its ", 2 * limit);
     auto x_BSD = x_BDS.transpose(1, 2) + embed_positions->weight.narrow(0, 0, length);

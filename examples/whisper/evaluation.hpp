@@ -105,12 +105,15 @@ struct Transcripts {
   }
 };
 
-/// Transcribes a dataset, several clips at a time.
-inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech, std::int64_t workers) {
+/// Transcribes a dataset, `clips` at a time.
+inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech, std::int64_t workers,
+                                  std::int64_t clips = 16) {
   Transcripts result;
-  looptorch::PinnedPrefetchLoader batches(speech, {.batch_size = 16, .workers = workers});
+  looptorch::PinnedPrefetchLoader batches(speech, {.batch_size = clips, .workers = workers});
   for (auto& batch : batches) {
-    for (auto& heard : recognizer.hear(batch.mel_BMT, batch.languages))
+    const auto states_BSD =
+        batch.encoded ? batch.mel_BMT.to(recognizer.options()) : recognizer.encode(batch.mel_BMT);
+    for (auto& heard : recognizer.hear_states(states_BSD, batch.languages))
       result.hypotheses.push_back(std::move(heard.text));
     for (auto& text : batch.texts) result.references.push_back(std::move(text));
     for (auto& language : batch.languages) result.languages.push_back(std::move(language));

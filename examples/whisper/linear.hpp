@@ -3,6 +3,7 @@
 // nothing, oneDNN's on AMD's processors, else LibTorch's.
 #pragma once
 
+#include <looptorch/adapters/lora.hpp>
 #include <looptorch/memory/keep.hpp>
 
 #include "half_weights.hpp"
@@ -15,21 +16,6 @@
 #include <string_view>
 
 namespace whisper {
-
-/// torch::nn::Linear that can hold its weight in 16 bits, too.
-class ProjectionImpl : public torch::nn::LinearImpl {
- public:
-  using LinearImpl::LinearImpl;
-
-  /// Packs the weight; without effect where HalfWeights cannot hold it.
-  void hold_half_weights() { half_ = HalfWeights::pack(weight, bias); }
-
-  [[nodiscard]] const std::optional<HalfWeights>& half_weights() const { return half_; }
-
- private:
-  std::optional<HalfWeights> half_;
-};
-TORCH_MODULE(Projection);
 
 namespace detail {
 
@@ -76,10 +62,6 @@ inline at::Tensor onednn_linear(const at::Tensor& x, const at::Tensor& weight, c
                                 c10::List<std::optional<at::Scalar>>(), "");
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// Returns `x` times a weight plus a bias, which may be undefined. `half` may hold the weight in 16 bits.
 inline at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                           const std::optional<HalfWeights>& half) {
@@ -91,10 +73,29 @@ inline at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const a
 
 }  // namespace detail
 
-/// Applies a layer, with its bias in the product itself, where torch::nn::Linear adds it in another pass.
-inline at::Tensor linear(const Projection& layer, const at::Tensor& x) {
-  return detail::product(x, layer->weight, layer->bias, layer->half_weights());
-}
+/// torch::nn::Linear by the fastest product, with its bias in the product itself, where torch::nn::Linear
+/// adds it in another pass. Can hold its weight in 16 bits, too.
+class PlainProjectionImpl : public torch::nn::LinearImpl {
+ public:
+  using LinearImpl::LinearImpl;
+
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) { return detail::product(x, weight, bias, half_); }
+
+  /// Packs the weight; without effect where HalfWeights cannot hold it.
+  void hold_half_weights() { half_ = HalfWeights::pack(weight, bias); }
+
+  [[nodiscard]] const std::optional<HalfWeights>& half_weights() const { return half_; }
+
+ private:
+  std::optional<HalfWeights> half_;
+};
+TORCH_MODULE(PlainProjection);
+
+/// The same, with room for an adapter.
+using Projection = looptorch::Lora<PlainProjection>;
+
+/// Applies a layer, with its adapter if it has one.
+inline at::Tensor linear(Projection layer, const at::Tensor& x) { return layer->forward(x); }
 
 /// Does the same. A Checkpointed layer in CheckpointMode::light keeps the result.
 inline at::Tensor kept_linear(const Projection& layer, const at::Tensor& x) {

@@ -7,6 +7,7 @@
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 
+#include "adapters.hpp"
 #include "model.hpp"
 
 #include <array>
@@ -18,7 +19,8 @@
 namespace whisper {
 
 /// Builds the model that `folder`/config.json describes, with the weights of `folder`/model.safetensors, or
-/// of the files that `folder`/model.safetensors.index.json names, on the CPU. The model has `dtype`, whatever
+/// of the files that `folder`/model.safetensors.index.json names, on the CPU. If the folder holds adapters,
+/// they are merged into the model that they name. The model has `dtype`, whatever
 /// the files have: fp32, or 16 bits to transcribe with. Throws a looptorch::Error that names file or folder
 /// for one that is missing, damaged, or of another model.
 [[nodiscard]] inline Whisper load_pretrained(const std::filesystem::path& folder,
@@ -72,22 +74,45 @@ inline std::string config_with(const std::filesystem::path& source, at::ScalarTy
 }  // namespace detail
 
 inline Whisper load_pretrained(const std::filesystem::path& folder, at::ScalarType dtype) {
+  if (holds_adapters(folder)) {
+    auto model = load_pretrained(adapted_folder(folder), dtype);
+    merge_adapters(model, folder);
+    return model;
+  }
   Whisper model(load_config(folder / "config.json"));
   model->to(dtype);
   looptorch::load_weights(detail::with_output_name(model), folder);
   return model;
 }
 
-/// Writes `model` to `output`, with tokenizer and settings of the folder `source` that it was loaded from, and
-/// the weights in `dtype`. Each file is replaced in one step and the weights come last. Throws
+/// Copies the files to `output` that describe the model of `source`: tokenizer and settings.
+inline void copy_settings(const std::filesystem::path& source, const std::filesystem::path& output,
+                          at::ScalarType dtype) {
+  std::filesystem::create_directories(output);
+  const auto described = described_by(source);
+  for (const auto* name : detail::kCopiedFiles) detail::copy_atomically(described / name, output / name);
+  looptorch::write_file_atomically(output / "config.json",
+                                   detail::config_with(described / "config.json", dtype));
+}
+
+/// Writes `model` to `output`, with tokenizer and settings of the folder `source` that it was loaded from,
+/// and the weights in `dtype`. Each file is replaced in one step and the weights come last. Throws
 /// looptorch::FileError, and looptorch::UsageError for a weight that `dtype` cannot hold.
 inline void save_pretrained(const Whisper& model, const std::filesystem::path& source,
                             const std::filesystem::path& output, at::ScalarType dtype = at::kFloat) {
-  std::filesystem::create_directories(output);
-  for (const auto* name : detail::kCopiedFiles) detail::copy_atomically(source / name, output / name);
-  looptorch::write_file_atomically(output / "config.json",
-                                   detail::config_with(source / "config.json", dtype));
+  copy_settings(source, output, dtype);
+  remove_adapters(output);
   looptorch::save_weights(model, output / "model.safetensors", {}, dtype);
+}
+
+/// Writes the adapters of `model` to `output`, in the layout of Python's peft, with tokenizer and settings of
+/// the folder `source` that the model was loaded from. A later load_pretrained needs that folder, too. Throws
+/// looptorch::FileError, and looptorch::UsageError for a model without adapters.
+inline void save_adapters(const Whisper& model, const std::filesystem::path& source,
+                          const std::filesystem::path& output) {
+  copy_settings(source, output, at::kFloat);
+  std::filesystem::remove(output / "model.safetensors");
+  looptorch::save_lora(*model, output, std::filesystem::absolute(source).lexically_normal().string());
 }
 
 }  // namespace whisper

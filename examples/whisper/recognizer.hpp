@@ -75,8 +75,11 @@ struct Recognizer {
   [[nodiscard]] at::Tensor encode(const at::Tensor& mel_BMT) {
     const looptorch::EvalScope eval_scope(*model);
     torch::NoGradGuard no_grad;
-    return model->encoder()(mel_BMT.to(model->parameters().front().options()));
+    return model->encoder()(mel_BMT.to(options()));
   }
+
+  /// Returns the device and type of the model.
+  [[nodiscard]] at::TensorOptions options() { return model->encoder()->parameters().front().options(); }
 
   /// The same as `hear` from the encoder's states of the clips.
   [[nodiscard]] std::vector<Transcript> hear_states(const at::Tensor& states_BSD,
@@ -147,17 +150,18 @@ struct Recognizer {
   }
 };
 
-/// Loads a Hugging Face folder onto `device`, its weights in `dtype`. `language` matters to multilingual models
-/// only; "auto" detects it for each clip. Throws a looptorch::Error that names the file at fault.
+/// Loads a Hugging Face folder onto `device`, its weights in `dtype`. `language` matters to multilingual
+/// models only; "auto" detects it for each clip. Throws a looptorch::Error that names the file at fault.
 inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Device device = at::kCPU,
                                   const std::string& language = "en", at::ScalarType dtype = at::kFloat) {
   const bool detects = language == "auto";
   auto model = load_pretrained(folder, dtype);
   model->to(device);
-  auto decoding = load_decoding_options(folder, model->config(), detects ? "en" : language);
+  const auto described = described_by(folder);
+  auto decoding = load_decoding_options(described, model->config(), detects ? "en" : language);
   decoding.ends_loops = true;
   return {.model = std::move(model),
-          .tokenizer = load_folder_tokenizer(folder),
+          .tokenizer = load_folder_tokenizer(described),
           .decoding = std::move(decoding),
           .language = detects ? "en" : language,
           .detects_language = detects};

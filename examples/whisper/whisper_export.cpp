@@ -49,9 +49,10 @@ struct Source {
   Json tokenizer, generation, preprocessor;
 };
 
-Source load(const fs::path& folder) {
+Source load(const fs::path& model_folder) {
+  auto model = whisper::load_pretrained(model_folder);
+  const auto folder = whisper::described_by(model_folder);
   (void)whisper::load_folder_tokenizer(folder);  // refuses one that the other programs would refuse
-  auto model = whisper::load_pretrained(folder);
   const auto preprocessor = folder / "preprocessor_config.json";
   return {.model = model,
           .tokenizer = whisper::load_tokenizer_json(folder),
@@ -98,7 +99,7 @@ int main(int argc, char** argv) {
   app::CommandLine line("whisper_export",
                         "Writes a Whisper model as other programs read it. Can be started again if it was\n"
                         "cut off.");
-  line.required("model", "DIR", options.model, "Hugging Face folder of the model");
+  line.required("model", "DIR", options.model, "Hugging Face folder of the model; adapters in it are merged into theirs first");
   line.option("ctranslate2", "DIR", options.ctranslate2, "folder to write for faster-whisper (CTranslate2)");
   line.option("ggml", "FILE", options.ggml, "file to write for whisper.cpp");
   line.flag("fp32", options.type, ExportType::fp32, "weights of 32 bits: the default of --ctranslate2, not for --ggml").one_of("type");

@@ -2,6 +2,7 @@
 // Fine-tunes Whisper on a manifest of audio and text, and says what that did to the word error rate. It shows
 // a whole looptorch run: loader, objective, optimizer, policies, `fit`.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/memory_cap.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
@@ -12,6 +13,8 @@
 
 #include "corpus.hpp"
 #include "evaluation.hpp"
+#include "finetune/fit.hpp"
+#include "finetune/fit_trial.hpp"
 #include "finetune/options.hpp"
 #include "finetune/report.hpp"
 #include "finetune/run_settings.hpp"
@@ -33,15 +36,16 @@ namespace lt = looptorch;
 using whisper::Batch, whisper::Whisper;
 using Options = whisper::FinetuneOptions;
 
-lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
-                    const fs::path& snapshot, app::Summary& summary) {
+/// Makes the Trainer of a run, and calls `use(trainer, clips)`.
+template <class Use>
+void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
+                  const Use& use) {
   auto& model = recognizer.model;
   const auto& training = options.training;
-  lt::FusedAdamW optimizer(options.freeze_encoder ? model->freeze_encoder() : model->parameters(),
-                           {.lr = training.learning_rate, .weight_decay = 0.0});
+  const auto& memory = options.memory;
+  const auto optimizer = memory.make_optimizer(model, training.learning_rate);
   auto objective = [](Whisper& model, const Batch& batch) {
-    return lt::Loss{.value = model->loss(batch.mel_BMT, batch.tokens_BL, batch.labels_BL),
-                    .weight = batch.label_count};
+    return lt::Loss{.value = whisper::loss_of(model, batch), .weight = batch.label_count};
   };
   const auto loading = training.loader_options();
   const whisper::TrainingClips clips(corpus.train, corpus.windows, recognizer.tokenizer, recognizer.decoding,
@@ -50,14 +54,17 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
 
   // One policy a line.
   // clang-format off
-  lt::Trainer trainer(model, optimizer, objective,
-                      app::data_parallel(),
+  lt::Trainer trainer(model, *optimizer, objective,
+                      lt::When{lt::rank_environment().size > 1, app::data_parallel()},
                       lt::Accumulate<>{training.gradient_accumulation},
-                      lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
+                      lt::When{training.mixed_precision() && !memory.in_backward(), lt::MixedPrecision{.type = training.autocast_type()}},
+                      lt::When{training.mixed_precision() && memory.in_backward(), lt::Autocast<lt::bf16>{}},
                       lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
-                      lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")},
+                      lt::When{!memory.cache_encoder, lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")}},
                       lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
-                      lt::ClipGradNorm{1.0},
+                      lt::When{!memory.in_backward(), lt::ClipGradNorm{1.0}},
+                      lt::When{memory.update_in_backward == "sums", lt::UpdateInBackwardWith<lt::SumsInBf16>{.max_norm = 1.0}},
+                      lt::When{memory.update_in_backward == "moments", lt::UpdateInBackwardWith<lt::SumsInMoments>{}},
                       lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps},
                       lt::Validate{lt::PinnedPrefetchLoader(corpus.validation, loading, app::share_of_rank()), measure, {.every = options.validate_every}},
                       lt::When{options.early_stopping > 0, lt::StopEarly{.metric = options.metric(), .patience = options.early_stopping}},
@@ -71,18 +78,60 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
                       app::run_log(training, options.output, *model, {{"training clips", std::to_string(clips.size())}}),
                       lt::ShowProgress{});
   // clang-format on
-  const auto longest = clips.longest();
-  app::check_memory(training, trainer,
-                    [&] { return whisper::hardest_batches(longest, training.batch_size); });
-  const lt::RandomSampler order{.seed = training.unsigned_seed()};
-  auto result = trainer.fit(lt::PinnedPrefetchLoader(clips, loading, app::share_of_rank(order)),
-                            training.fit_options(snapshot));
-  app::set_memory(summary, trainer.policy<lt::WatchMemory>());
-  whisper::report_best(summary, options.metric(), trainer.policy<lt::RestoreBest>());
+  use(trainer, clips);
+}
+
+lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
+                    const fs::path& snapshot, app::Summary& summary) {
+  const auto& training = options.training;
+  lt::FitResult result;
+  with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
+    const auto longest = clips.longest();
+    app::check_memory(training, trainer,
+                      [&] { return whisper::hardest_batches(longest, training.batch_size); });
+    const lt::RandomSampler order{.seed = training.unsigned_seed()};
+    result = trainer.fit(lt::PinnedPrefetchLoader(clips, training.loader_options(), app::share_of_rank(order)),
+                         training.fit_options(snapshot));
+    app::set_memory(summary, trainer.template policy<lt::WatchMemory>());
+    whisper::report_best(summary, options.metric(), trainer.template policy<lt::RestoreBest>());
+  });
   return result;
 }
 
-void finetune(const Options& options) {
+/// Loads the model as a run of `options` holds it.
+whisper::Recognizer load(const Options& options, at::Device device) {
+  auto recognizer = whisper::load_recognizer(options.model, device, options.language, options.memory.dtype());
+  options.apply(recognizer);
+  options.memory.apply(recognizer.model);
+  return recognizer;
+}
+
+/// Loads a model of which tokenizer and settings are needed alone.
+whisper::Recognizer load_settings(const Options& options) {
+  auto recognizer = whisper::load_recognizer(options.model, at::kCPU, options.language, at::kBFloat16);
+  options.apply(recognizer);
+  return recognizer;
+}
+
+/// Chooses what --fit leaves open by dry steps of each run.
+Options fitted(const Options& given, const whisper::Corpus& corpus, at::Device device) {
+  const auto cap = whisper::parse_bytes(given.memory.fit);
+  const auto attempt = [&](const Options& options) {
+    whisper::FitTrial trial{.needed = cap, .fits = false, .by_batch = false};
+    try {
+      auto recognizer = load(options, device);
+      with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
+        const auto longest = clips.longest();
+        trial = whisper::measure_run(trainer, recognizer, options, longest, cap);
+      });
+    } catch (const c10::OutOfMemoryError&) {  // of the weights alone
+    }
+    return trial;
+  };
+  return whisper::choose_fit(given, cap, attempt, std::cerr).options;
+}
+
+void finetune(Options options) {
   const app::Stopwatch stopwatch;
   const auto& training = options.training;
   const auto device = training.choose_device();
@@ -90,9 +139,20 @@ void finetune(const Options& options) {
   options.check();
   const auto newest = training.snapshot_to_resume(options.snapshots());
   training.print_resume(newest);
-  auto recognizer = whisper::load_recognizer(options.model, device, options.language);
-  options.apply(recognizer);
+  const auto& fit = options.memory.fit;
+  if (!fit.empty() && lt::rank_environment().size > 1)
+    throw app::CommandLineError("--fit chooses for one process: give the flags that it names to all of them");
+  if (!fit.empty()) app::set_memory_cap(device, whisper::parse_bytes(fit));
+  auto recognizer = fit.empty() ? load(options, device) : load_settings(options);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
+  if (!fit.empty()) {
+    recognizer.model = nullptr;
+    options = fitted(options, corpus, device);
+    training.seed_generators();  // as without dry steps before
+    recognizer = load(options, device);
+  }
+  if (options.memory.cache_encoder)
+    corpus.encode_by(options.encoder_of(recognizer), options.corpus_options());
 
   const bool resumed = !newest.path.empty();
   whisper::Transcripts before;
@@ -109,11 +169,10 @@ void finetune(const Options& options) {
   whisper::report_left_out(corpus.left_out, result.skipped_samples, options.output, resumed);
   app::throw_if_interrupted(result);
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
-  whisper::save_pretrained(recognizer.model, options.model, options.output,
-                           whisper::dtype_of(options.save_dtype));
+  whisper::save_trained(recognizer.model, options);
   if (options.changes_suppressed()) whisper::save_suppressed(options.output, recognizer.decoding);
   std::cout << "transcribing again" << std::endl;
-  const auto after = whisper::transcribe_all(recognizer, corpus.test, training.workers);
+  const auto after = whisper::transcribe_all(recognizer, corpus.test, training.workers, options.clips_heard());
   summary.set("peak_bytes", app::peak_bytes(device));
   summary.set("clips_left_out", std::int64_t(corpus.left_out.count()));
   whisper::report_result(summary, before, after, options, result, stopwatch.seconds());

@@ -28,6 +28,7 @@ readonly benchmarks=(
   "checkpointing  time and memory of a step of 12 Transformer blocks that are recomputed, beside PyTorch's recomputation"
   "checkpointing_whisper  the same of Whisper tiny.en, by layers and modes, beside the step that keeps everything"
   "whisper_step   time and memory of a step of fine-tuning Whisper tiny.en: plain, recomputed, bf16; beside transformers"
+  "whisper_memory  the peak of fine-tuning Whisper tiny to large-v3, by what saves memory, beside transformers: -- --real \"tiny: \""
   "whisper_reading  word error rates of a reading of ten minutes, in sequence and by voice activity, beside its sentences alone: -- MODEL"
   "transcribe     real-time factor of Whisper tiny.en, greedily and by a beam, beside transformers and CTranslate2 (faster-whisper)"
   "konkanivani_memory  peak memory of a training step of KonkaniVani's three sizes: recomputed, bf16, accumulated"
@@ -97,6 +98,10 @@ peers_of() { # peers_of NAME
       packages=("${transformers[@]}")
       imports=transformers
       takes_turns=1
+      ;;
+    whisper_memory)
+      packages=("${transformers[@]}")
+      imports=transformers
       ;;
     data_parallel)
       packages=("${of_torch[@]}")
@@ -228,7 +233,7 @@ run_one_after_the_other() {
   "$folder/$name" "${arguments[@]}" >"$rows" || fail "the benchmark failed; see its words above"
   if [ -n "${python-}" ]; then
     say "Running its peers in Python"
-    "$python" "$bench/$name.py" >>"$rows" 2>"$folder/$name.log" ||
+    "$python" "$bench/$name.py" "$folder/$name" >>"$rows" 2>"$folder/$name.log" ||
       fail "the peers failed: $(tail -n1 "$folder/$name.log") (all output: $folder/$name.log)"
   fi
 }

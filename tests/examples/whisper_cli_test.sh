@@ -20,7 +20,8 @@ has_flags help.txt model train validation test output batch-size gradient-accumu
   strict language normalizer snapshot-every resume resume-changed on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
   cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \
   chunking timestamps-share prompt-share spec-augment time-masks mask-frames mel-masks mask-bins cache prepare-workers \
-  empty-texts spell all-signs report
+  empty-texts spell all-signs report optimizer bf16-weights update-in-backward cache-encoder fit lora lora-alpha lora-dropout \
+  lora-patterns
 "$programs/whisper_transcribe" --help >help.txt
 has_flags help.txt model max-audio-seconds language device task beam-size patience length-penalty temperature best-of fallback \
   compression-ratio-threshold logprob-threshold no-speech-threshold initial-prompt suppress-tokens timestamps

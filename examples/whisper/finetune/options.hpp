@@ -11,6 +11,7 @@
 #include "../normalizers.hpp"
 #include "../recognizer.hpp"
 #include "../training_text.hpp"
+#include "memory_options.hpp"
 #include "training_clips.hpp"
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct FinetuneOptions {
   looptorch::app::TrainingOptions training{.warmup_steps = 5};
   std::string recompute = "none";
   std::int64_t recompute_parts = 1;
-  bool freeze_encoder = false;
+  MemoryOptions memory;
   bool fallback = false, spell = false, all_signs = false;
   std::string language = "en", normalizer = "auto", save_dtype = "fp32";
   std::int64_t validate_every = 0, early_stopping = 0;
@@ -48,16 +49,33 @@ struct FinetuneOptions {
     if (early_stopping > 0 && best == "last")
       throw looptorch::app::CommandLineError(
           "--early-stopping waits for a better model, and --best last takes none for better: give wer or loss");
-    if (freeze_encoder && recompute == "encoder")
+    if (memory.freeze_encoder && recompute == "encoder")
       throw looptorch::app::CommandLineError(
           "--freeze-encoder leaves nothing for --gradient-checkpointing encoder to save: give all or none");
+    memory.check(training.mixed_precision());
+    if (memory.cache_encoder && training.cache.empty())
+      throw looptorch::app::CommandLineError("--cache-encoder fills a cache: name it by --cache");
+    if (memory.cache_encoder && spec_augment)
+      throw looptorch::app::CommandLineError(
+          "--cache-encoder needs the same frames of a clip in each epoch, and --spec-augment hides others: "
+          "leave out one of the two");
+    if (memory.in_backward() && scales_losses())
+      throw looptorch::app::CommandLineError(
+          "--update-in-backward cannot scale losses as fp16 needs it: give --bf16 instead");
   }
 
   /// Returns how layers save memory: those that do not recompute keep their products alone.
   [[nodiscard]] looptorch::CheckpointOptions checkpoint(bool recomputes) const {
     using Mode = looptorch::CheckpointMode;
-    return {
-        .mode = recomputes ? Mode::recompute : Mode::light, .random_state = false, .parts = recompute_parts};
+    return {.mode = recomputes ? Mode::recompute : Mode::light,
+            .random_state = memory.lora_dropout > 0,
+            .parts = recompute_parts};
+  }
+
+  /// True if losses may be scaled for fp16, which needs all gradients before any is applied.
+  [[nodiscard]] bool scales_losses() const {
+    using looptorch::app::Precision;
+    return training.precision == Precision::fp16 || training.precision == Precision::mixed;
   }
 
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
@@ -81,20 +99,24 @@ struct FinetuneOptions {
     const auto text = [](const auto& value) { return looptorch::message(value); };
     const auto masked = looptorch::message(masks.time_masks, " x ", masks.max_frames, " frames, ",
                                            masks.mel_masks, " x ", masks.max_bins, " bins");
-    return {{"--all-signs", all_signs ? "on" : "off"},
-            {"--best", best},
-            {"--chunking", corpus.chunking ? "on" : "off"},
-            {"--early-stopping", text(early_stopping)},
-            {"--empty-texts", corpus.empty_texts ? "on" : "off"},
-            {"--fallback", text(fallback)},
-            {"--language", language},
-            {"--max-audio-seconds", text(data.max_seconds)},
-            {"--normalizer", normalizer},
-            {"--prompt-share", text(prompt_share)},
-            {"--spec-augment", spec_augment ? masked : "off"},
-            {"--spell", spell ? "on" : "off"},
-            {"--timestamps-share", text(timestamps_share)},
-            {"--validate-every", text(validate_every)}};
+    std::map<std::string, std::string> all{{"--all-signs", all_signs ? "on" : "off"},
+                                           {"--best", best},
+                                           {"--chunking", corpus.chunking ? "on" : "off"},
+                                           {"--early-stopping", text(early_stopping)},
+                                           {"--empty-texts", corpus.empty_texts ? "on" : "off"},
+                                           {"--fallback", text(fallback)},
+                                           {"--language", language},
+                                           {"--max-audio-seconds", text(data.max_seconds)},
+                                           {"--normalizer", normalizer},
+                                           {"--prompt-share", text(prompt_share)},
+                                           {"--spec-augment", spec_augment ? masked : "off"},
+                                           {"--spell", spell ? "on" : "off"},
+                                           {"--timestamps-share", text(timestamps_share)},
+                                           {"--validate-every", text(validate_every)}};
+    if (memory.lora > 0)
+      all["--lora"] = looptorch::message(memory.lora, ", alpha ", memory.lora_alpha, ", dropout ",
+                                         memory.lora_dropout, ", ", memory.lora_patterns);
+    return all;
   }
 
   /// True if the model may write what its folder's settings suppress.
@@ -108,11 +130,22 @@ struct FinetuneOptions {
     if (corpus.empty_texts) allow_empty_texts(recognizer.decoding);
   }
 
+  /// Returns how many test clips are transcribed at once.
+  [[nodiscard]] std::int64_t clips_heard() const { return memory.fit.empty() ? 16 : training.batch_size; }
+
+  /// Returns the encoder as it computes in training.
+  [[nodiscard]] ClipEncoder encoder_of(const Recognizer& recognizer) const {
+    return ClipEncoder(recognizer.model, training.mixed_precision()
+                                             ? std::optional(training.autocast_type().value_or(at::kBFloat16))
+                                             : std::nullopt);
+  }
+
   /// Returns which data are used, and how they are read.
   [[nodiscard]] CorpusOptions corpus_options() const {
     auto options = corpus;
     options.on_bad_audio = training.skips_bad_audio() ? OnBadAudio::skip : OnBadAudio::stop;
     options.workers = training.workers, options.seed = training.seed, options.cache = training.cache;
+    options.cache_encoder = memory.cache_encoder;
     return options;
   }
 };
@@ -189,8 +222,7 @@ inline void add_model_flags(looptorch::app::CommandLine& line, FinetuneOptions& 
               "layers that run a second time in backward instead of keeping their activations: less memory, "
               "same result, more time; without a value: all",
               "all");
-  line.toggle("freeze-encoder", options.freeze_encoder,
-              "trains the decoder alone: the encoder keeps no activations, gradients or moments");
+  add_flags(line, options.memory);
   line.flag("no-gradient-checkpointing", options.recompute, "none", "no layer runs a second time as a whole");
   line.option("recompute-parts", "N", options.recompute_parts,
               "parts that a batch's clips pass through a layer in, one after the other: less memory",

@@ -31,9 +31,17 @@ inline Transcripts transcribe_before(Recognizer& recognizer, const Corpus& corpu
     if (auto known = load_transcripts(file, key, corpus.test)) return *std::move(known);
   }
   std::cout << "transcribing " << corpus.test.size() << " clips" << std::endl;
-  auto before = transcribe_all(recognizer, corpus.test, options.training.workers);
+  auto before = transcribe_all(recognizer, corpus.test, options.training.workers, options.clips_heard());
   save_transcripts(file, key, corpus.test, before);
   return before;
+}
+
+/// Writes the model to the output folder, or its adapters, which are merged into its weights then.
+inline void save_trained(Whisper& model, const FinetuneOptions& options) {
+  if (options.memory.lora == 0)
+    return save_pretrained(model, options.model, options.output, dtype_of(options.save_dtype));
+  save_adapters(model, options.model, options.output);
+  looptorch::fold_lora(*model);
 }
 
 /// Adds the training clips that the loader could not read, prints them, and writes the list of all to

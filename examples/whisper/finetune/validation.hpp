@@ -36,7 +36,7 @@ class ValidationMeasure {
       : recognizer_(&recognizer), errors_(normalizer), decodes_(decodes) {}
 
   void add(Whisper& model, const Batch& batch) {
-    const auto states_BSD = model->encoder()(batch.mel_BMT);
+    const auto states_BSD = states_of(model, batch);
     auto& decoder = model->decoder();
     const auto loss = decoder->loss(decoder(batch.tokens_BL, states_BSD), batch.labels_BL);
     loss_ += loss.item<double>() * static_cast<double>(batch.label_count);

@@ -27,9 +27,11 @@ struct LoraError : Error {
 };
 
 /// Writes the adapters, merged or not, to `folder`, which is made if there is none. The configuration comes
-/// last, so that an interrupted first save is not taken for a whole one. Throws UsageError if the model has
+/// last, so that an interrupted first save is not taken for a whole one. `base` is the name or folder of the
+/// model that they adapt, for programs that load both; empty: not named. Throws UsageError if the model has
 /// no adapters, FileError and SafetensorsError.
-void save_lora(const torch::nn::Module& model, const std::filesystem::path& folder);
+void save_lora(const torch::nn::Module& model, const std::filesystem::path& folder,
+               const std::string& base = {});
 
 /// Reads adapters that `save_lora` or peft wrote. A model without adapters gets them as by `add_lora`, in the
 /// layers that the file names; one with adapters must have the same, with the same options, and takes over
@@ -69,11 +71,12 @@ inline Json target_modules(const torch::nn::Module& model, const std::vector<Nam
   return expression + ")";
 }
 
-inline Json lora_config(const torch::nn::Module& model, const std::vector<NamedLora>& layers) {
+inline Json lora_config(const torch::nn::Module& model, const std::vector<NamedLora>& layers,
+                        const std::string& base) {
   const LoraOptions& options = layers.front().layer->adapter_options();
   Json config = Json::object();
   config.set("peft_type", "LORA");
-  config.set("base_model_name_or_path", nullptr);
+  config.set("base_model_name_or_path", base.empty() ? Json(nullptr) : Json(base));
   config.set("bias", "none");
   config.set("fan_in_fan_out", false);
   config.set("inference_mode", true);
@@ -200,7 +203,8 @@ inline void compare_lora(const std::filesystem::path& folder, const std::vector<
 
 }  // namespace detail
 
-inline void save_lora(const torch::nn::Module& model, const std::filesystem::path& folder) {
+inline void save_lora(const torch::nn::Module& model, const std::filesystem::path& folder,
+                      const std::string& base) {
   const auto layers = detail::require_adapters(model, "save_lora");
   TensorMap tensors;
   for (const auto& [name, layer] : layers) {
@@ -212,7 +216,8 @@ inline void save_lora(const torch::nn::Module& model, const std::filesystem::pat
   std::filesystem::create_directories(folder, failed);
   if (failed) throw FileError(message(folder.string(), ": cannot be made: ", failed.message()));
   save_safetensors(folder / detail::kLoraWeightsFile, tensors, {{"format", "pt"}});
-  write_file_atomically(folder / detail::kLoraConfigFile, detail::lora_config(model, layers).dump(2) + "\n");
+  write_file_atomically(folder / detail::kLoraConfigFile,
+                        detail::lora_config(model, layers, base).dump(2) + "\n");
 }
 
 inline void load_lora(torch::nn::Module& model, const std::filesystem::path& folder) {

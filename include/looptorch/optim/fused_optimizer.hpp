@@ -6,11 +6,12 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/optim/any_optimizer.hpp>
 #include <looptorch/optim/fused_call.hpp>
 #include <looptorch/optim/gradients.hpp>
 #include <looptorch/optim/listed_parameters.hpp>
 #include <looptorch/optim/moment_fields.hpp>
-#include <looptorch/optim/per_parameter_optimizer.hpp>
+#include <looptorch/optim/optimizer_state.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
@@ -30,11 +31,11 @@ namespace looptorch::detail {
 /// from later ones. `advance(moments, due, factors)` is called before a kernel that updates the parameters in
 /// `due`. `apply(options, call)` calls the kernel. With `by_element` elements are updated apart.
 template <class Rule>
-class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimizer {
+class FusedOptimizer : public AnyOptimizer {
  public:
   using Options = typename Rule::Options;
   using Moments = typename Rule::Moments;
-  using Group = torch::optim::OptimizerParamGroup;
+  using AnyOptimizer::Group;
   using Field = MomentField<Moments, Options>;
   using Position = ListedParameters::Position;
   /// True if elements are updated apart from each other, so that ranks may share a parameter out.
@@ -48,7 +49,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimi
   /// Takes groups with options of their own, each made by `group`. Throws UsageError for a parameter that is
   /// in two of them, or that the kernels cannot update: complex, or with gaps in memory.
   explicit FusedOptimizer(const std::vector<Group>& groups, Options defaults = {})
-      : Optimizer(std::vector<Group>{}, make_options(defaults)) {
+      : AnyOptimizer(std::vector<Group>{}, make_options(defaults)) {
     for (const Group& listed : groups) add_param_group(listed);
     adopt_groups();
   }
@@ -84,14 +85,14 @@ class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimi
   /// Updates with gradients that `scale` still has to multiply. If `found_inf` (0-dim; undefined means no) is
   /// not zero, nothing changes, step counts included. Never waits for the device, unless the optimizer's own
   /// description says so.
-  void step(const GradientScale& scale, const at::Tensor& found_inf) { step_due(scale, found_inf); }
+  void step(const GradientScale& scale, const at::Tensor& found_inf) override { step_due(scale, found_inf); }
 
   void update(const at::Tensor& parameter, const at::Tensor& found_inf) override {
     step_due(GradientScale{}, found_inf, &parameter);
   }
 
   /// True if folding `scale` into the kernel, which divides by an fp32 number, loses no precision.
-  [[nodiscard]] bool can_fold(const GradientScale& scale) const {
+  [[nodiscard]] bool can_fold(const GradientScale& scale) const override {
     if (scale.is_one()) return true;
     for (const Group& group : param_groups_)
       for (const at::Tensor& parameter : group.params())
@@ -105,7 +106,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimi
   /// Returns the moments of one parameter by PyTorch's names ("exp_avg", "step", ...); empty before its first
   /// gradient. The tensors are handles: clone what must not change, and write to none, since counts are
   /// shared. Throws UsageError for a parameter that is not this optimizer's.
-  [[nodiscard]] StateDict state_of(const at::Tensor& parameter) const {
+  [[nodiscard]] StateDict state_of(const at::Tensor& parameter) const override {
     (void)position_of(parameter);
     const auto known = listed_.find(parameter);
     return known ? fields_state<Rule>(moments_[known->group], known->index) : StateDict{};
@@ -118,19 +119,27 @@ class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimi
     for (const Field& field : Rule::kFields)
       if (!field.counter && moment_device(field, parameter) == parameter.device() &&
           field.kept(options_of(group), parameter))
-        bytes += moment_bytes(field, options_of(group), parameter);
+        bytes += detail::moment_bytes(field, options_of(group), parameter);
     return bytes;
   }
+  [[nodiscard]] std::int64_t moment_bytes(const Group& group, const at::Tensor& parameter) const override {
+    return state_bytes(group, parameter);
+  }
+
+  [[nodiscard]] StateDict options_state(const Group& group) const override {
+    return group_options<FusedOptimizer>(group);
+  }
+  [[nodiscard]] std::string class_name() const override { return message("looptorch::", Rule::kName); }
 
   /// Throws what `load_state_of` would throw, and changes nothing.
-  void check_state_of(const at::Tensor& parameter, const StateDict& state) const {
+  void check_state_of(const at::Tensor& parameter, const StateDict& state) const override {
     const Position position = position_of(parameter);
     check_fields<Rule>(options_of(param_groups_[position.group]), parameter, state);
   }
 
   /// Loads the result of `state_of`, also from another device or dtype. Throws StateError, and changes
   /// nothing, if the names or shapes are not this optimizer's.
-  void load_state_of(const at::Tensor& parameter, const StateDict& state) {
+  void load_state_of(const at::Tensor& parameter, const StateDict& state) override {
     at::NoGradGuard no_gradients;
     refresh_groups();
     const Position position = position_of(parameter);
@@ -146,11 +155,6 @@ class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimi
                                " has another optimizer's options: make it by ", Rule::kName, "::group"));
     return options->values;
   }
-
-  /// Throws UsageError, since torch::save would silently omit the moments. Use `state_of`.
-  void save(torch::serialize::OutputArchive&) const override { refuse_archive(); }
-  /// Throws UsageError, as `save` does. Use `load_state_of`.
-  void load(torch::serialize::InputArchive&) override { refuse_archive(); }
 
  protected:
   /// Calls `use(options, moments, index)` with the moments of a parameter, which it has from then on. Does
@@ -175,11 +179,6 @@ class FusedOptimizer : public torch::optim::Optimizer, public PerParameterOptimi
   static std::unique_ptr<torch::optim::OptimizerOptions> make_options(const Options& options) {
     Rule::check(options);
     return std::make_unique<FusedGroupOptions<Options>>(options);
-  }
-
-  [[noreturn]] static void refuse_archive() {
-    throw UsageError(message("torch::save and torch::load do not know what ", Rule::kName,
-                             " keeps: use its state_of and load_state_of"));
   }
 
   // ---- Parameters ----

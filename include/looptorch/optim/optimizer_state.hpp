@@ -8,6 +8,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/type_name.hpp>
+#include <looptorch/optim/any_optimizer.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -272,6 +274,35 @@ template <class Optimizer>
     if constexpr (requires { options.nesterov; }) visit("nesterov", options.nesterov);
   }
   return out;
+}
+
+// ---- The same of an optimizer that is known only as the program runs ----
+
+template <class Optimizer>
+[[nodiscard]] std::int64_t state_bytes_of([[maybe_unused]] const Optimizer& optimizer,
+                                          const torch::optim::OptimizerParamGroup& group,
+                                          const at::Tensor& parameter) {
+  if constexpr (std::is_same_v<Optimizer, AnyOptimizer>)
+    return optimizer.moment_bytes(group, parameter);
+  else
+    return state_bytes<Optimizer>(group, parameter);
+}
+
+template <class Optimizer>
+[[nodiscard]] StateDict group_options_of([[maybe_unused]] const Optimizer& optimizer,
+                                         const torch::optim::OptimizerParamGroup& group) {
+  if constexpr (std::is_same_v<Optimizer, AnyOptimizer>)
+    return optimizer.options_state(group);
+  else
+    return group_options<Optimizer>(group);
+}
+
+template <class Optimizer>
+[[nodiscard]] std::string type_of([[maybe_unused]] const Optimizer& optimizer) {
+  if constexpr (std::is_same_v<Optimizer, AnyOptimizer>)
+    return optimizer.class_name();
+  else
+    return std::string(type_name<Optimizer>());
 }
 
 }  // namespace looptorch::detail

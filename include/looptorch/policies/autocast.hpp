@@ -36,8 +36,6 @@ struct fp16 {
 /// The family of all variants of Autocast: only one of them may be listed.
 struct AutocastFamily {};
 
-namespace detail {
-
 /// Turns autocast on for `device`'s type while it lives, then restores the former state. Scopes may nest.
 class AutocastScope {
  public:
@@ -62,6 +60,8 @@ class AutocastScope {
   bool was_enabled_;
   at::ScalarType previous_;
 };
+
+namespace detail {
 
 /// Turns on autocast, to fp16 if no other type is given. On a CPU some kernels lack fp16, and LibTorch's
 /// error then names primitives and descriptors. A warning says once what to do.
@@ -105,7 +105,7 @@ struct Autocast<bf16> {
   using family = AutocastFamily;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
-  detail::AutocastScope forward_scope(const ForwardContext& context) const {
+  AutocastScope forward_scope(const ForwardContext& context) const {
     return {context.run.device().type(), bf16::kType};
   }
 };

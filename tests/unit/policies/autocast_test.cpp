@@ -151,7 +151,7 @@ TEST_CASE("Autocast<fp16> with accumulation and clipping is the loop by hand, bi
     for (std::size_t j = i; j < i + 2; ++j) {
       at::Tensor loss;
       {
-        const lt::detail::AutocastScope fp16(at::kCPU, at::kHalf);
+        const lt::AutocastScope fp16(at::kCPU, at::kHalf);
         loss = loss_of(theirs, data[j]);
       }
       (loss * 65536.0).backward();
@@ -311,7 +311,7 @@ TEST_CASE("a run goes on from its state with the same scale, to the same bits") 
 }
 
 TEST_CASE("what fp16 can do on a CPU: the kernels that networks are made of") {
-  const lt::detail::AutocastScope fp16(at::kCPU, at::kHalf);
+  const lt::AutocastScope fp16(at::kCPU, at::kHalf);
   namespace F = torch::nn::functional;
   const auto x = torch::randn({2, 4, 16}, torch::requires_grad());
   const auto runs = [](auto&& forward) {

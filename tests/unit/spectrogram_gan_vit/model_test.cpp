@@ -129,7 +129,7 @@ TEST_CASE("A weight of zeros, one of one dimension, and autocast: spectral norm 
   SpectralNorm norm(weight);
   norm->eval();
   const auto plain = norm(weight);
-  const lt::detail::AutocastScope autocast(at::kCPU, at::kBFloat16);
+  const lt::AutocastScope autocast(at::kCPU, at::kBFloat16);
   CHECK(norm(weight).equal(plain));
   CHECK(at::autocast::is_autocast_enabled(at::kCPU));
 }
@@ -239,7 +239,7 @@ TEST_CASE("Noise and emotion both matter to the generator, the emotion to the di
 TEST_CASE("Outputs are in the weights' type under autocast") {
   torch::manual_seed(1);
   gan::Gan model(tiny_config());
-  const lt::detail::AutocastScope autocast(at::kCPU, at::kBFloat16);
+  const lt::AutocastScope autocast(at::kCPU, at::kBFloat16);
   const auto conditions_B2 = at::zeros({2, 2});
   const auto spectrograms = model->generate(conditions_B2);
   CHECK(spectrograms.scalar_type() == at::kFloat);

@@ -150,7 +150,7 @@ TEST_CASE(
         real.to(at::kFloat));
   };
   const auto plain = in_float();
-  const lt::detail::AutocastScope autocast(at::kCPU, at::kBFloat16);
+  const lt::AutocastScope autocast(at::kCPU, at::kBFloat16);
   CHECK(in_float().equal(plain));
 }
 

@@ -116,7 +116,7 @@ TEST_CASE("The distance is that between clips drawn for the emotions of all held
   CHECK(measured.metrics[1].value.number() == Approx(gan::kernel_distance(features_ND, real.features_ND)));
   CHECK(frechet > 0.001);
 
-  const lt::detail::AutocastScope autocast(at::kCPU, at::kBFloat16);
+  const lt::AutocastScope autocast(at::kCPU, at::kBFloat16);
   CHECK(gan::HeldOutDistance(net, real, 4)(model, {real.conditions_N2}).value.equal(measured.value));
 }
 

@@ -5,6 +5,7 @@
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 
+#include "parsed_options.hpp"
 #include "reference.hpp"
 
 #include <whisper/finetune/options.hpp>
@@ -16,7 +17,8 @@
 
 namespace lt = looptorch;
 using Catch::Matchers::Contains;
-using whisper::Whisper, whisper::FinetuneOptions;
+using whisper::Whisper;
+using whisper_test::parsed;
 
 namespace {
 
@@ -79,18 +81,6 @@ struct Run {
               lt::ClipGradNorm, lt::WatchMemory>
       trainer;
 };
-
-FinetuneOptions parsed(std::vector<std::string> words) {
-  FinetuneOptions options;
-  looptorch::app::CommandLine line("whisper_finetune", "");
-  whisper::add_flags(line, options);
-  words.insert(words.begin(), {"whisper_finetune", "--model=m", "--output=o", "--transcripts=t"});
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  REQUIRE(line.parse(static_cast<int>(words.size()), argv.data()));
-  return options;
-}
 
 bool is_of_encoder(const std::string& name) { return name.starts_with("model.encoder."); }
 
@@ -180,9 +170,9 @@ TEST_CASE("A run with a frozen encoder goes on with one, and refuses a snapshot 
 }
 
 TEST_CASE("--freeze-encoder and --gradient-checkpointing: what each means, and what they exclude") {
-  CHECK_FALSE(parsed({}).freeze_encoder);
-  CHECK(parsed({"--freeze_encoder"}).freeze_encoder);
-  CHECK_FALSE(parsed({"--freeze-encoder", "--no-freeze-encoder"}).freeze_encoder);
+  CHECK_FALSE(parsed({}).memory.freeze_encoder);
+  CHECK(parsed({"--freeze_encoder"}).memory.freeze_encoder);
+  CHECK_FALSE(parsed({"--freeze-encoder", "--no-freeze-encoder"}).memory.freeze_encoder);
   CHECK(parsed({"--gradient-checkpointing"}).recompute == "all");
   CHECK(parsed({"--gradient-checkpointing", "--no-gradient-checkpointing"}).recompute == "none");
   CHECK_NOTHROW(parsed({"--freeze-encoder", "--gradient-checkpointing"}).check());

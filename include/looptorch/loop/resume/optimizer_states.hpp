@@ -88,13 +88,13 @@ template <class Optimizer>
                                     const ParameterNames& names) {
   StateDict out;
   out.set("name", view.name);
-  out.set("type", std::string(type_name<Optimizer>()));
+  out.set("type", type_of(optimizer));
   const auto& groups = optimizer.param_groups();
   out.set("groups", groups.size());
   for (std::size_t i = 0; i < groups.size(); ++i) {
     StateDict group;
     put_names(group, "parameters", names.of(groups[i]));
-    group.set("options", group_options<Optimizer>(groups[i]));
+    group.set("options", group_options_of(optimizer, groups[i]));
     group.set("lr", rate_of(groups[i]));
     group.set("given_lr", view.given_rates[i]);
     out.set("group." + std::to_string(i), group);
@@ -148,7 +148,7 @@ void stage_groups(Optimizer& optimizer, const UpdateView& view, const ParameterN
       staged.keeps_rates = true;
     }
     for (const DifferentValue& value :
-         differing_values(group_options<Optimizer>(groups[i]), saved.under("options")))
+         differing_values(group_options_of(optimizer, groups[i]), saved.under("options")))
       staged.differences.push_back(differs(Compared::options, message(of, "in group ", i, " "), value));
   }
   if (staged.keeps_rates) return;
@@ -192,7 +192,7 @@ template <class Optimizer>
                                               const ParameterNames& names, const StateDict& in,
                                               const std::function<std::vector<Commit>()>& states = {}) {
   StagedOptimizer staged;
-  const std::string type(type_name<Optimizer>());
+  const std::string type = type_of(optimizer);
   if (const auto& saved = in.get<std::string>("type"); saved != type) {
     staged.keeps_rates = true;
     staged.differences.push_back(

@@ -108,7 +108,6 @@ template <class Engine>
   held.gradients = 0;
   for_each_index<Engine::kUpdates>([&](auto i) {
     auto& optimizer = *engine.template update<i>().optimizer;
-    using Optimizer = std::remove_cvref_t<decltype(optimizer)>;
     const auto groups = optimizer.param_groups();  // copies, with the whole parameters
     OptimizerParts* const parts = engine.template parts<i>();
     std::optional<PartsInGroups> held_here;
@@ -119,7 +118,7 @@ template <class Engine>
         held.gradients += static_cast<std::int64_t>(parameter.nbytes());
         const at::Tensor& here = parts ? parts->of(parameter).part : parameter;
         if (here.defined() && parameter_state(optimizer, here).empty())
-          held.optimizer += state_bytes<Optimizer>(group, here);
+          held.optimizer += state_bytes_of(optimizer, group, here);
       }
   });
   held.averages = std::max(held.averages, forecast.averages);

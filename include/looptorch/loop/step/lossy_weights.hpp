@@ -4,10 +4,10 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/type_name.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/step/engine.hpp>
+#include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/optim/small_updates.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -43,8 +43,10 @@ void refuse_lossy_weights(Engine& engine) {
     using Optimizer = std::remove_cvref_t<decltype(*update.optimizer)>;
     if constexpr (!std::is_base_of_v<KeepsSmallUpdates, Optimizer>) {
       const UpdateView& view = engine.run().updates()[i];
-      if (!update.options.lossy_weights)
-        refuse_lossy_weights(forecast, view.parameters, view.name, type_name<Optimizer>());
+      const bool keeps_small =
+          dynamic_cast<const KeepsSmallUpdates*>(update.optimizer.get());  // AnyOptimizer's
+      if (!keeps_small && !update.options.lossy_weights)
+        refuse_lossy_weights(forecast, view.parameters, view.name, type_of(*update.optimizer));
     }
   });
 }

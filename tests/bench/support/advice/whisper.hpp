@@ -21,40 +21,67 @@ struct WhisperBatch {
   at::Tensor mel_BMT, tokens_BL, labels_BL;
 };
 
+/// Returns random clips of 30 s.
+[[nodiscard]] inline WhisperBatch batch_of(const whisper::WhisperConfig& config, std::int64_t clips,
+                                           std::int64_t tokens) {
+  return {at::randn({clips, config.num_mel_bins, 2 * config.max_source_positions}),
+          at::randint(config.vocab_size, {clips, tokens}, at::kLong),
+          at::randint(config.vocab_size, {clips, tokens}, at::kLong)};
+}
+
 /// Returns the longest samples that whisper_finetune trains on: windows of 30 s, and as many tokens as the
 /// model has positions, the last of which is only predicted.
 [[nodiscard]] inline WhisperBatch longest_batch(const whisper::WhisperConfig& config, std::int64_t clips) {
-  const auto length = config.max_target_positions - 1;
-  return {at::randn({clips, config.num_mel_bins, 2 * config.max_source_positions}),
-          at::randint(config.vocab_size, {clips, length}, at::kLong),
-          at::randint(config.vocab_size, {clips, length}, at::kLong)};
+  return batch_of(config, clips, config.max_target_positions - 1);
 }
 
 [[nodiscard]] inline whisper::FinetuneOptions whisper_options(const std::string& command) {
   auto options = options_of<whisper::FinetuneOptions>(
-      command, "--model DIR --output DIR --train FILE --validation FILE", whisper::add_flags);
+      command, "--model DIR --output DIR --train FILE --validation FILE",
+      [](looptorch::app::CommandLine& line, whisper::FinetuneOptions& options) {
+        whisper::add_flags(line, options);
+      });
   options.check();
   return options;
+}
+
+/// Makes the Trainer of whisper_finetune for a model of random weights, and calls `use(trainer, model)`.
+template <class Use>
+void with_whisper_trainer(const whisper::WhisperConfig& config, const whisper::FinetuneOptions& options,
+                          const Use& use) {
+  const auto& training = options.training;
+  const auto& memory = options.memory;
+  whisper::Whisper model(config);
+  model->to(memory.dtype());
+  memory.apply(model);
+  const auto optimizer = memory.make_optimizer(model, training.learning_rate);
+  const auto objective = [](whisper::Whisper& model, const WhisperBatch& batch) {
+    return model->loss(batch.mel_BMT, batch.tokens_BL, batch.labels_BL);
+  };
+  lt::Trainer trainer(
+      model, *optimizer, objective, lt::Accumulate<>{training.gradient_accumulation},
+      lt::When{training.mixed_precision() && !memory.in_backward(),
+               lt::MixedPrecision{.type = training.autocast_type()}},
+      lt::When{training.mixed_precision() && memory.in_backward(), lt::Autocast<lt::bf16>{}},
+      lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")},
+      lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
+      lt::When{!memory.in_backward(), lt::ClipGradNorm{1.0}},
+      lt::When{memory.update_in_backward == "sums",
+               lt::UpdateInBackwardWith<lt::SumsInBf16>{.max_norm = 1.0}},
+      lt::When{memory.update_in_backward == "moments", lt::UpdateInBackwardWith<lt::SumsInMoments>{}},
+      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps});
+  use(trainer, model);
 }
 
 [[nodiscard]] inline std::int64_t whisper_needs(const whisper::WhisperConfig& config,
                                                 const std::string& command) {
   const auto options = whisper_options(command);
-  const auto& training = options.training;
-  whisper::Whisper model(config);
-  lt::FusedAdamW optimizer(options.freeze_encoder ? model->freeze_encoder() : model->parameters(),
-                           {.lr = training.learning_rate, .weight_decay = 0.0});
-  const auto objective = [](whisper::Whisper& model, const WhisperBatch& batch) {
-    return model->loss(batch.mel_BMT, batch.tokens_BL, batch.labels_BL);
-  };
-  lt::Trainer trainer(
-      model, optimizer, objective, lt::Accumulate<>{training.gradient_accumulation}, precision_of(training),
-      lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")},
-      lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
-      lt::ClipGradNorm{1.0},
-      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps});
-  const auto best = options.best == "last" ? std::vector<at::Tensor>() : best_weights_of(*model);
-  return peak_of(trainer, longest_batch(config, training.batch_size));
+  std::int64_t needed = 0;
+  with_whisper_trainer(config, options, [&](auto& trainer, whisper::Whisper& model) {
+    const auto best = options.best == "last" ? std::vector<at::Tensor>() : best_weights_of(*model);
+    needed = peak_of(trainer, longest_batch(config, options.training.batch_size));
+  });
+  return needed;
 }
 
 [[nodiscard]] inline whisper::WhisperConfig whisper_size(std::int64_t width, std::int64_t encoder_layers,

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// Folders of low-rank adapters beside the folder of the model that they adapt, as Python's peft has them:
+// adapter_config.json names the model, and adapter_model.safetensors holds a few MB. A program that only
+// hears merges them as it loads the model, and computes as fast as without them.
+#pragma once
+
+#include <looptorch/adapters/lora_files.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/json/json.hpp>
+
+#include "model.hpp"
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+namespace detail {
+
+inline constexpr const char* kAdapterConfig = "adapter_config.json";
+inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+
+}  // namespace detail
+
+/// True if the folder holds adapters, and not a model's weights.
+[[nodiscard]] inline bool holds_adapters(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / detail::kAdapterConfig);
+}
+
+/// Returns the folder of the model that the adapters of `folder` name, relative to `folder` or to the current
+/// one. Throws LoraError if that is no folder here.
+[[nodiscard]] inline std::filesystem::path adapted_folder(const std::filesystem::path& folder) {
+  const auto file = folder / detail::kAdapterConfig;
+  const auto named = looptorch::load_json(file).get("base_model_name_or_path", nullptr);
+  if (!named.is_string() || named.as_string().empty())
+    throw looptorch::LoraError(looptorch::message(
+        file.string(),
+        ": names no model that the adapters are for: set \"base_model_name_or_path\" to its folder"));
+  for (const auto& path : {folder / named.as_string(), std::filesystem::path(named.as_string())}) {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error) && !std::filesystem::equivalent(path, folder, error))
+      return path;
+  }
+  throw looptorch::LoraError(looptorch::message(
+      file.string(), ": the adapters are for ", named.as_string(),
+      ", which is no folder here: set \"base_model_name_or_path\" to the folder of that model"));
+}
+
+/// Returns the folder with the tokenizer and settings of the model in `folder`: itself, or that of the
+/// adapted model, as peft writes none.
+[[nodiscard]] inline std::filesystem::path described_by(const std::filesystem::path& folder) {
+  if (!holds_adapters(folder) || std::filesystem::exists(folder / "config.json")) return folder;
+  return described_by(adapted_folder(folder));
+}
+
+/// Adds the adapters of `folder` to the weights. Throws what load_lora throws.
+inline void merge_adapters(Whisper& model, const std::filesystem::path& folder) {
+  std::vector<std::pair<at::Tensor, bool>> trained;
+  for (const auto& parameter : model->parameters())
+    trained.emplace_back(parameter, parameter.requires_grad());
+  looptorch::load_lora(*model, folder);
+  looptorch::fold_lora(*model);
+  for (const auto& [parameter, is_trained] : trained) parameter.set_requires_grad(is_trained);
+}
+
+/// Removes adapters from a folder that gets a model of its own.
+inline void remove_adapters(const std::filesystem::path& folder) {
+  for (const auto* name : {detail::kAdapterConfig, detail::kAdapterWeights})
+    std::filesystem::remove(folder / name);
+}
+
+}  // namespace whisper

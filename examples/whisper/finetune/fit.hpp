@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+// whisper_finetune --fit SIZE: chooses what saves memory, in order of what it costs, until a run fits. All
+// weights are trained as long as that can be made to fit, and adapters only then. A step's clips stay the
+// same: smaller batches are accumulated more often.
+#pragma once
+
+#include <looptorch/app/flag_values.hpp>
+#include <looptorch/app/memory_check.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/memory/memory_breakdown.hpp>
+
+#include "options.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace whisper {
+
+/// Returns the bytes that "4GB", "1.8GB" or "900MB" names; without a unit they are GB. A GB is 10^9 bytes.
+/// Throws CommandLineError.
+[[nodiscard]] inline std::int64_t parse_bytes(const std::string& text) {
+  double unit = 1e9;
+  auto number = text;
+  for (const auto& [name, bytes] : {std::pair{"GB", 1e9}, std::pair{"MB", 1e6}})
+    if (text.ends_with(name)) number = text.substr(0, text.size() - 2), unit = bytes;
+  try {
+    return std::llround(unit * looptorch::app::parse_number<double>(number, {.above = 0}));
+  } catch (const looptorch::app::CommandLineError&) {
+    throw looptorch::app::CommandLineError("--fit: \"" + text + "\" is no size, such as 4GB or 900MB");
+  }
+}
+
+/// A way to save memory, with those before it or instead of them.
+struct Saving {
+  const char* words;
+  void (*apply)(FinetuneOptions&);
+};
+
+namespace detail {
+
+inline void recompute_all(FinetuneOptions& options) { options.recompute = "all"; }
+inline void use_bf16_products(FinetuneOptions& options) {
+  recompute_all(options);
+  if (!options.memory.holds_bf16()) options.training.precision = looptorch::app::Precision::bf16;
+}
+inline void use_8bit_moments(FinetuneOptions& options) {
+  recompute_all(options);
+  options.memory.optimizer = "adamw8bit";
+}
+inline void use_bf16_weights(FinetuneOptions& options, const char* optimizer) {
+  recompute_all(options);
+  options.memory.optimizer = optimizer, options.memory.bf16_weights = true;
+  options.training.precision = looptorch::app::Precision::fp32;
+}
+inline void use_adapters(FinetuneOptions& options) {
+  constexpr std::int64_t kRank = 8;
+  recompute_all(options);
+  options.memory.update_in_backward = "none";
+  if (options.memory.lora == 0) options.memory.lora = kRank;
+}
+
+}  // namespace detail
+
+/// Returns what --fit tries, in order of cost: time first, then precision, then what is learnt.
+[[nodiscard]] inline const std::vector<Saving>& savings() {
+  static const std::vector<Saving> all{
+      {"nothing beside the flags that are given", [](FinetuneOptions&) {}},
+      {"the encoder's layers recomputed",
+       [](FinetuneOptions& options) {
+         if (options.recompute == "none" && !options.memory.freeze_encoder) options.recompute = "encoder";
+       }},
+      {"all layers recomputed", detail::recompute_all},
+      {"all layers recomputed, products in bf16", detail::use_bf16_products},
+      {"all layers recomputed, moments in 8 bits", detail::use_8bit_moments},
+      {"all layers recomputed, products in bf16, moments in 8 bits",
+       [](FinetuneOptions& options) {
+         detail::use_8bit_moments(options);
+         detail::use_bf16_products(options);
+       }},
+      {"all layers recomputed, weights and moments in bf16",
+       [](FinetuneOptions& options) { detail::use_bf16_weights(options, "adamwbf16"); }},
+      {"all layers recomputed, weights in bf16, moments in 8 bits",
+       [](FinetuneOptions& options) { detail::use_bf16_weights(options, "adamw8bit"); }},
+      {"all layers recomputed, weights in bf16, moments in 8 bits, each gradient applied in backward",
+       [](FinetuneOptions& options) {
+         detail::use_bf16_weights(options, "adamw8bit");
+         options.memory.update_in_backward = "sums";
+       }},
+      {"all layers recomputed, weights in bf16, Adafactor, each gradient applied in backward",
+       [](FinetuneOptions& options) {
+         detail::use_bf16_weights(options, "adafactor");
+         options.memory.update_in_backward = "sums";
+       }},
+      {"adapters alone, all layers recomputed", detail::use_adapters},
+      {"adapters alone, all layers recomputed, weights in bf16",
+       [](FinetuneOptions& options) {
+         detail::use_adapters(options);
+         options.memory.bf16_weights = true;
+         options.training.precision = looptorch::app::Precision::fp32;
+       }},
+  };
+  return all;
+}
+
+/// Returns the flags by which `chosen` differs from `given`.
+[[nodiscard]] inline std::string flags_between(const FinetuneOptions& given, const FinetuneOptions& chosen) {
+  using looptorch::app::Precision;
+  std::string flags;
+  const auto add = [&](bool differs, const auto&... parts) {
+    if (differs) flags += looptorch::message(flags.empty() ? "" : " ", parts...);
+  };
+  add(given.recompute != chosen.recompute, "--gradient-checkpointing ", chosen.recompute);
+  add(given.training.precision != chosen.training.precision,
+      chosen.training.precision == Precision::bf16 ? "--bf16" : "--fp32");
+  add(given.memory.optimizer != chosen.memory.optimizer, "--optimizer ", chosen.memory.optimizer);
+  add(given.memory.bf16_weights != chosen.memory.bf16_weights, "--bf16-weights");
+  add(given.memory.update_in_backward != chosen.memory.update_in_backward, "--update-in-backward ",
+      chosen.memory.update_in_backward);
+  add(given.memory.lora != chosen.memory.lora, "--lora ", chosen.memory.lora);
+  add(given.training.batch_size != chosen.training.batch_size, "--batch-size ", chosen.training.batch_size);
+  add(given.training.gradient_accumulation != chosen.training.gradient_accumulation,
+      "--gradient-accumulation ", chosen.training.gradient_accumulation);
+  return flags;
+}
+
+/// The outcome of one choice.
+struct FitTrial {
+  std::int64_t needed = 0;
+  bool fits = false;
+  bool by_batch = true;  ///< A smaller batch needs less: it is not all held between the steps.
+};
+
+/// A choice that fits.
+struct FitChoice {
+  FinetuneOptions options;
+  std::string flags;  ///< By which it differs from the given options; empty: by none.
+  std::int64_t needed = 0;
+};
+
+namespace detail {
+
+/// True if the flags do not contradict each other.
+[[nodiscard]] inline bool can_be(const FinetuneOptions& options) try {
+  options.check();
+  return true;
+} catch (const looptorch::app::CommandLineError&) {
+  return false;
+}
+
+}  // namespace detail
+
+/// Returns the first choice for which `attempt(options)` says that it fits. Writes a line to `log` for each
+/// that was tried, and which was chosen. Throws app::DoesNotFit if none does.
+[[nodiscard]] inline FitChoice choose_fit(const FinetuneOptions& given, std::int64_t cap,
+                                          const std::function<FitTrial(const FinetuneOptions&)>& attempt,
+                                          std::ostream& log) {
+  using looptorch::detail::bytes_text;
+  const std::string begin = "--fit " + bytes_text(cap) + ": ";
+  std::vector<std::string> tried;
+  std::pair<std::int64_t, std::string> least{std::numeric_limits<std::int64_t>::max(), ""};
+  for (const Saving& saving : savings()) {
+    auto options = given;
+    saving.apply(options);
+    for (std::int64_t batch = given.training.batch_size;; batch = batch % 2 == 0 ? batch / 2 : 1) {
+      auto& training = options.training;
+      training.gradient_accumulation *= training.batch_size / batch;
+      training.batch_size = batch;
+      auto flags = flags_between(given, options);
+      if (std::find(tried.begin(), tried.end(), flags) != tried.end()) break;
+      if (!detail::can_be(options)) break;
+      tried.push_back(flags);
+      const FitTrial trial = attempt(options);
+      if (trial.fits) {
+        log << begin << "chooses " << saving.words << ", " << batch << " x " << training.gradient_accumulation
+            << " clips: needs " << bytes_text(trial.needed) << "; "
+            << (tried.size() == 1 ? "that costs nothing"
+                                  : looptorch::message("of ", tried.size() - 1, " that cost less none fits"))
+            << (flags.empty() ? "" : "; the same as " + flags) << std::endl;
+        return {std::move(options), std::move(flags), trial.needed};
+      }
+      log << begin << saving.words << ", " << batch << " x " << training.gradient_accumulation
+          << " clips: needs " << (trial.by_batch ? "" : "at least ") << bytes_text(trial.needed) << std::endl;
+      least = std::min(least, {trial.needed, std::move(flags)});
+      if (batch == 1 || !trial.by_batch) break;
+    }
+  }
+  throw looptorch::app::DoesNotFit(looptorch::message(
+      begin, "nothing fits, and the least, ", least.second, ", needs ", bytes_text(least.first),
+      ": give more, shorter clips (--max-audio-seconds), or a smaller model"));
+}
+
+}  // namespace whisper

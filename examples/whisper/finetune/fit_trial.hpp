@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// What one choice of --fit needs: dry steps of the run itself on its hardest clips, and a decoding of them
+// where validation decodes.
+#pragma once
+
+#include <looptorch/app/memory_cap.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/memory/memory_counter.hpp>
+#include <looptorch/preflight.hpp>
+
+#include "../recognizer.hpp"
+#include "fit.hpp"
+#include "options.hpp"
+#include "training_clips.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace whisper {
+
+namespace detail {
+
+/// Returns the most bytes of tensors while `batch` is transcribed, above those before.
+inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, at::Device device) {
+  const looptorch::MemoryCounter counter(device);
+  const auto before = counter.read().allocated;
+  counter.reset_peak();
+  (void)recognizer.hear(batch.mel_BMT, batch.languages);
+  return counter.read().peak - before;
+}
+
+/// Returns the most bytes of tensors that reading clips takes beside a run: batches that wait, and sound that
+/// is decoded.
+inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::LoaderOptions& options) {
+  const looptorch::MemoryCounter counter(at::kCPU);
+  const auto before = counter.read().allocated;
+  counter.reset_peak();
+  looptorch::PinnedPrefetchLoader batches(clips, options);
+  for (std::int64_t read = 0; [[maybe_unused]] auto& batch : batches)
+    if (++read > options.prefetch + options.workers) break;
+  return counter.read().peak - before;
+}
+
+}  // namespace detail
+
+/// Measures a run whose clips are `longest` against `cap`. Leaves the model as it was.
+template <class Trainer>
+[[nodiscard]] FitTrial measure_run(Trainer& trainer, Recognizer& recognizer, const FinetuneOptions& options,
+                                   const TrainingClips& longest, std::int64_t cap) {
+  const auto device = recognizer.options().device();
+  const double margin = device.is_cpu() ? 0.02 : 0.1;  // on a device for its allocator's fragmentation
+  const auto allowed = looptorch::PreflightReport::allowed(cap, margin);
+  const auto held = trainer.expected_memory();
+  const auto between = held.weights + held.optimizer + held.averages + held.copies;
+  const auto least = between + (options.memory.in_backward() ? 0 : held.gradients);
+  if (least > allowed) return {.needed = least, .fits = false, .by_batch = false};
+
+  const looptorch::app::HostCapLifted lifted;  // for the copy of the run that a preflight puts back
+  const auto hardest = hardest_batches(longest, options.training.batch_size);
+  const auto report =
+      looptorch::preflight(trainer, hardest, {.cap = cap, .margin = margin, .try_remedies = false});
+  FitTrial trial{.needed = report.needed, .fits = report.fits};
+  if (!trial.fits) return trial;
+  if (options.measures_error_rate())
+    for (const Batch& batch : hardest.of_at_most(options.training.batch_size))
+      trial.needed = std::max(trial.needed, between + detail::decoding_bytes(recognizer, batch, device));
+  constexpr std::int64_t kPictures = 4'000'000;  // of the learning curve, while they are drawn
+  if (device.is_cpu())
+    trial.needed += kPictures + detail::loading_bytes(longest, options.training.loader_options());
+  trial.fits = trial.needed <= allowed;
+  return trial;
+}
+
+}  // namespace whisper

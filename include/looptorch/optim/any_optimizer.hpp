@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// The base of looptorch's fused optimizers, for programs that choose one as they run: a Trainer of an
+// AnyOptimizer serves all of them, and is compiled once. Costs a virtual call an update.
+//
+//   std::unique_ptr<lt::AnyOptimizer> optimizer;
+//   if (memory_is_short) optimizer = std::make_unique<lt::AdamW8bit>(net->parameters());
+//   else optimizer = std::make_unique<lt::FusedAdamW>(net->parameters());
+//   lt::Trainer trainer(net, *optimizer, objective);
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/per_parameter_optimizer.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <string>
+
+namespace looptorch {
+
+/// See optim/fused_optimizer.hpp for what the members do. A snapshot names the chosen optimizer, and is
+/// refused by another one.
+class AnyOptimizer : public torch::optim::Optimizer, public PerParameterOptimizer {
+ public:
+  using Group = torch::optim::OptimizerParamGroup;
+
+  using Optimizer::step;
+  virtual void step(const GradientScale& scale, const at::Tensor& found_inf) = 0;
+  [[nodiscard]] virtual bool can_fold(const GradientScale& scale) const = 0;
+  [[nodiscard]] virtual StateDict state_of(const at::Tensor& parameter) const = 0;
+  virtual void check_state_of(const at::Tensor& parameter, const StateDict& state) const = 0;
+  virtual void load_state_of(const at::Tensor& parameter, const StateDict& state) = 0;
+
+  /// Returns the bytes of the moments that a parameter of `group` has from its first update on, its step
+  /// count left out.
+  [[nodiscard]] virtual std::int64_t moment_bytes(const Group& group, const at::Tensor& parameter) const = 0;
+  /// Returns the options of a group without the rate, by PyTorch's names.
+  [[nodiscard]] virtual StateDict options_state(const Group& group) const = 0;
+  /// Returns the class's name, as "looptorch::FusedAdamW".
+  [[nodiscard]] virtual std::string class_name() const = 0;
+
+  /// Throws UsageError, since torch::save would silently omit the moments. Use `state_of`.
+  void save(torch::serialize::OutputArchive&) const override { refuse_archive(); }
+  /// Throws UsageError, as `save` does. Use `load_state_of`.
+  void load(torch::serialize::InputArchive&) override { refuse_archive(); }
+
+ protected:
+  using Optimizer::Optimizer;
+
+ private:
+  [[noreturn]] void refuse_archive() const {
+    throw UsageError(message("torch::save and torch::load do not know what ", class_name(),
+                             " keeps: use its state_of and load_state_of"));
+  }
+};
+
+}  // namespace looptorch

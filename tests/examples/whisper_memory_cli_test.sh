@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# whisper_memory_cli_test.sh PROGRAMS TINY: how whisper_finetune saves memory, on a model so small that a run takes a
+# second. PROGRAMS is the folder of the built programs, TINY has that model and ten clips of 0.1 s.
+set -euo pipefail
+
+programs=$(cd -- "$1" && pwd)
+tiny=$(cd -- "$2" && pwd)
+# shellcheck source-path=SCRIPTDIR source=cli_support.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
+
+run=(--model "$tiny" --train "$tiny/clips.jsonl" --validation "$tiny/clips.jsonl" --batch-size 2 --gradient-accumulation 2
+     --epochs 3 --learning-rate 0.01 --workers 2 --normalizer none --best loss --device cpu)
+
+# finetune FOLDER [FLAG...]: trains into it.
+finetune() {
+  "$programs/whisper_finetune" "${run[@]}" --output "$@" >"$1.out" 2>"$1.log" || fail "whisper_finetune $*: $(cat "$1.log")"
+}
+
+# losses FOLDER: the validation losses of its curve.
+losses() { cut -d, -f3 "$1/curve.csv" | tail -n +2 | tr '\n' ' '; }
+
+# near "A..." "B..." PERCENT: numbers that are pairwise so close.
+near() {
+  paste <(tr ' ' '\n' <<<"$1") <(tr ' ' '\n' <<<"$2") |
+    awk -v most="$3" 'NF == 2 { n++; d = ($1 - $2) / $1 * 100; if (d > most || d < -most) bad = 1 } END { exit bad || !n }' ||
+    fail "not within $3 %: $1 and $2"
+}
+
+# Every optimizer learns, and about as AdamW does.
+finetune plain
+finetune again
+[ "$(losses plain)" = "$(losses again)" ] || fail "two runs differ: $(losses plain) and $(losses again)"
+finetune eight --optimizer adamw8bit
+near "$(losses plain)" "$(losses eight)" 5
+finetune half --optimizer adamwbf16
+near "$(losses plain)" "$(losses half)" 5
+finetune least --optimizer adamw8bit --bf16-weights --gradient-checkpointing all --update-in-backward
+near "$(losses plain)" "$(losses least)" 10  # gradients are clipped one by one
+finetune factored --optimizer adafactor --bf16-weights --update-in-backward
+near "$(losses plain)" "$(losses factored)" 20
+finetune moments --update-in-backward moments
+near "$(losses plain)" "$(losses moments)" 10
+finetune one --gradient-accumulation 1
+finetune released --gradient-accumulation 1 --update-in-backward
+near "$(losses one)" "$(losses released)" 10
+for folder in half least factored moments one released; do
+  [ "$(losses plain)" != "$(losses $folder)" ] || fail "$folder has the losses of a plain run"
+done
+
+# The encoder's states from the cache: the same losses, and none computed again.
+finetune frozen --freeze-encoder
+finetune cached --freeze-encoder --cache-encoder --cache cache --prepare-workers 2
+near "$(losses frozen)" "$(losses cached)" 0.001
+holds cached.log "cache: 10 of 10 samples"
+finetune warm --freeze-encoder --cache-encoder --cache cache --prepare-workers 2
+[ "$(losses cached)" = "$(losses warm)" ] || fail "states from the cache give other losses: $(losses cached) and $(losses warm)"
+finetune other --freeze-encoder --cache-encoder --cache cache --optimizer adamwbf16  # has another encoder
+near "$(losses cached)" "$(losses other)" 5
+[ "$(losses cached)" != "$(losses other)" ] || fail "a bf16 encoder has the states of an fp32 one"
+
+# Adapters: saved alone, merged by all programs, trained on.
+finetune adapted --lora 4 --lora-alpha 8 --lora-dropout 0.1 --lora-patterns "*proj,*fc1"
+[ ! -e adapted/model.safetensors ] || fail "--lora saves the whole model"
+holds adapted/adapter_config.json '"lora_alpha": 8'
+holds adapted/adapter_config.json "\"base_model_name_or_path\": \"$tiny\""
+rate() { grep -oE "\"$2\": [0-9.]+" "$1" | head -n1; }
+"$programs/whisper_evaluate" --model adapted --manifest "$tiny/clips.jsonl" --normalizer none --max-audio-seconds 1 \
+  --no-fallback --summary evaluated.json >evaluated.out 2>&1 || fail "whisper_evaluate of adapters: $(cat evaluated.out)"
+[ "$(rate evaluated.json wer)" = "$(rate adapted/summary.json wer_after | sed 's/_after//')" ] ||
+  fail "merged adapters hear otherwise: $(cat evaluated.json adapted/summary.json)"
+"$programs/whisper_export" --model adapted --ggml adapted.bin >/dev/null 2>export.log || fail "whisper_export of adapters: $(cat export.log)"
+"$programs/whisper_export" --model "$tiny" --ggml plain.bin >/dev/null
+! cmp -s adapted.bin plain.bin || fail "whisper_export leaves the adapters out"
+finetune further --model adapted --max-steps 2
+[ -e further/model.safetensors ] || fail "a run that goes on from adapters saves no model"
+refused "matches 'nothing'" whisper_finetune "${run[@]}" --output bad --lora 2 --lora-patterns nothing
+
+# --fit: what it chooses is what it says, the process is held to it, and what cannot fit is one sentence.
+finetune fitted --fit 1GB
+holds fitted.log "--fit 1 GB: chooses nothing beside the flags that are given, 2 x 2 clips: needs "
+[ "$(losses plain)" = "$(losses fitted)" ] || fail "--fit with room for all changes the run"
+code=0
+"$programs/whisper_finetune" "${run[@]}" --output none --fit 0.02MB >none.out 2>none.log || code=$?
+[ "$code" = 2 ] || fail "--fit 0.02MB: exit code $code"
+refused "--fit: \"4GiB\" is no size, such as 4GB or 900MB" whisper_finetune "${run[@]}" --output bad --fit 4GiB
+
+exit "$((failures > 0))"

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+// whisper_finetune --fit: what is tried in which order, what is chosen, and what is said.
+#include "support/precompiled.hpp"
+
+#include "../parsed_options.hpp"
+
+#include <whisper/finetune/fit.hpp>
+
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using Catch::Matchers::Contains;
+using whisper::choose_fit, whisper::FinetuneOptions, whisper::FitTrial, whisper::parse_bytes;
+using whisper_test::parsed;
+
+namespace {
+
+constexpr std::int64_t kCap = 4'000'000'000;
+
+/// What runs need in a made-up world: a GB for each byte a parameter, and one for each clip of a batch that
+/// is not recomputed.
+std::int64_t gigabytes(const FinetuneOptions& options) {
+  const auto& memory = options.memory;
+  if (memory.lora > 0) return 2 - (memory.bf16_weights ? 2 : 0) + options.training.batch_size / 2;
+  const std::int64_t weights = memory.holds_bf16() ? 2 : 4;
+  const std::int64_t moments = memory.optimizer == "adamw"       ? 8
+                               : memory.optimizer == "adamw8bit" ? 2
+                               : memory.optimizer == "adafactor" ? 0
+                                                                 : 4;
+  const std::int64_t gradients = memory.in_backward() ? 0 : weights;
+  return weights + moments + gradients + (options.recompute == "all" ? 0 : options.training.batch_size);
+}
+
+struct Choosing {
+  std::vector<std::string> flags;  ///< In the order in which they were tried.
+  std::ostringstream log;
+
+  whisper::FitChoice choose(const FinetuneOptions& given, std::int64_t most) {
+    return choose_fit(
+        given, kCap,
+        [&](const FinetuneOptions& options) {
+          flags.push_back(whisper::flags_between(given, options));
+          const auto needed = gigabytes(options);
+          const bool by_batch = options.recompute != "all" || options.memory.lora > 0;
+          return FitTrial{.needed = needed * 1'000'000'000, .fits = needed <= most, .by_batch = by_batch};
+        },
+        log);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("--fit takes the first choice that fits, in order of cost") {
+  const auto chosen = [](std::int64_t most, const std::vector<std::string>& words) {
+    Choosing choosing;
+    return choosing.choose(parsed(words), most).flags;
+  };
+  const std::vector<std::string> eight{"--batch-size", "8"};
+  CHECK(chosen(24, eight).empty());
+  CHECK(chosen(20, eight) == "--batch-size 4 --gradient-accumulation 2");
+  CHECK(chosen(16, eight) == "--gradient-checkpointing all");
+  CHECK(chosen(10, eight) == "--gradient-checkpointing all --optimizer adamw8bit");
+  CHECK(chosen(8, eight) == "--gradient-checkpointing all --optimizer adamwbf16 --bf16-weights");
+  CHECK(chosen(6, eight) == "--gradient-checkpointing all --optimizer adamw8bit --bf16-weights");
+  CHECK(chosen(4, eight) ==
+        "--gradient-checkpointing all --optimizer adamw8bit --bf16-weights --update-in-backward sums");
+  CHECK(chosen(3, eight) ==
+        "--gradient-checkpointing all --optimizer adafactor --bf16-weights --update-in-backward sums");
+  CHECK(chosen(1, eight) ==
+        "--gradient-checkpointing all --bf16-weights --lora 8 --batch-size 2 --gradient-accumulation 4");
+}
+
+TEST_CASE("--fit keeps the clips of a step, and what is given beside it") {
+  for (const std::int64_t batch : {1, 6, 7, 12}) {
+    Choosing choosing;
+    const auto given =
+        parsed({"--batch-size", std::to_string(batch), "--gradient-accumulation", "3", "--freeze-encoder"});
+    const auto choice = choosing.choose(given, 0);
+    const auto& training = choice.options.training;
+    CHECK(training.batch_size * training.gradient_accumulation == 3 * batch);
+    CHECK(training.batch_size == 1);
+    CHECK(choice.options.memory.freeze_encoder);
+  }
+  Choosing adapters;
+  CHECK(adapters.choose(parsed({"--lora", "4", "--batch-size", "1"}), 0).options.memory.lora == 4);
+}
+
+TEST_CASE("--fit tries nothing twice, smaller batches only where they help, and says what and why") {
+  Choosing choosing;
+  (void)choosing.choose(parsed({"--batch-size", "2"}), 10);
+  CHECK(choosing.flags ==
+        std::vector<std::string>{"", "--batch-size 1 --gradient-accumulation 2",
+                                 "--gradient-checkpointing encoder",
+                                 "--gradient-checkpointing encoder --batch-size 1 --gradient-accumulation 2",
+                                 "--gradient-checkpointing all", "--gradient-checkpointing all --bf16",
+                                 "--gradient-checkpointing all --optimizer adamw8bit"});
+  const auto log = choosing.log.str();
+  CHECK_THAT(log, Contains("--fit 4 GB: nothing beside the flags that are given, 2 x 1 clips: needs 18 GB"));
+  CHECK_THAT(log, Contains("all layers recomputed, 2 x 1 clips: needs at least 16 GB"));
+  CHECK_THAT(log,
+             Contains("chooses all layers recomputed, moments in 8 bits, 2 x 1 clips: needs 10 GB; of 6 that "
+                      "cost less none fits; the same as --gradient-checkpointing all --optimizer adamw8bit"));
+}
+
+TEST_CASE("if nothing fits, --fit says in a sentence what the least needs, and what to do") {
+  Choosing choosing;
+  CHECK_THROWS_AS(choosing.choose(parsed({}), -1), looptorch::app::DoesNotFit);
+  CHECK_THROWS_WITH(
+      choosing.choose(parsed({}), -1),
+      "--fit 4 GB: nothing fits, and the least, --gradient-checkpointing all --bf16-weights --lora 8 "
+      "--batch-size 1 --gradient-accumulation 8, needs 0 bytes: give more, shorter clips "
+      "(--max-audio-seconds), or a smaller model");
+}
+
+TEST_CASE("sizes have units of 10^9 and 10^6 bytes") {
+  CHECK(parse_bytes("4GB") == 4'000'000'000);
+  CHECK(parse_bytes("1.8GB") == 1'800'000'000);
+  CHECK(parse_bytes("900MB") == 900'000'000);
+  CHECK(parse_bytes("2") == 2'000'000'000);
+  for (const char* wrong : {"", "GB", "-1GB", "4GiB", "0", "4 GB"}) {
+    INFO(wrong);
+    CHECK_THROWS_WITH(parse_bytes(wrong), Contains("is no size, such as 4GB or 900MB"));
+  }
+}
