@@ -61,6 +61,8 @@ class WordErrors {
     ballot.sum("words too many", all_.insertions);
   }
 
+  [[nodiscard]] const std::string& normalizer() const { return normalizer_; }
+
   [[nodiscard]] ErrorRates rates() const {
     ErrorRates rates{.all = all_.rate(), .by_language = {}};
     for (const auto& [language, errors] : by_language_) rates.by_language[language] = errors.rate();

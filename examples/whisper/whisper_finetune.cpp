@@ -69,7 +69,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
                       lt::Validate{lt::PinnedPrefetchLoader(corpus.validation, loading, app::share_of_rank()), measure, {.every = options.validate_every}},
                       lt::When{options.early_stopping > 0, lt::StopEarly{.metric = options.metric(), .patience = options.early_stopping}},
                       lt::When{options.best != "last", lt::RestoreBest{.metric = options.metric()}},
-                      whisper::WriteCurve(options.output, options.measures_error_rate()),
+                      whisper::WriteCurve(options.output, options.measures_error_rate(), measure.shown()),
                       whisper::RunSettings(options.settings(corpus)),
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.batches = training.flush_every}},
                       lt::When{training.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # page.sh UNIT_REPORT: report.html in a browser without a screen: no error on the console, and its curves have the points
-# that metrics.jsonl has. Skipped (77) without chromium; LOOPTORCH_SCREENSHOTS=FOLDER leaves pictures there.
+# that metrics.jsonl has, texts mark their errors, pictures and sound are decoded. Skipped (77) without chromium; LOOPTORCH_SCREENSHOTS=FOLDER leaves pictures there.
 set -euo pipefail
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
@@ -32,10 +32,30 @@ for name in loss lr validation.loss; do
   }
 done
 grep -qF 'class="bad"' "$folder/dom" || { echo "the NaN is not drawn" >&2; exit 1; }
+text=$(tr -d '\n' <"$folder/dom")
+for part in 'turn <del>left</del> <ins>right</ins> <del>now</del>' '<ins>two</ins> &lt;b&gt;three' 'Examples: generated</h2><p class="soft">Step 20.'; do
+  grep -qF "$part" <<<"$text" || { echo "the page does not show $part" >&2; exit 1; }
+done
+if grep -qF 'an earlier one' "$folder/dom"; then
+  echo "examples are not replaced by later ones" >&2
+  exit 1
+fi
+# The browser itself tells what it made of the data: 256 columns, and half a second. Events come late, so the page asks.
+mv "$folder/report.html" "$folder/plain.html"
+{
+  cat "$folder/plain.html"
+  echo "<script>const told = make('p', {id: 'told'}), image = document.querySelector('.example img'), audio = document.querySelector('.example audio');"
+  echo "document.body.append(told); const tell = () => { told.textContent = image.naturalWidth + '|' + audio.duration; };"
+  echo "audio.addEventListener('loadedmetadata', tell); audio.load(); image.decode().then(tell);</script>"
+} >"$folder/report.html"
+browse --virtual-time-budget=5000 --dump-dom >"$folder/dom"
+told=$(grep -oE '<p id="told">[^<]*' "$folder/dom")
+[ "$told" = '<p id="told">256|0.5' ] || { echo "picture and sound are not decoded: $told" >&2; exit 1; }
+mv "$folder/plain.html" "$folder/report.html"
 if [ -n "${LOOPTORCH_SCREENSHOTS-}" ]; then
   mkdir -p "$LOOPTORCH_SCREENSHOTS"
-  browse --window-size=1200,1100 --screenshot="$LOOPTORCH_SCREENSHOTS/light.png"
-  browse --window-size=1200,1100 --blink-settings=preferredColorScheme=0 --screenshot="$LOOPTORCH_SCREENSHOTS/dark.png"
-  browse --window-size=500,1400 --screenshot="$LOOPTORCH_SCREENSHOTS/phone.png"
+  browse --window-size=1200,1700 --screenshot="$LOOPTORCH_SCREENSHOTS/light.png"
+  browse --window-size=1200,1700 --blink-settings=preferredColorScheme=0 --screenshot="$LOOPTORCH_SCREENSHOTS/dark.png"
+  browse --window-size=500,3000 --screenshot="$LOOPTORCH_SCREENSHOTS/phone.png"
 fi
 echo "the page shows what metrics.jsonl has"

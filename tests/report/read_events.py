@@ -20,11 +20,19 @@ scalars = {tag: reader.Scalars(tag) for tag in reader.Tags()["scalars"]}
 assert [event.step for event in scalars["loss"]] == [1, 2, 3], scalars["loss"]
 assert scalars["loss"][0].value == 0.5 and math.isnan(scalars["loss"][1].value), scalars["loss"]
 assert math.isinf(scalars["loss"][2].value)
-assert reader.Tags()["histograms"] == ["weights"] and reader.Histograms("weights")[0].histogram_value.num == 5
+assert sorted(reader.Tags()["histograms"]) == ["rates", "weights"] and reader.Histograms("weights")[0].histogram_value.num == 5
 image = reader.Images("picture")[0]
 assert (image.height, image.width) == (2, 3) and image.encoded_image_string.startswith(b"\x89PNG")
 assert reader.Audio("sound")[0].sample_rate == 8000
 assert reader.Tensors("said")[0].tensor_proto.string_val[0] == b"*words*"
+# What Run::offer_examples left there.
+heard = reader.Tensors("heard")[0]
+assert heard.step == 7 and heard.tensor_proto.string_val[0] .decode() == "*clip 1*: turn **left → right**", heard
+mel = reader.Images("mel")[0]
+assert (mel.height, mel.width, mel.step) == (1, 1, 7) and mel.encoded_image_string.endswith(b"IEND\xaeB`\x82")
+tone = reader.Audio("tone")[0]
+assert tone.length_frames == 800 and tone.encoded_audio_string[:4] == b"RIFF" and len(tone.encoded_audio_string) == 44 + 1600
+assert reader.Histograms("rates")[0].histogram_value.num == 3
 
 
 class Quiet(WSGIRequestHandler):
@@ -58,6 +66,7 @@ assert json.loads(get("/data/plugin/scalars/tags"))["run"].keys() >= {"loss"}
 rows = json.loads(get("/data/plugin/scalars/scalars", run="run", tag="loss"))
 assert [row[1] for row in rows] == [1, 2, 3] and rows[0][2] == 0.5 and str(rows[1][2]) in ("nan", "NaN"), rows
 assert b"words" in get("/data/plugin/text/text", run="run", tag="said")
+assert "<em>clip 1</em>: turn <strong>left → right</strong>" in json.loads(get("/data/plugin/text/text", run="run", tag="heard"))[0]["text"]
 assert get("/data/plugin/images/tags") and b"picture" in get("/data/plugin/images/tags")
 assert b"sound" in get("/data/plugin/audio/tags")
 assert b"weights" in get("/data/plugin/histograms/tags")

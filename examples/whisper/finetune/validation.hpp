@@ -7,10 +7,13 @@
 #include <looptorch/app/charts/line_chart.hpp>
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/summary.hpp>
+#include <looptorch/base/example.hpp>
 #include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/metrics/text_example.hpp>
+#include <looptorch/metrics/word_error_rate.hpp>
 
 #include "../data.hpp"
 #include "../evaluation.hpp"
@@ -21,6 +24,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +40,7 @@ class ValidationMeasure {
       : recognizer_(&recognizer), errors_(normalizer), decodes_(decodes) {}
 
   void add(Whisper& model, const Batch& batch) {
+    const bool is_first = labels_ == 0;
     const auto states_BSD = states_of(model, batch);
     auto& decoder = model->decoder();
     const auto loss = decoder->loss(decoder(batch.tokens_BL, states_BSD), batch.labels_BL);
@@ -43,8 +48,11 @@ class ValidationMeasure {
     labels_ += batch.label_count;
     if (!decodes_) return;
     const auto heard = recognizer_->hear_states(states_BSD, batch.languages);
-    for (std::size_t i = 0; i < heard.size(); ++i)
+    if (is_first) shown_->clear();
+    for (std::size_t i = 0; i < heard.size(); ++i) {
       errors_.add(batch.texts[i], heard[i].text, batch.languages[i]);
+      show(batch.texts[i], heard[i].text, batch.languages[i]);
+    }
   }
 
   /// Adds up what the ranks of a run have measured.
@@ -60,10 +68,24 @@ class ValidationMeasure {
     return measured;
   }
 
+  /// Returns the first clips' texts, words that were not recognised marked, of the last time they were heard.
+  [[nodiscard]] std::shared_ptr<const std::vector<looptorch::Example>> shown() const { return shown_; }
+
  private:
+  static constexpr std::size_t kShown = 8;
+
+  void show(const std::string& said, const std::string& heard, const std::string& language) {
+    if (shown_->size() == kShown) return;
+    const auto normalizer = choose_normalizer(errors_.normalizer(), language);
+    const auto words = looptorch::align_words(normalizer.apply(said), normalizer.apply(heard));
+    shown_->push_back(looptorch::text_example("clip " + std::to_string(shown_->size() + 1), words));
+  }
+
   Recognizer* recognizer_;
   WordErrors errors_;
   bool decodes_;
+  std::shared_ptr<std::vector<looptorch::Example>> shown_ =
+      std::make_shared<std::vector<looptorch::Example>>();  // of all copies
   double loss_ = 0;
   std::int64_t labels_ = 0;
 };
@@ -80,8 +102,10 @@ class WriteCurve {
   static constexpr looptorch::Phase phase = looptorch::Phase::observe;
   static constexpr bool only_reports = true;
 
-  WriteCurve(const std::filesystem::path& folder, bool has_error_rate)
-      : file_(file_in(folder)), has_error_rate_(has_error_rate) {}
+  /// `shown` are examples to offer with each measurement, such as ValidationMeasure::shown.
+  WriteCurve(const std::filesystem::path& folder, bool has_error_rate,
+             std::shared_ptr<const std::vector<looptorch::Example>> shown = {})
+      : file_(file_in(folder)), has_error_rate_(has_error_rate), shown_(std::move(shown)) {}
 
   static std::filesystem::path file_in(const std::filesystem::path& folder) { return folder / "curve.csv"; }
 
@@ -109,6 +133,7 @@ class WriteCurve {
     std::vector<double> values{run.updates()[0].loss.totals().mean(), metric("validation.loss")};
     if (has_error_rate_) columns.emplace_back("wer"), values.push_back(metric("validation.wer"));
     looptorch::LearningCurve(file_, columns).add(run.progress().step, values);
+    if (shown_ && !shown_->empty()) run.offer_examples("validation", *shown_);
     draw();
   }
 
@@ -124,6 +149,7 @@ class WriteCurve {
 
   std::filesystem::path file_;
   bool has_error_rate_;
+  std::shared_ptr<const std::vector<looptorch::Example>> shown_;
 };
 
 /// Sets "curve" to the rows of FOLDER/curve.csv, if there are any.

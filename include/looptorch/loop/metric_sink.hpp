@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The interface by which metrics that are offered to a run reach the policy that writes them, such as
-// LogMetrics.
+// The interface by which metrics and examples that are offered to a run reach the policy that writes them,
+// such as LogMetrics.
 #pragma once
 
+#include <looptorch/base/example.hpp>
 #include <looptorch/loop/loss.hpp>
 
 #include <cstddef>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace looptorch {
 
@@ -18,6 +21,8 @@ class MetricSink {
 
   /// Takes a number of the update with this index. A tensor in `value` is kept, and must not change.
   virtual void take(std::size_t update, std::string_view name, const Quantity& value) = 0;
+  /// Takes examples, which take the place of earlier ones with this name.
+  virtual void take_examples(std::string name, std::vector<Example> examples) = 0;
 
  protected:
   ~MetricSink() = default;

@@ -188,6 +188,11 @@ class Run {
     sink_->take(MetricSink::kWholeRun, name,
                 quantity.is_known() ? quantity : Quantity(quantity.tensor().clone()));
   }
+  /// Offers texts, pictures, sound or distributions to the policy that logs metrics, if one is listed. They
+  /// take the place of those that were offered by this name before.
+  void offer_examples(std::string name, std::vector<Example> examples) {
+    if (sink_) sink_->take_examples(std::move(name), std::move(examples));
+  }
   /// Sets where offers go; null: nowhere.
   void collect_offers(MetricSink* sink) { sink_ = sink; }
   [[nodiscard]] MetricSink* sink() const { return sink_; }

@@ -7,6 +7,7 @@
 #include <looptorch/report/curve_points.hpp>
 #include <looptorch/report/epoch_table.hpp>
 #include <looptorch/report/metric_lines.hpp>
+#include <looptorch/report/page/chart_script.hpp>
 #include <looptorch/report/page/page_script.hpp>
 #include <looptorch/report/page/page_style.hpp>
 #include <looptorch/report/tensorboard/events.hpp>
@@ -27,6 +28,7 @@ struct PageHead {
   std::string title = {};
   std::string status = {};  ///< How the run goes, or ended, in a word or two.
   Facts facts = {};
+  std::map<std::string, Json> examples = {};  ///< By name: {"name", "step", "shown"}, of `page_example`s.
 };
 
 namespace detail {
@@ -42,6 +44,21 @@ inline std::string script_json(const Json& json) {
   std::string out;
   for (const char c : json.dump()) out += c == '<' ? "\\u003c" : std::string(1, c);
   return out;
+}
+
+/// Returns what begins a page, up to its heading.
+inline std::string page_begin(const std::string& plain_title) {
+  const std::string title = html_text(plain_title);
+  std::string page = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n";
+  page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" + title;
+  return page + "</title>\n<style>" + std::string(page::kStyle) + "</style></head><body>\n<h1>" + title +
+         "</h1>\n";
+}
+
+/// Returns what ends a page: what its script, which follows, draws.
+inline std::string page_end(const Json& run, std::string_view script) {
+  return "<script type=\"application/json\" id=\"run\">" + script_json(run) + "</script>\n<script>" +
+         std::string(page::kChartScript) + std::string(script) + "</script>\n</body></html>\n";
 }
 
 inline Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(number_of(value)); }
@@ -123,13 +140,12 @@ inline std::vector<std::pair<std::string, double>> time_by_phase(const std::vect
   for (const auto& [name, value] : head.facts) facts.push_back(Json::array({Json(name), Json(value)}));
   for (const auto& [phase, seconds] : detail::time_by_phase(rows, names))
     time.push_back(Json::array({Json(phase), Json(seconds)}));
-  Json run = Json::object();
+  Json run = Json::object(), examples = Json::array();
+  for (const auto& [name, shown] : head.examples) examples.push_back(shown);
   run.set("curves", detail::curves_json(rows, names)).set("epochs", detail::epochs_json(rows, names));
-  run.set("time", std::move(time)).set("facts", std::move(facts));
-  const std::string title = detail::html_text(head.title.empty() ? "A training run" : head.title);
-  std::string page = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n";
-  page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" + title +
-          "</title>\n<style>" + std::string(page::kStyle) + "</style></head><body>\n<h1>" + title + "</h1>\n";
+  run.set("time", std::move(time)).set("facts", std::move(facts)).set("status", head.status);
+  run.set("examples", std::move(examples));
+  std::string page = detail::page_begin(head.title.empty() ? "A training run" : head.title);
   page += "<p class=\"soft\">" + detail::html_text(head.status);
   if (!rows.empty())
     page += ", step " + std::to_string(rows.back().step) + ", " +
@@ -141,11 +157,10 @@ inline std::vector<std::pair<std::string, double>> time_by_phase(const std::vect
       "<h2>Curves</h2>\n<p class=\"soft\">Drag across a curve to see those steps in all of them; a double "
       "click goes back.</p>\n<div id=\"curves\" class=\"cards\"></div>\n"
       "<h2>Epochs</h2>\n<div id=\"epochs\" class=\"scroll\"></div>\n"
+      "<div id=\"examples\"></div>\n"
       "<h2>Where the time went</h2>\n<div id=\"time\"></div>\n"
       "<h2>What was run</h2>\n<div id=\"facts\" class=\"scroll\"></div>\n";
-  page += "<script type=\"application/json\" id=\"run\">" + detail::script_json(run) + "</script>\n<script>" +
-          std::string(page::kScript) + "</script>\n</body></html>\n";
-  return page;
+  return page + detail::page_end(run, page::kReportScript);
 }
 
 }  // namespace looptorch::report

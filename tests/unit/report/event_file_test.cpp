@@ -6,7 +6,9 @@
 // Tests report/tensorboard: wire, records, events
 #include "support/precompiled.hpp"
 
+#include <looptorch/app/charts/png.hpp>
 #include <looptorch/report/event_file.hpp>
+#include <looptorch/report/example_forms.hpp>
 #include <looptorch/report/metric_files.hpp>
 
 #include "support/temporary_folder.hpp"
@@ -103,6 +105,12 @@ TEST_CASE("records: damage ends the reading") {
   }
 }
 
+namespace {
+
+std::string white_pixel_png() { return looptorch::app::png_of(torch::full({1, 1, 3}, 255, torch::kUInt8)); }
+
+}  // namespace
+
 TEST_CASE("for tests/report/tensorboard.sh: events of each kind", "[.write_events]") {
   const char* folder = std::getenv("LOOPTORCH_EVENTS");
   if (!folder) return;  // all cases of this file are run
@@ -118,5 +126,13 @@ TEST_CASE("for tests/report/tensorboard.sh: events of each kind", "[.write_event
   const std::string png("\x89PNG\r\n\x1A\n", 8);
   file.append(report::image_event({1e9, 1}, "picture", 2, 3, png));
   file.append(report::audio_event({1e9, 1}, "sound", 8000, 4, "RIFF"));
+  // What Run::offer_examples leaves there. The picture is a whole PNG file, of one white pixel.
+  const auto show = [&](const char* tag, const looptorch::Example& example) {
+    file.append(report::example_event({1e9, 7}, tag, example));
+  };
+  show("heard", looptorch::TextExample{"clip 1", {{"turn", "turn"}, {"left", "right"}}});
+  show("mel", looptorch::PictureExample{"mel", 1, 1, white_pixel_png()});
+  show("tone", looptorch::SoundExample{"tone", 8000, std::vector<float>(800, 0.25f)});
+  show("rates", looptorch::DistributionExample{"rates", {1, 2, 3}});
   file.append(report::hyperparameter_events(1e9, {{"--lr", "0.1"}, {"model", "tiny"}}, {"loss"}));
 }

@@ -5,6 +5,7 @@
 // Tests report/page: page_script, page_style
 #include "support/precompiled.hpp"
 
+#include <looptorch/app/charts/png.hpp>
 #include <looptorch/report/machine_facts.hpp>
 #include <looptorch/report/run_report.hpp>
 
@@ -96,5 +97,16 @@ TEST_CASE("for tests/report/page.sh: a page", "[.write_page]") {
   for (report::MetricId id = 0; id < names.size(); ++id) (void)files.names().id(names[id]);
   files.add(rows);
   report::RunReport page(folder, {"A run", "completed", report::machine_facts()}, 1e9);
+  std::vector<float> tone(4000);
+  for (std::size_t i = 0; i < tone.size(); ++i) tone[i] = 0.5f * std::sin(0.3f * float(i));
+  const at::Tensor stripes = torch::arange(0, 256, torch::kUInt8).reshape({1, 256, 1}).expand({64, 256, 3});
+  page.set_examples("validation", 10, {looptorch::TextExample{"an earlier one", {{"gone", "gone"}}}});
+  page.set_examples("validation", 20,
+                    {looptorch::TextExample{"clip 1", {{"turn", "turn"}, {"left", "right"}, {"now", ""}}},
+                     looptorch::TextExample{"clip 2", {{"", "two"}, {"<b>three", "<b>three"}}}});
+  page.set_examples("generated", 20,
+                    {looptorch::PictureExample{"mel", 64, 256, looptorch::app::png_of(stripes.contiguous())},
+                     looptorch::SoundExample{"tone", 8000, tone},
+                     looptorch::DistributionExample{"weights", {-1, 0, 0, 0.5, 1, 1, 1, 2}}});
   page.update(files, /*last=*/true);
 }

@@ -10,6 +10,7 @@
 #include <looptorch/memory/process_memory.hpp>
 #include <looptorch/policies/parts/metric_rows.hpp>
 #include <looptorch/policies/parts/step_clock.hpp>
+#include <looptorch/report/example_forms.hpp>
 #include <looptorch/report/metric_log.hpp>
 #include <looptorch/report/run_report.hpp>
 
@@ -59,6 +60,19 @@ class MetricFeed final : public MetricSink {
 
   void take(std::size_t update, std::string_view name, const Quantity& value) override {
     if (is_open()) rows_.add(id(update, name), value);
+  }
+
+  void take_examples(std::string name, std::vector<Example> examples) override {
+    if (!is_open()) return;
+    const std::int64_t step = run_->progress().step;
+    log_->add([page = page_, step, name = std::move(name),
+               examples = std::move(examples)](report::MetricFiles& files) {
+      for (std::size_t i = 0; i < examples.size(); ++i) {
+        const std::string tag = examples.size() == 1 ? name : name + "/" + std::to_string(i);
+        files.add_events(report::example_event({report::unix_seconds(), step}, tag, examples[i]));
+      }
+      if (page) page->set_examples(name, step, examples);
+    });
   }
 
   /// Notes what follows: a forward pass of a window, which begins one after the last has ended.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The style sheet of report.html: light or dark as the reader's system is, one column on a phone.
+// The style sheet of report.html and compare.html: light or dark as the reader's system is, one column on a phone.
 #pragma once
 
 #include <string_view>
@@ -28,7 +28,11 @@ svg text { fill: var(--soft); font-size: 11px; }
 .grid { stroke: var(--line); }
 .curve { fill: none; stroke: var(--curve); stroke-width: 1.6; stroke-linejoin: round; }
 .dot { fill: var(--curve); }
+.run0 { --curve: #1f6feb; } .run1 { --curve: #d1495b; } .run2 { --curve: #2a9d8f; } .run3 { --curve: #c77d0a; }
+.run4 { --curve: #8e6bd8; } .run5 { --curve: #5a7d2a; } .run6 { --curve: #6b7280; }
+.dashed .curve { stroke-dasharray: 6 3; }
 .bad { stroke: var(--bad); stroke-width: 2; }
+[class*=" run"] .bad { stroke: var(--curve); }
 .cursor { stroke: var(--soft); stroke-dasharray: 3 3; }
 .chosen { fill: var(--curve); opacity: .15; }
 .scroll { overflow-x: auto; }
@@ -38,7 +42,18 @@ th:first-child, td:first-child { text-align: left; }
 td.wide { white-space: normal; overflow-wrap: anywhere; text-align: left; }
 .bar { display: flex; height: 22px; border-radius: 6px; overflow: hidden; margin: 8px 0; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; }
-.legend i { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 6px; }
+.legend i, th i { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 6px; }
+.legend [class^=run] i, th i { background: var(--curve); }
+#differ th, #agree th { text-align: left; }
+.small { font-size: .8rem; overflow-wrap: anywhere; }
+.small span span { color: var(--soft); }
+.texts { display: grid; gap: 8px; }
+.example img { max-width: 100%; height: auto; image-rendering: pixelated; border-radius: 4px; margin-top: 4px; }
+.example audio { width: 100%; margin-top: 4px; }
+.said { overflow-wrap: anywhere; }
+del { color: var(--bad); }
+ins { text-decoration: none; font-weight: 600; background: var(--warn); border-radius: 3px; padding: 0 3px; }
+summary { cursor: pointer; margin-top: 16px; }
 )css";
 
 }  // namespace looptorch::report::page

@@ -101,8 +101,22 @@ TEST_CASE("Validation measures the objective's loss and the error rate of what t
   CHECK(result.at("wer") == errors.rates().all);
   CHECK(result.at("wer") > 0);
 
+  // The report shows the clips of the last measurement, with errors marked.
+  const auto right = [](const looptorch::Example& example) {
+    const auto& pieces = std::get<looptorch::TextExample>(example).pieces;
+    return std::all_of(pieces.begin(), pieces.end(), [](auto& piece) { return piece.expected == piece.got; });
+  };
+  REQUIRE(measure.shown()->size() == 3);
+  CHECK((!right((*measure.shown())[0]) && right((*measure.shown())[2])));
+  ValidationMeasure again = ValidationMeasure(hears, "none", true), copy = again;
+  copy.add(hears.model, first);
+  CHECK(again.shown()->size() == 2);
+  again.add(hears.model, second);
+  CHECK(again.shown()->size() == 1);
+
   ValidationMeasure loss_alone(hears, "none", false);
   loss_alone.add(hears.model, first);
+  CHECK(loss_alone.shown()->empty());
   CHECK(loss_alone.result().size() == 1);
 }
 

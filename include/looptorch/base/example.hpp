@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// What a run shows beside its numbers: texts with errors marked, pictures, sound, distributions. A policy or
+// a hook offers them by `Run::offer_examples`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace looptorch {
+
+/// A text, word by word: what was expected, and what came.
+struct TextExample {
+  /// Words that are to be equal; either is empty where a word is missing or was made up.
+  struct Piece {
+    std::string expected = {}, got = {};
+  };
+
+  std::string title = {};  ///< Such as a clip's name.
+  std::vector<Piece> pieces = {};
+  std::string separator = " ";
+};
+
+/// A picture, such as a spectrogram.
+struct PictureExample {
+  std::string title = {};
+  std::int64_t rows = 0, columns = 0;
+  std::string png = {};  ///< A PNG file's bytes; `app::png_of` makes them.
+};
+
+/// Sound of one channel.
+struct SoundExample {
+  std::string title = {};
+  double sample_rate = 0;
+  std::vector<float> samples = {};  ///< Within -1 and 1; others are cut off.
+};
+
+/// Numbers whose distribution is shown, such as a layer's weights.
+struct DistributionExample {
+  std::string title = {};
+  std::vector<double> values = {};
+};
+
+using Example = std::variant<TextExample, PictureExample, SoundExample, DistributionExample>;
+
+}  // namespace looptorch
