@@ -4,10 +4,12 @@
 
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/summary.hpp>
+#include <looptorch/base/example.hpp>
 #include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
+#include <looptorch/metrics/text_example.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
 #include "data.hpp"
@@ -16,9 +18,12 @@
 #include "recognizer.hpp"
 #include "train_options.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <iostream>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace konkanivani {
 
@@ -95,7 +100,7 @@ class Validation {
 
   [[nodiscard]] ValidationMeasure measure() { return {recognizer_, options_, listening_}; }
 
-  /// Prints the error rates of what was measured, and adds them to the curve.
+  /// Prints the error rates of what was measured, adds them to the curve, and offers texts to the report.
   void report(const looptorch::EpochContext& epoch) {
     auto heard = listening_.take();
     const auto& metrics = epoch.run.metrics();
@@ -105,9 +110,22 @@ class Validation {
     std::cout << "    CER " << heard.character_error_rate << ", WER " << heard.word_error_rate << "\n";
     print_examples(std::cout, heard, 3);
     std::cout << std::flush;
+    epoch.run.offer_examples("validation", shown(heard));
   }
 
  private:
+  /// Returns eight clips from the whole range, words that were not recognised marked.
+  static std::vector<looptorch::Example> shown(const Transcripts& heard) {
+    const auto size = heard.references.size(), count = std::min<std::size_t>(size, 8);
+    std::vector<looptorch::Example> examples;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto clip = i * size / count;
+      const auto words = looptorch::align_words(heard.references[clip], heard.hypotheses[clip]);
+      examples.emplace_back(looptorch::text_example("clip " + std::to_string(clip + 1), words));
+    }
+    return examples;
+  }
+
   looptorch::app::Stopwatch stopwatch_;
   const Recognizer& recognizer_;
   const TrainOptions& options_;

@@ -54,7 +54,9 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                                  {.lr = options.discriminator_rate, .betas = {0.5, 0.999}});
   const auto seed = training.unsigned_seed();
   const std::vector<sg::WantedEmotions> wanted{{validation.held_out.conditions_N2}};
-  const sg::NoteCurve note{options.output / "curve.csv", options.validates() ? options.validate_every : 0};
+  const sg::HeldOutDistance distance(validation.judge, validation.held_out, seed);
+  const sg::NoteCurve note{options.output / "curve.csv", options.validates() ? options.validate_every : 0,
+                           distance.shown()};
 
   // clang-format off
   lt::Trainer trainer(gan,
@@ -71,8 +73,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                       sg::AnnealInstanceNoise{options.instance_noise},
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.at_epoch_end = true, .batches = training.flush_every}},
                       lt::When{options.validates(),
-                               lt::Validate{wanted, sg::HeldOutDistance(validation.judge, validation.held_out, seed),
-                                            {.every = options.validate_every}}},
+                               lt::Validate{wanted, distance, {.every = options.validate_every}}},
                       lt::On{lt::kObserve, note},
                       lt::When{options.takes_snapshots(),
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,

@@ -7,8 +7,10 @@
 // Shapes: N held-out clips, D features.
 #pragma once
 
+#include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/example.hpp>
 #include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/loop/loss.hpp>
@@ -18,6 +20,7 @@
 #include "../clips/left_out.hpp"
 #include "../gan/model.hpp"
 #include "../gan/sampling.hpp"
+#include "../pictures/spectrogram_picture.hpp"
 #include "emotion_net.hpp"
 #include "frechet.hpp"
 #include "kernel_distance.hpp"
@@ -25,8 +28,11 @@
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,13 +108,33 @@ class HeldOutDistance {
             .metrics = {{"frechet", frechet}, {"kid", kernel_distance(features_ND, features_ND_)}}};
   }
 
+  /// Returns pictures of the first clips that were drawn last: the same emotions and noise each time.
+  [[nodiscard]] std::shared_ptr<const std::vector<looptorch::Example>> shown() const { return shown_; }
+
  private:
+  static constexpr std::int64_t kShown = 6;
+
+  void show(const at::Tensor& spectrograms_B1MF, const at::Tensor& conditions_B2) const {
+    shown_->clear();
+    for (std::int64_t i = 0; i < std::min(kShown, spectrograms_B1MF.size(0)); ++i) {
+      const auto pixels = picture_of(spectrograms_B1MF[i][0]);
+      const auto emotion = conditions_B2[i].to(at::kCPU, at::kDouble);
+      char title[64];
+      std::snprintf(title, sizeof title, "valence %.2f, arousal %.2f", emotion[0].item<double>(),
+                    emotion[1].item<double>());
+      shown_->emplace_back(looptorch::PictureExample{title, pixels.size(0), pixels.size(1),
+                                                     looptorch::app::png_of(pixels.contiguous())});
+    }
+  }
+
   [[nodiscard]] at::Tensor hear_drawn(Generator& generator, const at::Tensor& conditions_N2) const {
     auto judge = judge_;
     std::vector<at::Tensor> features;
     std::int64_t first = 0;
     for (const auto& conditions_B2 : conditions_N2.split(16)) {
-      features.push_back(hear(judge, draw_samples(generator, seed_, first, conditions_B2)).features_ND);
+      const auto drawn_B1MF = draw_samples(generator, seed_, first, conditions_B2);
+      if (first == 0) show(drawn_B1MF, conditions_B2);
+      features.push_back(hear(judge, drawn_B1MF).features_ND);
       first += conditions_B2.size(0);
     }
     return at::cat(features);
@@ -117,6 +143,8 @@ class HeldOutDistance {
   EmotionNet judge_;
   at::Tensor features_ND_;
   std::uint64_t seed_;
+  std::shared_ptr<std::vector<looptorch::Example>> shown_ =
+      std::make_shared<std::vector<looptorch::Example>>();  // of all copies
 };
 
 /// Adds a row to the learning curve in `path`.
@@ -124,16 +152,19 @@ inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, d
   looptorch::LearningCurve(path, {"frechet", "kid"}).add(step, {frechet, kid});
 }
 
-/// Adds one every so many steps, from what Validate measured then; 0: never.
+/// Adds one every so many steps, from what Validate measured then, and offers `shown` to the report; 0:
+/// never.
 struct NoteCurve {
   std::filesystem::path path;
   std::int64_t every;
+  std::shared_ptr<const std::vector<looptorch::Example>> shown = {};
 
   void operator()(const looptorch::WindowContext& window) const {
     const auto step = window.run.progress().step;
     if (every == 0 || step % every != 0) return;
     const auto value = [&](const char* name) { return window.run.metrics().find(name).value(); };
     add_to_curve(path, step, value("validation.frechet"), value("validation.kid"));
+    if (shown && !shown->empty()) window.run.offer_examples("generated", *shown);
   }
 };
 

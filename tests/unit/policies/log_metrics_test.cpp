@@ -12,11 +12,18 @@
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace lt = looptorch;
@@ -83,6 +90,31 @@ TEST_CASE("LogMetrics: the losses of windows, as a loop by hand has them") {
       seconds += value;
     }
   CHECK(seconds > 0);
+}
+
+TEST_CASE(
+    "LogMetrics: examples that are offered reach the page and TensorBoard, the last of a name on the page") {
+  const TemporaryFolder folder;
+  ToyRun run;
+  const lt::On offer{
+      lt::kObserve, [](lt::WindowContext& window) {
+        const auto step = std::to_string(window.run.progress().step);
+        window.run.offer_examples("heard", {lt::TextExample{"step " + step, {{"left", "right"}}}});
+        window.run.offer_examples(
+            "tone", {lt::SoundExample{"a", 8000, {0.5f}}, lt::DistributionExample{"b", {1, 2}}});
+      }};
+  lt::Trainer without(run.net, run.adam, toy::objective, offer);
+  without.fit(toy::batches(1));  // goes nowhere
+  lt::Trainer trainer(run.net, run.adam, toy::objective, offer, lt::LogMetrics{.folder = folder.path()});
+  trainer.fit(toy::batches(3));
+  const std::string page = lt::read_file(folder / "report.html");
+  CHECK_THAT(page, Catch::Contains("step 3") && Catch::Contains(R"([["left","right"]])") &&
+                       Catch::Contains("data:audio/wav;base64,") && !Catch::Contains("\"step 2\""));
+  const auto files = looptorch::report::detail::event_files(folder.path());
+  REQUIRE(files.size() == 1);
+  const std::string events = lt::read_file(files[0]);
+  for (const char* found : {"*step 2*: **left → right**", "tone/0", "tone/1"})
+    CHECK(events.find(found) != events.npos);
 }
 
 TEST_CASE("LogMetrics: metrics of objectives, offers, published ones, and rows every K steps") {
@@ -153,6 +185,104 @@ TEST_CASE("LogMetrics: a resumed run goes on in the same curves") {
   std::int64_t lines = 0;
   for (std::string line; std::getline(file, line);) ++lines;
   CHECK(lines >= 25);
+}
+
+namespace log_metrics {
+
+/// Trains with snapshots, and some milliseconds of sleep a step.
+void train_with_snapshots(const std::filesystem::path& folder, lt::FitOptions options, int milliseconds) {
+  ToyRun run;
+  lt::Trainer trainer(run.net, run.adam, toy::objective,
+                      lt::SnapshotEvery{.folder = folder / "snapshots", .steps = 7},
+                      lt::LogMetrics{.folder = folder, .flush_seconds = 0.02},
+                      lt::On{lt::kObserve, [&](lt::WindowContext&) {
+                               std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+                             }});
+  trainer.fit(toy::batches(8), options);
+}
+
+}  // namespace log_metrics
+
+TEST_CASE("for the next case: a process that trains until it is killed", "[.trains_on]") {
+  if (const char* folder = std::getenv("LOOPTORCH_TRAINS_ON"))
+    log_metrics::train_with_snapshots(folder, {.epochs = 1000000}, 20);
+}
+
+TEST_CASE("LogMetrics: a killed run loses only what was not yet written, and goes on from its snapshot") {
+  const TemporaryFolder folder;
+  const auto text = [&] {
+    const auto file = folder / "metrics.jsonl";
+    return std::filesystem::exists(file) ? lt::read_file(file) : std::string();
+  };
+  // A process of its own program: autograd's threads do not survive a fork.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("LOOPTORCH_TRAINS_ON", folder.path().c_str(), 1);
+    ::execl("/proc/self/exe", "tests", "[.trains_on]", static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  std::string before;
+  for (int i = 0; i < 12000 && before.find("{\"step\":10,") == before.npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    before = text();
+  }
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  REQUIRE((WIFSIGNALED(status) && before.find("{\"step\":10,") != before.npos));
+  CHECK(text().starts_with(before));                                              // what was written stays
+  std::ofstream(folder / "metrics.jsonl", std::ios::app) << "{\"step\":99,\"ep";  // as a kill in a write may
+  log_metrics::train_with_snapshots(folder.path(),
+                                    {.epochs = 1000, .max_steps = 300, .resume = folder / "snapshots"}, 0);
+  const auto found = curves(folder.path()).at("loss");
+  REQUIRE(found.size() == 300);  // each step once, says `curves`
+  CHECK((found.begin()->first == 1 && found.rbegin()->first == 300));
+
+  const TemporaryFolder other;
+  log_metrics::train_with_snapshots(other.path(), {.epochs = 1000, .max_steps = 300}, 0);
+  CHECK(found == curves(other.path()).at("loss"));
+}
+
+TEST_CASE("LogMetrics: the page says of all time where it went") {
+  const TemporaryFolder folder;
+  struct Slow {
+    std::int64_t size() const { return 24; }
+    at::Tensor get(std::int64_t index) const {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      return torch::full({4}, 0.01 * double(index), torch::kDouble);
+    }
+  };
+  ToyRun run;
+  const auto objective = [](toy::Net& net, const at::Tensor& batch) { return net(batch).pow(2).mean(); };
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    lt::Trainer trainer(run.net, run.adam, objective,
+                        lt::Validate{std::vector<at::Tensor>(3, torch::ones({2, 4}, torch::kDouble))},
+                        lt::SnapshotEvery{.folder = folder / "snapshots", .steps = 2},
+                        lt::LogMetrics{.folder = folder.path(), .flush_seconds = 0});
+    trainer.fit(lt::PinnedPrefetchLoader(Slow{}, {.batch_size = 4, .workers = 1}), {.epochs = 2});
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const std::string page = lt::read_file(folder / "report.html");
+  const auto at = page.find("id=\"run\">") + 9;
+  const lt::Json json = lt::Json::parse(page.substr(at, page.find("</script>", at) - at));
+  std::map<std::string, double> time;
+  double sum = 0;
+  for (const lt::Json& phase : json.at("time").as_array()) {
+    time[phase.at(0).as_string()] = phase.at(1).as_number();
+    sum += phase.at(1).as_number();
+  }
+  for (const char* phase : {"forward", "backward", "update", "data", "evaluation", "snapshot"}) {
+    INFO(phase);
+    CHECK(time[phase] > 0);
+  }
+  // No more than the fit took, and all that its rows count, up to the last row.
+  std::ifstream file(folder / "metrics.jsonl");
+  double last = 0;
+  report::MetricNames names;
+  for (std::string line; std::getline(file, line);) last = report::read_json_line(line, names)->seconds;
+  CHECK(sum <= seconds);
+  CHECK(sum == Approx(last).epsilon(0.05));
 }
 
 TEST_CASE("LogMetrics: a NaN loss is written as one") {

@@ -103,7 +103,8 @@ TEST_CASE("The distance is that between clips drawn for the emotions of all held
   auto model = float_gan();
   auto net = judge();
   const auto real = held_out();
-  const auto measured = gan::HeldOutDistance(net, real, 4)(model, {real.conditions_N2});
+  const gan::HeldOutDistance distance(net, real, 4);
+  const auto measured = gan::HeldOutDistance(distance)(model, {real.conditions_N2});
   const auto drawn = gan::draw_samples(model->generator, 4, 0, real.conditions_N2);
   const auto features_ND = gan::hear(net, drawn).features_ND;
   const auto frechet =
@@ -115,6 +116,10 @@ TEST_CASE("The distance is that between clips drawn for the emotions of all held
   CHECK(measured.metrics[1].name == "kid");
   CHECK(measured.metrics[1].value.number() == Approx(gan::kernel_distance(features_ND, real.features_ND)));
   CHECK(frechet > 0.001);
+  const auto shown = distance.shown();  // for the report: the first of what was drawn
+  REQUIRE(shown->size() == 6);
+  CHECK(std::get<lt::PictureExample>((*shown)[0]).png ==
+        lt::app::png_of(gan::picture_of(drawn[0][0]).contiguous()));
 
   const lt::AutocastScope autocast(at::kCPU, at::kBFloat16);
   CHECK(gan::HeldOutDistance(net, real, 4)(model, {real.conditions_N2}).value.equal(measured.value));
