@@ -276,13 +276,13 @@ TEST_CASE("LogMetrics: the page says of all time where it went") {
     INFO(phase);
     CHECK(time[phase] > 0);
   }
-  // No more than the fit took, and all that its rows count, up to the last row.
+  // No more than the fit took, and no less than up to its last row, behind which a snapshot may still follow.
   std::ifstream file(folder / "metrics.jsonl");
   double last = 0;
   report::MetricNames names;
   for (std::string line; std::getline(file, line);) last = report::read_json_line(line, names)->seconds;
   CHECK(sum <= seconds);
-  CHECK(sum == Approx(last).epsilon(0.05));
+  CHECK(sum >= 0.95 * last);
 }
 
 TEST_CASE("LogMetrics: a NaN loss is written as one") {
