@@ -4,6 +4,7 @@
 //   Accumulate<N>         the batch you want does not fit
 //   Autocast<bf16>        the hardware has 16-bit units, or activations must shrink
 //   Autocast<fp16>        the same on GPUs before Ampere, with loss scaling
+//   Autopsy               a NaN should name its operator, layer and sample
 //   AverageWeights        evaluation should see averaged weights (EMA, SWA)
 //   BackendFlags          TF32, cudnn.benchmark or deterministic algorithms should be set for a run
 //   CacheFlushEvery<K>    the caching allocator fragments, or others need the memory
@@ -32,6 +33,7 @@
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
+#include <looptorch/policies/autopsy.hpp>
 #include <looptorch/policies/average_weights.hpp>
 #include <looptorch/policies/backend_flags.hpp>
 #include <looptorch/policies/cache_flush_every.hpp>

@@ -8,6 +8,7 @@ set -euo pipefail
 cd "$1/include/looptorch"
 declare -A floors=(
   [base]=''
+  [autopsy]='base'
   [data]='base'
   [state]='base'
   [optim]='base'
@@ -16,14 +17,15 @@ declare -A floors=(
   [adapters]='base optim state'
   [audio]='base data metrics state'
   [report]='base data state'
-  [loop]='base data state optim memory report'
+  [loop]='base data state optim memory report autopsy'
   [distributed]='base data state optim memory report loop'
-  [policies]='base data state optim memory report loop'
-  [app]='base data state optim memory report loop distributed policies loop.hpp trainer.hpp policies.hpp preflight preflight.hpp audio metrics'
+  [policies]='base data state optim memory report autopsy loop'
+  [app]='base data state optim memory report loop distributed policies loop.hpp trainer.hpp policies.hpp preflight preflight.hpp replay.hpp audio metrics'
   [preflight]='base data state optim memory report loop'
   [preflight.hpp]='base memory optim policies preflight loop.hpp'
   [policies.hpp]='policies data'
   [loop.hpp]='base data state optim memory loop'
+  [replay.hpp]='loop loop.hpp'
   [trainer.hpp]='optim loop.hpp policies.hpp'
 )
 status=0

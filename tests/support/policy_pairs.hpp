@@ -33,6 +33,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::Accumulate<4>>{"Accumulate", "accumulate"},
     Entry<lt::Autocast<lt::fp16>>{"Autocast<fp16>", "autocast"},
     Entry<lt::Autocast<lt::bf16>>{"Autocast<bf16>", "autocast"},
+    Entry<lt::Autopsy>{"Autopsy", "autopsy"},
     Entry<lt::AverageWeights>{"AverageWeights", "average_weights"},
     Entry<lt::BackendFlags>{"BackendFlags", "backend_flags"},
     Entry<lt::CacheFlushEvery<50>>{"CacheFlushEvery", "cache_flush_every"},

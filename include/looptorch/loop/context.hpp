@@ -3,6 +3,7 @@
 // a template, so that a policy is written once for every model.
 #pragma once
 
+#include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
@@ -97,8 +98,9 @@ struct BackwardContext {
 /// The losses of an update's window, before the update is made.
 class WindowLossContext {
  public:
-  WindowLossContext(Run& of, std::size_t update, double mean, bool bad, WindowPlace where)
-      : run(of), index(update), loss(mean), non_finite(bad), place(std::move(where)) {}
+  WindowLossContext(Run& of, std::size_t update, double mean, bool bad, WindowPlace where,
+                    ShareAgain* share = nullptr)
+      : run(of), index(update), loss(mean), non_finite(bad), place(std::move(where)), share_(share) {}
   WindowLossContext(const WindowLossContext&) = delete;  // a copy's leave_out would have no effect
   WindowLossContext& operator=(const WindowLossContext&) = delete;
 
@@ -113,7 +115,11 @@ class WindowLossContext {
   void leave_out() { left_out_ = true; }
   [[nodiscard]] bool is_left_out() const { return left_out_; }
 
+  /// Returns what can do the window again; null unless a policy keeps windows (`keeps_windows`).
+  [[nodiscard]] ShareAgain* again() const { return share_; }
+
  private:
+  ShareAgain* share_;
   bool left_out_ = false;
 };
 

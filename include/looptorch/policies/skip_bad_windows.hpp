@@ -6,6 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/data/leave_out.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
@@ -15,6 +16,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -62,7 +64,8 @@ struct SkipBadWindows {
   std::int64_t memory = 200;        ///< Windows that the running mean and deviation reach back; at least 2.
   std::filesystem::path list = {};  ///< A file to which the samples are added, for LeaveOut; empty: none.
   std::function<void(const std::string&)> report =
-      {};  ///< Takes one sentence a window and update; empty: stderr.
+      {};                              ///< Takes one sentence a window and update; empty: stderr.
+  std::filesystem::path keep_in = {};  ///< A folder for windows left out, as bundles for replay; empty: none.
 
   /// Throws UsageError for options out of range, FileError for a list that cannot be read or written.
   void on_fit_begin(FitContext& fit, State& state) const {
@@ -77,6 +80,8 @@ struct SkipBadWindows {
     state.judged.assign(fit.run.updates().size(), std::nullopt);
   }
 
+  bool keeps_windows(State&) const { return !keep_in.empty(); }
+
   void on_window_loss(WindowLossContext& window, State& state) const {
     auto& judged = state.judged[window.index];
     judged = {window.place.step, window.loss};
@@ -84,6 +89,7 @@ struct SkipBadWindows {
       judged->left_out = window.place;
       window.leave_out();
       tell(window, trouble);
+      if (window.again() && !keep_in.empty()) keep(*window.again());
     }
   }
 
@@ -137,6 +143,15 @@ struct SkipBadWindows {
     if (std::isfinite(loss)) losses.add(loss, memory);
   }
 
+  /// Writes a window as a bundle; a failure is told, and the run goes on.
+  void keep(ShareAgain& again) const {
+    try {
+      say(message("kept it in ", again.keep_in(keep_in).string()));
+    } catch (const std::exception& error) {
+      say(message("could not keep it in ", keep_in.string(), ": ", detail::first_line(error.what())));
+    }
+  }
+
   /// Notes a window, once for all of its updates.
   void note(const WindowPlace& place, State& state) const {
     if (state.windows.empty() || state.windows.back().step != place.step)
@@ -162,6 +177,9 @@ struct SkipBadWindows {
             ? message("left out ", window.place.text(), " for ", window.run.updates()[window.index].name,
                       ": its loss ", trouble)
             : message("left out step ", window.place.step, ": ", window.place.elsewhere);
+    say(sentence);
+  }
+  void say(const std::string& sentence) const {
     report ? report(sentence) : void(std::cerr << sentence << '\n');
   }
 

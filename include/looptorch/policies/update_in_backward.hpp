@@ -18,6 +18,7 @@
 #include <looptorch/optim/per_parameter_optimizer.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
+#include <looptorch/policies/autopsy.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/mixed_precision.hpp>
@@ -61,6 +62,7 @@ namespace detail {
 template <class... More>
 using InBackwardExclusions = ExclusionList<
     More...,
+    Excludes<Autopsy, "gradients are applied and freed before they could be looked at", "List one of the two">,
     Excludes<SkipBadWindows, "a window is left out before its update, which is made in backward by then",
              "List one of the two">,
     Excludes<ClipGradNorm, "the norm of all gradients is known only when all exist",

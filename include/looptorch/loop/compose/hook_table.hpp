@@ -17,6 +17,8 @@
   ROW(pieces, void, std::int64_t)                                                                  \
   /* When memory ran out within a window, which then has no gradients. */                          \
   ROW(on_out_of_memory, OutOfMemoryContext&, void)                                                 \
+  /* Whether a window's batches and its beginning are kept until its updates are made. */          \
+  ROW(keeps_windows, void, bool)                                                                   \
   /* Whether losses that are NaN or infinite are dealt with, so that they need not end the fit. */ \
   ROW(handles_overflow, const Run&, bool)                                                          \
   /* The ranks that a fit runs on, before anything else of it. */                                  \
@@ -47,6 +49,8 @@
   ROW(on_window_loss, WindowLossContext&, void)                                                    \
   /* When a window's gradients are complete, before the optimizer. */                              \
   ROW(before_update, UpdateContext&, void)                                                         \
+  /* Between before_update and the optimizer, where the window is kept. */                         \
+  ROW(examine, ExamineContext&, void)                                                              \
   /* When the optimizer has moved the parameters. */                                               \
   ROW(after_update, UpdateContext&, void)                                                          \
   /* When a window's updates are done. */                                                          \

@@ -112,15 +112,11 @@ template <class Engine>
   return out;
 }
 
-/// Returns the run as it stands between windows. `feed` describes the range of batches. Ranks that share
-/// optimizers out write their parts of them into `folder`.
+/// Returns the run as it stands, also within a window. `feed` describes the range of batches; `parts` are files
+/// into which ranks wrote what they share out.
 template <class Engine>
-[[nodiscard]] SnapshotContents snapshot_contents(Engine& engine, const SavedFeed& feed,
-                                                 [[maybe_unused]] const std::filesystem::path& folder = {}) {
-  engine.refresh_parameters();
-  std::vector<std::filesystem::path> parts;
-  if constexpr (Engine::kHasRanks)
-    if (engine.holds_parts()) parts = write_parts(engine, folder);
+[[nodiscard]] SnapshotContents run_contents(Engine& engine, const SavedFeed& feed,
+                                            std::vector<std::filesystem::path> parts = {}) {
   StateDict run = engine.state_dict(), random, state;
   const TensorMap averages = weight_averages(engine.stack());
   state.set("run", run);
@@ -140,6 +136,18 @@ template <class Engine>
                             .parts = std::move(parts)};
   if (!averages.empty()) contents.averaged = averaged_model(contents.model, averages);
   return contents;
+}
+
+/// Returns the run as it stands between windows. Ranks that share optimizers out write their parts of them
+/// into `folder`.
+template <class Engine>
+[[nodiscard]] SnapshotContents snapshot_contents(Engine& engine, const SavedFeed& feed,
+                                                 [[maybe_unused]] const std::filesystem::path& folder = {}) {
+  engine.refresh_parameters();
+  std::vector<std::filesystem::path> parts;
+  if constexpr (Engine::kHasRanks)
+    if (engine.holds_parts()) parts = write_parts(engine, folder);
+  return run_contents(engine, feed, std::move(parts));
 }
 
 }  // namespace looptorch::detail

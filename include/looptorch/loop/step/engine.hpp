@@ -8,6 +8,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/closure.hpp>
 #include <looptorch/loop/compose/parts.hpp>
+#include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/resume/run_state.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/attempt.hpp>
@@ -40,11 +41,16 @@ class Engine {
   static constexpr bool kStreams = kUpdates == 1 && !any_by_closure<Updates>;
   /// True if a listed policy has windows done again.
   static constexpr bool kRetries = Stack::template has<pieces_hook>();
+  /// True if a listed policy may keep windows until their updates are made.
+  static constexpr bool kKeeps = Stack::template has<keeps_windows_hook>();
+  /// True if a listed policy may look into a window that was kept.
+  static constexpr bool kExamines = kKeeps && Stack::template has<examine_hook>();
   /// True if a listed policy may leave a window out because of its losses.
   static constexpr bool kMayLeaveOut = Stack::template has<on_window_loss_hook>();
   /// The kept batches of a window: none where micro-batches stream and no window is done again.
+  static constexpr bool kKeepsBatches = !kStreams || kRetries || kKeeps;
   template <class Batch>
-  using Kept = std::conditional_t<kStreams && !kRetries, NoState, std::vector<Batch>>;
+  using Kept = std::conditional_t<kKeepsBatches, std::vector<Batch>, NoState>;
   /// True if a listed policy may give ranks.
   static constexpr bool kHasRanks = Stack::template has<ranks_hook>();
   /// True if a listed policy may veto an update on one rank alone.
@@ -75,6 +81,10 @@ class Engine {
   [[nodiscard]] const TrainedParameters& parameters() const { return parameters_; }
   [[nodiscard]] auto& attempt() { return attempt_; }
   [[nodiscard]] auto& share_start() { return share_start_; }
+  /// True if a policy that is switched on keeps windows.
+  [[nodiscard]] bool keeps_windows() const { return kKeeps && keeps_windows_ && window_.may_retry; }
+  /// Returns the share of the update under way that can be done again; null where windows are not kept.
+  [[nodiscard]] ShareAgain*& share() { return share_; }
   [[nodiscard]] BypassWatch& bypass_watch() { return bypass_watch_; }
   /// Returns the ranks of the fit under way; null outside of it, without DataParallel, and
   /// for one process unless it sums in shards.
@@ -125,6 +135,9 @@ class Engine {
     refresh_parameters();  // finds policies that must not both be on, before their lengths are compared
     require_window_length();
     watches_losses_ = !handles_overflow();
+    keeps_windows_ = false;
+    stack_.template each_with<keeps_windows_hook>(
+        [&](auto& slot) { keeps_windows_ |= keeps_windows_hook::call(slot.policy, slot.state); });
     window_.open.require_alone();
     for (const UpdateView& view : run_.updates()) drop_gradients(view.parameters);
   }
@@ -237,13 +250,15 @@ class Engine {
   Run run_;
   Works works_{};
   WindowState window_;
-  [[no_unique_address]] std::conditional_t<kRetries, Attempt, NoState> attempt_;
+  [[no_unique_address]] std::conditional_t<kRetries || kKeeps, Attempt, NoState> attempt_;
   [[no_unique_address]] std::conditional_t<kMayLeaveOut, ShareStart, NoState> share_start_;
   TrainedParameters parameters_{kUpdates};
   BypassWatch bypass_watch_;
   bool watches_losses_ = true;
   bool holds_parts_ = false;
-  Ranks* ranks_ = nullptr;  // of the fit under way
+  bool keeps_windows_ = false;
+  ShareAgain* share_ = nullptr;  // of the update under way
+  Ranks* ranks_ = nullptr;       // of the fit under way
 };
 
 }  // namespace looptorch::detail

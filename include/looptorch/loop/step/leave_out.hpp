@@ -36,9 +36,11 @@ class ShareStart {
   KeptBuffers buffers_;
 };
 
-/// Keeps what a window that is left out must not change.
-template <class Engine>
+/// Keeps what a window that is left out, or done again for a look, must not change.
+template <std::size_t I, class Engine>
 void begin_share(Engine& engine) {
+  if constexpr (Engine::kKeeps)
+    if (engine.keeps_windows()) engine.attempt().begin(*engine.model(), engine.works()[I]);
   if constexpr (Engine::kMayLeaveOut)
     if (engine.window().may_retry) engine.share_start().begin(*engine.model());
 }
@@ -62,7 +64,8 @@ template <std::size_t I, class Engine>
     const bool known = work.at_fault || work.fault_elsewhere;
     const WindowOrigin origin = origin_at_fault(work, engine.window().origin);
     WindowLossContext context(engine.run(), I, loss,
-                              known || (engine.watches_losses() && !std::isfinite(loss)), origin.place());
+                              known || (engine.watches_losses() && !std::isfinite(loss)), origin.place(),
+                              engine.share());
     engine.stack().template run<on_window_loss_hook>(context);
     if (context.is_left_out()) engine.share_start().put_back();
     return context.is_left_out();

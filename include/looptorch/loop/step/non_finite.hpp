@@ -4,6 +4,7 @@
 // kernels a window on a device, whose answer is read before the next update.
 #pragma once
 
+#include <looptorch/autopsy/finding.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/window_place.hpp>
 
@@ -14,6 +15,7 @@
 #include <ATen/ops/sub.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -37,6 +39,7 @@ struct NonFiniteWindow : Error {
   std::int64_t first_batch;  ///< In its epoch, from 0; -1 in `Trainer::step`. On a device the window's first.
   std::int64_t last_batch;   ///< The same, on a device the window's last. On a CPU equal to `first_batch`.
   std::vector<std::int64_t> samples;  ///< Dataset indices, where the range's iterator has `indices()`.
+  std::shared_ptr<const Finding> finding = {};  ///< What Autopsy found; null without it.
 };
 
 /// A loss was NaN or infinite. Under `Autocast<fp16>` the loss scale deals with it instead.
@@ -75,6 +78,7 @@ class WindowOrigin {
   void begin(std::int64_t step, std::int64_t epoch) {
     step_ = step, epoch_ = epoch;
     elsewhere_.clear();
+    finding_ = nullptr;
     batches_.clear();
     samples_.clear();
     ends_.clear();
@@ -120,21 +124,35 @@ class WindowOrigin {
     return other;
   }
 
+  [[nodiscard]] const std::shared_ptr<const Finding>& finding() const { return finding_; }
+  [[nodiscard]] const std::string& explanation() const { return explanation_; }
+  /// Returns the same origin with what a policy found out, whose sentences take the place of advice.
+  [[nodiscard]] WindowOrigin explained(std::shared_ptr<const Finding> finding, std::string sentences) const {
+    WindowOrigin origin = *this;
+    origin.finding_ = std::move(finding);
+    origin.explanation_ = std::move(sentences);
+    return origin;
+  }
+
   /// Returns the error for these micro-batches. `subject` reads as "the loss of update is"; `advice` says
   /// what to do.
   template <class Error>
   [[nodiscard]] Error error(const std::string& subject, const std::string& advice) const {
     if (!elsewhere_.empty()) return {elsewhere_, step_, epoch_, kUnknown, kUnknown, {}};
     const WindowPlace at = place();
-    const std::string text =
-        message(subject, " NaN or infinite in ", at.text(), ". The update was not made. ", advice);
-    return {text, step_, epoch_, at.first_batch, at.last_batch, samples_};
+    const std::string text = message(subject, " NaN or infinite in ", at.text(),
+                                     ". The update was not made. ", finding_ ? explanation_ : advice);
+    Error error{text, step_, epoch_, at.first_batch, at.last_batch, samples_};
+    error.finding = finding_;
+    return error;
   }
 
  private:
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
   std::string elsewhere_;  // the error of another rank, which stands for this window's
+  std::shared_ptr<const Finding> finding_;
+  std::string explanation_;
   std::vector<std::int64_t> batches_;
   std::vector<std::int64_t> samples_;
   std::vector<std::size_t> ends_;  // the end of each micro-batch in samples_

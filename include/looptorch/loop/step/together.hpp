@@ -25,11 +25,18 @@ class JoinedRanks {
     if (!engine.ranks()) return;
     const bool redoes = engine.stack().any([]<class P>() { return pieces_hook::template valid<P>(); });
     const bool in_backward = engine.stack().any([]<class P>() { return updates_in_backward<P>(); });
+    const bool looks = engine.stack().any([]<class P>() { return examine_hook::template valid<P>(); });
     if (!Engine::kStreams && engine.ranks()->shards() > 0) {
       engine.leave_ranks();
       throw PolicyConflict(
           "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "
           "switch it off");
+    }
+    if (looks) {
+      engine.leave_ranks();
+      throw PolicyConflict(
+          "on several ranks Autopsy would look into a window on one of them alone: list it or DataParallel, or "
+          "switch one of them off by When");
     }
     const bool in_step = engine.ranks()->shards() > 0 || engine.ranks()->synchronises();
     if (in_backward || (redoes && in_step)) {

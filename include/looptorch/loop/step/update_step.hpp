@@ -9,6 +9,7 @@
 #include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/step/agree_on_window.hpp>
 #include <looptorch/loop/step/engine.hpp>
+#include <looptorch/loop/step/examine.hpp>
 #include <looptorch/loop/step/in_backward.hpp>
 #include <looptorch/loop/step/leave_out.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
@@ -108,7 +109,7 @@ void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool 
   UpdateView& view = engine.run().updates()[I];
   UpdateWork& work = engine.works()[I];
   if (work.at_fault) return;  // the update is not made, whatever else the window holds
-  begin_share(engine);
+  begin_share<I>(engine);
   FrozenScope frozen(engine.parameters().outside(I));
   Loss loss = as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true));
   if (engine.ranks()) read_weight(loss);
@@ -149,13 +150,18 @@ inline void request_update(UpdateWork& work, const UpdateContext& context, std::
 
 /// Requests whether the losses and gradients of a window that no policy left out were finite.
 inline void request_trouble(UpdateWork& work, const UpdateContext& context, const at::Tensor& non_finite,
-                            const WindowOrigin& origin) {
-  if (work.at_fault)
-    work.verdict.await_losses(1.0, origin.narrowed(*work.at_fault));
+                            const WindowOrigin& window) {
+  const WindowOrigin origin = work.finding ? window.explained(work.finding, work.explanation) : window;
+  if (work.finding && !work.at_fault)
+    work.found_in_loss ? work.verdict.await_losses(1.0, origin) : work.verdict.await_gradients(1.0, origin);
+  else if (work.at_fault)
+    work.verdict.await_losses(
+        1.0, window.narrowed(*work.at_fault).explained(origin.finding(), origin.explanation()));
   else if (work.fault_elsewhere)
     work.verdict.await_losses(1.0, origin.elsewhere(*work.fault_elsewhere));
   else if (non_finite.defined())
     work.verdict.await_losses(non_finite, origin);
+  if (work.finding) return;
   if (context.unread_refused().defined())
     work.verdict.await_gradients(context.unread_refused(), origin);
   else if (context.refused())
@@ -182,6 +188,7 @@ void make_update(Engine& engine, Move&& move) {
     ask_before_update(engine, context);
     agree_on_veto(engine, context);
   }
+  if constexpr (Engine::kExamines) examine<I>(engine, context, left_out);
   const std::optional<bool> made = move_parameters<I>(engine, context, scale, move);
   work.gradients.clear();
   drop_gradients(view.parameters);
@@ -203,6 +210,7 @@ void finish_update(Engine& engine, Move&& move) {
     make_update<I>(engine, std::forward<Move>(move));
   work.begin_next_window();
   if constexpr (Engine::kMayLeaveOut) engine.share_start().end();
+  if constexpr (Engine::kKeeps && !Engine::kRetries) engine.attempt().end();
 }
 
 }  // namespace looptorch::detail

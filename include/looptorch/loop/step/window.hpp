@@ -13,6 +13,7 @@
 #include <looptorch/loop/step/retry.hpp>
 #include <looptorch/loop/step/side_by_side.hpp>
 #include <looptorch/loop/step/update_step.hpp>
+#include <looptorch/loop/step/watched_share.hpp>
 #include <looptorch/loop/update.hpp>
 
 #include <ATen/core/grad_mode.h>
@@ -89,7 +90,7 @@ void abandon_window(Engine& engine) {
     work.begin_next_window();
   });
   window.thrown = nullptr;
-  if constexpr (Engine::kRetries) engine.attempt().end();
+  if constexpr (Engine::kRetries || Engine::kKeeps) engine.attempt().end();
   if constexpr (Engine::kMayLeaveOut) engine.share_start().end();
   if (engine.ranks()) ignoring_errors([&] { engine.ranks()->drop_sums(); });
   if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
@@ -102,7 +103,7 @@ template <class Batch, class Engine>
 void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
   if constexpr (Engine::kHasRanks)
     if (engine.ranks() && !agree_on_window(engine)) {
-      if constexpr (!Engine::kStreams || Engine::kRetries) kept.clear();
+      if constexpr (Engine::kKeepsBatches) kept.clear();
       const std::int64_t left_out = engine.window().left_out ? engine.window().passed_over : 0;
       abandon_window(engine);
       RunAccess::progress(engine.run()).batch += left_out;
@@ -115,17 +116,32 @@ void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
       if constexpr (Engine::kHasRanks)
         if (engine.ranks()) agree_on_update<i>(engine);
     }
-    if constexpr (Engine::template kByClosure<i>)
-      finish_update_by_closure<i>(engine, kept);
-    else if constexpr (Engine::kRetries)
-      finish_update_with_retries<i>(engine, kept);
-    else
-      finish_update<i>(engine, [](auto& optimizer, UpdateContext& context, const GradientScale&) {
-        return step_optimizer(optimizer, context);
-      });
+    finish_offered<i>(engine, kept, [&] {
+      if constexpr (Engine::template kByClosure<i>)
+        finish_update_by_closure<i>(engine, kept);
+      else if constexpr (Engine::kRetries)
+        finish_update_with_retries<i>(engine, kept);
+      else
+        finish_update<i>(engine, [](auto& optimizer, UpdateContext& context, const GradientScale&) {
+          return step_optimizer(optimizer, context);
+        });
+    });
   });
-  if constexpr (!Engine::kStreams || Engine::kRetries) kept.clear();
+  if constexpr (Engine::kKeepsBatches) kept.clear();
   count_step(engine);
+}
+
+/// Offers the window's kept batches to policies that do update I's share again for a look, then calls
+/// `finish()`.
+template <std::size_t I, class Engine, class Kept, class Finish>
+void finish_offered(Engine& engine, [[maybe_unused]] Kept& kept, Finish&& finish) {
+  if constexpr (Engine::kKeeps) {
+    WatchedShare<I, Engine, typename Kept::value_type> share(engine, engine.attempt(), kept);
+    const OfferedShare offered(engine.share(), engine.keeps_windows() ? &share : nullptr);
+    finish();
+  } else {
+    finish();
+  }
 }
 
 /// Takes a micro-batch that is kept where it is in case the window must be done again.
@@ -134,6 +150,15 @@ void learn_with_retries(Engine& engine, std::vector<Batch>& kept, Given&& batch)
   kept.push_back(std::forward<Given>(batch));
   if (engine.works()[0].due)
     with_retries<0>(engine, kept, [&] { differentiate_pieces<0>(engine, kept.back(), kept.size() - 1); });
+}
+
+/// Calls `learn(batch)`; where windows are kept, with the batch that is kept.
+template <class Engine, class Kept, class Given, class Learn>
+void learn_and_keep([[maybe_unused]] Engine& engine, [[maybe_unused]] Kept& kept, Given&& batch,
+                    const Learn& learn) {
+  if constexpr (Engine::kKeeps)
+    if (engine.keeps_windows()) return learn(kept.emplace_back(std::forward<Given>(batch)));
+  learn(batch);
 }
 
 /// Begins a micro-batch where ranks keep the sums of a window's shards apart.
@@ -165,12 +190,14 @@ void take_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kep
       learn_with_retries(engine, kept, std::forward<Given>(batch));
     });
   else if (engine.works()[0].due)
-    with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
-      enter_shard(engine);
-      const bool is_last = window.micro_batches + window.passed_over + 1 >= engine.window_length();
-      beside_other_ranks(engine, window.micro_batches + window.passed_over, [&] {
-        differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches),
-                         /*reevaluates=*/false, is_last);
+    learn_and_keep(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
+      with_batch_on(engine.run().device(), window.pinned, learnt, [&](const auto& there) {
+        enter_shard(engine);
+        const bool is_last = window.micro_batches + window.passed_over + 1 >= engine.window_length();
+        beside_other_ranks(engine, window.micro_batches + window.passed_over, [&] {
+          differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches),
+                           /*reevaluates=*/false, is_last);
+        });
       });
     });
   ++window.micro_batches;

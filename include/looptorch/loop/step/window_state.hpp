@@ -3,6 +3,7 @@
 // update_step.hpp work on it.
 #pragma once
 
+#include <looptorch/autopsy/finding.hpp>
 #include <looptorch/data/batch.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/open_window.hpp>
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,6 +34,9 @@ struct UpdateWork {
   std::optional<std::string> fault_elsewhere;    ///< the error of another rank's loss, as that rank words it
   std::int64_t backwards = 0;                    ///< in the window so far, where they make the update
   std::optional<GradientScale> backward_factor;  ///< what before_update gave it, once it ran
+  std::shared_ptr<const Finding> finding;        ///< what a policy found out about it, which ends the fit
+  std::string explanation;                       ///< the same in sentences
+  bool found_in_loss = false;                    ///< it is about a loss, not a gradient
   at::Tensor closure_sum;                        ///< the sum of what was differentiated, for a closure
   std::vector<at::Tensor> gradients;             ///< memory for the list of gradients that hooks see
   Verdict verdict;            ///< the outcome of the last update, perhaps still on the device
@@ -52,6 +57,7 @@ struct UpdateWork {
     fault_elsewhere.reset();
     backwards = 0;
     backward_factor.reset();
+    finding = nullptr;
     closure_sum = at::Tensor();
   }
 };

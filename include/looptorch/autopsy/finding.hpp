@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// What a window that was done again with every operator watched has shown: where the first NaN or infinity
+// came from.
+#pragma once
+
+#include <looptorch/autopsy/tensor_facts.hpp>
+#include <looptorch/base/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace looptorch {
+
+/// The cause of a loss or a gradient that is not finite.
+struct Finding {
+  enum class Cause {
+    none,       ///< Done again, all was finite.
+    operation,  ///< An operator made it of finite numbers.
+    parameter,  ///< A parameter or a buffer holds it: an earlier update did it, or what loaded the weights.
+    batch,      ///< A tensor of the batch holds it.
+    outside,    ///< Code that calls no operators of LibTorch wrote it.
+    unknown,    ///< The window could not be done again.
+  };
+  Cause cause = Cause::none;
+  std::string op = {};           ///< The operator, "aten::log"; the first to see it where it was no operator.
+  std::string within = {};       ///< The outermost operator that called it; empty if none did.
+  bool backward = false;         ///< It ran in backward.
+  std::string node = {};         ///< Backward: the node of the graph, "LogBackward0".
+  std::string forward_op = {};   ///< Backward: the operator whose backward that node is; empty if unknown.
+  std::string parameter = {};    ///< That the operator worked on, or that holds the NaN; by its path.
+  std::string behind = {};       ///< The last parameter that its inputs had passed, if it worked on none.
+  std::int64_t micro_batch = 0;  ///< In its window, from 0.
+  std::vector<std::int64_t> rows = {};      ///< Samples in the micro-batch; empty if not known, or all.
+  std::vector<std::int64_t> samples = {};   ///< The same as indices in the dataset, where they are known.
+  std::vector<TensorFacts> inputs = {};     ///< Of the operator.
+  TensorFacts output = {};                  ///< Of the operator, or of what holds the NaN.
+  std::int64_t batch_tensor = -1;           ///< Index among the tensors of the batch.
+  std::vector<std::string> gradients = {};  ///< Parameters whose gradients are not finite.
+  std::vector<double> losses = {};          ///< Of the micro-batches that were done again.
+  std::uint64_t gradient_bits = 0;          ///< A hash of all gradients after the last of them.
+  std::string why_unknown = {};
+
+  [[nodiscard]] bool is_found() const { return cause != Cause::none && cause != Cause::unknown; }
+
+  /// Returns the finding as sentences.
+  [[nodiscard]] std::string text() const {
+    switch (cause) {
+      case Cause::none:
+        return "Done again, all operators of the window gave finite numbers: look for a kernel that is not "
+               "deterministic, for state that the objective keeps, and for hooks that change gradients.";
+      case Cause::unknown:
+        return "The window could not be done again: " + why_unknown;
+      case Cause::parameter:
+        return message("'", parameter, "' itself holds it (", output.text(),
+                       "): an earlier update or what loaded the weights did it, not this micro-batch.");
+      case Cause::batch:
+        return message("Tensor ", batch_tensor, " of ", place(), " holds it (", output.text(), "). ",
+                       first_op());
+      case Cause::outside:
+        return message("Code outside of LibTorch's operators wrote it", node.empty() ? "" : " in " + node,
+                       ", in ", direction(), " of ", place(), "; the first operator to read it was ", op, ".",
+                       inputs_text());
+      case Cause::operation:
+        break;
+    }
+    return message(op, called(), " gave ", output.text(), " in ", direction(), " of ", place(), worked_on(),
+                   ".", inputs_text(), gradient_text());
+  }
+
+ private:
+  [[nodiscard]] std::string direction() const { return backward ? "backward" : "forward"; }
+  [[nodiscard]] std::string called() const {
+    if (!node.empty()) return message(" (", node, forward_op.empty() ? "" : ", of " + forward_op, ")");
+    return within.empty() ? "" : message(" (called by ", within, ")");
+  }
+  [[nodiscard]] std::string first_op() const {
+    return op.empty() ? "" : message("The first operator to read it was ", op, ".");
+  }
+  [[nodiscard]] std::string place() const {
+    std::string text = message("micro-batch ", micro_batch);
+    if (!rows.empty()) text += ", sample " + listed(rows);
+    if (!samples.empty()) text += " (" + listed(samples) + " in the dataset)";
+    return text;
+  }
+  [[nodiscard]] std::string worked_on() const {
+    if (!parameter.empty()) return message(", on '", parameter, "'");
+    return behind.empty() ? "" : message(", behind '", behind, "'");
+  }
+  [[nodiscard]] std::string inputs_text() const {
+    std::string text;
+    for (std::size_t i = 0; i < std::min<std::size_t>(inputs.size(), 4); ++i)
+      text += (i ? "; " : " Its inputs: ") + inputs[i].text();
+    return text.empty() ? text : text + ".";
+  }
+  [[nodiscard]] std::string gradient_text() const {
+    if (gradients.empty()) return {};
+    return message(" Not finite: the gradient", gradients.size() > 1 ? "s" : "", " of '", gradients.front(),
+                   "'", gradients.size() > 1 ? message(" and ", gradients.size() - 1, " more") : "", ".");
+  }
+  static std::string listed(const std::vector<std::int64_t>& numbers) {
+    constexpr std::size_t kShown = 8;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(numbers.size(), kShown); ++i)
+      text += (i ? ", " : "") + std::to_string(numbers[i]);
+    return numbers.size() > kShown ? text + ", ..." : text;
+  }
+};
+
+}  // namespace looptorch

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// Goes back from a tensor that holds NaN or infinity to where that came from: through the operators that only
+// passed it on, to the first that made it of finite numbers. Infinity that a program puts in on purpose, as
+// the -inf of an attention mask, is not the cause of what comes after it.
+#pragma once
+
+#include <looptorch/autopsy/operator_call.hpp>
+#include <looptorch/autopsy/operator_log.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+struct Origin {
+  enum class Kind { call, known, outside } kind = Kind::call;
+  std::int64_t call = kNoCall;          // that made it, or the first that read it
+  const ReadTensor* read = nullptr;     // what that one read
+  bool deliberate = false;              // infinity that was put in on purpose
+  std::vector<std::int64_t> path = {};  // the calls that passed it on, in order
+};
+
+class OriginSearch {
+ public:
+  explicit OriginSearch(const OperatorLog& log) : log_(log) {}
+
+  /// Returns where what a tensor holds came from; the call `reader` read it.
+  [[nodiscard]] Origin of(const ReadTensor& read, std::int64_t reader) {
+    for (auto writer = read.writers.rbegin(); writer != read.writers.rend(); ++writer) {
+      const OperatorCall& call = log_.call(*writer);
+      if (call.is_uninitialised) return {Origin::Kind::outside, reader, &read};
+      if (call.bad_output() && (read.facts.nans == 0 || call.gave_nan())) return of_call(*writer);
+    }
+    if (!read.known) return {Origin::Kind::outside, reader, &read};
+    if (const std::int64_t writer = unlisted_writer(*read.known, reader); writer != kNoCall)
+      return of_call(writer);
+    const bool is_mask = read.known->kind != KnownTensor::Kind::parameter && read.facts.nans == 0 &&
+                         !read.facts.has_positive_infinity;
+    return {Origin::Kind::known, reader, &read, is_mask};
+  }
+
+  /// Returns the parameter that a call worked on, itself or by a copy; empty if there is none.
+  [[nodiscard]] std::string parameter_of(std::int64_t id, int depth = 0) const {
+    for (const ReadTensor& input : log_.call(id).inputs)
+      if (input.known && input.known->kind != KnownTensor::Kind::batch) return input.known->name;
+    if (depth == kMaxCopies) return {};
+    for (const ReadTensor& input : log_.call(id).inputs)
+      if (!input.writers.empty() && is_whole_copy(log_.call(input.writers.back())))
+        if (std::string name = parameter_of(input.writers.back(), depth + 1); !name.empty()) return name;
+    return {};
+  }
+
+  /// Returns the parameter that what a call read had passed last.
+  [[nodiscard]] std::string parameter_behind(std::int64_t id) const {
+    std::set<std::int64_t, std::greater<>> open{id};
+    for (int steps = 0; !open.empty() && steps < kMaxSteps; ++steps) {
+      const std::int64_t latest = *open.begin();
+      open.erase(open.begin());
+      if (latest != id)
+        if (std::string name = parameter_of(latest); !name.empty()) return name;
+      for (const ReadTensor& input : log_.call(latest).inputs)
+        for (std::int64_t writer :
+             input.writers)  // a kernel's result may be known by what prepared its memory
+          for (; writer != kNoCall && !log_.call(writer).is_node; writer = log_.call(writer).parent)
+            open.insert(writer);
+    }
+    return {};
+  }
+
+ private:
+  static constexpr int kMaxCopies = 4, kMaxSteps = 4096;
+
+  static bool is_copy(std::string_view name) {
+    static constexpr std::array<std::string_view, 5> kNames{"aten::_to_copy", "aten::clone", "aten::copy_",
+                                                            "aten::contiguous", "aten::to"};
+    return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  }
+
+  /// Returns the call that wrote to a tensor without returning it, as BatchNorm does to its statistics: the
+  /// last that read it while it was finite. None if it was not finite before the micro-batch.
+  [[nodiscard]] std::int64_t unlisted_writer(const KnownTensor& known, std::int64_t reader) const {
+    if (!known.facts.is_finite()) return kNoCall;
+    while (--reader >= 0)
+      for (const ReadTensor& input : log_.call(reader).inputs)
+        if (input.known == &known && input.facts.is_finite()) return reader;
+    return kNoCall;
+  }
+
+  /// True if what the call's target held before does not matter: memory that nothing had been written to.
+  [[nodiscard]] bool is_overwritten(const OperatorCall& call, const ReadTensor& target) const {
+    return call.name == "aten::copy_" || target.writers.empty() ||
+           log_.call(target.writers.back()).is_uninitialised;
+  }
+
+  /// True for a copy that is not a step of another operator, such as that of the bias in a product.
+  [[nodiscard]] bool is_whole_copy(const OperatorCall& call) const {
+    return is_copy(call.name) &&
+           (call.name != "aten::copy_" || call.parent == kNoCall || is_copy(log_.call(call.parent).name));
+  }
+
+  Origin of_call(std::int64_t id) {
+    if (const auto found = memo_.find(id); found != memo_.end()) return found->second;
+    const OperatorCall& call = log_.call(id);
+    bool passes_mask = false;
+    for (const bool wants_nan : {true, false})
+      for (const ReadTensor& input : call.inputs) {
+        if (wants_nan ? input.facts.nans == 0 : input.facts.infinities == 0) continue;
+        if (input.is_target && is_overwritten(call, input)) continue;
+        Origin origin = of(input, id);
+        passes_mask |= origin.deliberate;
+        if (origin.deliberate) continue;
+        origin.path.push_back(id);
+        return memo_[id] = std::move(origin);
+      }
+    return memo_[id] = {
+               Origin::Kind::call, id, nullptr, !call.gave_nan() && (call.places || passes_mask), {id}};
+  }
+
+  const OperatorLog& log_;
+  std::unordered_map<std::int64_t, Origin> memo_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// What came of a window that was done again from a bundle.
+#pragma once
+
+#include <looptorch/autopsy/finding.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/window_place.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace looptorch {
+
+struct Replayed {
+  std::filesystem::path bundle;
+  WindowPlace place = {};                 ///< Of the window.
+  std::size_t update = 0;                 ///< In the Trainer's list.
+  Finding finding = {};                   ///< What was found now.
+  std::string then = {};                  ///< What had been found when the bundle was written, in sentences.
+  bool was_bad = false;                   ///< It had been found that something is not finite.
+  bool same_bits = false;                 ///< Losses and gradients are what they were then, bit for bit.
+  std::vector<std::string> changed = {};  ///< Settings that are others than when the bundle was written.
+
+  /// True if all losses and gradients are finite now.
+  [[nodiscard]] bool is_clean() const { return finding.cause == Finding::Cause::none; }
+
+  /// Returns the outcome as sentences.
+  [[nodiscard]] std::string text() const {
+    std::string text = message("replayed ", place.text(), ": ");
+    if (is_clean())
+      text += was_bad ? message("the window is clean now. When it was kept: ", then)
+                      : "all losses and gradients are finite, as when it was kept.";
+    else
+      text += finding.text();
+    text += same_bits ? " Losses and gradients are those of then, bit for bit."
+                      : " Losses or gradients differ from those of then.";
+    for (std::size_t i = 0; i < changed.size(); ++i) text += (i ? "; " : " Other settings: ") + changed[i];
+    return text;
+  }
+};
+
+}  // namespace looptorch

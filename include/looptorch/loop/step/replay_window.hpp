@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// Takes a run over from a window's bundle and does the window again for a look.
+#pragma once
+
+#include <looptorch/autopsy/finding.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/batch_state.hpp>
+#include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/replayed.hpp>
+#include <looptorch/loop/resume/differences.hpp>
+#include <looptorch/loop/resume/resume.hpp>
+#include <looptorch/loop/resume/resume_source.hpp>
+#include <looptorch/loop/step/attempt.hpp>
+#include <looptorch/loop/step/fit_loop.hpp>
+#include <looptorch/loop/step/watched_share.hpp>
+#include <looptorch/loop/step/window.hpp>
+#include <looptorch/loop/step/window_bundle.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+template <class Engine, class Batch>
+class ReplayWindow {
+  static_assert(
+      SavableBatch<Batch>,
+      "looptorch: a window can be done again only if its batches can be written to disk. Make the batch an "
+      "aggregate of tensors, numbers, strings and lists, or give it state_dict(StateDict&) const and "
+      "load_state_dict(const StateDict&). See docs/errors.md#savable-batch");
+
+ public:
+  explicit ReplayWindow(Engine& engine) : engine_(engine) {}
+
+  [[nodiscard]] Replayed run(const std::filesystem::path& path) {
+    FoundSnapshot found = find_snapshot(path);
+    const std::string called = found.report.snapshot.string();
+    const WindowBundle bundle = WindowBundle::take_from(found.contents, called);
+    if (bundle.update >= Engine::kUpdates)
+      throw UsageError(message(called, " holds a window of update ", bundle.update + 1,
+                               ", and the Trainer has ", Engine::kUpdates));
+    const auto taken = resume_from(engine_, found.contents, {}, nullptr,
+                                   tolerance_of(/*strict=*/true, /*resume_changed=*/true), called);
+    ResumeReport report;
+    add_to(report, taken.differences(), Tolerance::settings);
+    Replayed replayed{.bundle = found.report.snapshot, .update = bundle.update, .changed = report.changed};
+    within_policies([&] {
+      taken.random().apply();  // policies may have drawn from them
+      replayed.finding = watch(bundle);
+    });
+    taken.random().apply();
+    replayed.place = place_;
+    replayed.then = bundle.found.text;
+    replayed.was_bad = bundle.found.bad;
+    replayed.same_bits =
+        same_losses(replayed.finding.losses, bundle.found.losses) &&
+        static_cast<std::int64_t>(replayed.finding.gradient_bits) == bundle.found.gradient_bits;
+    return replayed;
+  }
+
+ private:
+  /// Calls `body` between the beginning and the end of policies, without those that only report.
+  template <class Body>
+  void within_policies(const Body& body) {
+    engine_.stack().mute(true);
+    try {
+      prepare_fit(engine_, FitPlan::of_unknown_length());
+      guarded(engine_, [&] {
+        begin_policies(engine_);
+        body();
+      });
+    } catch (...) {
+      end();
+      throw;
+    }
+    end();
+  }
+  void end() {
+    ignoring_errors([&] { end_policies(engine_, FitStatus::failed); });
+    engine_.stack().mute(false);
+    engine_.window().may_retry = true;
+    engine_.window().in_epoch = true;
+  }
+
+  /// Opens the bundle's window, looks into the share, and discards the window.
+  Finding watch(const WindowBundle& bundle) {
+    engine_.window().may_retry = false;
+    begin_window(engine_);
+    std::vector<Batch> batches;
+    for (std::size_t i = 0; i < bundle.batches.size(); ++i) {
+      batches.push_back(batch_of_state<Batch>(bundle.batches[i]));
+      engine_.window().origin.add(bundle.places[i].first_batch, bundle.places[i].samples);
+    }
+    place_ = engine_.window().origin.place();
+    Finding finding;
+    for_each_index<Engine::kUpdates>([&](auto i) {
+      if (i != bundle.update) return;
+      UpdateWork& work = engine_.works()[i];
+      work.pieces = bundle.pieces;
+      Attempt attempt;
+      attempt.begin(*engine_.model(), work);
+      WatchedShare<i, Engine, Batch> share(engine_, attempt, batches);
+      finding = share.examine();
+    });
+    abandon_window(engine_);
+    return finding;
+  }
+
+  /// Compares by bits: NaN equals NaN.
+  static bool same_losses(const std::vector<double>& a, const std::vector<double>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+  }
+
+  Engine& engine_;
+  WindowPlace place_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+// Does an update's share of a window again for a look: every operator is watched, nothing of the run changes,
+// and no update is made. Compiled only where a policy has `keeps_windows`, and for replays.
+#pragma once
+
+#include <looptorch/autopsy/operator_watch.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/what_of.hpp>
+#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch_state.hpp>
+#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/loop/examine_context.hpp>
+#include <looptorch/loop/resume/take_snapshot.hpp>
+#include <looptorch/loop/step/attempt.hpp>
+#include <looptorch/loop/step/put_aside.hpp>
+#include <looptorch/loop/step/retry.hpp>
+#include <looptorch/loop/step/update_step.hpp>
+#include <looptorch/loop/step/window_bundle.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+template <std::size_t I, class Engine, class Batch>
+class WatchedShare final : public ShareAgain {
+ public:
+  WatchedShare(Engine& engine, Attempt& attempt, std::vector<Batch>& kept)
+      : engine_(engine), attempt_(attempt), kept_(kept) {}
+
+  const Finding& examine() override {
+    if (!finding_) finding_ = watch(/*scaled=*/true);
+    return *finding_;
+  }
+  Finding examine_unscaled() override { return watch(/*scaled=*/false); }
+
+  std::filesystem::path keep_in(const std::filesystem::path& folder) override {
+    if constexpr (SavableBatch<Batch>) {
+      const WindowOrigin& origin = engine_.window().origin;
+      WindowBundle bundle{.update = I, .pieces = work().pieces, .epoch = origin.place().epoch};
+      bundle.note(examine());
+      for (std::size_t i = 0; i < kept_.size(); ++i) {
+        bundle.batches.push_back(batch_state(kept_[i]));
+        bundle.places.push_back(origin.narrowed(i).place());
+      }
+      const PutAside aside(*engine_.model(), attempt_, view(), work());
+      return bundle.write(Engine::kUpdates == 1 ? folder : folder / message("update-", I + 1),
+                          run_contents(engine_, {}));
+    } else {
+      throw UsageError(
+          "the window's batches cannot be written to disk: make the batch an aggregate of tensors, numbers, strings "
+          "and lists, or give it state_dict(StateDict&) const and load_state_dict(const StateDict&)");
+    }
+  }
+
+ private:
+  [[nodiscard]] UpdateView& view() { return engine_.run().updates()[I]; }
+  [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
+
+  Finding watch(bool scaled) {
+    const PutAside aside(*engine_.model(), attempt_, view(), work());
+    OperatorWatch watch(parameters(), buffers());
+    try {
+      for (std::size_t number = 0; number < kept_.size(); ++number)
+        if (!micro_batch(watch, number, scaled)) break;
+      watch.take_gradient_bits();
+    } catch (...) {
+      watch.fail(what_of(std::current_exception()));
+    }
+    drop_gradients(view().parameters);
+    return watch.finding();
+  }
+
+  /// Returns false once the cause is known.
+  bool micro_batch(OperatorWatch& watch, std::size_t number, bool scaled) {
+    bool finite = true;
+    std::int64_t row = 0;
+    for_each_piece_of(kept_[number], [&](auto&& piece) {
+      if (!finite) return;
+      with_batch_on(engine_.run().device(), PinnedSource::staged, piece, [&](const auto& there) {
+        begin(watch, number, row, there);
+        finite = differentiate(watch, there, scaled) && !watch.take_gradients();
+      });
+      row += batch_size(piece);
+    });
+    return finite;
+  }
+
+  template <class Use>
+  void for_each_piece_of(Batch& batch, const Use& use) {
+    if constexpr (Engine::kRetries)
+      for_each_piece(batch, work().pieces, use);
+    else
+      use(batch);
+  }
+
+  void begin(OperatorWatch& watch, std::size_t number, std::int64_t row, const Batch& there) {
+    std::vector<at::Tensor> tensors;
+    for_each_tensor(there, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+    watch.begin_micro_batch(static_cast<std::int64_t>(number), row, batch_size(there),
+                            engine_.window().origin.narrowed(number).place().samples, tensors);
+  }
+
+  /// Differentiates as `differentiate` does; returns false for a loss that is not finite.
+  bool differentiate(OperatorWatch& watch, const Batch& batch, bool scales) {
+    UpdateWork& work = this->work();
+    const FrozenScope frozen(engine_.parameters().outside(I));
+    Loss loss = as_loss(engine_.forward(engine_.template update<I>().objective, batch, /*training=*/true));
+    if (watch.take_loss(loss_tensor(loss))) return false;
+    const at::Tensor weighed =
+        is_alone(engine_, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
+    if (!weighed.defined()) return true;
+    require_graph(weighed, view());
+    const at::Tensor scaled = scales ? engine_.stack().scaled(weighed) : weighed;
+    rescale_gradients(view(), work, work.weight.take_correction());
+    scaled.backward();
+    return true;
+  }
+
+  /// Returns the model's parameters by their paths, and those outside of it that the update trains.
+  std::vector<NamedTensor> parameters() {
+    const ParameterNames names(*engine_.model(), engine_.run().updates());
+    std::vector<NamedTensor> named;
+    for (const at::Tensor& parameter : distinct((*engine_.model()).parameters()))
+      named.push_back({names.of(parameter), parameter});
+    for (const at::Tensor& parameter : without(view().parameters, (*engine_.model()).parameters()))
+      named.push_back({names.of(parameter), parameter});
+    return named;
+  }
+  std::vector<NamedTensor> buffers() {
+    std::vector<NamedTensor> named;
+    for (const auto& item : (*engine_.model()).named_buffers()) named.push_back({item.key(), item.value()});
+    return named;
+  }
+
+  Engine& engine_;
+  Attempt& attempt_;
+  std::vector<Batch>& kept_;
+  std::optional<Finding> finding_;
+};
+
+/// Offers a share to the policies while it lives.
+class OfferedShare {
+ public:
+  OfferedShare(ShareAgain*& slot, ShareAgain* share) : slot_(slot) { slot_ = share; }
+  ~OfferedShare() { slot_ = nullptr; }
+  OfferedShare(const OfferedShare&) = delete;
+  OfferedShare& operator=(const OfferedShare&) = delete;
+
+ private:
+  ShareAgain*& slot_;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// A window on disk, to be done again: a snapshot of the run as an update's share of the window began, which
+// holds the share's batches, too. It appears whole or not at all and is verified when it is read, as every
+// snapshot is.
+//
+//   state: window.update, window.pieces, window.batches, window.batch.N (batch_state), window.place.N (its
+//   number and samples), window.epoch, window.found.* (what was found when it was written)
+#pragma once
+
+#include <looptorch/autopsy/finding.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/resume/resume_source.hpp>
+#include <looptorch/loop/window_place.hpp>
+#include <looptorch/state/snapshot/snapshot.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Returns the numbers as a tensor, for a StateDict.
+template <class Number>
+[[nodiscard]] at::Tensor as_tensor(const std::vector<Number>& numbers, at::ScalarType type) {
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(numbers.size())}, type);
+  std::copy(numbers.begin(), numbers.end(), tensor.mutable_data_ptr<Number>());
+  return tensor;
+}
+template <class Number>
+[[nodiscard]] std::vector<Number> as_numbers(const at::Tensor& tensor) {
+  const Number* first = tensor.const_data_ptr<Number>();
+  return {first, first + tensor.numel()};
+}
+
+/// What was found when a window was written.
+struct FoundThen {
+  std::string op, text;
+  std::vector<double> losses;
+  std::int64_t gradient_bits = 0;
+  bool bad = false;
+};
+
+struct WindowBundle {
+  std::size_t update = 0;
+  std::int64_t pieces = 1;
+  std::int64_t epoch = 0;
+  FoundThen found = {};
+  std::vector<WindowPlace> places = {};  // of the batches
+  std::vector<StateDict> batches = {};
+
+  void note(const Finding& finding) {
+    found = {finding.op, finding.text(), finding.losses, static_cast<std::int64_t>(finding.gradient_bits),
+             finding.is_found()};
+  }
+
+  /// Writes the bundle; `contents` is the run as the share began.
+  std::filesystem::path write(const std::filesystem::path& folder, SnapshotContents contents) const {
+    StateDict out;
+    out.set("update", update);
+    out.set("pieces", pieces);
+    out.set("epoch", epoch);
+    out.set("batches", batches.size());
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      out.set(message("batch.", i), batches[i]);
+      out.set(message("place.", i, ".batch"), places[i].first_batch);
+      out.set(message("place.", i, ".samples"), as_tensor(places[i].samples, at::kLong));
+    }
+    out.set("found.op", found.op);
+    out.set("found.text", found.text);
+    out.set("found.losses", as_tensor(found.losses, at::kDouble));
+    out.set("found.gradient_bits", found.gradient_bits);
+    out.set("found.bad", StateDict::Value(found.bad));
+    contents.state.set("window", out);
+    return write_snapshot(folder, contents);
+  }
+
+  /// Takes the window out of a snapshot's state. Throws UsageError for a snapshot that holds none.
+  [[nodiscard]] static WindowBundle take_from(SnapshotContents& contents, const std::string& called) {
+    const StateDict in = contents.state.under("window");
+    if (in.empty())
+      throw UsageError(
+          message(called,
+                  " is a snapshot without a window: replay() takes what Autopsy or "
+                  "SkipBadWindows wrote to keep_in; go on from a snapshot by FitOptions::resume"));
+    StateDict rest;
+    for (const auto& [key, value] : contents.state.values())
+      if (!key.starts_with("window.")) rest.set(key, value);
+    contents.state = std::move(rest);
+    WindowBundle bundle{.update = static_cast<std::size_t>(in.get<std::int64_t>("update")),
+                        .pieces = in.get<std::int64_t>("pieces"),
+                        .epoch = in.get<std::int64_t>("epoch")};
+    bundle.found = {in.get<std::string>("found.op"), in.get<std::string>("found.text"),
+                    as_numbers<double>(in.get<at::Tensor>("found.losses")),
+                    in.get<std::int64_t>("found.gradient_bits"), in.get<bool>("found.bad")};
+    for (std::int64_t i = 0; i < in.get<std::int64_t>("batches"); ++i) {
+      bundle.batches.push_back(in.under(message("batch.", i)));
+      WindowPlace place{.step = contents.step, .epoch = bundle.epoch};
+      place.first_batch = place.last_batch = in.get<std::int64_t>(message("place.", i, ".batch"));
+      place.samples = as_numbers<std::int64_t>(in.get<at::Tensor>(message("place.", i, ".samples")));
+      bundle.places.push_back(std::move(place));
+    }
+    return bundle;
+  }
+};
+
+}  // namespace looptorch::detail

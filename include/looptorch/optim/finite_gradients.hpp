@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// Whether a list of gradients holds NaN or infinity: one pass that reads each, as fast as memory allows.
+#pragma once
+
+#include <looptorch/optim/gradients.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// True if one of `count` numbers, given by their bits, has all bits of `exponent`: NaN and infinity have.
+template <class Bits>
+[[nodiscard]] bool any_with_exponent(const Bits* bits, std::size_t count, Bits exponent) {
+  constexpr std::size_t kBlock = 1024;
+  const auto block = [&](const Bits* from, std::size_t size) {
+    Bits any = 0;
+    for (std::size_t i = 0; i < size; ++i) any |= static_cast<Bits>((from[i] & exponent) == exponent);
+    return any != 0;
+  };
+  std::size_t done = 0;
+  for (; done + kBlock <= count; done += kBlock)
+    if (block(bits + done, kBlock)) return true;
+  return block(bits + done, count - done);
+}
+
+/// True if the elements of a gradient lie on the host without gaps, in fp32 or fp64.
+[[nodiscard]] inline bool is_plain(const at::Tensor& gradient) {
+  return gradient.is_cpu() && gradient.layout() == at::kStrided && gradient.is_non_overlapping_and_dense() &&
+         (gradient.scalar_type() == at::kFloat || gradient.scalar_type() == at::kDouble);
+}
+
+[[nodiscard]] inline bool has_non_finite(const at::Tensor& plain) {
+  const auto count = static_cast<std::size_t>(plain.numel());
+  const void* data = plain.const_data_ptr();
+  return plain.scalar_type() == at::kFloat
+             ? any_with_exponent(static_cast<const std::uint32_t*>(data), count, std::uint32_t{0x7F800000})
+             : any_with_exponent(static_cast<const std::uint64_t*>(data), count,
+                                 std::uint64_t{0x7FF0000000000000});
+}
+
+/// Returns the 2-norm of all gradients together; waits for their devices.
+[[nodiscard]] inline double norm_of(const std::vector<at::Tensor>& gradients) {
+  at::NoGradGuard no_gradients;
+  double squares = 0;
+  for_each_device(gradients, [&](at::TensorList on_one) {
+    std::vector<at::Tensor> dense;
+    for (const at::Tensor& gradient : on_one)
+      dense.push_back(gradient.layout() == at::kSparse ? gradient._values() : gradient);
+    const double norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(dense)), 2).item<double>();
+    squares += norm * norm;
+  });
+  return std::sqrt(squares);
+}
+
+/// True if one of the gradients holds NaN or infinity; waits for their devices.
+[[nodiscard]] inline bool any_non_finite(const std::vector<at::Tensor>& gradients) {
+  std::vector<at::Tensor> others;
+  for (const at::Tensor& gradient : gradients) {
+    if (gradient.is_meta() || gradient.numel() == 0) continue;
+    if (!is_plain(gradient))
+      others.push_back(gradient);
+    else if (has_non_finite(gradient))
+      return true;
+  }
+  return !others.empty() && !std::isfinite(norm_of(others));
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+// Looks into a window whose loss or gradients are NaN or infinite: does it again with every operator watched,
+// and says which operator made the first such number, on which parameter and sample. Costs a pass over the
+// gradients and a copy of the model's buffers and of the random generators' states a window, and the window's
+// batches in memory; on a device also a wait for the loss and the gradients.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/what_of.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/optim/finite_gradients.hpp>
+#include <looptorch/policies/parts/loss_statistics.hpp>
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+namespace detail {
+
+/// What Autopsy knows of one update.
+struct WatchedUpdate {
+  LossStatistics losses = {}, norms = {};  ///< Of windows without trouble.
+  std::int64_t overflows = 0;              ///< In a row.
+  double norm = 0;                         ///< Of the gradients under way; not saved.
+};
+
+struct AutopsyState {
+  std::vector<WatchedUpdate> updates = {};
+  std::int64_t spikes = 0;  ///< That were looked into.
+};
+
+}  // namespace detail
+
+/// Ends the fit with NonFiniteLoss or NonFiniteGradient, which hold a `finding` and quote it. Where
+/// SkipBadWindows leaves the window out, it is reported instead and the fit goes on. Gradients of
+/// `Autocast<fp16>` may overflow, since the scale then falls; a loss that is not finite has nothing to do
+/// with the scale, and is looked into.
+struct Autopsy {
+  using State = detail::AutopsyState;
+  static constexpr Phase phase = Phase::clip;  // before clipping, whose type names come later
+  static constexpr MayDiffer may_differ = MayDiffer::always;
+
+  std::filesystem::path keep_in =
+      {};             ///< A folder for the window as a bundle, which `replay` does again; empty: none.
+  double spikes = 0;  ///< Standard deviations above the running mean from which the loss or the
+                      ///< norm of the gradients is looked into and reported; 0: never.
+  std::int64_t warm_up = 20;    ///< Windows of an update before spikes are judged; at least 2.
+  std::int64_t memory = 200;    ///< Windows that the running mean and deviation reach back; at least 2.
+  std::int64_t at_most = 10;    ///< Spikes of a run that are looked into.
+  std::int64_t overflows = 16;  ///< Windows in a row whose fp16 gradients overflow before one of them is
+                                ///< done again with a scale of 1, and looked into if it overflows then, too.
+  std::function<void(const std::string&)> report = {};  ///< Takes what does not end the fit; empty: stderr.
+
+  /// Throws UsageError for options out of range.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    if (!(spikes >= 0))
+      throw UsageError(
+          message("Autopsy's spikes must be a number of deviations or 0 for never, got ", spikes));
+    if (warm_up < 2 || memory < 2)
+      throw UsageError(
+          message("Autopsy's warm_up and memory must be at least 2, got ", warm_up, " and ", memory));
+    if (at_most < 0 || overflows < 1)
+      throw UsageError(message("Autopsy's at_most must be at least 0 and overflows at least 1, got ", at_most,
+                               " and ", overflows));
+    state.updates.resize(fit.run.updates().size());
+  }
+
+  bool keeps_windows(State&) const { return true; }
+
+  /// Refuses gradients that are not finite.
+  void before_update(UpdateContext& update, State& state) const {
+    if (update.vetoed() || update.found_inf().defined()) return;
+    const auto& gradients = update.raw_gradients();
+    if (gradients.empty()) return;
+    update.refuse(detail::any_non_finite(gradients));
+    if (spikes > 0)
+      state.updates[update.index()].norm =
+          update.pending().apply(at::scalar_tensor(detail::norm_of(gradients), at::kDouble)).item<double>();
+  }
+
+  void examine(ExamineContext& window, State& state) const {
+    detail::WatchedUpdate& update = state.updates[window.index];
+    update.overflows = window.overflowed ? update.overflows + 1 : 0;
+    if (window.loss_non_finite || window.refused) return explain(window, window.examine());
+    if (update.overflows >= overflows) return explain_overflow(window, update);
+    if (window.overflowed || window.left_out || spikes == 0) return;
+    const std::string spike = spike_of(window, update);
+    if (!spike.empty() && state.spikes++ < at_most)
+      tell(window, spike + ". " + window.examine().text() + kept(window));
+    if (spike.empty()) update.losses.add(window.loss, memory), update.norms.add(update.norm, memory);
+  }
+
+  void state_dict(StateDict& out, State& state) const {
+    out.set("updates", state.updates.size());
+    out.set("spikes", state.spikes);
+    for (std::size_t i = 0; i < state.updates.size(); ++i) {
+      StateDict losses, norms;
+      state.updates[i].losses.save(losses);
+      state.updates[i].norms.save(norms);
+      out.set(message("losses.", i), losses);
+      out.set(message("norms.", i), norms);
+      out.set(message("overflows.", i), state.updates[i].overflows);
+    }
+  }
+  void load_state_dict(const StateDict& in, State& state) const {
+    state.updates.clear();
+    state.spikes = in.get<std::int64_t>("spikes");
+    for (std::int64_t i = 0; i < in.get<std::int64_t>("updates"); ++i)
+      state.updates.push_back({detail::LossStatistics::loaded(in.under(message("losses.", i))),
+                               detail::LossStatistics::loaded(in.under(message("norms.", i))),
+                               in.get<std::int64_t>(message("overflows.", i))});
+  }
+
+ private:
+  /// Explains an overflow that the loss scale cannot mend.
+  void explain_overflow(ExamineContext& window, detail::WatchedUpdate& update) const {
+    update.overflows = 0;
+    if (const Finding finding = window.examine_unscaled(); finding.is_found()) explain(window, finding);
+  }
+
+  void explain(ExamineContext& window, const Finding& finding) const {
+    std::string more = kept(window);
+    if (window.left_out) return tell(window, finding.text() + more);
+    window.end_with(finding, std::move(more));
+  }
+
+  /// Returns what is unusual about a window; empty if nothing is.
+  [[nodiscard]] std::string spike_of(const ExamineContext& window,
+                                     const detail::WatchedUpdate& update) const {
+    const auto judge = [&](const char* what, double value, const detail::LossStatistics& usual) {
+      const double deviations = usual.deviations(value);
+      return usual.count < warm_up || !(deviations > spikes)
+                 ? std::string()
+                 : message(what, " of ", value, " is ", deviations,
+                           " standard deviations above the running mean of ", usual.mean);
+    };
+    const std::string loss = judge("a loss", window.loss, update.losses);
+    return loss.empty() ? judge("a norm of the gradients", update.norm, update.norms) : loss;
+  }
+
+  /// Keeps the window where that is asked for; returns a sentence.
+  [[nodiscard]] std::string kept(ExamineContext& window) const {
+    if (keep_in.empty()) return {};
+    try {
+      return message(" The window is kept in ", window.keep_in(keep_in).string(), ".");
+    } catch (const std::exception& error) {
+      return message(" The window could not be kept: ", detail::first_line(error.what()));
+    }
+  }
+
+  void tell(const ExamineContext& window, const std::string& sentences) const {
+    const std::string text = message("autopsy of ", window.place.text(), ": ", sentences);
+    report ? report(text) : void(std::cerr << text << '\n');
+  }
+};
+
+}  // namespace looptorch
