@@ -3,6 +3,7 @@
 // words of the test set it gets wrong. It shows a whole looptorch run: sampler, loader, objective, policies,
 // `fit`.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
@@ -62,6 +63,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
                       lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
                       lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
                       lt::When{training.gradient_checkpointing, lt::Checkpointed<kv::ConformerBlock>{}},
+                      training.autopsy_policy(options.output),
                       lt::ClipGradNorm{5.0},
                       schedule,
                       lt::Validate{validation_clips, validation.measure()},
@@ -76,7 +78,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
   // clang-format on
   app::check_memory(training, trainer,
                     [&] { return kv::hardest_batches(data.train, options.batch(), loading.seed); });
-  const auto result = trainer.fit(clips, training.fit_options(snapshot));
+  const auto result = app::fit(trainer, clips, training, snapshot);
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   if (left_out) left_out->add(result.skipped_samples), left_out->add(validation_clips.skipped());
   app::throw_if_interrupted(result);

@@ -3,6 +3,7 @@
 // accumulation without leaks between them, an update by predicate, averaged weights, a validation that is no
 // mean over batches, snapshots, the best of them.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
@@ -67,6 +68,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                       lt::Accumulate<>{training.gradient_accumulation},
                       lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
                       lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
+                      training.autopsy_policy(options.output),
                       lt::ClipGradNorm{1.0},
                       lt::AverageWeights{.rule = lt::Ema{.decay = options.average, .warmup = true},
                                          .update = "generator"},
@@ -88,7 +90,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
   app::check_memory(training, trainer, [&] { return sg::any_batch(clips, training.batch_size); });
   lt::PinnedPrefetchLoader loader(clips, training.loader_options(),
                                   app::share_of_rank(lt::RandomSampler{.seed = seed}));
-  auto result = trainer.fit(loader, training.fit_options(snapshot));
+  auto result = app::fit(trainer, loader, training, snapshot);
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   left_out.add(result.skipped_samples);
   app::throw_if_interrupted(result);

@@ -3,6 +3,7 @@
 // folder, unfrozen from its head down, or from scratch. It shows parameter groups, gradual unfreezing,
 // recomputed blocks, early stopping on a metric of whole sets, and the best weights at the end.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
@@ -67,6 +68,7 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
                       lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
                       lt::When{training.gradient_checkpointing, lt::Checkpointed<sv::ViTBlock>{}},
+                      training.autopsy_policy(options.output),
                       lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = training.warmup_steps},
                       lt::UnfreezeAt(rules),
@@ -85,7 +87,7 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       lt::ShowProgress{});
   // clang-format on
   app::check_memory(training, trainer, [&] { return sg::any_batch(training_clips, training.batch_size); });
-  auto result = trainer.fit(clips, training.fit_options(snapshot));
+  auto result = app::fit(trainer, clips, training, snapshot);
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   for (const auto& skipped : {result.skipped_samples, validation.skipped()}) left_out.add(skipped);
   app::throw_if_interrupted(result);

@@ -2,6 +2,7 @@
 // Learns which of two interleaved spirals a point of the plane lies on. Put your dataset and your model in the place of
 // Spirals and Net: the rest is a whole program, with flags, snapshots, resume and a summary.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/fit.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/summary.hpp>
@@ -81,12 +82,13 @@ void train(const std::filesystem::path& output, const app::TrainingOptions& opti
                       lt::When{options.flush_every > 0, lt::CacheFlushEvery<>{.batches = options.flush_every}},
                       lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = options.warmup_steps},
+                      options.autopsy_policy(output),
                       lt::Validate{lt::PinnedPrefetchLoader(held_out, options.loader_options(), app::share_of_rank())},
                       lt::ShowProgress{},
                       app::run_log(options, output, *net),
                       lt::When{options.takes_snapshots(), lt::SnapshotEvery{.folder = output / "snapshots",
                                                                             .steps = options.snapshot_every}});
-  const auto result = trainer.fit(batches, options.fit_options(newest.path));
+  const auto result = app::fit(trainer, batches, options, newest.path);
   app::throw_if_interrupted(result);
   if (!app::leads()) return;  // of several processes, the first writes
 

@@ -2,6 +2,7 @@
 // Fine-tunes Whisper on a manifest of audio and text, and says what that did to the word error rate. It shows
 // a whole looptorch run: loader, objective, optimizer, policies, `fit`.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_cap.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/ranks.hpp>
@@ -62,6 +63,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
                       lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
                       lt::When{!memory.cache_encoder, lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")}},
                       lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
+                      training.autopsy_policy(options.output),
                       lt::When{!memory.in_backward(), lt::ClipGradNorm{1.0}},
                       lt::When{memory.update_in_backward == "sums", lt::UpdateInBackwardWith<lt::SumsInBf16>{.max_norm = 1.0}},
                       lt::When{memory.update_in_backward == "moments", lt::UpdateInBackwardWith<lt::SumsInMoments>{}},
@@ -90,8 +92,8 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
     app::check_memory(training, trainer,
                       [&] { return whisper::hardest_batches(longest, training.batch_size); });
     const lt::RandomSampler order{.seed = training.unsigned_seed()};
-    result = trainer.fit(lt::PinnedPrefetchLoader(clips, training.loader_options(), app::share_of_rank(order)),
-                         training.fit_options(snapshot));
+    result = app::fit(trainer, lt::PinnedPrefetchLoader(clips, training.loader_options(), app::share_of_rank(order)),
+                      training, snapshot);
     app::set_memory(summary, trainer.template policy<lt::WatchMemory>());
     whisper::report_best(summary, options.metric(), trainer.template policy<lt::RestoreBest>());
   });

@@ -24,7 +24,7 @@ refused() {
 "$program" --help >help.txt || fail "--help"
 has_flags help.txt data output generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
   patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs learning-rate \
-  gradient-checkpointing device workers seed cache snapshot-every resume resume-changed on-bad-audio fp32 bf16 fp16 \
+  gradient-checkpointing device workers seed cache snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 \
   mixed-precision tf32 cudnn-benchmark flush-every prefetch memory preflight memory-cap report
 
 train=(--data "$corpus" --cache cache --device cpu --n-mels 16 --batch-size 2 --gradient-accumulation 1 --workers 1)

@@ -17,7 +17,7 @@ for program in whisper_import whisper_export whisper_corpus whisper_transcribe w
 done
 has_flags help.txt model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
   warmup-steps train-subset gradient-checkpointing no-gradient-checkpointing freeze-encoder device workers seed max-audio-seconds transcripts \
-  strict language normalizer snapshot-every resume resume-changed on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
+  strict language normalizer snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
   cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \
   chunking timestamps-share prompt-share spec-augment time-masks mask-frames mel-masks mask-bins cache prepare-workers \
   empty-texts spell all-signs report optimizer bf16-weights update-in-backward cache-encoder fit lora lora-alpha lora-dropout \

@@ -40,6 +40,13 @@ struct Interrupted : Error {
   ExitCode exit_code;
 };
 
+/// A window that was done again instead of a run (`--replay`).
+struct ReplayEnded : Error {
+  /// `text` says what came of it; `clean` that all was finite.
+  ReplayEnded(const std::string& text, bool clean) : Error(text), exit_code(clean ? kDone : kError) {}
+  ExitCode exit_code;
+};
+
 /// Parses, runs `body`, and returns the exit code for main. An error is one line on stderr,
 /// "program: sentence"; `--help` goes to stdout.
 template <class Body>
@@ -59,6 +66,8 @@ template <class Body>
     return report(looptorch::detail::first_line(error.what()) + " (see --help)", kError);
   } catch (const Interrupted& interrupted) {
     return report(interrupted.what(), interrupted.exit_code);
+  } catch (const ReplayEnded& replayed) {
+    return report(replayed.what(), replayed.exit_code);
   } catch (const Error& error) {
     return report(error.what(), kError);
   } catch (const c10::Error& error) {

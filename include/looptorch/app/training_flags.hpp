@@ -42,6 +42,7 @@ enum class TrainingFlag {
   on_bad_audio,
   resume_changed,
   report,
+  autopsy,  ///< --autopsy and --replay
 };
 
 /// Which flags a program has, and what its --help says of them where the standard text would not do.
@@ -67,6 +68,7 @@ class TrainingFlagWriter {
     add_memory();
     add_machine();
     add_resuming();
+    add_autopsy();
     add_report();
   }
 
@@ -203,6 +205,18 @@ class TrainingFlagWriter {
       line_.choice(
           "on-bad-audio", options_.on_bad_audio, {"skip", "stop"},
           help(on_bad_audio, "samples that cannot be used: listed and left out, or the first one stops"));
+  }
+
+  void add_autopsy() {
+    if (!has(autopsy)) return;
+    line_.toggle(
+        "autopsy", options_.autopsy,
+        help(autopsy,
+             "a loss or gradient that is NaN or infinite is traced to its operator, layer and sample; "
+             "the window is kept in OUTPUT/bad_windows"));
+    line_.option(
+        "replay", "DIR", options_.replay,
+        help(autopsy, "trains nothing: does a window again that --autopsy kept, or the newest in a folder"));
   }
 
   void add_report() {

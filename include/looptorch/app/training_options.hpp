@@ -9,8 +9,10 @@
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/random.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
+#include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/policies/autocast.hpp>
+#include <looptorch/policies/autopsy.hpp>
 #include <looptorch/state/snapshot/choose_snapshot.hpp>
 
 #include <ATen/Context.h>
@@ -62,6 +64,8 @@ struct TrainingOptions {
   /// them.
   std::string program = {};
   std::vector<std::pair<std::string, std::string>> settings = {};
+  bool autopsy = false;     ///< looks into windows whose loss or gradients are not finite (autopsy_policy)
+  std::string replay = {};  ///< a window that it kept, or a folder of them; app::fit does it again
 
   /// Returns the device that `device` names, and writes to stderr which settings have no effect on it. Of
   /// several ranks on a machine, each takes an accelerator of its own, unless `device` has a number. Throws
@@ -114,12 +118,19 @@ struct TrainingOptions {
 
   [[nodiscard]] bool skips_bad_audio() const { return on_bad_audio == "skip"; }
 
+  /// Returns the policy for `--autopsy`, which keeps windows in the folder `bad_windows` of `output`.
+  [[nodiscard]] When<Autopsy> autopsy_policy(const std::filesystem::path& output) const {
+    return {autopsy, Autopsy{.keep_in = output / "bad_windows"}};
+  }
+
   /// True if snapshots are asked for, or were taken by the run that goes on.
   [[nodiscard]] bool takes_snapshots() const { return snapshot_every > 0 || !resume.empty(); }
 
   /// Returns the snapshot that `resume` names, for a run whose snapshots lie in `folder`; see
-  /// looptorch::choose_snapshot, whose errors it throws. Throws CommandLineError for `resume_changed` alone.
+  /// looptorch::choose_snapshot, whose errors it throws. With `replay` none. Throws CommandLineError for
+  /// `resume_changed` alone.
   [[nodiscard]] NewestSnapshot snapshot_to_resume(const std::filesystem::path& folder) const {
+    if (!replay.empty()) return {};
     if (resume_changed && resume.empty())
       throw CommandLineError("--resume-changed says how a run goes on: give --resume, too");
     return choose_snapshot(resume, folder);

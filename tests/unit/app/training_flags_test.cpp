@@ -73,6 +73,9 @@ TEST_CASE("Every training flag reaches its field") {
                                "--resume-changed",
                                "--resume",
                                "auto",
+                               "--autopsy",
+                               "--replay",
+                               "kept windows",
                                "--on-bad-audio",
                                "stop"});
   CHECK(options.epochs == 3);
@@ -97,6 +100,9 @@ TEST_CASE("Every training flag reaches its field") {
   CHECK(options.snapshot_every == 11);
   CHECK(options.resume == "auto");
   CHECK(options.resume_changed);
+  CHECK(options.autopsy);
+  CHECK(options.replay == "kept windows");
+  CHECK(options.autopsy_policy("out").policy.keep_in == "out/bad_windows");
   CHECK(options.on_bad_audio == "stop");
 }
 
