@@ -19,12 +19,16 @@ namespace looptorch {
 /// differ. A hook that a policy needs as a fit begins is run; policies that only report are silent.
 template <class Batch, class Trainer>
 [[nodiscard]] Replayed replay(Trainer& trainer, const std::filesystem::path& bundle) {
-  const auto call = detail::TrainerAccess::call(trainer).begin("replay()");
-  auto& engine = detail::TrainerAccess::engine(trainer);
-  detail::require_no_open_window(engine, "replay()");
-  detail::settle(engine);
-  detail::TrainerAccess::restart(trainer);
-  return detail::ReplayWindow<std::remove_reference_t<decltype(engine)>, Batch>(engine).run(bundle);
+  if constexpr (detail::CheckSavable<Batch>::passed) {
+    const auto call = detail::TrainerAccess::call(trainer).begin("replay()");
+    auto& engine = detail::TrainerAccess::engine(trainer);
+    detail::require_no_open_window(engine, "replay()");
+    detail::settle(engine);
+    detail::TrainerAccess::restart(trainer);
+    return detail::ReplayWindow<std::remove_reference_t<decltype(engine)>, Batch>(engine).run(bundle);
+  } else {
+    return {};
+  }
 }
 
 }  // namespace looptorch

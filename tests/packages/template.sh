@@ -47,10 +47,10 @@ status=0
 [ $status = 2 ] || fail "exit code $status of a run that explodes: $(tail -n1 errors)"
 found=$(grep -o 'aten::[a-z_]* .*' errors) || fail "no operator is named: $(tail -n1 errors)"
 status=0
-"$train" --output again --seed 9 --learning-rate 1e30 --replay exploded/bad_windows >/dev/null 2>replayed || status=$?
+"$train" --output again --seed 9 --learning-rate 1e30 --replay exploded/bad-windows >/dev/null 2>replayed || status=$?
 [ $status = 2 ] || fail "exit code $status of a replay: $(tail -n1 replayed)"
 grep -qF "${found%% The window is kept in*}" replayed || fail "another finding: $(tail -n1 replayed)"
 grep -q 'those of then, bit for bit' replayed || fail "other bits: $(tail -n1 replayed)"
 [ ! -e again/model.safetensors ] || fail "a replay left a model"
-for file in exploded/bad_windows/*/*.safetensors; do printf x | dd of="$file" bs=1 seek=99 conv=notrunc 2>/dev/null; done
-! "$train" --output again --replay exploded/bad_windows >/dev/null 2>&1 || fail "a damaged bundle was replayed"
+for file in exploded/bad-windows/*/*.safetensors; do printf x | dd of="$file" bs=1 seek=99 conv=notrunc 2>/dev/null; done
+! "$train" --output again --replay exploded/bad-windows >/dev/null 2>&1 || fail "a damaged bundle was replayed"

@@ -213,7 +213,7 @@ class TrainingFlagWriter {
         "autopsy", options_.autopsy,
         help(autopsy,
              "a loss or gradient that is NaN or infinite is traced to its operator, layer and sample; "
-             "the window is kept in OUTPUT/bad_windows"));
+             "the window is kept in OUTPUT/bad-windows"));
     line_.option(
         "replay", "DIR", options_.replay,
         help(autopsy, "trains nothing: does a window again that --autopsy kept, or the newest in a folder"));

@@ -118,9 +118,9 @@ struct TrainingOptions {
 
   [[nodiscard]] bool skips_bad_audio() const { return on_bad_audio == "skip"; }
 
-  /// Returns the policy for `--autopsy`, which keeps windows in the folder `bad_windows` of `output`.
+  /// Returns the policy for `--autopsy`, which keeps windows in the folder `bad-windows` of `output`.
   [[nodiscard]] When<Autopsy> autopsy_policy(const std::filesystem::path& output) const {
-    return {autopsy, Autopsy{.keep_in = output / "bad_windows"}};
+    return {autopsy, Autopsy{.keep_in = output / "bad-windows"}};
   }
 
   /// True if snapshots are asked for, or were taken by the run that goes on.

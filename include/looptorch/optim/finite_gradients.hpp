@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
-#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
@@ -48,18 +48,36 @@ template <class Bits>
                                  std::uint64_t{0x7FF0000000000000});
 }
 
+/// Returns the p-norm of each gradient, all of one device, computed in at least fp32.
+[[nodiscard]] inline std::vector<at::Tensor> norms_of(at::TensorList gradients, double p) {
+  std::vector<at::Tensor> wide;
+  for (const at::Tensor& gradient : gradients) {
+    const at::Tensor dense = gradient.layout() == at::kSparse ? gradient._values() : gradient;
+    wide.push_back(dense.element_size() < 4 ? dense.to(at::kFloat) : dense);
+  }
+  return at::_foreach_norm(wide, p);
+}
+
 /// Returns the 2-norm of all gradients together; waits for their devices.
 [[nodiscard]] inline double norm_of(const std::vector<at::Tensor>& gradients) {
   at::NoGradGuard no_gradients;
   double squares = 0;
   for_each_device(gradients, [&](at::TensorList on_one) {
-    std::vector<at::Tensor> dense;
-    for (const at::Tensor& gradient : on_one)
-      dense.push_back(gradient.layout() == at::kSparse ? gradient._values() : gradient);
-    const double norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(dense)), 2).item<double>();
-    squares += norm * norm;
+    for (const at::Tensor& norm : norms_of(on_one, 2)) squares += std::pow(norm.item<double>(), 2);
   });
   return std::sqrt(squares);
+}
+
+/// True if the largest number of one of the gradients is NaN or infinite.
+[[nodiscard]] inline bool largest_is_non_finite(const std::vector<at::Tensor>& gradients) {
+  at::NoGradGuard no_gradients;
+  bool found = false;
+  for_each_device(gradients, [&](at::TensorList on_one) {
+    std::vector<at::Tensor> largest = norms_of(on_one, HUGE_VAL);
+    for (at::Tensor& one : largest) one = one.to(at::kDouble);
+    found |= !at::isfinite(at::stack(largest)).all().item<bool>();
+  });
+  return found;
 }
 
 /// True if one of the gradients holds NaN or infinity; waits for their devices.
@@ -72,7 +90,7 @@ template <class Bits>
     else if (has_non_finite(gradient))
       return true;
   }
-  return !others.empty() && !std::isfinite(norm_of(others));
+  return !others.empty() && largest_is_non_finite(others);
 }
 
 }  // namespace looptorch::detail

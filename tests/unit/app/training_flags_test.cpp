@@ -102,7 +102,7 @@ TEST_CASE("Every training flag reaches its field") {
   CHECK(options.resume_changed);
   CHECK(options.autopsy);
   CHECK(options.replay == "kept windows");
-  CHECK(options.autopsy_policy("out").policy.keep_in == "out/bad_windows");
+  CHECK(options.autopsy_policy("out").policy.keep_in == "out/bad-windows");
   CHECK(options.on_bad_audio == "stop");
 }
 

@@ -182,8 +182,10 @@ struct Process {
         SnapshotEvery{.folder = folder / "snapshots", .steps = 2},
         when("StopEarly", StopEarly{.metric = "probe.loss", .patience = 3}),
         when("UnfreezeAt", UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}}}),
-        when("UpdateInBackward", UpdateInBackward{}), when("Validate", Validate{held_out, {.every = 2}}),
-        when("WatchMemory", WatchMemory{.out = nullptr}), Probe{&step, end.stopped_at});
+        when("UpdateInBackward", UpdateInBackward{}),
+        when("UpdateInBackwardWith", UpdateInBackwardWith<SumsInBf16>{}),
+        when("Validate", Validate{held_out, {.every = 2}}), when("WatchMemory", WatchMemory{.out = nullptr}),
+        Probe{&step, end.stopped_at});
     const FitOptions options{
         .epochs = 9, .max_steps = kWindows, .resume = resumes ? folder / "snapshots" : ""};
     try {
@@ -329,7 +331,8 @@ void with_trainer(const Case& of, const std::filesystem::path& folder, const Use
   };
   Trainer trainer(net, optimizer, objective, Accumulate<>{of.window}, When{of.half, Autocast<bf16>{}},
                   AverageWeights{.rule = Ema{.decay = 0.9}, .begin_after = of.begin_after},
-                  Validate{held_out, {.every = 1}}, SnapshotEvery{.folder = folder, .steps = 1, .keep = 100});
+                  Validate{held_out, ValidateOptions{.every = 1}},
+                  SnapshotEvery{.folder = folder, .steps = 1, .keep = 100});
   PinnedPrefetchLoader loader(Samples{of.samples, false}, {.batch_size = 2, .workers = 1},
                               RandomSampler{.seed = 3});
   use(trainer, loader);

@@ -25,14 +25,19 @@
 
 namespace looptorch::detail {
 
-template <class Engine, class Batch>
-class ReplayWindow {
+/// Checks that a batch type can be read from disk.
+template <class Batch>
+struct CheckSavable {
+  static constexpr bool passed = SavableBatch<Batch>;
   static_assert(
-      SavableBatch<Batch>,
+      passed,
       "looptorch: a window can be done again only if its batches can be written to disk. Make the batch an "
       "aggregate of tensors, numbers, strings and lists, or give it state_dict(StateDict&) const and "
       "load_state_dict(const StateDict&). See docs/errors.md#savable-batch");
+};
 
+template <class Engine, class Batch>
+class ReplayWindow {
  public:
   explicit ReplayWindow(Engine& engine) : engine_(engine) {}
 
