@@ -37,6 +37,7 @@ readonly benchmarks=(
   "memory_prediction  the peak that preflight predicts beside the measured one, for 60 configurations of four models"
   "memory_advice  micro-batch, accumulation and policies for cards of 4 to 32 GB, for all models of the examples up to large-v3"
   "include_cost   what the compiler takes for a file with <torch/torch.h>, with looptorch behind it, and with narrow headers"
+  "autopsy        a step of three nets with Autopsy listed, beside the same without it: -- ROUNDS"
   "optimizers     a step and the bytes of AdamW8bit, AdamWBf16 and Adafactor, beside FusedAdamW: -- PARAMETERS"
   "optimizer_quality  the final loss of a small language model by each optimizer, beside FusedAdamW's, three seeds: -- STEPS SEEDS"
   "data_parallel  a step on two processes over Gloo, and the bytes that they sum, beside DistributedDataParallel"

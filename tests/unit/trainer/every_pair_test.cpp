@@ -184,7 +184,7 @@ struct Process {
         when("UnfreezeAt", UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}}}),
         when("UpdateInBackward", UpdateInBackward{}),
         when("UpdateInBackwardWith", UpdateInBackwardWith<SumsInBf16>{}),
-        when("Validate", Validate{held_out, {.every = 2}}), when("WatchMemory", WatchMemory{.out = nullptr}),
+        when("Validate", Validate{held_out, {.every = 2}}), when("WatchMemory", WatchMemory{.out = nullptr}), when("Freeze", Freeze{"second.bias"}), when("WatchRounding", WatchRounding{.every = 2}),
         Probe{&step, end.stopped_at});
     const FitOptions options{
         .epochs = 9, .max_steps = kWindows, .resume = resumes ? folder / "snapshots" : ""};
