@@ -113,6 +113,7 @@ struct End {
 
 /// Publishes a metric for those that consume one, and knows the step.
 struct Probe {
+  static constexpr Phase phase = Phase::update;  // as Validate, before policies that consume the metric
   std::int64_t* step;
   std::int64_t stop_at;
   void on_fit_begin(FitContext& fit) const { fit.run.metrics().announce("probe."); }
@@ -376,8 +377,9 @@ TEST_CASE("resumed: before the first of averages that begin late, which evaluati
                  });
     return loss;
   };
-  CHECK(loss_of(8) == loss_of(100));  // plain weights
-  CHECK(loss_of(8) != loss_of(0));
+  const double late_loss = loss_of(8);
+  CHECK(late_loss == loss_of(100));  // plain weights
+  CHECK(late_loss != loss_of(0));
 }
 
 TEST_CASE("resumed: epochs that are shorter than a window, at an epoch's end, and twice in one epoch") {
