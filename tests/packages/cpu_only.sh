@@ -32,8 +32,8 @@ echo 'int looptorch_cpu_only;' >"$work/shim.cpp"
 # The CMake package, without what it has for CUDA.
 cp -r "$torch/share" "$prefix/share"
 package=$prefix/share/cmake
-sed -i '/^if(ON)$/{N;s/^if(ON)\(\n.*public\/cuda.cmake exclusively\)/if(OFF)\1/}' "$package/Caffe2/Caffe2Config.cmake"
-sed -i '/^if(ON)$/{N;s/^if(ON)\(\n  if(MSVC)\)/if(OFF)\1/}' "$package/Torch/TorchConfig.cmake"
+sed -i '/^if(\(ON\|1\))$/{N;s/^if([^)]*)\(\n.*public\/cuda.cmake exclusively\)/if(OFF)\1/}' "$package/Caffe2/Caffe2Config.cmake"
+sed -i '/^if(\(ON\|1\))$/{N;s/^if([^)]*)\(\n  if(MSVC)\)/if(OFF)\1/}' "$package/Torch/TorchConfig.cmake"
 sed -i 's/;torch_cuda_library"/"/' "$package/Caffe2/Caffe2Targets.cmake"
 awk -v RS= -v ORS='\n\n' '!/c10_cuda|torch_cuda|torch_nvshmem/' "$package/Caffe2/Caffe2Targets-release.cmake" >"$work/targets"
 mv "$work/targets" "$package/Caffe2/Caffe2Targets-release.cmake"
