@@ -14,5 +14,5 @@ TEST_CASE("a cap holds CPU tensors below it, is lifted for a while, and refuses 
   }
   CHECK_THROWS_AS(make(), c10::OutOfMemoryError);
   memory.set_limit(looptorch::HostMemory::kNoLimit);
-  CHECK_THROWS_WITH(looptorch::app::set_memory_cap(torch::kMeta, 1), Contains("cannot be capped"));
+  CHECK_THROWS_WITH(looptorch::app::set_memory_cap(torch::kMeta, 1), Catch::Contains("cannot be capped"));
 }
