@@ -143,7 +143,7 @@ struct Process {
 
   Loss objective(Net& net, const Batch& batch) {
     if (calls++ >= end.killed_at && end.killed_at >= 0) throw Killed{};
-    if (lists("RetryOnOom") && step == 4 && !std::exchange(ran_out, true))
+    if (lists("RetryOnOom") && step == 4 && net->is_training() && !std::exchange(ran_out, true))
       TORCH_CHECK_WITH(OutOfMemoryError, false, "no memory");
     return {
         .value = torch::nn::functional::cross_entropy(net(batch.features).to(torch::kFloat), batch.labels),
