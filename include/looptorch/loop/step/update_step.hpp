@@ -151,21 +151,23 @@ inline void request_update(UpdateWork& work, const UpdateContext& context, std::
 /// Requests whether the losses and gradients of a window that no policy left out were finite.
 inline void request_trouble(UpdateWork& work, const UpdateContext& context, const at::Tensor& non_finite,
                             const WindowOrigin& window) {
-  const WindowOrigin origin = work.finding ? window.explained(work.finding, work.explanation) : window;
-  if (work.finding && !work.at_fault)
-    work.found_in_loss ? work.verdict.await_losses(1.0, origin) : work.verdict.await_gradients(1.0, origin);
-  else if (work.at_fault)
-    work.verdict.await_losses(
-        1.0, window.narrowed(*work.at_fault).explained(origin.finding(), origin.explanation()));
+  if (work.finding) {
+    const WindowOrigin& place = work.at_fault ? window.narrowed(*work.at_fault) : window;
+    const WindowOrigin origin = place.explained(work.finding, work.explanation);
+    work.at_fault || work.found_in_loss ? work.verdict.await_losses(1.0, origin)
+                                        : work.verdict.await_gradients(1.0, origin);
+    return;
+  }
+  if (work.at_fault)
+    work.verdict.await_losses(1.0, window.narrowed(*work.at_fault));
   else if (work.fault_elsewhere)
-    work.verdict.await_losses(1.0, origin.elsewhere(*work.fault_elsewhere));
+    work.verdict.await_losses(1.0, window.elsewhere(*work.fault_elsewhere));
   else if (non_finite.defined())
-    work.verdict.await_losses(non_finite, origin);
-  if (work.finding) return;
+    work.verdict.await_losses(non_finite, window);
   if (context.unread_refused().defined())
-    work.verdict.await_gradients(context.unread_refused(), origin);
+    work.verdict.await_gradients(context.unread_refused(), window);
   else if (context.refused())
-    work.verdict.await_gradients(1.0, origin);
+    work.verdict.await_gradients(1.0, window);
 }
 
 /// Makes update I: applies known vetoes, runs the policies' before_update, then calls `move(optimizer,

@@ -49,6 +49,7 @@ class MetricFeed final : public MetricSink {
     restart_means();
     seen_ = now_of(run);
     in_window_ = row_is_due_ = false;
+    waited_ = run.feed().stats ? run.feed().stats->wait_seconds : 0;
     place_row(0);
     run.collect_offers(this);
   }
@@ -77,10 +78,10 @@ class MetricFeed final : public MetricSink {
 
   /// Notes what follows: a forward pass of a window, which begins one after the last has ended.
   void begin_forward() {
-    clock_.enter(RunPhase::forward);
+    const RunPhase before = clock_.enter(RunPhase::forward);
     if (run_->feed().stats) {
       const double waited = run_->feed().stats->wait_seconds;
-      clock_.move_to_data(waited - std::exchange(waited_, waited));
+      clock_.move_to_data(before, waited - std::exchange(waited_, waited));
     }
     if (in_window_) return;
     in_window_ = true;

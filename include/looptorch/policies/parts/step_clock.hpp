@@ -38,9 +38,9 @@ class StepClock {
     since_ = now;
     return std::exchange(phase_, phase);
   }
-  /// Counts time of the phase under way as waiting for data.
-  void move_to_data(double seconds) {
-    of(phase_) -= seconds;
+  /// Counts time of the phase `from` as waiting for data.
+  void move_to_data(RunPhase from, double seconds) {
+    of(from) -= seconds;
     of(RunPhase::data) += seconds;
   }
 
