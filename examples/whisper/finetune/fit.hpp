@@ -7,7 +7,6 @@
 #include <looptorch/app/flag_values.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/memory/memory_breakdown.hpp>
 
 #include "options.hpp"
 
@@ -163,7 +162,7 @@ namespace detail {
 [[nodiscard]] inline FitChoice choose_fit(const FinetuneOptions& given, std::int64_t cap,
                                           const std::function<FitTrial(const FinetuneOptions&)>& attempt,
                                           std::ostream& log) {
-  using looptorch::detail::bytes_text;
+  using looptorch::app::bytes_text;
   const std::string begin = "--fit " + bytes_text(cap) + ": ";
   std::vector<std::string> tried;
   std::pair<std::int64_t, std::string> least{std::numeric_limits<std::int64_t>::max(), ""};

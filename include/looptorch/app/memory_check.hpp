@@ -34,11 +34,15 @@ struct DoesNotFit : Error {
   using Error::Error;
 };
 
+/// Returns bytes in words, such as "1.2 GB"; 1 GB is 1e9 bytes.
+[[nodiscard]] inline std::string bytes_text(std::int64_t bytes) {
+  return looptorch::detail::bytes_text(bytes);
+}
+
 /// Returns "memory: 24.1 GB of 25.3 GB to use on cpu; the run will hold 597 MB beside its activations:
 /// weights 151 MB, ...". `usable` is what is free on the device, and what the run has of it already.
 [[nodiscard]] inline std::string memory_line(at::Device device, const HeldMemory& held,
                                              const std::optional<MemoryCapacity>& usable) {
-  using looptorch::detail::bytes_text;
   const MemoryBreakdown parts{.weights = held.weights,
                               .gradients = held.gradients,
                               .optimizer = held.optimizer,
@@ -75,7 +79,7 @@ void check_memory(const TrainingOptions& options, Trainer& trainer, const Hardes
   const auto report = preflight(trainer, hardest(), {.cap = std::llround(options.memory_cap * kGigabyte)});
   std::cerr << "preflight: the run " << report.text() << std::flush;
   if (!report.fits)
-    throw DoesNotFit(message("the run does not fit into ", looptorch::detail::bytes_text(report.cap),
+    throw DoesNotFit(message("the run does not fit into ", bytes_text(report.cap),
                              ": see what would, above, or leave out --preflight"));
 }
 

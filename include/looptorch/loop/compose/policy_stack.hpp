@@ -198,7 +198,7 @@ class PolicyStack {
 
   /// True if `is.operator()<P>()` is true for a listed policy P, switched on or not.
   template <class Is>
-  static constexpr bool some(Is is) {
+  static constexpr bool some([[maybe_unused]] Is is) {
     return (is.template operator()<unwrapped_t<Listed>>() || ...);
   }
 

@@ -16,6 +16,7 @@ class TimeLeft {
   /// Notes that step `step` has ended at `seconds`, on a clock that does not go back.
   void note(double seconds, std::int64_t step) {
     now_ = {seconds, step};
+    if (marks_.empty()) marks_.reserve(kMostMarks);  // so that later steps allocate nothing
     if (!marks_.empty() && seconds - marks_.back().seconds < spacing_) return;
     marks_.push_back(now_);
     if (marks_.size() >= kMostMarks) thin_out();
