@@ -3,7 +3,7 @@
 #
 # Whisper learns nothing from long clips at once. So it begins with one to three characters a clip, goes on with up to
 # seven, and ends with what operators key: calls, reports, words and code groups in up to 8 s, at 15 to 25 words a minute.
-# Meant to take 30 minutes on two cores. The result lies in OUTPUT (default: whisper-morse):
+# Takes some 26 minutes of processor time (README.md has the curve). The result lies in OUTPUT (default: whisper-morse):
 #
 #   summary.json       cer, wer (of texts as they are, blanks counted), clips, steps, seconds (since the last start)
 #   characters/, groups/, phrases/   the model after each stage, each with its curve.csv; the last is the result
@@ -43,7 +43,7 @@ stage() {
     head -n 65 "$corpus/validation.csv" >"$corpus/some.csv"
     "${launch[@]}" "$programs/whisper_finetune" --model "$model" --output "$output/$name" --device "$device" "${precision[@]}" \
       --train "$corpus/train.csv" --validation "$corpus/some.csv" --max-audio-seconds "$seconds" \
-      --batch-size "$batch" --max-steps "$steps" --learning-rate 1e-4 --spell --all-signs --empty-texts \
+      --batch-size "$batch" --max-steps "$steps" --learning-rate 2e-4 --warmup-steps 10 --spell --all-signs --empty-texts \
       --normalizer characters --validate-every "$((steps < 50 ? steps : 50))" --snapshot-every 50 --resume auto --workers 1 --seed 1
     rm -rf "$output/$name/snapshots"
   fi
@@ -55,9 +55,9 @@ value() { # value FILE KEY: a number of a JSON file with a line a key
 }
 
 import_tiny_en
-stage characters 1.2 32 250 100 --characters 3 --shortest 0.5
-stage groups 3 16 150 4 --characters 7 --shortest 1
-stage phrases 8 8 500 4 --shortest 1.5
+stage characters 1.2 32 100 100 --characters 3 --shortest 0.5
+stage groups 3 16 100 4 --characters 7 --shortest 1
+stage phrases 8 8 400 4 --shortest 1.5
 
 say "Measuring clips whose texts were not learnt"
 measured=$output/corpus/phrases/measured.csv
