@@ -71,7 +71,8 @@ struct RankOptions {
   return policy;
 }
 #else
-/// What stands for DataParallel in a program without looptorch::distributed.
+/// Takes the place of DataParallel in a program built without looptorch::distributed, and refuses several
+/// processes.
 struct OneProcess {
   static constexpr MayDiffer may_differ = MayDiffer::always;
   void on_fit_begin(FitContext&) const { require_ranks_connect(); }

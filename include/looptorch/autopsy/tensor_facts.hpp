@@ -15,7 +15,7 @@
 
 namespace looptorch {
 
-/// What a tensor held when it was looked at.
+/// Shape, type and range of a tensor at the time it was examined.
 struct TensorFacts {
   std::vector<std::int64_t> sizes = {};
   at::ScalarType type = at::kFloat;

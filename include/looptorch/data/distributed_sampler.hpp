@@ -91,8 +91,8 @@ class DistributedSampler {
   }
 
   /// Returns the identity without the rank, since all ranks are at the same position.
-  /// Of blocks it names those of all ranks together: the same on any number of ranks that share them. One
-  /// process that takes single ones has the inner sampler's own order.
+  /// With blocks it names those of all ranks together, and so is the same on any number of ranks that share
+  /// them. One process that takes single samples has the inner sampler's own order.
   std::string identity() const {
     if (options_.block * options_.world_size == 1) return detail::sampler_identity(inner_);
     if (options_.uneven == Uneven::keep)

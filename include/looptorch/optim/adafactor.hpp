@@ -45,7 +45,7 @@ struct AdafactorOptions {
   double weight_decay = 0.0;    ///< Decoupled: parameters shrink by the rate x weight_decay a step.
 };
 
-/// What Adafactor keeps for the parameters of one group, each list in their order; undefined tensors where
+/// The moments of the parameters of one group, each list in their order; undefined tensors where
 /// there is none, and before a parameter's first gradient.
 struct AdafactorMoments {
   std::vector<at::Tensor> rows;     ///< Means of squares over the last dimension, of two or more; fp32.

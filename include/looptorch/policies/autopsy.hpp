@@ -31,7 +31,7 @@ namespace looptorch {
 
 namespace detail {
 
-/// What Autopsy knows of one update.
+/// Running statistics of one update.
 struct WatchedUpdate {
   LossStatistics losses = {}, norms = {};  ///< Of windows without trouble.
   std::int64_t overflows = 0;              ///< In a row.

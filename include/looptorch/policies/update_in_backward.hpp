@@ -58,7 +58,7 @@ struct SumsInMoments {
 
 namespace detail {
 
-/// What no form of UpdateInBackward can stand beside, and more.
+/// Policies that no form of UpdateInBackward can stand beside, and `More`.
 template <class... More>
 using InBackwardExclusions = ExclusionList<
     More...,

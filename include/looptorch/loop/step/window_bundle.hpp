@@ -40,7 +40,7 @@ template <class Number>
   return {first, first + tensor.numel()};
 }
 
-/// What was found when a window was written.
+/// The findings that a bundle records about its window.
 struct FoundThen {
   std::string op, text;
   std::vector<double> losses;
