@@ -91,7 +91,7 @@ class ValidationMeasure {
   double weight_ = 0;
 };
 
-/// What a run says of its validations.
+/// Measures the validations of a run, prints them and offers their texts to its report.
 class Validation {
  public:
   /// Both must outlive it.
