@@ -22,4 +22,4 @@ by_torchrun() { # by_torchrun CASES SENTENCE: both ranks must pass; SENTENCE mus
 }
 
 by_torchrun 'rank: equal to one process,rank: snapshots' 'assertions'
-FAULT=exception FAULTY_RANK=1 by_torchrun 'rank with a fault' 'said: rank 1 ended in step 3: no more disk'
+FAULT=exception by_torchrun 'faults in one process' 'said rank 1 ended in step 3: no more disk'

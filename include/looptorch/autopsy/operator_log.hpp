@@ -6,6 +6,7 @@
 
 #include <looptorch/autopsy/facts_of.hpp>
 #include <looptorch/autopsy/operator_call.hpp>
+#include <looptorch/autopsy/recorded_inputs.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -61,12 +62,12 @@ class OperatorLog {
     if (call.is_node) call.node = id;
     call.is_uninitialised = is_uninitialised(call.name);
     if (!call.is_node && call.sequence >= 0 && call.node == kNoCall) made_by_[call.sequence] = id;
-    for (const c10::IValue& input : function.inputs()) {
+    for (const c10::IValue& input : recorded_inputs(function)) {
       call.places |= input.isDouble() && std::isinf(input.toDouble());
       each_tensor(input, [&](const at::Tensor& tensor) { call.inputs.push_back(read(tensor)); });
     }
     calls_.push_back(std::move(call));
-    keys_.emplace(id, keys_of(function.inputs()));
+    keys_.emplace(id, keys_of(recorded_inputs(function)));
     open.push_back(id);
     return id;
   }

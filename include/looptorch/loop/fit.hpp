@@ -117,6 +117,12 @@ class FitPlan {
 
   /// Returns the plan of a loop of `Trainer::step`, about which policies know nothing.
   [[nodiscard]] static FitPlan of_unknown_length() { return {}; }
+  /// Returns the plan of a fit up to the step `total`, if that is known, of whose batches nothing is.
+  [[nodiscard]] static FitPlan up_to_step(std::optional<std::int64_t> total) {
+    FitPlan plan;
+    plan.max_steps_ = total;
+    return plan;
+  }
 
   /// Writes what is known of the length to `progress`, where policies read it.
   void announce(Progress& progress) const {

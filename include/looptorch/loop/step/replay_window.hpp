@@ -53,7 +53,7 @@ class ReplayWindow {
     ResumeReport report;
     add_to(report, taken.differences(), Tolerance::settings);
     Replayed replayed{.bundle = found.report.snapshot, .update = bundle.update, .changed = report.changed};
-    within_policies([&] {
+    within_policies(FitPlan::up_to_step(bundle.total_steps), [&] {
       taken.random().apply();  // policies may have drawn from them
       replayed.finding = watch(bundle);
     });
@@ -70,10 +70,10 @@ class ReplayWindow {
  private:
   /// Calls `body` between the beginning and the end of policies, without those that only report.
   template <class Body>
-  void within_policies(const Body& body) {
+  void within_policies(const FitPlan& plan, const Body& body) {
     engine_.stack().mute(true);
     try {
-      prepare_fit(engine_, FitPlan::of_unknown_length());
+      prepare_fit(engine_, plan);
       guarded(engine_, [&] {
         begin_policies(engine_);
         body();

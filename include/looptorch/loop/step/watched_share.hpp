@@ -45,7 +45,10 @@ class WatchedShare final : public ShareAgain {
   std::filesystem::path keep_in(const std::filesystem::path& folder) override {
     if constexpr (SavableBatch<Batch>) {
       const WindowOrigin& origin = engine_.window().origin;
-      WindowBundle bundle{.update = I, .pieces = work().pieces, .epoch = origin.place().epoch};
+      WindowBundle bundle{.update = I,
+                          .pieces = work().pieces,
+                          .epoch = origin.place().epoch,
+                          .total_steps = engine_.run().progress().total_steps};
       bundle.note(examine());
       for (std::size_t i = 0; i < kept_.size(); ++i) {
         bundle.batches.push_back(batch_state(kept_[i]));

@@ -4,7 +4,8 @@
 // snapshot is.
 //
 //   state: window.update, window.pieces, window.batches, window.batch.N (batch_state), window.place.N (its
-//   number and samples), window.epoch, window.found.* (what was found when it was written)
+//   number and samples), window.epoch, window.total_steps (of the fit, if known), window.found.* (what was
+//   found when it was written)
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -21,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +54,7 @@ struct WindowBundle {
   std::size_t update = 0;
   std::int64_t pieces = 1;
   std::int64_t epoch = 0;
+  std::optional<std::int64_t> total_steps = {};  // of the fit, by which schedules end
   FoundThen found = {};
   std::vector<WindowPlace> places = {};  // of the batches
   std::vector<StateDict> batches = {};
@@ -67,6 +70,7 @@ struct WindowBundle {
     out.set("update", update);
     out.set("pieces", pieces);
     out.set("epoch", epoch);
+    if (total_steps) out.set("total_steps", *total_steps);
     out.set("batches", batches.size());
     for (std::size_t i = 0; i < batches.size(); ++i) {
       out.set(message("batch.", i), batches[i]);
@@ -97,6 +101,7 @@ struct WindowBundle {
     WindowBundle bundle{.update = static_cast<std::size_t>(in.get<std::int64_t>("update")),
                         .pieces = in.get<std::int64_t>("pieces"),
                         .epoch = in.get<std::int64_t>("epoch")};
+    if (in.contains("total_steps")) bundle.total_steps = in.get<std::int64_t>("total_steps");
     bundle.found = {in.get<std::string>("found.op"), in.get<std::string>("found.text"),
                     as_numbers<double>(in.get<at::Tensor>("found.losses")),
                     in.get<std::int64_t>("found.gradient_bits"), in.get<bool>("found.bad")};
