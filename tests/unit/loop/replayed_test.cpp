@@ -104,6 +104,16 @@ NonFiniteGradient failed_run(const std::filesystem::path& folder) {
 
 }  // namespace
 
+TEST_CASE("replay: a schedule that ends with the fit ends there again") {
+  TemporaryFolder folder;
+  const ScheduleLr schedule{.decay = CosineDecay{}};
+  Process process(1, 8, 1e-2, rooted, Autopsy{.keep_in = folder.path()}, schedule);
+  CHECK_THROWS_AS(process.trainer.fit(process.loader(1000), {.epochs = 3}), NonFiniteGradient);
+  Process other(99, 8, 1e-2, rooted, Autopsy{}, schedule);
+  CHECK(replay<Batch>(other.trainer, folder.path()).same_bits);
+  CHECK(other.trainer.progress().total_steps == 12);
+}
+
 TEST_CASE("replay: other objects do the window again, bit for bit: the same operator, losses and gradients") {
   TemporaryFolder folder;
   const NonFiniteGradient error = failed_run(folder.path());
