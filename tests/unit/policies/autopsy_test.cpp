@@ -2,7 +2,7 @@
 // Autopsy: thirty injected faults, each named by its operator, place and sample; a hundred clean runs without
 // an alarm.
 //
-// Tests autopsy: facts_of, finding, operator_call, operator_log, operator_watch, origin, tensor_facts
+// Tests autopsy: facts_of, finding, operator_call, operator_log, operator_watch, origin, recorded_inputs, tensor_facts
 // Tests loop: examine_context
 // Tests loop/step: examine, put_aside, watched_share
 // Tests optim: finite_gradients
