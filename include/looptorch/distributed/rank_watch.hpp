@@ -157,7 +157,8 @@ class RankWatch {
         looks = true;
         try {
           if (watches) look(beat);
-        } catch (...) {  // the store is gone: its rank is silent from now on
+        } catch (...) {  // the store is gone: its rank is silent from now on, and no other can be told
+          told = true;
         }
         looks = false;
         std::this_thread::sleep_for(std::chrono::milliseconds(200));

@@ -352,4 +352,23 @@ TEST_CASE("Of many ranks, those that do not read a silent one hear of it from th
   }
 }
 
+/// A store of which the process that holds it goes away.
+struct LostStore : c10d::HashStore {
+  std::atomic<bool> is_lost{false};
+  void set(const std::string& key, const std::vector<std::uint8_t>& data) override {
+    if (is_lost) throw std::runtime_error("connection reset by peer");
+    c10d::HashStore::set(key, data);
+  }
+};
+
+TEST_CASE("A rank that fails does not wait to tell the others through a store that is gone") {
+  const auto store = c10::make_intrusive<LostStore>();
+  lt::detail::RankWatch watch(store, 1, 3);
+  watch.begin_fit();
+  store->is_lost = true;
+  const auto begin = std::chrono::steady_clock::now();
+  watch.fail("rank 0 shows no sign of life");
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(3));
+}
+
 }  // namespace rank_watch_test
