@@ -3,8 +3,11 @@
 // gradients) and batches of 64, one thread. data_parallel.py starts the ranks, and DistributedDataParallel's
 // for the same training.
 //
-//   data_parallel whole | accumulated | late   4 micro-batches a window; gradients sent after backward only
-//   data_parallel steady                       what ranks pay so that none hangs, without a training
+//   data_parallel whole          a micro-batch a window
+//   data_parallel late           the same, gradients sent after backward only
+//   data_parallel accumulated    4 micro-batches a window
+//   data_parallel reproducible   the same with the same bits on any number of ranks that divides 8
+//   data_parallel steady         what ranks pay so that none hangs, without a training
 //
 // Rank 0 prints a JSON object: ms of the median step, bytes a step that each rank gave to sums, the
 // parameters' checksum; or ms of processor time that its watch of the others takes a second, and of the
@@ -56,7 +59,7 @@ std::vector<Batch> make_batches(std::int64_t rank, std::int64_t count) {
 }
 
 template <int kMicroBatches>
-void train(bool overlap) {
+void train(const lt::DataParallel& parallel) {
   using Clock = std::chrono::steady_clock;
   torch::nn::Sequential net = make_net();
   lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-4});
@@ -64,8 +67,7 @@ void train(bool overlap) {
     return lt::Loss{.value = torch::mse_loss(model->forward(batch.input), batch.target)};
   };
   std::vector<Clock::time_point> ends;  // on rank 0, where policies that observe run
-  lt::Trainer trainer(net, optimizer, objective, lt::Accumulate<kMicroBatches>{},
-                      lt::DataParallel{.overlap = overlap},
+  lt::Trainer trainer(net, optimizer, objective, lt::Accumulate<kMicroBatches>{}, parallel,
                       lt::On{lt::kObserve, [&](lt::WindowContext&) { ends.push_back(Clock::now()); }});
   const std::int64_t rank = lt::rank_environment().rank;
   trainer.fit(make_batches(rank, (kWarmUp + kSteps) * kMicroBatches));
@@ -116,16 +118,19 @@ int main(int argc, char** argv) try {
   at::set_num_threads(1);
   const std::string_view mode = argc == 2 ? argv[1] : "";
   if (mode == "whole") {
-    train<1>(true);
+    train<1>({});
   } else if (mode == "accumulated") {
-    train<4>(true);
+    train<4>({});
   } else if (mode == "late") {
-    train<1>(false);
+    train<1>({.overlap = false});
+  } else if (mode == "reproducible") {
+    train<4>({.reproducible = true});
   } else if (mode == "steady") {
     measure_steady_cost();
   } else {
     std::fprintf(stderr,
-                 "usage: data_parallel whole | accumulated | late | steady, started by data_parallel.py\n");
+                 "usage: data_parallel whole | late | accumulated | reproducible | steady, started by "
+                 "data_parallel.py\n");
     return 2;
   }
 } catch (const std::exception& error) {

@@ -87,7 +87,7 @@ def print_row(name, unit, value, peer, peer_value):
 
 def measure(program):
     times = {mode: ([], []) for mode in MODES}
-    late = []
+    late, reproducible = [], []
     for round in range(ROUNDS):
         for mode, sides in times.items():
             made = run(program, mode), run(sys.executable, __file__, mode)
@@ -97,6 +97,7 @@ def measure(program):
             if mode == "whole":
                 ours, ddp = made[0], f"DistributedDataParallel {made[1]['version']}"
         late.append(run(program, "late")["ms"])
+        reproducible.append(run(program, "reproducible")["ms"])
         print(f"    round {round}", file=sys.stderr, flush=True)
     for mode, (of_ours, of_peer) in times.items():
         print_row(MODES[mode], "ms/step", statistics.median(of_ours), ddp, statistics.median(of_peer))
@@ -104,6 +105,8 @@ def measure(program):
     print_row("gradients that a rank gives to sums", "bytes/step", ours["bytes"], ddp, counted["bytes"])
     print_row("sums while backward runs", "ms/step", statistics.median(times["whole"][0]), "sums after backward",
               statistics.median(late))
+    print_row("4 micro-batches, reproducible", "ms/step", statistics.median(reproducible), "the same, plain",
+              statistics.median(times["accumulated"][0]))
     steady = run(program, "steady")
     print_row("a ballot", "ms", steady["ballot"], "a step of one micro-batch", statistics.median(times["whole"][0]))
     print_row("the watch of the other rank", "ms of processor time a second", steady["watch"], "a second", 1000)

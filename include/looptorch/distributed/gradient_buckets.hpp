@@ -14,6 +14,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -96,14 +98,15 @@ class GradientBuckets {
     for (std::size_t i = 0; i < state_->members.size(); ++i) state_->pack(i);
   }
 
-  /// Puts sums that have arrived into the gradients.
+  /// Makes sums that have arrived the gradients. They stay in the buckets' memory until the next window,
+  /// unless their parameter is laid out in another order.
   void unpack() {
     at::NoGradGuard no_gradients;
     each_member(0, [](const Member& member, bool has_any) { take(member, has_any); });
     state_->shards.clear();
   }
-  /// Puts the sums of this rank's part into the gradients of the parts. The parameters have none then. They
-  /// stay in the buckets' memory until the next window.
+  /// Makes the sums of this rank's part the gradients of the parts. The parameters have none then. They stay
+  /// in the buckets' memory until the next window.
   void unpack_part(std::size_t rank) {
     at::NoGradGuard no_gradients;
     each_member(rank, [&](const Member& member, bool has_any) {
@@ -191,13 +194,16 @@ class GradientBuckets {
         counts[static_cast<std::int64_t>(index - bucket.first)].fill_(gradient.defined() ? 1.0 : 0.0);
       const bool is_cut = member.slices.size() > 1;
       const at::Tensor source = is_cut && gradient.defined() ? gradient.contiguous().view({-1}) : gradient;
-      for (const Slice& slice : member.slices) {
+      for (Slice& slice : member.slices) {
         if (!gradient.defined()) {
           slice.view.zero_();
           continue;
         }
-        slice.view.copy_(is_cut ? source.narrow(0, slice.range.begin, slice.range.count) : source);
-        if (factor != 1.0) slice.view.mul_(factor);
+        const at::Tensor part = is_cut ? source.narrow(0, slice.range.begin, slice.range.count) : source;
+        if (factor == 1.0)
+          slice.view.copy_(part);
+        else  // one pass over memory, where a copy and a product were two
+          at::mul_out(slice.view, part, at::scalar_tensor(factor, at::kDouble));
       }
       member.packed = true;
       member.version = version_of(own);
@@ -264,6 +270,10 @@ class GradientBuckets {
   static void take(const Member& member, bool has_any) {
     at::Tensor& gradient = member.parameter.mutable_grad();
     if (!has_any) return;
+    if (member.slices.size() == 1 && member.slices.front().view.strides() == member.parameter.strides()) {
+      gradient = member.slices.front().view.variable_data();  // with a version of its own
+      return;
+    }
     if (!gradient.defined() || (member.slices.size() > 1 && !gradient.is_contiguous()))
       gradient = at::empty_like(member.parameter, member.parameter.options().requires_grad(false));
     for (const Slice& slice : member.slices) place_of(member, gradient, slice).copy_(slice.view);

@@ -419,6 +419,33 @@ TEST_CASE("rank: snapshots", "[.ranks]") {
   if (rank == 0) CHECK(std::filesystem::exists(ranks::folder() / "cut" / "step-00000015"));
 }
 
+TEST_CASE("rank: numbers drawn after a snapshot", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const Batches mine = toy::batches(4);
+  const auto draws_of = [&](const std::string& name, const std::filesystem::path& resume) {
+    toy::Net net = toy::net();
+    torch::optim::SGD optimizer(net->parameters(), 1e-3);
+    std::vector<double> drawn;
+    const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+      drawn.push_back(torch::rand({1}, torch::kDouble).item<double>());
+      return toy::objective(net, batch);
+    };
+    lt::Trainer trainer(net, optimizer, objective,
+                        lt::SnapshotEvery{.folder = ranks::folder() / name, .steps = 2}, lt::DataParallel{});
+    (void)trainer.fit(mine, {.epochs = 2, .max_steps = 6, .resume = resume});
+    return drawn;
+  };
+  torch::manual_seed(100 + ranks::rank());
+  const auto whole = draws_of("drawn whole", {});
+  const std::filesystem::path snapshot = ranks::folder() / "drawn whole" / "step-00000004";
+  const auto resumed = draws_of("drawn on", snapshot);
+  REQUIRE(resumed.size() == 2);
+  CHECK(draws_of("drawn again", snapshot) == resumed);
+  if (ranks::rank() == 0) CHECK(resumed.front() == whole[4]);
+  std::ofstream(ranks::folder() / ("drawn" + std::to_string(ranks::rank())))
+      << std::setprecision(17) << resumed.front();
+}
+
 TEST_CASE("rank: batch statistics of each", "[.ranks]") {
   if (!ranks::is_started()) return;
   torch::manual_seed(ranks::rank());
@@ -459,6 +486,8 @@ TEST_CASE("Several ranks train as one process does") {
   CHECK(text_of(folder / "mean0") == text_of(folder / "mean1"));
   CHECK(text_of(folder / "vetoed0") == text_of(folder / "vetoed1"));
   CHECK(text_of(folder / "vetoed0").size() > 100);
+  CHECK(text_of(folder / "drawn0").size() > 5);
+  CHECK(text_of(folder / "drawn0") != text_of(folder / "drawn1"));
 }
 
 TEST_CASE("Four ranks train as one process does") {

@@ -6,6 +6,7 @@
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/generator_state.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/random.hpp>
 #include <looptorch/base/state_dict.hpp>
 
 #include <ATen/core/Generator.h>
@@ -13,6 +14,8 @@
 #include <c10/util/Exception.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +59,20 @@ class RandomStates {
       return true;
     });
     return sentences;
+  }
+
+  /// Makes these, which a rank saved that leads, the states of rank `rank`: seeds drawn from them and the rank,
+  /// so that ranks that resume do not all draw the same.
+  void derive(std::int64_t rank) {
+    for (auto& [device, state] : states_) {
+      const at::Tensor bytes = state.contiguous().view(at::kByte);
+      std::uint64_t seed = 0;
+      for (const std::uint8_t byte : std::span(bytes.const_data_ptr<std::uint8_t>(), bytes.nbytes()))
+        seed = derive_seed(seed, byte);
+      at::Generator generator = copy_of(default_generator(at::Device(device)));
+      generator.set_current_seed(derive_seed(seed, static_cast<std::uint64_t>(rank)));
+      state = generator.get_state();
+    }
   }
 
   void apply() const {

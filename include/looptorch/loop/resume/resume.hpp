@@ -55,6 +55,9 @@ class Resumption {
     staged_.progress.batch = feed_.batch();
     random_ = RandomStates::loaded(state_.under("random"));
     for (std::string& why : random_.drop_unfit()) add(Compared::generators, std::move(why));
+    if constexpr (Engine::kHasRanks)
+      if (const Ranks* ranks = engine.ranks(); ranks && !ranks->leads() && ranks->shards() == 0)
+        random_.derive(ranks->rank());
   }
 
   [[nodiscard]] const std::vector<Difference>& differences() const { return differences_; }
