@@ -22,6 +22,7 @@ struct Finding {
     parameter,  ///< A parameter or a buffer holds it: an earlier update did it, or what loaded the weights.
     batch,      ///< A tensor of the batch holds it.
     outside,    ///< Code that calls no operators of LibTorch wrote it.
+    elsewhere,  ///< Another rank's share of the window holds it; `sentence` says what that rank found.
     unknown,    ///< The window could not be done again.
   };
   Cause cause = Cause::none;
@@ -42,6 +43,9 @@ struct Finding {
   std::vector<double> losses = {};          ///< Of the micro-batches that were done again.
   std::uint64_t gradient_bits = 0;          ///< A hash of all gradients after the last of them.
   std::string why_unknown = {};
+  std::int64_t ranks = 1;     ///< That did their shares of the window again.
+  std::int64_t rank = -1;     ///< Of several, the one whose share holds it; -1 if none's does.
+  std::string sentence = {};  ///< Of another rank, with its number.
 
   [[nodiscard]] bool is_found() const { return cause != Cause::none && cause != Cause::unknown; }
 
@@ -49,8 +53,13 @@ struct Finding {
   [[nodiscard]] std::string text() const {
     switch (cause) {
       case Cause::none:
-        return "Done again, all operators of the window gave finite numbers: look for a kernel that is not "
-               "deterministic, for state that the objective keeps, and for hooks that change gradients.";
+        return message("Done again, all operators of the window gave finite numbers",
+                       ranks > 1 ? message(" on all ", ranks, " ranks: look for gradients too large to be summed,")
+                                 : std::string(": look"),
+                       " for a kernel that is not deterministic, for state that the objective keeps, and for hooks "
+                       "that change gradients.");
+      case Cause::elsewhere:
+        return sentence;
       case Cause::unknown:
         return "The window could not be done again: " + why_unknown;
       case Cause::parameter:

@@ -60,9 +60,13 @@ class GroupRanks final : public Ranks {
                                  std::int64_t number) override {
     const std::int64_t shard = number / (micro_batches_ / shards_here());
     buckets_of(parameters).enter_shard(shard);
+    seed_micro_batch(step, number);
+    return rank() * shards_here() + shard;
+  }
+  void seed_micro_batch(std::int64_t step, std::int64_t number) override {
+    if (shards() == 0) return;
     const auto among_all = static_cast<std::uint64_t>(rank() * micro_batches_ + number);
     at::manual_seed(derive_seed(derive_seed(shards_.seed, static_cast<std::uint64_t>(step)), among_all));
-    return rank() * shards_here() + shard;
   }
 
   void agree(Ballot& ballot, const std::string& moment) override {

@@ -239,6 +239,13 @@ class UpdateContext {
     veto(non_finite);
   }
 
+  /// Takes what all ranks say together of vetoes and refusals. The loop calls it.
+  void take_agreed(bool vetoed, bool refused) {
+    refused_ = refused;
+    unread_refused_ = at::Tensor();
+    veto(vetoed || refused);
+  }
+
   /// True if the update is vetoed, as far as is known without waiting.
   [[nodiscard]] bool vetoed() const { return skip_; }
   /// Returns a 0-dim tensor on the device, not zero for a veto; undefined while no policy vetoes with a

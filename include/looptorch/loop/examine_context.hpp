@@ -16,7 +16,8 @@
 namespace looptorch {
 
 /// An update's share of the window under way, whose batches and beginning are kept. Doing it again changes
-/// nothing of the run: gradients, losses, random generators and buffers are afterwards as before.
+/// nothing of the run: gradients, losses, random generators and buffers are afterwards as before. On several
+/// ranks each does its own share, and they agree on what was found: all make the same calls.
 class ShareAgain {
  public:
   /// Does the share again with every operator watched; the second call returns the same finding.
@@ -24,8 +25,12 @@ class ShareAgain {
   /// Does the share again without `scale_loss`: whether its gradients are finite when the loss is not scaled.
   virtual Finding examine_unscaled() = 0;
   /// Writes the share as a bundle into `folder`: its batches and the run as the share began. Returns the
-  /// bundle's path. Throws what write_snapshot throws.
+  /// bundle's path. Of several ranks those write whose shares hold what was found, or all if none's does, each
+  /// into a folder of its own; the others return an empty path. Throws what write_snapshot throws.
   virtual std::filesystem::path keep_in(const std::filesystem::path& folder) = 0;
+  /// Returns what is to be said about a finding: `sentence`, or that of the first rank whose share holds it,
+  /// with its number.
+  [[nodiscard]] virtual std::string agreed(const Finding& finding, std::string sentence) = 0;
 
  protected:
   ~ShareAgain() = default;
@@ -51,6 +56,9 @@ class ExamineContext {
   [[nodiscard]] const Finding& examine() { return share_.examine(); }
   [[nodiscard]] Finding examine_unscaled() { return share_.examine_unscaled(); }
   std::filesystem::path keep_in(const std::filesystem::path& folder) { return share_.keep_in(folder); }
+  [[nodiscard]] std::string agreed(const Finding& finding, std::string sentence) {
+    return share_.agreed(finding, std::move(sentence));
+  }
 
   /// Ends the fit behind this window with NonFiniteLoss or NonFiniteGradient, which quotes and holds the
   /// finding; `more` stands behind it.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -18,7 +19,12 @@ class MetricReader {
  public:
   void begin_fit(const Run& run, const std::string& metric) {
     if (!first_epoch_) first_epoch_ = run.progress().epoch;
-    seen_ = std::min(seen_, run.metrics().publications(metric));  // a board that has begun anew
+    const std::int64_t now = run.metrics().publications(metric);
+    seen_ = std::min(seen_, now);  // a board that has begun anew
+    within_ = std::min(within_, now);
+  }
+  void end_fit(const Run& run, const std::string& metric) {
+    within_ = run.metrics().publications(metric);
   }
 
   /// Throws UsageError if the metric was not published in the first epoch and is not announced.
@@ -34,11 +40,22 @@ class MetricReader {
     return run.metrics().find(metric);
   }
 
+  /// Returns the value, as a fit begins, if it was published since the last call and since the fit before
+  /// ended. One that was published within that fit, or before the snapshot that the fit goes on from, waits for
+  /// `next`: a run that goes through reads it then.
+  std::optional<double> next_at_begin(const Run& run, const std::string& metric) {
+    return run.metrics().publications(metric) > within_ ? next(run, metric) : std::nullopt;
+  }
+
   void save(StateDict& out) const { out.set("seen", seen_); }
-  void load(const StateDict& in) { seen_ = in.get<std::int64_t>("seen"); }
+  void load(const StateDict& in) {
+    seen_ = in.get<std::int64_t>("seen");
+    within_ = std::numeric_limits<std::int64_t>::max();
+  }
 
  private:
   std::int64_t seen_ = 0;
+  std::int64_t within_ = 0;  // publications within the fit before
   std::optional<std::int64_t> first_epoch_;
 };
 

@@ -41,6 +41,9 @@ class Ranks {
     return 0;
   }
 
+  /// Seeds the random generators for that micro-batch, as `enter_micro_batch` does where there are shards.
+  virtual void seed_micro_batch(std::int64_t /*step*/, std::int64_t /*number*/) {}
+
   /// Says that the next backward is the last in the window for these parameters: gradients, times `factor`,
   /// may be summed as they are ready.
   virtual void expect_last_backward(const std::vector<at::Tensor>& parameters, double factor) = 0;

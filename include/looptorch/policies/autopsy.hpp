@@ -53,6 +53,8 @@ struct Autopsy {
   using State = detail::AutopsyState;
   static constexpr Phase phase = Phase::clip;  // before clipping, whose type names come later
   static constexpr MayDiffer may_differ = MayDiffer::always;
+  static constexpr bool vetoes_alike = true;  // it sees the sums of all ranks
+  static constexpr bool reads_parts = true;
 
   std::filesystem::path keep_in =
       {};             ///< A folder for the window as a bundle, which `replay` does again; empty: none.
@@ -83,13 +85,13 @@ struct Autopsy {
 
   /// Refuses gradients that are not finite.
   void before_update(UpdateContext& update, State& state) const {
-    if (update.vetoed() || update.found_inf().defined()) return;
+    const bool vetoed = update.vetoed() || update.found_inf().defined();
+    if (vetoed && !update.sees_part()) return;
     const auto& gradients = update.raw_gradients();
-    if (gradients.empty()) return;
-    update.refuse(detail::any_non_finite(gradients));
-    if (spikes > 0)
-      state.updates[update.index()].norm =
-          update.pending().apply(at::scalar_tensor(detail::norm_of(gradients), at::kDouble)).item<double>();
+    if (gradients.empty() && !update.sees_part()) return;
+    const bool bad = is_any(detail::any_non_finite(gradients), update);
+    if (!vetoed) update.refuse(bad);
+    if (spikes > 0) state.updates[update.index()].norm = norm_of(gradients, update);
   }
 
   void examine(ExamineContext& window, State& state) const {
@@ -99,8 +101,10 @@ struct Autopsy {
     if (update.overflows >= overflows) return explain_overflow(window, update);
     if (window.overflowed || window.left_out || spikes == 0) return;
     const std::string spike = spike_of(window, update);
-    if (!spike.empty() && state.spikes++ < at_most)
-      tell(window, spike + ". " + window.examine().text() + kept(window));
+    if (!spike.empty() && state.spikes++ < at_most) {
+      const Finding& finding = window.examine();
+      tell(window, finding, spike + ". " + finding.text() + kept(window));
+    }
     if (spike.empty()) update.losses.add(window.loss, memory), update.norms.add(update.norm, memory);
   }
 
@@ -126,6 +130,16 @@ struct Autopsy {
   }
 
  private:
+  /// Returns whether gradients are bad, also those of other ranks' parts.
+  static bool is_any(bool bad, const UpdateContext& update) {
+    return update.sees_part() ? update.found_by_any(number(bad ? 1.0 : 0.0)).item<double>() != 0 : bad;
+  }
+  static double norm_of(const std::vector<at::Tensor>& gradients, const UpdateContext& update) {
+    const at::Tensor norm = update.norm_of_all(number(detail::norm_of(gradients)), 2);
+    return update.pending().apply(norm).item<double>();
+  }
+  static at::Tensor number(double value) { return at::scalar_tensor(value, at::kDouble); }
+
   /// Explains an overflow that the loss scale cannot mend.
   void explain_overflow(ExamineContext& window, detail::WatchedUpdate& update) const {
     update.overflows = 0;
@@ -134,7 +148,7 @@ struct Autopsy {
 
   void explain(ExamineContext& window, const Finding& finding) const {
     std::string more = kept(window);
-    if (window.left_out) return tell(window, finding.text() + more);
+    if (window.left_out) return tell(window, finding, finding.text() + more);
     window.end_with(finding, std::move(more));
   }
 
@@ -152,18 +166,20 @@ struct Autopsy {
     return loss.empty() ? judge("a norm of the gradients", update.norm, update.norms) : loss;
   }
 
-  /// Keeps the window where that is asked for; returns a sentence.
+  /// Keeps the window where that is asked for; returns a sentence, or nothing where another rank keeps it.
   [[nodiscard]] std::string kept(ExamineContext& window) const {
     if (keep_in.empty()) return {};
     try {
-      return message(" The window is kept in ", window.keep_in(keep_in).string(), ".");
+      const std::filesystem::path bundle = window.keep_in(keep_in);
+      return bundle.empty() ? "" : message(" The window is kept in ", bundle.string(), ".");
     } catch (const std::exception& error) {
       return message(" The window could not be kept: ", detail::first_line(error.what()));
     }
   }
 
-  void tell(const ExamineContext& window, const std::string& sentences) const {
-    const std::string text = message("autopsy of ", window.place.text(), ": ", sentences);
+  void tell(ExamineContext& window, const Finding& finding, const std::string& sentences) const {
+    const std::string text =
+        window.agreed(finding, message("autopsy of ", window.place.text(), ": ", sentences));
     report ? report(text) : void(std::cerr << text << '\n');
   }
 };

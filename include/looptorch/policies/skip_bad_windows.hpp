@@ -146,7 +146,8 @@ struct SkipBadWindows {
   /// Writes a window as a bundle; a failure is told, and the run goes on.
   void keep(ShareAgain& again) const {
     try {
-      say(message("kept it in ", again.keep_in(keep_in).string()));
+      if (const auto bundle = again.keep_in(keep_in); !bundle.empty())
+        say(message("kept it in ", bundle.string()));
     } catch (const std::exception& error) {
       say(message("could not keep it in ", keep_in.string(), ": ", detail::first_line(error.what())));
     }

@@ -12,6 +12,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace looptorch {
@@ -39,7 +40,7 @@ struct StopEarly {
     check();
     if (state.waited >= patience) state.waited = 0;
     state.reader.begin_fit(fit.run, metric);
-    judge(fit.run, state);
+    judge(fit.run, state.reader.next_at_begin(fit.run, metric), state);
   }
 
   /// Throws UsageError if no policy publishes the metric.
@@ -48,10 +49,17 @@ struct StopEarly {
   }
 
   /// Counts a value from before the first step.
-  void on_fit_ready(FitContext& fit, State& state) const { judge(fit.run, state); }
+  void on_fit_ready(FitContext& fit, State& state) const {
+    judge(fit.run, state.reader.next_at_begin(fit.run, metric), state);
+  }
 
-  void on_window_end(WindowContext& window, State& state) const { judge(window.run, state); }
-  void on_epoch_end(EpochContext& epoch, State& state) const { judge(epoch.run, state); }
+  void on_window_end(WindowContext& window, State& state) const {
+    judge(window.run, state.reader.next(window.run, metric), state);
+  }
+  void on_epoch_end(EpochContext& epoch, State& state) const {
+    judge(epoch.run, state.reader.next(epoch.run, metric), state);
+  }
+  void on_fit_end(FitContext& fit, State& state) const { state.reader.end_fit(fit.run, metric); }
 
   void state_dict(StateDict& out, State& state) const {
     StateDict best;
@@ -79,8 +87,7 @@ struct StopEarly {
 
   [[nodiscard]] std::string describe() const { return message("a StopEarly for '", metric, "'"); }
 
-  void judge(Run& run, State& state) const {
-    const auto value = state.reader.next(run, metric);
+  void judge(Run& run, const std::optional<double>& value, State& state) const {
     if (!value) return;
     const bool improved = state.best.offer(*value, run.progress().step, better, min_delta);
     state.waited = improved ? 0 : state.waited + 1;

@@ -8,9 +8,11 @@
 #include <looptorch/trainer.hpp>
 
 #include "support/reference.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
 
 #include <cmath>
+#include <filesystem>
 
 namespace lt = looptorch;
 
@@ -145,6 +147,38 @@ TEST_CASE("what is published between two fits counts") {
   const auto result = trainer.fit(toy::batches(1));
   CHECK(result.status == lt::FitStatus::stopped);
   CHECK(result.steps == 3);
+}
+
+TEST_CASE("a value that is published behind it counts one window later, in a run that is resumed too") {
+  const std::vector<double> values{5, 4, 6, 3, 6, 6, 6, 6, 6, 6};
+  using State = lt::StopEarly::State;
+  const auto train = [&](const std::filesystem::path& folder, std::vector<std::int64_t> ends) {
+    State state;
+    for (std::size_t part = 0; part <= ends.size(); ++part) {
+      auto net = toy::net();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      const lt::On late{lt::kObserve, [&](lt::WindowContext& window) {
+                          const auto step = static_cast<std::size_t>(window.run.progress().step);
+                          window.run.metrics().publish("score", values[step - 1]);
+                        }};
+      lt::Trainer trainer(net, sgd, toy::objective, late, lt::StopEarly{.metric = "score", .patience = 4},
+                          lt::SnapshotEvery{.folder = folder, .steps = 1, .keep = 100});
+      lt::FitOptions options{.epochs = 1, .resume = part == 0 ? std::filesystem::path() : folder};
+      if (part < ends.size()) options.max_steps = ends[part];
+      const auto result = trainer.fit(toy::batches(10), options);
+      if (part == ends.size()) CHECK(result.steps == 9);  // the fourth 6 behind the 3 is that of step 8
+      state = trainer.policy<lt::StopEarly>();
+    }
+    return state;
+  };
+  const looptorch::testing::TemporaryFolder folder;
+  const State whole = train(folder / "whole", {});
+  CHECK((whole.best.step() == 5 && whole.best.value() == 3.0));
+  for (std::int64_t end = 1; end <= 8; ++end) {
+    INFO("resumed from step " << end);
+    const State resumed = train(folder / std::to_string(end), {end});
+    CHECK((resumed.best.step() == whole.best.step() && resumed.waited == whole.waited));
+  }
 }
 
 TEST_CASE("its state goes on where it was saved, on a board that was saved too or on a new one") {

@@ -33,7 +33,7 @@ class UpdateShare {
         total_(work.weight.total()) {
     if (work.at_fault)
       fault_ = origin.narrowed(*work.at_fault)
-                   .error<NonFiniteLoss>("the loss of " + view.name + " is", "Look at these samples")
+                   .error<NonFiniteLoss>(subject_of_loss(view.name), "Look at these samples")
                    .what();
     ballot.largest(name_ + "unit", unit_);
     ballot.sum(name_ + "total", total_);

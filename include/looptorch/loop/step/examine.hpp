@@ -3,9 +3,11 @@
 // gradients. Compiled only where a policy has `examine`. On a device a wait for the loss.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/examine_context.hpp>
+#include <looptorch/loop/step/agree_on_finding.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 
@@ -13,6 +15,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <string>
 
 namespace looptorch::detail {
 
@@ -25,6 +28,12 @@ inline bool is_empty_on_device(const UpdateWork& work) {
 /// True if an update is vetoed, on a device after a wait for it.
 inline bool is_vetoed_now(const UpdateContext& context) {
   return context.vetoed() || (context.found_inf().defined() && context.found_inf().item<double>() != 0);
+}
+
+/// Returns the moment of an exchange about update I's window.
+template <class Engine>
+[[nodiscard]] std::string moment_of_look(const Engine& engine, std::size_t update, const char* what) {
+  return message("step ", engine.progress().step, " (", what, " of update ", update + 1, ")");
 }
 
 /// Shows update I to the policies. What they find out goes into the update's error.
@@ -44,6 +53,10 @@ void examine(Engine& engine, const UpdateContext& update, bool left_out) {
   work.finding = context.finding();
   work.explanation = context.explanation();
   work.found_in_loss = context.loss_non_finite;
+  if constexpr (Engine::kHasRanks)
+    if (engine.ranks() && work.finding)
+      agree_on_error(*engine.ranks(), engine.run().updates()[I].name, work, engine.window().origin,
+                     moment_of_look(engine, I, "the error"));
 }
 
 }  // namespace looptorch::detail

@@ -70,6 +70,14 @@ inline at::Tensor is_non_finite(const at::Tensor& total) {
   return at::sub(total, total).ne(0);
 }
 
+/// Returns the subject of an update's error, as `WindowOrigin::error` takes it.
+[[nodiscard]] inline std::string subject_of_loss(const std::string& update) {
+  return "the loss of " + update + " is";
+}
+[[nodiscard]] inline std::string subject_of_gradients(const std::string& update) {
+  return "the losses are finite, but gradients of " + update + " are";
+}
+
 /// The origin of the micro-batches of one window.
 class WindowOrigin {
  public:
@@ -134,14 +142,22 @@ class WindowOrigin {
     return origin;
   }
 
+  /// Returns the same origin, whose error is this sentence, on which ranks have agreed. Empty: its own.
+  [[nodiscard]] WindowOrigin reported_as(const std::string& sentence) const {
+    WindowOrigin origin = *this;
+    origin.elsewhere_ = sentence;
+    return origin;
+  }
+
   /// Returns the error for these micro-batches. `subject` reads as "the loss of update is"; `advice` says
   /// what to do.
   template <class Error>
   [[nodiscard]] Error error(const std::string& subject, const std::string& advice) const {
-    if (!elsewhere_.empty()) return {elsewhere_, step_, epoch_, kUnknown, kUnknown, {}};
     const WindowPlace at = place();
-    const std::string text = message(subject, " NaN or infinite in ", at.text(),
-                                     ". The update was not made. ", finding_ ? explanation_ : advice);
+    const std::string text = elsewhere_.empty()
+                                 ? message(subject, " NaN or infinite in ", at.text(),
+                                           ". The update was not made. ", finding_ ? explanation_ : advice)
+                                 : elsewhere_;
     Error error{text, step_, epoch_, at.first_batch, at.last_batch, samples_};
     error.finding = finding_;
     return error;
@@ -150,7 +166,7 @@ class WindowOrigin {
  private:
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
-  std::string elsewhere_;  // the error of another rank, which stands for this window's
+  std::string elsewhere_;  // the error of another rank, or of all, which stands for this window's
   std::shared_ptr<const Finding> finding_;
   std::string explanation_;
   std::vector<std::int64_t> batches_;

@@ -107,9 +107,12 @@ class ReplayWindow {
       UpdateWork& work = engine_.works()[i];
       work.pieces = bundle.pieces;
       Attempt attempt;
+      const WindowWeight weight = work.weight;
+      if (!bundle.random.empty()) work.weight.fix_unit();  // as ranks do whose micro-batches are seeded
       attempt.begin(*engine_.model(), work);
-      WatchedShare<i, Engine, Batch> share(engine_, attempt, batches);
+      WatchedShare<i, Engine, Batch> share(engine_, attempt, batches, bundle.ranks, bundle.random);
       finding = share.examine();
+      work.weight = weight;
     });
     abandon_window(engine_);
     return finding;

@@ -52,8 +52,7 @@ void agree_on_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateConte
     ballot.any("vetoed", vetoed);
     engine.ranks()->agree(ballot, message("the end of step ", engine.progress().step, " (vetoes of update ",
                                           context.index() + 1, ")"));
-    if (refused) context.refuse(true);
-    context.veto(vetoed);
+    context.take_agreed(vetoed, refused);
   }
 }
 

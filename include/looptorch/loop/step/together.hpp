@@ -32,11 +32,12 @@ class JoinedRanks {
           "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "
           "switch it off");
     }
-    if (looks) {
+    if (looks && engine.ranks()->synchronises()) {
       engine.leave_ranks();
       throw PolicyConflict(
-          "on several ranks Autopsy would look into a window on one of them alone: list it or DataParallel, or "
-          "switch one of them off by When");
+          "Autopsy does a window again on each rank by itself, where OnBatchStatistics::synchronise takes batch "
+          "statistics over all of them: switch Autopsy off by When, or use GroupNorm, LayerNorm or "
+          "OnBatchStatistics::per_rank");
     }
     const bool in_step = engine.ranks()->shards() > 0 || engine.ranks()->synchronises();
     if (in_backward || (redoes && in_step)) {

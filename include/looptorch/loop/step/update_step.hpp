@@ -7,6 +7,7 @@
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/loss.hpp>
+#include <looptorch/loop/step/agree_on_finding.hpp>
 #include <looptorch/loop/step/agree_on_window.hpp>
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/examine.hpp>
@@ -152,8 +153,7 @@ inline void request_update(UpdateWork& work, const UpdateContext& context, std::
 inline void request_trouble(UpdateWork& work, const UpdateContext& context, const at::Tensor& non_finite,
                             const WindowOrigin& window) {
   if (work.finding) {
-    const WindowOrigin& place = work.at_fault ? window.narrowed(*work.at_fault) : window;
-    const WindowOrigin origin = place.explained(work.finding, work.explanation);
+    const WindowOrigin origin = origin_of_finding(work, window);
     work.at_fault || work.found_in_loss ? work.verdict.await_losses(1.0, origin)
                                         : work.verdict.await_gradients(1.0, origin);
     return;

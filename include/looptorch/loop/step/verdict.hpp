@@ -67,11 +67,11 @@ class Verdict {
     if (!loss && !gradient) return nullptr;
     if (!loss)
       return std::make_exception_ptr(origin_.error<NonFiniteGradient>(
-          "the losses are finite, but gradients of " + update + " are",
+          subject_of_gradients(update),
           "Look for a square root, logarithm or division whose derivative is infinite there, or leave such "
           "windows out by ClipGradNorm{.on_non_finite = OnNonFinite::skip}"));
     return std::make_exception_ptr(origin_.error<NonFiniteLoss>(
-        "the loss of " + update + " is",
+        subject_of_loss(update),
         parameters_finite()
             ? "Look at these samples, lower the learning rate or clip gradients"
             : "Parameters are NaN or infinite too: an earlier gradient was not finite, and these samples are not "

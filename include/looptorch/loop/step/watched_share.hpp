@@ -11,7 +11,10 @@
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/resume/take_snapshot.hpp>
+#include <looptorch/loop/resume/random_states.hpp>
+#include <looptorch/loop/step/agree_on_finding.hpp>
 #include <looptorch/loop/step/attempt.hpp>
+#include <looptorch/loop/step/examine.hpp>
 #include <looptorch/loop/step/put_aside.hpp>
 #include <looptorch/loop/step/retry.hpp>
 #include <looptorch/loop/step/update_step.hpp>
@@ -33,29 +36,53 @@ namespace looptorch::detail {
 template <std::size_t I, class Engine, class Batch>
 class WatchedShare final : public ShareAgain {
  public:
+  /// A share of the window under way.
   WatchedShare(Engine& engine, Attempt& attempt, std::vector<Batch>& kept)
-      : engine_(engine), attempt_(attempt), kept_(kept) {}
+      : engine_(engine),
+        attempt_(attempt),
+        kept_(kept),
+        ranks_(engine.ranks() ? engine.ranks()->size() : 0),
+        is_seeded_(engine.ranks() && engine.ranks()->shards() > 0) {}
+  /// A share that is replayed, of a run on so many ranks; `random` are its micro-batches' generators, if each
+  /// was seeded.
+  WatchedShare(Engine& engine, Attempt& attempt, std::vector<Batch>& kept, std::int64_t ranks,
+               std::vector<RandomStates> random)
+      : engine_(engine),
+        attempt_(attempt),
+        kept_(kept),
+        ranks_(ranks),
+        is_seeded_(!random.empty()),
+        random_(std::move(random)) {}
 
   const Finding& examine() override {
-    if (!finding_) finding_ = watch(/*scaled=*/true);
+    if (!finding_) finding_ = agreed(watch(/*scaled=*/true));
     return *finding_;
   }
-  Finding examine_unscaled() override { return watch(/*scaled=*/false); }
+  Finding examine_unscaled() override { return agreed(watch(/*scaled=*/false)); }
 
   std::filesystem::path keep_in(const std::filesystem::path& folder) override {
     if constexpr (SavableBatch<Batch>) {
+      const Finding& found = examine();  // all ranks come here
+      require_whole_run();
+      if (found.cause == Finding::Cause::elsewhere || kept_.empty()) return {};
       const WindowOrigin& origin = engine_.window().origin;
       WindowBundle bundle{.update = I,
                           .pieces = work().pieces,
                           .epoch = origin.place().epoch,
-                          .total_steps = engine_.run().progress().total_steps};
-      bundle.note(examine());
+                          .total_steps = engine_.run().progress().total_steps,
+                          .ranks = ranks_};
+      bundle.note(found);
       for (std::size_t i = 0; i < kept_.size(); ++i) {
         bundle.batches.push_back(batch_state(kept_[i]));
         bundle.places.push_back(origin.narrowed(i).place());
       }
       const PutAside aside(*engine_.model(), attempt_, view(), work());
-      return bundle.write(Engine::kUpdates == 1 ? folder : folder / message("update-", I + 1),
+      for (std::size_t i = 0; is_seeded_ && i < kept_.size(); ++i) {
+        seed(i);
+        bundle.random.push_back(RandomStates::now());
+      }
+      const auto of_rank = ranks_ > 1 ? folder / message("rank-", engine_.ranks()->rank()) : folder;
+      return bundle.write(Engine::kUpdates == 1 ? of_rank : of_rank / message("update-", I + 1),
                           run_contents(engine_, {}));
     } else {
       throw UsageError(
@@ -64,7 +91,35 @@ class WatchedShare final : public ShareAgain {
     }
   }
 
+  std::string agreed(const Finding& finding, std::string sentence) override {
+    if (!engine_.ranks()) return sentence;
+    return agree_on_sentence(*engine_.ranks(), finding, std::move(sentence),
+                             moment_of_look(engine_, I, "the report"));
+  }
+
  private:
+  [[nodiscard]] Finding agreed(Finding own) {
+    if (!engine_.ranks()) return own;
+    return agree_on_finding(*engine_.ranks(), std::move(own), moment_of_look(engine_, I, "a second look"));
+  }
+
+  /// Throws UsageError if no rank has all that a bundle holds.
+  void require_whole_run() const {
+    if (engine_.holds_parts())
+      throw UsageError(
+          "the ranks share the optimizers' moments out (ShardOptimizer), and a bundle holds all of one rank: leave "
+          "ShardOptimizer out, or keep_in empty");
+  }
+
+  /// Seeds the generators as they were when this micro-batch began.
+  void seed(std::size_t number) {
+    if (!random_.empty()) return random_.at(number).apply();
+    const WindowState& window = engine_.window();
+    engine_.ranks()->seed_micro_batch(
+        engine_.progress().step,
+        window.origin.narrowed(number).place().first_batch - engine_.progress().batch);
+  }
+
   [[nodiscard]] UpdateView& view() { return engine_.run().updates()[I]; }
   [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
 
@@ -72,6 +127,8 @@ class WatchedShare final : public ShareAgain {
     const PutAside aside(*engine_.model(), attempt_, view(), work());
     OperatorWatch watch(parameters(), buffers());
     try {
+      if (engine_.ranks() && engine_.ranks()->synchronises())
+        throw UsageError("its layers take batch statistics over all ranks (OnBatchStatistics::synchronise)");
       for (std::size_t number = 0; number < kept_.size(); ++number)
         if (!micro_batch(watch, number, scaled)) break;
       watch.take_gradient_bits();
@@ -86,6 +143,7 @@ class WatchedShare final : public ShareAgain {
   bool micro_batch(OperatorWatch& watch, std::size_t number, bool scaled) {
     bool finite = true;
     std::int64_t row = 0;
+    if (is_seeded_) seed(number);
     for_each_piece_of(kept_[number], [&](auto&& piece) {
       if (!finite) return;
       with_batch_on(engine_.run().device(), PinnedSource::staged, piece, [&](const auto& there) {
@@ -118,8 +176,9 @@ class WatchedShare final : public ShareAgain {
     const FrozenScope frozen(engine_.parameters().outside(I));
     Loss loss = as_loss(engine_.forward(engine_.template update<I>().objective, batch, /*training=*/true));
     if (watch.take_loss(loss_tensor(loss))) return false;
-    const at::Tensor weighed =
-        is_alone(engine_, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
+    if (ranks_ > 0) read_weight(loss);
+    const bool is_alone = engine_.window_length() == 1 && work.pieces == 1 && ranks_ == 0;
+    const at::Tensor weighed = is_alone ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
     if (!weighed.defined()) return true;
     require_graph(weighed, view());
     const at::Tensor scaled = scales ? engine_.stack().scaled(weighed) : weighed;
@@ -147,6 +206,9 @@ class WatchedShare final : public ShareAgain {
   Engine& engine_;
   Attempt& attempt_;
   std::vector<Batch>& kept_;
+  std::int64_t ranks_;  // of the run; 0: none
+  bool is_seeded_;      // each micro-batch by itself
+  std::vector<RandomStates> random_;
   std::optional<Finding> finding_;
 };
 

@@ -5,12 +5,14 @@
 //
 //   state: window.update, window.pieces, window.batches, window.batch.N (batch_state), window.place.N (its
 //   number and samples), window.epoch, window.total_steps (of the fit, if known), window.found.* (what was
-//   found when it was written)
+//   found when it was written), window.ranks (of a run on ranks: their number), window.random.N (where each
+//   micro-batch is seeded: generators' states as it began)
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/resume/random_states.hpp>
 #include <looptorch/loop/resume/resume_source.hpp>
 #include <looptorch/loop/window_place.hpp>
 #include <looptorch/state/snapshot/snapshot.hpp>
@@ -56,6 +58,8 @@ struct WindowBundle {
   std::int64_t epoch = 0;
   std::optional<std::int64_t> total_steps = {};  // of the fit, by which schedules end
   FoundThen found = {};
+  std::int64_t ranks = 0;                // of the run; 0: it had none, and one batch was not weighed
+  std::vector<RandomStates> random = {};  // by batch, of a run whose micro-batches are seeded; or empty
   std::vector<WindowPlace> places = {};  // of the batches
   std::vector<StateDict> batches = {};
 
@@ -76,6 +80,12 @@ struct WindowBundle {
       out.set(message("batch.", i), batches[i]);
       out.set(message("place.", i, ".batch"), places[i].first_batch);
       out.set(message("place.", i, ".samples"), as_tensor(places[i].samples, at::kLong));
+    }
+    if (ranks > 0) out.set("ranks", ranks);
+    for (std::size_t i = 0; i < random.size(); ++i) {
+      StateDict states;
+      random[i].save(states);
+      out.set(message("random.", i), states);
     }
     out.set("found.op", found.op);
     out.set("found.text", found.text);
@@ -102,6 +112,7 @@ struct WindowBundle {
                         .pieces = in.get<std::int64_t>("pieces"),
                         .epoch = in.get<std::int64_t>("epoch")};
     if (in.contains("total_steps")) bundle.total_steps = in.get<std::int64_t>("total_steps");
+    if (in.contains("ranks")) bundle.ranks = in.get<std::int64_t>("ranks");
     bundle.found = {in.get<std::string>("found.op"), in.get<std::string>("found.text"),
                     as_numbers<double>(in.get<at::Tensor>("found.losses")),
                     in.get<std::int64_t>("found.gradient_bits"), in.get<bool>("found.bad")};
@@ -111,6 +122,8 @@ struct WindowBundle {
       place.first_batch = place.last_batch = in.get<std::int64_t>(message("place.", i, ".batch"));
       place.samples = as_numbers<std::int64_t>(in.get<at::Tensor>(message("place.", i, ".samples")));
       bundle.places.push_back(std::move(place));
+      if (const StateDict states = in.under(message("random.", i)); !states.empty())
+        bundle.random.push_back(RandomStates::loaded(states));
     }
     return bundle;
   }

@@ -36,6 +36,7 @@ struct UpdateWork {
   std::optional<GradientScale> backward_factor;  ///< what before_update gave it, once it ran
   std::shared_ptr<const Finding> finding;        ///< what a policy found out about it, which ends the fit
   std::string explanation;                       ///< the same in sentences
+  std::string sentence;                          ///< the whole error, as ranks have agreed on it; or empty
   bool found_in_loss = false;                    ///< it is about a loss, not a gradient
   at::Tensor closure_sum;                        ///< the sum of what was differentiated, for a closure
   std::vector<at::Tensor> gradients;             ///< memory for the list of gradients that hooks see
@@ -58,6 +59,7 @@ struct UpdateWork {
     backwards = 0;
     backward_factor.reset();
     finding = nullptr;
+    sentence.clear();
     closure_sum = at::Tensor();
   }
 };

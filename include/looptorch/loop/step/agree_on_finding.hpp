@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// A window that is looked into on several ranks: each does its own share again, and then they agree on whose
+// share holds the fault, so that all end with the same sentence. Costs two small exchanges, of such a window
+// only.
+#pragma once
+
+#include <looptorch/autopsy/finding.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/ballot.hpp>
+#include <looptorch/loop/ranks.hpp>
+#include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/loop/step/window_state.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// Returns what this rank found in its share, with the number of the rank; where that is nothing, what the
+/// first rank says that has found something.
+[[nodiscard]] inline Finding agree_on_finding(Ranks& ranks, Finding own, const std::string& moment) {
+  const bool found = own.is_found();
+  std::int64_t first = found ? ranks.size() - ranks.rank() : 0;  // largest on the first rank
+  std::optional<std::string> sentence, trouble;
+  if (found) sentence = own.text();
+  if (own.cause == Finding::Cause::unknown) trouble = own.why_unknown;
+  Ballot ballot;
+  ballot.largest("first", first);
+  ballot.first("sentence", sentence);
+  ballot.first("trouble", trouble);
+  ranks.agree(ballot, moment);
+  own.ranks = ranks.size();
+  if (own.ranks > 1 && first > 0) own.rank = found ? ranks.rank() : ranks.size() - first;
+  if (found) return own;
+  own.cause = sentence  ? Finding::Cause::elsewhere
+              : trouble ? Finding::Cause::unknown
+                        : Finding::Cause::none;
+  own.sentence = sentence.value_or("");
+  own.why_unknown = trouble.value_or("");
+  return own;
+}
+
+/// Returns the sentence of the first rank whose share holds the fault; of all ranks if none's does.
+[[nodiscard]] inline std::string agree_on_sentence(Ranks& ranks, const Finding& finding,
+                                                   std::string sentence, const std::string& moment) {
+  std::optional<std::string> said;
+  if (finding.cause != Finding::Cause::elsewhere) said = std::move(sentence);
+  Ballot ballot;
+  ballot.first("sentence", said);
+  ranks.agree(ballot, moment);
+  return said.value_or("");
+}
+
+/// Returns where the micro-batches came from that a finding is about: none of this rank's if another's share
+/// holds the fault, or no rank's.
+[[nodiscard]] inline WindowOrigin origin_of_finding(const UpdateWork& work, const WindowOrigin& window) {
+  const Finding& finding = *work.finding;
+  const bool is_here = finding.ranks == 1 || (finding.is_found() && finding.cause != Finding::Cause::elsewhere);
+  const WindowOrigin place = work.at_fault ? window.narrowed(*work.at_fault)
+                             : is_here     ? window
+                                           : window.elsewhere({});
+  return place.explained(work.finding, work.explanation).reported_as(work.sentence);
+}
+
+/// Lets all ranks end with one sentence.
+inline void agree_on_error(Ranks& ranks, const std::string& update, UpdateWork& work,
+                           const WindowOrigin& window, const std::string& moment) {
+  const WindowOrigin origin = origin_of_finding(work, window);
+  const std::string own = origin.error<NonFiniteWindow>(
+      work.found_in_loss ? subject_of_loss(update) : subject_of_gradients(update), "").what();
+  work.sentence = agree_on_sentence(ranks, *work.finding, own, moment);
+}
+
+}  // namespace looptorch::detail
