@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# whisper_memory_cli_test.sh PROGRAMS TINY: how whisper_finetune saves memory, on a model so small that a run takes a
-# second. PROGRAMS is the folder of the built programs, TINY has that model and ten clips of 0.1 s.
+# whisper_memory_cli_test.sh PROGRAMS TINY [TINY.EN]: how whisper_finetune saves memory, on a model so small that a run takes a
+# second. PROGRAMS is the folder of the built programs, TINY has that model and ten clips of 0.1 s. TINY.EN is Whisper's, if there.
 set -euo pipefail
 
 programs=$(cd -- "$1" && pwd)
 tiny=$(cd -- "$2" && pwd)
+real=${3:-none}
 # shellcheck source-path=SCRIPTDIR source=cli_support.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/cli_support.sh"
 
@@ -79,6 +80,17 @@ refused "matches 'nothing'" whisper_finetune "${run[@]}" --output bad --lora 2 -
 finetune fitted --fit 1GB
 holds fitted.log "--fit 1 GB: chooses nothing beside the flags that are given, 2 x 2 clips: needs "
 [ "$(losses plain)" = "$(losses fitted)" ] || fail "--fit with room for all changes the run"
+# On the real tiny.en (748 MB before any activation) it chooses what fits, holds to it to the end, and is the run of the flags it names.
+if [ -e "$real/model.safetensors" ]; then
+  large=(--model "$real" --train "$tiny/clips.jsonl" --validation "$tiny/clips.jsonl" --batch-size 2 --max-steps 1 --epochs 1
+         --learning-rate 1e-5 --workers 1 --normalizer none --best loss --device cpu --no-report --no-fallback --max-audio-seconds 1)
+  "$programs/whisper_finetune" "${large[@]}" --output least --fit 300MB >least.out 2>least.log || fail "--fit 300MB: $(cat least.log)"
+  flags=$(grep -oE 'the same as --.*' least.log | sed 's/the same as //') || fail "--fit 300MB chooses nothing: $(cat least.log)"
+  [[ $flags == *--bf16-weights* ]] || fail "--fit 300MB chooses $flags"
+  # shellcheck disable=SC2086
+  "$programs/whisper_finetune" "${large[@]}" --output named $flags >named.out 2>named.log || fail "$flags: $(cat named.log)"
+  cmp -s least/model.safetensors named/model.safetensors || fail "--fit 300MB and $flags give two models"
+fi
 code=0
 "$programs/whisper_finetune" "${run[@]}" --output none --fit 0.02MB >none.out 2>none.log || code=$?
 [ "$code" = 2 ] || fail "--fit 0.02MB: exit code $code"

@@ -62,9 +62,10 @@ template <class Trainer>
       looptorch::preflight(trainer, hardest, {.cap = cap, .margin = margin, .try_remedies = false});
   FitTrial trial{.needed = report.needed, .fits = report.fits};
   if (!trial.fits) return trial;
-  if (options.measures_error_rate())
-    for (const Batch& batch : hardest.of_at_most(options.training.batch_size))
-      trial.needed = std::max(trial.needed, between + detail::decoding_bytes(recognizer, batch, device));
+  // The program transcribes before and after training, and within it where validation does.
+  const auto beside = options.measures_error_rate() ? between : held.weights;
+  for (const Batch& batch : hardest.of_at_most(options.clips_heard()))
+    trial.needed = std::max(trial.needed, beside + detail::decoding_bytes(recognizer, batch, device));
   constexpr std::int64_t kPictures = 4'000'000;  // of the learning curve, while they are drawn
   if (device.is_cpu())
     trial.needed += kPictures + detail::loading_bytes(longest, options.training.loader_options());

@@ -19,6 +19,8 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace looptorch {
@@ -116,15 +118,28 @@ inline Safetensors load_safetensors(const std::filesystem::path& path, const Saf
   return {std::move(tensors), std::move(header.metadata)};
 }
 
-inline void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
-                             const SafetensorsMetadata& metadata) {
-  const auto entries = detail::lay_out(path, tensors);
-  detail::check_sharing(path, tensors);
-  const auto header = detail::format_safetensors_header(path, entries, metadata);
+namespace detail {
+
+/// Writes what `convert(name, tensor)` returns of each tensor, one at a time: floating-point ones in `dtype`.
+template <class Convert>
+void save_converted(const std::filesystem::path& path, const TensorMap& tensors,
+                    const SafetensorsMetadata& metadata, std::optional<at::ScalarType> dtype,
+                    Convert&& convert) {
+  const auto entries = lay_out(path, tensors, dtype);
+  check_sharing(path, tensors);
+  const auto header = format_safetensors_header(path, entries, metadata);
   AtomicFile file(path);
   file.write(header);
-  for (const auto& entry : entries) detail::write_tensor(file, tensors.find(entry.name)->second);
+  for (const auto& entry : entries) write_tensor(file, convert(entry.name, tensors.find(entry.name)->second));
   file.commit();
+}
+
+}  // namespace detail
+
+inline void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
+                             const SafetensorsMetadata& metadata) {
+  detail::save_converted(path, tensors, metadata, std::nullopt,
+                         [](const std::string&, const at::Tensor& tensor) { return tensor; });
 }
 
 }  // namespace looptorch

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -86,15 +87,26 @@ inline void check_sharing(const std::filesystem::path& path, const TensorMap& te
                           "\": leave one of them out, or save a clone");
 }
 
+/// Returns the type that a file has of a tensor whose floating-point values are converted to `dtype`; without
+/// one the tensor's own.
+inline at::ScalarType type_in_file(const at::Tensor& tensor, std::optional<at::ScalarType> dtype) {
+  return dtype && tensor.is_floating_point() ? *dtype : tensor.scalar_type();
+}
+
 /// Returns the entries in Python's order: widest type first, then by name.
-inline std::vector<SafetensorsEntry> lay_out(const std::filesystem::path& path, const TensorMap& tensors) {
+inline std::vector<SafetensorsEntry> lay_out(const std::filesystem::path& path, const TensorMap& tensors,
+                                             std::optional<at::ScalarType> dtype = std::nullopt) {
   std::vector<SafetensorsEntry> entries;
-  for (const auto& [name, tensor] : tensors) entries.push_back(describe_tensor(path, name, tensor));
+  for (const auto& [name, tensor] : tensors) {
+    entries.push_back(describe_tensor(path, name, tensor));
+    if (dtype) entries.back().type = safetensors_type_of(path, name, type_in_file(tensor, dtype));
+  }
   std::stable_sort(entries.begin(), entries.end(), [](auto& a, auto& b) { return a.type < b.type; });
   std::uint64_t offset = 0;
   for (auto& entry : entries) {
+    const at::Tensor& tensor = tensors.find(entry.name)->second;
     entry.begin = offset;
-    entry.end = offset += static_cast<std::uint64_t>(tensors.find(entry.name)->second.nbytes());
+    entry.end = offset += static_cast<std::uint64_t>(tensor.numel()) * c10::elementSize(type_in_file(tensor, dtype));
   }
   return entries;
 }

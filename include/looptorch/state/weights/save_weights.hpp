@@ -12,8 +12,11 @@
 #include <ATen/ops/isfinite.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace looptorch {
@@ -23,12 +26,40 @@ namespace looptorch {
 /// then `tensors` is unchanged.
 void convert_floating_point(TensorMap& tensors, at::ScalarType dtype);
 
+namespace detail {
+
+inline void require_floating_point(at::ScalarType dtype) {
+  if (!at::isFloatingType(dtype))
+    throw UsageError(message("convert_floating_point: ", dtype, " is not a floating-point type"));
+}
+
+/// Returns the tensor in `dtype` if it is of floating-point values, else as it is. Beside the result it makes
+/// no copy of more than some MB.
+inline at::Tensor converted(const std::string& name, const at::Tensor& tensor, at::ScalarType dtype) {
+  if (!tensor.defined() || !tensor.is_floating_point() || tensor.scalar_type() == dtype) return tensor;
+  const at::Tensor values = tensor.detach(), rounded = values.to(dtype);
+  if (dtype == at::kDouble || (dtype == at::kFloat && tensor.scalar_type() != at::kDouble)) return rounded;
+  constexpr std::int64_t kNumbers = 1 << 20;
+  const at::Tensor flat = values.contiguous().view({-1}), flat_rounded = rounded.contiguous().view({-1});
+  for (std::int64_t at = 0; at < flat.numel(); at += kNumbers) {
+    const std::int64_t count = std::min(kNumbers, flat.numel() - at);
+    const at::Tensor before = flat.narrow(0, at, count), after = flat_rounded.narrow(0, at, count);
+    const at::Tensor fits = at::isfinite(after.to(before.scalar_type()));
+    if (at::isfinite(before).logical_and_(fits.logical_not()).any().item<bool>())
+      throw UsageError(message("convert_floating_point: tensor \"", name, "\" has a value that ", dtype,
+                               " cannot hold"));
+  }
+  return rounded;
+}
+
+}  // namespace detail
+
 /// Writes a Module's or ModuleHolder's parameters and buffers by their full names, in one step: a reader
 /// finds the old file or the new. As by Python's `safetensors.torch.save_model`, tied weights are written
 /// once, under the first of their names, and the metadata map each other name to it; load_weights and
 /// `load_model` restore all of them. The metadata also get {"format", "pt"}, which transformers expects. A
 /// key that `metadata` has already keeps its value. With `dtype` the file has what convert_floating_point
-/// returns, which stands beside the module meanwhile; load_weights converts it back. Throws FileError. Throws
+/// returns, made of one tensor at a time; load_weights converts it back. Throws FileError. Throws
 /// SafetensorsError, which names the tensor, for one that the format cannot hold and for two that overlap
 /// without being the same. Throws what convert_floating_point throws. Then the target is unchanged.
 template <class Module>
@@ -40,27 +71,20 @@ void save_weights(const Module& module, const std::filesystem::path& path, Safet
     metadata.emplace(name, kept);
   }
   metadata.emplace("format", "pt");
-  if (dtype) {
-    detail::check_sharing(path, tensors);  // copies share nothing
-    convert_floating_point(tensors, *dtype);
-  }
-  save_safetensors(path, tensors, metadata);
+  if (!dtype) return save_safetensors(path, tensors, metadata);
+  detail::require_floating_point(*dtype);
+  detail::save_converted(path, tensors, metadata, dtype, [&](const auto& name, const at::Tensor& tensor) {
+    return detail::converted(name, tensor, *dtype);
+  });
 }
 
 inline void convert_floating_point(TensorMap& tensors, at::ScalarType dtype) {
-  if (!at::isFloatingType(dtype))
-    throw UsageError(message("convert_floating_point: ", dtype, " is not a floating-point type"));
-  TensorMap converted;
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined() || !tensor.is_floating_point() || tensor.scalar_type() == dtype) continue;
-    const auto values = tensor.detach(), rounded = values.to(dtype);
-    const auto lost = at::isfinite(values).logical_and_(at::isfinite(rounded.to(values.scalar_type())).logical_not_());
-    if (lost.any().item<bool>())
-      throw UsageError(message("convert_floating_point: tensor \"", name, "\" has a value that ", dtype,
-                               " cannot hold"));
-    converted.emplace(name, rounded);
-  }
-  for (auto& [name, tensor] : converted) tensors.find(name)->second = std::move(tensor);
+  detail::require_floating_point(dtype);
+  TensorMap changed;
+  for (const auto& [name, tensor] : tensors)
+    if (at::Tensor other = detail::converted(name, tensor, dtype); !other.is_same(tensor))
+      changed.emplace(name, std::move(other));
+  for (auto& [name, tensor] : changed) tensors.find(name)->second = std::move(tensor);
 }
 
 }  // namespace looptorch

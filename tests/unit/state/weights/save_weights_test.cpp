@@ -2,11 +2,13 @@
 // Against the file that tests/parity/safetensors_model.py recorded with Python's save_model.
 #include "support/precompiled.hpp"
 
+#include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 
 #include "support/temporary_folder.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -117,6 +119,24 @@ TEST_CASE("save weights: in 16 bits, rounded once, and loaded into a module of 3
       CHECK(torch::equal(loaded.at(name), tensor.to(expected.at(name).scalar_type())));
     }
   }
+}
+
+TEST_CASE("save weights: another type is made of one tensor at a time") {
+  const TemporaryFolder folder;
+  constexpr std::int64_t kBytes = 4 << 20;  // of each layer in fp32
+  torch::nn::Sequential net;
+  for (int i = 0; i < 6; ++i) net->push_back(torch::nn::Linear(torch::nn::LinearOptions(1024, 1024).bias(false)));
+  net->to(torch::kBFloat16);
+  const looptorch::MemoryCounter counter(torch::kCPU);
+  counter.reset_peak();
+  const auto before = counter.read().allocated;
+  save_weights(net, folder / "wide.safetensors", {}, torch::kFloat);
+  CHECK(counter.read().peak - before < 2 * kBytes);
+  counter.reset_peak();
+  save_weights(net, folder / "narrow.safetensors", {}, torch::kHalf);
+  CHECK(counter.read().peak - before < 5 * kBytes);  // what 2^20 numbers take while they are checked
+  const auto wide = load_safetensors(folder / "wide.safetensors").tensors;
+  for (const auto& [name, tensor] : state_dict(net)) CHECK(wide.at(name).equal(tensor.to(torch::kFloat)));
 }
 
 TEST_CASE("save weights: what 16 bits cannot hold is refused by name, and the old file stays") {
