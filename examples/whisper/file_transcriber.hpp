@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Files of any length and number as transcripts: short ones in batches, long ones window by window, or by the
-// parts that hold speech.
+// parts that hold speech; and standard input as it arrives.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 
+#include "arriving_recording.hpp"
 #include "batched_chunks.hpp"
 #include "pcm_input.hpp"
+#include "stream_text.hpp"
 #include "transcribe_options.hpp"
 
 #include <unistd.h>
@@ -26,8 +28,11 @@ namespace whisper {
 /// Hears files in the order in which they are added.
 class FileTranscriber {
  public:
-  /// Takes a file and its transcript, in the order of the files.
-  using Use = std::function<void(const std::string& file, const Transcription& transcription)>;
+  /// Takes what is heard, in the order of the files.
+  struct Use {
+    std::function<void(const std::string& file, const Transcription& transcription)> whole;
+    std::function<void(const StreamPart& part)> part;  ///< Of a stream longer than a window.
+  };
 
   /// Keeps references to recognizer and options. `on_progress` takes the seconds of a long file that have
   /// been heard.
@@ -38,39 +43,39 @@ class FileTranscriber {
         use_(std::move(use)),
         plan_(plan_of(recognizer, options, std::move(on_progress))),
         slide_(recognizer, plan_),
-        chunks_(recognizer, plan_, options.batch_size) {
-    use_timestamps(false);
-  }
+        chunks_(recognizer, plan_, options.batch_size) {}
 
   /// Hears a file; "-" is standard input. Short files wait until there are enough for a batch. Throws a
-  /// looptorch::Error for a file that cannot be heard.
+  /// looptorch::Error for a file that cannot be heard, and for a stream that did not end well when what came
+  /// of it has been used.
   void add(const std::string& file) {
+    use_timestamps(false);
+    if (file == "-" && options_.streams()) return add_stream(file);
     std::optional<UnnamedFile> stored;
     if (file == "-") stored = store_pcm(STDIN_FILENO, options_.pcm);
     Recording recording(stored ? stored->path() : std::filesystem::path(file),
                         recognizer_.model->config().num_mel_bins, file);
-    constexpr auto kSlackFrames = static_cast<std::int64_t>(kLengthSlack * kFramesPerSecond);
     if (options_.vad) {
       add_speech(recording);
-    } else if (recording.frames() <= plan_.window + kSlackFrames && !slides_always()) {
-      add_whole(recording);
+    } else if (recording.frames() <= longest_whole() && !slides_always()) {
+      add_whole(recording, recording.frames());
     } else {
       finish();
       use_timestamps(true);
-      use_(file, slide_(recording));
-      use_timestamps(false);
+      use_.whole(file, slide_(recording));
     }
     if (std::ssize(waiting_) >= options_.batch_size) finish();
   }
 
   /// Hears the files that wait.
   void finish() {
+    use_timestamps(false);
     chunks_.finish();
     while (!waiting_.empty()) {
       auto done = std::move(waiting_.front());
       waiting_.pop_front();
       complete(done.transcription, recognizer_);
-      use_(done.file, done.transcription);
+      use_.whole(done.file, done.transcription);
     }
   }
 
@@ -103,15 +108,54 @@ class FileTranscriber {
     recognizer_.use_timestamps(options_.hearing.timestamps.value_or(slides || options_.needs_times()));
   }
 
-  Transcription& wait(const Recording& recording) {
+  /// Returns the frames of the longest recording that is heard at once.
+  [[nodiscard]] std::int64_t longest_whole() const {
+    return plan_.window + static_cast<std::int64_t>(kLengthSlack * kFramesPerSecond);
+  }
+
+  /// Hears standard input: window by window as it arrives or, if it ends within one, as a short file.
+  void add_stream(const std::string& name) {
+    finish();
+    ArrivingRecording recording(STDIN_FILENO, options_.pcm, recognizer_.model->config().num_mel_bins, name);
+    if (!slides_always() && recording.frames_until(0, longest_whole() + 1) <= longest_whole()) {
+      recording.check_sound();
+      add_whole(recording, recording.frames_until(0, longest_whole()));
+      finish();
+    } else {
+      use_timestamps(true);
+      hear_stream(recording);
+    }
+    recording.check_end();
+  }
+
+  void hear_stream(ArrivingRecording& recording) {
+    SegmentTexts texts(recognizer_);
+    StreamPart part{.name = recording.name(), .has_words = plan_.word_heads.has_value()};
+    const auto heard = slide_(recording, [&](std::vector<Segment> segments, const std::string& language) {
+      part.text = texts.add(segments);
+      part.segments = std::move(segments);
+      part.language = language;
+      if (!part.segments.empty()) use_.part(part);
+    });
+    recording.check_sound();
+    part.segments.clear();
+    part.text = texts.finish();
+    part.language = heard.language;
+    part.is_last = true;
+    use_.part(part);
+  }
+
+  template <class Sound>
+  Transcription& wait(const Sound& recording) {
     auto& result = waiting_.emplace_back(WaitingFile{recording.name(), {}}).transcription;
     result.has_words = plan_.word_heads.has_value();
     if (!recognizer_.detects_language) result.language = recognizer_.language;
     return result;
   }
 
-  void add_whole(Recording& recording) {
-    const auto frames = std::clamp<std::int64_t>(recording.frames(), 1, plan_.window);
+  template <class Sound>
+  void add_whole(Sound& recording, std::int64_t length) {
+    const auto frames = std::clamp<std::int64_t>(length, 1, plan_.window);
     const bool timed = !recognizer_.decoding.without_timestamps;
     auto& result = wait(recording);
     chunks_.add(

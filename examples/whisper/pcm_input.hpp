@@ -1,75 +1,147 @@
 // SPDX-License-Identifier: MIT
-// Raw samples from a pipe as a recording: `ffmpeg -i talk.mp4 -f s16le -ac 1 -ar 16000 - | whisper_transcribe
-// -`. They are copied to a temporary file without a name, since a recording is read twice; memory stays
-// small.
+// Raw samples from a pipe: `ffmpeg -i talk.mp4 -f s16le -ac 1 -ar 16000 - | whisper_transcribe -`. They are
+// read as they arrive, or stored in a temporary file to be read twice; memory stays small either way.
+//
+// Shapes: T samples, C channels.
 #pragma once
 
+#include <looptorch/app/stop_signals.hpp>
 #include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/files/file.hpp>
 
+#include "unnamed_file.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <fcntl.h>
+#include <poll.h>
 #include <sndfile.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
+#include <exception>
 #include <memory>
 #include <string>
-#include <system_error>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 namespace whisper {
 
-/// The samples of a pipe, one channel, little-endian.
+/// The samples of a pipe, little-endian.
 struct PcmFormat {
   std::int64_t sample_rate = 16000;  ///< Hz
   std::string samples = "s16le";     ///< or "f32le"
+  std::int64_t channels = 1;         ///< Interleaved; their mean is heard.
 
-  [[nodiscard]] std::size_t bytes() const { return samples == "f32le" ? 4 : 2; }
+  [[nodiscard]] bool is_float() const { return samples == "f32le"; }
+  /// Returns the bytes of one sample of all channels.
+  [[nodiscard]] std::size_t bytes() const {
+    return (is_float() ? 4 : 2) * static_cast<std::size_t>(channels);
+  }
+  /// Returns the seconds that so many bytes last.
+  [[nodiscard]] double seconds(std::size_t size) const {
+    return static_cast<double>(size / bytes()) / static_cast<double>(sample_rate);
+  }
 };
 
-namespace detail {
-
-/// Returns an error with the system's reason.
-inline looptorch::FileError system_error(const std::string& name, const char* what) {
-  return looptorch::FileError(
-      looptorch::message(name, ": ", what, ": ", std::generic_category().message(errno)));
-}
-
-}  // namespace detail
-
-/// A file that goes with this object, and with the process however that ends.
-class UnnamedFile {
+/// Reads samples from a descriptor, whole ones only, until its end or a signal that asks to stop: SIGTERM and
+/// SIGINT end the input while this object lives.
+class PcmReader {
  public:
-  /// Makes it in the folder for temporary files. Throws looptorch::FileError.
-  UnnamedFile() {
-    auto name = (std::filesystem::temp_directory_path() / "looptorch-pcm-XXXXXX").string();
-    file_ = ::mkstemp(name.data());
-    if (file_ < 0) throw detail::system_error(name, "cannot create");
-    ::unlink(name.c_str());
-  }
-  UnnamedFile(UnnamedFile&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
-  UnnamedFile& operator=(UnnamedFile other) noexcept {
-    std::swap(file_, other.file_);
-    return *this;
-  }
-  ~UnnamedFile() {
-    if (file_ >= 0) ::close(file_);
+  /// Gives the pipe, if `input` is one, room for half a minute at 16 kHz, so that a recorder need not wait
+  /// while a window is heard.
+  PcmReader(int input, const PcmFormat& format) : input_(input), format_(format) {
+#ifdef F_SETPIPE_SZ
+    (void)::fcntl(input, F_SETPIPE_SZ, 1 << 20);
+#endif
   }
 
-  [[nodiscard]] int descriptor() const { return file_; }
+  [[nodiscard]] const PcmFormat& format() const { return format_; }
 
-  /// Returns a path by which this process opens the file.
-  [[nodiscard]] std::filesystem::path path() const { return "/proc/self/fd/" + std::to_string(file_); }
+  /// Waits for samples, and returns their bytes, which the next call overwrites. Empty at the end.
+  [[nodiscard]] std::string_view next() {
+    held_ -= given_;
+    std::memmove(block_.data(), block_.data() + given_, held_);
+    given_ = 0;
+    while (!ended_ && held_ < format_.bytes()) fill();
+    given_ = held_ - held_ % format_.bytes();
+    total_ += given_;
+    return {block_.data(), given_};
+  }
+
+  /// Throws what is wrong with the way in which the input ended, if it has: FileError for what cannot be
+  /// read, ClipError for a part of a sample at the end, and Interrupted for a signal.
+  void check_end() const {
+    if (failure_) std::rethrow_exception(failure_);
+    if (!ended_) return;
+    looptorch::app::StopSignals::throw_if_received(
+        looptorch::message("-: was heard up to ", format_.seconds(total_), " s"));
+    if (const auto part = held_ - given_; part > 0)
+      throw looptorch::audio::ClipError(looptorch::message("-: ends with ", part, " of the ", format_.bytes(),
+                                                           " bytes of a sample of ", format_.samples,
+                                                           format_.channels > 1 ? " in all channels" : ""));
+  }
 
  private:
-  int file_ = -1;
+  /// Waits for some bytes, or for the end.
+  void fill() {
+    constexpr int kLookForSignals = 100;  // ms
+    pollfd waiting{.fd = input_, .events = POLLIN, .revents = 0};
+    while (input_ >= 0 && ::poll(&waiting, 1, kLookForSignals) <= 0)
+      if (looptorch::app::StopSignals::received()) break;
+    if (looptorch::app::StopSignals::received()) {
+      ended_ = true;
+      return;
+    }
+    const auto got = ::read(input_, block_.data() + held_, block_.size() - held_);
+    if (got < 0 && errno == EINTR) return;
+    if (got < 0) failure_ = std::make_exception_ptr(detail::system_error("-", "cannot read"));
+    if (got <= 0) ended_ = true;
+    if (got > 0) held_ += static_cast<std::size_t>(got);
+  }
+
+  looptorch::app::StopSignals signals_;
+  int input_;
+  PcmFormat format_;
+  std::vector<char> block_ = std::vector<char>(std::size_t{1} << 16);
+  std::size_t held_ = 0, given_ = 0, total_ = 0;  // bytes
+  bool ended_ = false;
+  std::exception_ptr failure_{};
 };
+
+/// Returns the mean of the channels, float32 `[T]`, of the bytes of whole samples: of those before the first
+/// that is not a finite number.
+inline at::Tensor pcm_samples(std::string_view bytes, const PcmFormat& format) {
+  const auto count = static_cast<std::int64_t>(bytes.size() / format.bytes());
+  const at::Tensor samples_T = at::empty({count}, at::kFloat);
+  auto* sample = samples_T.mutable_data_ptr<float>();
+  const char* at = bytes.data();
+  const auto next = [&] {
+    float value = 0;
+    if (format.is_float()) {
+      std::memcpy(&value, at, sizeof value);
+      at += sizeof value;
+    } else {
+      std::int16_t step = 0;
+      std::memcpy(&step, at, sizeof step);
+      at += sizeof step;
+      value = static_cast<float>(step) / 32768;
+    }
+    return value;
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (std::int64_t channel = 0; channel < format.channels; ++channel) sum += next();
+    if (!std::isfinite(sum)) return samples_T.narrow(0, 0, i);
+    sample[i] = sum / static_cast<float>(format.channels);
+  }
+  return samples_T;
+}
 
 namespace detail {
 
@@ -79,16 +151,16 @@ class PcmWriter {
   PcmWriter(const UnnamedFile& file, const PcmFormat& format) {
     SF_INFO info{};
     info.samplerate = static_cast<int>(format.sample_rate);
-    info.channels = 1;
-    info.format = SF_FORMAT_W64 | (format.bytes() == 4 ? SF_FORMAT_FLOAT : SF_FORMAT_PCM_16);
+    info.channels = static_cast<int>(format.channels);
+    info.format = SF_FORMAT_W64 | (format.is_float() ? SF_FORMAT_FLOAT : SF_FORMAT_PCM_16);
     sound_.reset(sf_open_fd(file.descriptor(), SFM_WRITE, &info, SF_FALSE));
     if (!sound_) throw looptorch::FileError(std::string("-: ") + sf_strerror(nullptr));
   }
 
   /// Throws looptorch::FileError, for example on a full disk.
-  void write(const char* bytes, std::size_t size) {
-    const auto count = static_cast<sf_count_t>(size);
-    if (sf_write_raw(sound_.get(), bytes, count) != count)
+  void write(std::string_view bytes) {
+    const auto count = static_cast<sf_count_t>(bytes.size());
+    if (sf_write_raw(sound_.get(), bytes.data(), count) != count)
       throw looptorch::FileError(std::string("-: cannot store the samples: ") + sf_strerror(sound_.get()));
   }
 
@@ -105,28 +177,17 @@ class PcmWriter {
 
 }  // namespace detail
 
-/// Copies what `input` holds up to its end to a file that libsndfile reads. Throws ClipError for no samples
-/// and for a part of one at the end, FileError for what cannot be read or stored.
+/// Copies what `input` holds up to its end to a file that libsndfile reads. Throws ClipError for no samples,
+/// FileError for what cannot be stored, and what PcmReader::check_end throws.
 inline UnnamedFile store_pcm(int input, const PcmFormat& format) {
   UnnamedFile file;
   detail::PcmWriter writer(file, format);
-  std::vector<char> block(std::size_t{1} << 16);
-  std::size_t held = 0, total = 0;
-  for (;;) {
-    const auto got = ::read(input, block.data() + held, block.size() - held);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw detail::system_error("-", "cannot read");
-    if (got == 0) break;
-    held += static_cast<std::size_t>(got);
-    const auto whole = held - held % format.bytes();
-    writer.write(block.data(), whole);
-    std::memmove(block.data(), block.data() + whole, held - whole);
-    total += whole, held -= whole;
-  }
-  if (held > 0)
-    throw looptorch::audio::ClipError(looptorch::message("-: ends with ", held, " of the ", format.bytes(),
-                                                         " bytes of a sample of ", format.samples));
-  if (total == 0) throw looptorch::audio::ClipError("-: holds no samples");
+  PcmReader reader(input, format);
+  auto bytes = reader.next();
+  const bool is_empty = bytes.empty();
+  for (; !bytes.empty(); bytes = reader.next()) writer.write(bytes);
+  reader.check_end();
+  if (is_empty) throw looptorch::audio::ClipError("-: holds no samples");
   writer.close();
   return file;
 }

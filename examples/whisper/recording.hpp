@@ -42,6 +42,12 @@ class Recording {
 
   /// Returns the number of mel frames that lie within the recording.
   [[nodiscard]] std::int64_t frames() const { return loudest_.samples / kSamplesPerFrame; }
+  /// Returns `end` or, if that is less, the number of frames. No frame before `begin` is asked for any more.
+  [[nodiscard]] std::int64_t frames_until(std::int64_t /*begin*/, std::int64_t end) const {
+    return std::min(end, frames());
+  }
+  /// True: a silent file is refused as a whole.
+  [[nodiscard]] bool has_sound_before(std::int64_t /*end*/) const { return true; }
   [[nodiscard]] double seconds() const {
     return static_cast<double>(loudest_.samples) / looptorch::audio::LogMel::kSampleRate;
   }

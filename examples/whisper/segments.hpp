@@ -4,6 +4,8 @@
 // timestamps meet.
 #pragma once
 
+#include <looptorch/base/utf8.hpp>
+
 #include "fallback.hpp"
 #include "python_text.hpp"
 #include "tokenizer.hpp"
@@ -93,8 +95,13 @@ class SegmentSplitter {
 
   /// Returns the text of tokens, without timestamps, as Python decodes it: a part of a character is U+FFFD.
   [[nodiscard]] std::string text_of(std::vector<std::int64_t> tokens) const {
+    return looptorch::replace_invalid_utf8(bytes_of(std::move(tokens)));
+  }
+
+  /// Returns the bytes of that text, in which parts of characters are kept.
+  [[nodiscard]] std::string bytes_of(std::vector<std::int64_t> tokens) const {
     std::erase_if(tokens, [&](std::int64_t id) { return id >= end_of_text_; });
-    return tokenizer_.decode(tokens);
+    return tokenizer_.bytes_of(tokens);
   }
 
  private:

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -98,26 +99,35 @@ class SlidingWindows {
   SlidingWindows(Recognizer& recognizer, HearingPlan plan)
       : recognizer_(recognizer), plan_(std::move(plan)), read_(recognizer, plan_) {}
 
-  /// Returns the transcript. A language that is not given is detected in the first window.
-  [[nodiscard]] Transcription operator()(Recording& recording) const {
+  /// Takes the segments of a window as soon as they are decided, and the language.
+  using UseSegments = std::function<void(std::vector<Segment> segments, const std::string& language)>;
+
+  /// Returns the transcript of a Recording or an ArrivingRecording. A language that is not given is detected
+  /// in the first window. With `use` the segments go there, and neither they nor the text are kept.
+  template <class Sound>
+  [[nodiscard]] Transcription operator()(Sound& recording, const UseSegments& use = {}) const {
     torch::NoGradGuard no_grad;
     Hearing hearing{.result = {.text = {}, .segments = {}, .language = language_of(recording)},
                     .options = recognizer_.decoding};
-    hearing.result.has_words = plan_.word_heads.has_value();
-    const std::vector<FrameSpan> whole{{0, recording.frames()}};
-    for (const auto& clip : plan_.clips.empty() ? whole : plan_.clips) {
-      const auto end = std::min(clip.end, recording.frames());
-      for (std::int64_t seek = clip.begin; seek < end;) {
-        if (plan_.on_progress && seek > 0) plan_.on_progress(seconds_of(seek));
-        const auto next = hear_window(recording, {seek, std::min(plan_.window, end - seek)}, hearing);
+    auto& result = hearing.result;
+    result.has_words = plan_.word_heads.has_value();
+    for (const auto& clip : plan_.clips.empty() ? kWhole : plan_.clips) {
+      for (std::int64_t seek = clip.begin;;) {
+        const auto end = recording.frames_until(seek, std::min(clip.end, seek + plan_.window));
+        if (end <= seek) break;
+        if (plan_.on_progress && !use && seek > 0) plan_.on_progress(seconds_of(seek));
+        const auto next = hear_window(recording, {seek, end - seek}, hearing);
         seek = next > seek ? next : seek + plan_.window;
+        if (use) use(std::exchange(result.segments, {}), result.language);
       }
     }
-    join_text(hearing.result, recognizer_);
-    return std::move(hearing.result);
+    if (!use) join_text(result, recognizer_);
+    return std::move(result);
   }
 
  private:
+  inline static const std::vector<FrameSpan> kWhole{{0, std::numeric_limits<std::int64_t>::max()}};
+
   /// The state in which a window begins.
   struct Hearing {
     Transcription result;
@@ -128,9 +138,11 @@ class SlidingWindows {
   };
 
   /// Hears the window at `place`, and returns where the next one begins.
-  std::int64_t hear_window(Recording& recording, WindowPlace place, Hearing& hearing) const {
-    const auto states_1SD =
-        recognizer_.encode(recording.window(place.seek, place.frames, plan_.window).unsqueeze(0));
+  template <class Sound>
+  std::int64_t hear_window(Sound& recording, WindowPlace place, Hearing& hearing) const {
+    const auto mel_MT = recording.window(place.seek, place.frames, plan_.window);
+    if (!recording.has_sound_before(place.seek + place.frames)) return place.seek + place.frames;
+    const auto states_1SD = recognizer_.encode(mel_MT.unsqueeze(0));
     const auto transcript =
         recognizer_.hear_states(states_1SD, {hearing.result.language}, hearing.options).front();
     if (transcript.is_silence) return place.seek + place.frames;
@@ -139,7 +151,9 @@ class SlidingWindows {
     if (plan_.hallucination_silence && plan_.word_heads) {
       const auto skipped = SilenceSkipper(*plan_.hallucination_silence)(
           window.segments,
-          {place, plan_.window, recording.frames(), hearing.last_speech, window.ends_in_silence}, next);
+          {place, plan_.window, frames_in_reach(recording, place), hearing.last_speech,
+           window.ends_in_silence},
+          next);
       next = skipped.seek;
       if (skipped.repeats) return next;
     }
@@ -148,6 +162,16 @@ class SlidingWindows {
     remember(hearing, window, transcript.temperature);
     std::move(window.segments.begin(), window.segments.end(), std::back_inserter(hearing.result.segments));
     return next;
+  }
+
+  /// Returns the frames of the recording, or of as much as decides whether it ends within the threshold
+  /// behind a window.
+  template <class Sound>
+  std::int64_t frames_in_reach(Sound& recording, WindowPlace place) const {
+    constexpr double kLongest = 1e6;  // s
+    const auto reach = std::ceil(std::min(*plan_.hallucination_silence, kLongest) * kFramesPerSecond);
+    return recording.frames_until(place.seek,
+                                  place.seek + plan_.window + 1 + static_cast<std::int64_t>(reach));
   }
 
   /// Returns where the next window begins: behind the last complete segment or, if words have times, behind
@@ -159,7 +183,8 @@ class SlidingWindows {
     return next > place.seek ? next : place.seek + place.frames;
   }
 
-  [[nodiscard]] std::string language_of(Recording& recording) const {
+  template <class Sound>
+  [[nodiscard]] std::string language_of(Sound& recording) const {
     if (!recognizer_.detects_language) return recognizer_.language;
     const auto first_MT = recording.with_silence(0, plan_.window);
     return recognizer_.codes_of(recognizer_.encode(first_MT.unsqueeze(0))).front();

@@ -84,9 +84,12 @@ class SubtitleWords {
     words_.push_back(std::move(word));
   }
 
-  [[nodiscard]] std::vector<std::vector<Word>> take() && {
+  /// Returns the words of the subtitles that are complete, and forgets them.
+  [[nodiscard]] std::vector<std::vector<Word>> take() { return std::exchange(subtitles_, {}); }
+
+  /// Completes the subtitle under way.
+  void finish() {
     if (!words_.empty()) close();
-    return std::move(subtitles_);
   }
 
  private:
@@ -108,16 +111,6 @@ class SubtitleWords {
   std::vector<std::vector<Word>> subtitles_;
 };
 
-/// Returns the words of each subtitle.
-inline std::vector<std::vector<Word>> words_of_subtitles(const Transcription& transcription,
-                                                         const SubtitleOptions& options) {
-  SubtitleWords subtitles(options);
-  const auto part = static_cast<std::size_t>(options.max_words_per_line.value_or(1000));
-  for (const auto& segment : transcription.segments)
-    for (std::size_t i = 0; i < segment.words.size(); ++i) subtitles.add(segment.words[i], i % part == 0);
-  return std::move(subtitles).take();
-}
-
 /// Returns the text with each word as it is, and word `marked` underlined.
 inline std::string underlined(const std::vector<Word>& words, std::size_t marked) {
   std::string text;
@@ -131,31 +124,53 @@ inline std::string underlined(const std::vector<Word>& words, std::size_t marked
 
 }  // namespace detail
 
-/// Returns the subtitles of a transcript. `times` decides which times are the same: a gap that it does not
-/// show gets no subtitle of its own.
-inline std::vector<Subtitle> subtitles_of(const Transcription& transcription, const SubtitleOptions& options,
-                                          const TimeFormat& times) {
-  std::vector<Subtitle> subtitles;
-  if (!transcription.has_words) {
-    for (const auto& segment : transcription.segments)
-      subtitles.push_back({segment.start, segment.end, replaced(stripped(segment.text), "-->", "->")});
+/// Turns segments into subtitles, one after the other.
+class Subtitles {
+ public:
+  /// `times` decides which times are the same: a gap that it does not show gets no subtitle of its own.
+  Subtitles(const SubtitleOptions& options, TimeFormat times, bool has_words)
+      : options_(options), times_(times), has_words_(has_words), words_(options) {}
+
+  /// Returns the subtitles that the next segment completes.
+  [[nodiscard]] std::vector<Subtitle> add(const Segment& segment) {
+    if (!has_words_) return {{segment.start, segment.end, replaced(stripped(segment.text), "-->", "->")}};
+    const auto part = static_cast<std::size_t>(options_.max_words_per_line.value_or(1000));
+    for (std::size_t i = 0; i < segment.words.size(); ++i) words_.add(segment.words[i], i % part == 0);
+    return shown();
+  }
+
+  /// Returns the rest.
+  [[nodiscard]] std::vector<Subtitle> finish() {
+    words_.finish();
+    return shown();
+  }
+
+ private:
+  std::vector<Subtitle> shown() {
+    std::vector<Subtitle> subtitles;
+    for (const auto& words : words_.take()) show(words, subtitles);
     return subtitles;
   }
-  for (const auto& words : detail::words_of_subtitles(transcription, options)) {
+
+  void show(const std::vector<Word>& words, std::vector<Subtitle>& subtitles) const {
     std::string text;
     for (const auto& word : words) text += word.text;
-    if (!options.highlight_words) {
+    if (!options_.highlight_words) {
       subtitles.push_back({words.front().start, words.back().end, text});
-      continue;
+      return;
     }
     double last = words.front().start;
     for (std::size_t i = 0; i < words.size(); ++i) {
-      if (times(last) != times(words[i].start)) subtitles.push_back({last, words[i].start, text});
+      if (times_(last) != times_(words[i].start)) subtitles.push_back({last, words[i].start, text});
       subtitles.push_back({words[i].start, words[i].end, detail::underlined(words, i)});
       last = words[i].end;
     }
   }
-  return subtitles;
-}
+
+  SubtitleOptions options_;
+  TimeFormat times_;
+  bool has_words_;
+  detail::SubtitleWords words_;
+};
 
 }  // namespace whisper

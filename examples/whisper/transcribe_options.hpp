@@ -33,6 +33,7 @@ struct TranscribeOptions {
   std::string clip_timestamps;
   std::optional<double> hallucination_silence{};
   std::int64_t batch_size = 1;
+  bool stream = true;
   HearingOptions hearing;
   SubtitleOptions subtitles;
   PcmFormat pcm;
@@ -41,6 +42,9 @@ struct TranscribeOptions {
   [[nodiscard]] bool needs_times() const {
     return word_timestamps || (!output_format.empty() && output_format != "txt");
   }
+
+  /// True if standard input is heard as it arrives. To find speech, all of it must be there.
+  [[nodiscard]] bool streams() const { return stream && !vad; }
 
   /// Throws CommandLineError for flags that contradict each other.
   void check() const;
@@ -129,7 +133,11 @@ inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& opti
   line.option("max-audio-seconds", "S", options.max_audio_seconds,
               "length of the model's window; as in the fine-tuning", {.min = 0.1, .max = 30});
   line.option("sample-rate", "HZ", options.pcm.sample_rate, "of the raw samples", {.min = 1, .max = 655350});
-  line.choice("sample-format", options.pcm.samples, {"s16le", "f32le"}, "of the raw samples, one channel");
+  line.choice("sample-format", options.pcm.samples, {"s16le", "f32le"}, "of the raw samples");
+  line.option("channels", "N", options.pcm.channels, "of the raw samples, whose mean is heard",
+              {.min = 1, .max = 64});
+  line.toggle("stream", options.stream,
+              "hears raw samples as they arrive; without it, and with --vad, once all are there, as a file");
   line.option("device", "NAME", options.device, "cpu, cuda, cuda:1, or auto: an accelerator if there is one");
   line.flag("fp32", options.precision, "fp32", "computes in 32 bits").one_of("precision");
   line.flag("fp16", options.precision, "fp16", "in 16 bits, on an accelerator").one_of("precision");

@@ -6,15 +6,19 @@
 #include <looptorch/base/error.hpp>
 
 #include "file_transcriber.hpp"
+#include "growing_files.hpp"
+#include "stream_text.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -46,32 +50,75 @@ void show_progress(std::optional<double> seconds) {
             << "\033[K" << std::flush;
 }
 
+/// Prints or writes what is heard.
+class Output {
+ public:
+  explicit Output(const whisper::TranscribeOptions& options) : detects_(options.language == "auto") {
+    if (options.output_format.empty()) return;
+    whisper::TranscriptFiles::require_distinct(options.files);
+    files_.emplace(options.output_dir, options.output_format, options.subtitles);
+  }
+
+  void use(const std::string& file, const whisper::Transcription& heard) {
+    show_progress({});
+    name_language(file, heard.language);
+    if (files_)
+      print(files_->write(file, heard));
+    else
+      std::cout << file << '\t' << one_line(std::string(whisper::stripped(heard.text))) << std::endl;
+  }
+
+  /// The line of a stream, or its files, grow by each part.
+  void use(const whisper::StreamPart& part) {
+    const bool is_first = !text_;
+    if (is_first) {
+      text_.emplace();
+      name_language(part.name, part.language);
+      if (files_) growing_.emplace(*files_, part.name, part.has_words);
+    }
+    if (growing_)
+      growing_->add(part);
+    else
+      std::cout << (is_first ? part.name + '\t' : "") << one_line(text_->add(part.text))
+                << (part.is_last ? "\n" : "") << std::flush;
+    if (!part.is_last) return;
+    if (growing_) print(growing_->paths());
+    text_.reset();
+    growing_.reset();
+  }
+
+ private:
+  void name_language(const std::string& file, const std::string& language) const {
+    if (detects_ && !language.empty()) std::cerr << file << ": detected language: " << language << std::endl;
+  }
+
+  static void print(const std::vector<std::filesystem::path>& paths) {
+    for (const auto& path : paths) std::cout << path.string() << std::endl;
+  }
+
+  bool detects_;
+  std::optional<whisper::TranscriptFiles> files_;
+  std::optional<whisper::ShownText> text_;  // of the stream under way
+  std::optional<whisper::GrowingFiles> growing_;
+};
+
 /// A file that cannot be used is told on stderr, and the others are still heard. Throws a looptorch::Error at
 /// the end if there was one.
 void transcribe(const whisper::TranscribeOptions& options) {
   options.check();
-  std::optional<whisper::TranscriptFiles> files;
-  if (!options.output_format.empty()) {
-    whisper::TranscriptFiles::require_distinct(options.files);
-    files.emplace(options.output_dir, options.output_format, options.subtitles);
-  }
+  Output output(options);
   auto recognizer = load(options);
-  const auto use = [&](const std::string& file, const whisper::Transcription& heard) {
-    show_progress({});
-    if (options.language == "auto" && !heard.language.empty())
-      std::cerr << file << ": detected language: " << heard.language << std::endl;
-    if (!files) {
-      std::cout << file << '\t' << one_line(std::string(whisper::stripped(heard.text))) << std::endl;
-      return;
-    }
-    for (const auto& path : files->write(file, heard)) std::cout << path.string() << std::endl;
-  };
+  const whisper::FileTranscriber::Use use{
+      .whole = [&](const std::string& file, const whisper::Transcription& heard) { output.use(file, heard); },
+      .part = [&](const whisper::StreamPart& part) { output.use(part); }};
   whisper::FileTranscriber transcriber(recognizer, options, use,
                                        [](double seconds) { show_progress(seconds); });
   std::size_t failed = 0;
   for (const auto& file : options.files) {
     try {
       transcriber.add(file);
+    } catch (const app::Interrupted&) {
+      throw;
     } catch (const looptorch::Error& error) {
       if (options.files.size() == 1) throw;
       std::cerr << "whisper_transcribe: " << one_line(error.what()) << std::endl;

@@ -122,7 +122,8 @@ Heard hear(const fs::path& model, const std::vector<fs::path>& files, bool vad, 
   options.hearing.apply(recognizer);
   Heard heard{};
   whisper::FileTranscriber transcriber(
-      recognizer, options, [&](const std::string&, const auto& found) { heard.text += " " + found.text; });
+      recognizer, options,
+      {.whole = [&](const std::string&, const auto& found) { heard.text += " " + found.text; }, .part = {}});
   const auto begin = std::chrono::steady_clock::now();
   for (const auto& file : files) transcriber.add(file.string());
   transcriber.finish();

@@ -35,7 +35,7 @@ run() { # run OUT ARGUMENT...
 "$programs/whisper_transcribe" --help >help.txt
 has_flags help.txt output-format output-dir condition-on-previous-text word-timestamps max-line-width max-line-count \
   max-words-per-line highlight-words vad batch-size sample-rate sample-format fp32 fp16 bf16 \
-  clip-timestamps hallucination-silence-threshold carry-initial-prompt
+  clip-timestamps hallucination-silence-threshold carry-initial-prompt channels stream
 
 # Wrong flags are told before a model is loaded.
 refused "--highlight-words need --word-timestamps" "${transcribe[@]}" --highlight-words whole.wav
@@ -76,6 +76,49 @@ holds errors.txt "-: detected language: en"
 refused "-: holds no samples" "${transcribe[@]}" - </dev/null
 head -c 16001 whole.s16 >odd.s16
 refused "-: ends with 1 of the 2 bytes of a sample of s16le" "${transcribe[@]}" - <odd.s16
+sox whole.wav -t raw -r 16000 -c 2 -e signed -b 16 stereo.s16
+run stereo.txt --channels 2 - <stereo.s16
+cmp piped.txt stereo.txt || fail "in stereo another text is heard"
+run stored.txt --no-stream - <whole.s16
+cmp piped.txt stored.txt || fail "stored, another text is heard"
+
+# What is longer than a window is heard as it arrives: the first window is written while the pipe is open, and the files are those of
+# the file, to the byte.
+await() { # await TEXT FILE
+  local try
+  for try in $(seq 1200); do
+    if [ -f "$2" ] && grep -qF -- "$1" "$2"; then return; fi
+    sleep 0.1
+  done
+  fail "after $try tries $2 does not hold \"$1\""
+}
+sox talk.wav -t raw -r 16000 -e signed -b 16 talk.s16
+mkfifo pipe
+"$programs/${transcribe[0]}" "${transcribe[@]:1}" --output-format all --output-dir streamed --word-timestamps - <pipe >streamed.txt 2>errors.txt &
+exec 3>pipe
+head -c 1000000 talk.s16 >&3 # 31.25 s
+for format in txt srt vtt tsv; do await "telephone" "streamed/stdin.$format"; done
+[ ! -e streamed/stdin.json ] || fail "JSON is there before its end"
+tail -c +1000001 talk.s16 >&3
+exec 3>&-
+wait "$!" || fail "a stream: exit code $?: $(cat errors.txt)"
+[ "$(cat streamed.txt)" = "$(printf 'streamed/stdin.%s\n' txt vtt srt tsv json)" ] || fail "streamed: $(cat streamed.txt)"
+for format in txt vtt srt tsv json; do
+  cmp "out/new/talk.$format" "streamed/stdin.$format" || fail "a stream's $format is not the file's"
+done
+
+# A signal ends the stream: the line shows what was heard, and stderr how far.
+"$programs/${transcribe[0]}" "${transcribe[@]:1}" - <pipe >signalled.txt 2>errors.txt &
+exec 3>pipe
+head -c 1000000 talk.s16 >&3
+await "telephone" signalled.txt
+kill -TERM "$!"
+code=0
+wait "$!" || code=$?
+exec 3>&-
+[ "$code" = 143 ] || fail "a stream that SIGTERM ends: exit code $code"
+[ "$(cat errors.txt)" = "whisper_transcribe: SIGTERM was received: -: was heard up to 31.25 s" ] || fail "errors: $(cat errors.txt)"
+grep -qE $'^-\tGood morning.*[a-z.]$' signalled.txt && [ "$(grep -c '' signalled.txt)" = 1 ] || fail "signalled: $(cat signalled.txt)"
 
 # Several files at once give the texts of one after the other, in their order; so do a bad one among them, and long ones.
 run alone.txt "${clips[@]}"

@@ -29,11 +29,15 @@ enum ExitCode : int {
   kStoppedBySigterm = 143,
 };
 
-/// A run that a signal or a time limit ended before its end; it can be resumed.
+/// Work that a signal or a time limit ended before its end.
 struct Interrupted : Error {
-  /// `reason` is FitResult's: it begins with the signal's name where a signal was received.
+  /// A run, which can be resumed. `reason` is FitResult's: it begins with the signal's name where a signal
+  /// was received.
   Interrupted(const std::string& reason, std::int64_t steps)
-      : Error(reason + ": stopped after " + std::to_string(steps) + " steps; go on with --resume auto"),
+      : Interrupted(reason, "stopped after " + std::to_string(steps) + " steps; go on with --resume auto") {}
+  /// `done` says what was done until then.
+  Interrupted(const std::string& reason, const std::string& done)
+      : Error(reason + ": " + done),
         exit_code(reason.starts_with("SIGINT")    ? kStoppedBySigint
                   : reason.starts_with("SIGTERM") ? kStoppedBySigterm
                                                   : kTimeIsUp) {}

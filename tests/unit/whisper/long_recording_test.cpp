@@ -3,11 +3,15 @@
 // default, ten hours with LOOPTORCH_WHISPER_LONG.
 #include "support/precompiled.hpp"
 
+#include "random_recognizer.hpp"
 #include "reference.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <sndfile.h>
+#include <unistd.h>
+#include <whisper/arriving_recording.hpp>
 #include <whisper/batched_chunks.hpp>
+#include <whisper/growing_files.hpp>
 #include <whisper/sliding_windows.hpp>
 
 #include <cmath>
@@ -15,6 +19,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace whisper_test;
@@ -24,43 +29,26 @@ namespace {
 
 constexpr int kRate = 8000;  // is resampled
 
-/// Writes syllables of a tone with pauses, a minute again and again.
-void write_recording(const std::filesystem::path& file, int minutes) {
+/// Syllables of a tone with pauses.
+std::vector<short> minute_of_sound() {
   std::vector<short> minute(60 * kRate);
   for (size_t i = 0; i < minute.size(); ++i) {
     const double t = static_cast<double>(i) / kRate;
     const bool speaks = std::fmod(t, 20) < 16 && std::fmod(t, 0.3) < 0.2;
     minute[i] = static_cast<short>((speaks ? 8000 : 20) * std::sin(t * 2000 + 3 * std::sin(t * 5)));
   }
+  return minute;
+}
+
+/// Writes the same minute again and again.
+void write_recording(const std::filesystem::path& file, int minutes) {
+  const auto minute = minute_of_sound();
   SF_INFO info{};
   info.samplerate = kRate, info.channels = 1, info.format = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
   const std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> sound(sf_open(file.c_str(), SFM_WRITE, &info), sf_close);
   REQUIRE(sound);
   for (int i = 0; i < minutes; ++i)
     REQUIRE(sf_write_short(sound.get(), minute.data(), std::ssize(minute)) == std::ssize(minute));
-}
-
-/// A recognizer with the tokens of small_tokenizer.json and 1501 timestamps.
-whisper::Recognizer random_recognizer() {
-  torch::manual_seed(5);
-  whisper::Whisper model(whisper::WhisperConfig{.vocab_size = 1800,
-                                                .d_model = 16,
-                                                .encoder_layers = 1,
-                                                .decoder_layers = 1,
-                                                .encoder_attention_heads = 2,
-                                                .decoder_attention_heads = 2,
-                                                .encoder_ffn_dim = 16,
-                                                .decoder_ffn_dim = 16,
-                                                .pad_token_id = 295,
-                                                .bos_token_id = 295,
-                                                .eos_token_id = 295,
-                                                .decoder_start_token_id = 296});
-  whisper::DecodingOptions decoding{
-      .prompt = {296}, .suppress = {296, 297, 298}, .begin_suppress = {}, .end_of_text = 295};
-  decoding.special.start = 296, decoding.special.previous = 297, decoding.special.no_timestamps = 298;
-  decoding.max_new_tokens = 24;
-  decoding.without_timestamps = false;
-  return {std::move(model), whisper::load_tokenizer(kParity / "small_tokenizer.json"), std::move(decoding)};
 }
 
 /// Returns a field of /proc/self/status in bytes.
@@ -81,27 +69,40 @@ int64_t added_memory(Work work) {
   return memory("VmHWM") - before;
 }
 
+/// The minutes of a recording: ten, or ten hours.
+int minutes_heard() { return std::getenv("LOOPTORCH_WHISPER_LONG") != nullptr ? 600 : 10; }
+
+/// Checks what `hear` adds at its peak.
+template <class Hear>
+void check_memory(const char* how, int minutes, Hear hear) {
+  const auto bytes = added_memory(hear);
+  WARN(minutes << " minutes " << how << ": " << bytes / 1'000'000 << " MB beyond the model");
+  CHECK(bytes < 200'000'000);
+}
+
 }  // namespace
 
-TEST_CASE("Hours of audio take less than 200 MB") {
-  const bool long_one = std::getenv("LOOPTORCH_WHISPER_LONG") != nullptr;
-  const int minutes = long_one ? 600 : 10;
+TEST_CASE("Hours of audio in sequence take less than 200 MB") {
+  const int minutes = minutes_heard();
   const TemporaryFolder folder;
   write_recording(folder / "talk.wav", minutes);
   auto recognizer = random_recognizer();
-  const auto hear = [&] {
+  check_memory("in sequence", minutes, [&] {
     whisper::Recording recording(folder / "talk.wav", 80, "talk");
     CHECK(recording.frames() == minutes * 6000);
     const auto heard = whisper::SlidingWindows(recognizer, {})(recording);
     REQUIRE(heard.segments.size() >= static_cast<size_t>(minutes));
     CHECK(heard.segments.back().end > minutes * 60 - 31);
     CHECK_FALSE(heard.text.empty());
-  };
-  const auto bytes = added_memory(hear);
-  WARN(minutes << " minutes in sequence: " << bytes / 1'000'000 << " MB beyond the model");
-  CHECK(bytes < 200'000'000);
+  });
+}
 
-  const auto hear_speech = [&] {
+TEST_CASE("Hours of audio by voice activity take less than 200 MB") {
+  const int minutes = minutes_heard();
+  const TemporaryFolder folder;
+  write_recording(folder / "talk.wav", minutes);
+  auto recognizer = random_recognizer();
+  check_memory("by voice activity, 4 at once", minutes, [&] {
     whisper::Recording recording(folder / "talk.wav", 80, "talk");
     whisper::Transcription heard{.text = {}, .segments = {}, .language = "en"};
     whisper::BatchedChunks chunks(recognizer, {}, 4);
@@ -115,9 +116,41 @@ TEST_CASE("Hours of audio take less than 200 MB") {
     CHECK(heard.segments.size() >= static_cast<size_t>(minutes) * 2);
     for (size_t i = 1; i < heard.segments.size(); ++i)
       REQUIRE(heard.segments[i].seek >= heard.segments[i - 1].seek);
-  };
-  const auto by_speech = added_memory(hear_speech);
-  WARN(minutes << " minutes by voice activity, 4 at once: " << by_speech / 1'000'000
-               << " MB beyond the model");
-  CHECK(by_speech < 200'000'000);
+  });
+}
+
+TEST_CASE("Hours of audio through a pipe take less than 200 MB") {
+  const int minutes = minutes_heard() / 2;
+  const TemporaryFolder folder;
+  auto recognizer = random_recognizer();
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  std::thread writer([&, minute = minute_of_sound()] {
+    for (int i = 0; i < minutes; ++i)
+      for (size_t at = 0; at < minute.size(); at += 2000)
+        if (::write(ends[1], minute.data() + at, 4000) != 4000) return;
+    ::close(ends[1]);
+  });
+  check_memory("through a pipe", minutes, [&] {
+    whisper::ArrivingRecording recording(ends[0], {.sample_rate = kRate}, 80, "-");
+    const whisper::TranscriptFiles files(folder / "stream", "all", {});
+    whisper::GrowingFiles growing(files, "-", false);
+    whisper::SegmentTexts texts(recognizer);
+    size_t count = 0;
+    double end = 0;
+    const auto heard = whisper::SlidingWindows(recognizer, {})(
+        recording, [&](std::vector<whisper::Segment> segments, const std::string& language) {
+          count += segments.size();
+          if (!segments.empty()) end = segments.back().end;
+          growing.add({.name = "-", .segments = segments, .text = texts.add(segments), .language = language});
+        });
+    growing.add({.name = "-", .text = texts.finish(), .language = heard.language, .is_last = true});
+    CHECK_NOTHROW(recording.check_end());
+    CHECK(heard.segments.empty());
+    CHECK(count >= static_cast<size_t>(minutes));
+    CHECK(end > minutes * 60 - 31);
+    CHECK(std::filesystem::file_size(folder / "stream/stdin.json") > count * 100);
+  });
+  writer.join();
+  ::close(ends[0]);
 }

@@ -3,43 +3,26 @@
 
 #include <looptorch/audio/decode.hpp>
 
+#include "piped_bytes.hpp"
+
+#include <signal.h>
 #include <unistd.h>
 #include <whisper/pcm_input.hpp>
 
 #include <cstdint>
-#include <cstring>
+#include <limits>
 #include <string>
-#include <thread>
 #include <vector>
 
 using whisper::PcmFormat, whisper::store_pcm;
+using whisper_test::bytes_of, whisper_test::PipedBytes;
 
 namespace {
 
 /// What store_pcm makes of bytes that a pipe gives in pieces of `piece` bytes.
 whisper::UnnamedFile stored(const std::string& bytes, const PcmFormat& format, size_t piece) {
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  std::thread writer([&] {
-    for (size_t at = 0; at < bytes.size(); at += piece) {
-      const auto size = std::min(piece, bytes.size() - at);
-      if (::write(ends[1], bytes.data() + at, size) != static_cast<ssize_t>(size)) break;
-    }
-    ::close(ends[1]);
-  });
-  struct Join {
-    std::thread& writer;
-    int end;
-    ~Join() { writer.join(), ::close(end); }
-  } join{writer, ends[0]};
-  return store_pcm(ends[0], format);
-}
-
-template <class T>
-std::string bytes_of(const std::vector<T>& samples) {
-  std::string bytes(samples.size() * sizeof(T), '\0');
-  std::memcpy(bytes.data(), samples.data(), bytes.size());
-  return bytes;
+  const PipedBytes pipe(bytes, piece);
+  return store_pcm(pipe.end(), format);
 }
 
 }  // namespace
@@ -67,7 +50,45 @@ TEST_CASE("A pipe without samples, or with half of one, is an error; the stored 
   CHECK_THROWS_WITH(stored("x", {}, 1), "-: ends with 1 of the 2 bytes of a sample of s16le");
   CHECK_THROWS_WITH(stored("123456", {.samples = "f32le"}, 4),
                     "-: ends with 2 of the 4 bytes of a sample of f32le");
+  CHECK_THROWS_WITH(stored("1234567", {.channels = 2}, 4),
+                    "-: ends with 3 of the 4 bytes of a sample of s16le in all channels");
   CHECK_THROWS_AS(store_pcm(-1, {}), looptorch::FileError);
+  CHECK_THROWS_WITH(store_pcm(::open("/", O_RDONLY), {}), Catch::StartsWith("-: cannot read: "));
   const auto file = stored("1234", {}, 4);
   CHECK_FALSE(std::filesystem::exists(std::filesystem::read_symlink(file.path())));
+}
+
+TEST_CASE("Of several channels the mean is heard, stored or not") {
+  const std::vector<int16_t> shorts{100, 300, -32768, -32768, 7, 8};
+  const PcmFormat stereo{.samples = "s16le", .channels = 2};
+  const auto expected_T = torch::tensor({200.0F, -32768.0F, 7.5F}) / 32768;
+  CHECK(whisper::pcm_samples(bytes_of(shorts), stereo).equal(expected_T));
+  CHECK(looptorch::audio::decode(stored(bytes_of(shorts), stereo, 3).path()).samples_T.equal(expected_T));
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  CHECK(whisper::pcm_samples(bytes_of(std::vector<float>{0.5F, 0.25F, kNaN, 1}), {.samples = "f32le"})
+            .equal(torch::tensor({0.5F, 0.25F})));
+}
+
+TEST_CASE("A reader gives whole samples as they arrive, and ends at a signal") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  {
+    whisper::PcmReader reader(ends[0], {});
+    REQUIRE(::write(ends[1], "abc", 3) == 3);
+    CHECK(reader.next() == "ab");
+    REQUIRE(::write(ends[1], "d", 1) == 1);
+    CHECK(reader.next() == "cd");  // though the pipe is still open
+    CHECK_NOTHROW(reader.check_end());
+    ::raise(SIGTERM);
+    CHECK(reader.next().empty());
+    try {
+      reader.check_end();
+      FAIL("nothing was thrown");
+    } catch (const looptorch::app::Interrupted& interrupted) {
+      CHECK(interrupted.exit_code == looptorch::app::kStoppedBySigterm);
+      CHECK(std::string(interrupted.what()) == "SIGTERM was received: -: was heard up to 0.000125 s");
+    }
+  }
+  ::close(ends[1]);
+  ::close(ends[0]);
 }

@@ -15,7 +15,7 @@
 
 using namespace whisper_test;
 using looptorch::testing::TemporaryFolder;
-using whisper::SubtitleOptions, whisper::Transcription, whisper::TranscriptFiles;
+using whisper::SubtitleOptions, whisper::text_of, whisper::Transcription, whisper::TranscriptFiles;
 
 namespace {
 
@@ -53,10 +53,8 @@ TEST_CASE("Texts, subtitles, tables and JSON are openai-whisper's, byte for byte
   for (const std::string name : {"plain", "odd"}) {
     CAPTURE(name);
     const auto result = recorded_result(name == "plain" ? "default" : name);
-    CHECK(whisper::txt_of(result) == recorded_file(name + ".txt"));
-    CHECK(whisper::srt_of(result) == recorded_file(name + ".srt"));
-    CHECK(whisper::vtt_of(result) == recorded_file(name + ".vtt"));
-    CHECK(whisper::tsv_of(result) == recorded_file(name + ".tsv"));
+    for (const std::string format : {"txt", "srt", "vtt", "tsv"})
+      CHECK(text_of(format, result) == recorded_file(name + "." + format));
     CHECK(whisper::json_of(result) == recorded_file(name + ".json"));
   }
 }
@@ -64,24 +62,24 @@ TEST_CASE("Texts, subtitles, tables and JSON are openai-whisper's, byte for byte
 TEST_CASE("Words become subtitles as openai-whisper's writers make them of words") {
   const auto result = recorded_result("words");
   CHECK(whisper::json_of(result) == recorded_file("words.json"));
-  CHECK(whisper::srt_of(result) == recorded_file("words.srt"));
-  CHECK(whisper::srt_of(result, {.max_line_width = 42, .max_line_count = 2}) == recorded_file("lines.srt"));
-  CHECK(whisper::vtt_of(result, {.max_line_width = 30}) == recorded_file("width.vtt"));
-  CHECK(whisper::vtt_of(result, {.max_words_per_line = 4}) == recorded_file("few.vtt"));
-  CHECK(whisper::vtt_of(result, {.max_line_width = 42, .max_line_count = 1, .highlight_words = true}) ==
+  CHECK(text_of("srt", result) == recorded_file("words.srt"));
+  CHECK(text_of("srt", result, {.max_line_width = 42, .max_line_count = 2}) == recorded_file("lines.srt"));
+  CHECK(text_of("vtt", result, {.max_line_width = 30}) == recorded_file("width.vtt"));
+  CHECK(text_of("vtt", result, {.max_words_per_line = 4}) == recorded_file("few.vtt"));
+  CHECK(text_of("vtt", result, {.max_line_width = 42, .max_line_count = 1, .highlight_words = true}) ==
         recorded_file("lit.vtt"));
   const SubtitleOptions narrow{.max_line_width = 12, .max_line_count = 2, .highlight_words = true};
   const auto odd = recorded_result("odd_words");
-  CHECK(whisper::srt_of(odd, narrow) == recorded_file("odd_words.srt"));
-  CHECK(whisper::vtt_of(odd, narrow) == recorded_file("odd_words.vtt"));
+  CHECK(text_of("srt", odd, narrow) == recorded_file("odd_words.srt"));
+  CHECK(text_of("vtt", odd, narrow) == recorded_file("odd_words.vtt"));
 }
 
 TEST_CASE("A transcript without segments gives empty files of each kind") {
   const Transcription empty{"", {}, "en"};
-  CHECK(whisper::txt_of(empty).empty());
-  CHECK(whisper::srt_of(empty).empty());
-  CHECK(whisper::vtt_of(empty) == "WEBVTT\n\n");
-  CHECK(whisper::tsv_of(empty) == "start\tend\ttext\n");
+  CHECK(text_of("txt", empty).empty());
+  CHECK(text_of("srt", empty).empty());
+  CHECK(text_of("vtt", empty) == "WEBVTT\n\n");
+  CHECK(text_of("tsv", empty) == "start\tend\ttext\n");
   CHECK(whisper::json_of(empty) == R"({"text": "", "segments": [], "language": "en"})");
 }
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// Lets a program finish what it has begun when SIGTERM or Ctrl-C asks it to stop. Programs that train need
+// none of it: SnapshotEvery watches signals itself.
+#pragma once
+
+#include <looptorch/app/run_main.hpp>
+#include <looptorch/base/signals.hpp>
+
+#include <string>
+
+namespace looptorch::app {
+
+/// While it lives, SIGTERM and SIGINT are recorded instead of ending the process. A second one ends it.
+class StopSignals {
+ public:
+  /// True once a signal was received.
+  [[nodiscard]] static bool received() { return looptorch::detail::SignalWatch::received() != 0; }
+
+  /// Throws Interrupted if a signal was received; `done` says what was done until then.
+  static void throw_if_received(const std::string& done) {
+    if (const int signal = looptorch::detail::SignalWatch::received(); signal != 0)
+      throw Interrupted(looptorch::detail::signal_name(signal) + " was received", done);
+  }
+
+ private:
+  looptorch::detail::SignalWatch watch_;
+};
+
+}  // namespace looptorch::app

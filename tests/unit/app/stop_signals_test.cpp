@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/app/stop_signals.hpp>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using looptorch::app::Interrupted, looptorch::app::StopSignals;
+
+namespace {
+
+/// The wait status of a process that runs `body`.
+template <class Body>
+int status_of(Body body) {
+  const auto child = ::fork();
+  if (child == 0) {
+    for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);  // not Catch2's
+    body();
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("A signal is recorded while signals are watched, and has its usual effect before and behind that") {
+  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, {SIGTERM, 143}}) {
+    {
+      const StopSignals signals;
+      CHECK_FALSE(StopSignals::received());
+      CHECK_NOTHROW(StopSignals::throw_if_received("done"));
+      ::raise(signal);
+      CHECK(StopSignals::received());
+      try {
+        StopSignals::throw_if_received("some was done");
+        FAIL("nothing was thrown");
+      } catch (const Interrupted& interrupted) {
+        CHECK(interrupted.exit_code == code);
+        CHECK_THAT(interrupted.what(), Catch::EndsWith("was received: some was done"));
+      }
+    }
+    CHECK_FALSE(StopSignals::received());
+    const int usual = status_of([signal = signal] { ::raise(signal); });
+    CHECK((WIFSIGNALED(usual) && WTERMSIG(usual) == signal));
+    const int second = status_of([signal = signal] {
+      const StopSignals signals;
+      ::raise(signal);
+      ::raise(signal);
+    });
+    CHECK((WIFSIGNALED(second) && WTERMSIG(second) == signal));
+  }
+}

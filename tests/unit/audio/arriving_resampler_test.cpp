@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/audio/arriving_resampler.hpp>
+
+#include "signals.hpp"
+
+#include <cstdint>
+#include <vector>
+
+using looptorch::audio::ArrivingResampler;
+
+TEST_CASE("A sound that arrives in pieces is resampled as the whole") {
+  constexpr std::int64_t kTo = 16000;
+  for (const std::int64_t from : {8000, 11025, 16000, 44100, 48000}) {
+    const auto whole_T = signals::as_samples(signals::music(3 * from + 17, from));
+    const auto expected_N = looptorch::audio::resample(whole_T, from, kTo);
+    for (const std::int64_t piece : {7, 1000, 100'000}) {
+      CAPTURE(from, piece);
+      ArrivingResampler arriving(from, kTo);
+      std::vector<at::Tensor> parts;
+      std::int64_t heard = 0;
+      for (std::int64_t at = 0; at < whole_T.numel(); at += piece) {
+        const auto count = std::min(piece, whole_T.numel() - at);
+        parts.push_back(arriving.add(whole_T.narrow(0, at, count)));
+        heard += parts.back().numel();
+        REQUIRE(heard >= (at + count) * kTo / from - 200);  // nothing is held back for long
+      }
+      parts.push_back(arriving.finish());
+      const auto got_N = at::cat(parts);
+      REQUIRE(got_N.sizes() == expected_N.sizes());
+      CHECK((got_N - expected_N).abs().max().item<double>() <= (from == kTo ? 0 : 1e-5));
+      CHECK(arriving.finish().numel() == 0);
+    }
+  }
+}
+
+TEST_CASE("A sound of no samples, or of one, is resampled, too; rates are checked") {
+  CHECK(ArrivingResampler(8000, 16000).finish().numel() == 0);
+  ArrivingResampler one(8000, 16000);
+  auto samples_T = one.add(at::ones({1}));
+  samples_T = at::cat({samples_T, one.finish()});
+  CHECK(at::allclose(samples_T, looptorch::audio::resample(at::ones({1}), 8000, 16000)));
+  CHECK_THROWS_AS(ArrivingResampler(0, 16000), looptorch::UsageError);
+}
