@@ -2,6 +2,8 @@
 // Every pair of policies that the table of docs/policies.md admits: trained through, and trained, killed or
 // stopped at a random moment and resumed by other objects, the run ends with the same bits. Every pair that
 // it refuses is refused. One Trainer lists all policies under When, so one compilation covers all pairs.
+// Triples and processes that SIGKILL ends are tried in samples, and in full by `ctest -C long -L long`:
+// LOOPTORCH_TRIPLES and LOOPTORCH_KILLED_PAIRS say how many.
 //
 // Tests loop/compose: rules
 #include "support/precompiled.hpp"
@@ -15,9 +17,15 @@
 #include "support/temporary_folder.hpp"
 #include "support/whole_run.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <bitset>
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +36,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -295,6 +304,67 @@ TEST_CASE("pairs: every admitted pair resumes bit for bit, and every other is re
     }
   CHECK(admitted + others == static_cast<std::int64_t>(kSize * (kSize - 1) / 2));
   CHECK(others > 10);
+}
+
+namespace {
+
+/// Begins a process that trains in `folder` from what is there, and leaves in `folder/end` what a snapshot of
+/// the end would hold.
+pid_t begin(const Listed& listed, const std::filesystem::path& folder) {
+  const pid_t process = ::fork();
+  if (process > 0) return process;
+  int code = 3;
+  try {
+    Process trains(listed, folder, {});
+    if (const auto reached = trains.run(has_snapshot(folder / "snapshots"))) {
+      write_snapshot(folder / "end", *reached);
+      code = 0;
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", text_of(listed).c_str(), error.what());
+  }
+  std::_Exit(code);
+}
+/// Returns the exit code, or the negative of a signal.
+int wait_for(pid_t process) {
+  int status = 0;
+  ::waitpid(process, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+SnapshotContents end_of(const std::filesystem::path& folder) {
+  return comparable(read_snapshot(find_newest_snapshot(folder / "end").path));
+}
+
+}  // namespace
+
+TEST_CASE("pairs: a process that is killed by SIGKILL at a random moment is gone on with bit for bit") {
+  use_memory_for_files();
+  std::mt19937_64 random(static_cast<std::uint64_t>(from_environment("LOOPTORCH_PAIR_SEED", 1)));
+  std::vector<Listed> pairs;
+  for (std::size_t i = 0; i < kSize; ++i)
+    for (std::size_t j = i + 1; j < kSize; ++j)
+      if (const Listed listed = Listed().set(i).set(j); !is_refused(listed)) pairs.push_back(listed);
+  std::shuffle(pairs.begin(), pairs.end(), random);
+  pairs.resize(std::min(pairs.size(), static_cast<std::size_t>(from_environment("LOOPTORCH_KILLED_PAIRS", 12))));
+  std::uniform_real_distribution<double> moments(0.0, 1.05);
+  int killed = 0, resumed = 0;
+  for (const Listed& listed : pairs) {
+    INFO(text_of(listed));
+    TemporaryFolder through, broken;
+    const auto began = std::chrono::steady_clock::now();
+    REQUIRE(wait_for(begin(listed, through.path())) == 0);
+    const std::chrono::duration<double> lifetime = std::chrono::steady_clock::now() - began;
+    const pid_t process = begin(listed, broken.path());
+    std::this_thread::sleep_for(lifetime * moments(random));
+    ::kill(process, SIGKILL);
+    const int how = wait_for(process);
+    REQUIRE((how == 0 || how == -SIGKILL));
+    killed += how != 0, resumed += how != 0 && has_snapshot(broken.path() / "snapshots");
+    if (how != 0) REQUIRE(wait_for(begin(listed, broken.path())) == 0);
+    CHECK(whole_run::difference(end_of(through.path()), end_of(broken.path())) == "");
+  }
+  CHECK(killed > 0);
+  CHECK(resumed > 0);
 }
 
 TEST_CASE("pairs: seeded triples resume bit for bit") {
