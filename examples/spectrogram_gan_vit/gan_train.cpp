@@ -5,6 +5,7 @@
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/profile_policy.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
@@ -69,6 +70,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                       lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
                       lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
                       training.autopsy_policy(options.output),
+                      app::profile_policy(training, options.output),
                       lt::ClipGradNorm{1.0},
                       lt::AverageWeights{.rule = lt::Ema{.decay = options.average, .warmup = true},
                                          .update = "generator"},

@@ -3,6 +3,7 @@
 // Spirals and Net: the rest is a whole program, with flags, snapshots, resume and a summary.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/fit.hpp>
+#include <looptorch/app/profile_policy.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/summary.hpp>
@@ -83,6 +84,7 @@ void train(const std::filesystem::path& output, const app::TrainingOptions& opti
                       lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = options.warmup_steps},
                       options.autopsy_policy(output),
+                      app::profile_policy(options, output),
                       lt::Validate{lt::PinnedPrefetchLoader(held_out, options.loader_options(), app::share_of_rank())},
                       lt::ShowProgress{},
                       app::run_log(options, output, *net),

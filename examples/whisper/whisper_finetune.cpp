@@ -5,6 +5,7 @@
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_cap.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/profile_policy.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
@@ -64,6 +65,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
                       lt::When{!memory.cache_encoder, lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")}},
                       lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
                       training.autopsy_policy(options.output),
+                      app::profile_policy(training, options.output),
                       lt::When{!memory.in_backward(), lt::ClipGradNorm{1.0}},
                       lt::When{memory.update_in_backward == "sums", lt::UpdateInBackwardWith<lt::SumsInBf16>{.max_norm = 1.0}},
                       lt::When{memory.update_in_backward == "moments", lt::UpdateInBackwardWith<lt::SumsInMoments>{}},

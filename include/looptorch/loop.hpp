@@ -147,7 +147,8 @@ class Trainer {
   void with_evaluated_weights(Body&& body) {
     const auto call = call_.evaluate("with_evaluated_weights()");
     detail::settle(engine_);
-    detail::in_evaluation_scopes(engine_, body);
+    engine_.in_phase(RunPhase::evaluation, "evaluated weights",
+                     [&] { detail::in_evaluation_scopes(engine_, body); });
   }
 
   /// Returns where the run stands between windows: counters, losses, metrics and the states of policies.

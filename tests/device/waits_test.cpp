@@ -56,6 +56,7 @@ std::vector<Row> rows() {
       {"`On` after each update",
        {.watch_updates = true},
        "hooks after an update need the device's verdict at once"},
+      {"`Profile` of two steps", {.profiles = true}, "the traced steps begin and end with a wait"},
       {"`ScheduleLr`", {.schedule = true}},
       {"`ShowProgress`, a line a step", {.progress = true}, "a line reads the last verdict and the loss"},
       {"`SnapshotEvery`, every third step", {.snapshots = true}, "a snapshot has the last verdict"},

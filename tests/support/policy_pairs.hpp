@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/policies/log_metrics.hpp>
+#include <looptorch/policies/profile.hpp>
 #include <looptorch/trainer.hpp>
 
 #include <torch/nn/modules/linear.h>
@@ -46,6 +47,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::On<lt::Phase::observe, OnWindow>>{"On", "on"},
     Entry<lt::PinnedPrefetchLoader<void, lt::SequentialSampler, lt::DefaultCollate>>{"PinnedPrefetchLoader",
                                                                                      ""},
+    Entry<lt::Profile>{"Profile", "profile"},
     Entry<lt::RestoreBest>{"RestoreBest", "restore_best"},
     Entry<lt::RetryOnOom>{"RetryOnOom", "retry_on_oom"},
     Entry<lt::ScheduleLr>{"ScheduleLr", "schedule_lr"},

@@ -43,6 +43,7 @@ enum class TrainingFlag {
   resume_changed,
   report,
   autopsy,  ///< --autopsy and --replay
+  profile,
 };
 
 /// Which flags a program has, and what its --help says of them where the standard text would not do.
@@ -70,6 +71,7 @@ class TrainingFlagWriter {
     add_resuming();
     add_autopsy();
     add_report();
+    add_profile();
   }
 
  private:
@@ -229,6 +231,15 @@ class TrainingFlagWriter {
       options.program = line.program();
       options.settings = line.settings();
     });
+  }
+
+  void add_profile() {
+    if (!has(profile)) return;
+    line_.option("profile", "FIRST-LAST", options_.profile,
+                 help(profile,
+                      "writes a trace of these steps to OUTPUT/trace.json, for https://ui.perfetto.dev and "
+                      "chrome://tracing"));
+    line_.on_parsed([&options = options_](const CommandLine&) { (void)options.profiled_steps(); });
   }
 
   CommandLine& line_;

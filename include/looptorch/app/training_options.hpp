@@ -5,6 +5,7 @@
 #pragma once
 
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/flag_values.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/random.hpp>
@@ -64,8 +65,9 @@ struct TrainingOptions {
   /// them.
   std::string program = {};
   std::vector<std::pair<std::string, std::string>> settings = {};
-  bool autopsy = false;     ///< looks into windows whose loss or gradients are not finite (autopsy_policy)
-  std::string replay = {};  ///< a window that it kept, or a folder of them; app::fit does it again
+  bool autopsy = false;      ///< looks into windows whose loss or gradients are not finite (autopsy_policy)
+  std::string replay = {};   ///< a window that it kept, or a folder of them; app::fit does it again
+  std::string profile = {};  ///< steps to trace, as in "10-15" or "12", for profile_policy; empty: none
 
   /// Returns the device that `device` names, and writes to stderr which settings have no effect on it. Of
   /// several ranks on a machine, each takes an accelerator of its own, unless `device` has a number. Throws
@@ -121,6 +123,22 @@ struct TrainingOptions {
   /// Returns the policy for `--autopsy`, which keeps windows in the folder `bad-windows` of `output`.
   [[nodiscard]] When<Autopsy> autopsy_policy(const std::filesystem::path& output) const {
     return {autopsy, Autopsy{.keep_in = output / "bad-windows"}};
+  }
+
+  /// Returns the first and the last step that `profile` names; nothing if it is empty. Throws
+  /// CommandLineError if it names none.
+  [[nodiscard]] std::optional<std::pair<std::int64_t, std::int64_t>> profiled_steps() const {
+    if (profile.empty()) return std::nullopt;
+    const auto dash = profile.find('-');
+    try {
+      const auto first = parse_number<std::int64_t>(profile.substr(0, dash), {.min = 1});
+      if (dash == profile.npos) return std::pair(first, first);
+      return std::pair(
+          first, parse_number<std::int64_t>(profile.substr(dash + 1), {.min = static_cast<double>(first)}));
+    } catch (const CommandLineError& error) {
+      throw CommandLineError(
+          message("--profile takes the first and the last step, as in 10-15, or one: ", error.what()));
+    }
   }
 
   /// True if snapshots are asked for, or were taken by the run that goes on.

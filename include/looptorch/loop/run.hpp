@@ -8,6 +8,7 @@
 #include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/metric_board.hpp>
 #include <looptorch/loop/metric_sink.hpp>
+#include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/running_mean.hpp>
 #include <looptorch/memory/held_memory.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
@@ -56,6 +57,7 @@ class RunHost {
   virtual void with_evaluated_weights(const std::function<void()>& body) = 0;
   virtual SnapshotContents snapshot(const std::filesystem::path& folder) = 0;
   virtual HeldMemory held_memory() = 0;
+  virtual void in_phase(RunPhase phase, std::string_view name, const std::function<void()>& body) = 0;
 
  protected:
   ~RunHost() = default;
@@ -174,6 +176,11 @@ class Run {
   /// constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere, and
   /// where no listed policy declares it.
   [[nodiscard]] HeldMemory held_memory() const { return host("held_memory").held_memory(); }
+
+  /// Calls `body`, whose time counts as `phase`; `name` is what a trace calls it.
+  void in_phase(RunPhase phase, std::string_view name, const std::function<void()>& body) const {
+    host_ ? host_->in_phase(phase, name, body) : body();
+  }
 
   /// Shows `text()` in the line of ShowProgress, behind `name`, until the fit ends.
   void show(const std::string& name, std::function<std::string()> text) { shown_[name] = std::move(text); }

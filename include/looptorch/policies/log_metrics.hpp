@@ -10,6 +10,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/run_phase.hpp>
 #include <looptorch/policies/parts/metric_feed.hpp>
 #include <looptorch/report/machine_facts.hpp>
 #include <looptorch/report/metric_log.hpp>
@@ -80,21 +81,14 @@ struct LogMetrics {
     RunPhase next_;
   };
 
-  PhaseScope forward_scope(const ForwardContext& forward, State& state) const {
-    if (!forward.training || !state.is_open()) return {state, state.clock().phase()};
-    state.begin_forward();
-    return {state, RunPhase::backward};
+  PhaseScope phase_scope(const PhaseContext& next, State& state) const {
+    const RunPhase before = state.clock().enter(next.phase);
+    if (next.phase == RunPhase::forward && state.is_open()) state.begin_forward();
+    return {state, before};
   }
-  PhaseScope evaluation_scope(const EvaluationContext&, State& state) const {
-    return {state, state.clock().enter(RunPhase::evaluation)};
-  }
-  void before_update(UpdateContext& update, State& state) const {
-    state.clock().enter(RunPhase::update);
-    state.add_rates(update);
-  }
+  void before_update(UpdateContext& update, State& state) const { state.add_rates(update); }
   void on_window_end(WindowContext& window, State& state) const {
     state.end_window(window.run.progress().step % every == 0);
-    state.clock().enter(RunPhase::other);
   }
   void on_epoch_begin(EpochContext&, State& state) const {
     state.add_published();  // by policies that are listed behind this one, at the last epoch's end
@@ -106,7 +100,6 @@ struct LogMetrics {
   /// Writes the rows up to a snapshot before it is complete, so that a run that is resumed from it lacks
   /// none.
   void state_dict(StateDict&, State& state) const {
-    state.clock().enter(RunPhase::snapshot);
     state.hand_over_all();
     if (state.is_open()) state.log()->flush();
   }

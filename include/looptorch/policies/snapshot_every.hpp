@@ -14,6 +14,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/metric_reader.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/run_phase.hpp>
 #include <looptorch/state/snapshot/snapshot_work.hpp>
 
 #include <c10/util/Exception.h>
@@ -192,8 +193,11 @@ struct SnapshotEvery {
 
   void write(Run& run, State& state) const {
     state.due = false;
+    if (run.progress().step != state.at_step)
+      run.in_phase(RunPhase::snapshot, "snapshot", [&] { begin_writing(run, state); });
+  }
+  void begin_writing(Run& run, State& state) const {
     const std::int64_t step = run.progress().step;
-    if (step == state.at_step) return;
     state.began = std::chrono::steady_clock::now();
     attempt(state, [&] { state.work->wait(); });
     SnapshotContents contents;

@@ -2,6 +2,7 @@
 #include "device/support/training.hpp"
 
 #include <looptorch/policies/log_metrics.hpp>
+#include <looptorch/policies/profile.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"
@@ -207,6 +208,10 @@ Outcome with_all_policies(const Process& process) {
       lt::When{on.deterministic, lt::BackendFlags{.deterministic = true}},
       lt::When{on.flush, lt::CacheFlushEvery<4>{}},
       lt::When{on.logs, lt::LogMetrics{.folder = process.folder / "log"}},
+      lt::When{on.profiles, lt::Profile{.folder = process.folder / "trace",
+                                        .first = 2,
+                                        .last = 3,
+                                        .report = [](const std::string&) {}}},
       lt::When{on.progress, lt::ShowProgress{.out = nowhere.out, .live_seconds = 0, .line_seconds = 0}},
       lt::When{on.schedule, lt::ScheduleLr{.warmup_steps = 3}},
       lt::When{on.snapshots || on.resume,

@@ -46,6 +46,7 @@ struct Settings {
   bool logs = false;            ///< LogMetrics, a row a step, into a folder of its own.
   bool infinite_slope = false;  ///< Losses are finite, their gradients are not.
   bool metrics = false;         ///< The objective reports one, on the device.
+  bool profiles = false;        ///< Profile of steps 2 and 3, into a folder of its own.
   bool progress = false;
   bool schedule = false;
   bool snapshots = false, resume = false;

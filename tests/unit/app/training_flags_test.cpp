@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
+//
+// Tests app: profile_policy, training_flags
 #include "support/precompiled.hpp"
 
+#include <looptorch/app/profile_policy.hpp>
 #include <looptorch/app/training_flags.hpp>
 
 #include <algorithm>
@@ -10,7 +13,7 @@
 
 using Catch::Contains;
 using looptorch::app::add_training_flags, looptorch::app::CommandLine, looptorch::app::Precision,
-    looptorch::app::TrainingFlag, looptorch::app::TrainingFlags, looptorch::app::TrainingOptions;
+    looptorch::app::profile_policy, looptorch::app::TrainingFlag, looptorch::app::TrainingFlags, looptorch::app::TrainingOptions;
 
 namespace {
 
@@ -76,6 +79,8 @@ TEST_CASE("Every training flag reaches its field") {
                                "--autopsy",
                                "--replay",
                                "kept windows",
+                               "--profile",
+                               "10-15",
                                "--on-bad-audio",
                                "stop"});
   CHECK(options.epochs == 3);
@@ -102,8 +107,22 @@ TEST_CASE("Every training flag reaches its field") {
   CHECK(options.resume_changed);
   CHECK(options.autopsy);
   CHECK(options.replay == "kept windows");
+  CHECK(options.profiled_steps() == std::pair<std::int64_t, std::int64_t>(10, 15));
+  CHECK(profile_policy(options, "out").flag);
+  CHECK(profile_policy(options, "out").policy.folder == "out");
+  CHECK(profile_policy(options, "out").policy.last == 15);
   CHECK(options.autopsy_policy("out").policy.keep_in == "out/bad-windows");
   CHECK(options.on_bad_audio == "stop");
+}
+
+TEST_CASE("Steps to trace are two numbers, or one") {
+  CHECK_FALSE(profile_policy(parsed({}), "out").flag);
+  CHECK(parsed({"--profile", "12"}).profiled_steps() == std::pair<std::int64_t, std::int64_t>(12, 12));
+  const std::string takes = "--profile takes the first and the last step, as in 10-15, or one: ";
+  CHECK_THROWS_WITH(parsed({"--profile", "5-4"}), takes + "4 is less than 5");
+  CHECK_THROWS_WITH(parsed({"--profile", "0-4"}), takes + "0 is less than 1");
+  CHECK_THROWS_WITH(parsed({"--profile", "1-x"}), takes + "\"x\" is not an integer");
+  CHECK_THROWS_WITH(parsed({"--profile=-3"}), takes + "\"\" is not an integer");
 }
 
 TEST_CASE("The spellings of other projects' scripts are accepted") {

@@ -9,6 +9,7 @@
 
 #include <looptorch/data/distributed_sampler.hpp>
 #include <looptorch/distributed/data_parallel.hpp>
+#include <looptorch/policies/profile.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/catch.hpp"
@@ -464,6 +465,27 @@ TEST_CASE("rank: batch statistics of each", "[.ranks]") {
   trainer.fit(batches);
   std::ofstream(ranks::folder() / ("mean" + std::to_string(ranks::rank())))
       << net->buffers()[0] << net->parameters()[0];
+}
+
+TEST_CASE("rank: a trace of each", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  toy::Net net = toy::net();
+  lt::FusedAdamW optimizer(net->parameters(), {.lr = 0.01});
+  std::string told;
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::DataParallel{},
+                      lt::Profile{.folder = ranks::folder() / "trace",
+                                  .first = 2,
+                                  .last = 3,
+                                  .report = [&](const std::string& text) { told = text; }});
+  trainer.fit(toy::batches(4, static_cast<std::uint64_t>(ranks::rank())));
+  const std::string file = "trace-rank" + std::to_string(ranks::rank()) + ".json";
+  CHECK(told.find(file + " has steps 2 to 3") != told.npos);
+  const lt::Json trace = lt::Json::parse(lt::read_file(ranks::folder() / "trace" / file));
+  std::map<std::string, int> count;
+  for (const lt::Json& event : trace.at("traceEvents").as_array())
+    if (event.contains("name")) ++count[event.at("name").as_string()];
+  CHECK((count["forward"] == 2 && count["agreement"] == 2 && count["update"] == 2));
+  CHECK((count["ProfilerStep#2"] == 1 && count["ProfilerStep#3"] == 1));
 }
 
 std::string text_of(const std::filesystem::path& path) {

@@ -184,6 +184,7 @@ struct Process {
         when("LogMetrics", LogMetrics{.folder = folder / "log", .page = false}),
         when("MixedPrecision", MixedPrecision{}), when("On", On{kObserve, policy_pairs::OnWindow{}}),
         when("PinnedPrefetchLoader", PinnedPrefetchLoader(loading, order)),
+        when("Profile", Profile{.folder = folder / "trace", .first = 2, .last = 4, .report = kSilent}),
         when("RestoreBest", RestoreBest{.metric = "probe.loss"}),
         when("RetryOnOom", RetryOnOom{.relax_after = 2, .report = kSilent}),
         when("ScheduleLr", ScheduleLr{.decay = CosineDecay{}, .warmup_steps = 3}),
@@ -194,7 +195,8 @@ struct Process {
         when("UnfreezeAt", UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}}}),
         when("UpdateInBackward", UpdateInBackward{}),
         when("UpdateInBackwardWith", UpdateInBackwardWith<SumsInBf16>{}),
-        when("Validate", Validate{held_out, {.every = 2}}), when("WatchMemory", WatchMemory{.out = nullptr}), when("Freeze", Freeze{"second.bias"}), when("WatchRounding", WatchRounding{.every = 2}),
+        when("Validate", Validate{held_out, {.every = 2}}), when("WatchMemory", WatchMemory{.out = nullptr}),
+        when("Freeze", Freeze{"second.bias"}), when("WatchRounding", WatchRounding{.every = 2}),
         Probe{&step, end.stopped_at});
     const FitOptions options{
         .epochs = 9, .max_steps = kWindows, .resume = resumes ? folder / "snapshots" : ""};

@@ -33,6 +33,10 @@
   ROW(on_fit_begin, FitContext&, void)                                                             \
   /* When all policies have begun, before the first window: Run can evaluate from here on. */      \
   ROW(on_fit_ready, FitContext&, void)                                                             \
+  /* Around a phase of a step, for policies that measure time. */                                  \
+  ROW(phase_scope, const PhaseContext&, Guard)                                                     \
+  /* Around each call of a hook of a policy that does not have this one. */                        \
+  ROW(hook_scope, const HookContext&, Guard)                                                       \
   /* As an epoch begins. */                                                                        \
   ROW(on_epoch_begin, EpochContext&, void)                                                         \
   /* Around the forward pass and the loss of one micro-batch. */                                   \

@@ -9,9 +9,11 @@
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/ranks.hpp>
+#include <looptorch/loop/run_phase.hpp>
 
 #include <concepts>
 #include <cstdint>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -75,6 +77,7 @@ constexpr bool has_signature() {
 //   valid: it is public, not overloaded, and of the hook's signature.
 #define LOOPTORCH_DETAIL_HOOK(hook, Argument, Result)                                \
   struct hook##_hook {                                                               \
+    static constexpr std::string_view name = #hook;                                  \
     struct Names {                                                                   \
       int hook;                                                                      \
     };                                                                               \

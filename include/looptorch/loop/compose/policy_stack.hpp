@@ -81,6 +81,15 @@ struct Elide {
   operator decltype(std::declval<F&>()())() { return f(); }
 };
 
+/// Calls a function when it goes.
+template <class F>
+struct AtExit {
+  F f;
+  ~AtExit() { f(); }
+};
+template <class F>
+AtExit(F) -> AtExit<F>;
+
 /// Calls `visit(constant)` for 0, 1, ..., N - 1 as compile-time constants.
 template <std::size_t N, class Visit>
 constexpr void for_each_index([[maybe_unused]] Visit&& visit) {
@@ -117,7 +126,14 @@ class PolicyStack {
   /// Calls `Hook` of each policy that is switched on and has it, in running order.
   template <class Hook, class Context>
   void run(Context&& context) {
-    each_with<Hook>([&](auto& slot) { Hook::call(slot.policy, slot.state, context); });
+    each_with<Hook>([&](auto& slot) { call<Hook>(slot, context); });
+  }
+
+  /// Calls `Hook` of the policy in `slot`, inside the scopes of policies that record such calls.
+  template <class Hook, class Slot, class... Args>
+  decltype(auto) call(Slot& slot, Args&&... args) {
+    return recorded<Hook, Slot>(
+        [&]() -> decltype(auto) { return Hook::call(slot.policy, slot.state, args...); });
   }
 
   /// Calls `Hook` of each such policy even if others throw; returns the first exception.
@@ -126,7 +142,7 @@ class PolicyStack {
     std::exception_ptr first;
     each_with<Hook>([&](auto& slot) {
       try {
-        Hook::call(slot.policy, slot.state, context);
+        call<Hook>(slot, context);
       } catch (...) {
         if (!first) first = std::current_exception();
       }
@@ -180,13 +196,15 @@ class PolicyStack {
   /// Runs `body` inside the scopes that Hook opens, the first policy in running order outermost.
   template <class Hook, class Context, class Body>
   decltype(auto) in_scopes(const Context& context, Body&& body) {
-    return nest<0, Hook>(context, body);
+    if constexpr (has<Hook>())
+      return nest<0, Hook>(context, body);
+    else
+      return body();
   }
 
   /// Returns the loss as the policies want it differentiated.
   at::Tensor scaled(at::Tensor loss) {
-    each_with<scale_loss_hook>(
-        [&](auto& slot) { loss = scale_loss_hook::call(slot.policy, slot.state, loss); });
+    each_with<scale_loss_hook>([&](auto& slot) { loss = call<scale_loss_hook>(slot, loss); });
     return loss;
   }
 
@@ -248,6 +266,16 @@ class PolicyStack {
     (visit(std::get<kOrder[I]>(slots_)), ...);
   }
 
+  /// Calls `body`, which is in `Hook` of the policy in a Slot, inside the scopes of policies that record it.
+  template <class Hook, class Slot, class Body>
+  decltype(auto) recorded(const Body& body) {
+    using P = typename Slot::Policy;
+    if constexpr (hook_scope_hook::valid<P>() || std::is_same_v<Hook, phase_scope_hook>)
+      return body();
+    else
+      return in_scopes<hook_scope_hook>(HookContext{type_name<P>(), Hook::name}, body);
+  }
+
   template <std::size_t I, class Hook, class Context, class Body>
   decltype(auto) nest(const Context& context, Body& body) {
     if constexpr (I == size()) {
@@ -256,8 +284,11 @@ class PolicyStack {
       auto& slot = std::get<kOrder[I]>(slots_);
       using P = typename std::remove_reference_t<decltype(slot)>::Policy;
       if constexpr (Hook::template valid<P>()) {
-        const auto enter = [&] { return Hook::call(slot.policy, slot.state, context); };
+        const auto enter = [&] { return call<Hook>(slot, context); };
         std::optional<decltype(enter())> scope;
+        const AtExit leave{[&] {
+          if (scope) recorded<Hook, std::remove_reference_t<decltype(slot)>>([&] { scope.reset(); });
+        }};
         if (slot.enabled()) scope.emplace(Elide<decltype(enter)>{enter});
         return nest<I + 1, Hook>(context, body);
       } else {

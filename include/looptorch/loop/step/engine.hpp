@@ -11,6 +11,7 @@
 #include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/resume/run_state.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/attempt.hpp>
 #include <looptorch/loop/step/leave_out.hpp>
 #include <looptorch/loop/step/trained_parameters.hpp>
@@ -24,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -162,6 +164,13 @@ class Engine {
       for (const auto& group : view.optimizer->param_groups())
         if (!lead.defined() && !group.params().empty()) lead = group.params().front();
     return all;
+  }
+
+  /// Returns what `body` returns, inside the scopes of policies that measure phases.
+  template <class Body>
+  decltype(auto) in_phase(RunPhase phase, std::string_view name, Body&& body,
+                          std::size_t update = PhaseContext::kNoUpdate) {
+    return stack_.template in_scopes<phase_scope_hook>(PhaseContext{run_, phase, name, update}, body);
   }
 
   /// Returns the objective's result on a batch, inside the policies' forward scopes.

@@ -8,6 +8,7 @@
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/ranks.hpp>
+#include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/retry.hpp>
 
 #include <ATen/core/grad_mode.h>
@@ -65,19 +66,21 @@ Evaluation evaluation_of_ranks(Engine& engine, EvaluationSums& sums, Measure& me
 /// Returns the means of `measure`, or its result, over all batches.
 template <class Engine, class Batches, class Measure>
 Evaluation evaluate_range(Engine& engine, Batches& batches, Measure& measure) {
-  at::NoGradGuard no_gradients;
-  EvalScope eval(*engine.model());
-  EvaluationSums sums;
-  in_evaluation_scopes(engine, [&] {
-    for (auto&& batch : batches)
-      with_batch_on(engine.run().device(), kPinnedSource<Batches>, batch,
-                    [&](const auto& there) { measure_batch(engine, measure, there, sums); });
+  return engine.in_phase(RunPhase::evaluation, "evaluation", [&]() -> Evaluation {
+    at::NoGradGuard no_gradients;
+    EvalScope eval(*engine.model());
+    EvaluationSums sums;
+    in_evaluation_scopes(engine, [&] {
+      for (auto&& batch : batches)
+        with_batch_on(engine.run().device(), kPinnedSource<Batches>, batch,
+                      [&](const auto& there) { measure_batch(engine, measure, there, sums); });
+    });
+    if constexpr (Engine::kHasRanks)
+      if (engine.ranks()) return evaluation_of_ranks(engine, sums, measure);
+    Evaluation result = sums.read();
+    if constexpr (GivesResult<Measure>) take_result(measure, result);
+    return result;
   });
-  if constexpr (Engine::kHasRanks)
-    if (engine.ranks()) return evaluation_of_ranks(engine, sums, measure);
-  Evaluation result = sums.read();
-  if constexpr (GivesResult<Measure>) take_result(measure, result);
-  return result;
 }
 
 }  // namespace looptorch::detail

@@ -12,6 +12,7 @@
 #include <looptorch/loop/resume/resume.hpp>
 #include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/agree_on_window.hpp>
 #include <looptorch/loop/step/lossy_weights.hpp>
 #include <looptorch/loop/step/settle.hpp>
@@ -21,6 +22,7 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace looptorch::detail {
@@ -59,8 +61,10 @@ void fix_units(Engine& engine) {
 /// Runs on_window_end. Then throws what hooks of the window's updates threw, and what is known of its losses.
 template <class Engine>
 void conclude_window(Engine& engine) {
-  WindowContext context{engine.run(), engine.window().last};
-  engine.stack().template run<on_window_end_hook>(context);
+  engine.in_phase(RunPhase::update, "window end", [&] {
+    WindowContext context{engine.run(), engine.window().last};
+    engine.stack().template run<on_window_end_hook>(context);
+  });
   rethrow_of_hooks(engine);
   settle_if_known_bad(engine);
 }
@@ -102,11 +106,15 @@ class FitLoop {
   void run_epoch() {
     if (progress().batch == 0) begin_epoch();
     typename Engine::template Kept<Batch> kept;
-    auto position = batches_.begin_at(progress().epoch, progress().batch, std::exchange(from_start_, false));
-    for (const auto last = batches_.end(); position != last; ++position) {
+    auto position = waiting([&] {
+      return batches_.begin_at(progress().epoch, progress().batch, std::exchange(from_start_, false));
+    });
+    const auto last = batches_.end();
+    const auto next = [&] { return ++position, position != last; };
+    for (bool more = position != last; more; more = waiting(next)) {
       if (const auto number = batches_.number_at(position); number && !pass_over_to(*number, kept)) return;
       const auto& indices = batches_.indices_at(position);
-      if (!add_micro_batch<Batch>(engine_, kept, *position, indices)) continue;
+      if (!add_micro_batch<Batch>(engine_, kept, batch_at(position), indices)) continue;
       if (!after_window()) return;
     }
     if (engine_.window().micro_batches > 0) {  // a shorter last window is a window like any other
@@ -117,6 +125,19 @@ class FitLoop {
     if constexpr (Engine::kHasRanks)
       if (engine_.ranks() && !wait_for_others(kept)) return;
     end_epoch();
+  }
+
+  /// Fetches a batch, or what leads to one.
+  template <class Fetch>
+  decltype(auto) waiting(const Fetch& fetch) {
+    return engine_.in_phase(RunPhase::data, "data wait", fetch);
+  }
+  template <class Position>
+  decltype(auto) batch_at(Position& position) {
+    if constexpr (std::is_reference_v<decltype(*position)>)
+      return *position;
+    else
+      return waiting([&] { return *position; });
   }
 
   /// Begins an epoch, with losses of its own.

@@ -4,10 +4,13 @@
 
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/loop/run_phase.hpp>
+#include <looptorch/loop/trainer_access.hpp>
 
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string_view>
 #include <tuple>
 
 namespace looptorch::detail {
@@ -40,6 +43,10 @@ class TrainerHost final : public RunHost {
 
   void with_evaluated_weights(const std::function<void()>& body) override {
     trainer_.with_evaluated_weights(body);
+  }
+
+  void in_phase(RunPhase phase, std::string_view name, const std::function<void()>& body) override {
+    TrainerAccess::engine(trainer_).in_phase(phase, name, body);
   }
 
   SnapshotContents snapshot([[maybe_unused]] const std::filesystem::path& folder) override {

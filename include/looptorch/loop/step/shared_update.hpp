@@ -33,7 +33,7 @@ void ask_before_update(Engine& engine, UpdateContext& context) {
   engine.stack().template each_with<before_update_hook>([&](auto& slot) {
     using P = typename std::remove_reference_t<decltype(slot)>::Policy;
     context.set_reader(reads_parts<P>() ? std::string() : policy_name<P>());
-    before_update_hook::call(slot.policy, slot.state, context);
+    engine.stack().template call<before_update_hook>(slot, context);
   });
   context.set_reader({});
 }

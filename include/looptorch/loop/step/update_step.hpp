@@ -101,6 +101,21 @@ at::Tensor unread_veto(Engine& engine, const UpdateWork& work) {
   return at::logical_or(non_finite, beside(non_finite, empty));
 }
 
+/// Differentiates a micro-batch's weighed loss for update I; `is_last` as for `differentiate`.
+template <std::size_t I, class Engine>
+void go_backward(Engine& engine, const at::Tensor& weighed, bool is_last) {
+  UpdateWork& work = engine.works()[I];
+  const at::Tensor scaled = engine.stack().scaled(weighed);
+  engine.bypass_watch().check(scaled);
+  const double correction = work.weight.take_correction();
+  rescale_gradients(engine.run().updates()[I], work, correction);
+  if constexpr (Engine::template kByClosure<I>) work.add_to_closure_sum(weighed, correction);
+  if (applies_in_backward(engine))
+    announce_backward<I>(engine, correction, window_scale<I>(engine), unread_veto(engine, work));
+  if (engine.ranks() && is_last) expect_sums<I>(engine);
+  scaled.backward();
+}
+
 /// Adds a micro-batch to update I: forward, loss, backward. `number` counts the window's micro-batches;
 /// `is_last` if it is known that no other one follows. With `reevaluates`, for closures, the micro-batch is
 /// in the means already. Throws NonFiniteLoss only then.
@@ -112,7 +127,12 @@ void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool 
   if (work.at_fault) return;  // the update is not made, whatever else the window holds
   begin_share<I>(engine);
   FrozenScope frozen(engine.parameters().outside(I));
-  Loss loss = as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true));
+  Loss loss = engine.in_phase(
+      RunPhase::forward, "forward",
+      [&] {
+        return as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true));
+      },
+      I);
   if (engine.ranks()) read_weight(loss);
   const at::Tensor weighed = is_alone(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
   if (!weighed.defined()) return;  // nothing is to be learnt from it
@@ -124,15 +144,8 @@ void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool 
   }
   if (!reevaluates) work.losses.add(loss);
   require_graph(weighed, view);
-  const at::Tensor scaled = engine.stack().scaled(weighed);
-  engine.bypass_watch().check(scaled);
-  const double correction = work.weight.take_correction();
-  rescale_gradients(view, work, correction);
-  if constexpr (Engine::template kByClosure<I>) work.add_to_closure_sum(weighed, correction);
-  if (applies_in_backward(engine))
-    announce_backward<I>(engine, correction, window_scale<I>(engine), unread_veto(engine, work));
-  if (engine.ranks() && is_last) expect_sums<I>(engine);
-  scaled.backward();
+  engine.in_phase(
+      RunPhase::backward, "backward", [&] { go_backward<I>(engine, weighed, is_last); }, I);
 }
 
 /// Differentiates all of the window's kept batches.

@@ -102,7 +102,8 @@ void abandon_window(Engine& engine) {
 template <class Batch, class Engine>
 void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
   if constexpr (Engine::kHasRanks)
-    if (engine.ranks() && !agree_on_window(engine)) {
+    if (engine.ranks() &&
+        !engine.in_phase(RunPhase::update, "agreement", [&] { return agree_on_window(engine); })) {
       if constexpr (Engine::kKeepsBatches) kept.clear();
       const std::int64_t left_out = engine.window().left_out ? engine.window().passed_over : 0;
       abandon_window(engine);
@@ -116,7 +117,7 @@ void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
       if constexpr (Engine::kHasRanks)
         if (engine.ranks()) agree_on_update<i>(engine);
     }
-    finish_offered<i>(engine, kept, [&] {
+    const auto finish = [&] {
       if constexpr (Engine::template kByClosure<i>)
         finish_update_by_closure<i>(engine, kept);
       else if constexpr (Engine::kRetries)
@@ -125,7 +126,9 @@ void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
         finish_update<i>(engine, [](auto& optimizer, UpdateContext& context, const GradientScale&) {
           return step_optimizer(optimizer, context);
         });
-    });
+    };
+    engine.in_phase(
+        RunPhase::update, "update", [&] { finish_offered<i>(engine, kept, finish); }, i);
   });
   if constexpr (Engine::kKeepsBatches) kept.clear();
   count_step(engine);

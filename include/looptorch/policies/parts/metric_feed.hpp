@@ -49,7 +49,6 @@ class MetricFeed final : public MetricSink {
     restart_means();
     seen_ = now_of(run);
     in_window_ = row_is_due_ = false;
-    waited_ = run.feed().stats ? run.feed().stats->wait_seconds : 0;
     place_row(0);
     run.collect_offers(this);
   }
@@ -78,11 +77,6 @@ class MetricFeed final : public MetricSink {
 
   /// Notes what follows: a forward pass of a window, which begins one after the last has ended.
   void begin_forward() {
-    const RunPhase before = clock_.enter(RunPhase::forward);
-    if (run_->feed().stats) {
-      const double waited = run_->feed().stats->wait_seconds;
-      clock_.move_to_data(before, waited - std::exchange(waited_, waited));
-    }
     if (in_window_) return;
     in_window_ = true;
     if (row_is_due_) end_row();
@@ -262,7 +256,7 @@ class MetricFeed final : public MetricSink {
   MetricRows rows_;
   StepClock clock_;
   StepClock::Clock::time_point begin_, handed_over_;
-  double flush_seconds_ = 1, time_before_ = 0, waited_ = 0;
+  double flush_seconds_ = 1, time_before_ = 0;
   std::vector<Tracked> means_;
   std::deque<std::string> names_;  // that Tracked::name views
   std::map<std::string, std::int64_t> published_;

@@ -3,28 +3,14 @@
 // device, which works behind the host, time counts where the host waits for it.
 #pragma once
 
+#include <looptorch/loop/run_phase.hpp>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <string_view>
 #include <utility>
 
-namespace looptorch {
-
-/// What a run spends its time on.
-enum class RunPhase {
-  data,        ///< waiting for a loader
-  forward,     ///< forward passes and losses, in training
-  backward,    ///< differentiation, and between micro-batches
-  update,      ///< clipping, optimizers, and what policies do at a window's end
-  evaluation,  ///< evaluations, with their data
-  snapshot,    ///< snapshots, up to the next forward pass
-  other,       ///< everything else, as between windows without a loader
-};
-inline constexpr std::array<std::string_view, 7> kRunPhases = {"data",       "forward",  "backward", "update",
-                                                               "evaluation", "snapshot", "other"};
-
-namespace detail {
+namespace looptorch::detail {
 
 class StepClock {
  public:
@@ -38,14 +24,7 @@ class StepClock {
     since_ = now;
     return std::exchange(phase_, phase);
   }
-  /// Counts time of the phase `from` as waiting for data.
-  void move_to_data(RunPhase from, double seconds) {
-    of(from) -= seconds;
-    of(RunPhase::data) += seconds;
-  }
 
-  /// Returns the phase under way.
-  [[nodiscard]] RunPhase phase() const { return phase_; }
   /// Returns the time of the last `enter`.
   [[nodiscard]] Clock::time_point now() const { return since_; }
   /// Returns the seconds of each phase since the last call.
@@ -59,5 +38,4 @@ class StepClock {
   Seconds seconds_{};
 };
 
-}  // namespace detail
-}  // namespace looptorch
+}  // namespace looptorch::detail

@@ -296,6 +296,7 @@ TEST_CASE("docs/snapshots.md has a row for all that is compared, and for the lib
   check("Freeze", may_differ_of<lt::Freeze>());
   check("ShowProgress", may_differ_of<lt::ShowProgress>());
   check("LogMetrics", may_differ_of<lt::LogMetrics>());
+  check("Profile", may_differ_of<lt::Profile>());
   check("BackendFlags", may_differ_of<lt::BackendFlags>());
   check("ClipGradNorm", may_differ_of<lt::ClipGradNorm>());
   check("ClipGradValue", may_differ_of<lt::ClipGradValue>());

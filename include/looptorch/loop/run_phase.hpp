@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// What a run spends its time on, as the loop announces it to policies that measure or record time: the phases
+// of a step, and the calls of other policies' hooks.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+namespace looptorch {
+
+class Run;
+
+/// What a run spends its time on. Phases may lie within each other, as an evaluation within `update`: time
+/// counts for the innermost.
+enum class RunPhase {
+  data,        ///< fetching a batch from the range: waiting for a loader
+  forward,     ///< forward passes and losses, in training
+  backward,    ///< differentiation
+  update,      ///< what ranks agree on, clipping, optimizers, and what policies do at a window's end
+  evaluation,  ///< evaluations, with their data
+  snapshot,    ///< taking a snapshot, and waiting for the one before
+  other,       ///< everything else, as copying batches to a device
+};
+inline constexpr std::array<std::string_view, 7> kRunPhases = {"data",       "forward",  "backward", "update",
+                                                               "evaluation", "snapshot", "other"};
+
+/// A phase that begins.
+struct PhaseContext {
+  static constexpr std::size_t kNoUpdate = static_cast<std::size_t>(-1);
+
+  const Run& run;
+  RunPhase phase;
+  std::string_view name;           ///< for people: "data wait", "window end"
+  std::size_t update = kNoUpdate;  ///< the index of the update that it belongs to
+};
+
+/// The call of a policy's hook.
+struct HookContext {
+  std::string_view policy;  ///< its type's name
+  std::string_view hook;
+};
+
+}  // namespace looptorch
