@@ -149,7 +149,7 @@ TEST_CASE("Profile: a trace of the chosen steps, with phases and policies as ran
     swaps |= range.name.ends_with(".evaluation_scope") && range.within == "evaluation";
   CHECK(swaps);  // AverageWeights
   const std::string text = lt::read_file(file);
-  for (const char* part : {"\"aten::linear\"", "\"AddmmBackward0\""})
+  for (const char* part : {"\"aten::addmm\"", "\"AddmmBackward0\""})
     CHECK(text.find(part) != text.npos);
   CHECK((text.find("Input Dims") == text.npos && text.find("[memory]") == text.npos));
 }

@@ -6,6 +6,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies/log_metrics.hpp>
+#include <looptorch/policies/profile.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"
