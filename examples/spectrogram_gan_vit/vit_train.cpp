@@ -25,8 +25,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -60,7 +62,11 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
   lt::PinnedPrefetchLoader clips(training_clips, loading,
                                  app::share_of_rank(lt::RandomSampler{.seed = loading.seed}));
   lt::PinnedPrefetchLoader validation(data.validation, loading, app::share_of_rank());
-  const auto note = [&](lt::EpochContext& epoch) { sv::add_to_curve(options.output, epoch); };
+  const auto shown = std::make_shared<std::vector<lt::Example>>();
+  const auto note = [&](lt::EpochContext& epoch) {
+    sv::add_to_curve(options.output, epoch);
+    if (!shown->empty()) epoch.run.offer_examples("validation", *shown);
+  };
 
   // clang-format off
   lt::Trainer trainer(model, optimizer, sv::ViTObjective{options.mixup},
@@ -75,7 +81,7 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = training.warmup_steps},
                       lt::UnfreezeAt(rules),
                       sv::ShowUnfreezing{.last_epoch = sv::last_epoch(rules)},
-                      lt::Validate{validation, sv::EmotionMeasure{}},
+                      lt::Validate{validation, sv::EmotionMeasure{shown}},
                       lt::StopEarly{.metric = "stopping.ccc", .patience = options.patience, .better = lt::Better::higher},
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.at_epoch_end = true, .batches = training.flush_every}},
                       lt::On{lt::kObserve, note},

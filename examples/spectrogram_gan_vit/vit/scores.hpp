@@ -5,24 +5,30 @@
 // Shapes: N clips, B batch, M mel bins, F frames.
 #pragma once
 
+#include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/example.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/loop/ballot.hpp>
 #include <looptorch/metrics/regression.hpp>
 
 #include "../clips/left_out.hpp"
+#include "../pictures/spectrogram_picture.hpp"
 #include "images.hpp"
 #include "model.hpp"
 #include "objective.hpp"
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <iomanip>
 #include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -82,7 +88,16 @@ class MomentsOfRanks {
 /// A measure for Validate and Trainer::evaluate: adds batches and returns Scores, of all ranks within a fit.
 class EmotionMeasure {
  public:
-  void add(ViT& model, const Batch& batch) { add(model(batch.spectrograms_B1MF), batch.conditions_B2); }
+  /// Puts pictures of the first clips of an evaluation into `shown`, unless it is null, with the emotions
+  /// that were heard and those of the labels.
+  explicit EmotionMeasure(std::shared_ptr<std::vector<looptorch::Example>> shown = nullptr)
+      : shown_(std::move(shown)) {}
+
+  void add(ViT& model, const Batch& batch) {
+    const auto heard_B2 = model(batch.spectrograms_B1MF);
+    add(heard_B2, batch.conditions_B2);
+    if (shown_) show(batch, heard_B2);
+  }
 
   /// Adds emotions that were heard and those of the clips, `[B, 2]` each.
   void add(const at::Tensor& heard_B2, const at::Tensor& wanted_B2) {
@@ -113,6 +128,32 @@ class EmotionMeasure {
   }
 
  private:
+  static constexpr std::int64_t kShown = 6;
+
+  /// Returns `[1, M, F]` with at most as many frames as a page has room for beside another.
+  static at::Tensor narrowed(const at::Tensor& spectrogram_1MF) {
+    constexpr std::int64_t kColumns = 320;
+    const std::int64_t frames = std::min(spectrogram_1MF.size(2), kColumns);
+    return at::adaptive_avg_pool2d(spectrogram_1MF, {spectrogram_1MF.size(1), frames});
+  }
+
+  void show(const Batch& batch, const at::Tensor& heard_B2) {
+    if (shown_clips_ == 0) shown_->clear();
+    const auto heard = heard_B2.to(at::kCPU, at::kDouble),
+               wanted = batch.conditions_B2.to(at::kCPU, at::kDouble);
+    for (std::int64_t i = 0; i < heard.size(0) && shown_clips_ < kShown; ++i, ++shown_clips_) {
+      const auto pixels = spectrogram_gan::picture_of(narrowed(batch.spectrograms_B1MF[i])[0], 1);
+      const auto number = [&](const at::Tensor& of, std::int64_t j) { return of[i][j].item<double>(); };
+      char title[96];
+      std::snprintf(title, sizeof title, "heard valence %.2f, arousal %.2f; labelled %.2f, %.2f",
+                    number(heard, 0), number(heard, 1), number(wanted, 0), number(wanted, 1));
+      shown_->emplace_back(looptorch::PictureExample{title, pixels.size(0), pixels.size(1),
+                                                     looptorch::app::png_of(pixels.contiguous())});
+    }
+  }
+
+  std::shared_ptr<std::vector<looptorch::Example>> shown_;
+  std::int64_t shown_clips_ = 0;  // of the evaluation under way
   looptorch::RegressionMetrics valence_, arousal_;
   std::optional<std::pair<MomentsOfRanks, MomentsOfRanks>> of_ranks_;
 };

@@ -2,6 +2,7 @@
 // report.html: one page that holds a run's curves, epochs, times, warnings and facts, and loads nothing.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/report/curve_points.hpp>
@@ -108,6 +109,14 @@ inline std::vector<std::pair<std::string, double>> time_by_phase(const std::vect
 }
 
 }  // namespace detail
+
+/// Returns what the script of a page draws. Throws an Error for a text that is no such page.
+[[nodiscard]] inline Json data_of_page(const std::string& page) {
+  constexpr std::string_view kBegin = "<script type=\"application/json\" id=\"run\">";
+  const auto begin = page.find(kBegin), end = page.find("</script>", begin);
+  if (end == page.npos) throw Error("no page of a run");
+  return Json::parse(page.substr(begin + kBegin.size(), end - begin - kBegin.size()));
+}
 
 /// Returns what a reader should know first, a sentence each.
 [[nodiscard]] inline std::vector<std::string> warnings_of(const std::vector<MetricRow>& rows,

@@ -2,13 +2,16 @@
 // Rewrites a run's report.html while it trains, in one step, so that a reader never sees half a page.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/base/example.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/report/example_forms.hpp>
 #include <looptorch/report/metric_files.hpp>
 #include <looptorch/report/run_page.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -25,6 +28,18 @@ class RunReport {
   RunReport(const std::filesystem::path& folder, PageHead head, double seconds)
       : file_(folder / "report.html"), head_(std::move(head)), seconds_(seconds) {}
 
+  /// Shows what the page of an earlier process of this run shows, up to `step`, from which the run goes on.
+  /// Keeps nothing of a page that cannot be read.
+  void keep_examples(std::int64_t step) {
+    try {
+      const Json shown = data_of_page(read_file(file_));
+      for (const Json& example : shown.at("examples").as_array())
+        if (example.at("step").as_int() <= step)
+          head_.examples.insert_or_assign(example.at("name").as_string(), example);
+    } catch (const Error&) {  // there is none, or another version's
+    }
+  }
+
   void set_status(std::string status) { head_.status = std::move(status); }
 
   /// Shows examples in place of earlier ones with this name.
@@ -33,22 +48,27 @@ class RunReport {
     for (const Example& example : examples) shown.push_back(page_example(example));
     head_.examples.insert_or_assign(
         name, Json::object().set("name", name).set("step", step).set("shown", std::move(shown)));
+    has_news_ = true;
   }
 
-  /// Rewrites the page if it is time to, or if this is the `last` time. Throws FileError.
+  /// Rewrites the page if it is time to, earlier with new examples, or if this is the `last` time. Throws
+  /// FileError.
   void update(MetricFiles& files, bool last) {
     const auto now = Clock::now();
-    if (!last && std::chrono::duration<double>(now - written_).count() < seconds_) return;
-    written_ = now;
+    const double seconds = has_news_ ? std::min(seconds_, kSecondsWithNews) : seconds_;
+    if (!last && std::chrono::duration<double>(now - written_).count() < seconds) return;
+    written_ = now, has_news_ = false;
     write_file_atomically(file_, run_page(head_, files.rows(), files.names()));
   }
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr double kSecondsWithNews = 1;
 
   std::filesystem::path file_;
   PageHead head_;
   double seconds_;
+  bool has_news_ = false;
   Clock::time_point written_ = Clock::now() - std::chrono::hours(1);
 };
 

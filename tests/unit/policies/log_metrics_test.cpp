@@ -187,6 +187,43 @@ TEST_CASE("LogMetrics: a resumed run goes on in the same curves") {
   CHECK(lines >= 25);
 }
 
+TEST_CASE("LogMetrics: a resumed run's page has the examples of the processes before, up to its snapshot") {
+  const TemporaryFolder folder;
+  const auto train = [&](lt::FitOptions options, const char* name) {
+    ToyRun run;
+    const lt::On offer{
+        lt::kObserve, [name](lt::WindowContext& window) {
+          const auto step = window.run.progress().step;
+          const std::string title = "</script>" + std::to_string(step);
+          if (step == 2 || step == 4)
+            window.run.offer_examples(step == 2 ? "early" : name, {lt::TextExample{title, {{"a", "b"}}}});
+        }};
+    lt::Trainer trainer(run.net, run.adam, toy::objective, offer,
+                        lt::SnapshotEvery{.folder = folder / "snapshots", .steps = 3},
+                        lt::LogMetrics{.folder = folder.path()});
+    trainer.fit(toy::batches(8), options);
+  };
+  const auto names = [&] {
+    std::map<std::string, std::string> names;
+    const lt::Json page = report::data_of_page(lt::read_file(folder / "report.html"));
+    for (const lt::Json& example : page.at("examples").as_array())
+      names[example.at("name").as_string()] = example.at("shown").as_array().at(0).at("title").as_string();
+    return names;
+  };
+  using Names = std::map<std::string, std::string>;
+  train({.max_steps = 5}, "late");
+  CHECK(names() == Names{{"early", "</script>2"}, {"late", "</script>4"}});
+  std::filesystem::rename(folder / "snapshots" / "step-00000005", folder / "away");
+  train({.max_steps = 3, .resume = folder / "snapshots"}, "unused");
+  CHECK(names() == Names{{"early", "</script>2"}});
+  std::ofstream(folder / "report.html") << "<html>";
+  train({.max_steps = 5, .resume = folder / "snapshots"}, "other");
+  CHECK(names() == Names{{"other", "</script>4"}});
+  std::filesystem::rename(folder / "snapshots", folder / "old");
+  train({.max_steps = 1}, "unused");  // another run: it shows nothing of this one
+  CHECK(names().empty());
+}
+
 namespace log_metrics {
 
 /// Trains with snapshots, and some milliseconds of sleep a step.
