@@ -24,7 +24,7 @@ done
 has_flags help.txt data output d-model encoder-layers decoder-layers batch-size gradient-accumulation device resume resume-changed \
   epochs max-steps seed workers cache snapshot-every gradient-checkpointing subsampling positions ctc-weight preset batch-frames \
   spec-augment mask-frames mask-bins on-bad-audio fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark flush-every prefetch memory \
-  preflight memory-cap report autopsy replay
+  preflight memory-cap report autopsy replay profile
 refused "--output is missing" konkanivani_corpus
 refused "--train: 0 is less than 1" konkanivani_corpus --output x --train 0
 refused "--min-words 5 is more than --max-words 4" konkanivani_corpus --output x --min-words 5 --max-words 4

@@ -18,7 +18,7 @@ done
 has_flags help.txt data output gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps \
   generator-rate discriminator-rate loss r1 instance-noise mismatched auxiliary winning average device workers seed \
   cache on-bad-audio validate-every snapshot-every resume resume-changed fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark \
-  flush-every prefetch memory preflight memory-cap report autopsy replay
+  flush-every prefetch memory preflight memory-cap report autopsy replay profile
 
 "$programs/emotion_corpus" --output few --train 2 --validation 1 --test 1 --seconds 2 >/dev/null || fail "a corpus of few"
 "$programs/emotion_corpus" --output corpus --train 6 --validation 2 --test 3 >corpus.txt || fail "emotion_corpus"

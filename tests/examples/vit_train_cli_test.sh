@@ -25,7 +25,7 @@ refused() {
 has_flags help.txt data output generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
   patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs learning-rate \
   gradient-checkpointing device workers seed cache snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 \
-  mixed-precision tf32 cudnn-benchmark flush-every prefetch memory preflight memory-cap report
+  mixed-precision tf32 cudnn-benchmark flush-every prefetch memory preflight memory-cap report profile
 
 train=(--data "$corpus" --cache cache --device cpu --n-mels 16 --batch-size 2 --gradient-accumulation 1 --workers 1)
 tuned=("${train[@]}" --pretrained "$folder")
@@ -51,8 +51,13 @@ refused "blocks.0.up.weight [12, 8] instead of [13, 8]" "${train[@]}" --pretrain
 [ ! -e x/model.safetensors ] || fail "a run that was refused left a model"
 
 # Two epochs of a pretrained model, at another image size.
-"$program" "${tuned[@]}" --output tuned --epochs 2 --unfreeze 1:1 --image-size 32 --mixed-precision >out.txt 2>err.txt ||
+"$program" "${tuned[@]}" --output tuned --epochs 2 --unfreeze 1:1 --image-size 32 --mixed-precision --profile 2-3 >out.txt 2>err.txt ||
   fail "a run: $(cat out.txt err.txt)"
+holds err.txt "Profile: tuned/trace.json has steps 2 to 3; open it in https://ui.perfetto.dev"
+for range in ProfilerStep#2 ProfilerStep#3 forward backward update 'data wait' ClipGradNorm.before_update; do
+  grep -qF "\"name\": \"$range\"" tuned/trace.json || fail "the trace has no range $range"
+done
+grep -qF '"kind":"picture","title":"heard valence ' tuned/report.html || fail "the page shows no clips"
 holds out.txt "38 tensors loaded; new: head.weight, head.bias; left aside: classifier.bias, classifier.weight"
 holds out.txt "test, linear probe"
 holds err.txt "epoch 1 trains 0 of 2 blocks and the head, 18 of "

@@ -322,6 +322,46 @@ TEST_CASE("LogMetrics: the page says of all time where it went") {
   CHECK(sum >= 0.95 * last);
 }
 
+TEST_CASE("LogMetrics: waiting for data takes nothing from the forward pass, nor waits before the fit") {
+  const TemporaryFolder folder;
+  static std::chrono::milliseconds per_sample;  // a loader copies its dataset
+  struct Slow {
+    std::int64_t size() const { return 12; }
+    at::Tensor get(std::int64_t) const {
+      std::this_thread::sleep_for(per_sample);
+      return torch::ones({4}, torch::kDouble);
+    }
+  };
+  const auto objective = [](toy::Net& net, const at::Tensor& batch) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(4));
+    return net(batch).pow(2).mean();
+  };
+  const auto seconds_of_fit = [&](int before, int within) {
+    ToyRun run;
+    lt::Trainer trainer(run.net, run.adam, objective,
+                        lt::LogMetrics{.folder = folder.path(), .flush_seconds = 0, .page = false});
+    lt::PinnedPrefetchLoader loader(Slow{}, {.batch_size = 2, .workers = 0});
+    per_sample = std::chrono::milliseconds(before);
+    for (const at::Tensor& batch : loader) CHECK(batch.size(0) == 2);
+    per_sample = std::chrono::milliseconds(within);
+    trainer.fit(loader);
+    std::map<std::string, double> sums;
+    for (const auto& [name, values] : curves(folder.path()))
+      for (const auto& [step, value] : values) {
+        INFO(name << " at " << step);
+        CHECK((!name.starts_with("time/") || value >= 0));
+        sums[name] += value;
+      }
+    return sums;
+  };
+  auto quick = seconds_of_fit(30, 0);
+  CHECK(quick["time/forward"] >= 6 * 0.004);
+  CHECK(quick["time/data"] < 0.18);  // 0.36 s were waited before
+  auto slow = seconds_of_fit(0, 5);
+  CHECK(slow["time/forward"] >= 6 * 0.004);
+  CHECK(slow["time/data"] >= 12 * 0.005);
+}
+
 TEST_CASE("LogMetrics: a NaN loss is written as one") {
   const TemporaryFolder folder;
   ToyRun run;
