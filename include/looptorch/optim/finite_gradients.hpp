@@ -18,19 +18,24 @@
 
 namespace looptorch::detail {
 
-/// True if one of `count` numbers, given by their bits, has all bits of `exponent`: NaN and infinity have.
+/// True if one of `size` numbers, given by their bits, has all bits of `exponent`: NaN and infinity have. A
+/// size that the compiler knows makes a loop of vectors.
+template <class Bits>
+[[nodiscard]] inline bool any_of_block(const Bits* bits, std::size_t size, Bits exponent) {
+  Bits any = 0;
+  for (std::size_t i = 0; i < size; ++i) any |= static_cast<Bits>((bits[i] & exponent) == exponent);
+  return any != 0;
+}
+
+/// The same for any number of them: in large blocks, then in small ones, then what is left.
 template <class Bits>
 [[nodiscard]] bool any_with_exponent(const Bits* bits, std::size_t count, Bits exponent) {
-  constexpr std::size_t kBlock = 1024;
-  const auto block = [&](const Bits* from, std::size_t size) {
-    Bits any = 0;
-    for (std::size_t i = 0; i < size; ++i) any |= static_cast<Bits>((from[i] & exponent) == exponent);
-    return any != 0;
-  };
-  std::size_t done = 0;
-  for (; done + kBlock <= count; done += kBlock)
-    if (block(bits + done, kBlock)) return true;
-  return block(bits + done, count - done);
+  constexpr std::size_t kLarge = 1024, kSmall = 32;
+  for (; count >= kLarge; bits += kLarge, count -= kLarge)
+    if (any_of_block(bits, kLarge, exponent)) return true;
+  for (; count >= kSmall; bits += kSmall, count -= kSmall)
+    if (any_of_block(bits, kSmall, exponent)) return true;
+  return any_of_block(bits, count, exponent);
 }
 
 /// True if the elements of a gradient lie on the host without gaps, in fp32 or fp64.

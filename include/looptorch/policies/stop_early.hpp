@@ -38,9 +38,7 @@ struct StopEarly {
   /// Throws UsageError for options out of range.
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
-    if (state.waited >= patience) state.waited = 0;
     state.reader.begin_fit(fit.run, metric);
-    judge(fit.run, state.reader.next_at_begin(fit.run, metric), state);
   }
 
   /// Throws UsageError if no policy publishes the metric.
@@ -48,8 +46,9 @@ struct StopEarly {
     state.reader.begin_epoch(epoch.run, metric, "StopEarly");
   }
 
-  /// Counts a value from before the first step.
+  /// Counts a value from before the first step. A run that is resumed from where it had stopped ends as it was.
   void on_fit_ready(FitContext& fit, State& state) const {
+    if (state.waited >= patience && !fit.run.stop_reason()) state.waited = 0;
     judge(fit.run, state.reader.next_at_begin(fit.run, metric), state);
   }
 

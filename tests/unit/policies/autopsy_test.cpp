@@ -673,7 +673,7 @@ TEST_CASE("Autopsy: options out of range are refused, and the state is in snapsh
 
 TEST_CASE("any_non_finite: whatever the type, the place and the layout of a gradient") {
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16})
-    for (const std::int64_t size : {1, 7, 1023, 1024, 1025, 5000})
+    for (const std::int64_t size : {1, 7, 33, 1023, 1024, 1055, 1056, 5000})
       for (const double bad : {double{NAN}, HUGE_VAL, -HUGE_VAL})
         for (const std::int64_t at : {std::int64_t{0}, size / 2, size - 1}) {
           std::vector<at::Tensor> gradients{torch::full({3}, -1e30), torch::full({size}, 3e4, type)};

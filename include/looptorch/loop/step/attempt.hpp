@@ -4,9 +4,9 @@
 // states and of the buffers a window, and only where a policy has windows done again.
 #pragma once
 
-#include <looptorch/loop/resume/random_states.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/kept_buffers.hpp>
+#include <looptorch/loop/step/kept_generators.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/loop/step/window_weight.hpp>
 #include <looptorch/optim/gradients.hpp>
@@ -14,17 +14,18 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include <vector>
+
 namespace looptorch::detail {
 
 /// The state from which an update's share of a window began.
 class Attempt {
  public:
   /// Keeps the state, unless it is kept already.
-  template <class Module>
-  void begin(const Module& model, const UpdateWork& work) {
+  void begin(const std::vector<at::Tensor>& buffers, const UpdateWork& work) {
     if (begun_) return;
-    random_ = RandomStates::now();
-    buffers_.keep(model.buffers());
+    generators_.keep();
+    buffers_.keep(buffers);
     weight_ = work.weight;
     begun_ = true;
   }
@@ -39,7 +40,7 @@ class Attempt {
     work.closure_sum = at::Tensor();
     if (!begun_) return;
     work.weight = weight_;
-    random_.apply();
+    generators_.put_back();
     buffers_.put_back();
   }
 
@@ -48,7 +49,7 @@ class Attempt {
 
  private:
   bool begun_ = false;
-  RandomStates random_;
+  KeptGenerators generators_;
   KeptBuffers buffers_;
   WindowWeight weight_;
 };

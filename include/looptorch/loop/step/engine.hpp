@@ -81,6 +81,13 @@ class Engine {
   [[nodiscard]] WindowState& window() { return window_; }
   [[nodiscard]] const WindowState& window() const { return window_; }
   [[nodiscard]] const TrainedParameters& parameters() const { return parameters_; }
+  /// Returns the model's buffers. They are listed anew in the first shares of a fit, in which a forward may
+  /// register some: each listing walks through all modules.
+  [[nodiscard]] const std::vector<at::Tensor>& buffers() {
+    constexpr int kListings = 16;
+    if (listings_ < kListings) buffers_ = model_->buffers(), ++listings_;
+    return buffers_;
+  }
   [[nodiscard]] auto& attempt() { return attempt_; }
   [[nodiscard]] auto& share_start() { return share_start_; }
   /// True if a policy that is switched on keeps windows.
@@ -157,6 +164,7 @@ class Engine {
   /// Looks up where the model is and which policies are switched on; returns the model's parameters.
   std::vector<at::Tensor> refresh_model() {
     stack_.check_switched();
+    listings_ = 0;
     std::vector<at::Tensor> all = model_->parameters();
     at::Tensor& lead = RunAccess::lead(run_);
     lead = all.empty() ? at::Tensor() : all.front();
@@ -262,6 +270,8 @@ class Engine {
   [[no_unique_address]] std::conditional_t<kRetries || kKeeps, Attempt, NoState> attempt_;
   [[no_unique_address]] std::conditional_t<kMayLeaveOut, ShareStart, NoState> share_start_;
   TrainedParameters parameters_{kUpdates};
+  std::vector<at::Tensor> buffers_;
+  int listings_ = 0;  // of buffers
   BypassWatch bypass_watch_;
   bool watches_losses_ = true;
   bool holds_parts_ = false;

@@ -17,8 +17,9 @@ class KeptBuffers {
  public:
   /// Copies these buffers.
   void keep(const std::vector<at::Tensor>& buffers) {
-    at::NoGradGuard no_gradients;
     kept_.resize(buffers.size());
+    if (buffers.empty()) return;
+    at::NoGradGuard no_gradients;
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       auto& [buffer, copy] = kept_[i];
       const bool same = copy.defined() && buffer.is_same(buffers[i]) && copy.sizes() == buffers[i].sizes() &&

@@ -13,6 +13,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <vector>
 
 namespace looptorch::detail {
 
@@ -20,9 +21,8 @@ namespace looptorch::detail {
 class ShareStart {
  public:
   /// Keeps the buffers, unless they are kept already.
-  template <class Module>
-  void begin(const Module& model) {
-    if (!begun_) buffers_.keep(model.buffers());
+  void begin(const std::vector<at::Tensor>& buffers) {
+    if (!begun_) buffers_.keep(buffers);
     begun_ = true;
   }
   void put_back() {
@@ -40,9 +40,9 @@ class ShareStart {
 template <std::size_t I, class Engine>
 void begin_share(Engine& engine) {
   if constexpr (Engine::kKeeps)
-    if (engine.keeps_windows()) engine.attempt().begin(*engine.model(), engine.works()[I]);
+    if (engine.keeps_windows()) engine.attempt().begin(engine.buffers(), engine.works()[I]);
   if constexpr (Engine::kMayLeaveOut)
-    if (engine.window().may_retry) engine.share_start().begin(*engine.model());
+    if (engine.window().may_retry) engine.share_start().begin(engine.buffers());
 }
 
 /// Returns the origin of what is known to be at fault in update I's share: a micro-batch, another rank's

@@ -77,7 +77,11 @@ class OwnLoop {
 
   template <class Batch>
   void open_window() {
-    kept_.template emplace<Kept<Batch>>();
+    if (auto* kept = std::any_cast<Kept<Batch>>(&kept_)) {
+      if constexpr (Engine::kKeepsBatches) kept->clear();
+    } else {
+      kept_.template emplace<Kept<Batch>>();
+    }
     end_open_window_ = [](OwnLoop& self, Engine& engine) {
       end_window<Batch>(engine, self.template kept<Batch>());
     };

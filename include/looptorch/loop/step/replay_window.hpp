@@ -109,7 +109,7 @@ class ReplayWindow {
       Attempt attempt;
       const WindowWeight weight = work.weight;
       if (!bundle.random.empty()) work.weight.fix_unit();  // as ranks do whose micro-batches are seeded
-      attempt.begin(*engine_.model(), work);
+      attempt.begin(engine_.buffers(), work);
       WatchedShare<i, Engine, Batch> share(engine_, attempt, batches, bundle.ranks, bundle.random);
       finding = share.examine();
       work.weight = weight;

@@ -87,7 +87,7 @@ void differentiate_again(Engine& engine, const std::vector<Batch>& kept, std::st
     work.attempts = pieces == work.pieces ? work.attempts + 1 : 1;
     work.pieces = pieces;
     try {
-      engine.attempt().begin(*engine.model(), work);
+      engine.attempt().begin(engine.buffers(), work);
       return differentiate_all_pieces<I>(engine, kept);
     } catch (const c10::OutOfMemoryError&) {
       error = what_of(std::current_exception());
@@ -101,7 +101,7 @@ template <std::size_t I, class Engine, class Batch, class Share>
 void with_retries(Engine& engine, const std::vector<Batch>& kept, Share&& share) {
   std::string error;
   try {
-    engine.attempt().begin(*engine.model(), engine.works()[I]);
+    engine.attempt().begin(engine.buffers(), engine.works()[I]);
     return share();
   } catch (const c10::OutOfMemoryError&) {
     error = what_of(std::current_exception());

@@ -81,8 +81,8 @@ class WatchedShare final : public ShareAgain {
         seed(i);
         bundle.random.push_back(RandomStates::now());
       }
-      const auto of_rank = ranks_ > 1 ? folder / message("rank-", engine_.ranks()->rank()) : folder;
-      return bundle.write(Engine::kUpdates == 1 ? of_rank : of_rank / message("update-", I + 1),
+      const auto own = of_rank(folder);
+      return bundle.write(Engine::kUpdates == 1 ? own : own / message("update-", I + 1),
                           run_contents(engine_, {}));
     } else {
       throw UsageError(
@@ -92,15 +92,19 @@ class WatchedShare final : public ShareAgain {
   }
 
   std::string agreed(const Finding& finding, std::string sentence) override {
-    if (!engine_.ranks()) return sentence;
-    return agree_on_sentence(*engine_.ranks(), finding, std::move(sentence),
-                             moment_of_look(engine_, I, "the report"));
+    if constexpr (Engine::kHasRanks)
+      if (engine_.ranks())
+        return agree_on_sentence(*engine_.ranks(), finding, std::move(sentence),
+                                 moment_of_look(engine_, I, "the report"));
+    return sentence;
   }
 
  private:
   [[nodiscard]] Finding agreed(Finding own) {
-    if (!engine_.ranks()) return own;
-    return agree_on_finding(*engine_.ranks(), std::move(own), moment_of_look(engine_, I, "a second look"));
+    if constexpr (Engine::kHasRanks)
+      if (engine_.ranks())
+        return agree_on_finding(*engine_.ranks(), std::move(own), moment_of_look(engine_, I, "a second look"));
+    return own;
   }
 
   /// Throws UsageError if no rank has all that a bundle holds.
@@ -114,10 +118,17 @@ class WatchedShare final : public ShareAgain {
   /// Seeds the generators as they were when this micro-batch began.
   void seed(std::size_t number) {
     if (!random_.empty()) return random_.at(number).apply();
-    const WindowState& window = engine_.window();
-    engine_.ranks()->seed_micro_batch(
-        engine_.progress().step,
-        window.origin.narrowed(number).place().first_batch - engine_.progress().batch);
+    if constexpr (Engine::kHasRanks) {
+      const WindowPlace place = engine_.window().origin.narrowed(number).place();
+      engine_.ranks()->seed_micro_batch(engine_.progress().step, place.first_batch - engine_.progress().batch);
+    }
+  }
+
+  /// Returns where this rank's bundles lie in `folder`.
+  [[nodiscard]] std::filesystem::path of_rank(const std::filesystem::path& folder) const {
+    if constexpr (Engine::kHasRanks)
+      if (ranks_ > 1) return folder / message("rank-", engine_.ranks()->rank());
+    return folder;
   }
 
   [[nodiscard]] UpdateView& view() { return engine_.run().updates()[I]; }
