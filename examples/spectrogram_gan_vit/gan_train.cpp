@@ -11,6 +11,7 @@
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "clips/claim_output.hpp"

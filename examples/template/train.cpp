@@ -9,6 +9,7 @@
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/policies/snapshot_every.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -8,10 +8,11 @@
 #include <looptorch/loop/call_in_progress.hpp>
 #include <looptorch/loop/compose/check_split.hpp>
 #include <looptorch/loop/compose/deduction.hpp>
+#include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/resume/resume.hpp>
+#include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
@@ -43,7 +44,7 @@ template <class Model, class... Parts>
 class Trainer {
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +
                  (sizeof(detail::CheckConflicts<Parts...>) + sizeof(detail::CheckSnapshots<Parts...>) +
-                  sizeof(detail::CheckClosures<Parts...>))) > 0);
+                  sizeof(detail::CheckWindows<Parts...>) + sizeof(detail::CheckClosures<Parts...>))) > 0);
   static_assert(
       (sizeof(detail::check_evaluates_t<Model, detail::updates_t<Parts...>, detail::unwrapped_t<Parts>>) &&
        ...));
@@ -172,23 +173,33 @@ class Trainer {
   /// handles that go on changing. `folder` is where the snapshot is to lie, for ranks that share optimizers
   /// out.
   [[nodiscard]] SnapshotContents snapshot(const std::filesystem::path& folder = {}) {
-    detail::require_between_windows(engine_, call_, "snapshot()");
-    detail::settle(engine_);
-    return detail::snapshot_contents(engine_, feed_, folder);
+    static_assert(detail::has_snapshot_code<Engine>,
+                  "looptorch: snapshot() needs the code of snapshots. Include "
+                  "<looptorch/policies/snapshot_every.hpp>. See docs/errors.md#snapshot-code");
+    if constexpr (detail::has_snapshot_code<Engine>) {
+      detail::require_between_windows(engine_, call_, "snapshot()");
+      detail::settle(engine_);
+      return detail::SnapshotCode<Engine>::take(engine_, feed_, folder);
+    } else {
+      return {};
+    }
   }
   /// Continues from what `snapshot` returned, random generators included, also on other devices. Throws
   /// SnapshotMismatch, before anything is changed, for a snapshot of another run, and for other settings
   /// unless `resume_changed`. If `strict` is false, takes over the parts that fit instead.
   ResumeReport restore(const SnapshotContents& contents, bool strict = true, bool resume_changed = false) {
-    const auto call = call_.begin("restore()");
-    detail::require_no_open_window(engine_, "restore()");
-    detail::settle(engine_);
-    own_loop_.restart();
-    const auto tolerance = detail::tolerance_of(strict, resume_changed);
-    const auto taken = detail::resume_from(engine_, contents, {}, nullptr, tolerance, "the snapshot");
-    ResumeReport report{.step = contents.step};
-    detail::add_to(report, taken.differences(), tolerance);
-    return report;
+    static_assert(detail::has_snapshot_code<Engine>,
+                  "looptorch: restore() needs the code of snapshots. Include "
+                  "<looptorch/policies/snapshot_every.hpp>. See docs/errors.md#snapshot-code");
+    if constexpr (detail::has_snapshot_code<Engine>) {
+      const auto call = call_.begin("restore()");
+      detail::require_no_open_window(engine_, "restore()");
+      detail::settle(engine_);
+      own_loop_.restart();
+      return detail::SnapshotCode<Engine>::restore(engine_, contents, strict, resume_changed);
+    } else {
+      return {};
+    }
   }
 
   /// Returns the bytes of weights, gradients, moments and averages, by a walk over them. Moments of an

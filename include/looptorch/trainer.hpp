@@ -1,12 +1,42 @@
 // SPDX-License-Identifier: MIT
-// All that a training program names: the Trainer, optimizers that LibTorch lacks, and every policy. Most
-// users include only this header. Where the compiler's time counts, include <looptorch/loop.hpp>, the
-// policies that are listed and the optimizer instead: that adds two thirds as much to <torch/torch.h>.
+// What every training program names: the Trainer, optimizers that LibTorch lacks, and policies. Some policies
+// bring much code that other programs would compile in vain: for those below, and for all policies at once,
+// include <looptorch/policies.hpp> too, or the policy's own header.
 #pragma once
 
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/loop.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
-#include <looptorch/policies.hpp>
+#include <looptorch/policies/accumulate.hpp>
+#include <looptorch/policies/autocast.hpp>
+#include <looptorch/policies/average_weights.hpp>
+#include <looptorch/policies/backend_flags.hpp>
+#include <looptorch/policies/cache_flush_every.hpp>
+#include <looptorch/policies/clip_grad_norm.hpp>
+#include <looptorch/policies/clip_grad_value.hpp>
+#include <looptorch/policies/freeze.hpp>
+#include <looptorch/policies/mixed_precision.hpp>
+#include <looptorch/policies/on.hpp>
+#include <looptorch/policies/restore_best.hpp>
+#include <looptorch/policies/retry_on_oom.hpp>
+#include <looptorch/policies/schedule_lr.hpp>
+#include <looptorch/policies/show_progress.hpp>
+#include <looptorch/policies/stop_early.hpp>
+#include <looptorch/policies/unfreeze_at.hpp>
+#include <looptorch/policies/validate.hpp>
+#include <looptorch/policies/watch_rounding.hpp>
+
+namespace looptorch {
+
+struct Autopsy;  // #include <looptorch/policies/autopsy.hpp>
+template <class Layer>
+class Checkpointed;       // #include <looptorch/policies/checkpointed.hpp>
+struct SkipBadWindows;    // #include <looptorch/policies/skip_bad_windows.hpp>
+struct SnapshotEvery;     // #include <looptorch/policies/snapshot_every.hpp>
+struct UpdateInBackward;  // #include <looptorch/policies/update_in_backward.hpp>
+struct WatchMemory;       // #include <looptorch/policies/watch_memory.hpp>
+
+}  // namespace looptorch

@@ -3,6 +3,7 @@
 // nets, with and without it, take turns in blocks of steps, in one thread. The nets end with the same bits.
 //
 //   autopsy [ROUNDS]    prints one JSON object a net
+#include <looptorch/policies/autopsy.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/interleaved.hpp"

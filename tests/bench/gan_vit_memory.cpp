@@ -5,6 +5,7 @@
 // moments; fp32; CPU. Peaks are those of all tensors, weights and moments among them.
 //
 //   gan_vit_memory [gan|vit]   prints a JSON object a row
+#include <looptorch/policies/checkpointed.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/counting_allocator.hpp"

@@ -56,6 +56,7 @@ std::vector<Unit> units() {
   const std::string named = including({"loop", "optim/fused_adamw", "policies/accumulate",
                                        "policies/clip_grad_norm", "policies/show_progress"});
   const std::string narrow = "#include <torch/nn/modules/linear.h>\n" + named;
+  const std::string policies = including({"policies"});
   const std::string with_snapshots = including({"policies/snapshot_every"});
   const std::string by_hand = R"(
 int main() {
@@ -74,12 +75,13 @@ int main() {
   const std::string hand = "torch.h: a loop by hand";
   return {{"torch.h alone", "", torch + "int main() {}\n"},
           {"torch.h, trainer.hpp", "torch.h alone", torch + trainer + "int main() {}\n"},
+          {"torch.h, trainer.hpp, policies.hpp", "torch.h alone", torch + trainer + policies + "int main() {}\n"},
           {"torch.h, loop.hpp", "torch.h alone", torch + loop + "int main() {}\n"},
           {"torch.h, policies by name", "torch.h alone", torch + named + "int main() {}\n"},
           {"trainer.hpp alone", "torch.h alone", trainer + "int main() {}\n"},
           {hand, "", torch + by_hand},
           {"torch.h: with policies", hand, training(torch + trainer, all)},
-          {"torch.h: with snapshots", hand, training(torch + trainer, snapshots)},
+          {"torch.h: with snapshots", hand, training(torch + trainer + with_snapshots, snapshots)},
           {"torch.h: policies by name", hand, training(torch + named, all)},
           {"narrow: with policies", hand, training(narrow, all)},
           {"narrow: with snapshots", hand, training(narrow + with_snapshots, snapshots)}};

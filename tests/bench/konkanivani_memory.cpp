@@ -5,6 +5,7 @@
 // by 4) with 60 characters each; AdamW with its moments; CPU, one thread. Peaks are those of all tensors.
 //
 //   konkanivani_memory [SIZE]   prints a JSON object a row, of all sizes or of one
+#include <looptorch/policies/checkpointed.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/counting_allocator.hpp"

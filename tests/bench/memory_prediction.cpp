@@ -7,6 +7,7 @@
 //   memory_prediction   prints a JSON object a configuration; fails if a prediction is off by more than 5 %,
 //   half of
 //                       them by more than 2 %, or if what was said to fit ran out of memory
+#include <looptorch/policies.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -5,6 +5,7 @@
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
+#include <looptorch/policies/update_in_backward.hpp>
 #include <looptorch/trainer.hpp>
 
 #include <torch/torch.h>

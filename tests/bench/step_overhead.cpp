@@ -4,6 +4,7 @@
 // in a hand-written loop; it is valid only if both reach the same parameters.
 //
 //   step_overhead [NAME]...   only the rows whose name contains NAME; prints one JSON object a row
+#include <looptorch/policies/watch_memory.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/hand.hpp"

@@ -9,6 +9,7 @@
 //                         object; whisper_step.py, the peer, sends them and takes turns
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/policies/checkpointed.hpp>
 #include <looptorch/state/weights/module_state.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 #include <looptorch/trainer.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: a snapshot cannot hold what this optimizer keeps. Hold it by its own type
+#include <looptorch/policies/snapshot_every.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: UpdateInBackward leaves no gradients to a listed policy that scales or clips them
+#include <looptorch/policies/update_in_backward.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: UpdateInBackward applies the gradients of one update, and several are listed
+#include <looptorch/policies/update_in_backward.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

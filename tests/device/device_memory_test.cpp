@@ -2,6 +2,7 @@
 // WatchMemory and preflight on a device: numbers of its allocator, no waits, and a device that is too small.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 

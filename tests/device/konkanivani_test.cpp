@@ -3,6 +3,7 @@
 // LibTorch's own kernel copies lengths to the device and waits for that.)
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"

@@ -3,6 +3,7 @@
 // micro-batches that wait for nothing.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device.hpp"

@@ -26,7 +26,7 @@ declare -A floors=(
   [policies.hpp]='policies data'
   [loop.hpp]='base data state optim memory loop'
   [replay.hpp]='loop loop.hpp'
-  [trainer.hpp]='optim loop.hpp policies.hpp'
+  [trainer.hpp]='data optim policies loop.hpp'
 )
 status=0
 fail() {

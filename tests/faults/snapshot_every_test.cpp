@@ -3,6 +3,7 @@
 // library in the midst of a write; and old snapshots that cannot be removed.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "disk_shim.hpp"

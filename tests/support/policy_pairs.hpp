@@ -2,6 +2,7 @@
 // Generates the table of policy pairs in docs/policies.md from the policies' declarations, at compile time.
 #pragma once
 
+#include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/profile.hpp>
 #include <looptorch/trainer.hpp>

@@ -6,6 +6,7 @@
 
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/numbered_samples.hpp"

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -37,7 +38,12 @@ class StateDict {
  public:
   using Value = std::variant<bool, std::int64_t, double, std::string, at::Tensor>;
 
-  void set(const std::string& key, Value value) { values_[key] = std::move(value); }
+  void set(const std::string& key, Value value) {
+    const auto [place, is_new] = values_.try_emplace(key, std::move(value));
+    if (is_new) return;  // an assignment of variants would cost every file that includes this a tenth of a second
+    std::destroy_at(&place->second);
+    std::construct_at(&place->second, std::move(value));
+  }
   void set(const std::string& key, const char* text) { set(key, std::string(text)); }
   // clang-format off
   template <class Integer>
@@ -91,6 +97,8 @@ class StateDict {
   [[nodiscard]] const std::map<std::string, Value>& values() const { return values_; }
 
  private:
+  static_assert(std::is_nothrow_move_constructible_v<Value>);
+
   std::map<std::string, Value> values_;
 };
 

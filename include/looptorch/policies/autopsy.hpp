@@ -11,6 +11,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/step/watched_share.hpp>
 #include <looptorch/optim/finite_gradients.hpp>
 #include <looptorch/policies/parts/loss_statistics.hpp>
 

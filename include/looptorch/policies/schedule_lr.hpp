@@ -31,6 +31,28 @@
 namespace looptorch {
 namespace detail {
 
+// The numbers of options, which the compiler would count by trial. tie_fields accepts no wrong one.
+template <>
+inline constexpr std::size_t kFieldCount<ConstantLr> = 0;
+template <>
+inline constexpr std::size_t kFieldCount<LinearDecay> = 2;
+template <>
+inline constexpr std::size_t kFieldCount<CosineDecay> = 2;
+template <>
+inline constexpr std::size_t kFieldCount<PolynomialDecay> = 3;
+template <>
+inline constexpr std::size_t kFieldCount<StepDecay> = 2;
+template <>
+inline constexpr std::size_t kFieldCount<InverseSqrtDecay> = 1;
+template <>
+inline constexpr std::size_t kFieldCount<FunctionDecay> = 1;
+template <>
+inline constexpr std::size_t kFieldCount<OneCycle> = 6;
+template <>
+inline constexpr std::size_t kFieldCount<CosineRestarts> = 3;
+template <>
+inline constexpr std::size_t kFieldCount<PlateauDecay> = 8;
+
 /// Returns an option as text; "a function" for one.
 template <class Option>
 std::string option_text(const Option& option) {
@@ -236,17 +258,17 @@ struct ScheduleLr {
   /// Returns "LinearDecay {0, 0}, warm-up 100": the options, but not an end that follows from the fit's.
   /// Functions cannot be compared.
   [[nodiscard]] std::string describe_schedule() const {
-    std::string text = detail::visit_held(
-        []<class Shape>(const Shape& shape) {
-          std::string options;
+    std::string options;
+    std::string_view name;
+    detail::visit_held(
+        [&]<class Shape>(const Shape& shape) {
           detail::visit_fields(shape, [&options](const auto& field) {
             options += (options.empty() ? "" : ", ") + detail::option_text(field);
           });
-          const std::string_view name = detail::type_name<Shape>();
-          return message(name.substr(name.rfind(':') + 1), " {", options, "}");
+          name = detail::type_name<Shape>();
         },
         decay);
-    return message(text, ", warm-up ", warmup_steps);
+    return message(name.substr(name.rfind(':') + 1), " {", options, "}, warm-up ", warmup_steps);
   }
 
   [[nodiscard]] static std::size_t first_update(const State& state) {

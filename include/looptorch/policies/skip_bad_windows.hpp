@@ -10,6 +10,7 @@
 #include <looptorch/data/leave_out.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/step/watched_share.hpp>
 #include <looptorch/policies/parts/loss_statistics.hpp>
 
 #include <algorithm>

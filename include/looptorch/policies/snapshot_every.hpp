@@ -14,6 +14,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/metric_reader.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/loop/resume/snapshots.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/state/snapshot/snapshot_work.hpp>
 

@@ -18,15 +18,12 @@
 #include <looptorch/optim/per_parameter_optimizer.hpp>
 #include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
-#include <looptorch/policies/autopsy.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/mixed_precision.hpp>
 #include <looptorch/policies/parts/backward_hooks.hpp>
 #include <looptorch/policies/parts/moment_sums.hpp>
 #include <looptorch/policies/parts/narrow_sums.hpp>
-#include <looptorch/policies/retry_on_oom.hpp>
-#include <looptorch/policies/skip_bad_windows.hpp>
 
 #include <cmath>
 #include <concepts>
@@ -36,6 +33,10 @@
 #include <utility>
 
 namespace looptorch {
+
+struct Autopsy;
+struct RetryOnOom;
+struct SkipBadWindows;
 
 /// The family of all forms of UpdateInBackward: only one of them may be listed.
 struct UpdateInBackwardFamily {};

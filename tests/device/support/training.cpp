@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "device/support/training.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/profile.hpp>
 #include <looptorch/trainer.hpp>

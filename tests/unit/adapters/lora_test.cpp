@@ -5,6 +5,7 @@
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/adapters/lora_layer.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/state/weights/module_state.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -3,6 +3,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/captured_stderr.hpp"

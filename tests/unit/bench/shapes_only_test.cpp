@@ -4,6 +4,7 @@
 #include "bench/support/shapes_only/shapes_only.hpp"
 
 #include <looptorch/memory/host_memory.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 

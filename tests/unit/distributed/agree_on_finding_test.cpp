@@ -8,6 +8,7 @@
 
 #include <looptorch/distributed/data_parallel.hpp>
 #include <looptorch/distributed/shard_optimizer.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/replay.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -9,6 +9,7 @@
 
 #include <looptorch/data/distributed_sampler.hpp>
 #include <looptorch/distributed/data_parallel.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/policies/profile.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -5,6 +5,7 @@
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/distributed/data_parallel.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/catch.hpp"

@@ -14,6 +14,7 @@
 #include <looptorch/distributed/shard_optimizer.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/catch.hpp"

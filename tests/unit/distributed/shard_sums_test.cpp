@@ -9,6 +9,7 @@
 #include <looptorch/data/distributed_sampler.hpp>
 #include <looptorch/distributed/data_parallel.hpp>
 #include <looptorch/distributed/shard_optimizer.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/catch.hpp"

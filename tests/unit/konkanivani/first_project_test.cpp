@@ -14,6 +14,7 @@
 // - 256-wide weights are resumed into a 192-wide model: here, model_test, and the cli_test
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support.hpp"

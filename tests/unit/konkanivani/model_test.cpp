@@ -2,6 +2,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/fused_adamw.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support.hpp"

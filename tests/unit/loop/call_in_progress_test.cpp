@@ -2,6 +2,7 @@
 // A Trainer that is called by its own hooks and objectives.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"

@@ -7,6 +7,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/fit.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/replay.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -4,6 +4,7 @@
 
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/any_optimizer.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include <memory>

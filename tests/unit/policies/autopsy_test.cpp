@@ -8,6 +8,7 @@
 // Tests optim: finite_gradients
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/toy.hpp"

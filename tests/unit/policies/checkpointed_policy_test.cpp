@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Checkpointed<Layer>{} as a policy: its options reach the layers, and its mistakes are told.
-// Tests memory/recompute: bypass, bypass_watch
+// Tests memory/recompute: bypass, bypass_watch, layer_watch
 // Tests policies: checkpointed
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 namespace lt = looptorch;

@@ -3,6 +3,7 @@
 // Tests memory/recompute: checkpointed_impl
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -6,6 +6,7 @@
 // Tests policies/parts: metric_feed, metric_rows, step_clock
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/trainer.hpp>
 

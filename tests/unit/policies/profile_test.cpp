@@ -6,6 +6,7 @@
 // Tests policies/parts: trace_recorder
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/profile.hpp>
 #include <looptorch/trainer.hpp>

@@ -2,6 +2,7 @@
 // RestoreBest: which weights a fit leaves, after each kind of end, beside averages, and in a resumed run.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/toy.hpp"

@@ -3,6 +3,7 @@
 // Tests policies/parts: lr_cycles, lr_decay, plateau_decay
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/reference.hpp"

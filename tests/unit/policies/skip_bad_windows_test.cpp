@@ -4,6 +4,7 @@
 // Tests loop/step: leave_out, kept_buffers
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"

@@ -4,6 +4,7 @@
 // Tests state/snapshot: snapshot_work
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"

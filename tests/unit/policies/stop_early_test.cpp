@@ -4,6 +4,7 @@
 // Tests loop: metric_reader
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/policies/stop_early.hpp>
 #include <looptorch/trainer.hpp>
 

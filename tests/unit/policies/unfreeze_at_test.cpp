@@ -3,6 +3,7 @@
 // Tests policies/parts: parameter_owners
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/policies/unfreeze_at.hpp>
 #include <looptorch/trainer.hpp>
 

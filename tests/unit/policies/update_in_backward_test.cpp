@@ -7,6 +7,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/adamw_8bit.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/policies/update_in_backward.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -2,6 +2,7 @@
 // When Validate evaluates, and measures that are no means over batches.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"

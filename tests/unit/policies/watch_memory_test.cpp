@@ -5,6 +5,7 @@
 // Tests loop/step: held_memory
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/captured_stderr.hpp"

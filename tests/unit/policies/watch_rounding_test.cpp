@@ -7,6 +7,7 @@
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 namespace watch_rounding_test {

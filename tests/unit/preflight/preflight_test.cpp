@@ -4,6 +4,7 @@
 // Tests loop: trainer_access
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -2,6 +2,7 @@
 // The players' losses against recorded values, and their game in a Trainer against loops written by hand.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support.hpp"

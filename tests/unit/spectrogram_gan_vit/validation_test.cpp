@@ -2,6 +2,7 @@
 // How held-out songs take part in training: distances by steps, the curve, the best averaged weights.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support.hpp"

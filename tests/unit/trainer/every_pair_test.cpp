@@ -9,6 +9,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/memory/host_memory.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -4,6 +4,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/file.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "parsed_options.hpp"

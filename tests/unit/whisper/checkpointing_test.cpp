@@ -3,6 +3,7 @@
 // model_test.cpp and pretrained_test.cpp.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "reference.hpp"

@@ -2,6 +2,7 @@
 // whisper_finetune --freeze-encoder: what a frozen encoder computes, keeps and leaves behind.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 

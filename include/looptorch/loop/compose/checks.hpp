@@ -6,6 +6,7 @@
 
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/compose/closure.hpp>
+#include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
@@ -99,15 +100,28 @@ inline constexpr bool is_saved = true;
 template <class Optimizer, class Objective>
 inline constexpr bool is_saved<Update<Optimizer, Objective>> = SavedOptimizer<Optimizer>;
 
-/// Checks that optimizers can be saved if a policy saves them.
+/// Checks that optimizers can be saved if a policy saves them, and that the code which does so is included.
 template <class... Parts>
 struct CheckSnapshots {
-  static constexpr bool listed = (takes_snapshots<unwrapped_t<Parts>>() || ...);
+  static constexpr bool wanted = (takes_snapshots<unwrapped_t<Parts>>() || ...);
+  static constexpr bool listed = wanted && !lacks_snapshot_code<wanted, CheckSnapshots>();
+  static_assert(!wanted || listed,
+                "looptorch: a listed policy takes snapshots, and needs their code. Include "
+                "<looptorch/loop/resume/snapshots.hpp> in its header. See docs/errors.md#snapshot-code");
   static_assert(
-      !listed || (is_saved<Parts> && ...),
+      !wanted || (is_saved<Parts> && ...),
       "looptorch: a snapshot cannot hold what this optimizer keeps. Hold it by its own type, or give "
       "it `state_dict(StateDict&) const` and `load_state_dict(const StateDict&)`. See "
       "docs/errors.md#snapshot-optimizer");
+};
+
+/// Checks that the code which does windows again is included if a policy keeps them.
+template <class... Parts>
+struct CheckWindows {
+  static constexpr bool kept = (keeps_windows_hook::template valid<unwrapped_t<Parts>>() || ...);
+  static_assert(!lacks_window_code<kept, CheckWindows>(),
+                "looptorch: a listed policy keeps windows, and needs the code that does them again. Include "
+                "<looptorch/loop/step/watched_share.hpp> in its header. See docs/errors.md#window-code");
 };
 
 /// Names two policies of one family in the compiler's note.

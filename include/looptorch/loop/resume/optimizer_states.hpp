@@ -15,7 +15,7 @@
 #include <looptorch/loop/resume/state_names.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
-#include <looptorch/state/weights/safetensors_layout.hpp>
+#include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
 

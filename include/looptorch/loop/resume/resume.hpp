@@ -10,10 +10,12 @@
 #include <looptorch/loop/resume/part_states.hpp>
 #include <looptorch/loop/resume/resume_source.hpp>
 #include <looptorch/loop/resume/saved_feed.hpp>
+#include <looptorch/loop/resume/staged_feed.hpp>
 #include <looptorch/loop/resume/take_snapshot.hpp>
 #include <looptorch/loop/resume_report.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
 #include <looptorch/state/weights/load_report.hpp>
+#include <looptorch/state/weights/module_state.hpp>
 
 #include <c10/util/Exception.h>
 

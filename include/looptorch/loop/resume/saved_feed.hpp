@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: MIT
-// A fit's range of batches as snapshots know it, and its comparison with a snapshot's. A loader of another
-// batch size goes on with the same windows of samples, if a window keeps its number of samples: the position
-// in the epoch is then counted in windows. Snapshots go on counting as the run began, so that any later
-// resume can read them.
+// A fit's range of batches as snapshots know it. Snapshots go on counting as the run began, so that any later
+// resume can read them. staged_feed.hpp compares the range with a snapshot's.
 #pragma once
 
-#include <looptorch/base/error.hpp>
-#include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
-#include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/resume/differences.hpp>
+#include <looptorch/loop/compose/included_code.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace looptorch::detail {
 
@@ -39,14 +30,6 @@ struct SavedFeed {
     if (batch_size > 0) out.set("batch_size", batch_size);
     if (regrouping) out.set("run.progress.batch", regrouping->to_planned(batch, batches_of(identity)));
   }
-
-  /// Lets the loader of a later fit read the windows with which the run began, if it has the same data.
-  void keep_windows(Regroupable& batches) const {
-    const auto same = regrouping && batches.batch_size() == regrouping->read.batch_size
-                          ? batches.identity_with(regrouping->planned.batch_size)
-                          : std::nullopt;
-    batches.regroup(same && differing_values(*same, identity).empty() ? regrouping : std::nullopt);
-  }
 };
 
 /// Returns how snapshots describe a BatchRange.
@@ -60,120 +43,14 @@ template <class Batches>
           .regrouping = how};
 }
 
-/// A snapshot's place in the epoch, found in the range of the fit that goes on.
-class StagedFeed {
- public:
-  /// Compares `state`, whose run stands behind `batch` batches of its epoch, with a range of this identity
-  /// and windows of this length. `source` is null for a range that is no loader, `identity` empty for no
-  /// range.
-  StagedFeed(const StateDict& state, std::int64_t batch, const StateDict& identity, Regroupable* source,
-             std::int64_t window_length)
-      : source_(source),
-        here_{window_length, source ? source->batch_size() : 0},
-        saved_window_(state.get<std::int64_t>("micro_batches")),
-        saved_batch_(batch) {
-    if (saved_window_ < 1)
-      throw StateError(
-          message("a run's windows have at least 1 micro-batch, the state's have ", saved_window_));
-    const StateDict saved = state.under("loader");
-    const StateDict own = source ? source->identity_with(here_.batch_size).value() : identity;
-    if (saved.empty() || own.empty())
-      compare_lengths();
-    else if (differing_values(own, saved).empty())
-      compare_lengths(), batch_ = batch;
-    else if (const auto batch_size = batch_size_of(state, saved))
-      compare_batches({saved_window_, *batch_size}, batches_of(saved), batches_of(own));
-    else
-      compare_data(own, saved);
-    if (saved_window_ == here_.micro_batches && differences_.empty()) batch_ = batch;
-  }
-
-  [[nodiscard]] const std::vector<Difference>& differences() const { return differences_; }
-  /// Returns the batches of the epoch here that are done.
-  [[nodiscard]] std::int64_t batch() const { return batch_; }
-
-  /// Makes the loader read the windows of the snapshot's run.
-  void apply() const {
-    if (source_) source_->regroup(regrouping_);
-  }
-
- private:
-  void compare_lengths() {
-    if (saved_window_ != here_.micro_batches)
-      differences_.push_back(differs(
-          Compared::windows,
-          message(here_.micro_batches, " micro-batches a window here, ", saved_window_, " in the snapshot"),
-          message("micro-batches a window: ", saved_window_, " -> ", here_.micro_batches)));
-  }
-
-  void compare_data(const StateDict& own, const StateDict& saved) {
-    compare_lengths();
-    for (const DifferentValue& value : differing_values(own, saved))
-      differences_.push_back(differs(Compared::data, "the loader's ", value));
-  }
-
-  /// Returns the batch size with which the loader here would have the saved identity; empty if it differs in
-  /// more. Snapshots of earlier versions do not name it.
-  [[nodiscard]] std::optional<std::int64_t> batch_size_of(const StateDict& state,
-                                                          const StateDict& saved) const {
-    if (!source_ || here_.batch_size < 1) return std::nullopt;
-    std::vector<std::int64_t> candidates{saturating_product(here_.batch_size, here_.micro_batches) /
-                                         saved_window_};
-    if (state.contains("batch_size")) candidates.push_back(state.get<std::int64_t>("batch_size"));
-    if (saved.contains("batch_size")) candidates.push_back(saved.get<std::int64_t>("batch_size"));
-    for (const std::int64_t candidate : candidates) {
-      const auto identity = candidate > 0 ? source_->identity_with(candidate) : std::nullopt;
-      if (identity && differing_values(*identity, saved).empty()) return candidate;
-    }
-    return std::nullopt;
-  }
-
-  /// Compares windows of loaders that differ in nothing else.
-  void compare_batches(const WindowShape& planned, std::optional<std::int64_t> planned_size,
-                       std::optional<std::int64_t> own_size) {
-    const Regrouping how{planned, here_};
-    const bool same_number = saturating_product(planned.micro_batches, planned.batch_size) ==
-                             saturating_product(here_.micro_batches, here_.batch_size);
-    std::string why;
-    if (same_number) {
-      why = source_->refusal(how);
-      const auto place =
-          why.empty() ? how.from_planned(saved_batch_, planned_size, source_->size_with(how)) : std::nullopt;
-      if (place) return regroup(how, *place);
-      if (why.empty()) why = "the snapshot stands in the middle of a window";
-    }
-    const bool in_samples = source_->cuts_an_order();
-    batch_ = in_samples ? same_place(planned, planned_size, own_size) : 0;
-    std::string so = why.empty() ? "" : message("; the windows of samples cannot be kept: ", why);
-    if (!in_samples && saved_batch_ > 0) so += "; the epoch begins anew";
-    differences_.push_back(differs(
-        Compared::windows,
-        message("a window is ", describe(here_), " here, ", describe(planned), " in the snapshot", so),
-        message("a window: ", describe(planned), " -> ", describe(here_), so)));
-  }
-
-  void regroup(const Regrouping& how, std::int64_t place) {
-    regrouping_ = how;
-    batch_ = place;
-    differences_.push_back(
-        differs(Compared::batches, message("a window of ", describe(how.planned), " is read as ",
-                                           describe(how.read), ", the same samples")));
-  }
-
-  /// Returns the first batch here with a sample that was not seen.
-  [[nodiscard]] std::int64_t same_place(const WindowShape& planned, std::optional<std::int64_t> planned_size,
-                                        std::optional<std::int64_t> own_size) const {
-    if (planned_size && own_size && saved_batch_ == *planned_size) return *own_size;
-    const std::int64_t batch = saturating_product(saved_batch_, planned.batch_size) / here_.batch_size;
-    return own_size ? std::min(batch, *own_size) : batch;
-  }
-
-  Regroupable* source_;
-  WindowShape here_;
-  std::int64_t saved_window_, saved_batch_;
-  std::int64_t batch_ = 0;
-  std::optional<Regrouping> regrouping_;
-  std::vector<Difference> differences_;
-};
+/// Lets a loader read the windows with which the run began, where snapshots count in them.
+template <bool kTakesSnapshots, class Engine, class Batches>
+void keep_windows_of(const SavedFeed& began, const Batches& batches) {
+  if (!batches.regroupable()) return;
+  if constexpr (kTakesSnapshots)
+    SnapshotCode<Engine>::keep_windows(began, *batches.regroupable());
+  else
+    batches.regroupable()->regroup(std::nullopt);
+}
 
 }  // namespace looptorch::detail

@@ -14,8 +14,9 @@
 #include <looptorch/loop/resume/random_states.hpp>
 #include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/resume/state_names.hpp>
+#include <looptorch/loop/resume/weight_averages.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
-#include <looptorch/state/weights/module_state.hpp>
+#include <looptorch/state/weights/module_tensors.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -36,14 +37,6 @@ template <class Module>
   for (const auto& item : model.named_modules())
     if (!item.value()->is_training()) names.push_back(item.key());
   return names;
-}
-
-/// Returns the weights' averages by name, from the policy that keeps them; empty without one.
-template <class Stack>
-[[nodiscard]] TensorMap weight_averages(Stack& stack) {
-  TensorMap averages;
-  stack.template run<averaged_weights_hook>(averages);
-  return averages;
 }
 
 /// Returns the model with its averages, each under all names of its weight.

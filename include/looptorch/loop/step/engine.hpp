@@ -16,7 +16,7 @@
 #include <looptorch/loop/step/leave_out.hpp>
 #include <looptorch/loop/step/trained_parameters.hpp>
 #include <looptorch/loop/step/window_state.hpp>
-#include <looptorch/memory/recompute/bypass_watch.hpp>
+#include <looptorch/memory/recompute/layer_watch.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -24,6 +24,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -94,7 +95,8 @@ class Engine {
   [[nodiscard]] bool keeps_windows() const { return kKeeps && keeps_windows_ && window_.may_retry; }
   /// Returns the share of the update under way that can be done again; null where windows are not kept.
   [[nodiscard]] ShareAgain*& share() { return share_; }
-  [[nodiscard]] BypassWatch& bypass_watch() { return bypass_watch_; }
+  /// Returns the watch over layers that save memory; null if the model has none.
+  [[nodiscard]] LayerWatch* layer_watch() const { return layer_watch_.get(); }
   /// Returns the ranks of the fit under way; null outside of it, without DataParallel, and
   /// for one process unless it sums in shards.
   [[nodiscard]] Ranks* ranks() const {
@@ -139,7 +141,7 @@ class Engine {
   /// parameters, and for a window length below 1.
   void prepare() {
     RunAccess::forget_claims(run_);
-    bypass_watch_ = BypassWatch(*model_);
+    layer_watch_ = watch_layers(*model_);
     if constexpr (any_by_closure<Updates>) require_no_gradient_changes(stack_);
     refresh_parameters();  // finds policies that must not both be on, before their lengths are compared
     require_window_length();
@@ -272,7 +274,7 @@ class Engine {
   TrainedParameters parameters_{kUpdates};
   std::vector<at::Tensor> buffers_;
   int listings_ = 0;  // of buffers
-  BypassWatch bypass_watch_;
+  std::unique_ptr<LayerWatch> layer_watch_;
   bool watches_losses_ = true;
   bool holds_parts_ = false;
   bool keeps_windows_ = false;

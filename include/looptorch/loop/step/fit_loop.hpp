@@ -6,10 +6,10 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/resume/resume.hpp>
 #include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
@@ -241,9 +241,7 @@ class FitLoop {
 template <bool kTakesSnapshots, class Engine, class Batches>
 auto resume(Engine& engine, const FitOptions& options, [[maybe_unused]] const Batches& batches) {
   if constexpr (kTakesSnapshots) {
-    return options.resume.empty() ? std::optional<Resumed<Engine>>()
-                                  : std::make_optional<Resumed<Engine>>(engine, options, batches.identity(),
-                                                                        batches.regroupable());
+    return SnapshotCode<Engine>::resume(engine, options, batches);
   } else {
     require_no_resume(options);
     return std::optional<NotResumed>();
@@ -278,7 +276,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
     if (engine.ranks())
       engine.ranks()->plan_windows(engine.window_length()),
           batches.count_as(size = agreed_batches(engine, size, text_of(options)));
-  if (batches.regroupable()) feed.keep_windows(*batches.regroupable());
+  keep_windows_of<Host::takes_snapshots, Engine>(feed, batches);
   const auto resumed = resume<Host::takes_snapshots>(engine, options, batches);
   if constexpr (Host::takes_snapshots) feed = saved_feed(batches);
   if constexpr (Engine::kHasRanks)

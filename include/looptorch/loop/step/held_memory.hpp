@@ -2,11 +2,13 @@
 // Walks over all that a run holds, and adds up its bytes.
 #pragma once
 
+#include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/optimizer_parts.hpp>
-#include <looptorch/loop/resume/take_snapshot.hpp>
+#include <looptorch/loop/resume/weight_averages.hpp>
 #include <looptorch/memory/held_memory.hpp>
 #include <looptorch/memory/host_memory.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/state/weights/module_tensors.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -5,12 +5,14 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/compose/rules.hpp>
 #include <looptorch/loop/ranks.hpp>
-#include <looptorch/loop/resume/part_states.hpp>
 #include <looptorch/loop/step/window_state.hpp>
+#include <looptorch/optim/optimizer_state.hpp>
 
 #include <exception>
+#include <string>
 #include <type_traits>
 #include <utility>
 

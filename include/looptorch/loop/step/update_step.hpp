@@ -106,7 +106,7 @@ template <std::size_t I, class Engine>
 void go_backward(Engine& engine, const at::Tensor& weighed, bool is_last) {
   UpdateWork& work = engine.works()[I];
   const at::Tensor scaled = engine.stack().scaled(weighed);
-  engine.bypass_watch().check(scaled);
+  if (LayerWatch* const watch = engine.layer_watch()) watch->check(scaled);
   const double correction = work.weight.take_correction();
   rescale_gradients(engine.run().updates()[I], work, correction);
   if constexpr (Engine::template kByClosure<I>) work.add_to_closure_sum(weighed, correction);

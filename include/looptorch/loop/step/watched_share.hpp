@@ -9,6 +9,7 @@
 #include <looptorch/data/batch.hpp>
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/batch_range.hpp>
+#include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/resume/take_snapshot.hpp>
 #include <looptorch/loop/resume/random_states.hpp>
@@ -32,6 +33,9 @@
 #include <vector>
 
 namespace looptorch::detail {
+
+template <class Engine>
+struct WindowCode {};
 
 template <std::size_t I, class Engine, class Batch>
 class WatchedShare final : public ShareAgain {
@@ -221,18 +225,6 @@ class WatchedShare final : public ShareAgain {
   bool is_seeded_;      // each micro-batch by itself
   std::vector<RandomStates> random_;
   std::optional<Finding> finding_;
-};
-
-/// Offers a share to the policies while it lives.
-class OfferedShare {
- public:
-  OfferedShare(ShareAgain*& slot, ShareAgain* share) : slot_(slot) { slot_ = share; }
-  ~OfferedShare() { slot_ = nullptr; }
-  OfferedShare(const OfferedShare&) = delete;
-  OfferedShare& operator=(const OfferedShare&) = delete;
-
- private:
-  ShareAgain*& slot_;
 };
 
 }  // namespace looptorch::detail

@@ -6,6 +6,7 @@
 
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/call_in_progress.hpp>
+#include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/agree_on_window.hpp>
 #include <looptorch/loop/step/closure_step.hpp>
@@ -13,7 +14,6 @@
 #include <looptorch/loop/step/retry.hpp>
 #include <looptorch/loop/step/side_by_side.hpp>
 #include <looptorch/loop/step/update_step.hpp>
-#include <looptorch/loop/step/watched_share.hpp>
 #include <looptorch/loop/update.hpp>
 
 #include <ATen/core/grad_mode.h>
@@ -26,6 +26,23 @@
 #include <vector>
 
 namespace looptorch::detail {
+
+/// A share of a window that is done again for a look; defined in watched_share.hpp, which the headers of
+/// policies that keep windows include.
+template <std::size_t I, class Engine, class Batch>
+class WatchedShare;
+
+/// Offers a share to the policies while it lives.
+class OfferedShare {
+ public:
+  OfferedShare(ShareAgain*& slot, ShareAgain* share) : slot_(slot) { slot_ = share; }
+  ~OfferedShare() { slot_ = nullptr; }
+  OfferedShare(const OfferedShare&) = delete;
+  OfferedShare& operator=(const OfferedShare&) = delete;
+
+ private:
+  ShareAgain*& slot_;
+};
 
 /// Opens a window, and asks each update whether it takes part.
 template <class Engine>
@@ -138,11 +155,11 @@ void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
 /// `finish()`.
 template <std::size_t I, class Engine, class Kept, class Finish>
 void finish_offered(Engine& engine, [[maybe_unused]] Kept& kept, Finish&& finish) {
-  if constexpr (Engine::kKeeps) {
+  if constexpr (!Engine::kKeeps) {
+    finish();
+  } else if constexpr (has_window_code<Engine>) {
     WatchedShare<I, Engine, typename Kept::value_type> share(engine, engine.attempt(), kept);
     const OfferedShare offered(engine.share(), engine.keeps_windows() ? &share : nullptr);
-    finish();
-  } else {
     finish();
   }
 }

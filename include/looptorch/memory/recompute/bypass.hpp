@@ -5,6 +5,8 @@
 // (bypass_watch.hpp).
 #pragma once
 
+#include <looptorch/memory/recompute/layer_watch.hpp>
+
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -20,7 +22,7 @@
 namespace looptorch::detail {
 
 /// A module that records, while it is watched, which nodes of the graph its calls make.
-class Bypassable {
+class Bypassable : public WatchedLayer {
  public:
   /// True if a call past the wrapper costs memory.
   [[nodiscard]] virtual bool saves_memory() const = 0;

@@ -5,6 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/memory/recompute/bypass.hpp>
+#include <looptorch/memory/recompute/layer_watch.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
@@ -91,9 +92,8 @@ class ParameterUses {
 };
 
 /// Watches the layers of a model until a graph has shown how each is called.
-class BypassWatch {
+class BypassWatch final : public LayerWatch {
  public:
-  BypassWatch() = default;
   template <class Module>
   explicit BypassWatch(const Module& model) {
     for (const auto& item : model.named_modules())
@@ -104,7 +104,7 @@ class BypassWatch {
   }
 
   /// Throws UsageError for a layer that was called past its wrapper in the graph of `loss`.
-  void check(const at::Tensor& loss) {
+  void check(const at::Tensor& loss) override {
     if (watched_.empty()) return;
     std::vector<at::Tensor> parameters;
     for (const Watched& each : watched_) {

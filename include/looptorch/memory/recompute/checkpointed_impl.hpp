@@ -5,6 +5,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/memory/recompute/bypass.hpp>
+#include <looptorch/memory/recompute/bypass_watch.hpp>
 #include <looptorch/memory/recompute/checkpointed_call.hpp>
 
 #include <torch/nn/module.h>
@@ -35,6 +36,10 @@ class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
     return checkpoint.mode == CheckpointMode::recompute || checkpoint.mode == CheckpointMode::offload;
   }
   void recompute() override { checkpoint.mode = CheckpointMode::recompute; }
+
+  [[nodiscard]] std::unique_ptr<LayerWatch> watch_layers(const torch::nn::Module& model) const override {
+    return std::make_unique<BypassWatch>(model);
+  }
 
   [[nodiscard]] std::function<void()> keep_options() override {
     return [this, options = checkpoint] { checkpoint = options; };

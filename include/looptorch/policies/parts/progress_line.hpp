@@ -5,9 +5,7 @@
 
 #include <looptorch/base/terminal.hpp>
 
-#include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,10 +71,11 @@ class ProgressLine {
 
   /// Leaves out a part whose rank is at least `lowest`; false if there is none.
   bool leave_out(int lowest) {
-    const auto less = [](const LinePart& a, const LinePart& b) { return a.rank < b.rank; };
-    const auto last = std::max_element(parts_.rbegin(), parts_.rend(), less);
-    if (last == parts_.rend() || last->rank < lowest) return false;
-    parts_.erase(std::next(last).base());
+    std::size_t last = parts_.size();
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+      if (parts_[i].rank >= lowest && (last == parts_.size() || parts_[i].rank >= parts_[last].rank)) last = i;
+    if (last == parts_.size()) return false;
+    parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(last));
     return true;
   }
 

@@ -6,7 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/base/near_names.hpp>
-#include <looptorch/state/weights/safetensors_layout.hpp>
+#include <looptorch/state/weights/tensor_map.hpp>
 #include <looptorch/state/weights/tied_tensors.hpp>
 
 #include <ATen/MemoryOverlap.h>

@@ -6,15 +6,11 @@
 #pragma once
 
 #include <looptorch/state/weights/load_report.hpp>
+#include <looptorch/state/weights/module_tensors.hpp>
 
 #include <c10/core/GradMode.h>
 
 namespace looptorch {
-
-/// Returns parameters and buffers by their full names. The tensors share storage with the module. Undefined
-/// buffers are left out, such as the running mean of a BatchNorm that tracks none.
-template <class Module>
-[[nodiscard]] TensorMap state_dict(const Module& module);
 
 /// Copies the tensors into the module, on its device and in its dtype. Throws ModuleStateError if the names
 /// or shapes are not exactly the module's. For tied weights one name is enough; two must agree.
@@ -22,25 +18,6 @@ template <class Module>
 void load_state_dict(const Module& module, const TensorMap& tensors);
 
 namespace detail {
-
-/// Returns the module behind a ModuleHolder or a shared pointer, or the module itself.
-template <class Module>
-const auto& held_module(const Module& module) {
-  if constexpr (requires { module.ptr(); }) {
-    return *module.ptr();
-  } else if constexpr (requires { *module.get(); }) {
-    return *module.get();
-  } else {
-    return module;
-  }
-}
-
-template <class NamedTensors>
-void add_defined(const NamedTensors& items, TensorMap& tensors) {
-  for (const auto& item : items) {
-    if (item.value().defined()) tensors.emplace(item.key(), item.value());
-  }
-}
 
 /// Copies those of `given` whose names `own` has.
 inline void copy_state(const TensorMap& own, const TensorMap& given) {
@@ -51,14 +28,6 @@ inline void copy_state(const TensorMap& own, const TensorMap& given) {
 }
 
 }  // namespace detail
-
-template <class Module>
-TensorMap state_dict(const Module& module) {
-  TensorMap tensors;
-  detail::add_defined(detail::held_module(module).named_parameters(true), tensors);
-  detail::add_defined(detail::held_module(module).named_buffers(true), tensors);
-  return tensors;
-}
 
 template <class Module>
 void load_state_dict(const Module& module, const TensorMap& tensors) {

@@ -5,6 +5,7 @@
 
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/safetensors_header.hpp>
+#include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -22,9 +23,6 @@
 #include <vector>
 
 namespace looptorch {
-
-/// Tensors by name, in the order of their names.
-using TensorMap = std::map<std::string, at::Tensor, std::less<>>;
 
 namespace detail {
 

@@ -3,7 +3,7 @@
 // map of the names. Include save_weights.hpp or load_weights.hpp.
 #pragma once
 
-#include <looptorch/state/weights/safetensors_layout.hpp>
+#include <looptorch/state/weights/tensor_map.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>

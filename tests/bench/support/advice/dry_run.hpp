@@ -2,6 +2,7 @@
 // A dry run of a program's Trainer, for its peak.
 #pragma once
 
+#include <looptorch/policies.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -5,6 +5,7 @@
 // Tests loop/resume: differences, listed_policies, state_names
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/profile.hpp>
 #include <looptorch/trainer.hpp>

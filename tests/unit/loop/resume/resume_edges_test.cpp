@@ -3,6 +3,7 @@
 // Tests loop/resume: resume, resume_source
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/snapshots.hpp"

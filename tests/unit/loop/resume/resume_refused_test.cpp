@@ -5,6 +5,7 @@
 // Tests optim: optimizer_state
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/snapshots.hpp"

@@ -3,9 +3,10 @@
 // buffers, moments, averages, random numbers, counters, means, and the losses on the way.
 // Tests base/device: accelerator, generator_state
 // Tests loop: resume_report
-// Tests loop/resume: policy_states, random_states, run_state, take_snapshot
+// Tests loop/resume: policy_states, random_states, run_state, snapshots, take_snapshot, weight_averages
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"

@@ -3,7 +3,7 @@
 // every sampler and loader, in the middle of an epoch and at its short last window: equal up to the order of
 // summation.
 // Tests data/loader: regrouping
-// Tests loop/resume: resume, saved_feed
+// Tests loop/resume: resume, saved_feed, staged_feed
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/distributed_sampler.hpp>
@@ -11,6 +11,7 @@
 #include <looptorch/data/loader/on_device.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/weighted_sampler.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"

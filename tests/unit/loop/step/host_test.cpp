@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Policies of a user that call their Trainer: evaluations, averaged weights, snapshots, what feeds fit.
+#include <looptorch/policies.hpp>
 #include <looptorch/state/snapshot/snapshot.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -2,6 +2,7 @@
 // Parameters and groups that join an optimizer, leave it, or take another's place while a run is under way.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"

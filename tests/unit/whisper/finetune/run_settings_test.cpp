@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"

@@ -2,6 +2,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/files/file.hpp>
+#include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"

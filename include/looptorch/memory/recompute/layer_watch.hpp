@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// What the loop knows of layers that save memory: that a watch over them looks into the graph of each loss.
+// The watch itself (bypass_watch.hpp) comes with such layers, so that programs without them do not compile it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace looptorch::detail {
+
+/// Watches the layers of a model that save memory.
+class LayerWatch {
+ public:
+  virtual ~LayerWatch() = default;
+  /// Throws UsageError for a layer that was called past its wrapper in the graph of `loss`.
+  virtual void check(const at::Tensor& loss) = 0;
+};
+
+/// A layer that is watched.
+class WatchedLayer {
+ public:
+  /// Returns a watch over all such layers of `model`, this one included.
+  [[nodiscard]] virtual std::unique_ptr<LayerWatch> watch_layers(const torch::nn::Module& model) const = 0;
+
+ protected:
+  ~WatchedLayer() = default;
+};
+
+/// Returns a watch over the layers of a model; null if none is to be watched.
+template <class Module>
+[[nodiscard]] std::unique_ptr<LayerWatch> watch_layers(const Module& model) {
+  for (const auto& module : model.modules())
+    if (const auto* layer = dynamic_cast<const WatchedLayer*>(module.get())) return layer->watch_layers(model);
+  return nullptr;
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// expect: looptorch: a listed policy keeps windows, and needs the code that does them again. Include
+#ifdef LOOPTORCH_TWIN
+#include <looptorch/loop/step/watched_share.hpp>
+#endif
+
+#include "../prelude.hpp"
+
+struct Mine {
+  bool keeps_windows() const { return true; }
+  void on_window_end(lt::WindowContext&) const {}
+};
+
+lt::Trainer trainer(net, sgd, objective, Mine{});
+inline void train() { trainer.fit(data); }
