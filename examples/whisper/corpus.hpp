@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -36,6 +37,7 @@ struct CorpusOptions {
   double max_audio_seconds = 0;      ///< Length to which clips are padded; 0: that of the longest.
   bool whole_windows = false;        ///< Test clips are padded to kWhisperSeconds instead.
   bool chunking = false;             ///< Packs the segments of recordings into windows.
+  bool keeps_cut_off = false;        ///< Training windows also have the sound of a segment that they cut off.
   std::filesystem::path cache{};     ///< Folder that keeps log-mel frames; empty: none.
   bool cache_encoder = false;        ///< It is to keep an encoder's states instead: see Corpus::encode_by.
   std::int64_t prepare_workers = 0;  ///< Threads that fill it before training; 0: the first epoch does.
@@ -115,6 +117,15 @@ inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const R
   return split;
 }
 
+/// Returns the training windows that end within a segment with all of their sound, if that is wanted.
+inline std::map<std::int64_t, looptorch::Utterance> longer_sounds(
+    const CorpusOptions& options, const std::vector<looptorch::Utterance>& train, const WindowTexts& texts) {
+  if (!options.keeps_cut_off) return {};
+  const looptorch::audio::ClipLengths seconds_of;
+  return whole_sounds(train, texts, options.longest(),
+                      [&](const looptorch::Utterance& window) { return seconds_of(window); });
+}
+
 }  // namespace detail
 
 /// One manifest, and how its clips are read.
@@ -169,9 +180,12 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
       return seconds;
     });
   }
+  auto longer = detail::longer_sounds(options, split.train, texts);
+  std::vector<looptorch::Utterance> sounds;
+  for (const auto& [index, window] : longer) sounds.push_back(window);
   const double seconds = options.max_audio_seconds > 0
                              ? options.max_audio_seconds
-                             : common_seconds({&split.train, &split.validation, &split.test});
+                             : common_seconds({&split.train, &split.validation, &split.test, &sounds});
   const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = seconds};
   const Listener listener(speech);
   for (auto* part : {&split.validation, &split.test}) {
@@ -184,12 +198,14 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
   }
   if (options.transcripts.empty() && options.test.empty()) split.test = split.validation;
   log << left_out.describe({.at_most = kListedClips}) << std::flush;
-  const auto dataset = [&](auto& utterances, double padded_seconds) {
+  const auto dataset = [&](auto& utterances, double padded_seconds,
+                           std::map<std::int64_t, looptorch::Utterance> more = {}) {
     return SpeechDataset(std::move(utterances), recognizer.tokenizer, recognizer.decoding,
-                         {.mel_bins = speech.mel_bins, .max_seconds = padded_seconds}, options.cache);
+                         {.mel_bins = speech.mel_bins, .max_seconds = padded_seconds}, options.cache,
+                         std::move(more));
   };
   const double test_seconds = options.whole_windows ? kWhisperSeconds : seconds;
-  Corpus corpus{.train = dataset(split.train, seconds),
+  Corpus corpus{.train = dataset(split.train, seconds, std::move(longer)),
                 .validation = dataset(split.validation, seconds),
                 .test = dataset(split.test, test_seconds),
                 .max_seconds = seconds,

@@ -22,6 +22,8 @@
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -103,13 +105,16 @@ inline std::vector<std::int64_t> target_of(const looptorch::Utterance& utterance
 class SpeechDataset {
  public:
   /// Throws SpeechError, which names the file, for a text that has no target: see training_tokens.
-  /// With `cache` the clips' frames are kept in that folder.
+  /// With `cache` the clips' frames are kept in that folder. `longer` holds some clips, by their number, with
+  /// more of their sound: see get_longer.
   SpeechDataset(std::vector<looptorch::Utterance> utterances, const Tokenizer& tokenizer,
                 const DecodingOptions& decoding, SpeechOptions options,
-                const std::filesystem::path& cache = {})
+                const std::filesystem::path& cache = {},
+                std::map<std::int64_t, looptorch::Utterance> longer = {})
       : utterances_(std::move(utterances)),
+        longer_(std::move(longer)),
         options_(options),
-        mels_(ClipMels(utterances_, options), detail::mel_settings(options), cache),
+        mels_(ClipMels(sounds(), options), detail::mel_settings(options), cache),
         end_of_text_(decoding.end_of_text) {
     for (const auto& utterance : utterances_) tokens_.push_back(target_of(utterance, tokenizer, decoding));
   }
@@ -117,12 +122,17 @@ class SpeechDataset {
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(utterances_.size()); }
 
   /// Reads and transforms one clip; throws what Listener throws.
-  [[nodiscard]] Sample get(std::int64_t index) const {
-    const auto& utterance = utterances_[static_cast<std::size_t>(index)];
-    return {.mel_MT = mels_(index),
-            .tokens = tokens_[static_cast<std::size_t>(index)],
-            .text = utterance.text,
-            .language = utterance.language};
+  [[nodiscard]] Sample get(std::int64_t index) const { return sample(index, index); }
+
+  /// The same with more of the clip's sound, which must be there.
+  [[nodiscard]] Sample get_longer(std::int64_t index) const {
+    return sample(index, size() + std::distance(longer_.begin(), longer_.find(index)));
+  }
+
+  /// Returns the clip with more of its sound, or null.
+  [[nodiscard]] const looptorch::Utterance* longer(std::int64_t index) const {
+    const auto found = longer_.find(index);
+    return found == longer_.end() ? nullptr : &found->second;
   }
 
   [[nodiscard]] Batch collate(std::span<Sample> samples) const {
@@ -133,7 +143,7 @@ class SpeechDataset {
 
   /// From now on returns what `encoder` makes of each clip instead of its frames, kept in the folder `cache`.
   void encode_by(const ClipEncoder& encoder, const std::filesystem::path& cache) {
-    mels_ = MelSource(EncodedClips(ClipMels(utterances_, options_), encoder),
+    mels_ = MelSource(EncodedClips(ClipMels(sounds(), options_), encoder),
                       detail::mel_settings(options_) + ", " + encoder.identity(), cache);
     encoded_ = true;
   }
@@ -157,7 +167,23 @@ class SpeechDataset {
   }
 
  private:
+  /// Returns the utterances, and behind them those with more sound.
+  [[nodiscard]] std::vector<looptorch::Utterance> sounds() const {
+    auto all = utterances_;
+    for (const auto& [index, utterance] : longer_) all.push_back(utterance);
+    return all;
+  }
+
+  [[nodiscard]] Sample sample(std::int64_t index, std::int64_t sound) const {
+    const auto& utterance = utterances_[static_cast<std::size_t>(index)];
+    return {.mel_MT = mels_(sound),
+            .tokens = tokens_[static_cast<std::size_t>(index)],
+            .text = utterance.text,
+            .language = utterance.language};
+  }
+
   std::vector<looptorch::Utterance> utterances_;
+  std::map<std::int64_t, looptorch::Utterance> longer_;
   std::vector<std::vector<std::int64_t>> tokens_;
   SpeechOptions options_;
   MelSource mels_;

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,10 +64,12 @@ inline std::int64_t timestamp_token(const SpecialTokens& special, double seconds
 }
 
 /// Returns the target of a window's segments as Whisper was trained on: the prompt without "no timestamps",
-/// each segment between the tokens of its times, and the end of text. It may be longer than the model's
-/// positions. `decoding` is one without timestamps.
+/// each segment between the tokens of its times, the time at which a segment begins that the window's end
+/// cuts off, if one does, and the end of text. It may be longer than the model's positions. `decoding` is one
+/// without timestamps.
 inline std::vector<std::int64_t> timed_tokens(const Tokenizer& tokenizer, const DecodingOptions& decoding,
-                                              const std::vector<SpokenSegment>& segments) {
+                                              const std::vector<SpokenSegment>& segments,
+                                              std::optional<double> cut_off = {}) {
   auto tokens = decoding.prompt;
   tokens.pop_back();
   for (const auto& segment : segments) {
@@ -75,6 +78,7 @@ inline std::vector<std::int64_t> timed_tokens(const Tokenizer& tokenizer, const 
     tokens.insert(tokens.end(), ids.begin(), ids.end());
     tokens.push_back(timestamp_token(decoding.special, segment.end));
   }
+  if (cut_off) tokens.push_back(timestamp_token(decoding.special, *cut_off));
   tokens.push_back(decoding.end_of_text);
   return tokens;
 }

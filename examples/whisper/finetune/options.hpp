@@ -145,7 +145,7 @@ struct FinetuneOptions {
     auto options = corpus;
     options.on_bad_audio = training.skips_bad_audio() ? OnBadAudio::skip : OnBadAudio::stop;
     options.workers = training.workers, options.seed = training.seed, options.cache = training.cache;
-    options.cache_encoder = memory.cache_encoder;
+    options.cache_encoder = memory.cache_encoder, options.keeps_cut_off = timestamps_share > 0;
     return options;
   }
 };

@@ -36,7 +36,8 @@ struct TrainingDraws {
 };
 
 /// A dataset of SpeechDataset's clips that draws. Clips that are no windows have neither timestamps nor
-/// previous text.
+/// previous text. A window of which SpeechDataset has more sound ends within a segment: with timestamps it is
+/// that sound, and the target ends with the time at which the segment begins; without them neither is there.
 class TrainingClips {
  public:
   /// `clips` must outlive it.
@@ -47,8 +48,10 @@ class TrainingClips {
     const auto lengths = clips.target_lengths();
     for (std::size_t i = 0; i < targets_.size(); ++i) {
       const auto& utterance = clips.utterances()[i];
-      if (const auto* text = texts.find(utterance))
-        targets_[i] = forms_of(*text, lengths[i], tokenizer, decoding_in(decoding, utterance.language));
+      auto text = texts.find(utterance) ? *texts.find(utterance) : WindowText{};
+      if (text.segments.empty()) continue;
+      if (!clips.longer(static_cast<std::int64_t>(i))) text.cut_off.reset();
+      targets_[i] = forms_of(text, lengths[i], tokenizer, decoding_in(decoding, utterance.language));
     }
   }
 
@@ -58,15 +61,18 @@ class TrainingClips {
 
   /// Reads one clip; throws what Listener throws.
   [[nodiscard]] Sample get(std::int64_t index, const looptorch::SampleContext& context) const {
-    auto sample = clips_.get(index);
     const auto i = static_cast<std::size_t>(index);
     looptorch::SplitMix64 random(looptorch::derive_seed(context.seed, kForm));
     const auto& target = targets_[i];
     const bool is_timed = random.uniform() < draws_.timestamps_share && !target.timed.empty();
     const bool is_prompted = random.uniform() < draws_.prompt_share;
+    const auto* longer = is_timed ? clips_.longer(index) : nullptr;
+    auto sample = longer ? clips_.get_longer(index) : clips_.get(index);
     if (is_timed) sample.tokens = target.timed;
     if (is_prompted) prepend(sample, is_timed ? target.before_timed : target.before);
-    if (masks_) hide(sample.mel_MT, frames_of(i), looptorch::derive_seed(context.seed, kMasks));
+    if (masks_)
+      hide(sample.mel_MT, frames_of(longer ? *longer : clips_.utterances()[i]),
+           looptorch::derive_seed(context.seed, kMasks));
     return sample;
   }
 
@@ -102,7 +108,9 @@ class TrainingClips {
   /// `length` is that of the plain target.
   static Forms forms_of(const WindowText& text, std::int64_t length, const Tokenizer& tokenizer,
                         const DecodingOptions& decoding) {
-    Forms forms{.timed = timed_tokens(tokenizer, decoding, text.segments), .before = {}, .before_timed = {}};
+    Forms forms{.timed = timed_tokens(tokenizer, decoding, text.segments, text.cut_off),
+                .before = {},
+                .before_timed = {}};
     if (std::ssize(forms.timed) > decoding.max_length) forms.timed.clear();
     forms.before = previous_tokens(tokenizer, decoding, text.previous, length);
     forms.before_timed = previous_tokens(tokenizer, decoding, text.previous, std::ssize(forms.timed));
@@ -115,10 +123,10 @@ class TrainingClips {
   }
 
   /// Returns the mel frames of a clip before its padding.
-  [[nodiscard]] std::int64_t frames_of(std::size_t i) const {
+  [[nodiscard]] static std::int64_t frames_of(const looptorch::Utterance& clip) {
     constexpr double kFramesPerSecond = 100;
-    return std::max<std::int64_t>(
-        1, std::llround(kFramesPerSecond * clips_.utterances()[i].duration.value_or(kWhisperSeconds)));
+    return std::max<std::int64_t>(1,
+                                  std::llround(kFramesPerSecond * clip.duration.value_or(kWhisperSeconds)));
   }
 
   void hide(at::Tensor& mel_MT, std::int64_t frames, std::uint64_t seed) const {

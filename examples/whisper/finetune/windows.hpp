@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Packs the segments of long recordings into windows as Whisper was trained on: up to 30 s of sound with all
-// that is said in them, each segment with its times, and the text of the window before.
+// that is said in them, each segment with its times, and the text of the window before. A segment that the
+// window's end cuts off is left out, with its sound, or stays in the sound, and only its beginning is learnt
+// (A. Radford et al., "Robust speech recognition via large-scale weak supervision", 2022, section 2.3).
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -13,8 +15,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -26,6 +29,8 @@ namespace whisper {
 struct WindowText {
   std::vector<SpokenSegment> segments;  ///< In the order of their times, which do not overlap.
   std::string previous{};  ///< The text of the window before; empty at the beginning of a recording.
+  /// When the next segment begins, in seconds from the window's beginning, if 30 s end within it.
+  std::optional<double> cut_off{};
 };
 
 /// The texts of windows.
@@ -73,7 +78,10 @@ class WindowPacker {
                       begin - last_end_ <= options_.max_gap &&
                       end - *window_.start <= options_.max_seconds + kRounding &&
                       tokens_ + tokens <= options_.max_tokens;
-    if (!fits) open(segment, begin, end);
+    if (!fits) {
+      mark_cut_off(segment, begin, end);
+      open(segment, begin, end);
+    }
     const double behind = text_.segments.empty() ? 0 : text_.segments.back().end;
     const double from = std::max(begin - *window_.start, behind), to = std::max(end - *window_.start, from);
     text_.segments.push_back({segment.text, from, to});
@@ -92,6 +100,16 @@ class WindowPacker {
   }
 
  private:
+  /// Notes that `segment`, the next one, begins within the window and ends behind its longest end.
+  void mark_cut_off(const looptorch::Utterance& segment, double begin, double end) {
+    if (text_.segments.empty() || segment.language != window_.language ||
+        begin - last_end_ > options_.max_gap)
+      return;
+    const double longest = *window_.start + options_.max_seconds;
+    if (begin < longest - kLeastHeard && end > longest + kRounding)
+      text_.cut_off = std::max(begin, last_end_) - *window_.start;
+  }
+
   void open(const looptorch::Utterance& segment, double begin, double end) {
     close();
     const bool continues = segment.language == window_.language && !window_.text.empty() &&
@@ -105,7 +123,8 @@ class WindowPacker {
     tokens_ = 0;
   }
 
-  static constexpr double kRounding = 1e-6;  // of times that were added up
+  static constexpr double kRounding = 1e-6;    // of times that were added up
+  static constexpr double kLeastHeard = 0.02;  // s of a segment that is cut off: a timestamp's step
 
   const PackOptions& options_;
   std::vector<looptorch::Utterance>& windows_;
@@ -145,6 +164,23 @@ inline std::vector<looptorch::Utterance> pack_windows(
     packer.close();
   }
   return windows;
+}
+
+/// Returns the windows whose longest sound ends within a segment with all of that sound, by their number in
+/// `windows`. `seconds_of` returns how long an utterance is, by its file's end.
+inline std::map<std::int64_t, looptorch::Utterance> whole_sounds(
+    const std::vector<looptorch::Utterance>& windows, const WindowTexts& texts, double max_seconds,
+    const std::function<double(const looptorch::Utterance&)>& seconds_of) {
+  std::map<std::int64_t, looptorch::Utterance> whole;
+  for (std::int64_t i = 0; i < std::ssize(windows); ++i) {
+    auto window = windows[static_cast<std::size_t>(i)];
+    const auto* text = texts.find(window);
+    if (!text || !text->cut_off) continue;
+    window.end = window.start.value_or(0) + max_seconds;
+    window.duration = seconds_of(window);
+    if (*window.duration > *text->cut_off) whole.emplace(i, std::move(window));
+  }
+  return whole;
 }
 
 }  // namespace whisper

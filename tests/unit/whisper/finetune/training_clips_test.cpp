@@ -202,3 +202,56 @@ TEST_CASE("A cache gives the same frames, which are computed once, and masks are
   talk.speech(448, cache.path()).prepare(1, [&](const auto& progress) { computed = progress.added; });
   CHECK(computed == 3);
 }
+
+TEST_CASE("A timed window that ends within a segment has its sound, and learns when it begins") {
+  Talk talk;
+  talk.utterances.clear();
+  talk.texts = {};
+  const auto part = [&](const std::string& text, double start, double end) {
+    return Utterance{.audio_filepath = talk.file, .text = text, .start = start, .end = end};
+  };
+  talk.utterances =
+      whisper::pack_windows({part("turn", 0, 1), part("left", 1.2, 1.6), part("climb", 1.7, 3.5)},
+                            {.max_seconds = 2}, talk.texts, [](const Utterance&) { return 1; });
+  REQUIRE(talk.utterances.size() == 2);
+  for (auto& each : talk.utterances) each.duration = *each.end - *each.start;
+  const auto longer = whisper::whole_sounds(talk.utterances, talk.texts, 2, [](const Utterance& each) {
+    return std::min(4.0, *each.end) - *each.start;
+  });
+  const whisper::SpeechOptions options{.max_seconds = 2};
+  const SpeechDataset speech(talk.utterances, tokenizer(), decoding(), options, {}, longer);
+  const auto mel_of = [&](double start, double end) {
+    return whisper::Listener(options)(talk.file, start, end);
+  };
+  const TrainingClips timed(speech, talk.texts, tokenizer(), decoding(), {.timestamps_share = 1});
+  const TrainingClips plain(speech, talk.texts, tokenizer(), decoding(), {});
+
+  CHECK(speech.size() == 2);
+  const auto cut = timed.get(0, {});
+  CHECK(cut.tokens == joined({{kStart, kTime},
+                              ids("turn"),
+                              {kTime + 50, kTime + 60},
+                              ids("left"),
+                              {kTime + 80, kTime + 85, kEnd}}));
+  CHECK(at::equal(cut.mel_MT, mel_of(0, 2)));
+  CHECK(timed.target_lengths()[0] == std::ssize(cut.tokens));
+  const auto without = plain.get(0, {});
+  CHECK(without.tokens == joined({{kStart, kNoTimestamps}, ids("turn left"), {kEnd}}));
+  CHECK(at::equal(without.mel_MT, mel_of(0, 1.6)));
+  CHECK(at::equal(timed.get(1, {}).mel_MT, plain.get(1, {}).mel_MT));
+  CHECK(timed.get(1, {}).tokens.back() == kEnd);
+
+  const SpeechDataset whole_only(talk.utterances, tokenizer(), decoding(), options);  // as if its sound ended
+  const TrainingClips ends(whole_only, talk.texts, tokenizer(), decoding(), {.timestamps_share = 1});
+  CHECK(ends.get(0, {}).tokens ==
+        joined({{kStart, kTime}, ids("turn"), {kTime + 50, kTime + 60}, ids("left"), {kTime + 80, kEnd}}));
+  CHECK(at::equal(ends.get(0, {}).mel_MT, mel_of(0, 1.6)));
+
+  const TemporaryFolder cache;
+  const SpeechDataset cached(talk.utterances, tokenizer(), decoding(), options, cache.path(), longer);
+  int64_t computed = -1;
+  cached.prepare(1, [&](const auto& progress) { computed = progress.added; });
+  CHECK(computed == 3);  // of two windows
+  const TrainingClips timed_cached(cached, talk.texts, tokenizer(), decoding(), {.timestamps_share = 1});
+  CHECK(at::equal(timed_cached.get(0, {}).mel_MT, cut.mel_MT));
+}

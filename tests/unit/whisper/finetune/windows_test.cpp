@@ -3,6 +3,7 @@
 
 #include <whisper/finetune/windows.hpp>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -98,4 +99,38 @@ TEST_CASE("Segments may come in any order, overlap, and lie in several recording
 TEST_CASE("A segment longer than a window stays alone, to be refused by its length") {
   const Packed packed({segment("a", 0, 1), segment("long", 1, 32), segment("b", 32, 33)});
   CHECK(packed.lines() == "0..1 a\n1..32 long\n32..33 b\n");
+}
+
+TEST_CASE("A window knows when the segment begins that its longest end cuts off, where one does") {
+  const auto cut_off = [](const std::vector<Utterance>& segments, const PackOptions& options = {}) {
+    return Packed(segments, options).text(0).cut_off;
+  };
+  const auto first = segment("a", 10, 37);  // the window begins at 9 s
+  CHECK(cut_off({first, segment("b", 38, 40)}) == 29);
+  CHECK(cut_off({first, segment("b", 38.5, 80)}) == 29.5);  // longer than a window
+  CHECK(cut_off({first, segment("b", 36, 40)}) == 28);      // overlaps
+  CHECK_FALSE(cut_off({first}));
+  CHECK_FALSE(cut_off({first, segment("b", 38, 39)}));                   // fits
+  CHECK_FALSE(cut_off({first, segment("b", 39, 40)}));                   // begins behind the window
+  CHECK_FALSE(cut_off({first, segment("b", 38.99, 40)}));                // nothing of it can be heard
+  CHECK_FALSE(cut_off({segment("a", 10, 35), segment("b", 37.5, 40)}));  // untold speech may come before
+  CHECK_FALSE(cut_off({first, segment("b", 38, 40, "de")}));
+  CHECK_FALSE(cut_off({first, segment("b", 37, 38.5)}, {.max_tokens = 1}));  // fits but for its tokens
+  const Packed all({first, segment("b", 38, 66), segment("c", 67, 70)});
+  CHECK(all.lines() == "9..37 a\n37..66 b\n66..70 c\n");
+  CHECK(all.text(1).cut_off.has_value() == false);  // 67 s is where it ends
+}
+
+TEST_CASE("Windows that end within a segment are given all the sound that their recording has") {
+  Packed packed({segment("a", 0, 27), segment("b", 28, 33), segment("c", 40, 68), segment("d", 68.5, 80)});
+  REQUIRE(packed.windows.size() == 4);
+  const auto until = [](double end) {
+    return [end](const Utterance& window) { return std::min(*window.end, end) - *window.start; };
+  };
+  const auto whole = whisper::whole_sounds(packed.windows, packed.texts, 30, until(1e9));
+  REQUIRE(whole.size() == 2);
+  CHECK((*whole.at(0).start == 0 && *whole.at(0).end == 30 && *whole.at(0).duration == 30));
+  CHECK((*whole.at(2).start == 39 && *whole.at(2).duration == 30));
+  CHECK(*whisper::whole_sounds(packed.windows, packed.texts, 30, until(28.5)).at(0).duration == 28.5);
+  CHECK(whisper::whole_sounds(packed.windows, packed.texts, 30, until(27.5)).empty());  // the times are wrong
 }
