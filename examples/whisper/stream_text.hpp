@@ -16,7 +16,7 @@
 
 namespace whisper {
 
-/// What is heard of a stream at once.
+/// What one window of a stream adds to its transcript.
 struct StreamPart {
   std::string name;  ///< Of the stream.
   std::vector<Segment> segments{};
