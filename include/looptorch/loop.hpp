@@ -173,10 +173,10 @@ class Trainer {
   /// handles that go on changing. `folder` is where the snapshot is to lie, for ranks that share optimizers
   /// out.
   [[nodiscard]] SnapshotContents snapshot(const std::filesystem::path& folder = {}) {
-    static_assert(detail::has_snapshot_code<Engine>,
+    static_assert(detail::is_included<detail::SnapshotCode, Engine>,
                   "looptorch: snapshot() needs the code of snapshots. Include "
                   "<looptorch/policies/snapshot_every.hpp>. See docs/errors.md#snapshot-code");
-    if constexpr (detail::has_snapshot_code<Engine>) {
+    if constexpr (detail::is_included<detail::SnapshotCode, Engine>) {
       detail::require_between_windows(engine_, call_, "snapshot()");
       detail::settle(engine_);
       return detail::SnapshotCode<Engine>::take(engine_, feed_, folder);
@@ -188,10 +188,10 @@ class Trainer {
   /// SnapshotMismatch, before anything is changed, for a snapshot of another run, and for other settings
   /// unless `resume_changed`. If `strict` is false, takes over the parts that fit instead.
   ResumeReport restore(const SnapshotContents& contents, bool strict = true, bool resume_changed = false) {
-    static_assert(detail::has_snapshot_code<Engine>,
+    static_assert(detail::is_included<detail::SnapshotCode, Engine>,
                   "looptorch: restore() needs the code of snapshots. Include "
                   "<looptorch/policies/snapshot_every.hpp>. See docs/errors.md#snapshot-code");
-    if constexpr (detail::has_snapshot_code<Engine>) {
+    if constexpr (detail::is_included<detail::SnapshotCode, Engine>) {
       const auto call = call_.begin("restore()");
       detail::require_no_open_window(engine_, "restore()");
       detail::settle(engine_);

@@ -104,7 +104,7 @@ inline constexpr bool is_saved<Update<Optimizer, Objective>> = SavedOptimizer<Op
 template <class... Parts>
 struct CheckSnapshots {
   static constexpr bool wanted = (takes_snapshots<unwrapped_t<Parts>>() || ...);
-  static constexpr bool listed = wanted && !lacks_snapshot_code<wanted, CheckSnapshots>();
+  static constexpr bool listed = wanted && !lacks<wanted, SnapshotCode, CheckSnapshots>();
   static_assert(!wanted || listed,
                 "looptorch: a listed policy takes snapshots, and needs their code. Include "
                 "<looptorch/loop/resume/snapshots.hpp> in its header. See docs/errors.md#snapshot-code");
@@ -119,7 +119,7 @@ struct CheckSnapshots {
 template <class... Parts>
 struct CheckWindows {
   static constexpr bool kept = (keeps_windows_hook::template valid<unwrapped_t<Parts>>() || ...);
-  static_assert(!lacks_window_code<kept, CheckWindows>(),
+  static_assert(!lacks<kept, WindowCode, CheckWindows>(),
                 "looptorch: a listed policy keeps windows, and needs the code that does them again. Include "
                 "<looptorch/loop/step/watched_share.hpp> in its header. See docs/errors.md#window-code");
 };

@@ -9,30 +9,21 @@ namespace looptorch::detail {
 template <class Engine>
 struct SnapshotCode;
 
-/// True where snapshots.hpp is included. `T` is any type that depends on the template which asks.
-template <class T>
-inline constexpr bool has_snapshot_code = requires { sizeof(SnapshotCode<T>); };
-
 /// Stands for the code that does windows again; defined in loop/step/watched_share.hpp.
 template <class Engine>
 struct WindowCode;
 
-/// True where watched_share.hpp is included.
-template <class T>
-inline constexpr bool has_window_code = requires { sizeof(WindowCode<T>); };
+/// True where the header that defines `Code` is included. `T` is any type that depends on the template which
+/// asks.
+template <template <class> class Code, class T>
+inline constexpr bool is_included = requires { sizeof(Code<T>); };
 
-// Asked only where the code is wanted, so that all files of a program have one answer for a Trainer.
-template <bool kWanted, class T>
-constexpr bool lacks_snapshot_code() {
+/// True if code is wanted and not included. It is asked for only where it is wanted, so that all files of a
+/// program have one answer for a Trainer.
+template <bool kWanted, template <class> class Code, class T>
+constexpr bool lacks() {
   if constexpr (kWanted)
-    return !has_snapshot_code<T>;
-  else
-    return false;
-}
-template <bool kWanted, class T>
-constexpr bool lacks_window_code() {
-  if constexpr (kWanted)
-    return !has_window_code<T>;
+    return !is_included<Code, T>;
   else
     return false;
 }

@@ -157,7 +157,7 @@ template <std::size_t I, class Engine, class Kept, class Finish>
 void finish_offered(Engine& engine, [[maybe_unused]] Kept& kept, Finish&& finish) {
   if constexpr (!Engine::kKeeps) {
     finish();
-  } else if constexpr (has_window_code<Engine>) {
+  } else if constexpr (is_included<WindowCode, Engine>) {
     WatchedShare<I, Engine, typename Kept::value_type> share(engine, engine.attempt(), kept);
     const OfferedShare offered(engine.share(), engine.keeps_windows() ? &share : nullptr);
     finish();
