@@ -6,6 +6,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
@@ -14,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -155,7 +157,11 @@ struct Profile {
     tell(message("Profile: ", file.string(), " has steps ", state.traced_from, " to ", state.step,
                  "; open it in https://ui.perfetto.dev or chrome://tracing"));
   }
-  void tell(const std::string& text) const { report ? report(text) : void(std::cerr << text << '\n'); }
+  /// Reports, or writes to stderr, over what a live line shows.
+  void tell(const std::string& text) const {
+    if (report) return report(text);
+    std::cerr << (detail::can_rewrite_line(stderr) ? "\r\033[K" : "") << text << '\n';
+  }
 
   /// Returns "forward", or "forward (generator)" where there are several updates.
   static std::string name_of(const PhaseContext& of) {
