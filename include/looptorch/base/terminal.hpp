@@ -66,6 +66,15 @@ inline void write_live_line(std::FILE* out, const std::string& text) {
   std::fflush(out);
 }
 
+/// Returns what clears a live line on `out`: nothing where there can be none.
+inline const char* clearing_code(std::FILE* out) { return can_rewrite_line(out) ? "\r\033[K" : ""; }
+
+/// Returns `text` as a line of its own for `out`. It takes the place of a live line, which is shown again
+/// below it when it is next updated. Policies write to stderr by it: `std::cerr << own_line(stderr, text)`.
+inline std::string own_line(std::FILE* out, std::string_view text) {
+  return std::string(clearing_code(out)).append(text).append("\n");
+}
+
 /// Returns "0:05", "12:34" or "1:02:03".
 inline std::string clock_text(double seconds) {
   if (!(seconds >= 0 && seconds < 3.6e6)) return "?";

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
@@ -16,6 +17,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <string>
 #include <type_traits>
@@ -78,6 +80,7 @@ class HalfScope {
  private:
   static void hint() noexcept {
     try {
+      std::fputs(clearing_code(stderr), stderr);
       TORCH_WARN_ONCE(
           "looptorch: an exception leaves a forward pass under Autocast<fp16> on a CPU. If it speaks of a kernel "
           "or primitive that is missing (LSTM has none in fp16 on most CPUs), use Autocast<bf16>");

@@ -7,6 +7,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/terminal.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
@@ -20,6 +21,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -181,7 +183,7 @@ struct Autopsy {
   void tell(ExamineContext& window, const Finding& finding, const std::string& sentences) const {
     const std::string text =
         window.agreed(finding, message("autopsy of ", window.place.text(), ": ", sentences));
-    report ? report(text) : void(std::cerr << text << '\n');
+    report ? report(text) : void(std::cerr << detail::own_line(stderr, text));
   }
 };
 

@@ -142,6 +142,7 @@ struct Profile {
     if (state.recorder && step > last) return write(state);
     if (step < first || step > last) return;
     if (!state.recorder) {
+      std::fputs(detail::clearing_code(stderr), stderr);  // LibTorch's profiler may write there
       state.recorder = std::make_unique<detail::TraceRecorder>(
           detail::TraceRecorder::Options{run.device(), shapes, memory});
       state.traced_from = step;
@@ -153,14 +154,13 @@ struct Profile {
   void write(State& state) const {
     const auto recorder = std::move(state.recorder);
     const auto file = folder / (state.rank ? message("trace-rank", *state.rank, ".json") : "trace.json");
+    std::fputs(detail::clearing_code(stderr), stderr);
     recorder->stop(file);
     tell(message("Profile: ", file.string(), " has steps ", state.traced_from, " to ", state.step,
                  "; open it in https://ui.perfetto.dev or chrome://tracing"));
   }
-  /// Reports, or writes to stderr, over what a live line shows.
   void tell(const std::string& text) const {
-    if (report) return report(text);
-    std::cerr << (detail::can_rewrite_line(stderr) ? "\r\033[K" : "") << text << '\n';
+    report ? report(text) : void(std::cerr << detail::own_line(stderr, text));
   }
 
   /// Returns "forward", or "forward (generator)" where there are several updates.

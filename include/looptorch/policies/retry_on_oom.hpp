@@ -7,12 +7,14 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <iostream>
 #include <optional>
@@ -122,7 +124,7 @@ struct RetryOnOom {
 
  private:
   void tell(const std::string& sentence) const {
-    report ? report(sentence) : void(std::cerr << sentence << '\n');
+    report ? report(sentence) : void(std::cerr << detail::own_line(stderr, sentence));
   }
 };
 

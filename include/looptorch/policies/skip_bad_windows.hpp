@@ -6,6 +6,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/terminal.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/leave_out.hpp>
 #include <looptorch/loop/context.hpp>
@@ -17,6 +18,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -182,7 +184,7 @@ struct SkipBadWindows {
     say(sentence);
   }
   void say(const std::string& sentence) const {
-    report ? report(sentence) : void(std::cerr << sentence << '\n');
+    report ? report(sentence) : void(std::cerr << detail::own_line(stderr, sentence));
   }
 
   [[nodiscard]] std::string describe() const {

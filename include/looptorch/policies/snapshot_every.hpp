@@ -9,6 +9,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/best_few.hpp>
 #include <looptorch/loop/best_so_far.hpp>
 #include <looptorch/loop/context.hpp>
@@ -24,6 +25,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -224,6 +226,7 @@ struct SnapshotEvery {
       ++state.failures;
       state.last_error = error.what();
     }
+    std::fputs(detail::clearing_code(stderr), stderr);
     TORCH_WARN("looptorch: training goes on without a snapshot: ", state.last_error);
   }
 };

@@ -5,6 +5,7 @@
 // (HostMemory).
 #pragma once
 
+#include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/memory/memory_phases.hpp>
@@ -72,7 +73,7 @@ struct WatchMemory {
 
  private:
   void write(const std::string& text) const {
-    if (out) std::fprintf(out, "memory: %s\n", text.c_str());
+    if (out) std::fputs(detail::own_line(out, "memory: " + text).c_str(), out);
   }
 };
 

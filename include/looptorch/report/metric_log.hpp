@@ -3,6 +3,8 @@
 // nothing.
 #pragma once
 
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/terminal.hpp>
 #include <looptorch/report/metric_files.hpp>
 #include <looptorch/report/metric_row.hpp>
 
@@ -96,7 +98,9 @@ class MetricLog {
       task();
     } catch (const std::exception& error) {
       failed_ = true;
-      std::fprintf(stderr, "metrics: %s. The run goes on, and no more of them are written\n", error.what());
+      const auto text =
+          message("metrics: ", error.what(), ". The run goes on, and no more of them are written");
+      std::fputs(looptorch::detail::own_line(stderr, text).c_str(), stderr);
     }
   }
 

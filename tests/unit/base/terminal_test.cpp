@@ -36,6 +36,12 @@ TEST_CASE("columns are counted by characters, and none is cut in half") {
   CHECK(lt::detail::first_columns("gr", 3) == "gr");
 }
 
+TEST_CASE("a line for a file clears nothing first") {
+  std::FILE* file = std::tmpfile();
+  CHECK(lt::detail::own_line(file, "late") == "late\n");
+  std::fclose(file);
+}
+
 TEST_CASE("a file takes no colours") {
   std::FILE* file = std::tmpfile();
   CHECK_FALSE(lt::detail::takes_colour(file));

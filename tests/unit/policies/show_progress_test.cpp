@@ -2,9 +2,15 @@
 // The lines that ShowProgress writes, and its warning about a loader that cannot keep up.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies/autopsy.hpp>
+#include <looptorch/policies/profile.hpp>
+#include <looptorch/policies/retry_on_oom.hpp>
+#include <looptorch/policies/skip_bad_windows.hpp>
+#include <looptorch/policies/watch_memory.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/captured_stderr.hpp"
+#include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
 
 #include <fcntl.h>
@@ -333,9 +339,14 @@ class Screen {
 
   /// What was written, up to the `lines`th line feed: a terminal hands it over in pieces and in its own time.
   std::string text(std::ptrdiff_t lines = 1) const {
+    return text_until(
+        [=](const std::string& text) { return std::count(text.begin(), text.end(), '\n') >= lines; });
+  }
+
+  template <class Ended>
+  std::string text_until(Ended&& ended) const {
     std::string text;
-    const auto ended = [&] { return std::count(text.begin(), text.end(), '\n') >= lines; };
-    for (pollfd ready{terminal_, POLLIN, 0}; !ended() && ::poll(&ready, 1, 10000) == 1;) {
+    for (pollfd ready{terminal_, POLLIN, 0}; !ended(text) && ::poll(&ready, 1, 10000) == 1;) {
       char piece[4096];
       const auto length = ::read(terminal_, piece, sizeof piece);
       if (length <= 0) break;
@@ -450,4 +461,68 @@ TEST_CASE(
   const Environment refused("NO_COLOR", "1");
   const std::string text = on_screen();
   CHECK_THAT(text, Catch::Contains("the data cannot keep up") && !Catch::Contains("\033[33m"));
+}
+
+namespace {
+
+/// What a terminal shows once `text` was written: of its codes those that go back in a line and clear the rest.
+std::vector<std::string> rows_shown(const std::string& text) {
+  std::vector<std::string> rows(1);
+  std::size_t column = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    std::string& row = rows.back();
+    if (text[at] == '\r')
+      column = 0;
+    else if (text[at] == '\n')
+      rows.emplace_back();
+    else if (text.compare(at, 3, "\033[K") == 0)
+      row.resize(column), at += 2;
+    else
+      row.replace(column++, 1, 1, text[at]);
+  }
+  return rows;
+}
+
+/// What a terminal gets on stderr of a run that is shown there and traced, runs out of memory once and has a NaN.
+std::string troubled_run() {
+  const Screen screen(100);
+  const lt::testing::CapturedStderr otherwise;  // puts stderr back
+  ::dup2(::fileno(screen.stream()), STDERR_FILENO);
+  const lt::testing::TemporaryFolder folder;
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.125);
+  auto batches = toy::batches(6);
+  batches[3].features.fill_(NAN);
+  int calls = 0;
+  const auto troubled = [&calls](toy::Net& model, const toy::Batch& batch) {
+    if (++calls == 3) TORCH_CHECK_WITH(OutOfMemoryError, false, "no room");
+    return toy::objective(model, batch);
+  };
+  lt::Trainer trainer(net, sgd, troubled, lt::RetryOnOom{}, lt::Autopsy{}, lt::SkipBadWindows{.at_most = 3},
+                      lt::Profile{.folder = folder.path(), .first = 2, .last = 2}, lt::WatchMemory{},
+                      lt::ShowProgress{.live_seconds = 0});
+  trainer.fit(batches, {.epochs = 1});
+  std::fputs("the end\n", stderr);
+  return screen.text_until([](const std::string& text) { return text.find("the end") != text.npos; });
+}
+
+}  // namespace
+
+TEST_CASE("what policies say on stderr stands in lines of its own, above the live line") {
+  const Environment kind("TERM", "xterm");
+  const std::string text = troubled_run();
+  INFO(text);
+  const auto rows = rows_shown(text);
+  for (const char* begin : {"memory ran out in step 2; doing it again", "autopsy of step 3", "left out step 3",
+                            "Profile: ", "epoch 1 done  step 6", "memory: "}) {
+    INFO(begin);
+    CHECK(std::count_if(rows.begin(), rows.end(), [&](const auto& row) { return row.starts_with(begin); }) == 1);
+  }
+  for (const auto& row : rows) CHECK(row.find("samples/s") == row.npos);  // the live line is in none of them
+}
+
+TEST_CASE("what policies say on stderr has no codes where that is dumb") {
+  const Environment kind("TERM", "dumb");
+  const std::string text = troubled_run();
+  CHECK_THAT(text, Catch::Contains("\nmemory ran out in step 2;") && !Catch::Contains("\033"));
 }

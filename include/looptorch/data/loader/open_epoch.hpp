@@ -229,11 +229,9 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
         "docs/loader.md#random-numbers");
   }
 
-  /// Prints a warning, after clearing a live line.
   void warn(const std::string& what) const {
     const auto data = source_->identity().template get<std::string>("dataset");
-    std::fprintf(stderr, "%slooptorch: a loader of %s: %s\n", can_rewrite_line(stderr) ? "\r\033[K" : "",
-                 data.c_str(), what.c_str());
+    std::fputs(own_line(stderr, "looptorch: a loader of " + data + ": " + what).c_str(), stderr);
   }
 
   /// Ends the epoch. Throws LoaderError if every sample of it failed.

@@ -5,6 +5,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/folder_lock.hpp>
 #include <looptorch/base/signals.hpp>
+#include <looptorch/base/terminal.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/state/snapshot/snapshot_folder.hpp>
 #include <looptorch/state/snapshot/snapshot_writer.hpp>
@@ -13,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -79,8 +81,10 @@ class SnapshotWork {
   }
 
   void print_prune_error() {
-    if (const std::string error = std::exchange(prune_error_, {}); !error.empty())
-      TORCH_WARN("looptorch: an old snapshot stays: ", error);
+    const std::string error = std::exchange(prune_error_, {});
+    if (error.empty()) return;
+    std::fputs(clearing_code(stderr), stderr);
+    TORCH_WARN("looptorch: an old snapshot stays: ", error);
   }
 
   SnapshotsToKeep keep_;

@@ -3,6 +3,7 @@
 // (about 0.1 s a gigabyte). The copy's memory is kept from the first snapshot on.
 #pragma once
 
+#include <looptorch/base/terminal.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/state/snapshot/snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot_image.hpp>
@@ -193,7 +194,7 @@ inline std::optional<std::filesystem::path> SnapshotWriter::wait() {
 
 inline void SnapshotWriter::report(const std::string& error) const {
   if (options_.on_lost_error) return options_.on_lost_error(error);
-  std::fprintf(stderr, "looptorch: %s\n", error.c_str());
+  std::fputs(detail::own_line(stderr, "looptorch: " + error).c_str(), stderr);
 }
 
 inline SnapshotWriter::~SnapshotWriter() {

@@ -3,6 +3,7 @@
 // system has them.
 #pragma once
 
+#include <looptorch/base/terminal.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 
 namespace looptorch::detail {
 
@@ -37,6 +39,7 @@ class StagingMemory {
       pinned_ =
           at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).pinned_memory(true));
     } catch (const c10::Error& error) {
+      std::fputs(clearing_code(stderr), stderr);
       TORCH_WARN_ONCE("looptorch: snapshots are copied through pageable memory, which takes longer: ",
                       error.what_without_backtrace());
       return map(bytes);
