@@ -465,7 +465,8 @@ TEST_CASE(
 
 namespace {
 
-/// What a terminal shows once `text` was written: of its codes those that go back in a line and clear the rest.
+/// What a terminal shows once `text` was written: of its codes those that go back in a line and clear the
+/// rest.
 std::vector<std::string> rows_shown(const std::string& text) {
   std::vector<std::string> rows(1);
   std::size_t column = 0;
@@ -483,7 +484,8 @@ std::vector<std::string> rows_shown(const std::string& text) {
   return rows;
 }
 
-/// What a terminal gets on stderr of a run that is shown there and traced, runs out of memory once and has a NaN.
+/// What a terminal gets on stderr of a run that is shown there and traced, runs out of memory once and has a
+/// NaN.
 std::string troubled_run() {
   const Screen screen(100);
   const lt::testing::CapturedStderr otherwise;  // puts stderr back
@@ -513,10 +515,11 @@ TEST_CASE("what policies say on stderr stands in lines of its own, above the liv
   const std::string text = troubled_run();
   INFO(text);
   const auto rows = rows_shown(text);
-  for (const char* begin : {"memory ran out in step 2; doing it again", "autopsy of step 3", "left out step 3",
-                            "Profile: ", "epoch 1 done  step 6", "memory: "}) {
+  for (const char* begin : {"memory ran out in step 2; doing it again", "autopsy of step 3",
+                            "left out step 3", "Profile: ", "epoch 1 done  step 6", "memory: "}) {
     INFO(begin);
-    CHECK(std::count_if(rows.begin(), rows.end(), [&](const auto& row) { return row.starts_with(begin); }) == 1);
+    CHECK(std::count_if(rows.begin(), rows.end(), [&](const auto& row) { return row.starts_with(begin); }) ==
+          1);
   }
   for (const auto& row : rows) CHECK(row.find("samples/s") == row.npos);  // the live line is in none of them
 }
