@@ -2,6 +2,7 @@
 # Sourced by tests of an example's programs, with `programs` the folder that holds them: such a test works in a folder of its
 # own, which goes with it, and counts its failures.
 
+read_trace=$(realpath -- "${BASH_SOURCE[0]%/*}/read_trace.py")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit
@@ -51,6 +52,9 @@ has_report() {
   steps=$(grep -F "\"${3-loss}\":" "$1/metrics.jsonl" | grep -oE '^\{"step":[0-9]+' | cut -d: -f2)
   [ "$steps" = "$(seq "$2")" ] || fail "$1/metrics.jsonl has other steps than 1 to $2: $(tr '\n' ' ' <<<"$steps")"
 }
+
+# has_trace FOLDER FIRST LAST NAME...: --profile left a trace of these steps, each with ranges of these names.
+has_trace() { python3 "$read_trace" "$1/trace.json" "${@:2}" || fail "the trace of $1"; }
 
 # has_no_report FOLDER
 has_no_report() {

@@ -171,7 +171,8 @@ holds errors.txt "is silent"
 # Stopped by a signal, killed, and gone on, with features from a cache: the weights of a run that was left alone and computed
 # them anew, bit for bit.
 long=("$programs/konkanivani_train" --data corpus "${size[@]}" --batch-size 1 --epochs 6)
-"${long[@]}" --output alone >/dev/null 2>errors.txt || fail "konkanivani_train, left alone: $(cat errors.txt)"
+"${long[@]}" --output alone --profile 2-3 >/dev/null 2>errors.txt || fail "konkanivani_train, left alone: $(cat errors.txt)"
+has_trace alone 2 3 forward backward update 'data wait' ClipGradNorm.before_update
 stopped=("${long[@]}" --output stopped --snapshot-every 2 --resume auto --cache cache)
 "${stopped[@]}" >/dev/null 2>errors.txt &
 process=$!

@@ -56,7 +56,8 @@ rm -r x
 # A run, and the same run that is killed in between: the same weights, bit for bit. Instance noise,
 # R1 and averages have states of their own.
 long=("${train[@]}" --epochs 3 --gradient-accumulation 2 --r1 1 --instance-noise 0.2)
-"$programs/${long[0]}" "${long[@]:1}" --output alone >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
+"$programs/${long[0]}" "${long[@]:1}" --output alone --profile 2-3 >train.txt 2>progress.txt || fail "gan_train: $(cat progress.txt)"
+has_trace alone 2 3 {forward,backward,update}\ \({discriminator,generator}\) 'data wait'
 says_memory progress.txt
 holds train.txt "6 training clips"
 holds train.txt "6 steps, in "

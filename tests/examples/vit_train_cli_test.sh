@@ -54,9 +54,7 @@ refused "blocks.0.up.weight [12, 8] instead of [13, 8]" "${train[@]}" --pretrain
 "$program" "${tuned[@]}" --output tuned --epochs 2 --unfreeze 1:1 --image-size 32 --mixed-precision --profile 2-3 >out.txt 2>err.txt ||
   fail "a run: $(cat out.txt err.txt)"
 holds err.txt "Profile: tuned/trace.json has steps 2 to 3; open it in https://ui.perfetto.dev"
-for range in ProfilerStep#2 ProfilerStep#3 forward backward update 'data wait' ClipGradNorm.before_update; do
-  grep -qF "\"name\": \"$range\"" tuned/trace.json || fail "the trace has no range $range"
-done
+has_trace tuned 2 3 forward backward update 'data wait' ClipGradNorm.before_update
 grep -qF '"kind":"picture","title":"heard valence ' tuned/report.html || fail "the page shows no clips"
 holds out.txt "38 tensors loaded; new: head.weight, head.bias; left aside: classifier.bias, classifier.weight"
 holds out.txt "test, linear probe"

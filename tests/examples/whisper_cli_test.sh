@@ -21,7 +21,7 @@ has_flags help.txt model train validation test output batch-size gradient-accumu
   cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \
   chunking timestamps-share prompt-share spec-augment time-masks mask-frames mel-masks mask-bins cache prepare-workers \
   empty-texts spell all-signs report optimizer bf16-weights update-in-backward cache-encoder fit lora lora-alpha lora-dropout \
-  lora-patterns
+  lora-patterns profile
 "$programs/whisper_transcribe" --help >help.txt
 has_flags help.txt model max-audio-seconds language device task beam-size patience length-penalty temperature best-of fallback \
   compression-ratio-threshold logprob-threshold no-speech-threshold initial-prompt suppress-tokens timestamps
@@ -139,7 +139,7 @@ done
 # Two steps, twice into the same folder: the second run does not take over what the first one left. A wrong line of a
 # manifest is listed and left out.
 for steps in 1 2; do
-  precision=$([ "$steps" = 1 ] && echo --bf16 --fallback --whole-windows || echo --fp32)
+  precision=$([ "$steps" = 1 ] && echo --bf16 --fallback --whole-windows || echo --fp32 --profile 2-2)
   "$programs/whisper_finetune" --model "$model" --output out "${mixed[@]}" --test corpus/test.jsonl --batch-size 2 \
     --max-steps "$steps" $precision >finetune.txt 2>progress.txt || fail "whisper_finetune: $(cat progress.txt)"
   holds out/summary.json "\"steps\": $steps"
@@ -152,6 +152,7 @@ holds out/summary.json '"normalizer": "english"'
 for field in wer_before wer_after seconds peak_bytes; do holds out/summary.json "\"$field\":"; done
 for line in "reference  " "before     " "after      " "word error rate " "the model is in out"; do holds finetune.txt "$line"; done
 has_report out 2 # begun anew by the second run
+has_trace out 2 2 forward backward update 'data wait' ClipGradNorm.before_update
 for fact in '["model type","whisper::Whisper"]' '["parameters","' '["training clips","4"]' '["max-steps","2"]' '"name":"validation.wer"'; do
   holds out/report.html "$fact"
 done
