@@ -5,20 +5,22 @@
 # random moments. Whatever was done to it, its last snapshot (model, moments, state), the weights that it leaves and the
 # epochs that it tells of have the bits of a run that was left alone.
 #
-# SHIM is the library of preloaded_shim.cpp. {} among the arguments stands for the output folder: the program writes
-# snapshots into {}/snapshots, goes on from there if it can, leaves *.safetensors in {}, and exits with 0, or with 143
-# after SIGTERM. LOOPTORCH_KILLS says how many random moments; with LOOPTORCH_EVERY_CALL all calls are tried, else
-# LOOPTORCH_CALLS of them. LOOPTORCH_PRELOAD names a further library for the program.
+# SHIM is the library of preloaded_shim.cpp: the program is loaded once, and each of its runs is a fork of it just before
+# main. {} among the arguments stands for the output folder: the program writes snapshots into {}/snapshots, goes on from
+# there if it can, leaves *.safetensors in {}, and exits with 0, or with 143 after SIGTERM. LOOPTORCH_KILLS says how many random moments; with LOOPTORCH_EVERY_CALL all calls are tried, else
+# LOOPTORCH_CALLS of them. LOOPTORCH_PART=2/4 does the second of four parts of all that. LOOPTORCH_PRELOAD names a further library for the program.
 set -euo pipefail
 
 shim=$(realpath "$1")
 shift
 kills=${LOOPTORCH_KILLS:-4}
+part=${LOOPTORCH_PART:-1/1}
+parts=${part#*/} part=$((${part%/*} - 1))
 preload=$shim${LOOPTORCH_PRELOAD:+:$LOOPTORCH_PRELOAD}
 [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && export TMPDIR=/dev/shm # thousands of small files
 work=$(realpath "$(mktemp -d)") # as /proc names the files that the shim sees written
 trap 'rm -rf "$work"' EXIT
-RANDOM=20261121
+RANDOM=$((20261121 + part))
 export OMP_NUM_THREADS=1 # so small a model that threads only wait for each other
 
 fail() {
@@ -29,17 +31,18 @@ fail() {
 
 # begin [VARIABLE=VALUE...]: the program begins in the background, with what it says at the end of $output.log.
 begin() {
-  env "$@" LD_PRELOAD="$preload" LOOPTORCH_FAULT_OF="$output/snapshots" "${command[@]//\{\}/$output}" \
-    >/dev/null 2>>"$output.log" &
-  process=$!
+  {
+    printf '%s' "$output"
+    printf '\t%s' LOOPTORCH_FAULT_OF="$output/snapshots" "$@"
+    printf '\n'
+  } >&"${program[1]}"
+  read -r process <&"${program[0]}" || fail "the program cannot be started"
 }
 
 # ended CODE...: waits for the program, which must exit with one of the codes.
 ended() {
-  local code=0
-  wait "$process" 2>/dev/null || code=$?
-  case " $* " in *" $code "*) ;; *) fail "exit code $code" ;; esac
-  last_code=$code
+  read -r last_code <&"${program[0]}" || fail "the program cannot be waited for"
+  case " $* " in *" $last_code "*) ;; *) fail "exit code $last_code" ;; esac
 }
 
 milliseconds() { date +%s%3N; }
@@ -67,8 +70,10 @@ go_on_to_the_end() {
   rm -rf "$output" "$output.log"
 }
 
+coproc program { exec env LD_PRELOAD="$preload" LOOPTORCH_FORKS=1 "$@"; }
+trap '' PIPE # begin says so where the program has ended
+
 # A run that is left alone: its end, how long it takes, and how many calls it makes.
-command=("$@")
 output=$work/alone alone=$output
 began=$(milliseconds)
 begin LOOPTORCH_FAULT_CALLS="$work/calls"
@@ -80,11 +85,12 @@ compgen -G "$alone/*.safetensors" >/dev/null || fail "there are no weights in {}
 [ -n "$(epochs "$alone")" ] || fail "it tells of no epochs"
 [ "$calls" -gt 100 ] || fail "$calls system calls were seen"
 
-killed=0
-for ((i = 0; i < kills; i += 2)); do
+tried=0 killed=0
+for ((i = 2 * part; i < kills; i += 2 * parts)); do
   output=$work/random$i
   for again in 1 2; do
     begin
+    tried=$((tried + 1))
     await_moment
     kill -KILL "$process" 2>/dev/null || true
     ended 0 137
@@ -92,21 +98,22 @@ for ((i = 0; i < kills; i += 2)); do
   done
   go_on_to_the_end "killed at random moments, $i"
 done
-[ "$kills" = 0 ] || [ "$killed" -gt 0 ] || fail "no process was killed before its end"
+[ "$tried" = 0 ] || [ "$killed" -gt 0 ] || fail "no process was killed before its end"
 
 every=1
 [ -n "${LOOPTORCH_EVERY_CALL:-}" ] || every=$((calls / ${LOOPTORCH_CALLS:-5} + 1))
-killed=0
-for ((call = 0; call < calls; call += every)); do
+moments=$killed tried=0 killed=0
+for ((call = part * every; call < calls; call += parts * every)); do
   output=$work/call$call
   begin LOOPTORCH_FAULT_AT="$call"
+  tried=$((tried + 1))
   ended 0 137 # which calls there are is not the same in each run
   [ "$last_code" = 0 ] || killed=$((killed + 1))
   go_on_to_the_end "killed at call $call of $calls"
 done
-[ "$killed" -gt $((calls / every / 2)) ] || fail "only $killed processes were killed at a call"
+[ "$killed" -gt $((tried / 2)) ] || fail "only $killed of $tried processes were killed at a call"
 
-for ((i = 0; i < (kills + 3) / 4; ++i)); do
+for ((i = part; i < (kills + 3) / 4; i += parts)); do
   output=$work/signal$i
   begin
   await_moment
@@ -114,4 +121,6 @@ for ((i = 0; i < (kills + 3) / 4; ++i)); do
   ended 0 143
   go_on_to_the_end "SIGTERM, $i"
 done
-echo "all well: $calls calls, $lifetime ms a run"
+exec {program[1]}>&-
+wait "$program_PID"
+echo "all well: killed at $killed of $calls calls and $moments moments; $lifetime ms a run"
