@@ -140,6 +140,10 @@ class SpeechDataset {
     return utterances_[static_cast<std::size_t>(index)].audio_filepath;
   }
 
+  [[nodiscard]] const looptorch::Utterance& utterance(std::int64_t index) const {
+    return utterances_[static_cast<std::size_t>(index)];
+  }
+
   /// Reads one clip. Throws what Listener throws, and SpeechError for one that was left out.
   [[nodiscard]] Clip get(std::int64_t index, const looptorch::SampleContext& context) const {
     const auto i = static_cast<std::size_t>(index);

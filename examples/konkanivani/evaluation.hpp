@@ -27,6 +27,7 @@ namespace konkanivani {
 struct Transcripts {
   std::vector<std::string> references, hypotheses;
   double character_error_rate = 0, word_error_rate = 0;
+  std::vector<std::int64_t> indices = {};  ///< of the clips in their dataset, where they are known
 };
 
 [[nodiscard]] inline Transcripts with_error_rates(std::vector<std::string> references,
@@ -37,7 +38,7 @@ struct Transcripts {
     characters.add(references[i], hypotheses[i]);
     words.add(references[i], hypotheses[i]);
   }
-  return {std::move(references), std::move(hypotheses), characters.rate(), words.rate()};
+  return {std::move(references), std::move(hypotheses), characters.rate(), words.rate(), {}};
 }
 
 /// Collects the transcripts of batches, which may come in any order.
@@ -55,11 +56,15 @@ class Listening {
     auto clips = std::exchange(clips_, {});
     std::sort(clips.begin(), clips.end(), [](const Clip& a, const Clip& b) { return a.index < b.index; });
     std::vector<std::string> references, hypotheses;
+    std::vector<std::int64_t> indices;
     for (auto& clip : clips) {
+      indices.push_back(clip.index);
       references.push_back(std::move(clip.reference));
       hypotheses.push_back(std::move(clip.hypothesis));
     }
-    return with_error_rates(std::move(references), std::move(hypotheses));
+    auto transcripts = with_error_rates(std::move(references), std::move(hypotheses));
+    transcripts.indices = std::move(indices);
+    return transcripts;
   }
 
  private:

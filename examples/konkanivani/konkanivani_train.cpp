@@ -53,7 +53,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
       app::share_of_rank(data.train.by_length(options.batch(), loading.seed, options.shortest_first_epochs)));
   lt::PinnedPrefetchLoader validation_clips(data.validation, loading,
                                             app::share_of_rank(data.validation.by_length(options.batch())));
-  kv::Validation validation(recognizer, options);
+  kv::Validation validation(recognizer, data.validation, options);
   const auto report = [&](lt::EpochContext& epoch) { validation.report(epoch); };
   lt::ScheduleLr schedule{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps};
   if (options.schedule == "plateau") schedule.decay = lt::PlateauDecay{.factor = 0.5, .patience = 3};

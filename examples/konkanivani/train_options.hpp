@@ -33,6 +33,7 @@ struct TrainOptions {
   bool speed_perturbation = false, spec_augment = false;
   std::int64_t mask_frames = 20, mask_bins = 15;
   double max_seconds = 20;
+  bool report_sound = true;
 
   /// The preset "original": the settings of the project that this example follows. For real speech on a GPU.
   [[nodiscard]] static TrainOptions original() {
@@ -160,6 +161,8 @@ inline void add_flags(looptorch::app::CommandLine& line, TrainOptions& options) 
             "written in any case"},
            {TrainingFlag::on_bad_audio,
             "leaves out lines, texts and clips that cannot be used and lists them, or stops at the first"}}});
+  line.toggle("report-sound", options.report_sound,
+              "the report plays the validation clips whose texts it shows, up to a minute in all (2.6 MB)");
 }
 
 }  // namespace konkanivani

@@ -4,6 +4,7 @@
 
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/summary.hpp>
+#include <looptorch/audio/sound_examples.hpp>
 #include <looptorch/base/example.hpp>
 #include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/context.hpp>
@@ -91,16 +92,16 @@ class ValidationMeasure {
   double weight_ = 0;
 };
 
-/// Measures the validations of a run, prints them and offers their texts to its report.
+/// Measures the validations of a run, prints them and offers texts and sound to its report.
 class Validation {
  public:
-  /// Both must outlive it.
-  Validation(const Recognizer& recognizer, const TrainOptions& options)
-      : recognizer_(recognizer), options_(options) {}
+  /// All must outlive it.
+  Validation(const Recognizer& recognizer, const SpeechDataset& clips, const TrainOptions& options)
+      : recognizer_(recognizer), clips_(clips), options_(options) {}
 
   [[nodiscard]] ValidationMeasure measure() { return {recognizer_, options_, listening_}; }
 
-  /// Prints the error rates of what was measured, adds them to the curve, and offers texts to the report.
+  /// Prints the error rates of what was measured, adds them to the curve, and offers examples to the report.
   void report(const looptorch::EpochContext& epoch) {
     auto heard = listening_.take();
     const auto& metrics = epoch.run.metrics();
@@ -110,26 +111,33 @@ class Validation {
     std::cout << "    CER " << heard.character_error_rate << ", WER " << heard.word_error_rate << "\n";
     print_examples(std::cout, heard, 3);
     std::cout << std::flush;
-    epoch.run.offer_examples("validation", shown(heard));
+    if (looptorch::app::leads()) epoch.run.offer_examples("validation", shown(heard));
   }
 
  private:
-  /// Returns eight clips from the whole range, words that were not recognised marked.
-  static std::vector<looptorch::Example> shown(const Transcripts& heard) {
+  /// Returns eight clips from the whole range, words that were not recognised marked, and behind them the
+  /// sound that there is room for.
+  std::vector<looptorch::Example> shown(const Transcripts& heard) {
     const auto size = heard.references.size(), count = std::min<std::size_t>(size, 8);
     std::vector<looptorch::Example> examples;
+    std::vector<looptorch::audio::TitledClip> clips;
     for (std::size_t i = 0; i < count; ++i) {
       const auto clip = i * size / count;
       const auto words = looptorch::align_words(heard.references[clip], heard.hypotheses[clip]);
-      examples.emplace_back(looptorch::text_example("clip " + std::to_string(clip + 1), words));
+      const auto title = "clip " + std::to_string(clip + 1);
+      examples.emplace_back(looptorch::text_example(title, words));
+      clips.push_back({title, clips_.utterance(heard.indices[clip])});
     }
+    if (options_.training.report && options_.report_sound) sounds_.add_to(examples, clips);
     return examples;
   }
 
   looptorch::app::Stopwatch stopwatch_;
   const Recognizer& recognizer_;
+  const SpeechDataset& clips_;
   const TrainOptions& options_;
   Listening listening_;
+  looptorch::audio::SoundExamples sounds_;
 };
 
 }  // namespace konkanivani

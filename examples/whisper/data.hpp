@@ -37,6 +37,7 @@ struct Sample {
   std::string text;
   std::string language{};
   std::int64_t given = 0;  ///< Tokens of previous text, which stand before the prompt and are not learnt.
+  std::int64_t index = 0;  ///< In its dataset.
 };
 
 struct Batch {
@@ -45,7 +46,8 @@ struct Batch {
   at::Tensor labels_BL;          ///< Its expected output; kIgnored behind the end and before the prompt's.
   std::int64_t label_count = 0;  ///< Labels that are not ignored.
   std::vector<std::string> texts, languages;
-  bool encoded = false;  ///< The encoder has run.
+  bool encoded = false;                    ///< The encoder has run.
+  std::vector<std::int64_t> indices = {};  ///< Of the samples in their dataset.
 };
 
 /// Returns the encoder's states of a batch, `[B, S, D]`.
@@ -83,6 +85,7 @@ inline Batch collate(std::span<Sample> samples, std::int64_t padding) {
     std::copy_n(ids + 1 + sample.given, count - sample.given,
                 batch.labels_BL.mutable_data_ptr<std::int64_t>() + row * length + sample.given);
     batch.label_count += count - sample.given;
+    batch.indices.push_back(sample.index);
     batch.texts.push_back(std::move(sample.text));
     batch.languages.push_back(std::move(sample.language));
   }
@@ -179,7 +182,8 @@ class SpeechDataset {
     return {.mel_MT = mels_(sound),
             .tokens = tokens_[static_cast<std::size_t>(index)],
             .text = utterance.text,
-            .language = utterance.language};
+            .language = utterance.language,
+            .index = index};
   }
 
   std::vector<looptorch::Utterance> utterances_;

@@ -54,6 +54,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
   const whisper::TrainingClips clips(corpus.train, corpus.windows, recognizer.tokenizer, recognizer.decoding,
                                      options.draws());
   const whisper::ValidationMeasure measure(recognizer, options.normalizer, options.measures_error_rate());
+  if (training.report && options.report_sound && app::leads()) measure.shown()->play(corpus.validation);
 
   // One policy a line.
   // clang-format off
@@ -95,7 +96,8 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
     app::check_memory(training, trainer,
                       [&] { return whisper::hardest_batches(longest, training.batch_size); });
     const lt::RandomSampler order{.seed = training.unsigned_seed()};
-    result = app::fit(trainer, lt::PinnedPrefetchLoader(clips, training.loader_options(), app::share_of_rank(order)),
+    result = app::fit(trainer,
+                      lt::PinnedPrefetchLoader(clips, training.loader_options(), app::share_of_rank(order)),
                       training, snapshot);
     app::set_memory(summary, trainer.template policy<lt::WatchMemory>());
     whisper::report_best(summary, options.metric(), trainer.template policy<lt::RestoreBest>());
@@ -177,7 +179,8 @@ void finetune(Options options) {
   whisper::save_trained(recognizer.model, options);
   if (options.changes_suppressed()) whisper::save_suppressed(options.output, recognizer.decoding);
   std::cout << "transcribing again" << std::endl;
-  const auto after = whisper::transcribe_all(recognizer, corpus.test, training.workers, options.clips_heard());
+  const auto after =
+      whisper::transcribe_all(recognizer, corpus.test, training.workers, options.clips_heard());
   summary.set("peak_bytes", app::peak_bytes(device));
   summary.set("clips_left_out", std::int64_t(corpus.left_out.count()));
   whisper::report_result(summary, before, after, options, result, stopwatch.seconds());

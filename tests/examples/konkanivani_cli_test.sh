@@ -24,7 +24,7 @@ done
 has_flags help.txt data output d-model encoder-layers decoder-layers batch-size gradient-accumulation device resume resume-changed \
   epochs max-steps seed workers cache snapshot-every gradient-checkpointing subsampling positions ctc-weight preset batch-frames \
   spec-augment mask-frames mask-bins on-bad-audio fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark flush-every prefetch memory \
-  preflight memory-cap report autopsy replay profile
+  preflight memory-cap report autopsy replay profile report-sound histograms
 refused "--output is missing" konkanivani_corpus
 refused "--train: 0 is less than 1" konkanivani_corpus --output x --train 0
 refused "--min-words 5 is more than --max-words 4" konkanivani_corpus --output x --min-words 5 --max-words 4
@@ -97,7 +97,7 @@ cmp model/model.safetensors same/model.safetensors || fail "flags of speed train
 has_report model 1
 has_no_report same
 for fact in '["model type","konkanivani::KonkaniVani"]' '["parameters","' '["training clips","6"]' '["d-model","32"]' \
-  '["gradient-checkpointing","yes"]' '["precision","mixed-precision"]' '"name":"validation.cer"'; do
+  '"kind":"sound","title":"clip 2","data":"data:audio/wav;base64,' '["gradient-checkpointing","yes"]' '["precision","mixed-precision"]' '"name":"validation.cer"'; do
   holds model/report.html "$fact"
 done
 holds errors.txt "--tf32 and --cudnn-benchmark have no effect on cpu, only on CUDA devices"
@@ -171,7 +171,7 @@ holds errors.txt "is silent"
 # Stopped by a signal, killed, and gone on, with features from a cache: the weights of a run that was left alone and computed
 # them anew, bit for bit.
 long=("$programs/konkanivani_train" --data corpus "${size[@]}" --batch-size 1 --epochs 6)
-"${long[@]}" --output alone --profile 2-3 >/dev/null 2>errors.txt || fail "konkanivani_train, left alone: $(cat errors.txt)"
+"${long[@]}" --output alone --profile 2-3 --no-report-sound --histograms >/dev/null 2>errors.txt || fail "konkanivani_train, left alone: $(cat errors.txt)"
 has_trace alone 2 3 forward backward update 'data wait' ClipGradNorm.before_update
 stopped=("${long[@]}" --output stopped --snapshot-every 2 --resume auto --cache cache)
 "${stopped[@]}" >/dev/null 2>errors.txt &
@@ -199,6 +199,8 @@ holds errors.txt "passed over $newest"
 holds errors.txt "goes on from stopped/snapshots/step-"
 cmp alone/model.safetensors stopped/model.safetensors || fail "a run that was stopped and killed ends with other weights"
 has_report alone 36
+! grep -qF '"kind":"sound"' alone/report.html || fail "--no-report-sound: the page has sound"
+holds alone/report.html '"kind":"distribution","title":"encoder.'
 has_report stopped 36
 for metric in loss validation.cer; do
   of() { sed -nE "s/^\{(\"step\":[0-9]+).*(\"$metric\":[^,}]*).*/\1 \2/p" "$1/metrics.jsonl"; }

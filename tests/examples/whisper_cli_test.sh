@@ -21,7 +21,7 @@ has_flags help.txt model train validation test output batch-size gradient-accumu
   cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \
   chunking timestamps-share prompt-share spec-augment time-masks mask-frames mel-masks mask-bins cache prepare-workers \
   empty-texts spell all-signs report optimizer bf16-weights update-in-backward cache-encoder fit lora lora-alpha lora-dropout \
-  lora-patterns profile
+  lora-patterns profile report-sound histograms
 "$programs/whisper_transcribe" --help >help.txt
 has_flags help.txt model max-audio-seconds language device task beam-size patience length-penalty temperature best-of fallback \
   compression-ratio-threshold logprob-threshold no-speech-threshold initial-prompt suppress-tokens timestamps
@@ -153,7 +153,7 @@ for field in wer_before wer_after seconds peak_bytes; do holds out/summary.json 
 for line in "reference  " "before     " "after      " "word error rate " "the model is in out"; do holds finetune.txt "$line"; done
 has_report out 2 # begun anew by the second run
 has_trace out 2 2 forward backward update 'data wait' ClipGradNorm.before_update
-for fact in '["model type","whisper::Whisper"]' '["parameters","' '["training clips","4"]' '["max-steps","2"]' '"name":"validation.wer"'; do
+for fact in '"kind":"sound","title":"clip 2","data":"data:audio/wav;base64,' '["model type","whisper::Whisper"]' '["parameters","' '["training clips","4"]' '["max-steps","2"]' '"name":"validation.wer"'; do
   holds out/report.html "$fact"
 done
 cmp -s "$model/model.safetensors" out/model.safetensors && fail "the weights did not change"
@@ -197,7 +197,8 @@ done
 # The curve, the best weights and the wait for better ones go on, too.
 long=("$programs/whisper_finetune" --model "$model" "${data[@]}" --test corpus/test.jsonl --batch-size 1 --epochs 4
   --validate-every 5 --early-stopping 9)
-"${long[@]}" --output alone >/dev/null 2>progress.txt || fail "whisper_finetune, left alone: $(cat progress.txt)"
+"${long[@]}" --output alone --no-report-sound >/dev/null 2>progress.txt || fail "whisper_finetune, left alone: $(cat progress.txt)"
+! grep -qF '"kind":"sound"' alone/report.html || fail "--no-report-sound: the page has sound"
 "${long[@]}" --output stopped --snapshot-every 3 --resume auto >/dev/null 2>progress.txt &
 process=$!
 until [ -d stopped/snapshots/step-00000003 ] || ! kill -0 $process; do sleep 0.1; done

@@ -24,8 +24,9 @@ cmake --preset release -DLOOPTORCH_SOURCE= -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
 cmake --build --preset release
 train=build/my-net
 
-"$train" --output whole --epochs 12 --seed 1 --profile 2-3 2>&1 | tail -n5
+"$train" --output whole --epochs 12 --seed 1 --profile 2-3 --histograms 2>&1 | tail -n5
 python3 "$(dirname -- "$0")/../examples/read_trace.py" whole/trace.json 2 3 forward backward update "data wait" || fail "--profile"
+grep -qF '"kind":"distribution"' whole/report.html || fail "--histograms"
 "$train" --output cut --epochs 12 --seed 1 --snapshot-every 10 >/dev/null 2>&1 &
 until compgen -G 'cut/snapshots/step-????????' >/dev/null || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
 kill -TERM $! || fail "it ended before it was interrupted"

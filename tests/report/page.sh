@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # page.sh UNIT_REPORT: report.html in a browser without a screen: no error on the console, and its curves have the points
-# that metrics.jsonl has, texts mark their errors, pictures and sound are decoded. Skipped (77) without chromium; LOOPTORCH_SCREENSHOTS=FOLDER leaves pictures there.
+# that metrics.jsonl has, texts mark their errors, pictures and sound are decoded; and pictures of its curves for a README.
+# Skipped (77) without chromium; LOOPTORCH_SCREENSHOTS=FOLDER leaves pictures there.
 set -euo pipefail
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
@@ -33,7 +34,10 @@ for name in loss lr validation.loss; do
 done
 grep -qF 'class="bad"' "$folder/dom" || { echo "the NaN is not drawn" >&2; exit 1; }
 text=$(tr -d '\n' <"$folder/dom")
-for part in 'turn <del>left</del> <ins>right</ins> <del>now</del>' '<ins>two</ins> &lt;b&gt;three' 'Examples: generated</h2><p class="soft">Step 20.'; do
+# A clip's sound is in its text's card; many distributions are behind a click.
+clip='<div class="card example" data-kind="text sound"><h3>clip 2</h3><p class="said">'
+[ "$(grep -oF "$clip" <<<"$text" | wc -l)" = 1 ] || { echo "sound is not beside its text" >&2; exit 1; }
+for part in '<audio controls="" src="data:audio/wav;base64,' '<summary>30 in all</summary>' 'turn <del>left</del> <ins>right</ins> <del>now</del>' '<ins>two</ins> &lt;b&gt;three' 'Examples: generated</h2><p class="soft">Step 20.'; do
   grep -qF "$part" <<<"$text" || { echo "the page does not show $part" >&2; exit 1; }
 done
 if grep -qF 'an earlier one' "$folder/dom"; then
@@ -44,7 +48,7 @@ fi
 mv "$folder/report.html" "$folder/plain.html"
 {
   cat "$folder/plain.html"
-  echo "<script>const told = make('p', {id: 'told'}), image = document.querySelector('.example img'), audio = document.querySelector('.example audio');"
+  echo "<script>const told = make('p', {id: 'told'}), image = document.querySelector('.example img'), audio = document.querySelector('[data-kind=sound] audio');"
   echo "document.body.append(told); const tell = () => { told.textContent = image.naturalWidth + '|' + audio.duration; };"
   echo "audio.addEventListener('loadedmetadata', tell); audio.load(); image.decode().then(tell);</script>"
 } >"$folder/report.html"
@@ -58,4 +62,5 @@ if [ -n "${LOOPTORCH_SCREENSHOTS-}" ]; then
   browse --window-size=1200,1700 --blink-settings=preferredColorScheme=0 --screenshot="$LOOPTORCH_SCREENSHOTS/dark.png"
   browse --window-size=500,3000 --screenshot="$LOOPTORCH_SCREENSHOTS/phone.png"
 fi
+! command -v python3 >/dev/null || python3 "$(dirname -- "${BASH_SOURCE[0]}")/read_picture.py" "$folder/report.html"
 echo "the page shows what metrics.jsonl has"

@@ -37,6 +37,7 @@ struct FinetuneOptions {
   looptorch::audio::SpecAugmentOptions masks{
       .time_masks = 2, .max_frames = 100, .mel_masks = 2, .max_bins = 27, .max_time_share = 0.2};
   double timestamps_share = 0, prompt_share = 0;
+  bool report_sound = true;
 
   /// Throws CommandLineError for flags that contradict each other.
   void check() const {
@@ -267,6 +268,8 @@ inline void add_flags(looptorch::app::CommandLine& line, FinetuneOptions& option
   line.option("prepare-workers", "N", options.corpus.prepare_workers,
               "threads that fill the --cache before training; 0: the first epoch fills it",
               {.min = 0, .max = 1024});
+  line.toggle("report-sound", options.report_sound,
+              "the report plays the validation clips whose texts it shows, up to a minute in all (2.6 MB)");
   detail::add_recipe_flags(line, options);
   detail::add_validation_flags(line, options);
   detail::add_model_flags(line, options);

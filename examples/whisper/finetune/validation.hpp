@@ -7,11 +7,13 @@
 #include <looptorch/app/charts/line_chart.hpp>
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/summary.hpp>
+#include <looptorch/audio/sound_examples.hpp>
 #include <looptorch/base/example.hpp>
 #include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/metrics/edit_alignment.hpp>
 #include <looptorch/metrics/text_example.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>
 
@@ -30,6 +32,41 @@
 #include <vector>
 
 namespace whisper {
+
+/// The clips of a measurement that the report shows: their texts, words that were not recognised marked, and
+/// what is said in them.
+class ShownClips {
+ public:
+  void clear() { texts_.clear(), indices_.clear(); }
+  [[nodiscard]] bool is_full() const { return texts_.size() == kShown; }
+  void add(const looptorch::Alignment& words, std::int64_t index) {
+    texts_.push_back(looptorch::text_example("clip " + std::to_string(texts_.size() + 1), words));
+    indices_.push_back(index);
+  }
+
+  /// Plays the clips, too, from now on. `clips` must outlive it.
+  void play(const SpeechDataset& clips) { clips_ = &clips; }
+
+  [[nodiscard]] const std::vector<looptorch::TextExample>& texts() const { return texts_; }
+  /// Returns the texts, and behind them the sound that there is room for.
+  [[nodiscard]] std::vector<looptorch::Example> examples() {
+    std::vector<looptorch::Example> examples(texts_.begin(), texts_.end());
+    if (!clips_) return examples;
+    std::vector<looptorch::audio::TitledClip> clips;
+    for (std::size_t i = 0; i < texts_.size(); ++i)
+      clips.push_back({texts_[i].title, clips_->utterances()[static_cast<std::size_t>(indices_[i])]});
+    sounds_.add_to(examples, clips);
+    return examples;
+  }
+
+ private:
+  static constexpr std::size_t kShown = 8;
+
+  std::vector<looptorch::TextExample> texts_;
+  std::vector<std::int64_t> indices_;
+  const SpeechDataset* clips_ = nullptr;  // null: no sound
+  looptorch::audio::SoundExamples sounds_;
+};
 
 /// For looptorch::Validate: `loss`, the mean by label, and with `decodes` also `wer`, the word error rate of
 /// the recognizer's transcripts. The encoder runs once for both.
@@ -51,7 +88,7 @@ class ValidationMeasure {
     if (is_first) shown_->clear();
     for (std::size_t i = 0; i < heard.size(); ++i) {
       errors_.add(batch.texts[i], heard[i].text, batch.languages[i]);
-      show(batch.texts[i], heard[i].text, batch.languages[i]);
+      show(batch.texts[i], heard[i].text, batch.languages[i], batch.indices[i]);
     }
   }
 
@@ -68,24 +105,21 @@ class ValidationMeasure {
     return measured;
   }
 
-  /// Returns the first clips' texts, words that were not recognised marked, of the last time they were heard.
-  [[nodiscard]] std::shared_ptr<const std::vector<looptorch::Example>> shown() const { return shown_; }
+  /// Returns the first clips of the last time they were heard.
+  [[nodiscard]] std::shared_ptr<ShownClips> shown() const { return shown_; }
 
  private:
-  static constexpr std::size_t kShown = 8;
-
-  void show(const std::string& said, const std::string& heard, const std::string& language) {
-    if (shown_->size() == kShown) return;
+  void show(const std::string& said, const std::string& heard, const std::string& language,
+            std::int64_t index) {
+    if (shown_->is_full()) return;
     const auto normalizer = choose_normalizer(errors_.normalizer(), language);
-    const auto words = looptorch::align_words(normalizer.apply(said), normalizer.apply(heard));
-    shown_->push_back(looptorch::text_example("clip " + std::to_string(shown_->size() + 1), words));
+    shown_->add(looptorch::align_words(normalizer.apply(said), normalizer.apply(heard)), index);
   }
 
   Recognizer* recognizer_;
   WordErrors errors_;
   bool decodes_;
-  std::shared_ptr<std::vector<looptorch::Example>> shown_ =
-      std::make_shared<std::vector<looptorch::Example>>();  // of all copies
+  std::shared_ptr<ShownClips> shown_ = std::make_shared<ShownClips>();  // of all copies
   double loss_ = 0;
   std::int64_t labels_ = 0;
 };
@@ -102,9 +136,8 @@ class WriteCurve {
   static constexpr looptorch::Phase phase = looptorch::Phase::observe;
   static constexpr bool only_reports = true;
 
-  /// `shown` are examples to offer with each measurement, such as ValidationMeasure::shown.
-  WriteCurve(const std::filesystem::path& folder, bool has_error_rate,
-             std::shared_ptr<const std::vector<looptorch::Example>> shown = {})
+  /// Offers what `shown` has with each measurement.
+  WriteCurve(const std::filesystem::path& folder, bool has_error_rate, std::shared_ptr<ShownClips> shown = {})
       : file_(file_in(folder)), has_error_rate_(has_error_rate), shown_(std::move(shown)) {}
 
   static std::filesystem::path file_in(const std::filesystem::path& folder) { return folder / "curve.csv"; }
@@ -133,7 +166,7 @@ class WriteCurve {
     std::vector<double> values{run.updates()[0].loss.totals().mean(), metric("validation.loss")};
     if (has_error_rate_) columns.emplace_back("wer"), values.push_back(metric("validation.wer"));
     looptorch::LearningCurve(file_, columns).add(run.progress().step, values);
-    if (shown_ && !shown_->empty()) run.offer_examples("validation", *shown_);
+    if (shown_ && !shown_->texts().empty()) run.offer_examples("validation", shown_->examples());
     draw();
   }
 
@@ -149,7 +182,7 @@ class WriteCurve {
 
   std::filesystem::path file_;
   bool has_error_rate_;
-  std::shared_ptr<const std::vector<looptorch::Example>> shown_;
+  std::shared_ptr<ShownClips> shown_;
 };
 
 /// Sets "curve" to the rows of FOLDER/curve.csv, if there are any.

@@ -55,7 +55,9 @@ namespace detail {
   }
   std::string title = output.lexically_normal().string();
   if (!training.program.empty()) title = training.program + ": " + title;
-  return {training.report, LogMetrics{.folder = output, .title = title, .facts = std::move(all)}};
+  return {training.report,
+          LogMetrics{
+              .folder = output, .title = title, .histograms = training.histograms, .facts = std::move(all)}};
 }
 
 }  // namespace looptorch::app

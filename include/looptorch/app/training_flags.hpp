@@ -41,7 +41,7 @@ enum class TrainingFlag {
   resume,
   on_bad_audio,
   resume_changed,
-  report,
+  report,   ///< --report and --histograms
   autopsy,  ///< --autopsy and --replay
   profile,
 };
@@ -227,6 +227,8 @@ class TrainingFlagWriter {
                  help(report,
                       "writes report.html with curves, metrics.jsonl, metrics.csv and TensorBoard's "
                       "events to OUTPUT while it trains"));
+    line_.toggle("histograms", options_.histograms,
+                 "the report also has the distribution of each parameter's values, at each epoch's end");
     line_.on_parsed([&options = options_](const CommandLine& line) {
       options.program = line.program();
       options.settings = line.settings();

@@ -61,6 +61,7 @@ struct TrainingOptions {
   std::string on_bad_audio = "skip";          ///< or "stop"
   bool resume_changed = false;                ///< goes on with other settings than the snapshot's
   bool report = true;                         ///< write the run's metrics and report.html (run_log)
+  bool histograms = false;                    ///< the report has distributions of parameters
   /// The program's name, and all its flags with their values, for run_log. Parsing the flag `report` sets
   /// them.
   std::string program = {};

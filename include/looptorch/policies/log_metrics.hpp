@@ -12,6 +12,7 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/policies/parts/metric_feed.hpp>
+#include <looptorch/policies/parts/parameter_distributions.hpp>
 #include <looptorch/report/machine_facts.hpp>
 #include <looptorch/report/metric_log.hpp>
 #include <looptorch/report/run_report.hpp>
@@ -35,6 +36,7 @@ struct LogMetrics {
   double flush_seconds = 1.0;  ///< What a process that is killed loses at most.
   bool page = true;            ///< Write report.html.
   std::string title = {};      ///< Of the page.
+  bool histograms = false;     ///< Show each parameter's values as a distribution at an epoch's end.
   report::Facts facts = {};    ///< Names and values of settings, for the page and TensorBoard's HPARAMS.
 
   static constexpr bool only_reports = true;
@@ -95,7 +97,11 @@ struct LogMetrics {
     state.add_published();  // by policies that are listed behind this one, at the last epoch's end
     state.restart_means();
   }
-  void on_epoch_end(EpochContext&, State& state) const { state.add_published(); }
+  void on_epoch_end(EpochContext& epoch, State& state) const {
+    state.add_published();
+    if (histograms && state.is_open())
+      state.take_examples("parameters", detail::parameter_distributions(epoch.run.model()));
+  }
   void on_fit_end(FitContext& fit, State& state) const { state.end(fit.status); }
 
   /// Writes the rows up to a snapshot before it is complete, so that a run that is resumed from it lacks

@@ -13,7 +13,8 @@
 
 using Catch::Contains;
 using looptorch::app::add_training_flags, looptorch::app::CommandLine, looptorch::app::Precision,
-    looptorch::app::profile_policy, looptorch::app::TrainingFlag, looptorch::app::TrainingFlags, looptorch::app::TrainingOptions;
+    looptorch::app::profile_policy, looptorch::app::TrainingFlag, looptorch::app::TrainingFlags,
+    looptorch::app::TrainingOptions;
 
 namespace {
 
@@ -81,6 +82,7 @@ TEST_CASE("Every training flag reaches its field") {
                                "kept windows",
                                "--profile",
                                "10-15",
+                               "--histograms",
                                "--on-bad-audio",
                                "stop"});
   CHECK(options.epochs == 3);
@@ -106,6 +108,7 @@ TEST_CASE("Every training flag reaches its field") {
   CHECK(options.resume == "auto");
   CHECK(options.resume_changed);
   CHECK(options.autopsy);
+  CHECK(options.histograms);
   CHECK(options.replay == "kept windows");
   CHECK(options.profiled_steps() == std::pair<std::int64_t, std::int64_t>(10, 15));
   CHECK(profile_policy(options, "out").flag);

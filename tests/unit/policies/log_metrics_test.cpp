@@ -3,7 +3,7 @@
 //
 // Tests loop: metric_sink
 // Tests policies: log_metrics
-// Tests policies/parts: metric_feed, metric_rows, step_clock
+// Tests policies/parts: metric_feed, metric_rows, parameter_distributions, step_clock
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
@@ -114,8 +114,42 @@ TEST_CASE(
   const auto files = looptorch::report::detail::event_files(folder.path());
   REQUIRE(files.size() == 1);
   const std::string events = lt::read_file(files[0]);
-  for (const char* found : {"*step 2*: **left → right**", "tone/0", "tone/1"})
-    CHECK(events.find(found) != events.npos);
+  const auto count = [&events](const std::string& text) {
+    std::int64_t count = 0;
+    for (auto at = events.find(text); at != events.npos; at = events.find(text, at + 1)) ++count;
+    return count;
+  };
+  CHECK(count("*step 2*: **left → right**") == 1);
+  CHECK(count("tone/b") == 3);
+  CHECK(count("tone/0") == 1);  // the same sound each time
+}
+
+TEST_CASE("LogMetrics: histograms of each parameter at an epoch's end") {
+  const TemporaryFolder folder;
+  ToyRun run;
+  lt::Trainer trainer(run.net, run.adam, toy::objective,
+                      lt::LogMetrics{.folder = folder.path(), .histograms = true});
+  trainer.fit(toy::batches(3), {.epochs = 2});
+  const std::string page = lt::read_file(folder / "report.html");
+  CHECK_THAT(page, Catch::Contains(R"("kind":"distribution","title":"first.weight")") &&
+                       Catch::Contains(R"("name":"parameters","step":6)"));
+  const std::string events = lt::read_file(report::detail::event_files(folder.path()).at(0));
+  CHECK(events.find("parameters/second.bias") != events.npos);
+
+  // What is shown are the parameters' values, of large ones 4,096 at most; of others than numbers nothing.
+  const auto shown = lt::detail::parameter_distributions(*run.net);
+  REQUIRE(shown.size() == 4);
+  const auto& bias = std::get<lt::DistributionExample>(shown[1]);
+  CHECK(bias.title == "first.bias");
+  REQUIRE(bias.values.size() == 8);
+  CHECK(bias.values[7] == Approx(run.net->first->bias[7].item<double>()).epsilon(1e-6));
+  torch::nn::Linear large(10000, 3);
+  large->register_parameter("codes", torch::ones(4, torch::kLong), /*requires_grad=*/false);
+  const auto of_large = lt::detail::parameter_distributions(*large);
+  REQUIRE(of_large.size() == 2);
+  const auto& some = std::get<lt::DistributionExample>(of_large[0]).values;
+  CHECK((some.size() > 3000 && some.size() <= 4096));
+  CHECK(some.back() == Approx(large->weight.flatten()[8 * std::int64_t(some.size() - 1)].item<double>()));
 }
 
 TEST_CASE("LogMetrics: metrics of objectives, offers, published ones, and rows every K steps") {

@@ -103,7 +103,12 @@ TEST_CASE("for tests/report/page.sh: a page", "[.write_page]") {
   page.set_examples("validation", 10, {looptorch::TextExample{"an earlier one", {{"gone", "gone"}}}});
   page.set_examples("validation", 20,
                     {looptorch::TextExample{"clip 1", {{"turn", "turn"}, {"left", "right"}, {"now", ""}}},
-                     looptorch::TextExample{"clip 2", {{"", "two"}, {"<b>three", "<b>three"}}}});
+                     looptorch::TextExample{"clip 2", {{"", "two"}, {"<b>three", "<b>three"}}},
+                     looptorch::SoundExample{"clip 2", 8000, tone}});
+  std::vector<looptorch::Example> weights;
+  for (int i = 0; i < 30; ++i)
+    weights.emplace_back(looptorch::DistributionExample{"layer " + std::to_string(i), {0, 1, 1, 2.0 * i}});
+  page.set_examples("parameters", 20, weights);
   page.set_examples("generated", 20,
                     {looptorch::PictureExample{"mel", 64, 256, looptorch::app::png_of(stripes.contiguous())},
                      looptorch::SoundExample{"tone", 8000, tone},

@@ -3,6 +3,7 @@
 // thread that writes at most once a second.
 #pragma once
 
+#include <looptorch/base/example.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/metric_sink.hpp>
 #include <looptorch/loop/update.hpp>
@@ -21,11 +22,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
@@ -44,6 +47,7 @@ class MetricFeed final : public MetricSink {
     run_ = &run, log_ = std::move(log), page_ = std::move(page), flush_seconds_ = flush_seconds,
     time_before_ = time;
     rows_ = MetricRows{};
+    sounds_ = std::make_shared<KnownSounds>();
     clock_ = StepClock{};
     begin_ = handed_over_ = clock_.now();
     restart_means();
@@ -65,11 +69,12 @@ class MetricFeed final : public MetricSink {
   void take_examples(std::string name, std::vector<Example> examples) override {
     if (!is_open()) return;
     const std::int64_t step = run_->progress().step;
-    log_->add([page = page_, step, name = std::move(name),
+    log_->add([page = page_, sounds = sounds_, step, name = std::move(name),
                examples = std::move(examples)](report::MetricFiles& files) {
       for (std::size_t i = 0; i < examples.size(); ++i) {
-        const std::string tag = examples.size() == 1 ? name : name + "/" + std::to_string(i);
-        files.add_events(report::example_event({report::unix_seconds(), step}, tag, examples[i]));
+        const std::string tag = examples.size() == 1 ? name : name + "/" + tag_end(examples[i], i);
+        if (!sounds->is_known(tag, examples[i]))
+          files.add_events(report::example_event({report::unix_seconds(), step}, tag, examples[i]));
       }
       if (page) page->set_examples(name, step, examples);
     });
@@ -171,6 +176,29 @@ class MetricFeed final : public MetricSink {
     double wait = 0, use = 0;
   };
 
+  /// The sound that TensorBoard has. What is offered again after each validation need not be written again.
+  class KnownSounds {
+   public:
+    bool is_known(const std::string& tag, const Example& example) {
+      const auto* sound = std::get_if<SoundExample>(&example);
+      if (!sound) return false;
+      const std::string_view bytes(reinterpret_cast<const char*>(sound->samples.data()),
+                                   sound->samples.size() * sizeof(float));
+      const std::size_t hash = std::hash<std::string_view>()(bytes);
+      const auto [known, is_new] = hashes_.try_emplace(tag, hash);
+      return !is_new && std::exchange(known->second, hash) == hash;
+    }
+
+   private:
+    std::map<std::string, std::size_t> hashes_;
+  };
+
+  /// Returns how the tag of the i-th example of several ends.
+  static std::string tag_end(const Example& example, std::size_t i) {
+    const auto* numbers = std::get_if<DistributionExample>(&example);
+    return numbers && !numbers->title.empty() ? numbers->title : std::to_string(i);
+  }
+
   report::MetricId id(std::size_t update, std::string_view name) {
     return rows_.id(update, name, [&] {
       const bool of_one = update == kWholeRun || run_->updates().size() == 1;
@@ -253,6 +281,7 @@ class MetricFeed final : public MetricSink {
   Run* run_ = nullptr;
   std::unique_ptr<report::MetricLog> log_;
   std::shared_ptr<report::RunReport> page_;  // null: none is written
+  std::shared_ptr<KnownSounds> sounds_;      // used on the log's thread
   MetricRows rows_;
   StepClock clock_;
   StepClock::Clock::time_point begin_, handed_over_;

@@ -35,7 +35,7 @@ const show = {
     return text;
   },
   picture: ({title, data, columns}) => make('img', {alt: title, src: data, style: `width:${Math.max(columns, 320)}px`}),
-  sound: ({data}) => make('audio', {controls: '', src: data}),
+  sound: ({title, data}) => make('audio', {controls: '', src: data, 'aria-label': title}),
   distribution({low, high, counts}) {
     const svg = make('svg', {viewBox: `0 0 ${W} 110`}), most = Math.max(...counts, 1), wide = W / counts.length;
     counts.forEach((count, i) => svg.append(make('rect', {class: 'dot', x: i * wide, width: wide - 1,
@@ -46,14 +46,24 @@ const show = {
 };
 fill('examples', (parent) => run.examples.forEach(({name, step, shown}) => {
   parent.append(make('h2', {}, `Examples: ${name}`), make('p', {class: 'soft'}, `Step ${step}.`));
-  const cards = make('div', {class: shown.every(({kind}) => kind === 'text') ? 'texts' : 'cards'});
+  const said = shown[0]?.kind === 'text' && shown.every(({kind}) => kind === 'text' || kind === 'sound');
+  const cards = make('div', {class: said ? 'texts' : 'cards'}), titled = new Map();
   for (const example of shown) {
-    const card = make('div', {class: 'card example', 'data-kind': example.kind});
-    if (example.title) card.append(make('h3', {}, example.title));
-    card.append(show[example.kind](example));
-    cards.append(card);
+    const {kind, title} = example;
+    let card = title && titled.get(title);  // a clip's sound stands beside its text
+    if (card && !card.dataset.kind.split(' ').includes(kind)) card.dataset.kind += ` ${kind}`;
+    else {
+      card = make('div', {class: 'card example', 'data-kind': kind});
+      if (title) card.append(make('h3', {}, title));
+      titled.set(title, card);
+      cards.append(card);
+    }
+    card.append(show[kind](example));
   }
-  parent.append(cards);
+  if (shown.length <= 24) return parent.append(cards);
+  const fold = make('details');
+  fold.append(make('summary', {}, `${shown.length} in all`), cards);
+  parent.append(fold);
 }));
 fill('facts', (parent) => {
   table(parent, null, run.facts);

@@ -103,21 +103,22 @@ TEST_CASE("Validation measures the objective's loss and the error rate of what t
   CHECK(result.at("wer") > 0);
 
   // The report shows the clips of the last measurement, with errors marked.
-  const auto right = [](const looptorch::Example& example) {
-    const auto& pieces = std::get<looptorch::TextExample>(example).pieces;
+  const auto right = [](const looptorch::TextExample& text) {
+    const auto& pieces = text.pieces;
     return std::all_of(pieces.begin(), pieces.end(), [](auto& piece) { return piece.expected == piece.got; });
   };
-  REQUIRE(measure.shown()->size() == 3);
-  CHECK((!right((*measure.shown())[0]) && right((*measure.shown())[2])));
+  REQUIRE(measure.shown()->texts().size() == 3);
+  CHECK((!right(measure.shown()->texts()[0]) && right(measure.shown()->texts()[2])));
+  CHECK(measure.shown()->examples().size() == 3);  // without sound
   ValidationMeasure again = ValidationMeasure(hears, "none", true), copy = again;
   copy.add(hears.model, first);
-  CHECK(again.shown()->size() == 2);
+  CHECK(again.shown()->texts().size() == 2);
   again.add(hears.model, second);
-  CHECK(again.shown()->size() == 1);
+  CHECK(again.shown()->texts().size() == 1);
 
   ValidationMeasure loss_alone(hears, "none", false);
   loss_alone.add(hears.model, first);
-  CHECK(loss_alone.shown()->empty());
+  CHECK(loss_alone.shown()->texts().empty());
   CHECK(loss_alone.result().size() == 1);
 }
 
