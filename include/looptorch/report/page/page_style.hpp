@@ -45,6 +45,8 @@ td.wide { white-space: normal; overflow-wrap: anywhere; text-align: left; }
 .legend i, th i { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 6px; }
 .legend [class^=run] i, th i { background: var(--curve); }
 #differ th, #agree th { text-align: left; }
+#differ td, #agree td { min-width: 7.5em; }
+#differ td:first-child, #agree td:first-child { min-width: 0; overflow-wrap: normal; }
 .small { font-size: .8rem; overflow-wrap: anywhere; }
 .small span span { color: var(--soft); }
 .texts { display: grid; gap: 8px; }
