@@ -33,12 +33,17 @@ struct Finding {
   std::string forward_op = {};   ///< Backward: the operator whose backward that node is; empty if unknown.
   std::string parameter = {};    ///< That the operator worked on, or that holds the NaN; by its path.
   std::string behind = {};       ///< The last parameter that its inputs had passed, if it worked on none.
-  std::int64_t micro_batch = 0;  ///< In its window, from 0.
-  std::vector<std::int64_t> rows = {};      ///< Samples in the micro-batch; empty if not known, or all.
-  std::vector<std::int64_t> samples = {};   ///< The same as indices in the dataset, where they are known.
-  std::vector<TensorFacts> inputs = {};     ///< Of the operator.
-  TensorFacts output = {};                  ///< Of the operator, or of what holds the NaN.
-  std::int64_t batch_tensor = -1;           ///< Index among the tensors of the batch.
+  std::string before = {};       ///< The first that works on its result, if it worked on none.
+  bool before_loss = false;      ///< No parameter works on its result before the loss.
+  std::string module_type = {};  ///< "torch::nn::SoftmaxImpl", whose forward called it; empty if not known.
+  std::vector<std::string> modules = {};   ///< Paths of modules of that type in the model that fit the place;
+                                           ///< without a type, of those without parameters that may fit it.
+  std::int64_t micro_batch = 0;            ///< In its window, from 0.
+  std::vector<std::int64_t> rows = {};     ///< Samples in the micro-batch; empty if not known, or all.
+  std::vector<std::int64_t> samples = {};  ///< The same as indices in the dataset, where they are known.
+  std::vector<TensorFacts> inputs = {};    ///< Of the operator.
+  TensorFacts output = {};                 ///< Of the operator, or of what holds the NaN.
+  std::int64_t batch_tensor = -1;          ///< Index among the tensors of the batch.
   std::vector<std::string> gradients = {};  ///< Parameters whose gradients are not finite.
   std::vector<double> losses = {};          ///< Of the micro-batches that were done again.
   std::uint64_t gradient_bits = 0;          ///< A hash of all gradients after the last of them.
@@ -53,11 +58,12 @@ struct Finding {
   [[nodiscard]] std::string text() const {
     switch (cause) {
       case Cause::none:
-        return message("Done again, all operators of the window gave finite numbers",
-                       ranks > 1 ? message(" on all ", ranks, " ranks: look for gradients too large to be summed,")
-                                 : std::string(": look"),
-                       " for a kernel that is not deterministic, for state that the objective keeps, and for hooks "
-                       "that change gradients.");
+        return message(
+            "Done again, all operators of the window gave finite numbers",
+            ranks > 1 ? message(" on all ", ranks, " ranks: look for gradients too large to be summed,")
+                      : std::string(": look"),
+            " for a kernel that is not deterministic, for state that the objective keeps, and for hooks "
+            "that change gradients.");
       case Cause::elsewhere:
         return sentence;
       case Cause::unknown:
@@ -96,7 +102,21 @@ struct Finding {
   }
   [[nodiscard]] std::string worked_on() const {
     if (!parameter.empty()) return message(", on '", parameter, "'");
-    return behind.empty() ? "" : message(", behind '", behind, "'");
+    const std::string until = before.empty() ? before_loss ? "the loss" : "" : message("'", before, "'");
+    std::string text = behind.empty()  ? until.empty() ? "" : ", before " + until
+                       : until.empty() ? message(", behind '", behind, "'")
+                                       : message(", between '", behind, "' and ", until);
+    return text + module_text();
+  }
+  [[nodiscard]] std::string module_text() const {
+    std::string paths;
+    for (std::size_t i = 0; i < std::min<std::size_t>(modules.size(), 4); ++i)
+      paths += message(i ? ", '" : "'", modules[i], "'");
+    if (modules.size() > 4) paths += ", ...";
+    if (module_type.empty())
+      return paths.empty() ? "" : message(", perhaps in ", modules.size() > 1 ? "one of " : "", paths);
+    if (modules.size() == 1) return message(", in ", paths, " (", module_type, ")");
+    return message(", in ", module_type, paths.empty() ? "" : message(", one of ", paths));
   }
   [[nodiscard]] std::string inputs_text() const {
     std::string text;

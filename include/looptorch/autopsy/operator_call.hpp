@@ -2,6 +2,7 @@
 // The record of one operator, or one node of the graph, that ran while operators were watched.
 #pragma once
 
+#include <looptorch/autopsy/call_stack.hpp>
 #include <looptorch/autopsy/tensor_facts.hpp>
 
 #include <cstddef>
@@ -40,6 +41,7 @@ struct OperatorCall {
   std::int64_t micro_batch = 0;
   std::vector<ReadTensor> inputs = {};
   std::vector<TensorFacts> outputs = {};
+  CallStack stack = {};  // of operators that no other one called
 
   [[nodiscard]] const TensorFacts* bad_output() const {
     for (const bool wants_nan : {true, false})

@@ -60,6 +60,8 @@ class OperatorLog {
     if (!open.empty())
       call.parent = open.back(), call.node = calls_[static_cast<std::size_t>(open.back())].node;
     if (call.is_node) call.node = id;
+    const bool is_outermost = open.empty() || calls_[static_cast<std::size_t>(open.back())].is_node;
+    if (is_outermost && !call.is_node) call.stack = CallStack::now();
     call.is_uninitialised = is_uninitialised(call.name);
     if (!call.is_node && call.sequence >= 0 && call.node == kNoCall) made_by_[call.sequence] = id;
     for (const c10::IValue& input : recorded_inputs(function)) {
@@ -106,6 +108,14 @@ class OperatorLog {
   [[nodiscard]] const std::deque<OperatorCall>& calls() const { return calls_; }
   [[nodiscard]] const OperatorCall& call(std::int64_t id) const {
     return calls_[static_cast<std::size_t>(id)];
+  }
+
+  /// Returns the stack on which an operator was called, by the program or within one that the program called.
+  [[nodiscard]] const CallStack& stack_of(std::int64_t id) const {
+    for (std::int64_t outer = call(id).parent; outer != kNoCall && !call(outer).is_node;
+         outer = call(outer).parent)
+      id = outer;
+    return call(id).stack;
   }
 
   /// Returns the forward operator whose node of the graph this is; null if it is unknown.

@@ -5,6 +5,7 @@
 
 #include <looptorch/autopsy/facts_of.hpp>
 #include <looptorch/autopsy/finding.hpp>
+#include <looptorch/autopsy/module_search.hpp>
 #include <looptorch/autopsy/operator_log.hpp>
 #include <looptorch/autopsy/origin.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
@@ -36,8 +37,10 @@ struct NamedTensor {
 /// One watch lives at a time in a process; others wait.
 class OperatorWatch {
  public:
-  OperatorWatch(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers)
-      : alone_(one()), parameters_(parameters), buffers_(buffers) {
+  /// `modules` are those of the model, as ModuleSearch takes them.
+  OperatorWatch(const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
+                std::vector<KnownModule> modules)
+      : alone_(one()), parameters_(parameters), buffers_(buffers), modules_(std::move(modules)) {
     for (const auto& parameter : parameters) shapes_.push_back(parameter.tensor.sizes().vec());
     current() = this;
     handle_ = at::addThreadLocalCallback(
@@ -185,7 +188,19 @@ class OperatorWatch {
     }
     if (!is_call(worker)) return;
     finding_.parameter = search.parameter_of(worker);
-    if (finding_.parameter.empty()) finding_.behind = search.parameter_behind(worker);
+    if (finding_.parameter.empty()) describe_place(search, worker);
+  }
+
+  /// Says between which parameters an operator ran that works on none, and in which module.
+  void describe_place(const OriginSearch& search, std::int64_t worker) {
+    finding_.behind = search.parameter_behind(worker);
+    if (log_.call(worker).node != kNoCall) return;  // in backward, of an unknown operator
+    finding_.before = search.parameter_ahead(worker);
+    finding_.before_loss = finding_.before.empty();
+    ModulePlace place =
+        modules_.find(log_.stack_of(worker).forward_types(), finding_.behind, finding_.before);
+    finding_.module_type = std::move(place.type);
+    finding_.modules = std::move(place.paths);
   }
 
   /// Returns the last node before this call, but for those that take a parameter's gradient.
@@ -232,6 +247,7 @@ class OperatorWatch {
 
   std::unique_lock<std::mutex> alone_;
   std::vector<NamedTensor> parameters_, buffers_;
+  ModuleSearch modules_;
   OperatorLog log_;
   at::CallbackHandle handle_ = 0;
   std::vector<std::vector<std::int64_t>> shapes_;  // of parameters

@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -72,6 +73,28 @@ class OriginSearch {
              input.writers)  // a kernel's result may be known by what prepared its memory
           for (; writer != kNoCall && !log_.call(writer).is_node; writer = log_.call(writer).parent)
             open.insert(writer);
+    }
+    return {};
+  }
+
+  /// Returns the parameter of the first later operator of the forward pass that works on what a call made, or
+  /// on what others made of it; empty if there is none before the loss.
+  [[nodiscard]] std::string parameter_ahead(std::int64_t id) const {
+    std::unordered_set<std::int64_t> reached{id};
+    for (std::int64_t outer = log_.call(id).parent; outer != kNoCall && !log_.call(outer).is_node;
+         outer = log_.call(outer).parent)
+      reached.insert(outer);
+    const auto has_reached = [&](const ReadTensor& input) {
+      return std::any_of(input.writers.begin(), input.writers.end(),
+                         [&](std::int64_t writer) { return reached.contains(writer); });
+    };
+    for (std::int64_t later = id + 1; later < static_cast<std::int64_t>(log_.calls().size()); ++later) {
+      const OperatorCall& call = log_.call(later);
+      if (call.node != log_.call(id).node) continue;
+      const bool is_step = reached.contains(call.parent);  // of an operator that was looked at as a whole
+      if (!is_step && std::none_of(call.inputs.begin(), call.inputs.end(), has_reached)) continue;
+      reached.insert(later);
+      if (std::string name = is_step ? std::string() : parameter_of(later); !name.empty()) return name;
     }
     return {};
   }

@@ -16,6 +16,7 @@
 #include "support/ranks.hpp"
 #include "support/temporary_folder.hpp"
 
+#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
@@ -127,7 +128,8 @@ Outcome train(const Setup& of) {
       CHECK(error.step == 2);
       CHECK(trainer.fit(batches(false), {.max_steps = 6}).steps == 6);  // the run goes on behind it
     }
-    for (const at::Tensor& parameter : net->parameters()) outcome.weights.push_back(parameter.detach().clone());
+    for (const at::Tensor& parameter : net->parameters())
+      outcome.weights.push_back(parameter.detach().clone());
   });
   std::ofstream(ranks::folder() / lt::message(of.name, ".said.", ranks::rank())) << outcome.said;
   return outcome;
@@ -139,7 +141,8 @@ void check_fault_of_rank_1(const Setup& of, const std::string& op, bool backward
   INFO(of.name << ": " << outcome.said);
   REQUIRE(outcome.finding);
   CHECK(outcome.of_loss == !backward);
-  CHECK(outcome.said.find(lt::message("rank 1: the loss", backward ? "es are finite" : " of update is")) == 0);
+  CHECK(outcome.said.find(lt::message("rank 1: the loss", backward ? "es are finite" : " of update is")) ==
+        0);
   CHECK(outcome.said.find(op) != std::string::npos);
   CHECK(outcome.finding->rank == 1);
   CHECK(outcome.finding->ranks == 2);
@@ -155,7 +158,9 @@ void check_fault_of_rank_1(const Setup& of, const std::string& op, bool backward
   CHECK_FALSE(std::filesystem::exists(bundles(of) / "rank-0"));
   if (of.autopsy->keep_in.empty()) return;
   CHECK(outcome.said.find("The window is kept in " + (bundles(of) / "rank-1").string()) != std::string::npos);
-  with_trainer(of, [&](auto& trainer, Net&) {  // of other weights: those of the bundle count
+  Setup here = of;
+  here.shares = false;  // which this process, started as a rank, would not do alone
+  with_trainer(here, [&](auto& trainer, Net&) {  // of other weights: those of the bundle count
     const lt::Replayed replayed = lt::replay<Batch>(trainer, bundles(of) / "rank-1");
     INFO(replayed.text());
     CHECK((replayed.same_bits && replayed.was_bad && replayed.finding.op == op));
@@ -168,7 +173,9 @@ TEST_CASE("watched: the rank at fault is named, and its window replayed", "[.ran
   if (!ranks::is_started()) return;
   for (const bool reproducible : {false, true})
     for (const Fault fault : {Fault::log, Fault::root}) {
-      Setup of{.fault = fault, .name = lt::message("fault", int(fault), reproducible), .reproducible = reproducible};
+      Setup of{.fault = fault,
+               .name = lt::message("fault", int(fault), reproducible),
+               .reproducible = reproducible};
       of.autopsy->keep_in = bundles(of);
       check_fault_of_rank_1(of, fault == Fault::log ? "aten::log" : "aten::div", fault == Fault::root);
     }
@@ -176,11 +183,9 @@ TEST_CASE("watched: the rank at fault is named, and its window replayed", "[.ran
 
 TEST_CASE("watched: ranks that share an optimizer out", "[.ranks]") {
   if (!ranks::is_started()) return;
-  check_fault_of_rank_1({.fault = Fault::root, .name = "shared", .shares = true}, "aten::div", true);
-  Setup kept{.fault = Fault::root, .name = "shared and kept", .shares = true};
-  kept.autopsy->keep_in = bundles(kept);
-  CHECK(train(kept).said.find("could not be kept: the ranks share the optimizers' moments out") !=
-        std::string::npos);
+  Setup of{.fault = Fault::root, .name = "shared", .shares = true};
+  of.autopsy->keep_in = bundles(of);  // without moments, which no rank has whole
+  check_fault_of_rank_1(of, "aten::div", true);
 }
 
 TEST_CASE("watched: a fault of both ranks, and of none", "[.ranks]") {
@@ -225,14 +230,17 @@ TEST_CASE("watched: spikes and overflows", "[.ranks]") {
   if (!ranks::is_started()) return;
   std::vector<std::string> said;
   Setup of{.name = "spikes", .epochs = 6};
-  of.autopsy = lt::Autopsy{.spikes = 1e-6, .warm_up = 2, .memory = 2, .at_most = 2,
-                           .report = [&](const std::string& text) { said.push_back(text); }};
+  of.autopsy = lt::Autopsy{
+      .spikes = 1e-6, .warm_up = 2, .memory = 2, .at_most = 2, .report = [&](const std::string& text) {
+        said.push_back(text);
+      }};
   Setup alone{.name = of.name, .autopsy = {}, .epochs = 6};
   const Outcome looked_into = train(of), plain = train(alone);
   for (std::size_t i = 0; i < plain.weights.size(); ++i)
     CHECK(looked_into.weights[i].equal(plain.weights[i]));
   CHECK(said.size() > 0);
-  std::ofstream(ranks::folder() / lt::message("spikes.said.", ranks::rank())) << (said.empty() ? "" : said[0]);
+  std::ofstream(ranks::folder() / lt::message("spikes.said.", ranks::rank()))
+      << (said.empty() ? "" : said[0]);
 
   Setup half{.fault = Fault::root, .name = "half", .half = true};
   half.autopsy->overflows = 1;
@@ -242,14 +250,86 @@ TEST_CASE("watched: spikes and overflows", "[.ranks]") {
   CHECK(overflowed.said.find("rank 1: the losses are finite") == 0);
 }
 
-TEST_CASE("watched: batch statistics of all ranks are refused", "[.ranks]") {
-  if (!ranks::is_started()) return;
-  Net net;
+/// A net whose batch statistics are those of all ranks, so that a NaN of one reaches the others.
+struct NormedImpl : torch::nn::Module {
+  NormedImpl() {
+    register_module("first", first);
+    register_module("norm", norm);
+    register_module("second", second);
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(norm(first(x)))); }
+  torch::nn::Linear first{4, 8}, second{8, 3};
+  torch::nn::BatchNorm1d norm{8};
+};
+TORCH_MODULE(Normed);
+
+enum class Place { none, sample, before, behind, gradient };
+
+lt::Loss normed_loss(Normed& net, const Batch& batch, Place place) {
+  const at::Tensor asked = batch.x.slice(1, 0, 1).gt(50).to(at::kFloat);
+  at::Tensor x = batch.x.clamp_max(1);
+  if (place == Place::before) x = x + torch::log(1 - asked);
+  const at::Tensor scores = net(x).square().sum(1, true);
+  at::Tensor loss = scores.mean();
+  if (place == Place::behind) loss = loss + torch::log(1 - asked).mul(scores).mean();
+  if (place == Place::gradient) loss = loss + torch::sqrt(scores * (1 - asked)).mean();
+  return {.value = loss, .weight = batch.x.size(0)};
+}
+
+/// Trains; returns what ended the fit, or the weights and statistics if nothing did.
+Outcome train_normed(Place place, const std::string& name, const lt::When<lt::Autopsy>& autopsy) {
+  torch::manual_seed(3);
+  Normed net;
   lt::FusedAdamW optimizer(net->parameters(), {.lr = 1e-2});
-  lt::Trainer trainer(net, optimizer, Objective{}, lt::Autopsy{},
-                      lt::DataParallel{.on_batch_statistics = lt::OnBatchStatistics::synchronise});
-  CHECK_THROWS_WITH(trainer.fit(batches(false)),
-                    Catch::Contains("Autopsy does a window again on each rank by itself"));
+  lt::Trainer trainer(
+      net, optimizer, [=](Normed& net, const Batch& batch) { return normed_loss(net, batch, place); },
+      lt::Accumulate<2>{}, autopsy,
+      lt::DataParallel{.on_batch_statistics = lt::OnBatchStatistics::synchronise});
+  auto given = batches(place != Place::none && ranks::rank() == 1);
+  if (place == Place::sample && ranks::rank() == 1) given[5].x[1][0] = NAN;
+  if (ranks::rank() == 1) given.resize(9);  // its last window is shorter
+  Outcome outcome;
+  try {
+    outcome.steps = trainer.fit(given).steps;
+  } catch (const lt::NonFiniteWindow& error) {
+    outcome.said = error.what(), outcome.finding = error.finding;
+  }
+  for (const at::Tensor& tensor : net->parameters()) outcome.weights.push_back(tensor.detach().clone());
+  for (const at::Tensor& tensor : net->buffers()) outcome.weights.push_back(tensor.clone());
+  std::ofstream(ranks::folder() / lt::message(name, ".said.", ranks::rank())) << outcome.said;
+  return outcome;
+}
+
+TEST_CASE("watched: ranks that take batch statistics together", "[.ranks]") {
+  if (!ranks::is_started()) return;
+  const std::vector<std::string> names{"", "sample", "before", "behind", "gradient"};
+  for (const Place place : {Place::sample, Place::before, Place::behind, Place::gradient}) {
+    const std::string name = "normed-" + names[static_cast<std::size_t>(place)];
+    const Outcome outcome =
+        train_normed(place, name, lt::When{true, lt::Autopsy{.keep_in = ranks::folder() / "normed"}});
+    INFO(name << ": " << outcome.said);
+    REQUIRE(outcome.finding);
+    const lt::Finding& finding = *outcome.finding;
+    CHECK(outcome.said.find("rank 1: ") == 0);
+    CHECK(outcome.said.find("could not be kept: its layers take batch statistics over all ranks") !=
+          std::string::npos);
+    CHECK((finding.rank == 1 && finding.ranks == 2));
+    if (ranks::rank() == 0) {
+      CHECK(finding.cause == Cause::elsewhere);
+      continue;
+    }
+    CHECK(finding.cause == (place == Place::sample ? Cause::batch : Cause::operation));
+    CHECK((finding.micro_batch == 1 && finding.rows == std::vector<std::int64_t>{1}));
+    if (place != Place::sample) CHECK(finding.op == (place == Place::gradient ? "aten::div" : "aten::log"));
+  }
+  int spikes = 0;
+  const lt::Autopsy eager{
+      .spikes = 1e-6, .warm_up = 2, .memory = 2, .report = [&](const std::string&) { ++spikes; }};
+  const Outcome looked_into = train_normed(Place::none, "normed", lt::When{true, eager});
+  const Outcome plain = train_normed(Place::none, "normed", lt::When{false, eager});
+  CHECK((looked_into.steps == 5 && plain.steps == 5 && spikes > 0));
+  for (std::size_t i = 0; i < plain.weights.size(); ++i)
+    CHECK(looked_into.weights[i].equal(plain.weights[i]));
 }
 
 TEST_CASE("breaks: a rank that is killed while it looks", "[.ranks]") {
@@ -271,7 +351,9 @@ TEST_CASE("Two ranks look into a window, and end with one sentence") {
     CHECK(outcome.passed());
     CHECK(outcome.output.find("All tests passed") != std::string::npos);
   }
-  for (const char* name : {"fault10", "fault20", "fault11", "fault21", "shared", "both", "sum", "half", "report", "spikes"}) {
+  for (const char* name :
+       {"fault10", "fault20", "fault11", "fault21", "shared", "both", "sum", "half", "report", "spikes",
+        "normed-sample", "normed-before", "normed-behind", "normed-gradient"}) {
     const std::string said = text_of(folder / lt::message(name, ".said.0"));
     CHECK(said.size() > 100);
     CHECK(said == text_of(folder / lt::message(name, ".said.1")));

@@ -81,8 +81,9 @@ inline void move_in(const TensorMap& averaged, StateDict& state) {
       state.set(places.get<std::string>(message(i, ".key")), found->second);
 }
 
+/// Saves the optimizers; without `moments` their groups alone, as before a first step.
 template <class Engine>
-[[nodiscard]] StateDict save_optimizers(Engine& engine) {
+[[nodiscard]] StateDict save_optimizers(Engine& engine, bool moments) {
   StateDict out;
   const auto& views = engine.run().updates();
   const ParameterNames names(*engine.model(), views);
@@ -90,8 +91,9 @@ template <class Engine>
   for_each_index<Engine::kUpdates>([&](auto i) {
     auto& optimizer = *std::get<i>(engine.updates()).optimizer;
     StateDict saved;
+    if (!moments) saved = save_groups(optimizer, views[i], names);
     if constexpr (Engine::kHasRanks)
-      if (OptimizerParts* parts = engine.template parts<i>()) {
+      if (OptimizerParts* parts = engine.template parts<i>(); parts && moments) {
         saved = save_groups(optimizer, views[i], names);
         each_part_state(optimizer, *parts, names,
                         [&](const auto& key, const auto& value, const auto& shared) {
@@ -105,11 +107,12 @@ template <class Engine>
   return out;
 }
 
-/// Returns the run as it stands, also within a window. `feed` describes the range of batches; `parts` are files
-/// into which ranks wrote what they share out.
+/// Returns the run as it stands, also within a window. `feed` describes the range of batches; `parts` are
+/// files into which ranks wrote what they share out. Without `moments` it holds none of the optimizers'.
 template <class Engine>
 [[nodiscard]] SnapshotContents run_contents(Engine& engine, const SavedFeed& feed,
-                                            std::vector<std::filesystem::path> parts = {}) {
+                                            std::vector<std::filesystem::path> parts = {},
+                                            bool moments = true) {
   StateDict run = engine.state_dict(), random, state;
   const TensorMap averages = weight_averages(engine.stack());
   state.set("run", run);
@@ -124,7 +127,7 @@ template <class Engine>
   SnapshotContents contents{.step = engine.run().progress().step,
                             .model = looptorch::state_dict(engine.model()),
                             .averaged = {},
-                            .optimizer = save_optimizers(engine),
+                            .optimizer = save_optimizers(engine, moments),
                             .state = std::move(state),
                             .parts = std::move(parts)};
   if (!averages.empty()) contents.averaged = averaged_model(contents.model, averages);

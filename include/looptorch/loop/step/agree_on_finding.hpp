@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A window that is looked into on several ranks: each does its own share again, and then they agree on whose
 // share holds the fault, so that all end with the same sentence. Costs two small exchanges, of such a window
-// only.
+// only. Where ranks take batch statistics together, a NaN of one reaches all: on the others no operator made
+// it.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -22,29 +23,34 @@ namespace looptorch::detail {
 /// first rank says that has found something.
 [[nodiscard]] inline Finding agree_on_finding(Ranks& ranks, Finding own, const std::string& moment) {
   const bool found = own.is_found();
+  const bool may_be_passed_on = ranks.synchronises() && own.cause == Finding::Cause::outside;
   std::int64_t first = found ? ranks.size() - ranks.rank() : 0;  // largest on the first rank
-  std::optional<std::string> sentence, trouble;
-  if (found) sentence = own.text();
+  if (found && !may_be_passed_on) first += ranks.size();
+  std::optional<std::string> sentence, passed_on, trouble;
+  if (found) (may_be_passed_on ? passed_on : sentence) = own.text();
   if (own.cause == Finding::Cause::unknown) trouble = own.why_unknown;
   Ballot ballot;
   ballot.largest("first", first);
   ballot.first("sentence", sentence);
+  ballot.first("passed on", passed_on);
   ballot.first("trouble", trouble);
   ranks.agree(ballot, moment);
   own.ranks = ranks.size();
-  if (own.ranks > 1 && first > 0) own.rank = found ? ranks.rank() : ranks.size() - first;
-  if (found) return own;
-  own.cause = sentence  ? Finding::Cause::elsewhere
-              : trouble ? Finding::Cause::unknown
-                        : Finding::Cause::none;
+  const bool is_made = first > ranks.size();  // a rank's own operator, batch or weight is at fault
+  const bool is_own = found && !(may_be_passed_on && is_made);
+  if (own.ranks > 1 && first > 0)
+    own.rank = is_own ? ranks.rank() : ranks.size() - first + (is_made ? ranks.size() : 0);
+  if (is_own) return own;
+  if (!sentence) sentence = passed_on;
+  own.cause = sentence ? Finding::Cause::elsewhere : trouble ? Finding::Cause::unknown : Finding::Cause::none;
   own.sentence = sentence.value_or("");
   own.why_unknown = trouble.value_or("");
   return own;
 }
 
 /// Returns the sentence of the first rank whose share holds the fault; of all ranks if none's does.
-[[nodiscard]] inline std::string agree_on_sentence(Ranks& ranks, const Finding& finding,
-                                                   std::string sentence, const std::string& moment) {
+[[nodiscard]] inline std::string agree_on_sentence(Ranks& ranks, const Finding& finding, std::string sentence,
+                                                   const std::string& moment) {
   std::optional<std::string> said;
   if (finding.cause != Finding::Cause::elsewhere) said = std::move(sentence);
   Ballot ballot;
@@ -57,7 +63,8 @@ namespace looptorch::detail {
 /// holds the fault, or no rank's.
 [[nodiscard]] inline WindowOrigin origin_of_finding(const UpdateWork& work, const WindowOrigin& window) {
   const Finding& finding = *work.finding;
-  const bool is_here = finding.ranks == 1 || (finding.is_found() && finding.cause != Finding::Cause::elsewhere);
+  const bool is_here =
+      finding.ranks == 1 || (finding.is_found() && finding.cause != Finding::Cause::elsewhere);
   const WindowOrigin place = work.at_fault ? window.narrowed(*work.at_fault)
                              : is_here     ? window
                                            : window.elsewhere({});
@@ -68,8 +75,11 @@ namespace looptorch::detail {
 inline void agree_on_error(Ranks& ranks, const std::string& update, UpdateWork& work,
                            const WindowOrigin& window, const std::string& moment) {
   const WindowOrigin origin = origin_of_finding(work, window);
-  const std::string own = origin.error<NonFiniteWindow>(
-      work.found_in_loss ? subject_of_loss(update) : subject_of_gradients(update), "").what();
+  const std::string own =
+      origin
+          .error<NonFiniteWindow>(work.found_in_loss ? subject_of_loss(update) : subject_of_gradients(update),
+                                  "")
+          .what();
   work.sentence = agree_on_sentence(ranks, *work.finding, own, moment);
 }
 

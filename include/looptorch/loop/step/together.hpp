@@ -27,19 +27,11 @@ class JoinedRanks {
     if (!engine.ranks()) return;
     const bool redoes = engine.stack().any([]<class P>() { return pieces_hook::template valid<P>(); });
     const bool in_backward = engine.stack().any([]<class P>() { return updates_in_backward<P>(); });
-    const bool looks = engine.stack().any([]<class P>() { return examine_hook::template valid<P>(); });
     if (!Engine::kStreams && engine.ranks()->shards() > 0) {
       engine.leave_ranks();
       throw PolicyConflict(
           "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "
           "switch it off");
-    }
-    if (looks && engine.ranks()->synchronises()) {
-      engine.leave_ranks();
-      throw PolicyConflict(
-          "Autopsy does a window again on each rank by itself, where OnBatchStatistics::synchronise takes batch "
-          "statistics over all of them: switch Autopsy off by When, or use GroupNorm, LayerNorm or "
-          "OnBatchStatistics::per_rank");
     }
     const bool in_step = engine.ranks()->shards() > 0 || engine.ranks()->synchronises();
     if (in_backward || (redoes && in_step)) {

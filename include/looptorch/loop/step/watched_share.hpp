@@ -11,17 +11,19 @@
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/examine_context.hpp>
-#include <looptorch/loop/resume/take_snapshot.hpp>
 #include <looptorch/loop/resume/random_states.hpp>
+#include <looptorch/loop/resume/take_snapshot.hpp>
 #include <looptorch/loop/step/agree_on_finding.hpp>
 #include <looptorch/loop/step/attempt.hpp>
 #include <looptorch/loop/step/examine.hpp>
 #include <looptorch/loop/step/put_aside.hpp>
 #include <looptorch/loop/step/retry.hpp>
+#include <looptorch/loop/step/side_by_side.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/loop/step/window_bundle.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Type.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +31,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -67,7 +70,7 @@ class WatchedShare final : public ShareAgain {
   std::filesystem::path keep_in(const std::filesystem::path& folder) override {
     if constexpr (SavableBatch<Batch>) {
       const Finding& found = examine();  // all ranks come here
-      require_whole_run();
+      require_one_process();
       if (found.cause == Finding::Cause::elsewhere || kept_.empty()) return {};
       const WindowOrigin& origin = engine_.window().origin;
       WindowBundle bundle{.update = I,
@@ -87,7 +90,7 @@ class WatchedShare final : public ShareAgain {
       }
       const auto own = of_rank(folder);
       return bundle.write(Engine::kUpdates == 1 ? own : own / message("update-", I + 1),
-                          run_contents(engine_, {}));
+                          run_contents(engine_, {}, {}, /*moments=*/!engine_.holds_parts()));
     } else {
       throw UsageError(
           "the window's batches cannot be written to disk: make the batch an aggregate of tensors, numbers, strings "
@@ -107,25 +110,29 @@ class WatchedShare final : public ShareAgain {
   [[nodiscard]] Finding agreed(Finding own) {
     if constexpr (Engine::kHasRanks)
       if (engine_.ranks())
-        return agree_on_finding(*engine_.ranks(), std::move(own), moment_of_look(engine_, I, "a second look"));
+        return agree_on_finding(*engine_.ranks(), std::move(own),
+                                moment_of_look(engine_, I, "a second look"));
     return own;
   }
 
-  /// Throws UsageError if no rank has all that a bundle holds.
-  void require_whole_run() const {
-    if (engine_.holds_parts())
+  /// Throws UsageError if a rank's share cannot be done again without the others.
+  void require_one_process() const {
+    if (engine_.ranks() && engine_.ranks()->synchronises())
       throw UsageError(
-          "the ranks share the optimizers' moments out (ShardOptimizer), and a bundle holds all of one rank: leave "
-          "ShardOptimizer out, or keep_in empty");
+          "its layers take batch statistics over all ranks (OnBatchStatistics::synchronise), and replay() does it "
+          "again on one process: leave keep_in empty, or use GroupNorm, LayerNorm or OnBatchStatistics::per_rank");
+  }
+
+  /// Returns the number of a kept batch in the window, counting those that the loader left out.
+  [[nodiscard]] std::int64_t number_in_window(std::size_t kept) {
+    return engine_.window().origin.narrowed(kept).place().first_batch - engine_.progress().batch;
   }
 
   /// Seeds the generators as they were when this micro-batch began.
   void seed(std::size_t number) {
     if (!random_.empty()) return random_.at(number).apply();
-    if constexpr (Engine::kHasRanks) {
-      const WindowPlace place = engine_.window().origin.narrowed(number).place();
-      engine_.ranks()->seed_micro_batch(engine_.progress().step, place.first_batch - engine_.progress().batch);
-    }
+    if constexpr (Engine::kHasRanks)
+      engine_.ranks()->seed_micro_batch(engine_.progress().step, number_in_window(number));
   }
 
   /// Returns where this rank's bundles lie in `folder`.
@@ -140,18 +147,35 @@ class WatchedShare final : public ShareAgain {
 
   Finding watch(bool scaled) {
     const PutAside aside(*engine_.model(), attempt_, view(), work());
-    OperatorWatch watch(parameters(), buffers());
+    OperatorWatch watch(parameters(), buffers(), modules());
+    const std::int64_t turns = std::exchange(engine_.window().turns, 0);
     try {
-      if (engine_.ranks() && engine_.ranks()->synchronises())
-        throw UsageError("its layers take batch statistics over all ranks (OnBatchStatistics::synchronise)");
-      for (std::size_t number = 0; number < kept_.size(); ++number)
-        if (!micro_batch(watch, number, scaled)) break;
+      go_through(watch, scaled);
       watch.take_gradient_bits();
     } catch (...) {
       watch.fail(what_of(std::current_exception()));
     }
+    engine_.window().turns = turns;
     drop_gradients(view().parameters);
     return watch.finding();
+  }
+
+  /// Does the micro-batches until the cause is known. Ranks that take batch statistics together go on side by
+  /// side: one that knows its cause takes part with nothing, as in training.
+  void go_through(OperatorWatch& watch, bool scaled) {
+    const bool side_by_side = go_side_by_side(engine_);
+    bool goes_on = true;
+    for (std::size_t number = 0; number < kept_.size() && (goes_on || side_by_side); ++number)
+      beside_other_ranks(engine_, side_by_side ? number_in_window(number) : 0, [&] {
+        if (!goes_on) return;
+        try {
+          goes_on = micro_batch(watch, number, scaled);
+        } catch (...) {
+          goes_on = false;
+          watch.fail(what_of(std::current_exception()));
+        }
+      });
+    wait_side_by_side(engine_);
   }
 
   /// Returns false once the cause is known.
@@ -216,6 +240,16 @@ class WatchedShare final : public ShareAgain {
     std::vector<NamedTensor> named;
     for (const auto& item : (*engine_.model()).named_buffers()) named.push_back({item.key(), item.value()});
     return named;
+  }
+  /// Returns the model and its modules with their paths, each before its children.
+  std::vector<KnownModule> modules() {
+    const auto known = [](std::string path, const auto& module) {
+      return KnownModule{std::move(path), c10::demangle(typeid(module).name()), !module.parameters().empty()};
+    };
+    std::vector<KnownModule> all{known("", *engine_.model())};
+    for (const auto& item : (*engine_.model()).named_modules("", /*include_self=*/false))
+      all.push_back(known(item.key(), *item.value()));
+    return all;
   }
 
   Engine& engine_;

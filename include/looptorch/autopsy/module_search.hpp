@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+// Finds the module in which an operator ran that works on no parameter: by the types whose forward was on the
+// stack, and among modules of one type by the parameters that the data passed before and after.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// A module with its path in the model, which is empty for the model itself.
+struct KnownModule {
+  std::string path;
+  std::string type;             // "torch::nn::SoftmaxImpl"
+  bool has_parameters = false;  // of its own or its children's
+};
+
+/// What is known of the module in which an operator ran.
+struct ModulePlace {
+  std::string type = {};                // whose forward called it; empty if that has no name
+  std::vector<std::string> paths = {};  // of modules of that type; without one, of those that it may be
+};
+
+class ModuleSearch {
+ public:
+  /// `modules` are in the order of their registration, each before its children.
+  explicit ModuleSearch(std::vector<KnownModule> modules) : modules_(std::move(modules)) {}
+
+  /// Returns the place of an operator: `stack` are the types whose forward had called it, the innermost
+  /// first; `behind` and `before` the parameters that the data passed before and after it, empty where there
+  /// is none. Without a type, which LibTorch's own modules always have, the program's modules without
+  /// parameters are named that are registered between the two.
+  [[nodiscard]] ModulePlace find(const std::vector<std::string>& stack, const std::string& behind,
+                                 const std::string& before) const {
+    for (std::size_t i = 0; i < stack.size(); ++i)
+      if (of_type(stack[i]).size() + is_of_libtorch(stack[i]) > 0)
+        return {stack[i], paths(nearest(within(of_type(stack[i]), stack, i + 1), behind, before))};
+    return {"",
+            behind.empty() && before.empty() ? std::vector<std::string>() : paths(guesses(behind, before))};
+  }
+
+ private:
+  using Indices = std::vector<std::size_t>;
+  static constexpr std::string_view kLibTorch = "torch::nn::";
+
+  static bool is_of_libtorch(std::string_view type) {
+    return type.starts_with(kLibTorch) && type.ends_with("Impl") && type.find('<') == type.npos;
+  }
+
+  [[nodiscard]] Indices of_type(const std::string& type) const {
+    Indices found;
+    for (std::size_t i = 0; i < modules_.size(); ++i)
+      if (modules_[i].type == type) found.push_back(i);
+    return found;
+  }
+
+  /// Returns those that lie in modules of the outer types on the stack, or all if none does.
+  [[nodiscard]] Indices within(Indices found, const std::vector<std::string>& stack,
+                               std::size_t outer) const {
+    for (; outer < stack.size() && found.size() > 1; ++outer) {
+      const Indices parents = of_type(stack[outer]);
+      keep(found, [&](std::size_t i) {
+        return std::any_of(parents.begin(), parents.end(), [&](std::size_t parent) {
+          return holds(modules_[parent].path, modules_[i].path);
+        });
+      });
+    }
+    return found;
+  }
+
+  /// Returns those that share most of their paths with the parameters before and after; of these the ones
+  /// that are registered between the two, if there are any.
+  [[nodiscard]] Indices nearest(Indices found, const std::string& behind, const std::string& before) const {
+    const auto nearness = [&](std::size_t i) {
+      return shared(modules_[i].path, behind) + shared(modules_[i].path, before);
+    };
+    std::size_t most = 0;
+    for (const std::size_t i : found) most = std::max(most, nearness(i));
+    if (found.size() > 1) keep(found, [&](std::size_t i) { return nearness(i) == most; });
+    if (found.size() > 1)
+      if (Indices inner = between(found, behind, before); !inner.empty()) return inner;
+    return found;
+  }
+
+  /// Returns those that are registered behind the owner of the one and before that of the other.
+  [[nodiscard]] Indices between(Indices found, const std::string& behind, const std::string& before) const {
+    const std::int64_t first = behind.empty() ? -1 : owner_of(behind);
+    const std::int64_t last = before.empty() ? static_cast<std::int64_t>(modules_.size()) : owner_of(before);
+    if (first < 0 && !behind.empty()) return {};  // not a parameter of the model
+    std::erase_if(found, [&](std::size_t i) {
+      return static_cast<std::int64_t>(i) <= first || static_cast<std::int64_t>(i) >= last;
+    });
+    return found;
+  }
+
+  /// Returns the program's modules without parameters that are registered between the two. Where no parameter
+  /// was passed before, or none is after it, none may be registered in between either.
+  [[nodiscard]] Indices guesses(const std::string& behind, const std::string& before) const {
+    Indices own;
+    for (std::size_t i = 0; i < modules_.size(); ++i)
+      if (!modules_[i].has_parameters && !modules_[i].type.starts_with(kLibTorch)) own.push_back(i);
+    own = between(own, behind, before);
+    const auto first = static_cast<std::size_t>(behind.empty() ? 0 : owner_of(behind) + 1);
+    if (behind.empty() || before.empty())
+      std::erase_if(own, [&](std::size_t i) {
+        return std::any_of(modules_.begin() + static_cast<std::ptrdiff_t>(first),
+                           modules_.begin() + static_cast<std::ptrdiff_t>(i), [&](const KnownModule& other) {
+                             return other.has_parameters && !holds(other.path, modules_[i].path);
+                           });
+      });
+    return own;
+  }
+
+  [[nodiscard]] std::int64_t owner_of(const std::string& parameter) const {
+    const std::size_t dot = parameter.rfind('.');
+    const std::string path = dot == parameter.npos ? std::string() : parameter.substr(0, dot);
+    for (std::size_t i = 0; i < modules_.size(); ++i)
+      if (modules_[i].path == path) return static_cast<std::int64_t>(i);
+    return -1;
+  }
+
+  [[nodiscard]] std::vector<std::string> paths(const Indices& found) const {
+    std::vector<std::string> paths;
+    for (const std::size_t i : found)
+      paths.push_back(modules_[i].path.empty() ? "the model itself" : modules_[i].path);
+    return paths;
+  }
+
+  template <class Condition>
+  static void keep(Indices& found, const Condition& condition) {
+    Indices kept;
+    std::copy_if(found.begin(), found.end(), std::back_inserter(kept), condition);
+    if (!kept.empty()) found = std::move(kept);
+  }
+
+  static bool holds(const std::string& parent, const std::string& path) {
+    return parent.empty() || path == parent || path.starts_with(parent + ".");
+  }
+
+  /// Returns how many names two paths have in common at their beginnings.
+  static std::size_t shared(std::string_view a, std::string_view b) {
+    std::size_t names = 0;
+    while (!a.empty() && !b.empty() && a.substr(0, a.find('.')) == b.substr(0, b.find('.'))) {
+      ++names;
+      a = a.find('.') == a.npos ? "" : a.substr(a.find('.') + 1);
+      b = b.find('.') == b.npos ? "" : b.substr(b.find('.') + 1);
+    }
+    return names;
+  }
+
+  std::vector<KnownModule> modules_;
+};
+
+}  // namespace looptorch::detail
