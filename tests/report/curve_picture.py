@@ -25,7 +25,8 @@ def page_of(report, metrics):
         sys.exit(f"the report has no {', '.join(missing)}; it has {', '.join(sorted(curves))}")
     run["curves"] = [curves[name] for name in metrics]
     plain = "<style>body > * { display: none } #curves { display: grid !important; " \
-            f"grid-template-columns: repeat({min(len(metrics), 2)}, 1fr) }}</style>"
+            f"grid-template-columns: repeat({min(len(metrics), 2)}, 1fr) }} " \
+            ".card h3 { font-size: 13px; white-space: nowrap }</style>"  # a name in two lines would push its curve out of the picture
     return head + plain + begin + json.dumps(run).replace("<", "\\u003c") + "</script>" + tail
 
 
