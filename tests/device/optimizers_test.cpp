@@ -144,7 +144,7 @@ TEMPLATE_TEST_CASE("moments that were saved on a CPU are loaded to where the par
     lt::StateDict saved;  // as a snapshot reads it
     const lt::StateDict state = lt::detail::parameter_state(one, host[i]);
     for (const auto& [key, value] : state.values()) {
-      const auto* tensor = std::get_if<at::Tensor>(&value);
+      const auto* tensor = value.get_if<at::Tensor>();
       saved.set(key, tensor ? lt::StateDict::Value(tensor->clone()) : value);
     }
     lt::detail::stage_parameter_state(two, two.param_groups()[0], there[i], saved)();
@@ -194,7 +194,7 @@ TEMPLATE_TEST_CASE("an overflow on a device leaves narrow moments as they were",
       result.push_back(parameter.detach().cpu().clone());
       const auto state = optimizer.state_of(parameter);
       for (const auto& [key, value] : state.values())
-        result.push_back(std::get<at::Tensor>(value).cpu().clone());
+        result.push_back(value.get_if<at::Tensor>()->cpu().clone());
     }
     return result;
   };

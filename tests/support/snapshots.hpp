@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
-#include <variant>
 
 namespace looptorch::testing {
 
@@ -31,21 +30,16 @@ namespace looptorch::testing {
 }
 
 [[nodiscard]] inline bool bits_equal(const StateDict::Value& a, const StateDict::Value& b) {
-  if (a.index() != b.index()) return false;
-  if (const auto* tensor = std::get_if<at::Tensor>(&a)) return bits_equal(*tensor, std::get<at::Tensor>(b));
-  if (const auto* number = std::get_if<double>(&a)) {
-    return std::bit_cast<std::uint64_t>(*number) == std::bit_cast<std::uint64_t>(std::get<double>(b));
-  }
-  return std::visit(
-      [&](const auto& value) {
-        using T = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<T, at::Tensor>) {
-          return false;
-        } else {
-          return value == std::get<T>(b);
-        }
-      },
-      a);
+  if (!a.same_type(b)) return false;
+  return a.visit([&b]<class T>(const T& value) {
+    const T& other = *b.get_if<T>();
+    if constexpr (std::is_same_v<T, at::Tensor>)
+      return bits_equal(value, other);
+    else if constexpr (std::is_same_v<T, double>)
+      return std::bit_cast<std::uint64_t>(value) == std::bit_cast<std::uint64_t>(other);
+    else
+      return value == other;
+  });
 }
 
 template <class Map>

@@ -6,7 +6,6 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/value_text.hpp>
-#include <looptorch/base/visit_held.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
@@ -15,7 +14,6 @@
 #include <set>
 #include <string>
 #include <type_traits>
-#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
@@ -25,17 +23,15 @@ namespace looptorch::detail {
 using Commit = std::function<void()>;
 
 inline bool same_value(const StateDict::Value& a, const StateDict::Value& b) {
-  if (a.index() != b.index()) return false;
-  return visit_held(
-      [&]<class T>(const T& it) {
-        const T& other = std::get<T>(b);
-        if constexpr (std::is_same_v<T, at::Tensor>)
-          return it.sizes() == other.sizes() && it.scalar_type() == other.scalar_type() &&
-                 at::equal(it.cpu(), other.cpu());
-        else
-          return it == other;
-      },
-      a);
+  if (!a.same_type(b)) return false;
+  return a.visit([&b]<class T>(const T& it) {
+    const T& other = *b.template get_if<T>();
+    if constexpr (std::is_same_v<T, at::Tensor>)
+      return it.sizes() == other.sizes() && it.scalar_type() == other.scalar_type() &&
+             at::equal(it.cpu(), other.cpu());
+    else
+      return it == other;
+  });
 }
 
 /// A value that differs between two states, as text; "nothing" where one of them lacks it.

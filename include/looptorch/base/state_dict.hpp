@@ -4,16 +4,15 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/state_value.hpp>
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace looptorch {
@@ -36,14 +35,9 @@ struct SettingDiffers : StateError {
 /// tensor.clone())` for one that will change.
 class StateDict {
  public:
-  using Value = std::variant<bool, std::int64_t, double, std::string, at::Tensor>;
+  using Value = StateValue;
 
-  void set(const std::string& key, Value value) {
-    const auto [place, is_new] = values_.try_emplace(key, std::move(value));
-    if (is_new) return;  // an assignment of variants would cost every file that includes this a tenth of a second
-    std::destroy_at(&place->second);
-    std::construct_at(&place->second, std::move(value));
-  }
+  void set(const std::string& key, Value value) { values_.insert_or_assign(key, std::move(value)); }
   void set(const std::string& key, const char* text) { set(key, std::string(text)); }
   // clang-format off
   template <class Integer>
@@ -70,7 +64,7 @@ class StateDict {
   [[nodiscard]] const T& get(const std::string& key) const {
     const auto found = values_.find(key);
     if (found == values_.end()) throw StateError("a state has nothing under '" + key + "'");
-    if (const T* value = std::get_if<T>(&found->second)) return *value;
+    if (const T* value = found->second.template get_if<T>()) return *value;
     throw StateError("a state holds something of another type under '" + key + "'");
   }
 
@@ -97,8 +91,6 @@ class StateDict {
   [[nodiscard]] const std::map<std::string, Value>& values() const { return values_; }
 
  private:
-  static_assert(std::is_nothrow_move_constructible_v<Value>);
-
   std::map<std::string, Value> values_;
 };
 
@@ -117,7 +109,7 @@ template <class CopyTensor>
 [[nodiscard]] StateDict copied(const StateDict& state, CopyTensor&& copy_tensor) {
   StateDict copy;
   for (const auto& [key, value] : state.values()) {
-    const auto* tensor = std::get_if<at::Tensor>(&value);
+    const auto* tensor = value.get_if<at::Tensor>();
     copy.set(key, tensor ? StateDict::Value(copy_tensor(*tensor)) : value);
   }
   return copy;

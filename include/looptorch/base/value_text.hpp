@@ -4,27 +4,23 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/base/visit_held.hpp>
 
 #include <ATen/core/Tensor.h>
 
 #include <string>
 #include <type_traits>
-#include <variant>
 
 namespace looptorch::detail {
 
 inline std::string value_text(const StateDict::Value& value) {
-  return visit_held(
-      []<class T>(const T& it) {
-        if constexpr (std::is_same_v<T, at::Tensor>)
-          return message("a tensor ", it.sizes());
-        else if constexpr (std::is_same_v<T, bool>)
-          return std::string(it ? "true" : "false");
-        else
-          return message(it);
-      },
-      value);
+  return value.visit([]<class T>(const T& it) {
+    if constexpr (std::is_same_v<T, at::Tensor>)
+      return message("a tensor ", it.sizes());
+    else if constexpr (std::is_same_v<T, bool>)
+      return std::string(it ? "true" : "false");
+    else
+      return message(it);
+  });
 }
 
 }  // namespace looptorch::detail

@@ -8,6 +8,7 @@
 #include <looptorch/distributed/batch_statistics.hpp>
 #include <looptorch/distributed/gradient_buckets.hpp>
 #include <looptorch/distributed/process_group.hpp>
+#include <looptorch/distributed/share_out.hpp>
 #include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/loop/ranks.hpp>
@@ -115,7 +116,7 @@ class GroupRanks final : public Ranks {
   [[nodiscard]] bool shares_optimizers() const override { return shares_; }
   OptimizerParts& parts_of(torch::optim::Optimizer& optimizer, bool by_element) override {
     auto& parts = parts_[&optimizer];
-    if (!parts) parts = std::make_unique<OptimizerParts>(rank(), size(), by_element);
+    if (!parts) parts = std::make_unique<detail::ShareOut>(rank(), size(), by_element);
     return *parts;
   }
   void gather(const std::vector<at::Tensor>& parameters) override {

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,37 +31,33 @@ class Ballot {
  public:
   /// `value` becomes true if it is true on any rank.
   void any(const std::string& what, bool& value) {
-    enter(what, {Kind::largest, value ? 1.0 : 0.0}, [&value](const Entry& all) { value = all.number != 0; });
+    enter(what, {Kind::largest, value ? 1.0 : 0.0}, {.flag = &value});
   }
   /// `value` becomes the sum over the ranks, added in their order.
   void sum(const std::string& what, double& value) {
-    enter(what, {Kind::sum, value}, [&value](const Entry& all) { value = all.number; });
+    enter(what, {Kind::sum, value}, {.number = &value});
   }
   void sum(const std::string& what, std::int64_t& value) {
-    enter(what, {Kind::sum, static_cast<double>(value)},
-          [&value](const Entry& all) { value = static_cast<std::int64_t>(all.number); });
+    enter(what, {Kind::sum, static_cast<double>(value)}, {.whole = &value});
   }
   /// `value` becomes the largest of all ranks.
   void largest(const std::string& what, double& value) {
-    enter(what, {Kind::largest, value}, [&value](const Entry& all) { value = all.number; });
+    enter(what, {Kind::largest, value}, {.number = &value});
   }
   void largest(const std::string& what, std::int64_t& value) {
-    enter(what, {Kind::largest, static_cast<double>(value)},
-          [&value](const Entry& all) { value = static_cast<std::int64_t>(all.number); });
+    enter(what, {Kind::largest, static_cast<double>(value)}, {.whole = &value});
   }
   /// `value` becomes that of the first rank which names it.
   void lead(const std::string& what, double& value) {
-    enter(what, {Kind::lead, value}, [&value](const Entry& all) { value = all.number; });
+    enter(what, {Kind::lead, value}, {.number = &value});
   }
   /// `text` becomes that of the first rank that has one, with the rank's number unless all have the same.
   void first(const std::string& what, std::optional<std::string>& text) {
-    enter(what, {Kind::text, text ? 1.0 : 0.0, text.value_or("")}, [&text](const Entry& all) {
-      if (all.number != 0) text = all.text;
-    });
+    enter(what, {Kind::text, text ? 1.0 : 0.0, text.value_or("")}, {.text = &text});
   }
   /// Requires the same text of all ranks: the exchange throws RanksDiffer otherwise, on all of them.
   void same(const std::string& what, const std::string& text) {
-    enter(what, {Kind::same, 0.0, text}, [](const Entry&) {});
+    enter(what, {Kind::same, 0.0, text}, {});
   }
 
   /// Returns what all ranks together say, this one's names and others', after the exchange.
@@ -92,7 +87,7 @@ class Ballot {
     for (auto& [what, entry] : all_)
       if (entry.kind == Kind::text && entry.number != 0 && (entry.differs || entry.givers != messages.size()))
         entry.text = looptorch::message("rank ", entry.rank, ": ", entry.text);
-    for (const auto& [what, give] : give_) give(all_.at(what));
+    for (const Place& place : places_) place.take(all_.at(place.what));
   }
 
  private:
@@ -106,10 +101,27 @@ class Ballot {
     bool differs = false;    // among them
   };
 
-  void enter(const std::string& what, Entry entry, std::function<void(const Entry&)> give) {
+  /// The variable that a name refers to, if any.
+  struct Place {
+    bool* flag = nullptr;
+    double* number = nullptr;
+    std::int64_t* whole = nullptr;
+    std::optional<std::string>* text = nullptr;
+    std::string what = {};
+
+    void take(const Entry& all) const {
+      if (flag) *flag = all.number != 0;
+      if (number) *number = all.number;
+      if (whole) *whole = static_cast<std::int64_t>(all.number);
+      if (text && all.number != 0) *text = all.text;
+    }
+  };
+
+  void enter(const std::string& what, Entry entry, Place place) {
     if (!mine_.emplace(what, std::move(entry)).second)
       throw UsageError(looptorch::message("two policies agree on '", what, "'"));
-    give_.emplace_back(what, std::move(give));
+    place.what = what;
+    places_.push_back(std::move(place));
   }
 
   static void put_text(std::string& bytes, std::string_view text) {
@@ -177,7 +189,7 @@ class Ballot {
   }
 
   std::map<std::string, Entry> mine_, all_;
-  std::vector<std::pair<std::string, std::function<void(const Entry&)>>> give_;
+  std::vector<Place> places_;
 };
 
 }  // namespace looptorch

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: MIT
 // The parts of an update's parameters that each rank's optimizer holds, where the ranks share it out: which
 // rank has which elements, and this rank's as tensors that alias the parameters. Costs nothing on one
-// process, which has none.
+// process, which has none. How they are shared out stands in distributed/share_out.hpp.
 #pragma once
 
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,14 +22,9 @@ struct PartRange {
   std::int64_t rank = 0, begin = 0, count = 0;
 };
 
-/// Shares parameters out among ranks, so that each has nearly as many elements as the others. Every rank
-/// computes the same.
+/// Parameters, shared out among ranks.
 class OptimizerParts {
  public:
-  /// Cuts of parameters are multiples of this many elements, so that a kernel's vectors see the same elements
-  /// as without cuts.
-  static constexpr std::int64_t kGrain = 256;
-
   /// One parameter.
   struct Shared {
     at::Tensor whole;
@@ -43,29 +35,21 @@ class OptimizerParts {
     [[nodiscard]] bool is_cut() const { return ranges.size() > 1; }
   };
 
-  /// With `by_element` large parameters are cut; otherwise each belongs to one rank.
-  OptimizerParts(std::int64_t rank, std::int64_t size, bool by_element)
-      : rank_(rank), by_element_(by_element), loads_(static_cast<std::size_t>(size)) {}
+  OptimizerParts() = default;
+  virtual ~OptimizerParts() = default;
+  OptimizerParts(const OptimizerParts&) = delete;
+  OptimizerParts& operator=(const OptimizerParts&) = delete;
 
   /// Shares out parameters that are new, forgets those that left, and follows those whose memory is another
   /// now. Those that stay keep their ranks.
-  void refresh(const std::vector<at::Tensor>& parameters) {
-    at::NoGradGuard no_gradients;
-    const std::vector<at::Tensor> now = detail::distinct(parameters);
-    if (!lists(now)) take_over(now);
-    for (const auto& shared : shared_) follow(*shared);
-  }
+  virtual void refresh(const std::vector<at::Tensor>& parameters) = 0;
+  /// Returns a parameter's share-out. The parameter is one of those of the last refresh.
+  [[nodiscard]] virtual const Shared& of(const at::Tensor& parameter) const = 0;
+  [[nodiscard]] virtual bool lists(const at::Tensor& parameter) const = 0;
 
   [[nodiscard]] const std::vector<std::unique_ptr<Shared>>& all() const { return shared_; }
   /// Returns this rank's parts, in the order of their parameters.
   [[nodiscard]] const std::vector<at::Tensor>& tensors() const { return tensors_; }
-  /// Returns a parameter's share-out. The parameter is one of those of the last refresh.
-  [[nodiscard]] const Shared& of(const at::Tensor& parameter) const {
-    return *shared_[places_.at(parameter.unsafeGetTensorImpl())];
-  }
-  [[nodiscard]] bool lists(const at::Tensor& parameter) const {
-    return places_.count(parameter.unsafeGetTensorImpl()) > 0;
-  }
 
   /// Returns a parameter's elements in the order of memory, as an alias; the tensor itself if it has gaps or
   /// another order.
@@ -79,110 +63,8 @@ class OptimizerParts {
     return tensor.detach().contiguous().view({-1}).narrow(0, range.begin, range.count);
   }
 
- private:
-  [[nodiscard]] bool lists(const std::vector<at::Tensor>& now) const {
-    return std::equal(now.begin(), now.end(), shared_.begin(), shared_.end(),
-                      [](const at::Tensor& a, const std::unique_ptr<Shared>& b) {
-                        return a.is_same(b->whole) &&
-                               a.numel() == b->ranges.back().begin + b->ranges.back().count;
-                      });
-  }
-
-  void take_over(const std::vector<at::Tensor>& now) {
-    std::unordered_map<const void*, std::unique_ptr<Shared>> before;
-    for (auto& shared : shared_) before.emplace(shared->whole.unsafeGetTensorImpl(), std::move(shared));
-    shared_.clear(), places_.clear();
-    std::vector<Shared*> added;
-    for (const at::Tensor& parameter : now) {
-      auto found = before.find(parameter.unsafeGetTensorImpl());
-      const bool stays = found != before.end() && size_of(*found->second) == parameter.numel();
-      places_.emplace(parameter.unsafeGetTensorImpl(), shared_.size());
-      if (stays) {
-        shared_.push_back(std::move(found->second));
-        before.erase(found);
-      } else {
-        shared_.push_back(std::make_unique<Shared>(Shared{parameter, {}}));
-        added.push_back(shared_.back().get());
-      }
-    }
-    for (const auto& [key, left] : before)
-      for (const PartRange& range : left->ranges) loads_[static_cast<std::size_t>(range.rank)] -= range.count;
-    // Parameters that are not cut go first to the rank that has least, the largest of them at first. Then
-    // those that can be cut even out what is left.
-    std::stable_sort(added.begin(), added.end(), [this](const Shared* a, const Shared* b) {
-      const bool cut_a = may_cut(a->whole), cut_b = may_cut(b->whole);
-      if (cut_a != cut_b) return cut_b;
-      return cut_a ? a->whole.numel() < b->whole.numel() : a->whole.numel() > b->whole.numel();
-    });
-    for (Shared* shared : added) share_out(*shared);
-    tensors_.clear();
-    for (const auto& shared : shared_) {
-      if (!shared->part.defined() && shared->mine.count > 0) shared->part = alias_of(*shared);
-      if (shared->part.defined()) tensors_.push_back(shared->part);
-    }
-  }
-
-  static std::int64_t size_of(const Shared& shared) {
-    return shared.ranges.back().begin + shared.ranges.back().count;
-  }
-  [[nodiscard]] bool may_cut(const at::Tensor& parameter) const {
-    return by_element_ && parameter.is_contiguous() && parameter.numel() >= 2 * kGrain;
-  }
-
-  void share_out(Shared& shared) {
-    const std::int64_t size = shared.whole.numel();
-    if (may_cut(shared.whole))
-      cut(shared, size);
-    else
-      shared.ranges.push_back({std::min_element(loads_.begin(), loads_.end()) - loads_.begin(), 0, size});
-    for (const PartRange& range : shared.ranges) {
-      loads_[static_cast<std::size_t>(range.rank)] += range.count;
-      if (range.rank == rank_) shared.mine = range;
-    }
-  }
-
-  /// Gives each rank what it lacks of an equal share, in whole grains.
-  void cut(Shared& shared, std::int64_t size) const {
-    std::int64_t total = size;
-    for (const std::int64_t load : loads_) total += load;
-    std::int64_t done = 0, wanted = 0;
-    std::vector<std::int64_t> lacks;
-    for (const std::int64_t load : loads_)
-      lacks.push_back(std::max<std::int64_t>(0, total / static_cast<std::int64_t>(loads_.size()) - load));
-    std::int64_t all = 0;
-    for (const std::int64_t lack : lacks) all += lack;
-    for (std::size_t rank = 0; rank < lacks.size(); ++rank) {
-      wanted += lacks[rank];
-      const double end =
-          all > 0 ? static_cast<double>(size) * static_cast<double>(wanted) / static_cast<double>(all) : 0.0;
-      const std::int64_t grains = static_cast<std::int64_t>(end / kGrain + 0.5);
-      const std::int64_t until = rank + 1 == lacks.size() ? size : std::min(size, grains * kGrain);
-      if (until > done) shared.ranges.push_back({static_cast<std::int64_t>(rank), done, until - done});
-      done = std::max(done, until);
-    }
-  }
-
-  static at::Tensor alias_of(const Shared& shared) {
-    if (!shared.is_cut()) return shared.whole.detach();
-    return flat(shared.whole).narrow(0, shared.mine.begin, shared.mine.count);
-  }
-  /// Points the part to the parameter's memory, which may be another since the last refresh.
-  static void follow(Shared& shared) {
-    if (!shared.part.defined()) return;
-    const std::int64_t offset = shared.is_cut() ? shared.mine.begin : 0;
-    const bool same =
-        shared.part.scalar_type() == shared.whole.scalar_type() &&
-        shared.part.device() == shared.whole.device() && shared.whole.has_storage() &&
-        shared.part.const_data_ptr() == static_cast<const char*>(shared.whole.const_data_ptr()) +
-                                            offset * static_cast<std::int64_t>(shared.whole.element_size());
-    if (!same) shared.part.set_data(alias_of(shared));
-  }
-
-  std::int64_t rank_;
-  bool by_element_;
-  std::vector<std::int64_t> loads_;  // elements by rank
+ protected:
   std::vector<std::unique_ptr<Shared>> shared_;
-  std::unordered_map<const void*, std::size_t> places_;
   std::vector<at::Tensor> tensors_;
 };
 

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -154,17 +155,21 @@ struct ScheduleLr {
     state.in_force.put_back();
   }
 
-  void state_dict(StateDict& out, State& state) const {
+  // These two are templates, as many words need much of the standard library, so that only programs that take
+  // snapshots compile them.
+  template <std::same_as<StateDict> Dict>
+  void state_dict(Dict& out, State& state) const {
     out.set("of", describe());
     out.set("schedule", describe_schedule());
     out.set("share", state.ratio);
     if (std::holds_alternative<PlateauDecay>(decay)) state.plateau.save(out);
   }
   /// Throws StateError for the state of another ScheduleLr, and SettingDiffers for other options.
-  void load_state_dict(const StateDict& in, State& state) const {
+  template <std::same_as<StateDict> Dict>
+  void load_state_dict(const Dict& in, State& state) const {
     detail::require_state_of(describe(), in);
     detail::require_same(in, "schedule", "the schedule", describe_schedule());
-    state.ratio = in.get<double>("share");
+    state.ratio = in.template get<double>("share");
     if (std::holds_alternative<PlateauDecay>(decay)) state.plateau.load(in);
   }
 
@@ -257,6 +262,7 @@ struct ScheduleLr {
 
   /// Returns "LinearDecay {0, 0}, warm-up 100": the options, but not an end that follows from the fit's.
   /// Functions cannot be compared.
+  template <class = void>
   [[nodiscard]] std::string describe_schedule() const {
     std::string options;
     std::string_view name;

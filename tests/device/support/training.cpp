@@ -126,7 +126,7 @@ lt::SnapshotContents on_cpu(lt::SnapshotContents contents) {
     lt::StateDict moved;
     for (const auto& [key, value] : state->values()) {
       if (has_form_of_its_own(key)) continue;
-      const auto* tensor = std::get_if<at::Tensor>(&value);
+      const auto* tensor = value.get_if<at::Tensor>();
       moved.set(key, tensor && tensor->defined() ? lt::StateDict::Value(tensor->cpu().clone()) : value);
     }
     *state = std::move(moved);

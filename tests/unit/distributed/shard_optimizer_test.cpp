@@ -338,13 +338,13 @@ TEST_CASE("Parts of parameters") {
   const auto loads_of = [](const std::vector<at::Tensor>& parameters, std::int64_t size, bool by_element) {
     std::vector<std::int64_t> loads(static_cast<std::size_t>(size));
     for (std::int64_t rank = 0; rank < size; ++rank) {
-      lt::OptimizerParts parts(rank, size, by_element);
+      lt::detail::ShareOut parts(rank, size, by_element);
       parts.refresh(parameters);
       for (const auto& shared : parts.all()) {
         std::int64_t at = 0;
         for (const lt::PartRange& range : shared->ranges) {
           CHECK(range.begin == at);
-          CHECK(range.begin % lt::OptimizerParts::kGrain == 0);
+          CHECK(range.begin % lt::detail::ShareOut::kGrain == 0);
           at += range.count;
         }
         CHECK(at == shared->whole.numel());
@@ -357,12 +357,12 @@ TEST_CASE("Parts of parameters") {
     const auto parameters = tensors({3, 50000, 255, 256, 511, 512, 513, 7, 20000, 1});
     const auto loads = loads_of(parameters, size, true);
     CHECK(*std::ranges::max_element(loads) - *std::ranges::min_element(loads) <=
-          2 * lt::OptimizerParts::kGrain);
+          2 * lt::detail::ShareOut::kGrain);
   }
   CHECK(loads_of(tensors({100, 50, 30, 20}), 2, false) == std::vector<std::int64_t>{100, 100});
   CHECK(loads_of(tensors({}), 2, true) == std::vector<std::int64_t>{0, 0});
 
-  lt::OptimizerParts parts(0, 2, true);
+  lt::detail::ShareOut parts(0, 2, true);
   std::vector<at::Tensor> parameters = tensors({1024, 2048});
   parts.refresh(parameters);
   const at::Tensor before = parts.of(parameters[0]).part;

@@ -16,7 +16,7 @@ constexpr lt::AdamW8bitOptions kCoded8bit{.lr = 1e-2, .weight_decay = 0.1, .min_
 std::vector<at::Tensor> values_of_8bit(const lt::AdamW8bit& optimizer, const at::Tensor& parameter) {
   std::vector<at::Tensor> result{parameter.detach().clone()};
   const auto state = optimizer.state_of(parameter);
-  for (const auto& [key, value] : state.values()) result.push_back(std::get<at::Tensor>(value).clone());
+  for (const auto& [key, value] : state.values()) result.push_back(value.get_if<at::Tensor>()->clone());
   return result;
 }
 

@@ -19,7 +19,6 @@
 #include <filesystem>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
@@ -28,7 +27,7 @@ namespace looptorch::detail {
 [[nodiscard]] inline StateDict cut_state(const StateDict& whole, const OptimizerParts::Shared& shared) {
   StateDict part;
   for (const auto& [key, value] : whole.values()) {
-    const auto* tensor = std::get_if<at::Tensor>(&value);
+    const auto* tensor = value.get_if<at::Tensor>();
     const bool is_cut =
         tensor && tensor->defined() && shared.is_cut() && tensor->sizes() == shared.whole.sizes();
     part.set(key, is_cut ? StateDict::Value(OptimizerParts::slice(*tensor, shared, shared.mine)) : value);
@@ -53,7 +52,7 @@ void each_part_state(Optimizer& optimizer, OptimizerParts& parts, const Paramete
 /// Returns the name of a value in a snapshot: one of elements for a tensor that is cut.
 [[nodiscard]] inline std::string name_of_value(const std::string& key, const StateDict::Value& value,
                                                const OptimizerParts::Shared& shared) {
-  const auto* tensor = std::get_if<at::Tensor>(&value);
+  const auto* tensor = value.get_if<at::Tensor>();
   if (!tensor || !shared.is_cut() || tensor->numel() != shared.mine.count || tensor->dim() == 0) return key;
   return name_of_elements(key, shared.mine.begin, shared.mine.begin + shared.mine.count,
                           shared.whole.sizes());
@@ -111,7 +110,7 @@ void serve_parts(Engine& engine) {
                         [&](const std::string& key, const StateDict::Value& value, const auto& shared) {
                           const std::string name =
                               message(std::size_t{i}, ".", name_of_value(key, value, shared));
-                          if (const auto* tensor = std::get_if<at::Tensor>(&value))
+                          if (const auto* tensor = value.get_if<at::Tensor>())
                             tensors.emplace(name, *tensor);
                           else
                             put_number(name, value, tensors);

@@ -202,7 +202,7 @@ class Resumption {
   void stage_outside(const TensorMap& outside, const StateDict& saved) {
     for (const auto& item : outside) {
       const auto value = saved.values().find(item.first);
-      const auto* tensor = value == saved.values().end() ? nullptr : std::get_if<at::Tensor>(&value->second);
+      const auto* tensor = value == saved.values().end() ? nullptr : value->second.get_if<at::Tensor>();
       const std::string why = tensor ? find_misfit(item.second, *tensor) : "missing";
       if (why.empty())
         commits_.push_back([to = item.second, from = *tensor] { to.copy_(from); });

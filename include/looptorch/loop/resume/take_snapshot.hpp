@@ -26,7 +26,6 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
@@ -58,7 +57,7 @@ inline void move_out(const TensorMap& averages, StateDict& state) {
   StateDict kept, places;
   std::int64_t size = 0;
   for (const auto& [key, value] : state.values()) {
-    const auto* tensor = std::get_if<at::Tensor>(&value);
+    const auto* tensor = value.get_if<at::Tensor>();
     const auto found = tensor ? names.find(tensor->unsafeGetTensorImpl()) : names.end();
     if (found == names.end()) {
       kept.set(key, value);

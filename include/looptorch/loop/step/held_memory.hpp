@@ -17,7 +17,6 @@
 #include <optional>
 #include <set>
 #include <type_traits>
-#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
@@ -40,7 +39,7 @@ class TensorBytes {
   std::int64_t add(const StateDict& state) {
     std::int64_t bytes = 0;
     for (const auto& [name, value] : state.values())
-      if (const auto* tensor = std::get_if<at::Tensor>(&value)) bytes += add(*tensor);
+      if (const auto* tensor = value.get_if<at::Tensor>()) bytes += add(*tensor);
     return bytes;
   }
 

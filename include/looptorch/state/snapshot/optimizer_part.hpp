@@ -27,7 +27,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
@@ -50,11 +49,11 @@ namespace looptorch::detail {
 }
 /// Adds a number to `out` as a tensor of no dimensions.
 inline void put_number(const std::string& key, const StateDict::Value& value, TensorMap& out) {
-  if (const auto* flag = std::get_if<bool>(&value))
+  if (const auto* flag = value.get_if<bool>())
     out.emplace(key + "[bool]", at::scalar_tensor(*flag, at::kBool));
-  else if (const auto* whole = std::get_if<std::int64_t>(&value))
+  else if (const auto* whole = value.get_if<std::int64_t>())
     out.emplace(key + "[int]", at::scalar_tensor(*whole, at::kLong));
-  else if (const auto* number = std::get_if<double>(&value))
+  else if (const auto* number = value.get_if<double>())
     out.emplace(key + "[double]", at::scalar_tensor(*number, at::kDouble));
 }
 
@@ -92,7 +91,7 @@ class PartsTogether {
   void put_together(StateDict& state) {
     StateDict whole;
     for (const auto& [key, value] : state.values())
-      if (const auto* tensor = std::get_if<at::Tensor>(&value); !tensor || !take(key, *tensor, whole))
+      if (const auto* tensor = value.get_if<at::Tensor>(); !tensor || !take(key, *tensor, whole))
         whole.set(key, value);
     for (auto& [key, elements] : elements_) whole.set(key, joined(key, elements));
     state = std::move(whole);

@@ -15,7 +15,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
@@ -78,7 +77,7 @@ inline void check_contents(const std::filesystem::path& folder, const SnapshotCo
   };
   const auto check_state = [&](std::string_view tensors_file, const StateDict& state) {
     for (const auto& [key, value] : state.values()) {
-      const auto* tensor = std::get_if<at::Tensor>(&value);
+      const auto* tensor = value.get_if<at::Tensor>();
       if (tensor && tensor->defined()) {
         check_tensor(tensors_file, key, *tensor);
       } else {

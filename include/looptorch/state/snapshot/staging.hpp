@@ -32,7 +32,6 @@
 #include <optional>
 #include <set>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace looptorch::detail {
@@ -108,7 +107,7 @@ void Staging::visit_tensors(const SnapshotContents& contents, Visit visit) {
   }
   for (const auto* state : {&contents.optimizer, &contents.state}) {
     for (const auto& [key, value] : state->values()) {
-      if (const auto* tensor = std::get_if<at::Tensor>(&value); tensor && tensor->defined()) visit(*tensor);
+      if (const auto* tensor = value.get_if<at::Tensor>(); tensor && tensor->defined()) visit(*tensor);
     }
   }
 }

@@ -6,7 +6,6 @@
 #include <looptorch/base/json/json_hex.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/utf8.hpp>
-#include <looptorch/base/visit_held.hpp>
 #include <looptorch/state/weights/safetensors_layout.hpp>
 
 #include <bit>
@@ -15,7 +14,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 
 namespace looptorch::detail {
 
@@ -55,7 +53,7 @@ struct StateValueToJson {
 [[nodiscard]] inline TensorMap tensors_of(const StateDict& state) {
   TensorMap tensors;
   for (const auto& [key, value] : state.values()) {
-    if (const auto* tensor = std::get_if<at::Tensor>(&value); tensor && tensor->defined()) {
+    if (const auto* tensor = value.get_if<at::Tensor>(); tensor && tensor->defined()) {
       tensors.emplace(key, *tensor);
     }
   }
@@ -74,8 +72,8 @@ inline void check_key(const std::string& key) {
   JsonObject members;
   for (const auto& [key, value] : state.values()) {
     check_key(key);
-    const auto* tensor = std::get_if<at::Tensor>(&value);
-    if (!tensor || !tensor->defined()) members.insert(key, visit_held(StateValueToJson{}, value));
+    const auto* tensor = value.get_if<at::Tensor>();
+    if (!tensor || !tensor->defined()) members.insert(key, value.visit(StateValueToJson{}));
   }
   return members;
 }

@@ -115,6 +115,6 @@ TEST_CASE("a loop of step is settled before a fit's policies begin") {
   };
   const lt::StateDict plain = averages(false), finished = averages(true);
   for (const auto& [key, value] : finished.values())
-    if (const auto* tensor = std::get_if<at::Tensor>(&value); tensor && tensor->defined())
+    if (const auto* tensor = value.get_if<at::Tensor>(); tensor && tensor->defined())
       CHECK(plain.get<at::Tensor>(key).equal(*tensor));
 }

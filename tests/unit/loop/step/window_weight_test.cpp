@@ -101,7 +101,7 @@ TEST_CASE("a unit that was saved on another device is brought to that of the run
   lt::StateDict state, read;
   weight.save(state);
   for (const auto& [key, value] : state.values()) {  // as a snapshot reads it
-    const auto* tensor = std::get_if<at::Tensor>(&value);
+    const auto* tensor = value.get_if<at::Tensor>();
     read.set(key, tensor ? lt::StateDict::Value(tensor->cpu()) : value);
   }
   other.load(read, lt::testing::place());
