@@ -87,8 +87,9 @@ int main() {
           {"narrow: with snapshots", hand, training(narrow + with_snapshots, snapshots)}};
 }
 
-/// Runs the compiler and keeps the least that it took. Throws looptorch::Error if it fails.
-void compile(const std::string& compiler, Unit& unit, const fs::path& file) {
+/// Runs the compiler, keeps the least that it took, and returns what this run took. Throws looptorch::Error if
+/// it fails.
+double compile(const std::string& compiler, Unit& unit, const fs::path& file) {
   std::ofstream(file) << unit.text;
   std::istringstream words(LOOPTORCH_COMPILE_ARGUMENTS);
   std::vector<std::string> command{compiler};
@@ -108,9 +109,10 @@ void compile(const std::string& compiler, Unit& unit, const fs::path& file) {
   if (child < 0 || ::wait4(child, &status, 0, &used) != child || status != 0)
     throw looptorch::Error(compiler + " failed with " + unit.name);
   const timeval& time = used.ru_utime;
-  unit.seconds =
-      std::min(unit.seconds, static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec));
+  const double seconds = static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  unit.seconds = std::min(unit.seconds, seconds);
   unit.megabytes = std::min(unit.megabytes, static_cast<double>(used.ru_maxrss) / 1e3);
+  return seconds;
 }
 
 void print(const std::string& compiler, const Unit& unit, const Unit& peer) {
@@ -128,7 +130,11 @@ void measure(const std::string& compiler, int turns) {
   const fs::path file = fs::temp_directory_path() / ("include_cost_" + std::to_string(::getpid()) + ".cpp");
   auto measured = units();
   for (int turn = 0; turn < turns; ++turn)
-    for (auto& unit : measured) compile(compiler, unit, file);
+    for (auto& unit : measured) {
+      const double seconds = compile(compiler, unit, file);
+      std::fprintf(stderr, "%s, turn %d of %d, %s: %.1f s\n", compiler.c_str(), turn + 1, turns,
+                   unit.name.c_str(), seconds);
+    }
   fs::remove(file);
   const std::string name = fs::path(compiler).filename().string();
   for (const auto& unit : measured) {

@@ -13,8 +13,8 @@
 
 #include <torch/torch.h>
 
-#include <unistd.h>
 #include <whisper/file_transcriber.hpp>
+#include "../support/temporary_folder.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -147,9 +147,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::size_t count = argc > 2 ? std::stoul(argv[2]) : 160;
-  const auto folder = fs::temp_directory_path() / ("whisper_reading-" + std::to_string(::getpid()));
-  fs::create_directories(folder);
-  const auto spoken = speak(folder, count);
+  const lt::testing::TemporaryFolder folder;
+  const auto spoken = speak(folder.path(), count);
   const auto reading = folder / "reading.wav";
   glue(spoken, reading);
   std::string reference;
@@ -165,5 +164,4 @@ int main(int argc, char** argv) {
           rate_of(reference, heard.text), "", alone_rate);
     print(vad ? "seconds by voice activity" : "seconds in sequence", heard.seconds, "s", alone.seconds);
   }
-  fs::remove_all(folder);
 }

@@ -109,7 +109,7 @@ template <class CopyTensor>
 [[nodiscard]] StateDict copied(const StateDict& state, CopyTensor&& copy_tensor) {
   StateDict copy;
   for (const auto& [key, value] : state.values()) {
-    const auto* tensor = value.get_if<at::Tensor>();
+    const auto* tensor = value.template get_if<at::Tensor>();
     copy.set(key, tensor ? StateDict::Value(copy_tensor(*tensor)) : value);
   }
   return copy;

@@ -42,66 +42,72 @@ inline constexpr std::size_t kFieldCount = count_fields<T, kMaxFields + 1>();
 template <class T>
 concept KnownAggregate = std::is_aggregate_v<T> && !std::is_array_v<T> && kFieldCount<T> <= kMaxFields;
 
-/// Ties the fields of `value` to a tuple of references.
-template <KnownAggregate T, class U>
-constexpr auto tie_fields(U& value) {
+/// Calls `use` with references to all fields of `value`.
+template <KnownAggregate T, class U, class Use>
+constexpr decltype(auto) with_fields(U& value, Use&& use) {
   constexpr std::size_t n = kFieldCount<T>;
   if constexpr (n == 0) {
-    return std::tie();
+    return use();
   } else if constexpr (n == 1) {
     auto& [f0] = value;
-    return std::tie(f0);
+    return use(f0);
   } else if constexpr (n == 2) {
     auto& [f0, f1] = value;
-    return std::tie(f0, f1);
+    return use(f0, f1);
   } else if constexpr (n == 3) {
     auto& [f0, f1, f2] = value;
-    return std::tie(f0, f1, f2);
+    return use(f0, f1, f2);
   } else if constexpr (n == 4) {
     auto& [f0, f1, f2, f3] = value;
-    return std::tie(f0, f1, f2, f3);
+    return use(f0, f1, f2, f3);
   } else if constexpr (n == 5) {
     auto& [f0, f1, f2, f3, f4] = value;
-    return std::tie(f0, f1, f2, f3, f4);
+    return use(f0, f1, f2, f3, f4);
   } else if constexpr (n == 6) {
     auto& [f0, f1, f2, f3, f4, f5] = value;
-    return std::tie(f0, f1, f2, f3, f4, f5);
+    return use(f0, f1, f2, f3, f4, f5);
   } else if constexpr (n == 7) {
     auto& [f0, f1, f2, f3, f4, f5, f6] = value;
-    return std::tie(f0, f1, f2, f3, f4, f5, f6);
+    return use(f0, f1, f2, f3, f4, f5, f6);
   } else if constexpr (n == 8) {
     auto& [f0, f1, f2, f3, f4, f5, f6, f7] = value;
-    return std::tie(f0, f1, f2, f3, f4, f5, f6, f7);
+    return use(f0, f1, f2, f3, f4, f5, f6, f7);
   } else if constexpr (n == 9) {
     auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8] = value;
-    return std::tie(f0, f1, f2, f3, f4, f5, f6, f7, f8);
+    return use(f0, f1, f2, f3, f4, f5, f6, f7, f8);
   } else if constexpr (n == 10) {
     auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9] = value;
-    return std::tie(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9);
+    return use(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9);
   } else if constexpr (n == 11) {
     auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10] = value;
-    return std::tie(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10);
+    return use(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10);
   } else if constexpr (n == 12) {
     auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11] = value;
-    return std::tie(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11);
+    return use(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11);
   } else if constexpr (n == 13) {
     auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12] = value;
-    return std::tie(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12);
+    return use(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12);
   } else if constexpr (n == 14) {
     auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13] = value;
-    return std::tie(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13);
+    return use(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13);
   } else if constexpr (n == 15) {
     auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14] = value;
-    return std::tie(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14);
+    return use(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14);
   } else if constexpr (n == 16) {
     auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15] = value;
-    return std::tie(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15);
+    return use(f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15);
   }
 }
 
 template <class U, class Visit>
 constexpr void visit_fields(U& value, Visit&& visit) {
-  std::apply([&](auto&... field) { (visit(field), ...); }, tie_fields<std::remove_const_t<U>>(value));
+  with_fields<std::remove_const_t<U>>(value, [&](auto&... field) { (visit(field), ...); });
+}
+
+/// Ties the fields of `value` to a tuple of references.
+template <KnownAggregate T, class U>
+constexpr auto tie_fields(U& value) {
+  return with_fields<T>(value, [](auto&... field) { return std::tie(field...); });
 }
 
 template <class T>

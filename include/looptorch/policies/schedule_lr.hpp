@@ -19,7 +19,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -32,7 +31,7 @@
 namespace looptorch {
 namespace detail {
 
-// The numbers of options, which the compiler would count by trial. tie_fields accepts no wrong one.
+// The numbers of options, which the compiler would count by trial. with_fields accepts no wrong one.
 template <>
 inline constexpr std::size_t kFieldCount<ConstantLr> = 0;
 template <>
@@ -64,6 +63,16 @@ std::string option_text(const Option& option) {
   else
     return "a function";
 }
+
+/// Collects options as a list. One type for all decays: a lambda in each would be compiled for each.
+struct OptionTexts {
+  std::string text = {};
+
+  template <class Option>
+  void operator()(const Option& option) {
+    text += (text.empty() ? "" : ", ") + option_text(option);
+  }
+};
 
 }  // namespace detail
 
@@ -155,21 +164,17 @@ struct ScheduleLr {
     state.in_force.put_back();
   }
 
-  // These two are templates, as many words need much of the standard library, so that only programs that take
-  // snapshots compile them.
-  template <std::same_as<StateDict> Dict>
-  void state_dict(Dict& out, State& state) const {
+  void state_dict(StateDict& out, State& state) const {
     out.set("of", describe());
     out.set("schedule", describe_schedule());
     out.set("share", state.ratio);
     if (std::holds_alternative<PlateauDecay>(decay)) state.plateau.save(out);
   }
   /// Throws StateError for the state of another ScheduleLr, and SettingDiffers for other options.
-  template <std::same_as<StateDict> Dict>
-  void load_state_dict(const Dict& in, State& state) const {
+  void load_state_dict(const StateDict& in, State& state) const {
     detail::require_state_of(describe(), in);
     detail::require_same(in, "schedule", "the schedule", describe_schedule());
-    state.ratio = in.template get<double>("share");
+    state.ratio = in.get<double>("share");
     if (std::holds_alternative<PlateauDecay>(decay)) state.plateau.load(in);
   }
 
@@ -262,19 +267,16 @@ struct ScheduleLr {
 
   /// Returns "LinearDecay {0, 0}, warm-up 100": the options, but not an end that follows from the fit's.
   /// Functions cannot be compared.
-  template <class = void>
   [[nodiscard]] std::string describe_schedule() const {
-    std::string options;
+    detail::OptionTexts options;
     std::string_view name;
     detail::visit_held(
         [&]<class Shape>(const Shape& shape) {
-          detail::visit_fields(shape, [&options](const auto& field) {
-            options += (options.empty() ? "" : ", ") + detail::option_text(field);
-          });
+          detail::visit_fields(shape, options);
           name = detail::type_name<Shape>();
         },
         decay);
-    return message(name.substr(name.rfind(':') + 1), " {", options, "}, warm-up ", warmup_steps);
+    return message(name.substr(name.rfind(':') + 1), " {", options.text, "}, warm-up ", warmup_steps);
   }
 
   [[nodiscard]] static std::size_t first_update(const State& state) {

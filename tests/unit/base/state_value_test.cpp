@@ -65,6 +65,6 @@ TEST_CASE("a value of a state that is assigned has the new one's type", "[state_
 
 TEST_CASE("what is no value of a state is not taken for a flag", "[state_value]") {
   CHECK(type_of(StateValue("literal")) == "text");
-  STATIC_CHECK_FALSE(std::is_constructible_v<StateValue, void*>);
-  STATIC_CHECK(std::is_nothrow_move_constructible_v<StateValue>);
+  static_assert(!std::is_constructible_v<StateValue, void*>);
+  static_assert(std::is_nothrow_move_constructible_v<StateValue>);
 }

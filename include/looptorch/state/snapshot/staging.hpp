@@ -107,7 +107,7 @@ void Staging::visit_tensors(const SnapshotContents& contents, Visit visit) {
   }
   for (const auto* state : {&contents.optimizer, &contents.state}) {
     for (const auto& [key, value] : state->values()) {
-      if (const auto* tensor = value.get_if<at::Tensor>(); tensor && tensor->defined()) visit(*tensor);
+      if (const auto* tensor = value.template get_if<at::Tensor>(); tensor && tensor->defined()) visit(*tensor);
     }
   }
 }
