@@ -157,7 +157,7 @@ TEMPLATE_TEST_CASE("state moves to another optimizer by parameter, and the run g
       resumed[i].detach().copy_(params[i]);
       lt::StateDict copied;
       const auto state = optimizer.state_of(params[i]);
-      for (const auto& [key, value] : state.values()) copied.set(key, value.get_if<at::Tensor>()->clone());
+      for (const auto& [key, value] : state.values()) copied.set(key, value.template get_if<at::Tensor>()->clone());
       other.load_state_of(resumed[i], copied);
     }
     CHECK(flat_state(other, resumed).equal(flat_state(optimizer, params)));
@@ -215,7 +215,7 @@ TEMPLATE_TEST_CASE("moments follow parameters that change their dtype", EVERY_OP
   CHECK_FALSE(flat(params).equal(before));
   const auto state = optimizer.state_of(params[0]);
   for (const auto& [key, value] : state.values())
-    CHECK(value.get_if<at::Tensor>()->scalar_type() == (key == "step" ? torch::kFloat : torch::kDouble));
+    CHECK(value.template get_if<at::Tensor>()->scalar_type() == (key == "step" ? torch::kFloat : torch::kDouble));
 }
 
 TEMPLATE_TEST_CASE("a parameter that changed its size is refused before the kernel reads past its end",
@@ -262,7 +262,7 @@ TEMPLATE_TEST_CASE("moments follow parameters that change their memory format", 
   for (const auto& [key, value] : state.values())
     if (key != "step")
       CHECK(
-          torch::allclose(*value.get_if<at::Tensor>(), one.state_of(plain[0]).template get<at::Tensor>(key)));
+          torch::allclose(*value.template get_if<at::Tensor>(), one.state_of(plain[0]).template get<at::Tensor>(key)));
 }
 
 TEMPLATE_TEST_CASE("what cannot be updated is refused before anything is moved or counted", EVERY_OPTIMIZER) {

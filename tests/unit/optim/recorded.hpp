@@ -56,7 +56,7 @@ at::Tensor flat_state(const Optimizer& optimizer, const std::vector<at::Tensor>&
   std::vector<at::Tensor> tensors;
   for (const auto& parameter : parameters) {
     const auto state = optimizer.state_of(parameter);
-    for (const auto& [key, value] : state.values()) tensors.push_back(*value.get_if<at::Tensor>());
+    for (const auto& [key, value] : state.values()) tensors.push_back(*value.template get_if<at::Tensor>());
   }
   return flat(tensors);
 }
