@@ -3,7 +3,7 @@
 // there are ranks, and snapshots that any number of ranks goes on from. The processes that this file starts
 // run the hidden cases of all files here whose names begin with "part: ".
 //
-// Tests distributed: shard_optimizer, bucket_layout, gradient_buckets, group_ranks
+// Tests distributed: shard_optimizer, bucket_layout, gradient_buckets, group_ranks, share_out
 // Tests loop: optimizer_parts
 // Tests loop/step: shared_update
 // Tests loop/resume: part_states
