@@ -194,7 +194,7 @@ TEMPLATE_TEST_CASE("an overflow on a device leaves narrow moments as they were",
       result.push_back(parameter.detach().cpu().clone());
       const auto state = optimizer.state_of(parameter);
       for (const auto& [key, value] : state.values())
-        result.push_back(value.get_if<at::Tensor>()->cpu().clone());
+        result.push_back(value.template get_if<at::Tensor>()->cpu().clone());
     }
     return result;
   };
