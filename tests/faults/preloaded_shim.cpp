@@ -23,7 +23,6 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -38,7 +37,7 @@ std::string setting(const char* variable, const char* otherwise) {
   return text ? text : otherwise;
 }
 
-/// Lives as long as the program's main.
+/// Lives until the process ends.
 class Preloaded {
  public:
   Preloaded() : calls_(setting("LOOPTORCH_FAULT_CALLS", "")) {
@@ -63,8 +62,10 @@ class Preloaded {
 };
 
 const bool kForks = !setting("LOOPTORCH_FORKS", "").empty();
-std::optional<Preloaded> preloaded;
 Main program = nullptr;
+
+/// Arms the fault, until the process ends. Made here, it dies before what it has used when it was made.
+void arm() { static const Preloaded preloaded; }
 
 /// One request to run the program.
 struct Request {
@@ -102,7 +103,7 @@ int run(const Request& request, int argc, char** argv) {
     arguments.push_back(text.data());
   }
   arguments.push_back(nullptr);
-  preloaded.emplace();
+  arm();
   return program(argc, arguments.data(), environ);
 }
 
@@ -129,7 +130,7 @@ int serve(int argc, char** argv, char**) {
 
 struct AtLoad {
   AtLoad() {
-    if (!kForks) preloaded.emplace();
+    if (!kForks) arm();
   }
 };
 const AtLoad kAtLoad;
