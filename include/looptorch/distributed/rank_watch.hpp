@@ -65,6 +65,7 @@ class RankWatch {
     const std::int64_t fit = ++shared_->fit;
     shared_->failure.clear();
     shared_->mine.clear();
+    shared_->cause.clear();
     shared_->told = false;
     shared_->lives.assign(shared_->lives.size(), "");
     shared_->looked = Clock::now();
@@ -92,7 +93,7 @@ class RankWatch {
     {
       const std::lock_guard lock(shared_->mutex);
       if (!shared_->failure.empty()) return;  // this rank ends because of it
-      shared_->mine = std::move(what);
+      shared_->mine = shared_->cause.empty() ? std::move(what) : shared_->cause;
     }
     const auto until = Clock::now() + std::chrono::seconds(4);
     while (!shared_->told && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -102,9 +103,11 @@ class RankWatch {
   void check(const std::string& moment, std::chrono::seconds silence = kSilence) const {
     const std::lock_guard lock(shared_->mutex);
     if (!shared_->failure.empty()) throw RanksDiffer(shared_->failure);
-    if (const auto silent = shared_->silent(silence))
-      throw RanksDiffer(
-          message(shared_->silence_of(*silent, silence), "; rank ", shared_->rank, " waits at ", moment));
+    if (const auto silent = shared_->silent(silence)) {
+      shared_->cause =
+          message(shared_->silence_of(*silent, silence), "; rank ", shared_->rank, " waits at ", moment);
+      throw RanksDiffer(shared_->cause);
+    }
   }
 
   /// Throws RanksDiffer for ranks that have not come to `moment` in time.
@@ -148,6 +151,7 @@ class RankWatch {
     mutable std::mutex mutex;
     std::int64_t fit = 0;
     std::string moment = "the beginning", mine, failure;
+    std::string cause;  // the silence because of which this rank ends, told as it is
     std::vector<std::string> lives, places;  // by rank, as last read; empty for those that are not
     std::vector<Clock::time_point> changed;
     Clock::time_point looked = Clock::now();

@@ -322,6 +322,31 @@ TEST_CASE("A process that dies or is stopped ends all other ranks") {
   }
 }
 
+TEST_CASE("A rank that ends because another is silent tells of the silence, not of its own end") {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::unique_ptr<lt::detail::RankWatch>> watches;
+  for (std::int64_t rank = 0; rank < 3; ++rank)
+    watches.push_back(std::make_unique<lt::detail::RankWatch>(store, rank, 3));
+  for (const auto& watch : watches) watch->begin_fit(), watch->at("a moment");
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  watches[1].reset();
+  const auto said_by = [&](std::size_t rank) -> std::string {
+    for (int tries = 0; tries < 200; ++tries) {
+      try {
+        watches[rank]->check("a moment");
+      } catch (const lt::RanksDiffer& error) {
+        return error.what();
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return "nothing";
+  };
+  const std::string first = said_by(0);
+  CHECK(first.starts_with("rank 1 shows no sign of life"));
+  watches[0]->fail("rank 0 ended in step 3: " + first);
+  CHECK(said_by(2) == first);  // heard, as it was told
+}
+
 TEST_CASE("Of many ranks, those that do not read a silent one hear of it from those that do") {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   constexpr std::int64_t kRanks = 3 * lt::detail::kWatchedRanks, kSilent = 7;
