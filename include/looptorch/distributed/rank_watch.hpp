@@ -151,7 +151,7 @@ class RankWatch {
     mutable std::mutex mutex;
     std::int64_t fit = 0;
     std::string moment = "the beginning", mine, failure;
-    std::string cause;  // the silence because of which this rank ends, told as it is
+    std::string cause;                       // the silence because of which this rank ends, told as it is
     std::vector<std::string> lives, places;  // by rank, as last read; empty for those that are not
     std::vector<Clock::time_point> changed;
     Clock::time_point looked = Clock::now();
