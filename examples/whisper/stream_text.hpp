@@ -16,7 +16,7 @@
 
 namespace whisper {
 
-/// What one window of a stream adds to its transcript.
+/// The segments and text that one window adds to a stream's transcript.
 struct StreamPart {
   std::string name;  ///< Of the stream.
   std::vector<Segment> segments{};

@@ -21,7 +21,7 @@ struct KnownModule {
   bool has_parameters = false;  // of its own or its children's
 };
 
-/// What is known of the module in which an operator ran.
+/// The module in which an operator ran, as far as it is known.
 struct ModulePlace {
   std::string type = {};                // whose forward called it; empty if that has no name
   std::vector<std::string> paths = {};  // of modules of that type; without one, of those that it may be
