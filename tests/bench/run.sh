@@ -40,6 +40,7 @@ readonly benchmarks=(
   "autopsy        a step of three nets with Autopsy listed, beside the same without it: -- ROUNDS"
   "optimizers     a step and the bytes of AdamW8bit, AdamWBf16 and Adafactor, beside FusedAdamW: -- PARAMETERS"
   "optimizer_quality  the final loss of a small language model by each optimizer, beside FusedAdamW's, three seeds: -- STEPS SEEDS"
+  "optimizer_tasks  the final loss of the quickstart and of KonkaniVani's short run by each optimizer: -- QUICKSTART KONKANIVANI"
   "data_parallel  a step on two processes over Gloo, and the bytes that they sum, beside DistributedDataParallel"
   "snapshot       how long training stands still for a snapshot of 500 MB, and when it is on the disk, beside torch.save"
 )
