@@ -3,8 +3,10 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/terminal.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -72,13 +74,22 @@ struct CacheBuildError : Error {
   std::int64_t index;
 };
 
-/// Returns a progress callback that updates one line: `cache: 120 of 1000 samples, 45 a second`.
-inline std::function<void(const CacheProgress&)> print_cache_progress(std::FILE* file = stderr) {
-  return [file](const CacheProgress& progress) {
+/// Returns a progress callback that writes `cache: 120 of 1000 samples, 45 a second`: on a terminal one line
+/// that is updated, elsewhere a line every `line_seconds` and at the end.
+inline std::function<void(const CacheProgress&)> print_cache_progress(std::FILE* file = stderr,
+                                                                      double line_seconds = 10) {
+  return [file, line_seconds, next = line_seconds](const CacheProgress& progress) mutable {
     const double rate = progress.seconds > 0 ? static_cast<double>(progress.added) / progress.seconds : 0;
-    std::fprintf(file, "\rcache: %lld of %lld samples, %.0f a second%s",
-                 static_cast<long long>(progress.done), static_cast<long long>(progress.total), rate,
-                 progress.done == progress.total ? "\n" : "");
+    const std::string line = message("cache: ", progress.done, " of ", progress.total, " samples, ",
+                                     std::llround(rate), " a second");
+    const bool is_last = progress.done == progress.total;
+    if (detail::can_rewrite_line(file)) {
+      detail::write_live_line(file, line);
+      if (is_last) std::fputc('\n', file);
+    } else if (is_last || progress.seconds >= next) {
+      next = progress.seconds + line_seconds;
+      std::fprintf(file, "%s\n", line.c_str());
+    }
     std::fflush(file);
   };
 }

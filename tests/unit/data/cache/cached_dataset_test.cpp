@@ -571,16 +571,18 @@ TEST_CASE("a sample that fails ends a build with its index, or is listed") {
   CHECK(cached.get(11).text == "text 11");
 }
 
-TEST_CASE("the progress line says how far and how fast") {
+TEST_CASE("the progress lines say how far and how fast, each on its own where they cannot be rewritten") {
   std::FILE* file = std::tmpfile();
   const auto print = print_cache_progress(file);
-  print({.done = 5, .total = 20, .added = 4, .seconds = 2});
-  print({.done = 20, .total = 20, .added = 19, .seconds = 4});
+  print({.done = 5, .total = 40, .added = 4, .seconds = 2});
+  print({.done = 12, .total = 40, .added = 11, .seconds = 10});
+  print({.done = 20, .total = 40, .added = 19, .seconds = 19.5});
+  print({.done = 40, .total = 40, .added = 39, .seconds = 19.6});
   std::rewind(file);
   char text[200] = {};
   CHECK(std::fread(text, 1, sizeof(text), file) > 0);
   std::fclose(file);
-  CHECK(std::string(text) == "\rcache: 5 of 20 samples, 2 a second\rcache: 20 of 20 samples, 5 a second\n");
+  CHECK(std::string(text) == "cache: 12 of 40 samples, 1 a second\ncache: 40 of 40 samples, 2 a second\n");
 }
 
 TEST_CASE("a cache stands between dataset and loader, with the dataset's collate") {
