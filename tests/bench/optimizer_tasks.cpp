@@ -3,10 +3,11 @@
 // their test clips beside FusedAdamW's from the same start, over the same batches: the quickstart's, Whisper
 // tiny.en on air-traffic phraseology, and KonkaniVani's short one. In the rows `start off by 1e-6` FusedAdamW
 // begins at weights that are rounded otherwise: so much of a difference tells nothing about an optimizer. By
-// seed on stderr.
+// seed on stderr, with the standard error of the mean difference.
 //
 //   optimizer_tasks QUICKSTART KONKANIVANI [SEEDS]   the folders in which `examples/quickstart.sh` and
-//                                                    `examples/konkanivani/run.sh --quick` have ended
+//                                                    `examples/konkanivani/run.sh --quick` have ended; ""
+//                                                    leaves one out
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
@@ -24,6 +25,8 @@
 #include <whisper/finetune/training_clips.hpp>
 #include <whisper/recognizer.hpp>
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -33,6 +36,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -179,33 +183,45 @@ class KonkaniVaniTask {
   kv::TrainOptions options_;
 };
 
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// Returns the standard error of the mean; not a number for a single value.
+double standard_error(const std::vector<double>& values) {
+  const double mean = mean_of(values), count = static_cast<double>(values.size());
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / (count - 1) / count);
+}
+
 /// Prints a row for each optimizer but FusedAdamW: the means over the seeds.
 template <class Task>
 void measure(Task task, std::int64_t seeds) {
-  std::vector<double> peer;
-  double peer_mean = 0;
+  const auto losses_by = [&](Rule rule) {
+    std::vector<double> losses;
+    for (std::int64_t seed = 1; seed <= seeds; ++seed) {
+      losses.push_back(task.final_loss(rule, seed));
+      std::fprintf(stderr, " %.5f", losses.back());
+    }
+    return losses;
+  };
   std::fprintf(stderr, "%s, FusedAdamW:", Task::kName);
-  for (std::int64_t seed = 1; seed <= seeds; ++seed) {
-    peer.push_back(task.final_loss(Rule::adamw, seed));
-    peer_mean += peer.back() / static_cast<double>(seeds);
-    std::fprintf(stderr, " %.5f", peer.back());
-  }
+  const std::vector<double> peers = losses_by(Rule::adamw);
+  const double peer_mean = mean_of(peers);
   std::fprintf(stderr, ", mean %.5f\n", peer_mean);
   for (const auto& [rule, name] : kOthers) {
     if (rule == Rule::adamw_bf16_exact && !Task::kHasBf16Weights) continue;
-    double mean = 0;
     std::fprintf(stderr, "%s, %s:", Task::kName, name);
-    for (std::int64_t seed = 1; seed <= seeds; ++seed) {
-      const double loss = task.final_loss(rule, seed);
-      mean += loss / static_cast<double>(seeds);
-      std::fprintf(stderr, " %.5f (%+.2f %%)", loss,
-                   100 * (loss / peer[static_cast<std::size_t>(seed - 1)] - 1));
-    }
-    std::fprintf(stderr, ", mean %+.2f %%\n", 100 * (mean / peer_mean - 1));
+    const std::vector<double> losses = losses_by(rule);
+    std::vector<double> differences;
+    for (std::size_t i = 0; i < losses.size(); ++i) differences.push_back(losses[i] - peers[i]);
+    std::fprintf(stderr, ", mean %.5f, %+.2f %% with a standard error of %.2f\n", mean_of(losses),
+                 100 * mean_of(differences) / peer_mean, 100 * standard_error(differences) / peer_mean);
     std::printf(
         R"({"name": "%s: %s", "value": %.5f, "unit": "loss", "peer": "FusedAdamW", "peer_value": %.5f})"
         "\n",
-        Task::kName, name, mean, peer_mean);
+        Task::kName, name, mean_of(losses), peer_mean);
     std::fflush(stdout);
   }
 }
@@ -219,8 +235,8 @@ int main(int argc, char** argv) {
   }
   const std::int64_t seeds = argc > 3 ? std::atoll(argv[3]) : 3;
   try {
-    measure(QuickstartTask(argv[1]), seeds);
-    measure(KonkaniVaniTask(argv[2]), seeds);
+    if (*argv[1]) measure(QuickstartTask(argv[1]), seeds);
+    if (*argv[2]) measure(KonkaniVaniTask(argv[2]), seeds);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;

@@ -46,6 +46,7 @@ const std::vector<Combination> kCombinations{
     {"all recomputed, 8-bit moments", "--gradient-checkpointing all --optimizer adamw8bit"},
     {"bf16 weights and moments", "--gradient-checkpointing all --optimizer adamwbf16"},
     {"bf16 weights, 8-bit moments", "--gradient-checkpointing all --optimizer adamw8bit --bf16-weights"},
+    {"bf16 weights, Adafactor", "--gradient-checkpointing all --optimizer adafactor --bf16-weights"},
     {"bf16 weights and moments, gradients in moments",
      "--gradient-checkpointing all --optimizer adamwbf16 --update-in-backward moments"},
     {"bf16 weights, 8-bit moments, gradients summed in bf16",
@@ -103,8 +104,8 @@ constexpr Goal kGoals[] = {
 
 /// Prints a row, whose peer is in whisper_memory.py if `peer_value` is 0.
 void print(const std::string& name, const char* unit, double value, const char* peer, double peer_value) {
-  std::printf("{\"name\": \"%s\", \"value\": %.10g, \"unit\": \"%s\"", name.c_str(), value, unit);
-  if (peer_value > 0) std::printf(", \"peer\": \"%s\", \"peer_value\": %.10g", peer, peer_value);
+  std::printf("{\"name\": \"%s\", \"value\": %.12g, \"unit\": \"%s\"", name.c_str(), value, unit);
+  if (peer_value > 0) std::printf(", \"peer\": \"%s\", \"peer_value\": %.12g", peer, peer_value);
   std::puts("}");
   std::fflush(stdout);
 }

@@ -39,6 +39,7 @@ struct ShowProgress {
     using Clock = std::chrono::steady_clock;
     bool terminal = false;
     bool live_line_open = false;
+    std::string live_line;  ///< What was written last: another policy's line may have taken its place.
     Clock::time_point begin;
     Clock::time_point shown;
     std::int64_t begin_step = 0;
@@ -92,20 +93,28 @@ struct ShowProgress {
   void on_fit_end(FitContext& fit, State& state) const {
     if (fit.run.feed().stats)
       fit.run.feed().stats->told_starving = state.told_starving || state.loading_at_begin.told_starving;
-    if (std::exchange(state.live_line_open, false)) std::fputc('\n', out);
+    leave_live_line(state);
     std::fflush(out);
   }
 
  private:
   void write(State& state, const detail::ProgressLine& line, bool rewrites) const {
     if (rewrites) {
-      detail::write_live_line(out, line.text(detail::terminal_columns(out) - 1));
+      state.live_line = line.text(detail::terminal_columns(out) - 1);
       state.live_line_open = true;
+      detail::write_live_line(out, state.live_line);
     } else {
-      if (std::exchange(state.live_line_open, false)) std::fputc('\n', out);
+      leave_live_line(state);
       std::fprintf(out, "%s\n", line.text().c_str());
       std::fflush(out);
     }
+  }
+
+  /// Ends the live line, which stays.
+  void leave_live_line(State& state) const {
+    if (!std::exchange(state.live_line_open, false)) return;
+    if (detail::can_rewrite_line(out)) detail::write_live_line(out, state.live_line);
+    std::fputc('\n', out);
   }
 
   void close_live_line(State& state) const {
