@@ -68,9 +68,11 @@ struct Corpus {
   LeftOut left_out;
   WindowTexts windows;  ///< The texts of packed windows, of all three.
 
-  /// Makes all clips what an encoder that is not trained makes of them, kept in the options' cache.
-  void encode_by(const ClipEncoder& encoder, const CorpusOptions& options) {
-    for (auto* part : {&train, &validation, &test}) part->encode_by(encoder, options.cache);
+  /// Makes all clips what an encoder that is not trained makes of them, kept in the options' cache: as it
+  /// computes in training, and for the test as it computes when it only hears.
+  void encode_by(const ClipEncoder& training, const ClipEncoder& hearing, const CorpusOptions& options) {
+    for (auto* part : {&train, &validation}) part->encode_by(training, options.cache);
+    test.encode_by(hearing, options.cache);
     prepare(options);
   }
 

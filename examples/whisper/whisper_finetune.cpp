@@ -25,6 +25,7 @@
 #include "finetune/validation.hpp"
 #include "recognizer.hpp"
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
@@ -76,7 +77,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
                       lt::When{options.early_stopping > 0, lt::StopEarly{.metric = options.metric(), .patience = options.early_stopping}},
                       lt::When{options.best != "last", lt::RestoreBest{.metric = options.metric()}},
                       whisper::WriteCurve(options.output, options.measures_error_rate(), measure.shown()),
-                      whisper::RunSettings(options.settings(corpus)),
+                      whisper::RunSettings(options.settings(corpus, whisper::weights_identity(model))),
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.batches = training.flush_every}},
                       lt::When{training.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
                                                                              .steps = training.snapshot_every}},
@@ -124,7 +125,7 @@ whisper::Recognizer load_settings(const Options& options) {
 Options fitted(const Options& given, const whisper::Corpus& corpus, at::Device device) {
   const auto cap = whisper::parse_bytes(given.memory.fit);
   const auto attempt = [&](const Options& options) {
-    whisper::FitTrial trial{.needed = cap, .fits = false, .by_batch = false};
+    whisper::FitTrial trial{.needed = cap, .fits = false, .by_batch = false, .ran_out = true};
     try {
       auto recognizer = load(options, device);
       with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
@@ -135,6 +136,9 @@ Options fitted(const Options& given, const whisper::Corpus& corpus, at::Device d
     }
     return trial;
   };
+  std::cerr << "--fit " << app::bytes_text(cap) << ": "
+            << std::lround(100 * whisper::detail::fit_margin(device)) << " % of it is to stay free"
+            << std::endl;
   return whisper::choose_fit(given, cap, attempt, std::cerr).options;
 }
 
@@ -149,17 +153,19 @@ void finetune(Options options) {
   const auto& fit = options.memory.fit;
   if (!fit.empty() && lt::rank_environment().size > 1)
     throw app::CommandLineError("--fit chooses for one process: give the flags that it names to all of them");
-  if (!fit.empty()) app::set_memory_cap(device, whisper::parse_bytes(fit));
+  const auto size = fit.empty() ? 0 : whisper::parse_bytes(fit);
   auto recognizer = fit.empty() ? load(options, device) : load_settings(options);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
   if (!fit.empty()) {
     recognizer.model = nullptr;
+    app::set_memory_cap(device, size);
     options = fitted(options, corpus, device);
     training.seed_generators();  // as without dry steps before
     recognizer = load(options, device);
   }
   if (options.memory.cache_encoder)
-    corpus.encode_by(options.encoder_of(recognizer), options.corpus_options());
+    corpus.encode_by(options.encoder_of(recognizer), whisper::ClipEncoder(recognizer.model),
+                     options.corpus_options());
 
   const bool resumed = !newest.path.empty();
   whisper::Transcripts before;
@@ -186,6 +192,16 @@ void finetune(Options options) {
   whisper::report_result(summary, before, after, options, result, stopwatch.seconds());
 }
 
+/// The same, held to --fit. Throws app::DoesNotFit if the run passes it after all.
+void finetune_within(const Options& options) try {
+  finetune(options);
+} catch (const c10::OutOfMemoryError& error) {
+  if (options.memory.fit.empty()) throw;
+  throw app::DoesNotFit(
+      lt::message("--fit ", options.memory.fit, ": the run needed more than its dry steps (",
+                  error.what_without_backtrace(), "): give more, or the flags that it named"));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -194,5 +210,5 @@ int main(int argc, char** argv) {
                         "Fine-tunes a Whisper model and measures its word error rate before and after.\n"
                         "Manifests are JSONL (audio_filepath, text, duration a line), CSV or TSV.");
   whisper::add_flags(line, options);
-  return app::run_main(argc, argv, line, [&] { finetune(options); });
+  return app::run_main(argc, argv, line, [&] { finetune_within(options); });
 }

@@ -27,6 +27,8 @@ near() {
     fail "not within $3 %: $1 and $2"
 }
 
+rate() { grep -oE "\"$2\": [0-9.]+" "$1" | head -n1; }
+
 # Every optimizer learns, and about as AdamW does.
 finetune plain
 finetune again
@@ -53,6 +55,12 @@ finetune frozen --freeze-encoder
 finetune cached --freeze-encoder --cache-encoder --cache cache --prepare-workers 2
 near "$(losses frozen)" "$(losses cached)" 0.001
 holds cached.log "cache: 10 of 10 samples"
+finetune frozen16 --freeze-encoder --bf16 --max-steps 2
+finetune cached16 --freeze-encoder --bf16 --max-steps 2 --cache-encoder --cache cache
+for when in before after; do
+  [ "$(rate frozen16/summary.json wer_$when)" = "$(rate cached16/summary.json wer_$when)" ] ||
+    fail "the cache changes the error rate $when: $(cat frozen16/summary.json cached16/summary.json)"
+done
 finetune warm --freeze-encoder --cache-encoder --cache cache --prepare-workers 2
 [ "$(losses cached)" = "$(losses warm)" ] || fail "states from the cache give other losses: $(losses cached) and $(losses warm)"
 finetune other --freeze-encoder --cache-encoder --cache cache --optimizer adamwbf16  # has another encoder
@@ -64,7 +72,6 @@ finetune adapted --lora 4 --lora-alpha 8 --lora-dropout 0.1 --lora-patterns "*pr
 [ ! -e adapted/model.safetensors ] || fail "--lora saves the whole model"
 holds adapted/adapter_config.json '"lora_alpha": 8'
 holds adapted/adapter_config.json "\"base_model_name_or_path\": \"$tiny\""
-rate() { grep -oE "\"$2\": [0-9.]+" "$1" | head -n1; }
 "$programs/whisper_evaluate" --model adapted --manifest "$tiny/clips.jsonl" --normalizer none --max-audio-seconds 1 \
   --no-fallback --summary evaluated.json >evaluated.out 2>&1 || fail "whisper_evaluate of adapters: $(cat evaluated.out)"
 [ "$(rate evaluated.json wer)" = "$(rate adapted/summary.json wer_after | sed 's/_after//')" ] ||
@@ -74,6 +81,15 @@ rate() { grep -oE "\"$2\": [0-9.]+" "$1" | head -n1; }
 ! cmp -s adapted.bin plain.bin || fail "whisper_export leaves the adapters out"
 finetune further --model adapted --max-steps 2
 [ -e further/model.safetensors ] || fail "a run that goes on from adapters saves no model"
+# A snapshot of another model's weights is refused, whatever is trained of them.
+finetune begun --lora 4 --max-steps 2 --snapshot-every 1
+refused "--model is weights " whisper_finetune "${run[@]}" --output begun --lora 4 --max-steps 3 --snapshot-every 1 --resume auto \
+  --model further
+refused "--lora-alpha is of adapters: give their rank, as --lora 8" whisper_finetune "${run[@]}" --output bad --lora-alpha 4
+refused "--lora-patterns names no layers" whisper_finetune "${run[@]}" --output bad --lora 2 --lora-patterns " , "
+refused "--lora-patterns model.encoder.*q_proj is of the encoder" whisper_finetune "${run[@]}" --output bad --lora 2 --freeze-encoder \
+  --lora-patterns "model.encoder.*q_proj"
+finetune named_layers --lora 2 --freeze-encoder --lora-patterns "model.decoder.*q_proj, *v_proj" --max-steps 1
 refused "matches 'nothing'" whisper_finetune "${run[@]}" --output bad --lora 2 --lora-patterns nothing
 
 # --fit: what it chooses is what it says, the process is held to it, and what cannot fit is one sentence.
@@ -90,6 +106,16 @@ if [ -e "$real/model.safetensors" ]; then
   # shellcheck disable=SC2086
   "$programs/whisper_finetune" "${large[@]}" --output named $flags >named.out 2>named.log || fail "$flags: $(cat named.log)"
   cmp -s least/model.safetensors named/model.safetensors || fail "--fit 300MB and $flags give two models"
+  # What is measured beside training counts, too: windows of 30 s.
+  needs() { grep -oE 'needs [0-9.]+ MB' "$1" | head -n1 | tr -dc '0-9.'; }
+  for folder in short whole; do
+    longer=()
+    [ $folder = short ] || longer=(--whole-windows)
+    "$programs/whisper_finetune" "${large[@]}" --output $folder --fit 900MB --freeze-encoder --lora 2 --bf16-weights --max-steps 1 \
+      "${longer[@]}" >$folder.out 2>$folder.log || fail "--fit 900MB ${longer[*]}: $(cat $folder.log)"
+  done
+  awk -v a="$(needs short.log)" -v b="$(needs whole.log)" 'BEGIN { exit !(b > a + 10) }' ||
+    fail "--fit does not count whole windows: $(cat short.log whole.log)"
 fi
 code=0
 "$programs/whisper_finetune" "${run[@]}" --output none --fit 0.02MB >none.out 2>none.log || code=$?

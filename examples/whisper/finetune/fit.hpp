@@ -11,6 +11,7 @@
 #include "options.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -24,13 +25,24 @@
 
 namespace whisper {
 
-/// Returns the bytes that "4GB", "1.8GB" or "900MB" names; without a unit they are GB. A GB is 10^9 bytes.
+/// Returns the bytes that "4GB", "1.8 gb" or "900M" names; without a unit they are GB. A GB is 10^9 bytes.
 /// Throws CommandLineError.
 [[nodiscard]] inline std::int64_t parse_bytes(const std::string& text) {
+  const auto same = [](char given, char wanted) {
+    return std::toupper(static_cast<unsigned char>(given)) == wanted;
+  };
   double unit = 1e9;
   auto number = text;
-  for (const auto& [name, bytes] : {std::pair{"GB", 1e9}, std::pair{"MB", 1e6}})
-    if (text.ends_with(name)) number = text.substr(0, text.size() - 2), unit = bytes;
+  for (const auto& [name, bytes] :
+       {std::pair<std::string_view, double>{"GB", 1e9}, {"MB", 1e6}, {"G", 1e9}, {"M", 1e6}}) {
+    if (number.size() < name.size() ||
+        !std::equal(name.rbegin(), name.rend(), number.rbegin(),
+                    [&](char wanted, char given) { return same(given, wanted); }))
+      continue;
+    number.resize(number.size() - name.size()), unit = bytes;
+    while (number.ends_with(' ')) number.pop_back();
+    break;
+  }
   try {
     return std::llround(unit * looptorch::app::parse_number<double>(number, {.above = 0}));
   } catch (const looptorch::app::CommandLineError&) {
@@ -94,6 +106,8 @@ inline void use_adapters(FinetuneOptions& options) {
          detail::use_bf16_weights(options, "adamw8bit");
          options.memory.update_in_backward = "sums";
        }},
+      {"all layers recomputed, weights in bf16, Adafactor",
+       [](FinetuneOptions& options) { detail::use_bf16_weights(options, "adafactor"); }},
       {"all layers recomputed, weights in bf16, Adafactor, each gradient applied in backward",
        [](FinetuneOptions& options) {
          detail::use_bf16_weights(options, "adafactor");
@@ -136,6 +150,16 @@ struct FitTrial {
   std::int64_t needed = 0;
   bool fits = false;
   bool by_batch = true;  ///< A smaller batch needs less: it is not all held between the steps.
+  bool ran_out = false;  ///< It needs more than `needed`, at which memory ran out.
+
+  /// Returns "needs 1.2 GB"; where only a part of it is known, at least or more than that.
+  [[nodiscard]] std::string words() const {
+    return looptorch::message("needs ",
+                              ran_out    ? "more than "
+                              : by_batch ? ""
+                                         : "at least ",
+                              looptorch::app::bytes_text(needed));
+  }
 };
 
 /// A choice that fits.
@@ -165,7 +189,8 @@ namespace detail {
   using looptorch::app::bytes_text;
   const std::string begin = "--fit " + bytes_text(cap) + ": ";
   std::vector<std::string> tried;
-  std::pair<std::int64_t, std::string> least{std::numeric_limits<std::int64_t>::max(), ""};
+  FitTrial least{.needed = std::numeric_limits<std::int64_t>::max()};
+  std::string least_flags;
   for (const Saving& saving : savings()) {
     auto options = given;
     saving.apply(options);
@@ -187,14 +212,14 @@ namespace detail {
         return {std::move(options), std::move(flags), trial.needed};
       }
       log << begin << saving.words << ", " << batch << " x " << training.gradient_accumulation
-          << " clips: needs " << (trial.by_batch ? "" : "at least ") << bytes_text(trial.needed) << std::endl;
-      least = std::min(least, {trial.needed, std::move(flags)});
+          << " clips: " << trial.words() << std::endl;
+      if (trial.needed < least.needed) least = trial, least_flags = std::move(flags);
       if (batch == 1 || !trial.by_batch) break;
     }
   }
-  throw looptorch::app::DoesNotFit(looptorch::message(
-      begin, "nothing fits, and the least, ", least.second, ", needs ", bytes_text(least.first),
-      ": give more, shorter clips (--max-audio-seconds), or a smaller model"));
+  throw looptorch::app::DoesNotFit(
+      looptorch::message(begin, "nothing fits, and the least, ", least_flags, ", ", least.words(),
+                         ": give more, shorter clips (--max-audio-seconds), or a smaller model"));
 }
 
 }  // namespace whisper

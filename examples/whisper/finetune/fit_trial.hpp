@@ -13,6 +13,8 @@
 #include "options.hpp"
 #include "training_clips.hpp"
 
+#include <ATen/ops/constant_pad_nd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -21,14 +23,27 @@ namespace whisper {
 
 namespace detail {
 
-/// Returns the most bytes of tensors while `batch` is transcribed, above those before.
-inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, at::Device device) {
+/// Returns the most bytes of tensors while `batch` is transcribed, above those before: in windows of 30 s
+/// where the test clips are, and with several texts drawn for each clip where unsure ones are decoded again.
+inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, bool whole_windows,
+                                   at::Device device) {
+  const std::int64_t frames = 2 * recognizer.model->config().max_source_positions;
+  const auto missing = whole_windows ? std::max<std::int64_t>(frames - batch.mel_BMT.size(2), 0) : 0;
   const looptorch::MemoryCounter counter(device);
   const auto before = counter.read().allocated;
   counter.reset_peak();
-  (void)recognizer.hear(batch.mel_BMT, batch.languages);
+  const auto mel_BMT = at::constant_pad_nd(batch.mel_BMT, {0, missing});
+  (void)recognizer.hear(mel_BMT, batch.languages);
+  if (recognizer.fallback) {
+    auto drawing = recognizer;
+    drawing.fallback = once(recognizer.fallback->temperatures.back());
+    (void)drawing.hear(mel_BMT, batch.languages);
+  }
   return counter.read().peak - before;
 }
+
+/// Returns the share of --fit's size that stays free, on a device for its allocator's fragmentation.
+inline double fit_margin(at::Device device) { return device.is_cpu() ? 0.02 : 0.1; }
 
 /// Returns the most bytes of tensors that reading clips takes beside a run: batches that wait, and sound that
 /// is decoded.
@@ -49,23 +64,25 @@ template <class Trainer>
 [[nodiscard]] FitTrial measure_run(Trainer& trainer, Recognizer& recognizer, const FinetuneOptions& options,
                                    const TrainingClips& longest, std::int64_t cap) {
   const auto device = recognizer.options().device();
-  const double margin = device.is_cpu() ? 0.02 : 0.1;  // on a device for its allocator's fragmentation
+  const double margin = detail::fit_margin(device);
   const auto allowed = looptorch::PreflightReport::allowed(cap, margin);
   const auto held = trainer.expected_memory();
   const auto between = held.weights + held.optimizer + held.averages + held.copies;
-  const auto least = between + (options.memory.in_backward() ? 0 : held.gradients);
+  const auto least = between + held.gradients;
   if (least > allowed) return {.needed = least, .fits = false, .by_batch = false};
 
   const looptorch::app::HostCapLifted lifted;  // for the copy of the run that a preflight puts back
   const auto hardest = hardest_batches(longest, options.training.batch_size);
   const auto report =
       looptorch::preflight(trainer, hardest, {.cap = cap, .margin = margin, .try_remedies = false});
-  FitTrial trial{.needed = report.needed, .fits = report.fits};
+  FitTrial trial{.needed = report.needed, .fits = report.fits, .ran_out = report.out_of_memory};
   if (!trial.fits) return trial;
   // The program transcribes before and after training, and within it where validation does.
   const auto beside = options.measures_error_rate() ? between : held.weights;
   for (const Batch& batch : hardest.of_at_most(options.clips_heard()))
-    trial.needed = std::max(trial.needed, beside + detail::decoding_bytes(recognizer, batch, device));
+    trial.needed =
+        std::max(trial.needed,
+                 beside + detail::decoding_bytes(recognizer, batch, options.corpus.whole_windows, device));
   constexpr std::int64_t kPictures = 4'000'000;  // of the learning curve, while they are drawn
   if (device.is_cpu())
     trial.needed += kPictures + detail::loading_bytes(longest, options.training.loader_options());

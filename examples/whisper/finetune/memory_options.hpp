@@ -18,6 +18,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace whisper {
@@ -53,8 +54,13 @@ struct MemoryOptions {
       throw CommandLineError(
           "--cache-encoder keeps what an encoder makes of a clip, which stays only while the encoder does: "
           "give --freeze-encoder, too");
-    if (lora == 0 && lora_dropout > 0)
-      throw CommandLineError("--lora-dropout is of adapters: give their rank, as --lora 8");
+    const MemoryOptions unset;
+    for (const auto& [flag, is_given] : {std::pair{"--lora-alpha", lora_alpha != unset.lora_alpha},
+                                         std::pair{"--lora-dropout", lora_dropout != unset.lora_dropout},
+                                         std::pair{"--lora-patterns", lora_patterns != unset.lora_patterns}})
+      if (lora == 0 && is_given && fit.empty())
+        throw CommandLineError(looptorch::message(flag, " is of adapters: give their rank, as --lora 8"));
+    if (lora > 0) (void)patterns();
   }
 
   /// True if gradients are applied in backward, before all of them exist.
@@ -62,12 +68,24 @@ struct MemoryOptions {
   /// True if the weights that are not adapters are bf16.
   [[nodiscard]] bool holds_bf16() const { return bf16_weights || (optimizer == "adamwbf16" && lora == 0); }
 
-  /// Returns the names of the layers that get adapters; with a frozen encoder only the decoder's.
+  /// Returns the names of the layers that get adapters; with a frozen encoder only the decoder's. Throws
+  /// CommandLineError if there are none.
   [[nodiscard]] std::vector<std::string> patterns() const {
+    const std::string encoder = "model.encoder.", decoder = "model.decoder.";
     std::vector<std::string> patterns;
     std::istringstream text(lora_patterns);
-    for (std::string pattern; std::getline(text, pattern, ',');)
-      patterns.push_back(freeze_encoder ? "model.decoder." + pattern : pattern);
+    for (std::string pattern; std::getline(text, pattern, ',');) {
+      const auto begin = pattern.find_first_not_of(' ');
+      if (begin == pattern.npos) continue;
+      pattern = pattern.substr(begin, pattern.find_last_not_of(' ') + 1 - begin);
+      if (freeze_encoder && pattern.starts_with(encoder))
+        throw looptorch::app::CommandLineError(looptorch::message(
+            "--lora-patterns ", pattern, " is of the encoder, which --freeze-encoder leaves as it is"));
+      patterns.push_back(freeze_encoder && !pattern.starts_with(decoder) ? decoder + pattern : pattern);
+    }
+    if (patterns.empty())
+      throw looptorch::app::CommandLineError(
+          "--lora-patterns names no layers: give some, as \"*q_proj,*v_proj\"");
     return patterns;
   }
 

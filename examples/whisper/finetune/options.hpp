@@ -5,6 +5,7 @@
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/audio/spec_augment.hpp>
+#include <looptorch/base/hash/stable_hash.hpp>
 #include <looptorch/memory/checkpoint.hpp>
 
 #include "../corpus.hpp"
@@ -14,6 +15,7 @@
 #include "memory_options.hpp"
 #include "training_clips.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -62,7 +64,8 @@ struct FinetuneOptions {
           "leave out one of the two");
     if (memory.in_backward() && scales_losses())
       throw looptorch::app::CommandLineError(
-          "--update-in-backward cannot scale losses as fp16 needs it: give --bf16 instead");
+          "--update-in-backward cannot scale losses, as fp16 needs it: give --bf16 instead of --fp16 or "
+          "--mixed-precision");
   }
 
   /// Returns how layers save memory: those that do not recompute keep their products alone.
@@ -95,8 +98,10 @@ struct FinetuneOptions {
             .prompt_share = prompt_share};
   }
 
-  /// Returns what decides what is learnt and is in no policy's state, for RunSettings.
-  [[nodiscard]] std::map<std::string, std::string> settings(const Corpus& data) const {
+  /// Returns what decides what is learnt and is in no policy's state, for RunSettings. `weights` tells the
+  /// weights of --model from others (weights_identity).
+  [[nodiscard]] std::map<std::string, std::string> settings(const Corpus& data,
+                                                            const std::string& weights) const {
     const auto text = [](const auto& value) { return looptorch::message(value); };
     const auto masked = looptorch::message(masks.time_masks, " x ", masks.max_frames, " frames, ",
                                            masks.mel_masks, " x ", masks.max_bins, " bins");
@@ -108,6 +113,7 @@ struct FinetuneOptions {
                                            {"--fallback", text(fallback)},
                                            {"--language", language},
                                            {"--max-audio-seconds", text(data.max_seconds)},
+                                           {"--model", weights},
                                            {"--normalizer", normalizer},
                                            {"--prompt-share", text(prompt_share)},
                                            {"--spec-augment", spec_augment ? masked : "off"},
@@ -150,6 +156,22 @@ struct FinetuneOptions {
     return options;
   }
 };
+
+/// Returns a text that differs for other weights: a hash of the beginning of each parameter that adapters do
+/// not own.
+[[nodiscard]] inline std::string weights_identity(const Whisper& model) {
+  constexpr std::int64_t kElements = 4096;
+  std::string hashes;
+  for (const auto& item : model->named_parameters()) {
+    if (item.key().find("lora_") != std::string::npos) continue;
+    const auto begin =
+        item.value().detach().flatten().narrow(0, 0, std::min(kElements, item.value().numel()));
+    const auto bytes = begin.cpu().contiguous();
+    hashes += std::to_string(
+        looptorch::stable_hash({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()}));
+  }
+  return looptorch::message("weights ", looptorch::stable_hash(hashes));
+}
 
 namespace detail {
 

@@ -29,7 +29,7 @@ class RunSettings {
     std::string differences;
     for (const auto& [name, value] : settings_) {
       const auto saved = in.contains(name) ? in.get<std::string>(name) : "not set";
-      if (saved == value) continue;
+      if (saved == value || (name == "--model" && saved == "not set")) continue;  // of an older program
       differences += looptorch::message(differences.empty() ? "" : ", ", name, " is ", value, " here and ",
                                         saved, " in the snapshot");
     }

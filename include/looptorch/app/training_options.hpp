@@ -84,6 +84,8 @@ struct TrainingOptions {
     if (prefetch.value_or(0) > 0 && workers == 0)
       throw CommandLineError(
           message("--prefetch ", *prefetch, " needs threads that read ahead: give --workers 1 or more"));
+    if (memory_cap > 0 && !preflight)
+      throw CommandLineError("--memory-cap is what --preflight allows: give --preflight, too");
     const bool both = tf32 && cudnn_benchmark;
     if (!chosen.is_cuda() && (tf32 || cudnn_benchmark))
       std::cerr << (tf32 ? "--tf32" : "") << (both ? " and " : "")

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -146,6 +147,8 @@ struct MemoryForecast {
   std::int64_t averages = 0;                    ///< bytes of averages of the weights
   std::int64_t copies = 0;  ///< bytes of other copies that policies will keep on the model's device
   bool snapshots = false;   ///< the run will be copied to host memory
+  /// Bytes of a window's sums, where gradients are applied and freed during backward; empty: all gradients.
+  std::optional<std::int64_t> gradient_sums = {};
 
   [[nodiscard]] bool trains(const at::Tensor& parameter) const {
     const void* id = parameter.unsafeGetTensorImpl();

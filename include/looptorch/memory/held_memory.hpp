@@ -8,8 +8,10 @@ namespace looptorch {
 
 /// The bytes of a run's tensors on the model's device.
 struct HeldMemory {
-  std::int64_t weights = 0;    ///< Parameters and buffers.
-  std::int64_t gradients = 0;  ///< All gradients of one window, whether or not they exist now.
+  std::int64_t weights = 0;  ///< Parameters and buffers.
+  /// All gradients of one window, whether or not they exist now; where they are applied in backward, the sums
+  /// that stand for them.
+  std::int64_t gradients = 0;
   std::int64_t optimizer = 0;  ///< Moments.
   std::int64_t averages = 0;   ///< AverageWeights.
   std::int64_t copies = 0;     ///< Other copies that policies will keep, as RestoreBest does.

@@ -63,7 +63,8 @@ namespace detail {
 template <class... More>
 using InBackwardExclusions = ExclusionList<
     More...,
-    Excludes<Autopsy, "gradients are applied and freed before they could be looked at", "List one of the two">,
+    Excludes<Autopsy, "gradients are applied and freed before they could be looked at",
+             "List one of the two">,
     Excludes<SkipBadWindows, "a window is left out before its update, which is made in backward by then",
              "List one of the two">,
     Excludes<ClipGradNorm, "the norm of all gradients is known only when all exist",
@@ -143,6 +144,7 @@ struct UpdateInBackward {
   }
   void before_backward(BackwardContext& backward, State& state) const { state.updates->begin(backward); }
   void on_fit_end(FitContext&, State& state) const { state.hooks = nullptr; }
+  void forecast_memory(MemoryForecast& forecast, State&) const { forecast.gradient_sums = 0; }
 };
 
 /// UpdateInBackward for windows of several micro-batches, whose gradients are summed as `Sums` says. The
@@ -201,6 +203,16 @@ struct UpdateInBackwardWith {
   void on_fit_end(FitContext&, State& state) const {
     state.hooks = nullptr;
     state.held = nullptr;
+  }
+  /// The sums of windows of several micro-batches; a window of one has none.
+  void forecast_memory(MemoryForecast& forecast, State&) const {
+    std::int64_t bytes = 0;
+    if constexpr (!kInMoments)
+      for (const at::Tensor& parameter : forecast.run.updates()[0].parameters)
+        if (forecast.trains(parameter))
+          bytes += parameter.numel() < sums.min_size ? static_cast<std::int64_t>(parameter.nbytes())
+                                                     : 2 * parameter.numel();
+    forecast.gradient_sums = bytes;
   }
 
   void state_dict(StateDict& out, State& state) const {

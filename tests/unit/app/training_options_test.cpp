@@ -83,6 +83,8 @@ TEST_CASE("Settings that the device cannot have are refused, and those that do n
   const TrainingOptions ahead{.device = "cpu", .workers = 0, .prefetch = 4};
   CHECK_THROWS_WITH(ahead.choose_device(),
                     "--prefetch 4 needs threads that read ahead: give --workers 1 or more");
+  const TrainingOptions capped{.memory_cap = 4, .device = "cpu"};
+  CHECK_THROWS_WITH(capped.choose_device(), "--memory-cap is what --preflight allows: give --preflight, too");
   CHECK(said.text().empty());
   CHECK(TrainingOptions{.tf32 = true, .device = "cpu"}.choose_device() == at::kCPU);
   CHECK(said.text() == "--tf32 has no effect on cpu, only on CUDA devices\n");

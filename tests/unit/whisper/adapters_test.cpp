@@ -210,11 +210,37 @@ TEST_CASE("flags that save memory are refused where they contradict each other")
   refused({"--cache-encoder", "--freeze-encoder"}, "--cache-encoder fills a cache: name it by --cache");
   refused({"--cache-encoder", "--freeze-encoder", "--cache", "c", "--spec-augment"},
           "leave out one of the two");
-  refused({"--lora-dropout", "0.1"}, "give their rank, as --lora 8");
+  refused({"--lora-dropout", "0.1"}, "--lora-dropout is of adapters: give their rank, as --lora 8");
+  refused({"--lora-alpha", "3"}, "--lora-alpha is of adapters");
+  refused({"--lora-patterns", "*fc1"}, "--lora-patterns is of adapters");
+  refused({"--lora", "2", "--lora-patterns", " ,"}, "--lora-patterns names no layers");
+  refused({"--lora", "2", "--lora-patterns", "*fc1, model.encoder.*", "--freeze-encoder"},
+          "--lora-patterns model.encoder.* is of the encoder, which --freeze-encoder leaves as it is");
   refused({"--update-in-backward", "--mixed-precision"}, "give --bf16 instead");
   refused({"--update-in-backward", "moments", "--optimizer", "adamw8bit"}, "give --update-in-backward sums");
   CHECK_NOTHROW(parsed({"--update-in-backward", "--bf16"}).check());
   CHECK_NOTHROW(
       parsed({"--lora", "8", "--lora-dropout", "0.1", "--cache-encoder", "--freeze-encoder", "--cache", "c"})
           .check());
+  CHECK_NOTHROW(parsed({"--fit", "4GB", "--lora-alpha", "3"}).check());  // which may choose adapters
+}
+
+TEST_CASE("patterns of adapters are full names, or of the decoder where the encoder is frozen") {
+  using Names = std::vector<std::string>;
+  const auto patterns = [](const std::vector<std::string>& words) { return parsed(words).memory.patterns(); };
+  CHECK(patterns({"--lora-patterns", "*q_proj, model.encoder.*fc1"}) ==
+        Names{"*q_proj", "model.encoder.*fc1"});
+  CHECK(patterns({"--lora-patterns", "*q_proj,model.decoder.*fc1", "--freeze-encoder"}) ==
+        Names{"model.decoder.*q_proj", "model.decoder.*fc1"});
+}
+
+TEST_CASE("the identity of a model's weights is that of the weights, whatever adapters it has") {
+  auto model = whisper::load_pretrained(kBase);
+  const auto identity = whisper::weights_identity(model);
+  CHECK(whisper::weights_identity(whisper::load_pretrained(kBase)) == identity);
+  lt::load_lora(*model, kAdapted);
+  CHECK(whisper::weights_identity(model) == identity);
+  const torch::NoGradGuard no_grad;
+  model->encoder()->parameters().back().add_(1e-3);
+  CHECK(whisper::weights_identity(model) != identity);
 }

@@ -95,6 +95,9 @@ template <class Engine>
     }
   });
   for (const auto& [name, average] : weight_averages(engine.stack())) held.averages += bytes.add(average);
+  MemoryForecast forecast{engine.run()};
+  engine.stack().template run<forecast_memory_hook>(forecast);
+  held.gradients = forecast.gradient_sums.value_or(held.gradients);
   held.uncounted = bytes.uncounted();
   return held;
 }
@@ -122,6 +125,7 @@ template <class Engine>
           held.optimizer += state_bytes_of(optimizer, group, here);
       }
   });
+  held.gradients = forecast.gradient_sums.value_or(held.gradients);
   held.averages = std::max(held.averages, forecast.averages);
   held.copies = forecast.copies;
   if (forecast.snapshots) held.snapshot = held.weights + held.optimizer + held.averages;

@@ -2,6 +2,7 @@
 // What a run holds, and what it will hold: the forecast before the first step is what is there after it.
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies/update_in_backward.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/toy.hpp"
@@ -76,6 +77,24 @@ TEST_CASE("a forecast has averages, and layers that are unfrozen later") {
   CHECK(trainer.expected_memory().gradients == bytes_of(net));
   CHECK(trainer.expected_memory().averages == bytes_of(net));
   check_forecast("UnfreezeAt, AverageWeights", trainer);
+}
+
+TEST_CASE("where gradients are applied in backward, only their sums are held") {
+  toy::Net net = toy::net();
+  lt::FusedAdamW adamw(net->parameters());
+  const auto forecast = [&](const std::string& name, auto... policies) {
+    lt::Trainer trainer(net, adamw, toy::objective, policies...);
+    const auto gradients = trainer.expected_memory().gradients;
+    check_forecast(name, trainer);
+    return gradients;
+  };
+  CHECK(forecast("immediate", lt::UpdateInBackward{}) == 0);
+  CHECK(forecast("in moments", lt::Accumulate<2>{}, lt::UpdateInBackwardWith<lt::SumsInMoments>{}) == 0);
+  CHECK(forecast("in bf16", lt::Accumulate<2>{},
+                 lt::UpdateInBackwardWith<lt::SumsInBf16>{.sums = {.min_size = 1}}) == bytes_of(net) / 2);
+  CHECK(forecast("small ones in fp32", lt::Accumulate<2>{},
+                 lt::UpdateInBackwardWith<lt::SumsInBf16>{.sums = {.min_size = 1 << 20}}) == bytes_of(net));
+  CHECK(forecast("switched off", lt::When{false, lt::UpdateInBackward{}}) == bytes_of(net));
 }
 
 TEST_CASE("frozen parameters have neither gradients nor moments nor averages in a forecast") {

@@ -114,12 +114,30 @@ TEST_CASE("if nothing fits, --fit says in a sentence what the least needs, and w
       "(--max-audio-seconds), or a smaller model");
 }
 
+TEST_CASE("--fit says of a run that ran out of memory only that it needs more") {
+  std::ostringstream log;
+  const auto attempt = [](const FinetuneOptions& options) {
+    return options.memory.lora > 0 ? FitTrial{.needed = 5'000'000'000, .by_batch = false}
+                                   : FitTrial{.needed = 3'900'000'000, .by_batch = true, .ran_out = true};
+  };
+  CHECK_THROWS_WITH(
+      choose_fit(parsed({"--batch-size", "1"}), kCap, attempt, log),
+      Contains("nothing fits, and the least, ") && Contains(", needs more than 3.9 GB: give more"));
+  CHECK_THAT(log.str(),
+             Contains("1 x 1 clips: needs more than 3.9 GB\n") &&
+                 Contains("adapters alone, all layers recomputed, 1 x 1 clips: needs at least 5 GB\n"));
+}
+
 TEST_CASE("sizes have units of 10^9 and 10^6 bytes") {
   CHECK(parse_bytes("4GB") == 4'000'000'000);
   CHECK(parse_bytes("1.8GB") == 1'800'000'000);
   CHECK(parse_bytes("900MB") == 900'000'000);
   CHECK(parse_bytes("2") == 2'000'000'000);
-  for (const char* wrong : {"", "GB", "-1GB", "4GiB", "0", "4 GB"}) {
+  CHECK(parse_bytes("4gb") == 4'000'000'000);
+  CHECK(parse_bytes("4 GB") == 4'000'000'000);
+  CHECK(parse_bytes("4G") == 4'000'000'000);
+  CHECK(parse_bytes("900m") == 900'000'000);
+  for (const char* wrong : {"", "GB", "-1GB", "4GiB", "0", "4 ", "MB"}) {
     INFO(wrong);
     CHECK_THROWS_WITH(parse_bytes(wrong), Contains("is no size, such as 4GB or 900MB"));
   }

@@ -50,5 +50,9 @@ TEST_CASE("A run goes on with its own settings only, and the error names those t
   CHECK_THROWS_WITH(
       fit(folder.path(), {{"--best", "wer"}, {"--language", "de"}, {"--chunking", "true"}}, true),
       Contains("--chunking is true here and not set in the snapshot"));
+  // A snapshot of a program that did not keep the model's weights says nothing of them.
+  CHECK_THROWS_WITH(
+      fit(folder.path(), {{"--model", "weights 1"}, {"--best", "loss"}, {"--language", "de"}}, true),
+      Contains("--best is loss here") && !Contains("--model"));
   CHECK(fit(folder.path(), settings, true).steps == 4);
 }
