@@ -10,6 +10,9 @@
 #include "adapters.hpp"
 #include "model.hpp"
 
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
+
 #include <array>
 #include <filesystem>
 #include <memory>
@@ -37,6 +40,28 @@ namespace whisper {
 }
 
 namespace detail {
+
+/// Makes new tensors have a type while it lives, so that a model of 16 bits never exists in 32. Process-wide.
+class DefaultDtype {
+ public:
+  explicit DefaultDtype(at::ScalarType type) : before_(c10::get_default_dtype()) {
+    c10::set_default_dtype(c10::scalarTypeToTypeMeta(type));
+  }
+  ~DefaultDtype() { c10::set_default_dtype(before_); }
+  DefaultDtype(const DefaultDtype&) = delete;
+  DefaultDtype& operator=(const DefaultDtype&) = delete;
+
+ private:
+  caffe2::TypeMeta before_;
+};
+
+/// Returns a model of `config` whose parameters all have `dtype`.
+inline Whisper make_model(const WhisperConfig& config, at::ScalarType dtype) {
+  const DefaultDtype scope(dtype);
+  Whisper model(config);
+  model->to(dtype);  // what was computed in fp32
+  return model;
+}
 
 /// Returns the model with the second name that transformers has for the token embedding, since some tools
 /// save it twice. The two must then agree.
@@ -79,8 +104,7 @@ inline Whisper load_pretrained(const std::filesystem::path& folder, at::ScalarTy
     merge_adapters(model, folder);
     return model;
   }
-  Whisper model(load_config(folder / "config.json"));
-  model->to(dtype);
+  auto model = detail::make_model(load_config(folder / "config.json"), dtype);
   looptorch::load_weights(detail::with_output_name(model), folder);
   return model;
 }

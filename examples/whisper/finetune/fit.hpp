@@ -217,9 +217,9 @@ namespace detail {
       if (batch == 1 || !trial.by_batch) break;
     }
   }
-  throw looptorch::app::DoesNotFit(
-      looptorch::message(begin, "nothing fits, and the least, ", least_flags, ", ", least.words(),
-                         ": give more, shorter clips (--max-audio-seconds), or a smaller model"));
+  throw looptorch::app::DoesNotFit(looptorch::message(
+      begin, "nothing fits, and the least, ", least_flags.empty() ? "what is given" : least_flags, ", ",
+      least.words(), ": give more, shorter clips (--max-audio-seconds), or a smaller model"));
 }
 
 }  // namespace whisper

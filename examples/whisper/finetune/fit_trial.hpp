@@ -23,8 +23,18 @@ namespace whisper {
 
 namespace detail {
 
+/// Returns the bytes that the other texts take which are drawn for each of `clips`: keys and values of the
+/// decoder's own tokens, twice while they grow. Drawing them would take minutes.
+inline std::int64_t drawing_bytes(Recognizer& recognizer, std::int64_t clips) {
+  const auto& config = recognizer.model->config();
+  const auto tokens = config.max_target_positions / 2;
+  const auto of_text = 2 * tokens * config.decoder_layers * config.d_model *
+                       static_cast<std::int64_t>(recognizer.options().dtype().itemsize());
+  return 2 * clips * (recognizer.decoding.best_of - 1) * of_text;
+}
+
 /// Returns the most bytes of tensors while `batch` is transcribed, above those before: in windows of 30 s
-/// where the test clips are, and with several texts drawn for each clip where unsure ones are decoded again.
+/// where the test clips are, and with several texts for each clip where unsure ones are decoded again.
 inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, bool whole_windows,
                                    at::Device device) {
   const std::int64_t frames = 2 * recognizer.model->config().max_source_positions;
@@ -34,12 +44,8 @@ inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, b
   counter.reset_peak();
   const auto mel_BMT = at::constant_pad_nd(batch.mel_BMT, {0, missing});
   (void)recognizer.hear(mel_BMT, batch.languages);
-  if (recognizer.fallback) {
-    auto drawing = recognizer;
-    drawing.fallback = once(recognizer.fallback->temperatures.back());
-    (void)drawing.hear(mel_BMT, batch.languages);
-  }
-  return counter.read().peak - before;
+  return counter.read().peak - before +
+         (recognizer.fallback ? drawing_bytes(recognizer, mel_BMT.size(0)) : 0);
 }
 
 /// Returns the share of --fit's size that stays free, on a device for its allocator's fragmentation.

@@ -78,9 +78,14 @@ void check_memory(const TrainingOptions& options, Trainer& trainer, const Hardes
   constexpr double kGigabyte = 1e9;
   const auto report = preflight(trainer, hardest(), {.cap = std::llround(options.memory_cap * kGigabyte)});
   std::cerr << "preflight: the run " << report.text() << std::flush;
-  if (!report.fits)
-    throw DoesNotFit(message("the run does not fit into ", bytes_text(report.cap),
-                             ": see what would, above, or leave out --preflight"));
+  if (report.fits) return;
+  bool something_fits = false;
+  for (const PreflightTrial& trial : report.tried) something_fits |= trial.fits;
+  throw DoesNotFit(message(
+      "the run does not fit into ", bytes_text(report.cap), ": ",
+      something_fits ? "see what would, above"
+                     : "nothing that was tried would, so that it takes a smaller model or shorter inputs",
+      ", or leave out --preflight"));
 }
 
 /// Adds the peak of a run by what it consisted of, in bytes, and its phase. Adds nothing if the memory was

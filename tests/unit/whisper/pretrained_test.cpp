@@ -3,6 +3,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/memory/host_memory.hpp>
 
 #include "reference.hpp"
 #include "support/temporary_folder.hpp"
@@ -11,6 +12,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 
 using looptorch::testing::TemporaryFolder;
@@ -86,7 +88,8 @@ TEST_CASE("weights of 16 bits are read into fp32 or kept, and saved in what is a
     whisper::save_pretrained(whisper::load_pretrained(source.path()), source.path(), output.path(), dtype);
     const auto expected = looptorch::load_safetensors(source / "model.safetensors").tensors;
     const auto written = looptorch::load_safetensors(output / "model.safetensors").tensors;
-    const auto model = whisper::load_pretrained(output.path()), kept = whisper::load_pretrained(output.path(), dtype);
+    const auto model = whisper::load_pretrained(output.path()),
+               kept = whisper::load_pretrained(output.path(), dtype);
     const auto loaded = looptorch::state_dict(model), loaded_16 = looptorch::state_dict(kept);
     REQUIRE(written.size() == expected.size());
     for (const auto& [name, tensor] : written) {
@@ -99,6 +102,21 @@ TEST_CASE("weights of 16 bits are read into fp32 or kept, and saved in what is a
     }
     CHECK(looptorch::load_json(output / "config.json")["torch_dtype"] == whisper::dtype_name(dtype));
   }
+}
+
+TEST_CASE("a model of 16 bits is never held in 32 while it is made, and no type stays behind") {
+  const auto config = whisper_test::tiny_model()->config();
+  auto& memory = looptorch::HostMemory::counted();
+  const auto before = memory.allocated_bytes();
+  memory.reset_peak();
+  const auto model = whisper::detail::make_model(config, at::kBFloat16);
+  std::int64_t weights = 0;
+  for (const auto& parameter : model->parameters()) {
+    CHECK(parameter.scalar_type() == at::kBFloat16);
+    weights += parameter.numel();
+  }
+  CHECK(memory.peak_bytes() - before < 3 * weights);
+  CHECK(at::ones(1).scalar_type() == at::kFloat);
 }
 
 TEST_CASE("a shard that is missing, and one without a tensor that the index lists, are named") {
@@ -114,9 +132,10 @@ TEST_CASE("a shard that is missing, and one without a tensor that the index list
                     Catch::Contains("model-00001-of-00001.safetensors: cannot open"));
   tensors.erase("model.encoder.conv1.bias");
   looptorch::save_safetensors(source / "model-00001-of-00001.safetensors", tensors);
-  CHECK_THROWS_WITH(whisper::load_pretrained(source.path()),
-                    Catch::Contains("model.safetensors.index.json: tensor \"model.encoder.conv1.bias\": is not in "
-                                    "\"model-00001-of-00001.safetensors\""));
+  CHECK_THROWS_WITH(
+      whisper::load_pretrained(source.path()),
+      Catch::Contains("model.safetensors.index.json: tensor \"model.encoder.conv1.bias\": is not in "
+                      "\"model-00001-of-00001.safetensors\""));
 }
 
 TEST_CASE("an output projection is accepted if it is the embedding, and refused if not") {
