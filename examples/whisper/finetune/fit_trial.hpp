@@ -42,8 +42,11 @@ inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, b
   const looptorch::MemoryCounter counter(device);
   const auto before = counter.read().allocated;
   counter.reset_peak();
-  const auto mel_BMT = at::constant_pad_nd(batch.mel_BMT, {0, missing});
-  (void)recognizer.hear(mel_BMT, batch.languages);
+  const auto silence = batch.mel_BMT.min();
+  const auto mel_BMT = at::constant_pad_nd(batch.mel_BMT, {0, missing}, silence.item());
+  auto once = recognizer;
+  once.fallback.reset();
+  (void)once.hear(mel_BMT, batch.languages);
   return counter.read().peak - before +
          (recognizer.fallback ? drawing_bytes(recognizer, mel_BMT.size(0)) : 0);
 }
