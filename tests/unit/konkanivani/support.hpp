@@ -2,6 +2,8 @@
 // What the tests of the KonkaniVani example share: a tiny random model and clips of several lengths.
 #pragma once
 
+#include "support/one_thread.hpp"
+
 #include <konkanivani/model.hpp>
 
 #include <vector>
@@ -25,18 +27,6 @@ inline konkanivani::KonkaniVani tiny_model(const konkanivani::ModelConfig& confi
   torch::manual_seed(7);
   return konkanivani::KonkaniVani(config);
 }
-
-/// One thread while it lives: for models this small a second one only waits.
-class OneThread {
- public:
-  OneThread() : before_(at::get_num_threads()) { at::set_num_threads(1); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-  ~OneThread() { at::set_num_threads(before_); }
-
- private:
-  int before_;
-};
 
 inline at::Tensor ids(const std::vector<int64_t>& values) { return torch::tensor(values, at::kLong); }
 

@@ -4,6 +4,7 @@
 
 #include <looptorch/metrics/regression.hpp>
 
+#include "support/one_thread.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <spectrogram_gan_vit/clips/spectrogram.hpp>
@@ -54,15 +55,6 @@ const Heard& heard() {
 double correlation(const at::Tensor& a, const at::Tensor& b) {
   return torch::corrcoef(torch::stack({a.to(torch::kDouble), b.to(torch::kDouble)}))[0][1].item<double>();
 }
-
-/// Lives where small operators would wait for threads.
-struct OneThread {
-  OneThread() { at::set_num_threads(1); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-  ~OneThread() { at::set_num_threads(before); }
-  int before = at::get_num_threads();
-};
 
 /// A number a clip, or several.
 at::Tensor measure(const std::function<at::Tensor(const at::Tensor&)>& of_samples) {

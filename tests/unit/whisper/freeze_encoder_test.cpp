@@ -8,6 +8,7 @@
 
 #include "parsed_options.hpp"
 #include "reference.hpp"
+#include "support/one_thread.hpp"
 
 #include <whisper/finetune/options.hpp>
 
@@ -148,6 +149,7 @@ TEST_CASE(
 }
 
 TEST_CASE("A preflight with a frozen encoder predicts the run's peak") {
+  const OneThread one_thread;
   Run run(true, kOff);
   const auto clips = clips_of(run.model, 4);
   const auto report = lt::preflight(run.trainer, clips, {.cap = 1 << 30});
