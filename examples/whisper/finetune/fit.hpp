@@ -28,17 +28,12 @@ namespace whisper {
 /// Returns the bytes that "4GB", "1.8 gb" or "900M" names; without a unit they are GB. A GB is 10^9 bytes.
 /// Throws CommandLineError.
 [[nodiscard]] inline std::int64_t parse_bytes(const std::string& text) {
-  const auto same = [](char given, char wanted) {
-    return std::toupper(static_cast<unsigned char>(given)) == wanted;
-  };
   double unit = 1e9;
-  auto number = text;
+  std::string number;
+  for (const char sign : text) number += static_cast<char>(std::toupper(static_cast<unsigned char>(sign)));
   for (const auto& [name, bytes] :
        {std::pair<std::string_view, double>{"GB", 1e9}, {"MB", 1e6}, {"G", 1e9}, {"M", 1e6}}) {
-    if (number.size() < name.size() ||
-        !std::equal(name.rbegin(), name.rend(), number.rbegin(),
-                    [&](char wanted, char given) { return same(given, wanted); }))
-      continue;
+    if (!number.ends_with(name)) continue;
     number.resize(number.size() - name.size()), unit = bytes;
     while (number.ends_with(' ')) number.pop_back();
     break;

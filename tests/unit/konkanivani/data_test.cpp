@@ -136,7 +136,7 @@ TEST_CASE("Training plays clips at other speeds; a seed fixes what it hears") {
 }
 
 TEST_CASE("A cache changes nothing that training hears, and is read instead of the files") {
-  const OneThread one_thread;  // as in a loader's worker
+  const looptorch::detail::SingleIntraOpThread one_thread;  // as in a loader's worker
   const TemporaryFolder kept;
   Corpus corpus({{16000, "क"}, {12000, "ख"}});
   corpus.utterances.push_back(corpus.utterances[0]);  // a part of the same file

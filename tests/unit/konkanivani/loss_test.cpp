@@ -211,7 +211,7 @@ TEST_CASE("Windows of two micro-batches, the last one short, train as whole batc
 }
 
 TEST_CASE("A few steps on one batch lower both losses") {
-  const OneThread one_thread;
+  const looptorch::detail::SingleIntraOpThread one_thread;
   auto model = tiny_model();
   const std::vector<std::vector<int64_t>> texts{{5, 6, 7, 8}, {8, 5}};
   const auto targets = konkanivani::make_targets(texts);

@@ -159,7 +159,7 @@ TEST_CASE("What is heard in batches of any order stands in the order of the clip
 }
 
 TEST_CASE("A model that learnt three tones writes their texts, by all four decodings") {
-  const OneThread one_thread;
+  const looptorch::detail::SingleIntraOpThread one_thread;
   Tones tones;
   auto recognizer = tiny_recognizer(20);
   const auto speech = tones.dataset(recognizer.vocabulary);

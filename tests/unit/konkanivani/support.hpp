@@ -2,7 +2,7 @@
 // What the tests of the KonkaniVani example share: a tiny random model and clips of several lengths.
 #pragma once
 
-#include "support/one_thread.hpp"
+#include <looptorch/data/intra_op.hpp>
 
 #include <konkanivani/model.hpp>
 

@@ -2,9 +2,9 @@
 // What the corpus' sound has of its labels, measured on the sound.
 #include "support/precompiled.hpp"
 
+#include <looptorch/data/intra_op.hpp>
 #include <looptorch/metrics/regression.hpp>
 
-#include "support/one_thread.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <spectrogram_gan_vit/clips/spectrogram.hpp>
@@ -58,7 +58,7 @@ double correlation(const at::Tensor& a, const at::Tensor& b) {
 
 /// A number a clip, or several.
 at::Tensor measure(const std::function<at::Tensor(const at::Tensor&)>& of_samples) {
-  const OneThread one_thread;
+  const looptorch::detail::SingleIntraOpThread one_thread;
   std::vector<at::Tensor> values;
   for (const auto& samples_T : heard().samples_NT.unbind()) values.push_back(of_samples(samples_T));
   return torch::stack(values).to(torch::kDouble);
@@ -245,7 +245,7 @@ TEST_CASE("Traits follow the labels in the directions of the README, without giv
 }
 
 TEST_CASE("No clip is clipped, silent, or so for long") {
-  const OneThread one_thread;
+  const looptorch::detail::SingleIntraOpThread one_thread;
   const auto& all = heard().samples_NT;
   CHECK(all.isfinite().all().item<bool>());
   CHECK(all.abs().amax(1).max().item<double>() < 0.999);
@@ -275,7 +275,7 @@ TEST_CASE("Valence is heard in the third, the register and roughness") {
 
 TEST_CASE("Each trait changes what it names, all else equal") {
   const auto change = [](auto set, const auto& feature) {
-    const OneThread one_thread;
+    const looptorch::detail::SingleIntraOpThread one_thread;
     Traits low, high;
     set(low, false), set(high, true);
     double difference = 0;

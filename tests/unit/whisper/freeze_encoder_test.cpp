@@ -2,13 +2,13 @@
 // whisper_finetune --freeze-encoder: what a frozen encoder computes, keeps and leaves behind.
 #include "support/precompiled.hpp"
 
+#include <looptorch/data/intra_op.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/preflight.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "parsed_options.hpp"
 #include "reference.hpp"
-#include "support/one_thread.hpp"
 
 #include <whisper/finetune/options.hpp>
 
@@ -149,7 +149,7 @@ TEST_CASE(
 }
 
 TEST_CASE("A preflight with a frozen encoder predicts the run's peak") {
-  const OneThread one_thread;
+  const looptorch::detail::SingleIntraOpThread one_thread;  // several allocate at times of their own
   Run run(true, kOff);
   const auto clips = clips_of(run.model, 4);
   const auto report = lt::preflight(run.trainer, clips, {.cap = 1 << 30});
