@@ -45,7 +45,13 @@ struct ShowProgress {
     std::int64_t begin_step = 0;
     std::int64_t begin_samples = 0;
     detail::TimeLeft left = {};
-    LoaderStats loading_at_begin, loading_at_epoch, loading_at_line;
+    /// What the loader had done at a time.
+    struct Loading {
+      LoaderStats stats;
+      Clock::time_point time;
+    };
+    LoaderStats loading_at_begin;
+    Loading at_epoch, at_line;  ///< When the epoch began, and when a line was last written.
     bool told_starving = false;
     std::vector<WeightedSum> before;  ///< Each update's loss totals when a line was last written.
   };
@@ -61,12 +67,12 @@ struct ShowProgress {
     state.told_starving = false;
     state.loading_at_begin = fit.run.feed().stats ? *fit.run.feed().stats : LoaderStats{};
     if (fit.run.feed().stats) fit.run.feed().stats->told_starving = true;  // this policy warns instead
-    state.loading_at_epoch = state.loading_at_line = state.loading_at_begin;
+    state.at_epoch = state.at_line = {state.loading_at_begin, state.begin};
   }
 
   void on_epoch_begin(EpochContext& epoch, State& state) const {
     state.before.assign(epoch.run.updates().size(), {});
-    if (const auto& loading = epoch.run.feed().stats) state.loading_at_epoch = *loading;
+    if (const auto& loading = epoch.run.feed().stats) state.at_epoch = {*loading, State::Clock::now()};
   }
 
   void on_window_end(WindowContext& window, State& state) const {
@@ -148,7 +154,7 @@ struct ShowProgress {
     if (progress.total_steps)
       if (const auto seconds = state.left.seconds_to(*progress.total_steps))
         line.add("ETA", detail::clock_text(*seconds), time_left);
-    line.add("data wait", waiting(run, state.loading_at_line), wait);
+    line.add("data wait", waiting(run, state.at_line), wait);
     for (const auto& [name, show] : run.shown()) line.add(name, show(), others);
     return line;
   }
@@ -205,11 +211,15 @@ struct ShowProgress {
     return detail::number_text(rate, 3) + " samples/s";
   }
 
-  /// Returns the share of waiting since `before`, which becomes now.
-  static std::string waiting(const Run& run, LoaderStats& before) {
+  /// Returns the share of the time since `before`, which becomes now, in which the loader was waited for. By
+  /// the clock: LoaderStats counts the use of the batch in hand when the next one is asked for.
+  static std::string waiting(const Run& run, State::Loading& before) {
     if (!run.feed().stats) return {};
-    const LoaderStats part = run.feed().stats->since(std::exchange(before, *run.feed().stats));
-    return std::to_string(std::lround(100 * part.wait_share())) + " %";
+    const State::Loading now{*run.feed().stats, State::Clock::now()};
+    const double seconds = std::chrono::duration<double>(now.time - before.time).count();
+    const double waited = now.stats.wait_seconds - before.stats.wait_seconds;
+    before = now;
+    return std::to_string(std::lround(100 * std::min(waited / std::max(seconds, 1e-9), 1.0))) + " %";
   }
 
   static std::string left_out(const Run& run, const LoaderStats& before) {
@@ -228,8 +238,8 @@ struct ShowProgress {
     for (const auto& [name, value] : run.metrics().values())
       text += "  " + name + " " + detail::number_text(value);
     if (run.progress().skipped > 0) text += "  skipped " + std::to_string(run.progress().skipped);
-    text += left_out(run, state.loading_at_epoch);
-    const std::string wait = waiting(run, state.loading_at_epoch);
+    text += left_out(run, state.at_epoch.stats);
+    const std::string wait = waiting(run, state.at_epoch);
     return wait.empty() ? text : text + "  data wait " + wait;
   }
 };

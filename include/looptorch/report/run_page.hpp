@@ -165,7 +165,8 @@ inline std::vector<std::pair<std::string, double>> time_by_phase(const std::vect
   page +=
       "<h2>Curves</h2>\n<p class=\"soft\">Drag across a curve to see those steps in all of them; a double "
       "click goes back.</p>\n<div id=\"curves\" class=\"cards\"></div>\n"
-      "<h2>Epochs</h2>\n<div id=\"epochs\" class=\"scroll\"></div>\n"
+      "<h2>Epochs</h2>\n<p class=\"soft\">Means over an epoch's steps, each counted once; where a name has a "
+      "dot, the last value.</p>\n<div id=\"epochs\" class=\"scroll\"></div>\n"
       "<div id=\"examples\"></div>\n"
       "<h2>Where the time went</h2>\n<div id=\"time\"></div>\n"
       "<h2>What was run</h2>\n<div id=\"facts\" class=\"scroll\"></div>\n";

@@ -101,6 +101,24 @@ TEST_CASE("ShowProgress tells how long a loader was waited for, and nothing wher
   CHECK(plain.find("data wait") == std::string::npos);
 }
 
+TEST_CASE("ShowProgress counts the time in which a step uses its own batch") {
+  const Rows rows{.milliseconds = 1};
+  const std::string text = written([&](std::FILE* file) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.125);
+    const auto slow = [](auto& model, const at::Tensor& batch) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return objective(model, batch);
+    };
+    lt::Trainer trainer(net, sgd, slow, lt::ShowProgress{.out = file, .line_seconds = 0});
+    trainer.fit(lt::PinnedPrefetchLoader(rows, {.batch_size = 4, .workers = 0}), {.max_steps = 1});
+  });
+  INFO(text);
+  std::smatch wait;
+  REQUIRE(std::regex_search(text, wait, std::regex("step 1/1 .*data wait ([0-9]+) %")));
+  CHECK(std::stoi(wait[1]) < 50);  // 4 ms, and 200 of the step
+}
+
 TEST_CASE("ShowProgress measures each fit's own loader, in mid-epoch too") {
   const Rows rows{.milliseconds = 1};
   const std::string text = written([&](std::FILE* file) {

@@ -173,7 +173,7 @@ class MetricFeed final : public MetricSink {
   struct Seen {
     StepClock::Clock::time_point time;
     std::int64_t step = 0, samples = 0;
-    double wait = 0, use = 0;
+    double wait = 0;
   };
 
   /// The sound that TensorBoard has. What is offered again after each validation need not be written again.
@@ -226,8 +226,7 @@ class MetricFeed final : public MetricSink {
 
   static Seen now_of(const Run& run) {
     Seen seen{StepClock::Clock::now(), run.progress().step, run.progress().samples};
-    if (run.feed().stats)
-      seen.wait = run.feed().stats->wait_seconds, seen.use = run.feed().stats->use_seconds;
+    if (run.feed().stats) seen.wait = run.feed().stats->wait_seconds;
     return seen;
   }
   void add_speed() {
@@ -237,8 +236,8 @@ class MetricFeed final : public MetricSink {
     take(kWholeRun, "step_seconds", seconds / steps);
     if (seconds > 0)
       take(kWholeRun, "samples_per_second", static_cast<double>(now.samples - before.samples) / seconds);
-    if (const double loading = now.wait + now.use - before.wait - before.use; loading > 0)
-      take(kWholeRun, "data_wait", (now.wait - before.wait) / loading);
+    if (run_->feed().stats && seconds > 0)
+      take(kWholeRun, "data_wait", std::min((now.wait - before.wait) / seconds, 1.0));
     take(kWholeRun, "skipped", static_cast<double>(run_->progress().skipped));
   }
 
