@@ -18,6 +18,7 @@
 #include "evaluation.hpp"
 #include "finetune/fit.hpp"
 #include "finetune/fit_trial.hpp"
+#include "finetune/kept_fit.hpp"
 #include "finetune/options.hpp"
 #include "finetune/report.hpp"
 #include "finetune/run_settings.hpp"
@@ -121,9 +122,12 @@ whisper::Recognizer load_settings(const Options& options) {
   return recognizer;
 }
 
-/// Chooses what --fit leaves open by dry steps of each run.
-Options fitted(const Options& given, const whisper::Corpus& corpus, at::Device device) {
+/// Returns what the run of `snapshot` began with, if it was begun by --fit; else chooses by dry steps.
+whisper::FitChoice fitted(const Options& given, const fs::path& snapshot, const whisper::Corpus& corpus,
+                          at::Device device) {
   const auto cap = whisper::parse_bytes(given.memory.fit);
+  if (!snapshot.empty())
+    if (auto kept = whisper::kept_fit(snapshot, given, cap, std::cerr)) return *std::move(kept);
   const auto attempt = [&](const Options& options) {
     whisper::FitTrial trial{.needed = cap, .fits = false, .by_batch = false, .ran_out = true};
     try {
@@ -139,7 +143,7 @@ Options fitted(const Options& given, const whisper::Corpus& corpus, at::Device d
   std::cerr << "--fit " << app::bytes_text(cap) << ": "
             << std::lround(100 * whisper::detail::fit_margin(device)) << " % of it is to stay free"
             << std::endl;
-  return whisper::choose_fit(given, cap, attempt, std::cerr).options;
+  return whisper::choose_fit(given, cap, attempt, std::cerr);
 }
 
 void finetune(Options options) {
@@ -159,7 +163,10 @@ void finetune(Options options) {
   if (!fit.empty()) {
     recognizer.model = nullptr;
     app::set_memory_cap(device, size);
-    options = fitted(options, corpus, device);
+    auto choice = fitted(options, newest.path, corpus, device);
+    fs::create_directories(options.output);
+    whisper::keep_fit(options.output, choice);
+    options = std::move(choice.options);
     training.seed_generators();  // as without dry steps before
     recognizer = load(options, device);
   }
@@ -173,6 +180,7 @@ void finetune(Options options) {
     fs::create_directories(options.output);
     before = whisper::transcribe_before(recognizer, corpus, options, resumed);
     if (!resumed) whisper::WriteCurve::remove_from(options.output);
+    if (!resumed && fit.empty()) whisper::forget_fit(options.output);
   }
   std::cout << "training on " << corpus.train.size() << " clips of up to " << corpus.max_seconds << " s"
             << std::endl;

@@ -109,6 +109,16 @@ if [ -e "$real/model.safetensors" ]; then
   # shellcheck disable=SC2086
   "$programs/whisper_finetune" "${large[@]}" --output named $flags >named.out 2>named.log || fail "$flags: $(cat named.log)"
   cmp -s least/model.safetensors named/model.safetensors || fail "--fit 300MB and $flags give two models"
+  # A run that is resumed goes on with what it began with, without dry steps, and ends with the same bits.
+  small=("${large[@]}" --max-steps 2 --snapshot-every 1 --fit 400MB)
+  "$programs/whisper_finetune" "${small[@]}" --output begun_small >begun_small.out 2>begun_small.log || fail "--fit 400MB: $(cat begun_small.log)"
+  flags=$(grep -oE 'the same as --.*' begun_small.log) || fail "--fit 400MB chooses nothing: $(cat begun_small.log)"
+  "$programs/whisper_finetune" "${small[@]}" --output resumed --resume begun_small/snapshots/step-00000001 >resumed.out 2>resumed.log ||
+    fail "--fit 400MB is not resumed: $(cat resumed.log)"
+  holds resumed.log "as the run began; $flags"
+  ! grep -q "chooses" resumed.log || fail "a resumed run chooses anew: $(cat resumed.log)"
+  cmp begun_small/model.safetensors resumed/model.safetensors || fail "--fit resumed and at once give two models"
+  cmp begun_small/fit.json resumed/fit.json || fail "the choice is not kept for the next run"
   # What is measured beside training counts, too: windows of 30 s.
   needs() { grep -oE 'needs [0-9.]+ MB' "$1" | head -n1 | tr -dc '0-9.'; }
   for folder in short whole; do

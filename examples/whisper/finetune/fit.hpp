@@ -160,9 +160,27 @@ struct FitTrial {
 /// A choice that fits.
 struct FitChoice {
   FinetuneOptions options;
-  std::string flags;  ///< By which it differs from the given options; empty: by none.
+  std::string saving;  ///< Saving::words
+  std::string flags;   ///< By which it differs from the given options; empty: by none.
   std::int64_t needed = 0;
 };
+
+/// Returns `given` with a way to save memory and with batches of `batch` clips, a divisor of those given:
+/// the clips of a step stay.
+[[nodiscard]] inline FinetuneOptions with_saving(FinetuneOptions given, const Saving& saving,
+                                                 std::int64_t batch) {
+  saving.apply(given);
+  auto& training = given.training;
+  training.gradient_accumulation *= training.batch_size / batch;
+  training.batch_size = batch;
+  return given;
+}
+
+/// Returns "all layers recomputed, 2 x 4 clips".
+[[nodiscard]] inline std::string words_of(const Saving& saving, const FinetuneOptions& chosen) {
+  return looptorch::message(saving.words, ", ", chosen.training.batch_size, " x ",
+                            chosen.training.gradient_accumulation, " clips");
+}
 
 namespace detail {
 
@@ -187,27 +205,22 @@ namespace detail {
   FitTrial least{.needed = std::numeric_limits<std::int64_t>::max()};
   std::string least_flags;
   for (const Saving& saving : savings()) {
-    auto options = given;
-    saving.apply(options);
     for (std::int64_t batch = given.training.batch_size;; batch = batch % 2 == 0 ? batch / 2 : 1) {
-      auto& training = options.training;
-      training.gradient_accumulation *= training.batch_size / batch;
-      training.batch_size = batch;
+      auto options = with_saving(given, saving, batch);
       auto flags = flags_between(given, options);
       if (std::find(tried.begin(), tried.end(), flags) != tried.end()) break;
       if (!detail::can_be(options)) break;
       tried.push_back(flags);
       const FitTrial trial = attempt(options);
+      const std::string words = words_of(saving, options);
       if (trial.fits) {
-        log << begin << "chooses " << saving.words << ", " << batch << " x " << training.gradient_accumulation
-            << " clips: needs " << bytes_text(trial.needed) << "; "
+        log << begin << "chooses " << words << ": needs " << bytes_text(trial.needed) << "; "
             << (tried.size() == 1 ? "that costs nothing"
                                   : looptorch::message("of ", tried.size() - 1, " that cost less none fits"))
             << (flags.empty() ? "" : "; the same as " + flags) << std::endl;
-        return {std::move(options), std::move(flags), trial.needed};
+        return {std::move(options), saving.words, std::move(flags), trial.needed};
       }
-      log << begin << saving.words << ", " << batch << " x " << training.gradient_accumulation
-          << " clips: " << trial.words() << std::endl;
+      log << begin << words << ": " << trial.words() << std::endl;
       if (trial.needed < least.needed) least = trial, least_flags = std::move(flags);
       if (batch == 1 || !trial.by_batch) break;
     }

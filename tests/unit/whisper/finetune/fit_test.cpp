@@ -2,11 +2,17 @@
 // whisper_finetune --fit: what is tried in which order, what is chosen, and what is said.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/json/config_fields.hpp>
+
 #include "../parsed_options.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <whisper/finetune/fit.hpp>
+#include <whisper/finetune/kept_fit.hpp>
 
 #include <cstdint>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -141,4 +147,33 @@ TEST_CASE("sizes have units of 10^9 and 10^6 bytes") {
     INFO(wrong);
     CHECK_THROWS_WITH(parse_bytes(wrong), Contains("is no size, such as 4GB or 900MB"));
   }
+}
+
+TEST_CASE("--fit: a run that is resumed goes on with the choice that it began with") {
+  const looptorch::testing::TemporaryFolder folder;
+  const auto snapshot = folder.path() / "snapshots" / "step-2";
+  std::filesystem::create_directories(snapshot);
+  const auto given = parsed({"--batch-size", "8", "--gradient-accumulation", "3"});
+  std::ostringstream log;
+  CHECK_FALSE(whisper::kept_fit(snapshot, given, kCap, log));  // begun without --fit
+  Choosing choosing;
+  const auto chosen = choosing.choose(given, 1);
+  REQUIRE(chosen.options.training.batch_size < 8);
+  whisper::keep_fit(folder.path(), chosen);
+  const auto kept = whisper::kept_fit(snapshot, given, kCap, log);
+  REQUIRE(kept);
+  CHECK((kept->flags == chosen.flags && kept->saving == chosen.saving));
+  CHECK(whisper::flags_between(chosen.options, kept->options).empty());
+  CHECK_THAT(log.str(), Contains("--fit 4 GB: goes on with adapters alone, ") &&
+                            Contains("2 x 12 clips, as the run began; the same as " + chosen.flags));
+
+  CHECK_THROWS_WITH(whisper::kept_fit(snapshot, parsed({"--batch-size", "3"}), kCap, log),
+                    Contains("--batch-size 3 is not of this run, for which --fit chose batches of 2"));
+  looptorch::write_file_atomically(folder.path() / "fit.json", R"({"saving": "hope", "batch_size": 2})");
+  CHECK_THROWS_WITH(whisper::kept_fit(snapshot, given, kCap, log),
+                    Contains("fit.json: --fit chooses no \"hope\": remove the file to choose anew"));
+  looptorch::write_file_atomically(folder.path() / "fit.json", R"({"batch_size": 0})");
+  CHECK_THROWS_AS(whisper::kept_fit(snapshot, given, kCap, log), looptorch::ConfigError);
+  whisper::forget_fit(folder.path());
+  CHECK_FALSE(whisper::kept_fit(snapshot, given, kCap, log));
 }

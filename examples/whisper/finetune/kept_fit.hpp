@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// What --fit chose, kept as fit.json in the run's folder: a run that is resumed goes on with it, and makes no
+// dry steps again.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/json/config_fields.hpp>
+
+#include "fit.hpp"
+#include "options.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+
+namespace whisper {
+
+/// A choice as its file has it.
+struct KeptFit {
+  std::string saving;  ///< Saving::words
+  std::int64_t batch_size = 1;
+};
+
+inline constexpr auto kKeptFit = looptorch::config_fields<KeptFit>(
+    looptorch::ConfigField("saving", &KeptFit::saving),
+    looptorch::ConfigField("batch_size", &KeptFit::batch_size, {.min = 1, .max = 65536}));
+
+namespace detail {
+
+[[nodiscard]] inline std::filesystem::path fit_file(const std::filesystem::path& run) {
+  return run / "fit.json";
+}
+
+}  // namespace detail
+
+/// Writes a choice into a run's folder. Throws FileError.
+inline void keep_fit(const std::filesystem::path& run, const FitChoice& choice) {
+  kKeptFit.save(detail::fit_file(run), {choice.saving, choice.options.training.batch_size});
+}
+
+/// Removes what an earlier run in the folder was begun with.
+inline void forget_fit(const std::filesystem::path& run) { std::filesystem::remove(detail::fit_file(run)); }
+
+/// Returns the choice of the run that wrote a snapshot, with the other flags as `given`, and writes a line to
+/// `log`; none if it was begun without --fit. Throws ConfigError for a file that holds no such choice, and
+/// app::CommandLineError for flags that the choice does not go with.
+[[nodiscard]] inline std::optional<FitChoice> kept_fit(const std::filesystem::path& snapshot,
+                                                       const FinetuneOptions& given, std::int64_t cap,
+                                                       std::ostream& log) {
+  const auto run = std::filesystem::canonical(snapshot).parent_path().parent_path();
+  const auto file = detail::fit_file(run);
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  const KeptFit kept = kKeptFit.load(file);
+  const auto saving = std::find_if(savings().begin(), savings().end(),
+                                   [&](const Saving& each) { return each.words == kept.saving; });
+  if (saving == savings().end())
+    throw looptorch::ConfigError(looptorch::message(file.string(), ": --fit chooses no \"", kept.saving,
+                                                    "\": remove the file to choose anew"));
+  if (given.training.batch_size % kept.batch_size != 0)
+    throw looptorch::app::CommandLineError(looptorch::message(
+        "--batch-size ", given.training.batch_size, " is not of this run, for which --fit chose batches of ",
+        kept.batch_size, ": give the one that it began with"));
+  auto options = with_saving(given, *saving, kept.batch_size);
+  options.check();
+  auto flags = flags_between(given, options);
+  log << "--fit " << looptorch::app::bytes_text(cap) << ": goes on with " << words_of(*saving, options)
+      << ", as the run began" << (flags.empty() ? "" : "; the same as " + flags) << std::endl;
+  return FitChoice{.options = std::move(options), .saving = kept.saving, .flags = std::move(flags)};
+}
+
+}  // namespace whisper
