@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes a project of your own from examples/template: new_project.sh NAME [FOLDER]
 #
-# NAME is the program's: letters, digits, - and _. FOLDER, by default ./NAME, must not exist yet. The project finds
-# looptorch in this checkout until it is installed.
+# NAME is the program's: letters, digits, - and _. FOLDER, by default ./NAME, must not exist yet. The project uses
+# looptorch in this checkout as long as that is there; without it, or with -DLOOPTORCH_SOURCE=, an installed one.
 set -euo pipefail
 
 fail() {
@@ -17,9 +17,14 @@ esac
 [ $# -le 2 ] || fail "too many words: new_project.sh NAME [FOLDER]"
 name=$1 folder=${2:-$1}
 [[ $name =~ ^[A-Za-z][A-Za-z0-9_-]*$ ]] || fail "'$name' is no name for a program: letters, digits, - and _, a letter first"
-[[ ! $name =~ ^(all|clean|help|install|test|package|looptorch|torch)$ ]] || fail "CMake or LibTorch has a target $name already"
+# Targets that CMake, its generators, looptorch and LibTorch's packages have.
+[[ ! $name =~ ^(all|clean|depend|help|install|test|package|package_source|edit_cache|rebuild_cache|list_install_components)$ &&
+   ! $name =~ ^(looptorch|torch|c10|caffe2|tensorpipe|protobuf|gflags|glog|dummy|headeronly|cuda_target)(_.*)?$ ]] ||
+  fail "CMake, looptorch or LibTorch may have a target $name already: choose another name"
+while [[ $folder == ?*/ ]]; do folder=${folder%/}; done
 [ ! -e "$folder" ] || fail "$folder exists already"
-root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+[[ $folder != -* ]] || folder=./$folder
+root=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.." && pwd)
 
 mkdir -p -- "$(dirname -- "$folder")"
 partial=$folder.partial.$$
@@ -27,14 +32,15 @@ trap 'rm -rf -- "$partial"' EXIT
 mkdir -- "$partial"
 cp -- "$root"/examples/template/{train.cpp,CMakeLists.txt,CMakePresets.json} "$partial"
 sed -i "s|template_train|$name|g" "$partial"/{train.cpp,CMakeLists.txt}
-sed -i "s|^set(LOOPTORCH_SOURCE \"\"|set(LOOPTORCH_SOURCE \"$root\"|" "$partial/CMakeLists.txt"
+source=$(printf '%s' "$root" | sed 's/[\\"$]/\\&/g' | sed 's/[\\&|]/\\&/g') # in CMake's quotes, and in sed's replacement
+sed -i "s|^set(LOOPTORCH_SOURCE \"\"|set(LOOPTORCH_SOURCE \"$source\"|" "$partial/CMakeLists.txt"
 mv -T -- "$partial" "$folder"
 
 cat <<END
 Made $folder. Build and run it:
 
-  eval "\$($root/packaging/setup.sh)"
-  cd $folder
+  eval "\$($(printf %q "$root")/packaging/setup.sh)"
+  cd $(printf %q "$folder")
   cmake --preset release && cmake --build --preset release
   build/$name --output run
 END

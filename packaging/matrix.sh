@@ -25,6 +25,7 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     --) shift && selection=("$@") && break ;;
+    -*) fail "there is no option $1; packaging/matrix.sh --help lists them" ;;
     *)
       choose_libtorch "$1" || fail "there is no LibTorch $1 for looptorch to install; $known_libtorch are known"
       versions+=("$1")

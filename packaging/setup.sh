@@ -35,8 +35,6 @@ readonly whisper_files="\
 929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df  tokenizer.json
 ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf  vocabulary.txt"
 
-readonly cache=${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/looptorch}
-readonly log=$cache/setup.log
 exports=() # the lines for stdout
 
 say() { printf '==> %s\n' "$*" >&2; }
@@ -75,6 +73,15 @@ stop_ticker() {
 failed() { # failed REMEDY: the end of the log, then one sentence
   tail -n5 "$log" >&2
   fail "$* (all output: $log)"
+}
+
+find_cache() { # sets cache and log; absolute, since the exports are for any folder
+  cache=${LOOPTORCH_CACHE:-${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}}
+  [ -n "$cache" ] || fail "HOME is not set; name a folder for downloads in LOOPTORCH_CACHE"
+  [ -n "${LOOPTORCH_CACHE-}" ] || cache=$cache/looptorch
+  cache=$(realpath --canonicalize-missing --no-symlinks -- "$cache")
+  log=$cache/setup.log
+  readonly cache log
 }
 
 need_space() { # need_space FOLDER GIGABYTES
@@ -471,10 +478,8 @@ read_arguments() { # sets libtorch, the version that is asked for, if one is, te
         ;;
       --distributed) distributed=1 ;;
       --tests) tests=1 distributed=1 ;;
-      *)
-        sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
-        [ "$1" = --help ] && exit 0 || exit 2
-        ;;
+      --help) sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2 && exit ;;
+      *) fail "there is no option $1; packaging/setup.sh --help lists them" ;;
     esac
     shift
   done
@@ -484,6 +489,7 @@ read_arguments() { # sets libtorch, the version that is asked for, if one is, te
 
 main() {
   read_arguments "$@"
+  find_cache
   { mkdir -p "$cache" && : >"$cache/.lock"; } 2>/dev/null ||
     fail "cannot write to $cache; name another folder in LOOPTORCH_CACHE"
   exec 9>"$cache/.lock"

@@ -59,7 +59,9 @@ TORCH_MODULE(Net);
 lt::Loss loss_of(Net& net, const Batch& batch) {
   const auto scores = net(batch.points);
   const auto correct = (scores.argmax(1) == batch.labels).to(torch::kFloat).mean();
-  return {.value = torch::cross_entropy_loss(scores, batch.labels), .metrics = {{"accuracy", correct}}};
+  return {.value = torch::cross_entropy_loss(scores, batch.labels),
+          .weight = batch.labels.size(0),  // so that each point counts the same, whatever the batch
+          .metrics = {{"accuracy", correct}}};
 }
 
 void train(const std::filesystem::path& output, const app::TrainingOptions& options) {

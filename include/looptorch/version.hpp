@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// States looptorch's version. CMake and the packages read it here: it stands nowhere else but in vcpkg.json.
+// States looptorch's version. CMake and Conan read it here; vcpkg.json repeats it, and a test
+// compares the two.
 #pragma once
 
 #define LOOPTORCH_VERSION_MAJOR 0

@@ -2,6 +2,7 @@
 # looptorch_gloo_found, and looptorch_gloo_folders to what compilers do not search anyway. The library itself is in LibTorch.
 # Debian has the headers in libgloo-dev.
 find_path(looptorch_gloo_headers gloo/algorithm.h NO_CACHE)
+string(REGEX REPLACE "(.)/$" "\\1" looptorch_gloo_headers "${looptorch_gloo_headers}") # CMake says /usr/include/
 set(looptorch_gloo_found FALSE)
 set(looptorch_gloo_folders)
 if(looptorch_gloo_headers)

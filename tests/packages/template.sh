@@ -10,14 +10,29 @@ mkdir -p "$work"
 cd "$work"
 fail() { echo "$*" >&2; exit 1; }
 
-for name in '' 9lives 'two words' ../up test looptorch; do
+for name in '' 9lives 'two words' ../up test looptorch looptorch_audio torch_cpu c10 edit_cache; do
   ! "$examples/new_project.sh" "$name" made >log 2>&1 || fail "new_project.sh took the name '$name'"
 done
 [ ! -e made ] || fail "new_project.sh left something for a name that it refused"
-"$examples/new_project.sh" my-net "a project/my net" >words
+"$examples/new_project.sh" my-net "a project/my net/" >words
 ! "$examples/new_project.sh" my-net "a project/my net" >log 2>&1 || fail "new_project.sh overwrote a project"
 grep -q 'exists already' log
 ! grep -rn template_train "a project" || fail "the template's name is left"
+grep -qF 'cd a\ project/my\ net' words || fail "no shell can read: $(cat words)"
+# From a checkout whose path has what sed, CMake and the shell read as their own.
+odd='an $odd & "checkout" | of \mine'
+mkdir -p "$odd"
+cp -r "$examples" "$odd/examples"
+"$odd/examples/new_project.sh" my-net -odd >words
+grep -qF "$(printf %q "$PWD/$odd")/packaging/setup.sh" words || fail "no shell can read: $(cat words)"
+cat >read.cmake <<'CMAKE'
+file(STRINGS ./-odd/CMakeLists.txt line REGEX "^set.LOOPTORCH_SOURCE")
+string(REPLACE "CACHE PATH \"looptorch's folder, if it is not installed\"" "" line "${line}")
+cmake_language(EVAL CODE "${line}")
+file(WRITE source "${LOOPTORCH_SOURCE}")
+CMAKE
+cmake -P read.cmake
+[ "$(cat source)" = "$PWD/$odd" ] || fail "the checkout in $PWD/$odd became $(cat source)"
 
 cd "a project/my net"
 cmake --preset release -DLOOPTORCH_SOURCE= -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON "$@"
@@ -38,6 +53,10 @@ wait $! || status=$?
 cmp whole/model.safetensors cut/model.safetensors || fail "the resumed run has other bits"
 accuracy=$(sed -n 's/.*"accuracy": \([0-9.]*\).*/\1/p' whole/summary.json)
 awk -v accuracy="$accuracy" 'BEGIN { exit !(accuracy > 0.9) }' || fail "accuracy $accuracy"
+"$train" --output short --epochs 2 --seed 1 >/dev/null 2>&1
+accuracy=$(sed -n 's/.*"accuracy": \([0-9.]*\).*/\1/p' short/summary.json)
+awk -v right="$accuracy" 'BEGIN { right *= 200; off = right - int(right + 0.5); exit !(off < 1e-3 && off > -1e-3) }' ||
+  fail "of 200 points $accuracy is no whole number"
 if grep -q LOOPTORCH_DISTRIBUTED build/build.ninja; then # Gloo's headers are here
   "$(dirname -- "$0")/../examples/ranks_test.sh" --exact "$train" --output {} --batch-size 8 --epochs 1
 fi

@@ -265,8 +265,10 @@ inline bool CommandLine::parse(int argc, char* const* argv) {
   take_positional(std::move(words.positional));
   for (std::size_t i = 0; i < flags_.size(); ++i) {
     const auto is_it = [i](const detail::GivenFlag& given) { return given.number == i; };
-    if (flags_[i].is_required && std::none_of(words.flags.begin(), words.flags.end(), is_it))
-      throw CommandLineError(flags_[i].name() + " is missing");
+    if (!flags_[i].is_required) continue;
+    const auto given = std::find_if(words.flags.begin(), words.flags.end(), is_it);
+    if (given == words.flags.end()) throw CommandLineError(flags_[i].name() + " is missing");
+    if (given->value.empty()) throw CommandLineError(flags_[i].name() + " is empty");
   }
   for (const auto& call : on_parsed_) call(*this);
   return true;

@@ -3,6 +3,10 @@
 // unchanged.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "looptorch needs C++20: -std=c++20, or in CMake a target that links looptorch::looptorch"
+#endif
+
 #include <sstream>
 #include <stdexcept>
 #include <string>

@@ -137,6 +137,8 @@ TEST_CASE(
 
 TEST_CASE("command line: faults name the flag and the value") {
   refuses({"x"}, "--model is missing");
+  refuses({"--model=", "x"}, "--model is empty");
+  refuses({"--model", "", "x"}, "--model is empty");
   refuses({"--model", "m"}, "no FILE given");
   refuses({"--model"}, "--model needs a value");
   refuses({"--model", "m", "--colour", "x"}, "unknown option --colour");
