@@ -67,7 +67,7 @@ for version in "${versions[@]}"; do
   # In a shell of its own, so that one version's environment does not reach the next.
   if (build=$folder && looptorch_build "${targets[@]}"); then
     (
-      environment=$("$root/packaging/setup.sh") && eval "$environment"
+      environment=$("$root/packaging/setup.sh" --tests) && eval "$environment"
       ctest --test-dir "$folder" --output-on-failure --parallel "$LOOPTORCH_JOBS" "${selection[@]}"
     ) 2>&1 | tee "$folder/matrix-tests.log" >&2 || status=1
   else
