@@ -8,6 +8,7 @@
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
 #include <looptorch/base/utf8.hpp>
+#include <looptorch/data/audio_files.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 
@@ -16,7 +17,6 @@
 #include "vocabulary.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -61,13 +61,6 @@ namespace detail {
 
 namespace fs = std::filesystem;
 
-inline constexpr std::array<std::string_view, 5> kAudioEndings{".wav", ".flac", ".mp3", ".ogg", ".opus"};
-
-[[nodiscard]] inline bool is_audio(const fs::path& file) {
-  return std::find(kAudioEndings.begin(), kAudioEndings.end(), file.extension().string()) !=
-         kAudioEndings.end();
-}
-
 [[nodiscard]] inline bool is_transcript(const fs::path& file) {
   const auto name = file.filename().string();
   return (name.starts_with("line_index") && name.ends_with(".tsv")) || name == "utt_spk_text.tsv" ||
@@ -87,7 +80,7 @@ struct Found {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const auto& file = entry.path();
     if (is_transcript(file)) found.transcripts.push_back(file);
-    if (is_audio(file) && !found.audio.emplace(file.stem().string(), file).second)
+    if (looptorch::is_audio_file(file) && !found.audio.emplace(file.stem().string(), file).second)
       found.ambiguous.insert(file.stem().string());
   }
   std::sort(found.transcripts.begin(), found.transcripts.end());
@@ -111,7 +104,7 @@ struct Found {
 }
 
 [[nodiscard]] inline fs::path audio_of(const fs::path& id, const Found& found, const fs::path& folder) {
-  const auto name = is_audio(id) ? id.stem().string() : id.filename().string();
+  const auto name = looptorch::is_audio_file(id) ? id.stem().string() : id.filename().string();
   if (found.ambiguous.count(name) != 0)
     throw looptorch::ManifestError("there are several audio files called " + name + " below " +
                                    folder.string());
@@ -135,6 +128,7 @@ struct Found {
   for (const auto& transcript : found.transcripts) {
     const auto contents = looptorch::read_file(transcript, std::uint64_t{1} << 32);
     std::string_view rest = contents;
+    if (rest.starts_with("\xef\xbb\xbf")) rest.remove_prefix(3);
     for (std::size_t number = 1; !rest.empty(); ++number) {
       const auto line = rest.substr(0, rest.find('\n'));
       rest.remove_prefix(std::min(rest.size(), line.size() + 1));

@@ -4,6 +4,7 @@
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/data/audio_files.hpp>
 
 #include "data.hpp"
 #include "recognizer.hpp"
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -30,26 +30,6 @@ struct Options {
   double max_seconds = 20;
   std::string device = "auto";
 };
-
-/// Files as they are; of folders the audio files within, by name.
-std::vector<fs::path> audio_files(const std::vector<std::string>& names) {
-  static const std::set<std::string> kAudio{".wav", ".flac", ".mp3", ".ogg", ".opus"};
-  std::vector<fs::path> files;
-  for (const fs::path name : names) {
-    if (!fs::is_directory(name)) {
-      files.push_back(name);
-      continue;
-    }
-    const auto first = static_cast<std::ptrdiff_t>(files.size());
-    for (const auto& entry : fs::recursive_directory_iterator(name)) {
-      if (kAudio.count(entry.path().extension().string()) != 0) files.push_back(entry.path());
-    }
-    if (first == static_cast<std::ptrdiff_t>(files.size()))
-      throw kv::SpeechError(name.string() + ": holds no audio");
-    std::sort(files.begin() + first, files.end());
-  }
-  return files;
-}
 
 void print(const fs::path& file, const std::vector<kv::Hypothesis>& texts, const kv::Recognizer& recognizer,
            const Options& options) {
@@ -76,7 +56,7 @@ void transcribe(Options options) {
     throw app::CommandLineError("--n-best: greedy decoding gives one text");
   options.decoding.beam.n_best = static_cast<std::size_t>(options.n_best);
   options.decoding.beam.beam = static_cast<std::size_t>(std::max(options.beam, options.n_best));
-  const auto files = audio_files(options.files);
+  const auto files = looptorch::audio_files(options.files);
   const auto device = app::choose_device(options.device);
   auto recognizer = kv::load_recognizer(options.model, device);
   const kv::Listener listener(
@@ -84,6 +64,7 @@ void transcribe(Options options) {
   std::size_t failed = 0;
   for (const auto& file : files) {
     try {
+      if (fs::is_directory(file)) throw kv::SpeechError(file.string() + ": holds no audio");
       const auto mel_1MF =
           listener.frames(listener.samples({.audio_filepath = file, .text = {}})).unsqueeze(0);
       const auto lengths_1 = at::full({1}, mel_1MF.size(2), at::kLong);

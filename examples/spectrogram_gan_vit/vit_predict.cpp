@@ -6,8 +6,8 @@
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/probe.hpp>
+#include <looptorch/data/audio_files.hpp>
 
-#include "clips/audio_files.hpp"
 #include "clips/spectrogram.hpp"
 #include "pictures/attention_picture.hpp"
 #include "vit/hugging_face.hpp"
@@ -88,7 +88,7 @@ fs::path picture_name(const fs::path& file, std::set<std::string>& taken) {
 }
 
 void predict(const Options& options) {
-  const auto files = sg::audio_files(options.files);
+  const auto files = looptorch::audio_files(options.files);
   Listener listener(sv::load_vit(options.model), app::choose_device(options.device));
   if (!options.attention.empty()) fs::create_directories(options.attention);
   if (options.format == "csv") std::cout << sv::kCsvHeader << std::endl;
@@ -96,6 +96,7 @@ void predict(const Options& options) {
   std::size_t failed = 0;
   for (const auto& file : files) {
     try {
+      if (fs::is_directory(file)) throw sg::ClipError(file.string() + ": holds no audio");
       const auto heard = listener.hear(file);
       std::cout << sv::line_of(heard, listener.remark_on(heard), options.format) << std::endl;
     } catch (const looptorch::Error& error) {

@@ -34,8 +34,7 @@ class Recording {
         loudest_(looptorch::audio::find_loudest(
             stream(file), mel_bins, [this](const at::Tensor& samples_T) { levels_.add(samples_T); })),
         frames_(stream(file), {.mel_bins = mel_bins, .peak = loudest_.log_mel}) {
-    if (loudest_.sample < looptorch::audio::ClipReaderOptions().silence)
-      throw looptorch::audio::ClipSilent(name_ + ": is silent");
+    looptorch::audio::check_peak(name_, loudest_.sample);
   }
 
   [[nodiscard]] const std::string& name() const { return name_; }

@@ -55,6 +55,15 @@ for name in whole short "a, b"; do
 done
 [ "$(find seen -type f | wc -l)" = 3 ] || fail "pictures: $(ls seen)"
 
+code=0
+"$programs/${predict[0]}" "${predict[@]:1}" music/whole.flac >/dev/full 2>said.txt || code=$?
+[ "$code" = 2 ] || fail "onto a full disk: exit code $code: $(cat said.txt)"
+mkdir nothing
+code=0
+"$programs/${predict[0]}" "${predict[@]:1}" nothing music/whole.flac >heard.txt 2>said.txt || code=$?
+[ "$code $(wc -l <heard.txt)" = "2 1" ] || fail "a folder without audio: exit code $code: $(cat heard.txt said.txt)"
+holds said.txt "vit_predict: nothing: holds no audio"
+
 # The same numbers in every format, and as one file among others or alone.
 "$programs/${predict[0]}" "${predict[@]:1}" --format csv music/whole.flac "music/a, b.FLAC" >heard.csv || fail "--format csv"
 [ "$(head -1 heard.csv)" = "file,valence,arousal,seconds,sample_rate,remark" ] || fail "heard.csv: $(cat heard.csv)"

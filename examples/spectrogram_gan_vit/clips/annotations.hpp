@@ -8,7 +8,6 @@
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 
-#include "audio_files.hpp"
 #include "left_out.hpp"
 
 #include <algorithm>
@@ -234,7 +233,7 @@ class AnnotationReader {
   }
 
   [[nodiscard]] std::filesystem::path find_audio(std::int64_t id) const {
-    for (const auto extension : kAudioExtensions) {
+    for (const auto* extension : kExtensions) {
       auto file = audio_folder_ / std::to_string(id).append(extension);
       std::error_code error;
       if (std::filesystem::is_regular_file(file, error)) return file;
@@ -242,6 +241,9 @@ class AnnotationReader {
     throw MissingAudio(looptorch::message("there is no audio file ", id,
                                           ".mp3, .wav, .flac, .ogg or .opus in ", audio_folder_.string()));
   }
+
+  static constexpr std::array kExtensions{".mp3", ".wav", ".flac", ".ogg", ".opus",
+                                          ".MP3", ".WAV", ".FLAC", ".OGG", ".OPUS"};
 
   std::filesystem::path audio_folder_;
   LeftOut* left_out_;

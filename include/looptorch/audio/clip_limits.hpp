@@ -32,6 +32,10 @@ struct ClipOutside : ClipError {
 struct ClipSilent : ClipError {
   using ClipError::ClipError;
 };
+/// A clip far beyond full scale.
+struct ClipTooLoud : ClipError {
+  using ClipError::ClipError;
+};
 
 /// The length that a model can use.
 struct ClipLimits {

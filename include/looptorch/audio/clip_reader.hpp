@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The clips that the lines of a manifest name, as samples at one rate: what datasets of speech and music
-// read. A clip that is too long or silent is a typed error. No more is decoded than shows that a clip is too
-// long, whatever the length of its recording.
+// read. A clip that is too long, silent or beyond all measure is a typed error. No more is decoded than shows
+// that a clip is too long, whatever the length of its recording.
 #pragma once
 
 #include <looptorch/audio/clip_limits.hpp>
@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <string>
 #include <utility>
 
 namespace looptorch::audio {
@@ -31,7 +32,18 @@ struct ClipReaderOptions {
   ClipLimits limits = {};
   OnLongClip on_long = OnLongClip::refuse;
   double silence = 1e-4;  ///< a clip whose peak is below is silent: 3 units of 16-bit audio; 0 takes any
+  double loudest = 1000;  ///< a peak above is no sound: integers that were stored as floats, a damaged file
 };
+
+/// Throws ClipSilent or ClipTooLoud, which begin with `name`, unless a sample of size `peak` may be a sound's
+/// greatest.
+inline void check_peak(const std::string& name, float peak, const ClipReaderOptions& options = {}) {
+  if (peak < options.silence) throw ClipSilent(name + ": is silent");
+  if (peak > options.loudest)
+    throw ClipTooLoud(
+        looptorch::message(name, ": has samples of ", peak,
+                           ", where 1 is full scale; were integers stored as floating-point numbers?"));
+}
 
 /// Reads clips. Safe to call from several threads; costs what decoding costs.
 class ClipReader {
@@ -39,8 +51,8 @@ class ClipReader {
   /// Throws UsageError for a rate, a length or a slack that cannot be.
   explicit ClipReader(ClipReaderOptions options) : options_(checked(std::move(options))) {}
 
-  /// Returns the samples of what a manifest's line names, float32 `[T]`. Throws ClipTooLong, ClipSilent, and
-  /// what `decode` throws: FileError for a missing file, AudioError for a damaged one.
+  /// Returns the samples of what a manifest's line names, float32 `[T]`. Throws ClipTooLong, ClipSilent,
+  /// ClipTooLoud, and what `decode` throws: FileError for a missing file, AudioError for a damaged one.
   [[nodiscard]] at::Tensor operator()(const Utterance& clip) const {
     return (*this)(clip.audio_filepath, clip.start.value_or(0), clip.end.value_or(kFileEnd));
   }
@@ -57,8 +69,7 @@ class ClipReader {
     const double seconds = static_cast<double>(samples_T.size(0)) / static_cast<double>(options_.sample_rate);
     if (!cuts && !limits.allow(seconds))
       limits.check(file, std::max(seconds, std::min(end, probe(file).seconds()) - start));
-    if (samples_T.abs().max().item<float>() < options_.silence)
-      throw ClipSilent(file.string() + ": is silent");
+    check_peak(file.string(), samples_T.abs().max().item<float>(), options_);
     return samples_T;
   }
 
@@ -71,11 +82,12 @@ class ClipReader {
   static ClipReaderOptions checked(ClipReaderOptions options) {
     const auto& limits = options.limits;
     if (options.sample_rate > 0 && limits.max_seconds > 0 && limits.slack_seconds >= 0 &&
-        options.silence >= 0)
+        options.silence >= 0 && options.loudest > options.silence)
       return options;
-    throw UsageError(looptorch::message(
-        "ClipReader: clips of up to ", limits.max_seconds, " s, give or take ", limits.slack_seconds,
-        " s, at ", options.sample_rate, " Hz, silent below ", options.silence, ", cannot be read"));
+    throw UsageError(looptorch::message("ClipReader: clips of up to ", limits.max_seconds,
+                                        " s, give or take ", limits.slack_seconds, " s, at ",
+                                        options.sample_rate, " Hz, silent below ", options.silence,
+                                        " and no sound above ", options.loudest, ", cannot be read"));
   }
 
   ClipReaderOptions options_;

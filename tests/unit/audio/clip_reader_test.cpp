@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 
+using Catch::Matchers::Contains;
 using Catch::Matchers::EndsWith;
 using looptorch::Utterance;
 using looptorch::audio::ClipReader;
@@ -71,6 +72,14 @@ TEST_CASE("Silence, damage and a missing file are errors of their own that name 
   CHECK_THROWS_AS(reader(write_tone(folder / "quiet.wav", 1, 5e-5)), ClipSilent);
   CHECK_NOTHROW(reader(write_tone(folder / "soft.wav", 1, 1e-3)));
   CHECK_NOTHROW(ClipReader({.silence = 0})(folder / "silent.wav"));
+  auto samples_T = decode(folder / "soft.wav").samples_T;
+  looptorch::audio::encode(folder / "integers.wav", {samples_T * 32767e3, 16'000},
+                           {.format = looptorch::audio::SampleFormat::float32});
+  CHECK_THROWS_AS(reader(folder / "integers.wav"), looptorch::audio::ClipTooLoud);
+  CHECK_THROWS_WITH(
+      reader(folder / "integers.wav"),
+      Contains("integers.wav: has samples of 32") && Contains("where 1 is full scale; were integers stored"));
+  CHECK_NOTHROW(ClipReader({.loudest = 1e9})(folder / "integers.wav"));
   write_tone(folder / "cut.wav", 1);
   std::filesystem::resize_file(folder / "cut.wav", 1000);
   CHECK_THROWS_AS(reader(folder / "cut.wav"), looptorch::audio::AudioError);
@@ -86,5 +95,6 @@ TEST_CASE("A reader that could read nothing is refused") {
   CHECK_THROWS_AS(ClipReader({.limits = {.slack_seconds = -1}}), UsageError);
   CHECK_THROWS_WITH(
       ClipReader({.silence = -1}),
-      "ClipReader: clips of up to inf s, give or take 0 s, at 16000 Hz, silent below -1, cannot be read");
+      "ClipReader: clips of up to inf s, give or take 0 s, at 16000 Hz, silent below -1 and no sound above 1000, "
+      "cannot be read");
 }

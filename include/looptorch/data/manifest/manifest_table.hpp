@@ -5,6 +5,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/utf8.hpp>
+#include <looptorch/data/audio_files.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
@@ -23,12 +24,9 @@ namespace looptorch::detail {
 
 /// Returns the separator for a manifest's name; NUL for JSON lines.
 [[nodiscard]] inline char table_separator(const std::filesystem::path& path) {
-  const auto extension = path.extension().string();
+  const auto extension = small_extension(path);
   return extension == ".csv" ? ',' : extension == ".tsv" ? '\t' : '\0';
 }
-
-/// Extensions of the usual audio files, in the order in which a transcript's recording is searched.
-inline constexpr std::string_view kAudioExtensions[] = {".wav", ".flac", ".mp3", ".ogg", ".opus"};
 
 /// The meaning of a table's columns, from its header.
 class TableHeader {

@@ -169,7 +169,7 @@ inline Transcript read_transcript(const std::filesystem::path& path, const std::
 }
 
 inline std::filesystem::path recording_of(const std::filesystem::path& transcript) {
-  for (const auto extension : detail::kAudioExtensions) {
+  for (const auto extension : kAudioExtensions) {
     auto audio = transcript;
     audio.replace_extension(extension);
     if (detail::is_file(audio)) return audio;

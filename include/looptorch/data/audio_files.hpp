@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Which files are audio, by their names.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace looptorch {
+
+/// How the names of the usual audio files end, in the order in which one is looked for.
+inline constexpr std::array<std::string_view, 5> kAudioExtensions{".wav", ".flac", ".mp3", ".ogg", ".opus"};
+
+/// Returns the end of a file's name from its last dot on, A to Z in small letters: ".wav" of "a/B.WAV".
+[[nodiscard]] inline std::string small_extension(const std::filesystem::path& file) {
+  std::string extension = file.extension().string();
+  for (char& letter : extension) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return extension;
+}
+
+/// True for a name with one of kAudioExtensions, in capitals too.
+[[nodiscard]] inline bool is_audio_file(const std::filesystem::path& file) {
+  return std::find(kAudioExtensions.begin(), kAudioExtensions.end(), small_extension(file)) !=
+         kAudioExtensions.end();
+}
+
+/// Returns files as they are, and for a folder the audio files within it and below, by name; a folder without
+/// any stands for itself, so that whoever reads the list reports it in its place. Throws
+/// std::filesystem::filesystem_error for a folder that cannot be read.
+[[nodiscard]] inline std::vector<std::filesystem::path> audio_files(const std::vector<std::string>& names) {
+  std::vector<std::filesystem::path> files;
+  for (const std::filesystem::path name : names) {
+    std::vector<std::filesystem::path> within;
+    if (std::filesystem::is_directory(name))
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(name))
+        if (is_audio_file(entry.path())) within.push_back(entry.path());
+    if (within.empty()) within.push_back(name);
+    std::sort(within.begin(), within.end());
+    files.insert(files.end(), within.begin(), within.end());
+  }
+  return files;
+}
+
+}  // namespace looptorch
