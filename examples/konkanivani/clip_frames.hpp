@@ -49,9 +49,13 @@ class Listener {
           looptorch::audio::LogMelOptions{.mel_bins = options.mel_bins, .max_samples = seconds * kRate});
   }
 
-  /// Returns the samples `[T]` of a manifest's line. Throws SpeechError for a clip that is silent or longer
-  /// than `max_seconds`, and what looptorch::audio::decode throws.
-  [[nodiscard]] at::Tensor samples(const looptorch::Utterance& utterance) const { return reader_(utterance); }
+  /// Returns the samples `[T]` of a manifest's line, scaled to a peak of kPeak: log-mel frames rise and fall
+  /// with the sound, and who speaks is as near to one microphone as to another. Throws SpeechError for a clip
+  /// that is silent or longer than `max_seconds`, and what looptorch::audio::decode throws.
+  [[nodiscard]] at::Tensor samples(const looptorch::Utterance& utterance) const {
+    const auto samples_T = reader_(utterance);
+    return samples_T * (kPeak / samples_T.abs().max());
+  }
 
   [[nodiscard]] at::Tensor frames(const at::Tensor& samples_T) const {
     const auto needed = samples_T.size(0) + kWindow;  // the last frame includes silence behind the clip
@@ -62,6 +66,7 @@ class Listener {
   }
 
   static constexpr std::int64_t kRate = looptorch::audio::LogMel::kSampleRate, kHop = 160;
+  static constexpr double kPeak = 0.5;
 
  private:
   static constexpr double kSlowest = 1.25;  // room for a clip that is played more slowly
@@ -133,8 +138,8 @@ using FramesSource = std::function<at::Tensor(std::int64_t)>;
   if (options.cache.empty()) return share(std::make_shared<const ClipFrames>(std::move(frames)));
   const looptorch::CacheOptions caching{
       .folder = options.cache,
-      .settings =
-          looptorch::message("log-mel ", options.mel_bins, ", clips of up to ", options.max_seconds, " s")};
+      .settings = looptorch::message("log-mel ", options.mel_bins, ", clips of up to ", options.max_seconds,
+                                     " s, peak ", Listener::kPeak)};
   return share(std::make_shared<const looptorch::CachedDataset<ClipFrames>>(std::move(frames), caching));
 }
 

@@ -5,10 +5,12 @@
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/output_folder.hpp>
 #include <looptorch/app/profile_policy.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
+#include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/policies.hpp>
@@ -74,6 +76,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
                       lt::When{training.memory, lt::WatchMemory{}},
                       lt::ShowProgress{},
                       lt::On{lt::kObserve, report},
+                      app::RunSettings(options.settings()),
                       app::run_log(training, options.output, *model, {{"training clips", std::to_string(data.train.size())}}),
                       lt::RestoreBest{.metric = "validation.cer"},
                       lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,
@@ -104,9 +107,11 @@ void run(const Options& options) {
   auto corpus = kv::load_corpus(options.data, left_out);
   auto vocabulary = kv::vocabulary_of(corpus.train, options);
   const auto config = options.model(vocabulary.size());
-  kv::check_config(config, "konkanivani_train");
+  kv::check_config(config, "the model's sizes");
+  const app::OutputFolder folder(options.output);
   const auto newest = training.snapshot_to_resume(options.snapshots());
   if (!newest.path.empty()) kv::require_same_run(config, vocabulary, newest.path);
+  if (app::leads()) kv::begin_in(options.output, config, newest.path);
   training.print_resume(newest);
   const auto data = kv::load_training_data(std::move(corpus), vocabulary, options, left_out);
   kv::Recognizer recognizer{KonkaniVani(config), std::move(vocabulary)};

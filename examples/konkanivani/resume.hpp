@@ -40,6 +40,15 @@ inline void save_identity(const ModelConfig& config, const Vocabulary& vocabular
   save_vocabulary(snapshots / "vocabulary.json", vocabulary);
 }
 
+/// Throws ConfigError for an output folder with a model of other sizes or of another program. Of a run that
+/// begins anew, rather than goes on from `snapshot`, removes the curve that an earlier one left.
+inline void begin_in(const std::filesystem::path& output, const ModelConfig& config,
+                     const std::filesystem::path& snapshot) {
+  if (const auto file = output / "config.json"; std::filesystem::exists(file))
+    require_same_model(load_config(file), config, file.string());
+  if (snapshot.empty()) std::filesystem::remove(output / "curve.csv");
+}
+
 /// Before a snapshot is read. Throws VocabularyError or ConfigError that names each difference between the
 /// run that it is of and this one, and what reading the files throws.
 inline void require_same_run(const ModelConfig& config, const Vocabulary& vocabulary,

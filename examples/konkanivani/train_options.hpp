@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 
@@ -14,6 +15,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 
 namespace konkanivani {
@@ -83,6 +85,16 @@ struct TrainOptions {
 
   [[nodiscard]] SpeechOptions speech() const {
     return {.max_seconds = max_seconds, .subsampling = subsampling, .cache = training.cache};
+  }
+
+  /// Returns what decides what is learnt and is in no policy's state.
+  [[nodiscard]] std::map<std::string, std::string> settings() const {
+    using looptorch::app::setting;
+    const auto masks = looptorch::message(mask_frames, " frames, ", mask_bins, " bins");
+    return {{"--ctc-weight", setting(ctc_weight)},
+            {"--dropout", setting(dropout)},
+            {"--spec-augment", spec_augment ? masks : "off"},
+            {"--speed-perturbation", setting(speed_perturbation)}};
   }
 
   [[nodiscard]] AugmentOptions augmentation() const {

@@ -30,7 +30,7 @@ void compare(const std::vector<std::string>& folders, const fs::path& output) {
   std::vector<report::RecordedRun> runs;
   for (const auto& folder : folders) runs.push_back(report::read_run(folder, name_of(folder, folders)));
   looptorch::write_file_atomically(output, report::compare_page(runs));
-  std::cout << runs.size() << " runs in " << output.string() << std::endl;
+  std::cout << runs.size() << (runs.size() == 1 ? " run in " : " runs in ") << output.string() << std::endl;
 }
 
 }  // namespace

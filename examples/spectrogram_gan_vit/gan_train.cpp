@@ -5,10 +5,12 @@
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/output_folder.hpp>
 #include <looptorch/app/profile_policy.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
+#include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/policies.hpp>
@@ -80,6 +82,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                       lt::When{options.validates(),
                                lt::Validate{wanted, distance, {.every = options.validate_every}}},
                       lt::On{lt::kObserve, note},
+                      app::RunSettings(options.settings()),
                       lt::When{options.takes_snapshots(),
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,
                                                  .keep = training.snapshot_every > 0 ? 3 : 1,
@@ -112,6 +115,7 @@ void run(Options options) {
   const app::PrintAtEnd print_short(*notes.short_clips);
   const app::PrintAtEnd print_left_out(notes.left_out);
   const auto splits = sg::load_splits(options.data, training, notes);
+  const app::OutputFolder folder(options.output, {options.data});
   const auto newest = training.snapshot_to_resume(options.snapshots());
   if (app::leads()) sg::claim_output(options.output, newest.path, config, sg::load_config);
   training.print_resume(newest);

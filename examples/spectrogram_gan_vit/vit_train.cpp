@@ -5,10 +5,12 @@
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/output_folder.hpp>
 #include <looptorch/app/profile_policy.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
+#include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/policies.hpp>
@@ -86,6 +88,7 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       lt::StopEarly{.metric = "stopping.ccc", .patience = options.patience, .better = lt::Better::higher},
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.at_epoch_end = true, .batches = training.flush_every}},
                       lt::On{lt::kObserve, note},
+                      app::RunSettings(options.settings()),
                       lt::RestoreBest{.metric = "validation.ccc", .better = lt::Better::higher},
                       lt::When{training.takes_snapshots(),
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every}},
@@ -119,10 +122,11 @@ void run(Options options) {
   const app::PrintAtEnd print_short(*notes.short_clips);
   const app::PrintAtEnd print_left_out(notes.left_out);
   const auto newest = training.snapshot_to_resume(options.snapshots());
+  const auto data = sv::load_training_data(options, options.n_mels, notes);
+  const app::OutputFolder folder(options.output, {options.data});
   if (app::leads()) sg::claim_output(options.output, newest.path, model->config(), sv::load_config);
   training.print_resume(newest);
   if (app::leads() && newest.path.empty()) sv::begin_anew(options);
-  const auto data = sv::load_training_data(options, options.n_mels, notes);
   const auto energies = [&](const auto& clips, sv::MelStatistics* statistics = nullptr) {
     return sv::mean_energies(clips, training.loader_options(), notes.left_out, statistics);
   };

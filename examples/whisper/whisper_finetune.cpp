@@ -5,10 +5,12 @@
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_cap.hpp>
 #include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/output_folder.hpp>
 #include <looptorch/app/profile_policy.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
+#include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/policies.hpp>
@@ -21,7 +23,6 @@
 #include "finetune/kept_fit.hpp"
 #include "finetune/options.hpp"
 #include "finetune/report.hpp"
-#include "finetune/run_settings.hpp"
 #include "finetune/training_clips.hpp"
 #include "finetune/validation.hpp"
 #include "recognizer.hpp"
@@ -78,7 +79,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
                       lt::When{options.early_stopping > 0, lt::StopEarly{.metric = options.metric(), .patience = options.early_stopping}},
                       lt::When{options.best != "last", lt::RestoreBest{.metric = options.metric()}},
                       whisper::WriteCurve(options.output, options.measures_error_rate(), measure.shown()),
-                      whisper::RunSettings(options.settings(corpus, whisper::weights_identity(model))),
+                      app::RunSettings(options.settings(corpus, whisper::weights_identity(model))),
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.batches = training.flush_every}},
                       lt::When{training.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
                                                                              .steps = training.snapshot_every}},
@@ -160,11 +161,11 @@ void finetune(Options options) {
   const auto size = fit.empty() ? 0 : whisper::parse_bytes(fit);
   auto recognizer = fit.empty() ? load(options, device) : load_settings(options);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
+  const app::OutputFolder folder(options.output);
   if (!fit.empty()) {
     recognizer.model = nullptr;
     app::set_memory_cap(device, size);
     auto choice = fitted(options, newest.path, corpus, device);
-    fs::create_directories(options.output);
     whisper::keep_fit(options.output, choice);
     options = std::move(choice.options);
     training.seed_generators();  // as without dry steps before
@@ -177,7 +178,6 @@ void finetune(Options options) {
   const bool resumed = !newest.path.empty();
   whisper::Transcripts before;
   if (app::leads()) {
-    fs::create_directories(options.output);
     before = whisper::transcribe_before(recognizer, corpus, options, resumed);
     if (!resumed) whisper::WriteCurve::remove_from(options.output);
     if (!resumed && fit.empty()) whisper::forget_fit(options.output);

@@ -132,6 +132,45 @@ holds text.txt "$clip"$'\t'
 "$programs/konkanivani_transcribe" --model model --json --n-best 3 corpus/audio >text.txt || fail "transcribe a folder"
 [ "$(wc -l <text.txt)" = 11 ] || fail "transcribe did not say a line for each of 11 clips"
 [ "$(head -n1 text.txt | grep -o '"score":' | wc -l)" = 3 ] || fail "transcribe did not give the 3 best texts"
+mkdir -p empty "in capitals"
+cp "$clip" "in capitals/A.FLAC"
+code=0
+"$programs/konkanivani_transcribe" --model model "in capitals" empty "$clip" >text.txt 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "transcribe with an empty folder exited with $code"
+[ "$(cut -f1 text.txt | tr '\n' '|')" = "in capitals/A.FLAC|$clip|" ] || fail "transcribe did not hear two files: $(cat text.txt errors.txt)"
+holds errors.txt "konkanivani_transcribe: empty: holds no audio"
+code=0
+"$programs/konkanivani_transcribe" --model model "$clip" >/dev/full 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "transcribe onto a full disk exited with $code"
+holds errors.txt "konkanivani_transcribe: what was printed on the standard output could not be written"
+
+# A folder has one model and one run. A new run in a finished one's folder begins its curve anew.
+rm -r same/snapshots
+refused "holds another model than the one asked for: " konkanivani_train --data corpus --output same --d-model 16
+mkdir foreign
+echo '{"model_type": "vit"}' >foreign/config.json
+refused 'foreign/config.json: model_type is "vit"' konkanivani_train --data corpus --output foreign --d-model 16
+"${once[@]}" --output same --max-steps 1 --no-report >/dev/null 2>errors.txt || fail "a new run in a folder: $(cat errors.txt)"
+[ "$(wc -l <same/curve.csv)" = 2 ] || fail "the curve has rows of the run before: $(cat same/curve.csv)"
+
+code=0
+"${once[@]}" --output model --epochs 2 --dropout 0.1 --resume auto --gradient-checkpointing --mixed-precision >/dev/null 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "a run that goes on with another dropout exited with $code"
+holds errors.txt "--dropout is 0.1 here and 0 in the snapshot"
+
+# A recording is heard alike however loud it is; what is no sound is refused.
+sox "$clip" -b 32 -e floating-point quiet.wav vol 0.01
+"$programs/konkanivani_transcribe" --model model "$clip" quiet.wav >text.txt 2>errors.txt || fail "a quiet clip: $(cat errors.txt)"
+[ "$(cut -f2 text.txt | sort -u | wc -l)" = 1 ] || fail "a quiet clip is heard otherwise: $(cat text.txt)"
+python3 - <<'PYTHON' || fail "no clip of integers"
+import struct
+samples = [30000.0 * (i % 50 - 25) / 25 for i in range(16000)]
+data = struct.pack(f"<{len(samples)}f", *samples)
+with open("integers.wav", "wb") as file:
+    file.write(b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 3, 1, 16000, 64000, 4, 32))
+    file.write(b"data" + struct.pack("<I", len(data)) + data)
+PYTHON
+refused "integers.wav: has samples of 30000, where 1 is full scale" konkanivani_transcribe --model model integers.wav
 code=0
 "$programs/konkanivani_transcribe" --model model "$clip" gone.flac "$clip" >text.txt 2>errors.txt || code=$?
 [ "$code" = 2 ] || fail "transcribe with a missing file exited with $code"
@@ -285,7 +324,7 @@ mkdir nothing
 refused "nothing: holds no corpus; looked for train.jsonl, train.tsv (Common Voice)" konkanivani_train --data nothing --output x
 
 touch file
-refused "file/" konkanivani_train --data corpus --output file
+refused "[file]" konkanivani_train --data corpus --output file
 refused "file/" konkanivani_corpus --output file --train 1 --validation 1 --test 1
 mkdir broken
 head -n1 corpus/train.jsonl | sed 's/audio_filepath":"/&gone/' >broken/train.jsonl

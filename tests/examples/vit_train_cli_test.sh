@@ -74,6 +74,16 @@ refused "holds another model than the one asked for: image_size 32x32 instead of
 "$program" "${train[@]}" --pretrained tuned --output again --epochs 1 --unfreeze 0:0-1 >out.txt 2>&1 || fail "again: $(cat out.txt)"
 holds out.txt "left aside: classifier.bias, classifier.weight, normalisation.deviation, normalisation.mean"
 
+# A start that fails claims no folder; one folder is for one run at a time, and never that of the data.
+refused "nowhere" "${tuned[@]}" --data nowhere --output claimed
+[ ! -e claimed/config.json ] || fail "a run without data claimed its folder"
+refused ": is the folder of the data" "${tuned[@]}" --output "$corpus"
+[ ! -e "$corpus/config.json" ] || fail "a run wrote into the folder of its data"
+exec 8<tuned
+flock 8
+refused "tuned: another run writes its results there" "${tuned[@]}" --output tuned --image-size 32
+exec 8<&-
+
 # A clip that is trained on and held out.
 mkdir leaky
 cp -r "$corpus/audio" "$corpus/annotations.csv" leaky

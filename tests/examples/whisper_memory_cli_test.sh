@@ -87,7 +87,7 @@ code=0
 "$programs/whisper_finetune" "${run[@]}" --output begun --lora 4 --max-steps 3 --snapshot-every 1 --resume auto --model further \
   >other.out 2>other.log || code=$?
 [ "$code" = 2 ] || fail "a snapshot of another model's weights: exit code $code: $(cat other.log)"
-holds other.log "is not of this run: whisper::RunSettings: --model is weights "
+holds other.log "is not of this run: looptorch::app::RunSettings: --model is weights "
 refused "--lora-alpha is of adapters: give their rank, as --lora 8" whisper_finetune "${run[@]}" --output bad --lora-alpha 4
 refused "--lora-patterns names no layers" whisper_finetune "${run[@]}" --output bad --lora 2 --lora-patterns " , "
 refused "--lora-patterns model.encoder.*q_proj is of the encoder" whisper_finetune "${run[@]}" --output bad --lora 2 --freeze-encoder \

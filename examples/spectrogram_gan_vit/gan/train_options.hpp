@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <string>
 
 namespace spectrogram_gan {
@@ -29,6 +31,17 @@ struct TrainOptions {
   std::string loss = "hinge";
   double r1 = 0, instance_noise = 0, mismatched = 0.5, auxiliary = 1;
   std::int64_t validate_every = 100;
+
+  /// Returns what decides what is learnt and is in no policy's state.
+  [[nodiscard]] std::map<std::string, std::string> settings() const {
+    using looptorch::app::setting;
+    return {{"--winning", setting(accuracy)},
+            {"--auxiliary", setting(auxiliary)},
+            {"--instance-noise", setting(instance_noise)},
+            {"--loss", loss},
+            {"--mismatched", setting(mismatched)},
+            {"--r1", setting(r1)}};
+  }
 
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
   [[nodiscard]] std::filesystem::path cache() const {
@@ -63,7 +76,7 @@ struct TrainOptions {
   auto config = options.is_small ? small_size() : GanConfig{.n_mels = preset.n_mels};
   if (options.n_mels > 0) config.n_mels = options.n_mels;
   if (options.channels > 0) config.channels = options.channels;
-  check_config(config, "gan_train");
+  check_config(config, "the model's sizes");
   if (batch_size == 1 && options.mismatched > 0)
     throw CommandLineError(
         "--mismatched takes emotions of other clips in the batch, and --batch-size is 1: give --mismatched 0");

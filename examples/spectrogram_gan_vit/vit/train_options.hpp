@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -79,6 +81,12 @@ struct TrainOptions {
       throw CommandLineError("--dropout needs --from-scratch: a pretrained model says its own");
     if (from_scratch && !unfreeze.empty())
       throw CommandLineError("--unfreeze needs --pretrained: a model from scratch is trained whole");
+  }
+
+  /// Returns what decides what is learnt and is in no policy's state.
+  [[nodiscard]] std::map<std::string, std::string> settings() const {
+    const auto hidden = looptorch::message(mask_frames, " frames, ", mask_bins, " bins");
+    return {{"--mixup", looptorch::app::setting(mixup)}, {"--spec-augment", spec_augment ? hidden : "off"}};
   }
 
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }

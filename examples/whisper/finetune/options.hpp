@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
@@ -102,24 +103,24 @@ struct FinetuneOptions {
   /// weights of --model from others (weights_identity).
   [[nodiscard]] std::map<std::string, std::string> settings(const Corpus& data,
                                                             const std::string& weights) const {
-    const auto text = [](const auto& value) { return looptorch::message(value); };
+    using looptorch::app::setting;
     const auto masked = looptorch::message(masks.time_masks, " x ", masks.max_frames, " frames, ",
                                            masks.mel_masks, " x ", masks.max_bins, " bins");
-    std::map<std::string, std::string> all{{"--all-signs", all_signs ? "on" : "off"},
+    std::map<std::string, std::string> all{{"--all-signs", setting(all_signs)},
                                            {"--best", best},
-                                           {"--chunking", corpus.chunking ? "on" : "off"},
-                                           {"--early-stopping", text(early_stopping)},
-                                           {"--empty-texts", corpus.empty_texts ? "on" : "off"},
-                                           {"--fallback", text(fallback)},
+                                           {"--chunking", setting(corpus.chunking)},
+                                           {"--early-stopping", setting(early_stopping)},
+                                           {"--empty-texts", setting(corpus.empty_texts)},
+                                           {"--fallback", setting(fallback)},
                                            {"--language", language},
-                                           {"--max-audio-seconds", text(data.max_seconds)},
+                                           {"--max-audio-seconds", setting(data.max_seconds)},
                                            {"--model", weights},
                                            {"--normalizer", normalizer},
-                                           {"--prompt-share", text(prompt_share)},
+                                           {"--prompt-share", setting(prompt_share)},
                                            {"--spec-augment", spec_augment ? masked : "off"},
-                                           {"--spell", spell ? "on" : "off"},
-                                           {"--timestamps-share", text(timestamps_share)},
-                                           {"--validate-every", text(validate_every)}};
+                                           {"--spell", setting(spell)},
+                                           {"--timestamps-share", setting(timestamps_share)},
+                                           {"--validate-every", setting(validate_every)}};
     if (memory.lora > 0)
       all["--lora"] = looptorch::message(memory.lora, ", alpha ", memory.lora_alpha, ", dropout ",
                                          memory.lora_dropout, ", ", memory.lora_patterns);

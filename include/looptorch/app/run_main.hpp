@@ -10,11 +10,14 @@
 
 #include <c10/util/Exception.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace looptorch::app {
@@ -51,6 +54,19 @@ struct ReplayEnded : Error {
   ExitCode exit_code;
 };
 
+namespace detail {
+
+/// Throws Error if something of what was printed was lost, as on a full disk.
+inline void require_written_output() {
+  errno = 0;
+  std::cout.flush();
+  if (std::cout && std::ferror(stdout) == 0) return;
+  throw Error(message("what was printed on the standard output could not be written",
+                      errno != 0 ? message(": ", std::generic_category().message(errno)) : std::string()));
+}
+
+}  // namespace detail
+
 /// Parses, runs `body`, and returns the exit code for main. An error is one line on stderr,
 /// "program: sentence"; `--help` goes to stdout.
 template <class Body>
@@ -65,6 +81,7 @@ template <class Body>
       std::cout << line.help();
     else
       detail::run_on_ranks(std::forward<Body>(body));
+    detail::require_written_output();
     return kDone;
   } catch (const CommandLineError& error) {
     return report(looptorch::detail::first_line(error.what()) + " (see --help)", kError);

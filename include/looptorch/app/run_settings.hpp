@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The settings of a fine-tuning that decide what is learnt and are in no policy's state. They go into
-// snapshots, so that a run cannot go on with others unnoticed.
+// The settings of a program that decide what is learnt and are in no policy's state. They go into snapshots,
+// so that a run cannot go on with others unnoticed:
+//
+//   lt::Trainer trainer(model, optimizer, objective,
+//                       app::RunSettings({{"--mixup", app::setting(options.mixup)}}), ...);
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -8,9 +11,19 @@
 
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 
-namespace whisper {
+namespace looptorch::app {
+
+/// Returns a setting as text: "on" and "off" for a bool.
+template <class Value>
+[[nodiscard]] std::string setting(const Value& value) {
+  if constexpr (std::is_same_v<Value, bool>)
+    return value ? "on" : "off";
+  else
+    return message(value);
+}
 
 /// A policy that holds settings as text, by the names of their flags. A snapshot of a run with others is
 /// refused, with the name and both values of each that differs.
@@ -20,24 +33,24 @@ class RunSettings {
 
   struct State {};  // so that a snapshot is compared before anything of it is taken over
 
-  void state_dict(looptorch::StateDict& out, State&) const {
+  void state_dict(StateDict& out, State&) const {
     for (const auto& [name, value] : settings_) out.set(name, value);
   }
 
   /// Throws StateError.
-  void load_state_dict(const looptorch::StateDict& in, State&) const {
+  void load_state_dict(const StateDict& in, State&) const {
     std::string differences;
     for (const auto& [name, value] : settings_) {
       const auto saved = in.contains(name) ? in.get<std::string>(name) : "not set";
-      if (saved == value || (name == "--model" && saved == "not set")) continue;  // of an older program
-      differences += looptorch::message(differences.empty() ? "" : ", ", name, " is ", value, " here and ",
-                                        saved, " in the snapshot");
+      if (saved == value) continue;
+      differences += message(differences.empty() ? "" : ", ", name, " is ", value, " here and ", saved,
+                             " in the snapshot");
     }
-    if (!differences.empty()) throw looptorch::StateError(differences);
+    if (!differences.empty()) throw StateError(differences);
   }
 
  private:
   std::map<std::string, std::string> settings_;
 };
 
-}  // namespace whisper
+}  // namespace looptorch::app

@@ -80,8 +80,8 @@ TEST_CASE("A clip is its log-mel frames, one for each 10 ms begun, and its ids")
   CHECK(clip.ids == std::vector<int64_t>{6, 7, 5, 8});
   CHECK(dataset.get(1, {}).mel_MF.size(1) == 100);
   CHECK(dataset.get(2, {}).mel_MF.size(1) == 99);
-  const auto whole = lt::audio::LogMel({.max_samples = 16000})(
-      lt::audio::decode(corpus.utterances[0].audio_filepath).samples_T);
+  const auto samples_T = lt::audio::decode(corpus.utterances[0].audio_filepath).samples_T;
+  const auto whole = lt::audio::LogMel({.max_samples = 16000})(samples_T * (0.5 / samples_T.abs().max()));
   CHECK(largest_difference(clip.mel_MF.narrow(1, 0, 97), whole.narrow(1, 0, 97)) < 1e-5);
   CHECK(dataset.lengths() == std::vector<int64_t>{128, 128, 128});  // as batches are padded
 }
@@ -334,4 +334,16 @@ TEST_CASE("Batches of similar lengths come from a loader, each clip once, whatev
   REQUIRE(alone.size() == 3);
   REQUIRE(together.size() == 3);
   for (size_t i = 0; i < 3; ++i) CHECK(alone[i].equal(together[i]));
+}
+
+TEST_CASE("a clip's frames are the same however loud it is") {
+  const TemporaryFolder folder;
+  const konkanivani::Listener listener({.max_seconds = 2});
+  const auto frames = [&](double gain) {
+    const auto file = folder / "clip.wav";
+    lt::audio::encode(file, {tone(8000) * gain, 16000}, {.format = lt::audio::SampleFormat::float32});
+    return listener.frames(listener.samples({.audio_filepath = file, .text = {}}));
+  };
+  const auto whole = frames(1);
+  for (const double gain : {2.0, 0.1, 0.003}) CHECK(frames(gain).allclose(whole, 0, 1e-4));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reserves a folder of snapshots for one run. Two runs that wrote into one folder would prune each other's
-// snapshots.
+// Reserves a folder for one run. Two runs that wrote into one folder would mix their files, and prune each
+// other's snapshots.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <string_view>
 
 namespace looptorch::detail {
 
@@ -18,13 +19,13 @@ namespace looptorch::detail {
 /// systems that cannot lock folders, such as NFS.
 class FolderLock {
  public:
-  /// Throws UsageError if the folder is locked, by this process or another.
-  explicit FolderLock(const std::filesystem::path& folder)
+  /// Throws UsageError if the folder is locked, by this process or another; `what` is written there.
+  explicit FolderLock(const std::filesystem::path& folder, std::string_view what = "its snapshots")
       : handle_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     const auto lock = [&] { return ::flock(handle_.get(), LOCK_EX | LOCK_NB); };
     if (handle_.get() >= 0 && retried(lock) != 0 && errno == EWOULDBLOCK)
-      throw UsageError(folder.string() +
-                       ": another run writes its snapshots there: end it first, or choose another folder");
+      throw UsageError(message(folder.string(), ": another run writes ", what,
+                               " there: end it first, or choose another folder"));
   }
 
  private:

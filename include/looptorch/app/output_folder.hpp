@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// The folder into which a training program writes, for as long as it runs:
+//
+//   const app::OutputFolder folder(options.output, {options.data});
+#pragma once
+
+#include <looptorch/app/ranks.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/folder_lock.hpp>
+
+#include <filesystem>
+#include <initializer_list>
+#include <optional>
+#include <system_error>
+
+namespace looptorch::app {
+
+/// Makes a run's output folder, and keeps a second run out of it until it is destroyed. Then a folder that it
+/// made and that is empty, as of a run that was refused, goes again. On several ranks rank 0 does it for all.
+class OutputFolder {
+ public:
+  /// `read` are folders of which the run reads every table or clip, and into which it must not write. Throws
+  /// UsageError for an output folder that is one of these or that another run has, and
+  /// std::filesystem::filesystem_error for one that cannot be made.
+  explicit OutputFolder(const std::filesystem::path& folder,
+                        std::initializer_list<std::filesystem::path> read = {})
+      : folder_(folder) {
+    if (!leads()) return;
+    for (const auto& each : read) {
+      std::error_code none;
+      if (std::filesystem::equivalent(folder, each, none))
+        throw UsageError(message(folder.string(),
+                                 ": is the folder of the data, and the next run would read what "
+                                 "this one writes there: choose another folder for the output"));
+    }
+    is_new_ = std::filesystem::create_directories(folder);
+    lock_.emplace(folder, "its results");
+  }
+  ~OutputFolder() {
+    std::error_code not_empty;
+    if (is_new_) std::filesystem::remove(folder_, not_empty);
+  }
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+
+ private:
+  std::filesystem::path folder_;
+  bool is_new_ = false;
+  std::optional<looptorch::detail::FolderLock> lock_;
+};
+
+}  // namespace looptorch::app
