@@ -158,8 +158,10 @@ void run(Options options) {
                                {"test, linear probe", test_probe},
                                {"validation", validation},
                                {"validation, linear probe", validation_probe}});
-  std::cout << fit.steps << " steps, the best weights are those of step " << best_step << "; " << seconds
-            << " s; the model is in " << options.output.string() << std::endl;
+  const auto weights = best_step < 0 ? std::string("the weights are the last, since no epoch ended")
+                                     : lt::message("the best weights are those of step ", best_step);
+  std::cout << fit.steps << " steps, " << weights << "; " << seconds << " s; the model is in "
+            << options.output.string() << std::endl;
 }
 
 }  // namespace

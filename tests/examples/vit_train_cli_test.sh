@@ -95,6 +95,7 @@ refused "is a copy of" "${tuned[@]}" --data leaky --cache leaky/cache --output x
 "$program" --data "$corpus" --cache cache --device cpu --preset small --output small --max-steps 1 --workers 1 --no-report >out.txt 2>&1 ||
   fail "small: $(cat out.txt)"
 holds out.txt "330530 parameters, 7 training clips and 0 generated ones"
+holds out.txt "1 steps, the weights are the last, since no epoch ended; "
 has_no_report small
 [ -s small/model.safetensors ] || fail "small left no model"
 
