@@ -28,8 +28,8 @@ inline constexpr std::array<std::string_view, 5> kAudioExtensions{".wav", ".flac
          kAudioExtensions.end();
 }
 
-/// Returns files as they are, and for a folder the audio files within it and below, by name; a folder without
-/// any stands for itself, so that whoever reads the list reports it in its place. Throws
+/// Returns files as they are, and for a folder the audio files within it and below, by name. A folder without
+/// any is itself in the list: the caller can report it and go on with the others. Throws
 /// std::filesystem::filesystem_error for a folder that cannot be read.
 [[nodiscard]] inline std::vector<std::filesystem::path> audio_files(const std::vector<std::string>& names) {
   std::vector<std::filesystem::path> files;

@@ -45,7 +45,7 @@ struct ShowProgress {
     std::int64_t begin_step = 0;
     std::int64_t begin_samples = 0;
     detail::TimeLeft left = {};
-    /// What the loader had done at a time.
+    /// A copy of the loader's counters, and when it was made.
     struct Loading {
       LoaderStats stats;
       Clock::time_point time;
