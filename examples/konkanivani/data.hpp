@@ -105,26 +105,29 @@ class SpeechDataset {
  public:
   /// Checks and encodes the utterances. Characters outside the vocabulary are noted in `unknown`. A text
   /// without characters, a clip longer than `max_seconds` and a header that looptorch::audio::ClipLengths
-  /// refuses are listed in `left_out`; without it they throw SpeechError or AudioError, which names the file.
-  /// A listed clip keeps its index, so that a resumed run has the same batches, and throws in `get`. Throws
-  /// SpeechError if no clip is left.
+  /// refuses are listed in `left_out` and are no samples; without it they throw SpeechError or AudioError,
+  /// which names the file. Throws SpeechError if no clip is left.
   SpeechDataset(std::vector<looptorch::Utterance> utterances, const Vocabulary& vocabulary,
                 SpeechOptions options, UnknownCharacters& unknown, LeftOut* left_out = nullptr)
-      : utterances_(std::move(utterances)), options_(std::move(options)), faults_(utterances_.size()) {
+      : options_(std::move(options)) {
     const looptorch::audio::ClipLengths seconds_of;
-    for (std::size_t i = 0; i < utterances_.size(); ++i) {
-      texts_.push_back(normalize(utterances_[i].text));
-      ids_.push_back(vocabulary.encode(utterances_[i].text, unknown));
+    std::string first_fault;
+    for (auto& utterance : utterances) {
+      auto ids = vocabulary.encode(utterance.text, unknown);
       try {
-        check(i, seconds_of);
+        check(utterance, ids, seconds_of);
       } catch (const looptorch::Error& error) {
         list_or_rethrow(left_out, error);
-        faults_[i] = error.what();
+        if (first_fault.empty()) first_fault = error.what();
+        continue;
       }
+      texts_.push_back(normalize(utterance.text));
+      ids_.push_back(std::move(ids));
+      utterances_.push_back(std::move(utterance));
     }
-    if (std::ranges::none_of(faults_, [](const std::string& fault) { return fault.empty(); }))
-      throw SpeechError(looptorch::message("none of ", size(), " clips can be used",
-                                           faults_.empty() ? "" : "; the first: " + faults_.front()));
+    if (utterances_.empty())
+      throw SpeechError(looptorch::message("none of ", utterances.size(), " clips can be used",
+                                           first_fault.empty() ? "" : "; the first: " + first_fault));
     play_at({1.0});
   }
 
@@ -144,10 +147,9 @@ class SpeechDataset {
     return utterances_[static_cast<std::size_t>(index)];
   }
 
-  /// Reads one clip. Throws what Listener throws, and SpeechError for one that was left out.
+  /// Reads one clip. Throws what Listener throws.
   [[nodiscard]] Clip get(std::int64_t index, const looptorch::SampleContext& context) const {
     const auto i = static_cast<std::size_t>(index);
-    if (!faults_[i].empty()) throw SpeechError(faults_[i]);
     const auto speed = static_cast<std::int64_t>(context.seed % static_cast<std::uint64_t>(speeds_));
     auto mel_MF = frames_(index * speeds_ + speed);
     if (masks_) mel_MF = (*masks_)(mel_MF, context.seed);
@@ -158,12 +160,11 @@ class SpeechDataset {
     return konkanivani::collate(clips, options_.subsampling);
   }
 
-  /// Returns the mel frames of each clip in a batch; `max_seconds` for a clip without duration that was left
-  /// out.
+  /// Returns the mel frames of each clip in a batch.
   [[nodiscard]] std::vector<std::int64_t> lengths() const {
     std::vector<std::int64_t> lengths;
     for (const auto& utterance : utterances_)
-      lengths.push_back(padded_frames(mel_frames(utterance.duration.value_or(options_.max_seconds))));
+      lengths.push_back(padded_frames(mel_frames(*utterance.duration)));
     return lengths;
   }
 
@@ -189,7 +190,6 @@ class SpeechDataset {
   [[nodiscard]] std::int64_t count_too_short() const {
     std::int64_t count = 0;
     for (std::size_t i = 0; i < utterances_.size(); ++i) {
-      if (!faults_[i].empty() || !utterances_[i].duration) continue;
       const auto frames = encoder_frames(mel_frames(*utterances_[i].duration), options_.subsampling);
       count += frames < ctc_frames_needed(ids_[i]);
     }
@@ -202,10 +202,10 @@ class SpeechDataset {
     return std::max<std::int64_t>(1, std::llround(std::ceil(100 * seconds - kRounding)));
   }
 
-  /// Throws for a clip that cannot be used, judged by its text and its file's header.
-  void check(std::size_t i, const looptorch::audio::ClipLengths& seconds_of) {
-    auto& utterance = utterances_[i];
-    if (ids_[i].empty())
+  /// Throws for a clip that cannot be used, judged by its text and its file's header. Adds its duration.
+  void check(looptorch::Utterance& utterance, const std::vector<std::int64_t>& ids,
+             const looptorch::audio::ClipLengths& seconds_of) const {
+    if (ids.empty())
       throw SpeechError(looptorch::message(utterance.audio_filepath.string(), ": ", "its text \"",
                                            utterance.text, "\" has no characters"));
     const double seconds = seconds_of(utterance);
@@ -223,7 +223,6 @@ class SpeechDataset {
   SpeechOptions options_;
   std::vector<std::string> texts_;
   std::vector<std::vector<std::int64_t>> ids_;
-  std::vector<std::string> faults_;  // why a clip was left out; empty for the others
   std::int64_t speeds_ = 1;
   FramesSource frames_;
   std::optional<looptorch::audio::SpecAugment> masks_;

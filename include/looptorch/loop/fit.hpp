@@ -14,6 +14,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace looptorch {
@@ -124,20 +125,25 @@ class FitPlan {
     return plan;
   }
 
-  /// Writes what is known of the length to `progress`, where policies read it.
+  /// Writes what is known of the length to `progress`, where policies read it. Keeps the steps of the last
+  /// epoch, which a snapshot restores, unless epochs have another number of windows now.
   void announce(Progress& progress) const {
     progress.batches_per_epoch = batches_;
-    progress.steps_per_epoch.reset();
-    progress.total_steps = max_steps_;
-    if (!batches_) return;
-    progress.steps_per_epoch = windows(*batches_);
-    if (!epochs_) return;
-    const std::int64_t epochs_left = std::max<std::int64_t>(0, *epochs_ - progress.epoch);
-    const std::int64_t of_this_epoch = epochs_left > 0 ? windows(progress.batch) : 0;
-    const std::int64_t steps_left =
-        saturating_product(epochs_left, *progress.steps_per_epoch) - of_this_epoch;
-    const std::int64_t by_epochs = saturating_sum(progress.step, steps_left);
-    progress.total_steps = max_steps_ ? std::min(*max_steps_, by_epochs) : by_epochs;
+    const auto windows_per_epoch = batches_ ? std::optional(windows(*batches_)) : std::nullopt;
+    if (progress.windows_per_epoch != windows_per_epoch || !progress.steps_per_epoch) {
+      progress.windows_per_epoch = progress.steps_per_epoch = windows_per_epoch;
+      progress.epoch_begin = progress.step - windows(progress.batch);
+    }
+    announce_total(progress);
+  }
+
+  /// Begins the next epoch of `progress`, and corrects the run's length by the steps of the one that ended.
+  void end_epoch(Progress& progress) const {
+    ++progress.epoch;
+    progress.batch = 0;
+    const std::int64_t made = progress.step - std::exchange(progress.epoch_begin, progress.step);
+    if (progress.steps_per_epoch && made > 0) progress.steps_per_epoch = made;
+    announce_total(progress);
   }
 
   /// True when `progress` stands at the end of an epoch whose length is known.
@@ -166,6 +172,16 @@ class FitPlan {
 
  private:
   FitPlan() = default;
+  void announce_total(Progress& progress) const {
+    progress.total_steps = max_steps_;
+    if (!progress.steps_per_epoch || !epochs_) return;
+    const std::int64_t epochs_left = std::max<std::int64_t>(0, *epochs_ - progress.epoch);
+    const std::int64_t by_epochs =
+        epochs_left == 0 ? progress.step
+                         : saturating_sum(progress.epoch_begin,
+                                          saturating_product(epochs_left, *progress.steps_per_epoch));
+    progress.total_steps = max_steps_ ? std::min(*max_steps_, by_epochs) : by_epochs;
+  }
   [[nodiscard]] std::int64_t windows(std::int64_t batches) const {
     return batches / window_length_ + (batches % window_length_ != 0);
   }

@@ -97,12 +97,17 @@ struct Progress {
   /// Windows in which an update was vetoed or had no weight. A veto that only the device knows is counted
   /// before the next update, or when the epoch ends or an evaluation begins.
   std::int64_t skipped = 0;
-  std::int64_t batch = 0;    ///< micro-batches of fit's epoch under way that belong to finished windows
-  std::int64_t samples = 0;  ///< samples seen, by the first dimension of each batch's first tensor
+  std::int64_t batch = 0;        ///< micro-batches of fit's epoch under way that belong to finished windows
+  std::int64_t samples = 0;      ///< samples seen, by the first dimension of each batch's first tensor
+  std::int64_t epoch_begin = 0;  ///< `step` as fit's epoch under way began
   std::optional<std::int64_t> batches_per_epoch = {};  ///< micro-batches; known for sized ranges
-  std::optional<std::int64_t> steps_per_epoch = {};    ///< the same in windows
-  std::optional<std::int64_t> total_steps =
-      {};  ///< known from `max_steps`, or from `epochs` of a sized range
+  std::optional<std::int64_t> windows_per_epoch = {};  ///< the same in windows
+  /// Steps that an epoch makes: as many as the last one, and before that its windows. A window whose batches
+  /// a loader has left out is no step.
+  std::optional<std::int64_t> steps_per_epoch = {};
+  /// Known from `max_steps`, or from `epochs` of a sized range. Counts steps that will be made, so an epoch
+  /// of fewer steps than planned corrects it before `on_epoch_end`.
+  std::optional<std::int64_t> total_steps = {};
 };
 
 /// One update as policies see it.

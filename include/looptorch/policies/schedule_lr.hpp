@@ -21,6 +21,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -81,6 +82,10 @@ struct OptionTexts {
 /// Several may be listed, each for its own updates or groups. If `groups` is empty, a group that joins the
 /// optimizer within a fit is scheduled from its first update on.
 ///
+/// A decay that ends with the fit follows `Progress::total_steps` when an epoch of fewer steps than planned
+/// corrects it. If it is corrected back to more steps, the rate does not rise: it stays until the longer
+/// decay has fallen to it, unless it is less than half of what the longer decay has.
+///
 /// Restores the full rates when the fit ends, for whatever trains with the optimizer next. With `step`,
 /// restores them when the Trainer is destroyed. A rate that something else has set by then stays.
 struct ScheduleLr {
@@ -97,11 +102,13 @@ struct ScheduleLr {
   static constexpr bool vetoes_alike = true;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
+  static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   struct State {
     std::vector<std::vector<std::size_t>> groups;  ///< By update: the groups whose rates this sets.
     std::int64_t total_steps = 0;                  ///< Where the decay ends; 0 for one without end.
     double ratio = 1.0;            ///< Share of the full rate in force, of the first update that it sets.
     detail::PlateauState plateau;  ///< For a PlateauDecay.
+    double at_most = kNoLimit;     ///< The ratio before the end was moved back again.
     detail::RatesInForce in_force;
 
     std::vector<std::size_t> seen;  // by update: how many groups it had
@@ -119,7 +126,8 @@ struct ScheduleLr {
   /// a decay whose end is not known.
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
-    state.total_steps = end_of_decay(fit.run.progress());
+    const std::int64_t end = end_of_decay(fit.run.progress());
+    if (std::exchange(state.total_steps, end) != end) state.at_most = kNoLimit;  // another fit
     state.groups.clear(), state.seen.clear();
     for (const UpdateView& view : fit.run.updates()) {
       state.groups.push_back(groups_of(view));
@@ -148,7 +156,7 @@ struct ScheduleLr {
     read_metric(context.run, state);
     const UpdateView& view = context.view();
     const std::int64_t step = context.run.progress().step - view.skipped;
-    const double ratio = ratio_at(step, state.total_steps) * state.plateau.ratio;
+    const double ratio = std::min(ratio_at(step, state.total_steps), state.at_most) * state.plateau.ratio;
     for (const std::size_t group : state.groups[index]) {
       const double full = view.full_rates[group];
       state.in_force.set(*view.optimizer, index, group, full, full * ratio);
@@ -158,7 +166,10 @@ struct ScheduleLr {
 
   // A value that Validate publishes as a window ends is read before the next update. The value of an epoch's
   // last window must be read here, before Validate publishes at the epoch's end.
-  void on_epoch_end(EpochContext& epoch, State& state) const { read_metric(epoch.run, state); }
+  void on_epoch_end(EpochContext& epoch, State& state) const {
+    read_metric(epoch.run, state);
+    follow_end(epoch.run, state);
+  }
   void on_fit_end(FitContext& fit, State& state) const {
     read_metric(fit.run, state);
     state.in_force.put_back();
@@ -168,6 +179,8 @@ struct ScheduleLr {
     out.set("of", describe());
     out.set("schedule", describe_schedule());
     out.set("share", state.ratio);
+    out.set("end", state.total_steps);
+    out.set("at_most", state.at_most);
     if (std::holds_alternative<PlateauDecay>(decay)) state.plateau.save(out);
   }
   /// Throws StateError for the state of another ScheduleLr, and SettingDiffers for other options.
@@ -175,6 +188,10 @@ struct ScheduleLr {
     detail::require_state_of(describe(), in);
     detail::require_same(in, "schedule", "the schedule", describe_schedule());
     state.ratio = in.get<double>("share");
+    if (in.contains("end")) {  // not in snapshots of earlier versions
+      state.total_steps = in.get<std::int64_t>("end");
+      state.at_most = in.get<double>("at_most");
+    }
     if (std::holds_alternative<PlateauDecay>(decay)) state.plateau.load(in);
   }
 
@@ -200,6 +217,17 @@ struct ScheduleLr {
           return std::is_same_v<Shape, FunctionDecay> ? progress.total_steps.value_or(0) : 0;
         },
         decay);
+  }
+
+  /// Moves the end of the decay to where the run's length is now.
+  void follow_end(const Run& run, State& state) const {
+    const std::int64_t end = end_of_decay(run.progress());
+    if (end == state.total_steps) return;
+    const std::int64_t step = run.progress().step - run.updates()[first_update(state)].skipped;
+    const double before = std::min(ratio_at(step, state.total_steps), state.at_most);
+    const bool is_later = end > std::exchange(state.total_steps, end);
+    const double now = ratio_at(step, end);
+    if (is_later && now > before) state.at_most = before < now / 2 ? kNoLimit : before;
   }
 
   /// Returns the groups of this update whose rates are to be set.

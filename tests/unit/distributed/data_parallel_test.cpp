@@ -387,8 +387,12 @@ TEST_CASE("rank: windows that no rank can read", "[.ranks]") {
   const Damaged dataset{{8, 9, 10, 11, 12, 13, 14, 15, 17, 19, 21, 23}};
   const auto train = [&](toy::Net& net, auto&& loader, std::int64_t window, auto... policies) {
     torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-2));
-    lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<>{window}, policies...);
-    return trainer.fit(loader, {.epochs = 2});
+    lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<>{window}, lt::ScheduleLr{},
+                        policies...);
+    const lt::FitResult result = trainer.fit(loader, {.epochs = 2});
+    CHECK(trainer.progress().total_steps == 4);
+    CHECK(trainer.template policy<lt::ScheduleLr>().ratio == 0.25);
+    return result;
   };
   const lt::LoaderOptions options{.batch_size = 2, .workers = 1, .on_error = lt::OnError::skip};
   const lt::LoaderOptions of_all{.batch_size = 4, .workers = 1, .on_error = lt::OnError::skip};

@@ -607,6 +607,7 @@ TEST_CASE("a fit's plan counts windows, shorter last ones included, and totals d
   CHECK(progress.steps_per_epoch == 3);
   CHECK(progress.total_steps == 9);
   progress.epoch = 1, progress.step = 4, progress.batch = 2;  // a window of the second epoch is done
+  progress.epoch_begin = 3;
   FitPlan({.epochs = 3}, progress, true, 5, 2).announce(progress);
   CHECK(progress.total_steps == 9);
   FitPlan({.epochs = 3, .max_steps = 7}, progress, true, 5, 2).announce(progress);
@@ -614,6 +615,20 @@ TEST_CASE("a fit's plan counts windows, shorter last ones included, and totals d
   FitPlan({.epochs = std::numeric_limits<std::int64_t>::max()}, progress, true, 5, 2).announce(progress);
   CHECK(progress.total_steps == std::numeric_limits<std::int64_t>::max());
   const FitPlan plan({.epochs = 3}, progress, true, 5, 2);
+  plan.end_epoch(progress);  // after a single step
+  CHECK(progress.epoch == 2);
+  CHECK(progress.batch == 0);
+  CHECK(progress.epoch_begin == 4);
+  CHECK(progress.windows_per_epoch == 3);
+  CHECK(progress.steps_per_epoch == 1);
+  CHECK(progress.total_steps == 5);
+  plan.end_epoch(progress);  // of no step at all
+  CHECK(progress.steps_per_epoch == 1);
+  CHECK(progress.total_steps == 4);
+  progress.epoch = 1, progress.batch = 2;
+  FitPlan({.epochs = 3}, progress, true, 7, 2).announce(progress);  // epochs of other windows
+  CHECK(progress.epoch_begin == 3);
+  CHECK(progress.total_steps == 3 + 2 * 4);
   CHECK_FALSE(plan.at_last_batch(progress));
   progress.batch = 5;
   CHECK(plan.at_last_batch(progress));

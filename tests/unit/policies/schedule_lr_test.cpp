@@ -4,16 +4,21 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
+#include <looptorch/policies/update_in_backward.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/reference.hpp"
 #include "support/toy.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <numbers>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 namespace lt = looptorch;
 
@@ -115,7 +120,88 @@ TORCH_MODULE(Pair);
 auto left_objective = [](Pair& pair, const toy::Batch& batch) { return toy::objective(pair->left, batch); };
 auto right_objective = [](Pair& pair, const toy::Batch& batch) { return toy::objective(pair->right, batch); };
 
+/// 16 samples, of which some cannot be read: those before `unread(epoch)`.
+struct Unread {
+  std::function<std::int64_t(std::int64_t)> unread;
+  [[nodiscard]] std::int64_t size() const { return 16; }
+  [[nodiscard]] at::Tensor get(std::int64_t index, const lt::SampleContext& context) const {
+    if (index < unread(context.epoch)) throw std::runtime_error("cannot be read");
+    return torch::full({4}, static_cast<double>(index), torch::kDouble);
+  }
+};
+
+/// The rates of a fit over batches of 2 of these samples, in the order of the dataset.
+template <class... Policies>
+std::vector<double> rates_without(std::function<std::int64_t(std::int64_t)> unread, lt::FitOptions options,
+                                  lt::ScheduleLr schedule, Policies... policies) {
+  auto net = toy::net();
+  lt::FusedSGD sgd(net->parameters(), {.lr = kFullRate});
+  std::vector<double> seen;
+  std::optional<std::int64_t> total;
+  lt::Trainer trainer(
+      net, sgd, [](toy::Net& net, const at::Tensor& batch) { return net(batch).mean() * 1e-6; }, schedule,
+      noting(seen), policies...,
+      lt::On{lt::kObserve, [&](lt::EpochContext& epoch) { total = epoch.run.progress().total_steps; }});
+  const lt::LoaderOptions loading{.batch_size = 2, .workers = 1, .on_error = lt::OnError::skip};
+  const auto result = trainer.fit(lt::PinnedPrefetchLoader(Unread{std::move(unread)}, loading), options);
+  CHECK(seen.size() == static_cast<std::size_t>(result.steps));
+  CHECK((total == result.steps || result.status == lt::FitStatus::max_steps));
+  for (double& rate : seen) rate /= kFullRate;
+  return seen;
+}
+
 }  // namespace
+
+TEST_CASE("a decay ends with the last step that is made, whatever is left out of the epochs") {
+  const auto always = [](std::int64_t count) { return [=](std::int64_t) { return count; }; };
+  for (const std::int64_t bad : {0, 3, 4, 8, 14}) {
+    const std::int64_t made = 8 - bad / 2, total = 2 * made;  // steps of an epoch, and of the run
+    std::vector<double> expected;
+    for (std::int64_t step = 0; step < total; ++step)  // the first epoch counts on 8 steps in each
+      expected.push_back(1.0 - static_cast<double>(step) / static_cast<double>(step < made ? 16 : total));
+    INFO(bad << " samples");
+    check_equal(rates_without(always(bad), {.epochs = 2}, {}), expected);
+    check_equal(rates_without(always(bad), {.epochs = 2}, {}, lt::UpdateInBackward{}), expected);
+  }
+  check_equal(rates_without(always(8), {.epochs = 2, .max_steps = 20}, {}),
+              {1, 15. / 16, 14. / 16, 13. / 16, .5, .375, .25, .125});
+  check_equal(rates_without(always(8), {.max_steps = 8}, {}),
+              {1, .875, .75, .625, .5, .375, .25, .125});  // its own length, as before
+  check_equal(rates_without(always(8), {.epochs = 2}, {.decay = lt::LinearDecay{.total_steps = 10}}),
+              {1, .9, .8, .7, .6, .5, .4, .3});
+  // Windows of 3 batches: those of the second epoch begin with the first batch that can be read.
+  check_equal(rates_without(always(12), {.epochs = 3}, {}, lt::Accumulate<3>{}), {1, 2. / 3, 1. / 3});
+}
+
+TEST_CASE("a corrected end leaves a warm-up alone, and brings every decay to its end") {
+  const auto half = [](std::int64_t) { return 8; };
+  check_equal(rates_without(half, {.epochs = 3}, {.warmup_steps = 5}),
+              {0, .2, .4, .6, .8, 1, 6. / 7, 5. / 7, 4. / 7, 3. / 7, 2. / 7, 1. / 7});
+  const auto cosine = rates_without(half, {.epochs = 3}, {.decay = lt::CosineDecay{}, .warmup_steps = 2});
+  CHECK(cosine.back() == Approx(0.5 * (1 + std::cos(std::numbers::pi * 9 / 10))));
+  CHECK(std::is_sorted(cosine.rbegin(), cosine.rend() - 2));
+  const auto cycle = rates_without(half, {.epochs = 4}, {.decay = lt::OneCycle{}});
+  CHECK(cycle.back() == Approx(4e-6).epsilon(1e-9));
+  const auto function =
+      rates_without(half, {.epochs = 2}, {.decay = lt::FunctionDecay{[](std::int64_t, std::int64_t total) {
+                                            return static_cast<double>(total);
+                                          }}});
+  check_equal(function, {16, 16, 16, 16, 8, 8, 8, 8});
+}
+
+TEST_CASE("a rate does not rise where an epoch has more steps again, and epochs that follow are trained") {
+  // Epochs of 6, 7, 6, 7 and 6 steps. How many the last one has is known as it ends.
+  const auto noisy =
+      rates_without([](std::int64_t epoch) { return epoch % 2 == 0 ? 4 : 2; }, {.epochs = 5}, {});
+  CHECK(std::is_sorted(noisy.rbegin(), noisy.rend()));
+  CHECK(noisy.back() == Approx(2.0 / 33));
+  // An outage: the decay had all but ended, and the epochs that follow are trained none the less.
+  const auto outage =
+      rates_without([](std::int64_t epoch) { return epoch == 0 ? 12 : 0; }, {.epochs = 3}, {});
+  CHECK(outage.at(9) == Approx(0.0).margin(1e-12));
+  CHECK(outage.at(10) == Approx(1 - 10. / 18));
+  CHECK(outage.back() == Approx(1. / 18));
+}
 
 TEST_CASE("decays by step, with and without warm-up, have the numbers of transformers and PyTorch") {
   const lt::FitOptions twenty{.max_steps = 20}, more{.max_steps = 25};

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,16 +22,27 @@ inline void save(const Progress& progress, StateDict& out) {
   out.set("skipped", progress.skipped);
   out.set("batch", progress.batch);
   out.set("samples", progress.samples);
+  out.set("epoch_begin", progress.epoch_begin);
+  if (progress.windows_per_epoch) out.set("windows_per_epoch", *progress.windows_per_epoch);
+  if (progress.steps_per_epoch) out.set("steps_per_epoch", *progress.steps_per_epoch);
 }
 
+/// Loads the counters. Snapshots of earlier versions do not have those of the epoch: fit sets them then.
 inline void load(const StateDict& in, Progress& progress) {
   progress.epoch = in.get<std::int64_t>("epoch");
   progress.step = in.get<std::int64_t>("step");
   progress.skipped = in.get<std::int64_t>("skipped");
   progress.batch = in.get<std::int64_t>("batch");
   progress.samples = in.get<std::int64_t>("samples");
+  const auto known = [&](const char* key) {
+    return in.contains(key) ? std::optional(in.get<std::int64_t>(key)) : std::nullopt;
+  };
+  progress.epoch_begin = known("epoch_begin").value_or(0);
+  progress.windows_per_epoch = known("windows_per_epoch");
+  progress.steps_per_epoch = known("steps_per_epoch");
   for (const std::int64_t number :
-       {progress.epoch, progress.step, progress.skipped, progress.batch, progress.samples})
+       {progress.epoch, progress.step, progress.skipped, progress.batch, progress.samples,
+        progress.epoch_begin, progress.windows_per_epoch.value_or(0), progress.steps_per_epoch.value_or(0)})
     if (number < 0) throw StateError(message("a run's counters begin at 0, one of the state is ", number));
 }
 

@@ -224,9 +224,7 @@ class FitLoop {
     if (progress().batch == 0)
       throw UsageError("the range of batches is empty: there is nothing to train on");
     settle(engine_);
-    Progress& now = RunAccess::progress(engine_.run());
-    ++now.epoch;
-    now.batch = 0;
+    plan_.end_epoch(RunAccess::progress(engine_.run()));
     EpochContext context{engine_.run()};
     engine_.stack().template run<on_epoch_end_hook>(context);
   }
@@ -271,14 +269,20 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
   Run& run = engine.run();
   const FitClock clock;
   BatchRange<Range> batches(range);
-  std::optional<std::int64_t> size = batches.size();
   if constexpr (Engine::kHasRanks)
-    if (engine.ranks())
-      engine.ranks()->plan_windows(engine.window_length()),
-          batches.count_as(size = agreed_batches(engine, size, text_of(options)));
+    if (engine.ranks()) engine.ranks()->plan_windows(engine.window_length());
+  const auto counted = [&] {
+    std::optional<std::int64_t> size = batches.size();
+    if constexpr (Engine::kHasRanks)
+      if (engine.ranks()) size = agreed_batches(engine, size, text_of(options));
+    return size;
+  };
+  std::optional<std::int64_t> size = counted();
+  if (engine.ranks()) batches.count_as(size);
   keep_windows_of<Host::takes_snapshots, Engine>(feed, batches);
   const auto resumed = resume<Host::takes_snapshots>(engine, options, batches);
   if constexpr (Host::takes_snapshots) feed = saved_feed(batches);
+  if (batches.regroupable() && batches.regroupable()->regrouping()) size = counted();
   if constexpr (Engine::kHasRanks)
     if (engine.ranks() && !engine.ranks()->leads())
       engine.stack().mute(true);  // behind the comparison of policies

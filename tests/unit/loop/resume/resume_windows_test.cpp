@@ -95,7 +95,7 @@ struct WindowsRun {
 
 template <class Loader>
 WindowsRun train_windows(Loader&& loader, std::int64_t accumulate, const std::filesystem::path& folder,
-                         lt::FitOptions options) {
+                         lt::FitOptions options, std::int64_t end = 0) {
   WindowsRun run;
   std::vector<std::int64_t> window;
   auto net = toy::net(3);
@@ -111,7 +111,7 @@ WindowsRun train_windows(Loader&& loader, std::int64_t accumulate, const std::fi
   };
   lt::Trainer trainer(
       net, optimizer, objective, lt::Accumulate<>{accumulate}, lt::On{lt::kObserve, note},
-      lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = 20}},
+      lt::ScheduleLr{.decay = lt::LinearDecay{.total_steps = end}},
       lt::SnapshotEvery{.folder = folder, .steps = options.resume.empty() ? 1 : 0, .keep = 0});
   run.result = trainer.fit(loader, options);
   run.contents = trainer.snapshot();
@@ -139,7 +139,8 @@ template <class Make>
 void check_windows(const Make& make, WindowShape from, WindowShape to, std::int64_t max_steps = 14) {
   INFO(lt::detail::describe(from) << " read as " << lt::detail::describe(to));
   TemporaryFolder folder;
-  const lt::FitOptions whole{.epochs = 3, .max_steps = max_steps};
+  lt::FitOptions whole{.epochs = 3, .max_steps = max_steps};
+  if constexpr (std::ranges::sized_range<decltype(make(1))>) whole.max_steps.reset();
   const auto uncut = train_windows(make(from.batch_size), from.micro_batches, folder.path(), whole);
   REQUIRE(uncut.result.steps > 8);
   const auto snapshots = lt::list_snapshots(folder.path());
@@ -230,19 +231,43 @@ TEST_CASE("windows hold the same samples where some of them cannot be read") {
   check_windows(ordered(lt::SequentialSampler{}, skipping, data), {8, 1}, {4, 2});
 }
 
+TEST_CASE("a resumed run plans as many steps as the uninterrupted one, whatever cannot be read") {
+  const NoisySamples data{.damaged = {6, 7, 16, 17, 18, 19, 20, 21, 22, 23, 42, 43}};
+  const lt::LoaderOptions skipping{.workers = 1, .on_error = lt::OnError::skip};
+  const auto make = ordered(lt::RandomSampler{.seed = 2}, skipping, data);
+  TemporaryFolder folder;
+  const lt::FitOptions whole{.epochs = 3};
+  const auto uncut = train_windows(make(2), 1, folder.path(), whole);
+  REQUIRE(uncut.result.steps < 3 * kSamples / 2);
+  for (const auto& snapshot : lt::list_snapshots(folder.path())) {
+    if (snapshot.step % 6 != 0) continue;
+    TemporaryFolder other;
+    lt::FitOptions options = whole;
+    options.resume = snapshot.path;
+    const auto resumed = train_windows(make(2), 1, other.path(), options);
+    INFO("cut at " << snapshot.step);
+    for (std::size_t i = 0; i < uncut.weights.size(); ++i) CHECK(uncut.weights[i].equal(resumed.weights[i]));
+    for (const char* part : {"run.progress", "policies"})
+      CHECK(lt::detail::compare_values(resumed.contents.state.under(part), uncut.contents.state.under(part),
+                                       part, "the uncut run")
+                .empty());
+  }
+}
+
 TEST_CASE("a run whose batches were cut is resumed by any others, also as it began") {
+  constexpr std::int64_t kEnd = 20;  // of the schedule, whatever ends a fit
   TemporaryFolder folder, second, third;
   const auto make = by_length(0);
   const lt::FitOptions whole{.epochs = 2};
-  const auto uncut = train_windows(make(8), 1, folder.path(), whole);
+  const auto uncut = train_windows(make(8), 1, folder.path(), whole, kEnd);
   auto options = whole;
   options.resume = folder / "step-00000002", options.max_steps = 4;
-  (void)train_windows(make(1), 8, second.path(), options);
+  (void)train_windows(make(1), 8, second.path(), options, kEnd);
   options.resume = second.path(), options.max_steps = 7;
-  (void)train_windows(make(2), 4, third.path(), options);
+  (void)train_windows(make(2), 4, third.path(), options, kEnd);
   options.resume = third.path(), options.max_steps.reset();
   TemporaryFolder last;
-  const auto resumed = train_windows(make(8), 1, last.path(), options);
+  const auto resumed = train_windows(make(8), 1, last.path(), options, kEnd);
   check_same(uncut, resumed, 7);
   CHECK(resumed.result.resumed->changed.empty());
 }
@@ -250,7 +275,7 @@ TEST_CASE("a run whose batches were cut is resumed by any others, also as it beg
 TEST_CASE("later fits of a run whose batches are cut cut those of a new loader") {
   TemporaryFolder folder, other;
   const lt::FitOptions whole{.max_steps = 9};
-  const auto uncut = train_windows(by_length(0)(8), 1, folder.path(), whole);
+  const auto uncut = train_windows(by_length(0)(8), 1, folder.path(), whole, 20);
   auto net = toy::net(3);
   lt::FusedSGD optimizer(net->parameters(), {.lr = 0.1, .momentum = 0.9});
   std::vector<std::int64_t> seen;
