@@ -12,11 +12,21 @@
 #include <string>
 
 namespace looptorch {
+namespace detail {
+
+/// Returns the text with "\0" written out for each NUL, at which a C string ends.
+[[nodiscard]] inline std::string with_nul_written_out(std::string text) {
+  for (auto at = text.find('\0'); at != std::string::npos; at = text.find('\0', at))
+    text.replace(at, 1, "\\0");
+  return text;
+}
+
+}  // namespace detail
 
 /// The base of looptorch's typed errors. `what()` is one sentence that names the value, shape, file or line
-/// at fault.
+/// at fault. A NUL in it, as damaged files have, is written out as "\0".
 struct Error : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit Error(const std::string& what) : std::runtime_error(detail::with_nul_written_out(what)) {}
 };
 
 /// Thrown for a setting or a call that cannot be right: negative epochs, an empty model, a loss of the wrong

@@ -20,3 +20,9 @@ TEST_CASE("a message joins whatever streams, and errors keep it") {
   }
   CHECK_THROWS_AS(throw lt::Error("x"), std::runtime_error);
 }
+
+TEST_CASE("a NUL does not end an error's message") {
+  using namespace std::string_literals;
+  CHECK(lt::Error("begins with \"a\0b\0\"; and goes on"s).what() == "begins with \"a\\0b\\0\"; and goes on"s);
+  CHECK(lt::UsageError("\0"s).what() == "\\0"s);
+}

@@ -5,6 +5,7 @@
 
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/base/text_encoding.hpp>
 #include <looptorch/base/utf8.hpp>
 
 #include <algorithm>
@@ -29,6 +30,9 @@ class JsonReader {
       throw JsonError(
           message("JSON text of ", text_.size(), " bytes, more than the ", limits_.max_bytes, " allowed"));
     }
+    if (const auto encoding = find_wide_encoding(text_); !encoding.empty())
+      fail(wide_encoding_fault(encoding));
+    if (text_.starts_with("\xef\xbb\xbf")) fail("a byte order mark; save the file as UTF-8 without one");
     Json value = read_value(limits_.max_depth);
     skip_space();
     if (at_ < text_.size()) fail("text after the end of the value");

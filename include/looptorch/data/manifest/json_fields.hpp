@@ -8,19 +8,11 @@
 #include <looptorch/data/manifest/utterance.hpp>
 
 #include <cmath>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 namespace looptorch::detail {
-
-/// True if the path is a file that can be opened. False also for a name that no file system accepts.
-[[nodiscard]] inline bool is_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return path.native().find('\0') == std::string::npos && std::filesystem::is_regular_file(path, ignored);
-}
 
 class JsonFields {
  public:
@@ -34,10 +26,14 @@ class JsonFields {
     return object_.contains(key) && !object_.at(key).is_null();
   }
 
+  /// Returns a string. A NUL in it, which damaged files have, is a fault: the system and terminals would cut
+  /// the string off there.
   [[nodiscard]] std::string string(std::string_view key) const {
     const Json& value = needed(key);
     if (!value.is_string())
       throw ManifestError(message("\"", key, "\" must be a string, found ", value.kind()));
+    if (value.as_string().find('\0') != std::string::npos)
+      throw ManifestError(message("\"", key, "\" holds a NUL"));
     return value.as_string();
   }
 
@@ -51,13 +47,6 @@ class JsonFields {
     std::string value = string(key);
     if (value.find_first_not_of(" \t\r\n") == std::string::npos)
       throw ManifestError(message("\"", key, "\" is empty"));
-    return value;
-  }
-
-  /// Returns a string that is not blank and has no NUL, at which the system would cut it off.
-  [[nodiscard]] std::string file_name(std::string_view key) const {
-    std::string value = filled_string(key);
-    if (value.find('\0') != std::string::npos) throw ManifestError(message("\"", key, "\" holds a NUL"));
     return value;
   }
 

@@ -4,24 +4,71 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/json/json.hpp>
+#include <looptorch/data/manifest/audio_name.hpp>
 #include <looptorch/data/manifest/json_fields.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
+#include <cmath>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace looptorch::detail {
 
-/// Returns `(folder / name).lexically_normal()`, faster if the name is normal already.
-inline std::filesystem::path resolved_path(const std::filesystem::path& folder, std::string name) {
-  const auto is_normal = [](const std::string& path) {
-    return !path.starts_with('.') && path.find("/.") == path.npos && path.find("//") == path.npos;
-  };
-  if (folder.empty() || !is_normal(folder.native()) || !is_normal(name) || name.starts_with('/'))
-    return (folder / name).lexically_normal();
-  const std::string& before = folder.native();
-  return before + (before.ends_with('/') ? "" : "/") + std::move(name);
+/// The keys of a language, which must agree: ours, NeMo's for speech, and NeMo's for translation.
+inline constexpr std::string_view kLanguageKeys[] = {"language", "lang", "source_lang", "target_lang"};
+
+[[nodiscard]] inline std::string language_of(const JsonFields& fields) {
+  std::string language;
+  std::string_view from;
+  for (const auto key : kLanguageKeys) {
+    auto value = fields.optional_string(key);
+    if (value.empty() || value == language) continue;
+    if (!language.empty())
+      throw ManifestError(message("\"", from, "\" is \"", language, "\" and \"", key, "\" is \"", value,
+                                  "\"; speech and text of a line have one language"));
+    language = std::move(value), from = key;
+  }
+  return language;
+}
+
+/// Throws ManifestError for two times that say the same and differ by more than rounding explains.
+inline void check_agreement(std::string_view one, double seconds, std::string_view other, double others) {
+  constexpr double kRounding = 0.1;
+  if (std::abs(seconds - others) <= kRounding) return;
+  throw ManifestError(message(one, " is ", seconds, " s and ", other, " is ", others,
+                              " s; both say the same, so leave one out"));
+}
+
+/// The part of its file that a line chooses; without a member: the file's beginning or end.
+struct LinePart {
+  std::optional<double> start, end;
+};
+
+/// Returns the part from `start` to `end`. NeMo's `offset` is a start, and behind either one `duration` is
+/// the length of the part. Beside `start` and `end`, or without both, `duration` only informs.
+[[nodiscard]] inline LinePart part_of(const JsonFields& fields) {
+  const auto duration = fields.optional_seconds("duration"), offset = fields.optional_seconds("offset");
+  LinePart part{fields.optional_seconds("start"), fields.optional_seconds("end")};
+  if (duration && !(*duration > 0))
+    throw ManifestError(message("\"duration\" is ", *duration, " s; it must be positive"));
+  const std::string_view begins = part.start ? "\"start\"" : "\"offset\"";
+  if (offset && part.start) check_agreement("\"offset\"", *offset, "\"start\"", *part.start);
+  if (!part.start) part.start = offset;
+  const double start = part.start.value_or(0);
+  if (!(start >= 0)) throw ManifestError(message(begins, " is ", start, " s; it must not be negative"));
+  if (offset && duration && part.end)
+    check_agreement("\"end\"", *part.end, "\"offset\" with \"duration\"", *offset + *duration);
+  if (part.end && !(*part.end > start))
+    throw ManifestError(message("\"end\" is ", *part.end, " s; it must come after ",
+                                part.start ? begins : "\"start\"", ", ", start, " s"));
+  if (!part.start || part.end || !duration) return part;
+  part.end = start + *duration;
+  if (!(std::isfinite(*part.end) && *part.end > start))
+    throw ManifestError(message(begins, " is ", start, " s, too late for a duration of ", *duration, " s"));
+  return part;
 }
 
 /// Returns the utterance of one line, whose text may be blank if `empty_texts`. Errors lack the line's
@@ -29,21 +76,16 @@ inline std::filesystem::path resolved_path(const std::filesystem::path& folder, 
 inline Utterance utterance_of(const Json& line, const std::filesystem::path& folder,
                               bool empty_texts = false) {
   const JsonFields fields(line);
-  Utterance utterance{.audio_filepath = resolved_path(folder, fields.file_name("audio_filepath")),
-                      .text = empty_texts ? fields.string("text") : fields.filled_string("text"),
-                      .duration = fields.optional_seconds("duration"),
-                      .start = fields.optional_seconds("start"),
-                      .end = fields.optional_seconds("end"),
-                      .speaker = fields.optional_string("speaker"),
-                      .language = fields.optional_string("language")};
-  if (utterance.duration && !(*utterance.duration > 0))
-    throw ManifestError(message("\"duration\" is ", *utterance.duration, " s; it must be positive"));
-  const double start = utterance.start.value_or(0);
-  if (!(start >= 0)) throw ManifestError(message("\"start\" is ", start, " s; it must not be negative"));
-  if (utterance.end && !(*utterance.end > start))
-    throw ManifestError(
-        message("\"end\" is ", *utterance.end, " s; it must come after \"start\", ", start, " s"));
-  return utterance;
+  auto audio = resolved_path(folder, fields.filled_string("audio_filepath"));
+  auto text = empty_texts ? fields.string("text") : fields.filled_string("text");
+  const auto [start, end] = part_of(fields);
+  return {.audio_filepath = std::move(audio),
+          .text = std::move(text),
+          .duration = fields.optional_seconds("duration"),
+          .start = start,
+          .end = end,
+          .speaker = fields.optional_string("speaker"),
+          .language = language_of(fields)};
 }
 
 }  // namespace looptorch::detail

@@ -23,14 +23,18 @@ struct ManifestOptions {
 };
 
 /// Returns the utterances of a manifest, at least one. The format follows from the name: `.csv`, `.tsv`, JSON
-/// lines otherwise. Audio paths are relative to the manifest's folder. Blank lines, a byte order mark and
-/// keys or columns that `Utterance` lacks are ignored. Throws ManifestError at the first wrong line: not a
-/// JSON object or not a row of the header's columns, not UTF-8, a missing or empty `audio_filepath` or
-/// `text`, a wrong type, a duration or range that is not positive, a missing audio file. Throws FileError for
-/// a manifest that cannot be read.
+/// lines otherwise. Audio paths are relative to the manifest's folder, or begin with "~/", the home folder. A
+/// file whose name the disk spells in another normal form of Unicode is found. Blank lines, a byte order mark
+/// and keys or columns that say nothing of an `Utterance` are ignored. The keys are the members' names; also
+/// NeMo's `offset`, which with `duration` chooses a part as `start` and `end` do, and `lang`, `source_lang`
+/// and `target_lang`. Keys that contradict one another make a line wrong. Throws ManifestError at the first
+/// wrong line: not a JSON object or not a row of the header's columns, not UTF-8, a missing or empty
+/// `audio_filepath` or `text`, a wrong type, a duration or range that is not positive, a missing audio file.
+/// Throws FileError for a manifest that cannot be read.
 ///
-/// Tables begin with a header. Columns are named like the members; also `audio_file`, `sentence` and
-/// `client_id` (speaker), and `path`, Common Voice's: a file in the folder `clips`. In `.csv` quoting is that
+/// Tables begin with a header. Columns are named like the keys; also `audio_file`, `sentence` and
+/// `client_id` (speaker), and `path`, Common Voice's: a file in the folder `clips`, unless it is absolute or
+/// names that folder. In `.csv` quoting is that
 /// of RFC 4180: a field that begins with a quote ends with one, and may hold line ends and doubled quotes. A
 /// row over several lines is wrong if two of them name audio: then a quote was not closed. In `.tsv`, as in
 /// Common Voice's, quotes are ordinary characters, and a backslash escapes a tab, line end, quote or
@@ -72,10 +76,11 @@ struct Manifest {
 [[nodiscard]] Manifest read_manifest(const std::filesystem::path& path, ManifestReadOptions options = {});
 
 /// Writes JSON lines from which `load_manifest` reads the same utterances, of the same files, in one step.
-/// Audio beneath its folder is named relative to it, so that the folder can be moved; any other path is
-/// written absolute. Throws ManifestError, with the number of its line, for an utterance that `load_manifest`
-/// would refuse; whether its file exists is not checked. Throws ManifestError also for a name that stands for
-/// a table, and FileError if it cannot write.
+/// One with `start` and `duration` and no `end` is read with the `end` that these give. Audio beneath its
+/// folder is named relative to it, so that the folder can be moved; any other path is written absolute.
+/// Throws ManifestError, with the number of its line, for an utterance that `load_manifest` would refuse;
+/// whether its file exists is not checked. Throws ManifestError also for a name that stands for a table, and
+/// FileError if it cannot write.
 void save_manifest(const std::filesystem::path& path, std::span<const Utterance> utterances);
 
 }  // namespace looptorch

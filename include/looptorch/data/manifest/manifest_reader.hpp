@@ -6,7 +6,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
-#include <looptorch/data/manifest/json_fields.hpp>
+#include <looptorch/base/text_encoding.hpp>
+#include <looptorch/data/manifest/audio_name.hpp>
 #include <looptorch/data/manifest/json_utterance.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
@@ -41,6 +42,8 @@ class ManifestReader {
   [[nodiscard]] Manifest read() {
     const std::string contents = read_file(manifest_.path, options_.max_bytes);
     std::string_view text = contents;
+    if (const auto encoding = find_wide_encoding(text); !encoding.empty())
+      throw ManifestError(message(manifest_.path.string(), ": ", wide_encoding_fault(encoding)));
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
     constexpr std::size_t kShortest = 30;  // bytes of a line with audio and text
     manifest_.utterances.reserve(
@@ -94,10 +97,10 @@ class ManifestReader {
     }
   }
 
-  [[nodiscard]] Utterance read_utterance(const Json& line) const {
+  [[nodiscard]] Utterance read_utterance(const Json& line) {
     Utterance utterance = utterance_of(line, folder_, options_.empty_texts);
-    if (options_.check_files && !is_file(utterance.audio_filepath))
-      throw ManifestError("audio file " + utterance.audio_filepath.string() + " does not exist");
+    if (options_.check_files)
+      utterance.audio_filepath = find_audio_(utterance.audio_filepath, line.at("audio_filepath").as_string());
     if (options_.check) options_.check(utterance);
     return utterance;
   }
@@ -122,6 +125,7 @@ class ManifestReader {
 
   ManifestReadOptions options_;
   std::filesystem::path folder_;
+  AudioFinder find_audio_;
   Manifest manifest_;
 };
 

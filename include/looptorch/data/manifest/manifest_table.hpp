@@ -6,6 +6,7 @@
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/data/audio_files.hpp>
+#include <looptorch/data/manifest/audio_name.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
@@ -39,7 +40,7 @@ class TableHeader {
       if (*key != '\0' && std::find(keys_.begin(), keys_.end(), key) != keys_.end())
         throw ManifestError(message("the header has two columns for \"", key, "\""));
       keys_.emplace_back(key);
-      folders_.emplace_back(name == "path" ? "clips/" : "");
+      is_path_.push_back(name == "path");
     }
     for (const char* needed : {"audio_filepath", "text"}) {
       if (std::find(keys_.begin(), keys_.end(), needed) == keys_.end())
@@ -100,10 +101,14 @@ class TableHeader {
         {"sentence", "text"},
         {"duration", "duration"},
         {"start", "start"},
+        {"offset", "offset"},
         {"end", "end"},
         {"speaker", "speaker"},
         {"client_id", "speaker"},
-        {"language", "language"}};
+        {"language", "language"},
+        {"lang", "lang"},
+        {"source_lang", "source_lang"},
+        {"target_lang", "target_lang"}};
     for (const auto& [known, key] : kNames) {
       if (known == name) return key;
     }
@@ -112,8 +117,8 @@ class TableHeader {
 
   [[nodiscard]] Json value(std::size_t column, const std::string& field) const {
     const auto& key = keys_[column];
-    if (key == "duration" || key == "start" || key == "end") return number(key, field);
-    return folders_[column].empty() || field.empty() ? field : folders_[column] + field;
+    if (key == "duration" || key == "start" || key == "offset" || key == "end") return number(key, field);
+    return is_path_[column] ? name_in_clips(field) : field;
   }
 
   [[nodiscard]] static Json number(const std::string& key, const std::string& field) {
@@ -135,8 +140,8 @@ class TableHeader {
   }
 
   char separator_;
-  std::vector<std::string> keys_;     ///< each column's key; empty if the column is ignored
-  std::vector<std::string> folders_;  ///< the folder of each column's files
+  std::vector<std::string> keys_;  ///< each column's key; empty if the column is ignored
+  std::vector<bool> is_path_;      ///< true for Common Voice's column of audio
 };
 
 }  // namespace looptorch::detail

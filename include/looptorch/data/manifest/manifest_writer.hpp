@@ -22,7 +22,8 @@ inline std::string name_from(const std::filesystem::path& folder, const std::fil
   if (audio.empty()) return {};
   const auto whole = std::filesystem::absolute(audio).lexically_normal();
   const auto relative = whole.lexically_relative(std::filesystem::absolute(folder).lexically_normal());
-  return relative.empty() || *relative.begin() == ".." ? whole.string() : relative.string();
+  if (relative.empty() || *relative.begin() == "..") return whole.string();
+  return (relative.native().starts_with('~') ? "./" : "") + relative.string();
 }
 
 /// Returns the line of an utterance. Throws if it could not be read back.

@@ -7,7 +7,9 @@
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/utf8.hpp>
+#include <looptorch/data/manifest/audio_name.hpp>
 #include <looptorch/data/manifest/json_fields.hpp>
+#include <looptorch/data/manifest/json_utterance.hpp>
 #include <looptorch/data/manifest/manifest_reader.hpp>
 #include <looptorch/data/manifest/manifest_table.hpp>
 #include <looptorch/data/manifest/transcript.hpp>
@@ -86,7 +88,7 @@ inline Utterance utterance_of_segment(const Json& segment, const std::filesystem
           .text = on_one_line(fields.string("text")),
           .start = start,
           .end = start + duration,
-          .language = fields.optional_string("language")};
+          .language = language_of(fields)};
 }
 
 class TranscriptReader {
@@ -96,7 +98,7 @@ class TranscriptReader {
       : options_(options), audio_(audio), transcript_{.manifest = {.path = path}} {}
 
   [[nodiscard]] Transcript read() {
-    if (!is_file(audio_)) fail(message("audio file ", audio_.string(), " does not exist"));
+    find_audio();
     const std::string contents = read_file(path(), JsonLimits{}.max_bytes);
     std::string_view text = contents;
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
@@ -108,6 +110,14 @@ class TranscriptReader {
 
  private:
   [[nodiscard]] const std::filesystem::path& path() const { return transcript_.manifest.path; }
+
+  void find_audio() {
+    try {
+      audio_ = AudioFinder()(audio_, audio_.native());
+    } catch (const ManifestError& error) {
+      fail(error.what());
+    }
+  }
 
   [[noreturn]] void fail(const std::string& what) const {
     throw ManifestError(path().string() + ": " + what);
@@ -152,7 +162,7 @@ class TranscriptReader {
   }
 
   const TranscriptOptions& options_;
-  const std::filesystem::path& audio_;
+  std::filesystem::path audio_;
   Transcript transcript_;
 };
 
@@ -169,10 +179,12 @@ inline Transcript read_transcript(const std::filesystem::path& path, const std::
 }
 
 inline std::filesystem::path recording_of(const std::filesystem::path& transcript) {
+  EquivalentFiles files;
   for (const auto extension : kAudioExtensions) {
     auto audio = transcript;
     audio.replace_extension(extension);
     if (detail::is_file(audio)) return audio;
+    if (const auto found = files.find(audio); found.size() == 1) return found.front();
   }
   throw ManifestError(
       message(transcript.string(), ": no recording of this name ends in .wav, .flac, .mp3, .ogg or .opus"));

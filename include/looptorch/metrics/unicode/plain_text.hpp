@@ -3,6 +3,7 @@
 // symbol and punctuation mark. Up to three table look-ups for each character beyond ASCII.
 #pragma once
 
+#include <looptorch/base/unicode/canonical_form.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/metrics/tables/plain_letters.hpp>
 #include <looptorch/metrics/unicode/grapheme_clusters.hpp>
@@ -36,21 +37,15 @@ namespace looptorch::detail {
   return targets.substr(0, targets.find('|'));
 }
 
-/// Appends a Hangul syllable as its two or three letters.
-inline void append_hangul(std::string& out, char32_t c) {
-  constexpr char32_t kVowels = 21, kEndings = 28;
-  const char32_t index = c - 0xAC00;
-  append_utf8(out, 0x1100 + index / (kVowels * kEndings));
-  append_utf8(out, 0x1161 + index / kEndings % kVowels);
-  if (index % kEndings != 0) append_utf8(out, 0x11A7 + index % kEndings);
-}
-
 inline void append_plain(std::string& out, char32_t c) {
   if (is_numeric_symbol(c)) return append_utf8(out, c);
   if (find_range(kBlankedSymbols, c)) return out.push_back(' ');
   if (c < 0x80) return out.push_back(static_cast<char>(c));
   if (find_range(kDroppedMarks, c)) return;
-  if (c >= 0xAC00 && c <= 0xD7A3) return append_hangul(out, c);
+  if (c >= 0xAC00 && c <= 0xD7A3) {
+    for (const char32_t letter : hangul_letters(c)) append_utf8(out, letter);
+    return;
+  }
   if (const auto target = replacement_of(c))
     out += *target;
   else

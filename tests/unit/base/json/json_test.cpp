@@ -4,6 +4,8 @@
 
 #include <looptorch/base/json/json.hpp>
 
+#include "support/wide_text.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -200,4 +202,18 @@ TEST_CASE("JSON: keys that all collide in libstdc++'s std::hash take no longer t
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   };
   CHECK(milliseconds(20) < 10 * (1 + milliseconds(0)));
+}
+
+TEST_CASE("JSON: a text in UTF-16 or UTF-32, or with a byte order mark, says so") {
+  using looptorch::testing::in_utf16;
+  using looptorch::testing::in_utf32;
+  const std::u32string text = U"{\"a\": 1}";
+  for (const auto& marked : {text, U"\ufeff" + text}) {
+    refuses(in_utf16(marked, false), "line 1, column 1 (byte 0): the text is in UTF-16LE, not UTF-8");
+    refuses(in_utf16(marked, true), "the text is in UTF-16BE, not UTF-8");
+    refuses(in_utf32(marked, false), "the text is in UTF-32LE, not UTF-8");
+    refuses(in_utf32(marked, true), "the text is in UTF-32BE, not UTF-8");
+  }
+  refuses("\xef\xbb\xbf{}",
+          "line 1, column 1 (byte 0): a byte order mark; save the file as UTF-8 without one");
 }

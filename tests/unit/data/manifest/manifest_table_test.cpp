@@ -4,6 +4,7 @@
 #include <looptorch/data/manifest/manifest.hpp>
 
 #include "support/temporary_folder.hpp"
+#include "support/wide_text.hpp"
 
 #include <algorithm>
 #include <ctime>
@@ -253,4 +254,49 @@ TEST_CASE("a manifest is not written under a table's name") {
   CHECK_THROWS_WITH(save_manifest(corpus / "t.csv", std::vector<Utterance>{{"a.wav", "x"}}),
                     (corpus / "t.csv").string() + ": manifests are written as JSON lines; name it .jsonl");
   CHECK_FALSE(fs::exists(corpus / "t.csv"));
+}
+
+TEST_CASE("Common Voice's path is a file in clips, unless it is absolute or names that folder") {
+  const Corpus corpus;
+  const auto [name, contents] = GENERATE(table<std::string, std::string>(
+      {{"t.tsv", "path\tsentence\na.mp3\tx\n/far/a.mp3\tx\nclips/b.mp3\tx\n./clips/b.mp3\tx\nen/c.mp3\tx\n"},
+       {"t.csv", "path,sentence\na.mp3,x\n/far/a.mp3,x\nclips/b.mp3,x\n./clips/b.mp3,x\nen/c.mp3,x\n"}}));
+  std::vector<fs::path> files;
+  for (const auto& utterance : corpus.read(name, contents).utterances)
+    files.push_back(utterance.audio_filepath);
+  CHECK((files == std::vector<fs::path>{corpus / "clips/a.mp3", "/far/a.mp3", corpus / "clips/b.mp3",
+                                        corpus / "clips/b.mp3", corpus / "clips/en/c.mp3"}));
+  CHECK_THROWS_WITH(corpus.read("t.tsv", "path\tsentence\nC:\\cv\\a.mp3\tx\n", {}),
+                    Catch::Contains("audio file C:\\cv\\a.mp3 does not exist; it is a path of Windows"));
+}
+
+TEST_CASE("a table may have NeMo's columns") {
+  const Corpus corpus;
+  CHECK((corpus.read("t.csv", "audio_filepath,offset,duration,text,lang\na.wav,0.25,0.5,x,de\na.wav,,2,y,\n")
+             .utterances == std::vector<Utterance>{{corpus / "a.wav", "x", 0.5, 0.25, 0.75, "", "de"},
+                                                   {corpus / "a.wav", "y", 2.0}}));
+  CHECK(
+      (corpus.faults("audio_file,text,lang,language", "a.wav,x,de,en") ==
+       Faults{
+           {3,
+            "\"language\" is \"en\" and \"lang\" is \"de\"; speech and text of a line have one language"}}));
+  CHECK((corpus.faults("audio_file,text,offset,start", "a.wav,x,1,2") ==
+         Faults{{3, "\"offset\" is 1 s and \"start\" is 2 s; both say the same, so leave one out"}}));
+  CHECK((corpus.faults("audio_file,text,offset", "a.wav,x,one") ==
+         Faults{{3, "\"offset\" must be a number, found \"one\""}}));
+}
+
+TEST_CASE("a table in UTF-16 says so, and a NUL ends no message") {
+  using namespace std::string_literals;
+  const Corpus corpus;
+  const std::u32string text = U"audio_filepath,text\r\na.wav,one\r\n";
+  for (const auto& marked : {text, U"\ufeff" + text})
+    CHECK_THROWS_WITH(corpus.read("t.csv", looptorch::testing::in_utf16(marked, false)),
+                      (corpus / "t.csv").string() +
+                          ": the text is in UTF-16LE, not UTF-8; convert it: iconv -f UTF-16LE -t UTF-8");
+  CHECK_THROWS_WITH(corpus.read("t.csv", "au\0dio,text\n"s),
+                    Catch::EndsWith("no column for \"audio_filepath\"; it begins with \"au\\0dio\""));
+  CHECK((corpus.faults("audio_file,text,duration", "a.wav,x,1\0 2"s) ==
+         Faults{{3, "\"duration\" must be a number, found \"1\\0 2\""}}));
+  CHECK((corpus.faults("audio_file,text", "a.wav,x\0y"s) == Faults{{3, "\"text\" holds a NUL"}}));
 }

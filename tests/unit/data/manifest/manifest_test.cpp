@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Tests data/manifest: json_fields, json_utterance, manifest_reader, manifest_rows, manifest_writer
-// Tests data/manifest: utterance
+// Tests data/manifest: audio_name, json_fields, json_utterance, manifest_reader
+// Tests data/manifest: manifest_rows, manifest_writer, utterance
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/manifest/manifest.hpp>
 
 #include "support/temporary_folder.hpp"
+#include "support/wide_text.hpp"
 
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -30,6 +32,15 @@ struct Corpus : TemporaryFolder {
   std::vector<Utterance> load(const std::string& contents, ManifestOptions options = {}) const {
     std::ofstream(manifest, std::ios::binary) << contents;
     return load_manifest(manifest, options);
+  }
+
+  /// The utterance of a line with these keys beside audio and text.
+  Utterance with(const std::string& keys) const {
+    return load(R"({"audio_filepath": "a.wav", "text": "x", )" + keys + "}").at(0);
+  }
+  /// What is said about such a line.
+  std::string complaint_with(const std::string& keys) const {
+    return complaint(R"({"audio_filepath": "a.wav", "text": "x", )" + keys + "}");
   }
 
   /// What is said about a manifest whose second line is `line`.
@@ -234,4 +245,145 @@ TEST_CASE("a manifest named without a folder lies in the current one") {
   fs::current_path(before);
   REQUIRE(utterances.size() == 2);
   CHECK(utterances[1].audio_filepath == "clips/b.wav");
+}
+
+TEST_CASE("NeMo's offset chooses a part of the file, as long as the duration says") {
+  const Corpus corpus;
+  const fs::path a = corpus / "a.wav";
+  CHECK(corpus.with(R"("offset": 0.25, "duration": 0.5)") == Utterance{a, "x", 0.5, 0.25, 0.75});
+  CHECK(corpus.with(R"("offset": 0, "duration": 2.5)") == Utterance{a, "x", 2.5, 0, 2.5});
+  CHECK(corpus.with(R"("offset": 1.5)") == Utterance{a, "x", {}, 1.5});  // to the file's end
+  CHECK(corpus.with(R"("offset": 1, "end": 3)") == Utterance{a, "x", {}, 1, 3});
+  CHECK(corpus.with(R"("offset": null, "duration": 2)") == Utterance{a, "x", 2.0});
+  // said twice, and rounded
+  CHECK(corpus.with(R"("offset": 1, "start": 1.004, "duration": 2)") == Utterance{a, "x", 2.0, 1.004, 3.004});
+  CHECK(corpus.with(R"("offset": 1, "duration": 2, "end": 3.01)") == Utterance{a, "x", 2.0, 1, 3.01});
+}
+
+TEST_CASE("start with a duration is a part too, but a duration beside start and end only informs") {
+  const Corpus corpus;
+  const fs::path a = corpus / "a.wav";
+  CHECK(corpus.with(R"("start": 1, "duration": 2)") == Utterance{a, "x", 2.0, 1, 3});
+  CHECK(corpus.with(R"("start": 1, "end": 3, "duration": 60)") == Utterance{a, "x", 60.0, 1, 3});
+  CHECK(corpus.with(R"("end": 3, "duration": 60)") == Utterance{a, "x", 60.0, {}, 3});
+}
+
+TEST_CASE("an offset that is no time, or contradicts other times, is a fault") {
+  const Corpus corpus;
+  const auto [keys, complaint] = GENERATE(table<std::string, std::string>({
+      {R"("offset": "0.25", "duration": 1)", R"("offset" must be a number, found a string)"},
+      {R"("offset": [1])", R"("offset" must be a number, found an array)"},
+      {R"("offset": -1, "duration": 2)", R"("offset" is -1 s; it must not be negative)"},
+      {R"("offset": 2, "end": 1.5)", R"("end" is 1.5 s; it must come after "offset", 2 s)"},
+      {R"("offset": 1e300, "duration": 1)", R"("offset" is 1e+300 s, too late for a duration of 1 s)"},
+      {R"("start": 1e308, "duration": 1e308)", R"("start" is 1e+308 s, too late for a duration of 1e+308 s)"},
+      {R"("offset": 0, "start": 2, "end": 3)",
+       R"("offset" is 0 s and "start" is 2 s; both say the same, so leave one out)"},
+      {R"("offset": 1, "duration": 2, "end": 9)",
+       R"("end" is 9 s and "offset" with "duration" is 3 s; both say the same, so leave one out)"},
+  }));
+  CHECK(corpus.complaint_with(keys) == complaint);
+}
+
+TEST_CASE("a language has the keys of NeMo too, which must agree") {
+  const Corpus corpus;
+  for (const std::string keys :
+       {R"("language": "de")", R"("lang": "de")", R"("lang": "de", "language": "de")",
+        R"("language": null, "lang": "de")", R"("language": "", "lang": "de")",
+        R"("source_lang": "de", "target_lang": "de")"})
+    CHECK(corpus.with(keys).language == "de");
+  CHECK(corpus.with(R"("locale": "de")").language.empty());
+  CHECK(corpus.complaint_with(R"("lang": "de", "language": "en")") ==
+        R"("language" is "en" and "lang" is "de"; speech and text of a line have one language)");
+  CHECK(corpus.complaint_with(R"("source_lang": "de", "target_lang": "en")") ==
+        R"("source_lang" is "de" and "target_lang" is "en"; speech and text of a line have one language)");
+  CHECK(corpus.complaint_with(R"("lang": 7)") == R"("lang" must be a string, found an integer)");
+}
+
+TEST_CASE("what is read of NeMo's keys can be saved and read again") {
+  const Corpus corpus;
+  const std::vector<Utterance> read{corpus.with(R"("offset": 0.25, "duration": 0.5, "lang": "de")")};
+  save_manifest(corpus.manifest, read);
+  CHECK((load_manifest(corpus.manifest) == read));
+}
+
+TEST_CASE("a manifest in UTF-16 or UTF-32 says so") {
+  const Corpus corpus;
+  const std::u32string text = U"{\"audio_filepath\": \"a.wav\", \"text\": \"x\"}\n";
+  for (const auto& marked : {text, U"\ufeff" + text})
+    for (const bool big : {false, true}) {
+      const std::string end = big ? "BE" : "LE";
+      CHECK_THROWS_WITH(corpus.load(looptorch::testing::in_utf16(marked, big)),
+                        corpus.manifest.string() + ": the text is in UTF-16" + end +
+                            ", not UTF-8; convert it: iconv -f UTF-16" + end + " -t UTF-8");
+      CHECK_THROWS_WITH(corpus.load(looptorch::testing::in_utf32(marked, big)),
+                        Catch::Contains(": the text is in UTF-32" + end + ", not UTF-8"));
+    }
+}
+
+TEST_CASE("a NUL in a line is a fault, and no message ends at it") {
+  using namespace std::string_literals;
+  const Corpus corpus;
+  CHECK(corpus.complaint(R"({"audio_filepath": "a.wav", "text": "a\u0000b"})") == "\"text\" holds a NUL");
+  CHECK(corpus.complaint_with(R"("speaker": "\u0000")") == "\"speaker\" holds a NUL");
+  CHECK(corpus.complaint("{\"audio_filepath\": \"a.wav\", \"text\": \"a\0b\"}"s) ==
+        "column 39 (byte 38): control character in a string");
+  CHECK(corpus.complaint("\0\0\0\0"s) == "column 1 (byte 0): expected a value");
+  CHECK(corpus.complaint(R"({"audio_filepath": "a.wav", "text": "x", "k\u0000": 1, "k\u0000": 2})") ==
+        R"(column 56 (byte 55): duplicate key "k\0")");
+}
+
+TEST_CASE("an audio file is found by a canonically equivalent name, as macOS spells it") {
+  const Corpus corpus;
+  const std::string composed = "r\u00e9sum\u00e9", decomposed = "re\u0301sume\u0301";
+  const auto [listed, on_disk] =
+      GENERATE_COPY(table<std::string, std::string>({{composed, decomposed}, {decomposed, composed}}));
+  fs::create_directory(corpus / on_disk);
+  std::ofstream(corpus / on_disk / (on_disk + ".wav")) << "audio";
+  const auto name = listed + "/" + listed + ".wav";
+  const auto line = R"({"audio_filepath": ")" + name + R"(", "text": "x"})";
+  CHECK(corpus.load(line).at(0).audio_filepath == corpus / on_disk / (on_disk + ".wav"));
+  CHECK(corpus.load(line, {.check_files = false}).at(0).audio_filepath == corpus / name);
+
+  // Two equivalent names, and neither is the one that is listed.
+  const std::string mixed = "r\u00e9sume\u0301";
+  fs::create_directory(corpus / listed);
+  std::ofstream(corpus / listed / (on_disk + ".wav")) << "audio";
+  CHECK(
+      corpus.complaint(R"({"audio_filepath": ")" + mixed + "/" + mixed + R"(.wav", "text": "x"})") ==
+      "audio file " + (corpus / mixed / (mixed + ".wav")).string() +
+          " does not exist in this normal form of Unicode, and 2 files exist in others; rename all but one");
+  CHECK(corpus.load(R"({"audio_filepath": ")" + listed + "/" + on_disk + R"(.wav", "text": "x"})")
+            .at(0)
+            .audio_filepath == corpus / listed / (on_disk + ".wav"));
+}
+
+TEST_CASE("~/ is the home folder, as for NeMo") {
+  const Corpus corpus;
+  const std::string home = std::getenv("HOME") ? std::getenv("HOME") : "";
+  ::setenv("HOME", corpus.path().c_str(), 1);
+  const auto utterances = corpus.load(R"({"audio_filepath": "~/clips/b.wav", "text": "x"})");
+  ::setenv("HOME", home.c_str(), 1);
+  CHECK(utterances.at(0).audio_filepath == corpus / "clips/b.wav");
+  fs::create_directory(corpus / "~");  // a folder of that name can be saved
+  std::ofstream(corpus / "~/c.wav") << "audio";
+  const std::vector<Utterance> odd{{corpus / "~/c.wav", "x"}};
+  save_manifest(corpus.manifest, odd);
+  CHECK((load_manifest(corpus.manifest) == odd));
+}
+
+TEST_CASE("a name that is no name here says why") {
+  const Corpus corpus;
+  const auto [name, complaint] = GENERATE(table<std::string, std::string>({
+      {R"(C:\\clips\\b.wav)",
+       R"(audio file C:\clips\b.wav does not exist; it is a path of Windows: write the path that the file has here)"},
+      {R"(\\\\server\\b.wav)",
+       R"(audio file \\server\b.wav does not exist; it is a path of Windows: write the path that the file has here)"},
+      {R"(D:/clips/b.wav)",
+       R"(audio file D:/clips/b.wav does not exist; it is a path of Windows: write the path that the file has here)"},
+      {R"(clips\\b.wav)", R"(; part folders by "/", not by "\")"},
+      {R"(~ann/b.wav)", R"(; of names with "~" only "~/" is known, the folder that HOME names)"},
+  }));
+  CHECK_THAT(corpus.complaint(R"({"audio_filepath": ")" + name + R"(", "text": "x"})"),
+             Catch::EndsWith(complaint));
 }

@@ -5,6 +5,7 @@
 #include <looptorch/data/manifest/transcript.hpp>
 
 #include "support/temporary_folder.hpp"
+#include "support/wide_text.hpp"
 
 #include <fstream>
 #include <string>
@@ -215,4 +216,32 @@ TEST_CASE("a transcript saved as a manifest reads back equal") {
       corpus.read(R"([{"text": "abc", "start": 0.1, "duration": 2.7}])").manifest.utterances;
   save_manifest(corpus / "talk.jsonl", utterances);
   CHECK((load_manifest(corpus / "talk.jsonl") == utterances));
+}
+
+TEST_CASE("a segment's language may stand under NeMo's key, and a transcript in UTF-16 says so") {
+  const Corpus corpus;
+  const auto transcript =
+      corpus.read(R"([{"text": "guten Tag", "start": 0, "duration": 2.5, "lang": "de"}])");
+  REQUIRE(transcript.manifest.utterances.size() == 1);
+  CHECK(transcript.manifest.utterances[0].language == "de");
+  CHECK(corpus.verdict(R"({"text": "guten Tag", "start": 0, "duration": 2, "lang": "de", "language": "en"})")
+            .starts_with("wrong: \"language\" is \"en\" and \"lang\" is \"de\""));
+  CHECK(corpus.verdict(R"({"text": "a\u0000b", "start": 0, "duration": 2})") ==
+        "wrong: \"text\" holds a NUL");
+  CHECK_THROWS_WITH(
+      corpus.read(looptorch::testing::in_utf16(U"\ufeff[]", false)),
+      corpus.json.string() +
+          ": line 1, column 1 (byte 0): the text is in UTF-16LE, not UTF-8; convert it: iconv -f UTF-16LE -t UTF-8");
+}
+
+TEST_CASE("a recording is found by an equivalent name, as macOS spells it") {
+  const TemporaryFolder folder;
+  const std::string composed = "caf\u00e9", decomposed = "cafe\u0301";
+  std::ofstream(folder / (decomposed + ".ogg")) << "audio";
+  CHECK(recording_of(folder / (composed + ".json")) == folder / (decomposed + ".ogg"));
+  std::ofstream(folder / "t.json") << R"([{"text": "good morning", "start": 0, "duration": 2.5}])";
+  const auto transcript = read_transcript(folder / "t.json", folder / (composed + ".ogg"));
+  CHECK(transcript.manifest.utterances.at(0).audio_filepath == folder / (decomposed + ".ogg"));
+  std::ofstream(folder / (composed + ".ogg")) << "audio";
+  CHECK(recording_of(folder / (composed + ".json")) == folder / (composed + ".ogg"));
 }
