@@ -11,6 +11,8 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/stable_hash.hpp>
+#include <looptorch/base/hex.hpp>
 #include <looptorch/base/signals.hpp>
 #include <looptorch/distributed/group_ranks.hpp>
 #include <looptorch/distributed/process_group.hpp>
@@ -152,15 +154,14 @@ struct DataParallel {
   /// Returns the names and shapes of parameters and buffers in short.
   static std::string shape_of(const torch::nn::Module& model) {
     std::int64_t tensors = 0, numbers = 0;
-    std::uint64_t hash = 1469598103934665603U;
+    std::string each;
     const auto add = [&](const auto& named) {
       ++tensors, numbers += named.value().numel();
-      for (const char c : message(named.key(), named.value().sizes(), named.value().scalar_type()))
-        hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+      each += message(named.key(), named.value().sizes(), named.value().scalar_type(), '\n');
     };
     for (const auto& named : model.named_parameters()) add(named);
     for (const auto& named : model.named_buffers()) add(named);
-    return message(tensors, " tensors of ", numbers, " numbers (", hash % 1000000, ")");
+    return message(tensors, " tensors of ", numbers, " numbers (", hex_of(stable_hash(each)), ")");
   }
 
   static void refuse_batch_statistics(const torch::nn::Module& model) {

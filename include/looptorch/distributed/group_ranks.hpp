@@ -4,6 +4,8 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/stable_hash.hpp>
+#include <looptorch/base/hex.hpp>
 #include <looptorch/base/random.hpp>
 #include <looptorch/distributed/batch_statistics.hpp>
 #include <looptorch/distributed/gradient_buckets.hpp>
@@ -233,7 +235,7 @@ class GroupRanks final : public Ranks {
       shapes += message(parameter.sizes(), parameter.scalar_type());
     }
     return message("those of ", tensors, " tensors of ", numbers, " numbers, in buckets of ", bucket_bytes_,
-                   " bytes (", std::hash<std::string>{}(shapes) % 1000000, ")");
+                   " bytes (", hex_of(stable_hash(shapes)), ")");
   }
 
   [[nodiscard]] bool has_buckets(const std::vector<at::Tensor>& parameters) const {

@@ -102,6 +102,8 @@ class FitPlan {
         batches_(batches),
         window_length_(window_length),
         max_time_(options.max_time),
+        steps_before_(progress.step),
+        epochs_before_(progress.epoch),
         clock_(clock) {
     require_positive("epochs", options.epochs);
     require_positive("max_steps", options.max_steps);
@@ -155,6 +157,17 @@ class FitPlan {
   /// True if the run has the steps or the epochs that it was to have.
   [[nodiscard]] bool at_its_length(const Run& run) const { return at_max_steps(run) || at_epochs(run); }
 
+  /// Returns what a fit that trained nothing says.
+  [[nodiscard]] std::string text_of_nothing(const Progress& progress) const {
+    const bool by_steps = max_steps_ && progress.step >= *max_steps_;
+    return message(
+        "fit trained nothing: it was to end at ",
+        by_steps ? message("step ", *max_steps_) : message("the end of epoch ", *epochs_),
+        ", and the run has ",
+        by_steps ? message(progress.step, " steps") : message(progress.epoch, " epochs"),
+        " already. Epochs and steps count over the whole run: raise the number, or leave it away for one epoch more");
+  }
+
   /// Interrupts the run once its time is up, unless the window that has just ended is the last one anyway.
   void limit_time(Run& run) const {
     if (!max_time_ || run.is_to_end() || clock_.seconds() < max_time_->count()) return;
@@ -167,6 +180,7 @@ class FitPlan {
   [[nodiscard]] FitStatus status(const Run& run) const {
     if (run.interruption()) return FitStatus::interrupted;
     if (run.stop_reason()) return FitStatus::stopped;
+    if (at_its_length(run) && !went_on(run.progress())) return FitStatus::nothing_left;
     return at_epochs(run) ? FitStatus::completed : FitStatus::max_steps;
   }
 
@@ -188,6 +202,10 @@ class FitPlan {
   static void require_positive(const char* name, std::optional<std::int64_t> value) {
     if (value && *value < 1) throw UsageError(message("fit's ", name, " must be at least 1, got ", *value));
   }
+  /// True if the run has got further in this fit.
+  [[nodiscard]] bool went_on(const Progress& progress) const {
+    return progress.step > steps_before_ || progress.epoch > epochs_before_;
+  }
   bool at_max_steps(const Run& run) const { return max_steps_ && run.progress().step >= *max_steps_; }
   bool at_epochs(const Run& run) const { return epochs_ && run.progress().epoch >= *epochs_; }
 
@@ -196,6 +214,7 @@ class FitPlan {
   std::optional<std::int64_t> batches_;
   std::int64_t window_length_ = 1;
   std::optional<std::chrono::duration<double>> max_time_;
+  std::int64_t steps_before_ = 0, epochs_before_ = 0;
   FitClock clock_;
 };
 

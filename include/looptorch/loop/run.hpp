@@ -67,11 +67,12 @@ class RunHost {
 
 /// How a fit ended.
 enum class FitStatus {
-  completed,    ///< all epochs, or the data of a single-pass range, are through
-  max_steps,    ///< `max_steps` is reached
-  stopped,      ///< a policy asked for the end; the reason says why
-  interrupted,  ///< the end came from outside, as by a signal; a resumed fit goes on
-  failed,       ///< an exception is on its way to the caller (seen by `on_fit_end` only)
+  completed,     ///< all epochs, or the data of a single-pass range, are through
+  max_steps,     ///< `max_steps` is reached
+  stopped,       ///< a policy asked for the end; the reason says why
+  interrupted,   ///< the end came from outside, as by a signal; a resumed fit goes on
+  nothing_left,  ///< the run had the epochs or steps of the options before: no window was trained
+  failed,        ///< an exception is on its way to the caller (seen by `on_fit_end` only)
 };
 
 [[nodiscard]] constexpr std::string_view to_string(FitStatus status) {
@@ -84,6 +85,8 @@ enum class FitStatus {
       return "stopped";
     case FitStatus::interrupted:
       return "interrupted";
+    case FitStatus::nothing_left:
+      return "nothing_left";
     case FitStatus::failed:
       return "failed";
   }

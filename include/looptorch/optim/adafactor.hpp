@@ -9,6 +9,7 @@
 #include <looptorch/optim/fused_call.hpp>
 #include <looptorch/optim/fused_optimizer.hpp>
 #include <looptorch/optim/moment_fields.hpp>
+#include <looptorch/optim/norms.hpp>
 #include <looptorch/optim/rounded_weight.hpp>
 #include <looptorch/optim/small_updates.hpp>
 #include <looptorch/optim/step_counts.hpp>
@@ -240,8 +241,8 @@ struct AdafactorRule {
     const at::Tensor rate =
         options.relative_step ? step.rsqrt().clamp_max_(options.lr) : at::ones_like(step).mul_(options.lr);
     if (!options.scale_parameter) return rate;
-    const at::Tensor norm = weights.norm(2, wide(options, weights)).to(at::kDouble);
-    return rate * (norm / std::sqrt(static_cast<double>(weights.numel()))).clamp_min_(options.eps[1]);
+    return rate * (long_norm(weights, 2) / std::sqrt(static_cast<double>(weights.numel())))
+                      .clamp_min_(options.eps[1]);
   }
 
   /// Moves a part of the weights by an update that is multiplied by the rate.

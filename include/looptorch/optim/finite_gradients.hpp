@@ -3,10 +3,10 @@
 #pragma once
 
 #include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/norms.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 
@@ -60,7 +60,7 @@ template <class Bits>
     const at::Tensor dense = gradient.layout() == at::kSparse ? gradient._values() : gradient;
     wide.push_back(dense.element_size() < 4 ? dense.to(at::kFloat) : dense);
   }
-  return at::_foreach_norm(wide, p);
+  return norms_of_each(wide, p);
 }
 
 /// Returns the 2-norm of all gradients together; waits for their devices.

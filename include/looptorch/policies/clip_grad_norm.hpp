@@ -9,10 +9,10 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/optim/norms.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/sub.h>
@@ -102,7 +102,7 @@ struct ClipGradNorm {
   }
 
   [[nodiscard]] at::Tensor total_norm(const std::vector<at::Tensor>& gradients) const {
-    std::vector<at::Tensor> norms = at::_foreach_norm(gradients, norm_type);
+    std::vector<at::Tensor> norms = detail::norms_of_each(gradients, norm_type);
     for (at::Tensor& norm : norms)
       if (norm.device() != norms.front().device()) norm = norm.to(norms.front().device());
     return at::linalg_vector_norm(at::stack(norms), norm_type);

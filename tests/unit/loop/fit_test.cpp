@@ -41,6 +41,17 @@ struct SinglePass {
   std::vector<Batch> batches;
 };
 
+struct Warnings : c10::WarningHandler {
+  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
+  std::vector<std::string> texts;
+};
+
+/// Notes how fits ended.
+struct NoteEnds {
+  std::vector<lt::FitStatus>* ends;
+  void on_fit_end(lt::FitContext& fit) const { ends->push_back(fit.status); }
+};
+
 struct Numbers {
   std::int64_t size() const { return 7; }
   at::Tensor get(std::int64_t index) const {
@@ -61,7 +72,7 @@ TEST_CASE("epochs and max_steps are totals, and a second fit goes on in mid-epoc
   CHECK(two.fit(data, {.max_steps = 2}).status == lt::FitStatus::max_steps);
   CHECK(two.progress().batch == 4);
   CHECK(two.fit(data, {.epochs = 2}).steps == 6);
-  CHECK(two.fit(data, {.epochs = 2}).steps == 6);  // already there: nothing to do
+  CHECK(two.fit(data, {.epochs = 2}).steps == 6);  // already there
   const auto last = two.fit(data, {.epochs = 4, .max_steps = 1000});
   CHECK(last.status == lt::FitStatus::completed);
   CHECK(last.steps == 12);
@@ -69,6 +80,41 @@ TEST_CASE("epochs and max_steps are totals, and a second fit goes on in mid-epoc
   CHECK(last.loss == Approx(one.updates()[0].loss.mean()).epsilon(1e-12));
   CHECK(two.progress().samples == one.progress().samples);
   CHECK(two.progress().steps_per_epoch == 3);
+}
+
+TEST_CASE("a fit that has nothing left to do has a status of its own, and says so once a Trainer") {
+  const auto data = toy::batches(4);
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  std::vector<lt::FitStatus> seen;
+  lt::Trainer trainer(net, optimizer, toy::objective, NoteEnds{&seen});
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  CHECK(trainer.fit(data, {.epochs = 1}).status == lt::FitStatus::completed);
+  CHECK(warnings.texts.empty());
+  for (int i = 0; i < 3; ++i) {
+    const auto again = trainer.fit(data, {.epochs = 1});
+    CHECK(again.status == lt::FitStatus::nothing_left);
+    CHECK(again.steps == 4);
+  }
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK_THAT(warnings.texts[0],
+             Catch::Contains(
+                 "looptorch: fit trained nothing: it was to end at the end of epoch 1, and the run has 1 "
+                 "epochs already. Epochs and steps count over the whole run"));
+  CHECK(seen.back() == lt::FitStatus::nothing_left);
+  CHECK(trainer.fit(data).status == lt::FitStatus::completed);
+  CHECK(trainer.progress().step == 8);
+  CHECK(trainer.fit(data, {.max_steps = 9}).status == lt::FitStatus::max_steps);
+  CHECK(trainer.fit(data, {.max_steps = 9}).status == lt::FitStatus::nothing_left);
+  CHECK(trainer.fit(data, {.max_steps = 5}).status == lt::FitStatus::nothing_left);
+  CHECK(trainer.fit(data, {.epochs = 9, .max_steps = 5}).status == lt::FitStatus::nothing_left);
+  CHECK(trainer.progress().step == 9);
+  CHECK(to_string(lt::FitStatus::nothing_left) == "nothing_left");
+  lt::Trainer by_steps(net, optimizer, toy::objective);
+  by_steps.fit(data, {.max_steps = 2});
+  by_steps.fit(data, {.max_steps = 2});
+  CHECK_THAT(warnings.texts.back(), Catch::Contains("to end at step 2, and the run has 2 steps already"));
 }
 
 TEST_CASE("losses, metrics and samples of an epoch are its own, also when fit halts in its middle") {

@@ -92,6 +92,17 @@ TEST_CASE("Adafactor works on large parameters in parts, with the numbers of the
   CHECK(memory.peak_bytes() - before < 20 << 20);  // parts of 4 MiB, beside a parameter of 32
 }
 
+TEST_CASE("Adafactor scales by the root mean square of a large parameter, right to 1e-5") {
+  for (const auto type : {torch::kFloat, torch::kBFloat16}) {
+    auto weight = torch::full({1024, 1024}, 0.02, type).requires_grad_();  // an fp32 sum is 4e-4 off
+    const double before = weight.detach().view(-1)[0].item<double>();
+    weight.mutable_grad() = torch::ones_like(weight);
+    lt::Adafactor optimizer({weight}, {.lr = 0.25, .relative_step = false, .clip_threshold = 2});
+    optimizer.step();
+    CHECK(weight.to(torch::kDouble).mean().item<double>() == Approx(before * 0.75).epsilon(3e-5));
+  }
+}
+
 TEST_CASE("Adafactor keeps means of rows and columns") {
   const auto matrix = torch::zeros({100, 50}), bias = torch::zeros({50}), kernel = torch::zeros({8, 4, 3});
   const lt::Adafactor plain({matrix, bias, kernel}), momentum({matrix}, {.beta1 = 0.9});

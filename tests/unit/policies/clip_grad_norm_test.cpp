@@ -36,6 +36,22 @@ TEST_CASE("norms of each kind, and what they clip, are PyTorch's") {
     }
 }
 
+TEST_CASE("the norm of a large gradient is right to 1e-5, and so is what it clips") {
+  torch::nn::Linear net(torch::nn::LinearOptions(1024, 1024).bias(false));
+  const auto objective = [](torch::nn::Linear& net, const at::Tensor& x) { return (net->weight * x).sum(); };
+  const double norm = static_cast<float>(0.02) * 1024.0;  // an fp32 sum is 4e-4 off for p = 2, and 1e-2 for 1
+  for (const double p : {2.0, 1.0}) {
+    const at::Tensor before = net->weight.detach().clone();
+    torch::optim::SGD sgd(net->parameters(), 1.0);
+    lt::Trainer trainer(net, sgd, objective, lt::ClipGradNorm{.max_norm = 1.0, .norm_type = p});
+    trainer.fit(std::vector{torch::full({}, 0.02)});
+    const double expected = p == 2 ? norm : norm * 1024;
+    CHECK(trainer.policy<lt::ClipGradNorm>().norm.item<double>() == Approx(expected).epsilon(3e-5));
+    const double moved = (before - net->weight.detach()).to(torch::kDouble).sum().item<double>();
+    CHECK(moved == Approx((p == 2 ? 1024 : 1)).epsilon(1e-4));
+  }
+}
+
 TEST_CASE("clipping sees the accumulated gradient, averaged") {
   const auto data = toy::batches(7);
   auto ours = toy::net(), theirs = toy::net();

@@ -14,6 +14,7 @@
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/attempt.hpp>
 #include <looptorch/loop/step/leave_out.hpp>
+#include <looptorch/loop/step/listed_once.hpp>
 #include <looptorch/loop/step/trained_parameters.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/memory/recompute/layer_watch.hpp>
@@ -128,6 +129,9 @@ class Engine {
   /// False if a listed policy deals with losses that are NaN or infinite.
   [[nodiscard]] bool watches_losses() const { return watches_losses_; }
 
+  /// Returns true once: a fit that has nothing to do says so once a Trainer.
+  [[nodiscard]] bool is_first_idle_fit() { return !std::exchange(had_idle_fit_, true); }
+
   /// Returns N of the listed Accumulate; a constant unless it is `Accumulate<>{n}` or switched by When.
   [[nodiscard]] std::int64_t window_length() {
     std::int64_t length = 1;
@@ -144,6 +148,7 @@ class Engine {
     layer_watch_ = watch_layers(*model_);
     if constexpr (any_by_closure<Updates>) require_no_gradient_changes(stack_);
     refresh_parameters();  // finds policies that must not both be on, before their lengths are compared
+    require_all_listed_once();
     require_window_length();
     watches_losses_ = !handles_overflow();
     keeps_windows_ = false;
@@ -160,7 +165,9 @@ class Engine {
   }
   /// Looks them up if a group or a parameter has joined an optimizer, left it, or taken another's place.
   void refresh_changed_parameters() {
-    if (parameters_.changed(run_.updates())) refresh_parameters();
+    if (!parameters_.changed(run_.updates())) return;
+    refresh_parameters();
+    require_all_listed_once();
   }
 
   /// Looks up where the model is and which policies are switched on; returns the model's parameters.
@@ -223,6 +230,10 @@ class Engine {
   }
 
  private:
+  void require_all_listed_once() {
+    for (const UpdateView& view : run_.updates()) require_listed_once(view, *model_);
+  }
+
   /// True if a policy deals with losses that are NaN or infinite.
   bool handles_overflow() {
     bool handles = false;
@@ -277,6 +288,7 @@ class Engine {
   std::unique_ptr<LayerWatch> layer_watch_;
   bool watches_losses_ = true;
   bool holds_parts_ = false;
+  bool had_idle_fit_ = false;
   bool keeps_windows_ = false;
   ShareAgain* share_ = nullptr;  // of the update under way
   Ranks* ranks_ = nullptr;       // of the fit under way

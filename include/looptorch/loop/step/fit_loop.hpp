@@ -19,6 +19,8 @@
 #include <looptorch/loop/step/together.hpp>
 #include <looptorch/loop/step/window.hpp>
 
+#include <c10/util/Exception.h>
+
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -74,6 +76,13 @@ template <class Engine>
 void end_policies(Engine& engine, FitStatus status) {
   FitContext context{engine.run(), status};
   if (auto thrown = engine.stack().template run_all<on_fit_end_hook>(context)) std::rethrow_exception(thrown);
+}
+
+/// Says, once a Trainer and on one rank, that a fit had nothing to do.
+template <class Engine>
+void tell_once_of_nothing(Engine& engine, const FitPlan& plan) {
+  const bool leads = !engine.ranks() || engine.ranks()->leads();
+  if (leads && engine.is_first_idle_fit()) TORCH_WARN("looptorch: ", plan.text_of_nothing(engine.progress()));
 }
 
 /// The epochs of one fit.
@@ -304,8 +313,10 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
     ignoring_errors([&] { end_policies(engine, FitStatus::failed); });
     throw;
   }
-  end_policies(engine, plan.status(run));
-  FitResult result = fit_result(run, plan.status(run), clock);
+  const FitStatus status = plan.status(run);
+  end_policies(engine, status);
+  if (status == FitStatus::nothing_left) tell_once_of_nothing(engine, plan);
+  FitResult result = fit_result(run, status, clock);
   if (resumed) result.resumed = resumed->report();
   result.skipped_samples = batches.skipped();
   return result;

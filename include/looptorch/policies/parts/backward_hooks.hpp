@@ -9,7 +9,6 @@
 #include <looptorch/optim/per_parameter_optimizer.hpp>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -105,7 +104,7 @@ class ParameterUpdate {
 
   void clip(const at::Tensor& gradient) const {
     require_dense(gradient, "UpdateInBackward");
-    gradient.mul_((max_norm_ / (at::linalg_vector_norm(gradient) + kEpsilon)).clamp_max_(1.0));
+    gradient.mul_((max_norm_ / (norm_of_one(gradient, 2) + kEpsilon)).clamp_max_(1.0));
   }
 
   PerParameterOptimizer* optimizer_;

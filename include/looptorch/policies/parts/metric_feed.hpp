@@ -148,8 +148,9 @@ class MetricFeed final : public MetricSink {
     if (in_window_ && !rows_.row_is_empty()) place_row(1);  // a window that an exception has ended
     row_is_due_ = true;
     hand_over_all();
+    const FitStatus ended = status == FitStatus::nothing_left ? FitStatus::completed : status;
     if (page_)
-      log_->add([page = page_, word = std::string(to_string(status))](report::MetricFiles&) {
+      log_->add([page = page_, word = std::string(to_string(ended))](report::MetricFiles&) {
         page->set_status(word);
       });
     log_.reset(), page_.reset();

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// Norms that stay right for large tensors. On a CPU LibTorch adds all squares of a tensor up in eight fp32
+// sums: a norm of 40 million elements is off by 0.3 to 1.4 %, one of p = 1 by up to 34 %. Here short rows are
+// added up in fp32 and their norms in fp64, without a copy of the tensor or a wait for a device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace looptorch::detail {
+
+inline constexpr std::int64_t kNormRow = 4096;  // elements that are added up in fp32
+inline constexpr std::int64_t kNormPart = std::int64_t{1}
+                                          << 20;  // of a narrow tensor that are widened at once
+
+/// Adds the norms of the rows of `flat`, and of the rest, in fp64.
+inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::Tensor>& norms) {
+  const std::int64_t whole = flat.numel() / kNormRow * kNormRow, rest = flat.numel() - whole;
+  if (whole > 0)
+    norms.push_back(
+        at::linalg_vector_norm(flat.narrow(0, 0, whole).view({-1, kNormRow}), p, {1}).to(at::kDouble));
+  if (rest > 0)
+    norms.push_back(at::linalg_vector_norm(flat.narrow(0, whole, rest), p).to(at::kDouble).view({1}));
+}
+
+/// Returns the p-norm of all elements, 0-dim fp64, right to 1e-5 whatever their number.
+[[nodiscard]] inline at::Tensor long_norm(const at::Tensor& tensor, double p) {
+  const at::NoGradGuard no_gradients;
+  const std::int64_t count = tensor.numel();
+  if (count == 0) return at::zeros({}, tensor.options().dtype(at::kDouble));
+  const at::Tensor flat =
+      tensor.is_non_overlapping_and_dense() ? tensor.as_strided({count}, {1}) : tensor.reshape({-1});
+  const bool narrow = tensor.element_size() < 4;
+  const std::int64_t length = narrow ? kNormPart : count;
+  std::vector<at::Tensor> norms;
+  for (std::int64_t begin = 0; begin < count; begin += length) {
+    const at::Tensor part = flat.narrow(0, begin, std::min(length, count - begin));
+    add_norms_of_rows(narrow ? part.to(at::kFloat) : part, p, norms);
+  }
+  return at::linalg_vector_norm(at::cat(norms), p);
+}
+
+/// True for a tensor whose norm LibTorch computes badly: a device adds up in many sums.
+[[nodiscard]] inline bool needs_long_norm(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.numel() > kNormRow;
+}
+
+/// Returns the p-norm of all elements in the tensor's type, in fp32 if that is narrower.
+[[nodiscard]] inline at::Tensor norm_of_one(const at::Tensor& tensor, double p) {
+  if (!needs_long_norm(tensor)) return at::linalg_vector_norm(tensor, p);
+  return long_norm(tensor, p).to(tensor.element_size() < 4 ? at::kFloat : tensor.scalar_type());
+}
+
+/// Returns the p-norm of each tensor, all of one device; LibTorch computes the short ones together.
+[[nodiscard]] inline std::vector<at::Tensor> norms_of_each(at::TensorList tensors, double p) {
+  std::vector<at::Tensor> together;
+  for (const at::Tensor& tensor : tensors)
+    if (!needs_long_norm(tensor)) together.push_back(tensor);
+  if (!together.empty()) together = at::_foreach_norm(together, p);
+  std::vector<at::Tensor> norms;
+  auto next = together.begin();
+  for (const at::Tensor& tensor : tensors)
+    norms.push_back(needs_long_norm(tensor) ? norm_of_one(tensor, p) : *next++);
+  return norms;
+}
+
+}  // namespace looptorch::detail
