@@ -9,6 +9,10 @@
 #include "support/device.hpp"
 #include "unit/memory/recompute/support/scenarios.hpp"
 
+#include <thread>
+#include <type_traits>
+#include <utility>
+
 using namespace checkpointed;
 using namespace looptorch::testing;
 
@@ -147,17 +151,63 @@ TEST_CASE("forward and backward on a stream of one's own, large enough to be und
     });
 }
 
-TEST_CASE("a recurrent layer with cuDNN's dropout is refused, and right within keep", "[cuda]") {
+TEMPLATE_TEST_CASE("a recurrent layer with cuDNN's dropout is refused, and right within keep", "[cuda]",
+                   torch::nn::LSTM, torch::nn::GRU, torch::nn::RNN) {
   if (!has_cuda()) return;
-  torch::nn::LSTM lstm(torch::nn::LSTMOptions(kWidth, kWidth).num_layers(2).dropout(0.5));
-  lstm->to(test_device());
+  const auto layer_with = [](double dropout) {
+    using Options = std::decay_t<decltype(std::declval<TestType>()->options)>;
+    TestType layer(Options(kWidth, kWidth).num_layers(2).dropout(dropout));
+    layer->to(test_device());
+    return [layer](const at::Tensor& x) { return std::get<0>(layer.ptr()->forward(x)); };
+  };
+  const auto checked = [](const auto& layer) {
+    return [layer](const at::Tensor& x) { return layer(x.sin()).sin(); };
+  };
   const at::Tensor x = torch::randn({5, 4, kWidth}, there<float>()).requires_grad_();
-  const auto call = [lstm](const at::Tensor& x) { return std::get<0>(lstm.ptr()->forward(x)); };
-  const auto plain = [call](const at::Tensor& x) { return call(x.sin()).sin(); };
-  const auto kept = [call](const at::Tensor& x) { return lt::keep(call, x.sin()).sin(); };
-  CHECK_THROWS_WITH(lt::checkpoint(plain, x).sum().backward(),
-                    Catch::Contains("whose masks cuDNN draws from a state of its own"));
+  const auto draws = layer_with(0.5), plain = layer_with(0);
+  const auto kept = [draws](const at::Tensor& x) { return lt::keep(draws, x.sin()).sin(); };
+  const auto refused =
+      Catch::Contains("the checkpointed function runs a recurrent layer with dropout, whose masks cuDNN");
+  torch::manual_seed(1);  // from here on, cuDNN's state is made anew by the next layer that draws
+  for (int pass = 0; pass < 2; ++pass) {
+    const at::Tensor loss = lt::checkpoint(checked(draws), x).sum();
+    CHECK_THROWS_WITH(loss.backward(), refused);
+  }
+  const at::Tensor loss = lt::checkpoint(checked(draws), x).sum();
+  torch::manual_seed(2);
+  CHECK_THROWS_WITH(loss.backward(), refused);
   CHECK_NOTHROW(lt::checkpoint(kept, x).sum().backward());
+  CHECK_NOTHROW(lt::checkpoint({.mode = lt::CheckpointMode::offload}, checked(draws), x).sum().backward());
+  const auto without = [&](const auto& call, const at::TensorOptions& options) {
+    const at::Tensor x = torch::randn({5, 4, kWidth}, options).requires_grad_();
+    const at::Tensor y = call(checked(plain), x);
+    (void)draws(x);  // makes a state after torch::manual_seed, which begins each run of a scenario
+    y.sum().backward();
+    return Tensors{y, x.grad()};
+  };
+  check_same_bits(there<float>(), without);
+}
+
+TEST_CASE("a block with dropout on a device runs again while another thread draws from the CPU's generator") {
+  if (!has_device()) return;
+  torch::manual_seed(3);
+  const at::Tensor x = input(there<float>());
+  const auto draw_elsewhere = [] { std::thread([] { (void)torch::rand({5}); }).join(); };
+  int run = 0;
+  const auto block = [&](const at::Tensor& x) {
+    const at::Tensor h = torch::dropout(x, 0.5, true).exp();
+    if (++run == 1) draw_elsewhere();  // as a loader's worker that augments
+    return torch::dropout(h, 0.5, true).sin();
+  };
+  const at::Tensor y = lt::checkpoint(block, x);
+  draw_elsewhere();
+  y.sum().backward();
+  torch::manual_seed(3);
+  const at::Tensor plain = input(there<float>());
+  run = 1;
+  const at::Tensor expected = block(plain);
+  expected.sum().backward();
+  check_same({expected, plain.grad()}, {y, x.grad()});
 }
 
 TEST_CASE("offloaded tensors leave the device, parameters and their views stay") {

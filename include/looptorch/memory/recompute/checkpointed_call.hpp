@@ -7,6 +7,7 @@
 #include <looptorch/memory/recompute/first_run.hpp>
 #include <looptorch/memory/recompute/offload.hpp>
 #include <looptorch/memory/recompute/recorder.hpp>
+#include <looptorch/memory/recompute/recurrent_layers.hpp>
 #include <looptorch/memory/recompute/stored_arguments.hpp>
 
 #include <ATen/core/grad_mode.h>
@@ -142,6 +143,7 @@ decltype(auto) call_recomputed(const CheckpointOptions& options, const Callee& c
   if (!may_need_gradient(callee, module, given))
     return std::invoke(std::forward<F>(f), std::forward<Arguments>(arguments)...);
   install_saved_tensor_engine();
+  answer_recurrent_layers();
   DeviceSet devices = devices_of(callee, module, given);
   const auto call =
       std::make_shared<Call>(BlockName{options.name, callee.type}, options,

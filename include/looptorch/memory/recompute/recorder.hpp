@@ -91,11 +91,6 @@ class Recorder final : public BlockKeeper {
       throw CheckpointError(message("tensor ", index + 1, " that ", block_.name(), " saves was ",
                                     then.kind.text(), " when it ran and is ", now.text(),
                                     " when it runs again: a block must do the same both times"));
-    if (then.is_leaf(tensor) && is_cudnn_dropout(tensor))
-      throw CheckpointError(message(
-          block_.name(),
-          " runs a recurrent layer with dropout, whose masks cuDNN draws from a state of its own that "
-          "cannot be put back: call it by keep(layer, x), or apply dropout outside of it"));
     if (then.changed_since(tensor))
       throw CheckpointError(message("tensor ", index + 1, " that ", block_.name(), " saves, of shape ",
                                     tensor.sizes(),
@@ -106,11 +101,6 @@ class Recorder final : public BlockKeeper {
           " that it saves than it has when it runs again: either it does not do the same both times, or another thread "
           "draws from the default generator meanwhile. Give that thread a generator of its own or, if the block draws "
           "nothing, set random_state = false"));
-  }
-
-  /// True for the dropout state that cuDNN's recurrent layers save, of which LibTorch keeps one a device.
-  static bool is_cudnn_dropout(const at::Tensor& tensor) {
-    return tensor.is_cuda() && tensor.scalar_type() == at::kByte && tensor.dim() == 1;
   }
 
   Recomputation& block_;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+// Recurrent layers on a GPU. cuDNN draws the masks between their layers from a state of its own, which cannot
+// be put back: a block that calls such a layer once more is refused before cuDNN draws. LibTorch makes that
+// state when a layer first needs it, and from then on layers without dropout save it too, so it is not among
+// the tensors that both runs of a block must save. LibTorch's lstm, gru, rnn_tanh and rnn_relu are answered
+// here, at the dispatcher's key for autograd on CUDA; outside of a block LibTorch's own code runs at once.
+#pragma once
+
+#include <looptorch/memory/recompute/recorder.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cudnn_is_acceptable.h>
+#include <ATen/ops/gru_native.h>
+#include <ATen/ops/lstm_native.h>
+#include <ATen/ops/rnn_relu_native.h>
+#include <ATen/ops/rnn_tanh_native.h>
+#include <torch/library.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+namespace looptorch::detail {
+
+/// Saves tensors as the keeper around it does, but holds cuDNN's dropout state, one tensor a device, as it
+/// is.
+class BesideDropoutState final : public SavedTensorKeeper {
+ public:
+  explicit BesideDropoutState(SavedTensorKeeper& around) : around_(around) {}
+
+  std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Hooks>(*this); }
+
+ private:
+  class Hooks final : public SavedVariableHooks {
+   public:
+    explicit Hooks(BesideDropoutState& keeper) : keeper_(&keeper) {}
+    void call_pack_hook(const at::Tensor& tensor) override {
+      BesideDropoutState& keeper = *std::exchange(keeper_, nullptr);
+      if (!keeper.is_state(tensor)) around_ = keeper.around_.hooks();
+      around_ ? around_->call_pack_hook(tensor) : void(held_ = tensor.detach());
+    }
+    at::Tensor call_unpack_hook() override { return around_ ? around_->call_unpack_hook() : held_; }
+
+   private:
+    BesideDropoutState* keeper_;
+    std::unique_ptr<SavedVariableHooks> around_;
+    at::Tensor held_;
+  };
+
+  /// True for the next saved tensor if it is the state: a layer saves it first, or behind the cells. The only
+  /// other bytes that it saves, those that backward reads, come behind its inputs.
+  [[nodiscard]] bool is_state(const at::Tensor& tensor) {
+    return saved_++ < 2 && tensor.scalar_type() == at::kByte && tensor.dim() == 1;
+  }
+
+  SavedTensorKeeper& around_;
+  int saved_ = 0;
+};
+
+/// A call of a recurrent layer by cuDNN, while it lives.
+class RecurrentCall {
+ public:
+  /// Throws CheckpointError for one with dropout in a block that runs again.
+  explicit RecurrentCall(bool has_dropout) {
+    if (!current_keeper) return;
+    BlockKeeper* const block = BlockKeeper::current();
+    if (has_dropout && block && block->recorder())
+      throw CheckpointError(message(
+          block->block().name(),
+          " runs a recurrent layer with dropout, whose masks cuDNN draws from a state of its own that "
+          "cannot be put back: call it by keep(layer, x), or apply dropout outside of it"));
+    beside_state_.emplace(*current_keeper);
+    scope_.emplace(&*beside_state_);
+  }
+  RecurrentCall(const RecurrentCall&) = delete;
+  RecurrentCall& operator=(const RecurrentCall&) = delete;
+
+ private:
+  std::optional<BesideDropoutState> beside_state_;
+  std::optional<KeeperScope> scope_;
+};
+
+/// The signatures of recurrent layers: of padded sequences, and of packed ones. H: the hidden state.
+template <class Result, class H>
+using PaddedLayer = Result(const at::Tensor& input, H, at::TensorList parameters, bool has_biases,
+                           std::int64_t layers, double dropout, bool train, bool bidirectional,
+                           bool batch_first);
+template <class Result, class H>
+using PackedLayer = Result(const at::Tensor& data, const at::Tensor& sizes, H, at::TensorList parameters,
+                           bool has_biases, std::int64_t layers, double dropout, bool train,
+                           bool bidirectional);
+
+/// Calls LibTorch's own code as a RecurrentCall where that uses cuDNN.
+template <class Result, class H, PaddedLayer<Result, H>* libtorch>
+Result call_padded(const at::Tensor& input, H hidden, at::TensorList parameters, bool has_biases,
+                   std::int64_t layers, double dropout, bool train, bool bidirectional, bool batch_first) {
+  std::optional<RecurrentCall> call;
+  if (at::cudnn_is_acceptable(input)) call.emplace(train && dropout > 0);
+  return libtorch(input, hidden, parameters, has_biases, layers, dropout, train, bidirectional, batch_first);
+}
+template <class Result, class H, PackedLayer<Result, H>* libtorch>
+Result call_packed(const at::Tensor& data, const at::Tensor& sizes, H hidden, at::TensorList parameters,
+                   bool has_biases, std::int64_t layers, double dropout, bool train, bool bidirectional) {
+  std::optional<RecurrentCall> call;
+  if (at::cudnn_is_acceptable(data)) call.emplace(train && dropout > 0);
+  return libtorch(data, sizes, hidden, parameters, has_biases, layers, dropout, train, bidirectional);
+}
+
+/// Answers recurrent layers at a dispatch key as long as the returned library lives.
+[[nodiscard]] inline torch::Library answer_recurrent_layers(c10::DispatchKey key) {
+  using Two = std::tuple<at::Tensor, at::Tensor>;
+  using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+  using One = const at::Tensor&;
+  using List = at::TensorList;
+  torch::Library library(torch::Library::IMPL, "aten", key, __FILE__, static_cast<std::uint32_t>(__LINE__));
+  library.impl("lstm.input", call_padded<Three, List, at::native::lstm>);
+  library.impl("lstm.data", call_packed<Three, List, at::native::lstm>);
+  library.impl("gru.input", call_padded<Two, One, at::native::gru>);
+  library.impl("gru.data", call_packed<Two, One, at::native::gru>);
+  library.impl("rnn_tanh.input", call_padded<Two, One, at::native::rnn_tanh>);
+  library.impl("rnn_tanh.data", call_packed<Two, One, at::native::rnn_tanh>);
+  library.impl("rnn_relu.input", call_padded<Two, One, at::native::rnn_relu>);
+  library.impl("rnn_relu.data", call_packed<Two, One, at::native::rnn_relu>);
+  return library;
+}
+
+/// Answers them on CUDA from the first call on, to the process's end.
+inline void answer_recurrent_layers() {
+  static const auto* const library =
+      new torch::Library(answer_recurrent_layers(c10::DispatchKey::AutogradCUDA));
+  static_cast<void>(library);
+}
+
+}  // namespace looptorch::detail
