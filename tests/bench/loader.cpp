@@ -7,15 +7,23 @@
 //                     epoch WORKERS    an epoch of the long clips
 //                     cached WORKERS   the same from a CachedDataset in FOLDER/cache, which is built once
 //                     memory 0         bytes in memory while 100,000 samples of the short clips pass
+//                     train WORKERS    on a GPU: the share of its time that Whisper tiny waits for the long
+//                     clips copies PINNED    on a GPU: bytes a second of batches that are pinned (1) or not
+//                     (0)
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/log_mel.hpp>
 #include <looptorch/data/cache/cached_dataset.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/weighted_sampler.hpp>
+#include <looptorch/optim/fused_adamw.hpp>
+#include <looptorch/trainer.hpp>
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/ops/sum.h>
+#include <torch/nn/functional/loss.h>
 
 #include <unistd.h>
+#include <whisper/model.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -86,6 +94,44 @@ void measure_memory(const Mels& mels) {
               static_cast<long long>(most));
 }
 
+template <class Work>
+double seconds_of(Work work) {
+  const auto index = at::accelerator::getDeviceIndex();
+  at::accelerator::synchronizeDevice(index);
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  at::accelerator::synchronizeDevice(index);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void measure_wait(const Mels& mels, std::int64_t workers) {
+  const at::Device device(at::kCUDA, 0);
+  whisper::Whisper model(whisper::WhisperConfig{});
+  model->to(device);
+  lt::FusedAdamW optimizer(model->parameters(), {.lr = 1e-5});
+  lt::Trainer trainer(model, optimizer, [&](whisper::Whisper& model, const at::Tensor& mel_BMT) {
+    const at::Tensor tokens_BL = at::ones({mel_BMT.size(0), 64}, at::TensorOptions(at::kLong).device(device));
+    return torch::nn::functional::cross_entropy(model(mel_BMT, tokens_BL).flatten(0, 1), tokens_BL.flatten());
+  });
+  lt::PinnedPrefetchLoader loader(mels, {.batch_size = 16, .workers = workers, .starving = 1});
+  trainer.fit(loader, {.epochs = 1});  // kernels are loaded
+  const lt::LoaderStats before = loader.stats();
+  const double seconds = seconds_of([&] { trainer.fit(loader, {.epochs = 3}); });
+  std::printf("{\"share\": %.6f, \"seconds\": %.6f}\n", loader.stats().since(before).wait_share(), seconds);
+}
+
+void measure_copies(bool pinned) {
+  constexpr std::int64_t kBatches = 4, kBytes = std::int64_t{64} << 20;
+  const auto options = at::TensorOptions(at::kByte).pinned_memory(pinned);
+  std::vector<at::Tensor> host;
+  for (std::int64_t i = 0; i < kBatches; ++i) host.push_back(at::empty({kBytes}, options).fill_(1));
+  const auto copy_all = [&host] {
+    for (at::Tensor batch : host) lt::move_to(batch, at::Device(at::kCUDA, 0));
+  };
+  copy_all();
+  std::printf("{\"bytes_per_second\": %.0f}\n", double(kBatches * kBytes) / seconds_of(copy_all));
+}
+
 void answer(const std::string& question, std::int64_t workers, const fs::path& folder) {
   static const Mels mels(folder / "long", 30), short_mels(folder / "short", 1);
   const lt::LoaderOptions options{.batch_size = 8, .workers = workers, .starving = 1};
@@ -99,6 +145,10 @@ void answer(const std::string& question, std::int64_t workers, const fs::path& f
     time_epoch(loader);
   } else if (question == "memory") {
     measure_memory(short_mels);
+  } else if (question == "train") {
+    measure_wait(mels, workers);
+  } else if (question == "copies") {
+    measure_copies(workers != 0);
   } else {
     throw std::invalid_argument("no such question: " + question);
   }

@@ -128,6 +128,11 @@ def measure(program, folder):
             row("cached, workers=2", speeds["cached"], "clips/s", best, speeds[best])
     memory = Looptorch(program, folder).ask("memory")  # a process that has seen no longer clips
     row("memory over 100,000 samples", memory["most"], "bytes", "after 10,000", memory["early"])
+    if torch.cuda.is_available():
+        waits = [100 * looptorch.ask("train", workers)["share"] for workers in (4, 0)]
+        row("data wait of Whisper tiny, workers=4", waits[0], "%", "workers=0", waits[1])
+        copies = [looptorch.ask("copies", pinned)["bytes_per_second"] / 2**30 for pinned in (1, 0)]
+        row("batches to the GPU, pinned", copies[0], "GiB/s", "pageable", copies[1])
 
 
 with tempfile.TemporaryDirectory() as folder:
