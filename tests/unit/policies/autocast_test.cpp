@@ -350,9 +350,18 @@ TEST_CASE("an exception out of fp16 on a CPU is followed by a word on what may b
   CHECK_THROWS_WITH(wide.fit(batches(1)), "no such kernel");
   CHECK(collects.said.empty());
   lt::Trainer narrow(net, sgd, throws, Half{});
-  for (int i = 0; i < 2; ++i) CHECK_THROWS_WITH(narrow.fit(batches(1)), "no such kernel");
-  REQUIRE(collects.said.size() == 1);
-  CHECK_THAT(collects.said[0], Catch::Contains("use Autocast<bf16>"));
+  const auto said = [&] {
+    collects.said.clear();
+    CHECK_THROWS_WITH(narrow.fit(batches(1)), "no such kernel");
+    return collects.said;
+  };
+  CHECK(said().size() <= 1);  // unless a case before this one has had it
+  CHECK(said().empty());
+  c10::WarningUtils::set_warnAlways(true);
+  const auto always = said();
+  c10::WarningUtils::set_warnAlways(false);
+  REQUIRE(always.size() == 1);
+  CHECK_THAT(always[0], Catch::Contains("use Autocast<bf16>"));
 }
 
 TEST_CASE("a window that overflowed is not in the epoch's mean, nor are its metrics") {

@@ -145,6 +145,22 @@ TEST_CASE("SkipBadWindows: a loss far above the running mean is a spike; without
   }
 }
 
+TEST_CASE("SkipBadWindows: a spike in the first window that is judged is left out, and none before it") {
+  const auto spike = GENERATE(3, 4);
+  std::vector<toy::Batch> batches;
+  for (int i = 0; i < 7; ++i) batches.push_back(constant(i == spike ? 50 : 0.1 + 0.01 * (i % 3)));
+  toy::Net net = toy::net();
+  torch::optim::SGD optimizer(net->parameters(), 0.0);
+  const auto objective = [](toy::Net& net, const toy::Batch& batch) {
+    return 0 * net(batch.features).mean() + batch.features.mean();
+  };
+  Trainer trainer(net, optimizer, objective, quiet(6));  // judged from the fifth window on
+  trainer.fit(batches);
+  const auto& windows = trainer.policy<SkipBadWindows>().windows;
+  REQUIRE(windows.size() == (spike == 4 ? 1U : 0U));
+  if (spike == 4) CHECK(windows[0].step == 4);
+}
+
 TEST_CASE("SkipBadWindows: the list has the samples at fault, and LeaveOut leaves them out") {
   TemporaryFolder folder;
   const auto list = folder / "bad.txt";

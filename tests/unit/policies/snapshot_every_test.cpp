@@ -72,6 +72,9 @@ void await(const fs::path& path) {
   while (!fs::exists(path)) std::this_thread::yield();
 }
 
+/// Waits until no snapshot is being written: one that has its name may still be synced to the disk.
+void await_writer(Toy& run) { run.trainer.policy<lt::SnapshotEvery>().work->wait(); }
+
 struct Warnings : c10::WarningHandler {
   void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
   std::vector<std::string> texts;
@@ -252,17 +255,21 @@ TEST_CASE("SnapshotEvery: what a killed process left is swept, other files stay"
 TEST_CASE("SnapshotEvery: a snapshot that cannot be written stops the fit, or is reported and tried again") {
   TemporaryFolder folder;
   const fs::path into = folder / "snapshots";
-  const auto gone = [&](std::int64_t from, std::int64_t to, const fs::path& last) {
-    return [=](lt::WindowContext& window) {
+  Toy* writes = nullptr;
+  const auto gone = [&](std::int64_t from, std::int64_t to) {
+    return [&writes, into, from, to](lt::WindowContext& window) {
       const auto step = window.run.progress().step;
-      if (step == from)
-        await(last), fs::rename(into, into.string() + ".away"), std::ofstream(into) << "in the way";
+      if (step == from) {
+        await_writer(*writes);
+        fs::rename(into, into.string() + ".away"), std::ofstream(into) << "in the way";
+      }
       if (step == to) fs::remove(into), fs::rename(into.string() + ".away", into);
     };
   };
   SECTION("stop") {
     const auto before = handler_of(SIGTERM);
-    Toy run({.folder = into, .steps = 2, .keep = 0}, gone(3, 100, into / "step-00000002"));
+    Toy run({.folder = into, .steps = 2, .keep = 0}, gone(3, 100));
+    writes = &run;
     CHECK_THROWS_AS(run.fit(), lt::SnapshotError);
     CHECK(run.trainer.progress().step <= 7);
     fs::remove(into), fs::rename(into.string() + ".away", into);
@@ -274,8 +281,8 @@ TEST_CASE("SnapshotEvery: a snapshot that cannot be written stops the fit, or is
   SECTION("warn") {
     Warnings warnings;
     const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
-    Toy run({.folder = into, .steps = 2, .keep = 0, .on_error = lt::OnSnapshotError::warn},
-            gone(3, 7, into / "step-00000002"));
+    Toy run({.folder = into, .steps = 2, .keep = 0, .on_error = lt::OnSnapshotError::warn}, gone(3, 7));
+    writes = &run;
     CHECK(run.fit().status == lt::FitStatus::completed);
     const auto written = steps_in(into);
     CHECK(written.front() == 2);
@@ -291,10 +298,11 @@ TEST_CASE("SnapshotEvery: a snapshot that cannot be written stops the fit, or is
   SECTION("a best one that failed is not the best") {
     Toy run({.folder = into, .steps = 4, .keep = 1, .best = "score", .on_error = lt::OnSnapshotError::warn},
             [&](lt::WindowContext& window) {
-              gone(2, 7, into / "step-00000001")(window);
+              gone(2, 7)(window);
               const auto step = window.run.progress().step;
               if (step <= 3) window.run.metrics().publish("score", -static_cast<double>(step));
             });
+    writes = &run;
     run.fit();
     CHECK(run.trainer.policy<lt::SnapshotEvery>().best.step() == 1);
     CHECK(steps_in(into) == Steps{1, 12});

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Counts the bytes of tensors in host memory, and lets an allocation fail: while one lives, it stands before
-// LibTorch's CPU allocator.
+// the library's own counter, which other tests of the process read.
 #pragma once
 
 #include "support/precompiled.hpp"
+
+#include <looptorch/memory/host_memory.hpp>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -27,7 +29,7 @@ class LiveBytes {
     limit(std::numeric_limits<std::int64_t>::max());
     c10::SetCPUAllocator(&counter(), /*priority=*/255);
   }
-  ~LiveBytes() { c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), /*priority=*/255); }
+  ~LiveBytes() { c10::SetCPUAllocator(&counter().inner, /*priority=*/255); }
   LiveBytes(const LiveBytes&) = delete;
   LiveBytes& operator=(const LiveBytes&) = delete;
 
@@ -48,7 +50,7 @@ class LiveBytes {
       if (until_failure >= 0 && until_failure-- == 0) throw std::bad_alloc();
       TORCH_CHECK_WITH(OutOfMemoryError, now + static_cast<std::int64_t>(size) <= most, "no memory for ",
                        size, " bytes more");
-      auto* const block = static_cast<std::byte*>(c10::GetDefaultCPUAllocator()->raw_allocate(kHead + size));
+      auto* const block = static_cast<std::byte*>(inner.raw_allocate(kHead + size));
       *reinterpret_cast<std::size_t*>(block) = size;
       const std::int64_t total = now += static_cast<std::int64_t>(size);
       peak = std::max(peak.load(), total);
@@ -59,6 +61,8 @@ class LiveBytes {
       default_copy_data(to, from, size);
     }
 
+    /// Installed first: behind the priority of this one it could not be.
+    c10::Allocator& inner = looptorch::HostMemory::counted();
     std::atomic<std::int64_t> now = 0, peak = 0, until_failure = -1, most = 0;
 
    private:
@@ -67,7 +71,7 @@ class LiveBytes {
     static void free(void* data) {
       auto* const block = static_cast<std::byte*>(data) - kHead;
       counter().now -= static_cast<std::int64_t>(*reinterpret_cast<std::size_t*>(block));
-      c10::GetDefaultCPUAllocator()->raw_deallocate(block);
+      counter().inner.raw_deallocate(block);
     }
   };
 
