@@ -130,6 +130,57 @@ TEST_CASE("double backward through a kept result") {
   });
 }
 
+TEST_CASE("views of what keep is given, from any element on, are recomputed together") {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
+    constexpr bool recomputes = std::decay_t<decltype(call)>::recomputes;
+    int runs = 0;
+    const auto views = [](const at::Tensor& h) { return h.slice(1, 1, 4).sin() * h.slice(1, 5, 8).cos(); };
+    const auto block = [&](const at::Tensor& x) {
+      ++runs;
+      const at::Tensor h = x.exp();
+      return (recomputes ? lt::keep(views, h) : views(h)).tanh();
+    };
+    const at::Tensor x = input(options);
+    const at::Tensor y = call(block, x);
+    y.sum().backward();
+    CHECK(runs == (recomputes ? 2 : 1));
+    return Tensors{y, x.grad()};
+  });
+}
+
+TEST_CASE("what lies around a view that keep is given is held as it is") {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
+    constexpr bool recomputes = std::decay_t<decltype(call)>::recomputes;
+    const auto block = [](const at::Tensor& x) {
+      const at::Tensor h = x.exp();
+      const auto around = [h](const at::Tensor& part) {
+        return h.sin().sum() + h.slice(0, 0, 2).cos().sum() + h.slice(0, 2, 4).tanh().sum() + part.sin();
+      };
+      const at::Tensor part = h.slice(0, 1, 3);
+      return (recomputes ? lt::keep(around, part) : around(part)).exp();
+    };
+    const at::Tensor x = input(options);
+    const at::Tensor y = call(block, x);
+    y.sum().backward();
+    return Tensors{y, x.grad()};
+  });
+}
+
+TEST_CASE("a view in another type of what keep is given is held as it is") {
+  check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
+    constexpr bool recomputes = std::decay_t<decltype(call)>::recomputes;
+    const auto parts = [](const at::Tensor& h) { return torch::view_as_real(h).sin(); };
+    const auto block = [&](const at::Tensor& x) {
+      const at::Tensor h = torch::complex(x, x * 2) * 3;
+      return (recomputes ? lt::keep(parts, h) : parts(h)).exp();
+    };
+    const at::Tensor x = input(options);
+    const at::Tensor y = call(block, x);
+    y.sum().backward();
+    return Tensors{y, x.grad()};
+  });
+}
+
 TEST_CASE("a kept result that is changed in place is noticed") {
   const at::Tensor x = input(here<float>());
   const auto sine = [](const at::Tensor& x) { return x.sin(); };

@@ -164,6 +164,38 @@ TEST_CASE("autocast switched off within a block is off when it runs again") {
   });
 }
 
+TEST_CASE("a product in fp32 within autocast stays one when the block runs again outside of it") {
+  const at::Tensor weight = torch::randn({kWidth, kWidth}).requires_grad_();
+  check_same_bits(cpu<float>(), [&](const auto& call, const at::TensorOptions& options) {
+    const FeedForward inner(0.0);
+    const at::Tensor x = input(options);
+    std::vector<at::ScalarType> types;
+    const auto block = [&](const at::Tensor& x) {
+      const at::Tensor h = inner(x);
+      const at::Tensor low = x.matmul(weight);
+      at::autocast::set_autocast_enabled(at::kCPU, false);
+      const at::Tensor exact = h.matmul(weight);  // backward needs both factors in fp32
+      at::autocast::set_autocast_enabled(at::kCPU, true);
+      types.insert(types.end(), {low.scalar_type(), exact.scalar_type()});
+      return (exact.sin() * low.to(at::kFloat).cos()).matmul(weight);
+    };
+    at::Tensor y;
+    {
+      const Autocast autocast(true);
+      y = call(block, x);
+    }
+    const bool enabled = GENERATE(false, true);  // elsewhere, meanwhile, in another type
+    const Autocast other(enabled, at::kHalf);
+    y.to(at::kFloat).sum().backward();
+    CHECK(at::autocast::is_autocast_enabled(at::kCPU) == enabled);
+    CHECK(at::autocast::get_autocast_dtype(at::kCPU) == at::kHalf);
+    for (std::size_t i = 0; i < types.size(); ++i) CHECK(types[i] == (i % 2 ? at::kFloat : at::kBFloat16));
+    const Tensors results = append({y, x.grad(), weight.grad().clone()}, gradients(inner));
+    weight.mutable_grad() = at::Tensor();
+    return results;
+  });
+}
+
 TEST_CASE("what running again casts does not outlive it") {
   const auto block = FeedForward();
   const at::Tensor x = input(cpu<float>());
@@ -189,17 +221,46 @@ TEMPLATE_TEST_CASE("running statistics are updated once", "", float, double) {
   check_same_bits(cpu<TestType>(), scenarios::batch_norm);
 }
 
+TEST_CASE("a frozen norm in a block that trains runs again frozen, in whatever mode the model is then") {
+  const bool trains = GENERATE(false, true);  // the block between its two runs
+  check_same_bits(cpu<float>(), [&](const auto& call, const at::TensorOptions& options) {
+    struct PartlyFrozenImpl : torch::nn::Module {
+      PartlyFrozenImpl() { register_module("frozen", frozen), register_module("trained", trained); }
+      at::Tensor forward(const at::Tensor& x) {
+        return trained(torch::dropout(frozen(x), 0.5, is_training()));
+      }
+      Normalized frozen, trained;
+    };
+    const auto block = Holder<PartlyFrozenImpl>(std::make_shared<PartlyFrozenImpl>());
+    block->frozen->eval();
+    const at::Tensor x = input(options);
+    const at::Tensor y = call(block, call(block, x));
+    block->train(trains);
+    y.pow(2).sum().backward();
+    for (const auto& module : block->modules()) CHECK(module->is_training() == trains);
+    return append(append({y, x.grad()}, gradients(block)), buffers(block));
+  });
+}
+
 TEMPLATE_TEST_CASE("a block that depends on a buffer that it changes runs again on the old one", "", float,
                    double) {
   check_same_bits(cpu<TestType>(), scenarios::spectral_norm);
 }
 
 TEST_CASE("a block that runs again leaves what autocast keeps for other threads alone") {
-  const auto block = FeedForward(0.0);
+  const auto inner = FeedForward(0.0), block = FeedForward(0.0);
+  const auto both = [inner, block](const at::Tensor& x) {
+    at::Tensor h;
+    {
+      const Autocast off(false);  // its end must not clear what is kept, although none is around it
+      h = inner(x);
+    }
+    return block(h);
+  };
   at::Tensor y;
   {
     const Autocast autocast(true);
-    y = lt::checkpoint(block, input(cpu<float>()));
+    y = lt::checkpoint(both, input(cpu<float>()));
   }
   const at::Tensor weight = input(cpu<float>());
   const Autocast autocast(true);
@@ -209,6 +270,15 @@ TEST_CASE("a block that runs again leaves what autocast keeps for other threads 
   CHECK(block->runs == 2);
   CHECK(cast().is_same(before));
   CHECK(at::autocast::is_autocast_cache_enabled());
+}
+
+TEST_CASE("autocast's cache stays as it is, on or off") {
+  const bool enabled = GENERATE(true, false);
+  const at::Tensor y = lt::checkpoint(FeedForward(), input(cpu<float>()));
+  at::autocast::set_autocast_cache_enabled(enabled);
+  y.sum().backward();
+  CHECK(at::autocast::is_autocast_cache_enabled() == enabled);
+  at::autocast::set_autocast_cache_enabled(true);
 }
 
 TEST_CASE("running statistics count one run") {
@@ -239,7 +309,7 @@ TEST_CASE("a module that is in the block twice has its buffers put back") {
 TEST_CASE("a buffer keeps its identity and its version") {
   const auto block = Spectral();
   const at::Tensor x = input(cpu<float>());
-  const at::Tensor y = lt::checkpoint(block, x);
+  const at::Tensor y = lt::checkpoint(block, lt::checkpoint(block, x));
   const auto version = block->u._version();
   const at::Tensor before = block->u.clone();
   const at::Tensor view = block->u.view({2, -1});
@@ -264,6 +334,27 @@ TEST_CASE("running statistics of a module that does not count are updated once")
     const at::Tensor y = call(block, x);
     y.sum().backward();
     return append(buffers(block), {y, x.grad()});
+  });
+}
+
+TEST_CASE(
+    "a buffer that is written to beside one that is only read, and statistics that are read as they change") {
+  struct FollowingImpl : torch::nn::Module {
+    at::Tensor count = register_buffer("count", torch::ones({kWidth}, at::kDouble));
+    at::Tensor mask = register_buffer("mask", torch::full({kWidth}, 2, at::kDouble));
+    torch::nn::BatchNorm1d norm{kWidth};
+    FollowingImpl() { register_module("norm", norm); }
+    at::Tensor forward(const at::Tensor& x) {
+      count.mul_(1.5);
+      return (norm(x).sin() * norm->running_mean.clone() * count.clone() * mask).exp();
+    }
+  };
+  check_same_bits(cpu<double>(), [](const auto& call, const at::TensorOptions& options) {
+    const auto block = on(Holder<FollowingImpl>(std::make_shared<FollowingImpl>()), options);
+    const at::Tensor x = input(options);
+    const at::Tensor y = call(block, call(block, x));
+    y.sum().backward();
+    return append(append(buffers(block), {y, x.grad()}), gradients(block));
   });
 }
 

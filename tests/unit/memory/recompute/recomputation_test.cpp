@@ -6,6 +6,9 @@
 // Tests memory/recompute: first_run, recorder, saved_tensor_holder, saved_tensors
 #include "unit/memory/recompute/support/scenarios.hpp"
 
+#include <memory>
+#include <stdexcept>
+
 using namespace checkpointed;
 using torch::autograd::grad;
 
@@ -125,6 +128,52 @@ TEST_CASE("after a pass through a part nothing stays recorded") {
   CHECK(is_gone());
   a.sum().backward();
   CHECK(is_gone());
+}
+
+TEST_CASE("what a node has used is forgotten within the pass, though the graph is retained") {
+  const at::Tensor x = input(here<float>());
+  c10::weak_intrusive_ptr<c10::StorageImpl> late(c10::intrusive_ptr<c10::StorageImpl>{});
+  const auto block = [&](const at::Tensor& x) {
+    const at::Tensor h = x.exp() * 1;
+    late = c10::weak_intrusive_ptr<c10::StorageImpl>(h.storage().getWeakStorageImpl());
+    return h.sin();
+  };
+  bool was_forgotten = false;
+  x.register_hook([&](const at::Tensor& gradient) {
+    (void)gradient.sum().item<float>();  // waits for a device that still uses it
+    was_forgotten = late.expired();
+  });
+  lt::checkpoint(block, x).sum().backward({}, /*keep_graph=*/true);
+  CHECK(was_forgotten);
+}
+
+TEST_CASE("what a run recorded that failed is forgotten") {
+  const at::Tensor x = input(here<float>());
+  c10::weak_intrusive_ptr<c10::StorageImpl> middle(c10::intrusive_ptr<c10::StorageImpl>{});
+  int run = 0;
+  const auto block = [&](const at::Tensor& x) {
+    const at::Tensor h = x.exp();
+    middle = c10::weak_intrusive_ptr<c10::StorageImpl>(h.storage().getWeakStorageImpl());
+    const at::Tensor y = h.sin();
+    if (++run == 2) throw std::runtime_error("once");
+    return y.cos();
+  };
+  const at::Tensor y = lt::checkpoint(block, x);
+  CHECK_THROWS_WITH(y.sum().backward({}, /*keep_graph=*/true), "once");
+  (void)x.detach().sum().item<float>();
+  CHECK(middle.expired());
+}
+
+TEST_CASE("an argument that the block's result changes in place does not keep the block alive") {
+  const auto token = std::make_shared<int>(0);
+  const auto block = [token](const at::Tensor& x) { return x.exp().sin(); };
+  {
+    at::Tensor h = input(here<float>()) * 1;
+    const at::Tensor y = lt::checkpoint(block, h);
+    CHECK(token.use_count() > 2);
+    h.add_(y);
+  }
+  CHECK(token.use_count() == 2);
 }
 
 TEST_CASE("a pass that fails elsewhere leaves a graph that can be differentiated") {
