@@ -74,6 +74,16 @@ TEST_CASE("another shape, type, or number of saved tensors") {
       "sampler had drawn other random numbers");
 }
 
+TEST_CASE("as many random numbers, of another seed") {
+  const auto block = counted([](int run, const at::Tensor& x) {
+    torch::manual_seed(static_cast<std::uint64_t>(run));
+    return torch::dropout(x, 0.5, true).exp();
+  });
+  const at::Tensor x = input(here<float>());
+  CHECK_THROWS_WITH(lt::checkpoint(block, x).sum().backward(),
+                    Catch::Contains("had drawn other random numbers"));
+}
+
 TEST_CASE("another device") {
   if (lt::testing::place().is_cpu()) return;
   check_noticed(
@@ -99,6 +109,18 @@ TEST_CASE("other calls of keep") {
       {.name = "mixer"},
       [&](int run, const at::Tensor& x) { return (run == 1 ? lt::keep(sine, x) : sine(x)).exp().cos(); },
       "mixer");
+}
+
+TEST_CASE("a call of keep elsewhere among operations that save tensors of the same kind") {
+  const auto sine = [](const at::Tensor& x) { return x.sin(); };
+  check_noticed(
+      {.name = "mixer"},
+      [&](int run, const at::Tensor& x) {
+        const at::Tensor early = run == 1 ? at::Tensor() : lt::keep(sine, x * 1);
+        const at::Tensor h = x.exp();
+        return (h * (run == 1 ? lt::keep(sine, h) : early)).cos();
+      },
+      "mixer calls keep otherwise when it runs again");
 }
 
 TEST_CASE("an input of keep with other strides, of which a view was saved") {
