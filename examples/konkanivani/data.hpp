@@ -10,6 +10,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/dataset.hpp>
 #include <looptorch/data/length_bucket_sampler.hpp>
+#include <looptorch/data/manifest/listed_lines.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/slot_memory.hpp>
 #include <looptorch/preflight/hard_batches.hpp>
@@ -128,6 +129,7 @@ class SpeechDataset {
     if (utterances_.empty())
       throw SpeechError(looptorch::message("none of ", utterances.size(), " clips can be used",
                                            first_fault.empty() ? "" : "; the first: " + first_fault));
+    lines_ = looptorch::LineFingerprints(utterances_);
     play_at({1.0});
   }
 
@@ -146,6 +148,9 @@ class SpeechDataset {
   [[nodiscard]] const looptorch::Utterance& utterance(std::int64_t index) const {
     return utterances_[static_cast<std::size_t>(index)];
   }
+
+  /// Returns the clip's line, by which a resumed run knows its data.
+  [[nodiscard]] std::string fingerprint(std::int64_t index) const { return lines_(utterance(index)); }
 
   /// Reads one clip. Throws what Listener throws.
   [[nodiscard]] Clip get(std::int64_t index, const looptorch::SampleContext& context) const {
@@ -220,6 +225,7 @@ class SpeechDataset {
   }
 
   std::vector<looptorch::Utterance> utterances_;
+  looptorch::LineFingerprints lines_;
   SpeechOptions options_;
   std::vector<std::string> texts_;
   std::vector<std::vector<std::int64_t>> ids_;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/data/manifest/listed_lines.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/sampler.hpp>
 #include <looptorch/data/slot_memory.hpp>
@@ -116,6 +117,7 @@ class SpeechDataset {
                 std::map<std::int64_t, looptorch::Utterance> longer = {})
       : utterances_(std::move(utterances)),
         longer_(std::move(longer)),
+        lines_(utterances_),
         options_(options),
         mels_(ClipMels(sounds(), options), detail::mel_settings(options), cache),
         end_of_text_(decoding.end_of_text) {
@@ -168,6 +170,10 @@ class SpeechDataset {
   [[nodiscard]] std::filesystem::path path(std::int64_t index) const {
     return utterances_[static_cast<std::size_t>(index)].audio_filepath;
   }
+  /// Returns the clip's line, by which a resumed run knows its data.
+  [[nodiscard]] std::string fingerprint(std::int64_t index) const {
+    return lines_(utterances_[static_cast<std::size_t>(index)]);
+  }
 
  private:
   /// Returns the utterances, and behind them those with more sound.
@@ -188,6 +194,7 @@ class SpeechDataset {
 
   std::vector<looptorch::Utterance> utterances_;
   std::map<std::int64_t, looptorch::Utterance> longer_;
+  looptorch::LineFingerprints lines_;
   std::vector<std::vector<std::int64_t>> tokens_;
   SpeechOptions options_;
   MelSource mels_;

@@ -9,6 +9,7 @@
 #include <looptorch/data/cache/cached_identity.hpp>
 #include <looptorch/data/dataset.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
+#include <looptorch/data/manifest/listed_lines.hpp>
 #include <looptorch/data/slot_memory.hpp>
 
 #include "annotations.hpp"
@@ -112,6 +113,7 @@ class SpectrogramDataset {
   explicit SpectrogramDataset(std::vector<Song> songs, SpectrogramOptions options = {},
                               std::shared_ptr<ShortClips> short_clips = nullptr)
       : songs_(std::move(songs)),
+        names_(songs_, &Song::audio),
         reader_(options),
         short_clips_(short_clips ? std::move(short_clips) : std::make_shared<ShortClips>(options.seconds)) {}
   explicit SpectrogramDataset(const HeldOutSongs& held_out, SpectrogramOptions options = {},
@@ -148,6 +150,14 @@ class SpectrogramDataset {
                               std::bit_cast<std::uint64_t>(song.arousal));
   }
 
+  /// The song's line, by which a resumed run knows its data.
+  [[nodiscard]] std::string fingerprint(std::int64_t index) const {
+    const auto& song = at(index);
+    return looptorch::message(names_(song.audio), '|', song.id, '|',
+                              std::bit_cast<std::uint64_t>(song.valence), '|',
+                              std::bit_cast<std::uint64_t>(song.arousal));
+  }
+
   /// For a cache: all else that a clip depends on.
   [[nodiscard]] std::string settings() const {
     const auto& options = reader_.options();
@@ -165,6 +175,7 @@ class SpectrogramDataset {
   [[nodiscard]] const Song& at(std::int64_t index) const { return songs_[static_cast<std::size_t>(index)]; }
 
   std::vector<Song> songs_;
+  looptorch::NamesBelow names_;
   ClipReader reader_;
   std::shared_ptr<ShortClips> short_clips_;
 };

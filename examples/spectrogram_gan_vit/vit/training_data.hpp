@@ -6,6 +6,7 @@
 #pragma once
 
 #include <looptorch/audio/spec_augment.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/data/dataset.hpp>
 
 #include "../clips/generated.hpp"
@@ -17,6 +18,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 namespace spectrogram_vit {
@@ -56,6 +58,13 @@ class TrainingClips {
 
   [[nodiscard]] std::filesystem::path path(std::int64_t index) const {
     return index < recorded_->size() ? recorded_->path(index) : generated_->path(index - recorded_->size());
+  }
+
+  /// Generated clips by their file's name and their number in all of them.
+  [[nodiscard]] std::string fingerprint(std::int64_t index) const {
+    if (index < recorded_->size()) return recorded_->fingerprint(index);
+    const std::int64_t generated = index - recorded_->size();
+    return looptorch::message(generated_->path(generated).filename().string(), '|', generated);
   }
 
  private:

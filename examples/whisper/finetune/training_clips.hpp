@@ -23,6 +23,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,7 @@ class TrainingClips {
 
   [[nodiscard]] std::int64_t size() const { return clips_.size(); }
   [[nodiscard]] std::filesystem::path path(std::int64_t index) const { return clips_.path(index); }
+  [[nodiscard]] std::string fingerprint(std::int64_t index) const { return clips_.fingerprint(index); }
   [[nodiscard]] Batch collate(std::span<Sample> samples) const { return clips_.collate(samples); }
 
   /// Reads one clip; throws what Listener throws.

@@ -38,6 +38,7 @@ class StateDict {
   using Value = StateValue;
 
   void set(const std::string& key, Value value) { values_.insert_or_assign(key, std::move(value)); }
+  void erase(const std::string& key) { values_.erase(key); }
   void set(const std::string& key, const char* text) { set(key, std::string(text)); }
   // clang-format off
   template <class Integer>

@@ -49,6 +49,7 @@ class ConcatParts {
   static constexpr bool kSeeded = (SeededDataset<std::remove_cvref_t<Sets>> || ...);
   static constexpr bool kIdentified = (IdentifiedDataset<std::remove_cvref_t<Sets>> && ...);
   static constexpr bool kLocated = (LocatedDataset<std::remove_cvref_t<Sets>> || ...);
+  static constexpr bool kFingerprinted = (FingerprintedDataset<std::remove_cvref_t<Sets>> || ...);
   static constexpr bool same_samples() {
     if constexpr (kDatasets)
       return (std::is_same_v<sample_t<std::remove_cvref_t<Sets>>, sample_t<First>> && ...);
@@ -86,6 +87,7 @@ class ConcatParts<std::vector<Set>> {
   static constexpr bool kSeeded = SeededDataset<Set>;
   static constexpr bool kIdentified = IdentifiedDataset<Set>;
   static constexpr bool kLocated = LocatedDataset<Set>;
+  static constexpr bool kFingerprinted = FingerprintedDataset<Set>;
   static constexpr bool same_samples() { return true; }
 
   explicit ConcatParts(std::vector<Set>&& sets) : sets_(std::move(sets)) {
@@ -152,6 +154,15 @@ class ConcatDataset {
     const auto location = ends_.find(index);
     return parts_.visit(location.part, [&](const auto& set) -> std::filesystem::path {
       if constexpr (LocatedDataset<std::remove_cvref_t<decltype(set)>>) return set.path(location.index);
+      return {};
+    });
+  }
+  /// Returns the sample's fingerprint, or an empty one if its dataset has none.
+  std::string fingerprint(std::int64_t index) const requires(Parts::kFingerprinted) {
+    const auto location = ends_.find(index);
+    return parts_.visit(location.part, [&](const auto& set) -> std::string {
+      if constexpr (FingerprintedDataset<std::remove_cvref_t<decltype(set)>>)
+        return set.fingerprint(location.index);
       return {};
     });
   }

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -84,6 +85,11 @@ class MapDataset {
 
   std::filesystem::path path(std::int64_t index) const requires LocatedDataset<Inner> {
     return dataset_.path(index);
+  }
+
+  /// Returns that of the dataset: what the function does is the program's.
+  std::string fingerprint(std::int64_t index) const requires FingerprintedDataset<Inner> {
+    return dataset_.fingerprint(index);
   }
 
  private:

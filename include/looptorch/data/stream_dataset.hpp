@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -39,6 +40,8 @@ inline constexpr bool is_movable_optional<std::optional<T>> = true;
 /// - `state_dict()` and `load_state_dict(const StateDict&)`: its position, so that a resumed loader need not
 ///   read the processed part again. Called between two `next`; `begin`, if there is one, comes before
 ///   `load_state_dict`.
+/// - `fingerprint() const`: a text that tells the stream's data from others', by which a resumed run knows
+///   them.
 template <class T>
 concept StreamDataset = !Dataset<T> && requires(T & stream) {
   requires detail::is_movable_optional<std::remove_cvref_t<decltype(stream.next())>>;
@@ -62,6 +65,12 @@ template <class T>
 concept ResumableStream = StreamDataset<T> && requires(T& stream, const T& constant, const StateDict& state) {
   { constant.state_dict() } -> std::same_as<StateDict>;
   stream.load_state_dict(state);
+};
+
+/// A stream that can say which data it yields.
+template <class T>
+concept FingerprintedStream = StreamDataset<T> && requires(const T& stream) {
+  { stream.fingerprint() } -> std::convertible_to<std::string>;
 };
 
 /// One rank's share of a stream that every rank reads: of each `world_size` samples in turn, the one of its

@@ -53,6 +53,9 @@ class SubsetDataset {
   std::string identity(std::int64_t index) const requires IdentifiedDataset<Inner> {
     return dataset_.identity(at(index));
   }
+  std::string fingerprint(std::int64_t index) const requires FingerprintedDataset<Inner> {
+    return dataset_.fingerprint(at(index));
+  }
 
  private:
   std::int64_t at(std::int64_t index) const { return indices_[static_cast<std::size_t>(index)]; }

@@ -98,6 +98,9 @@ class CachedDataset {
   std::filesystem::path path(std::int64_t index) const requires LocatedDataset<Inner> {
     return dataset_.path(index);
   }
+  std::string fingerprint(std::int64_t index) const requires FingerprintedDataset<Inner> {
+    return dataset_.fingerprint(index);
+  }
 
   /// Computes all samples that are not stored yet, in parallel, until one does not fit. Processes that build
   /// at the same time share the work. Throws CacheBuildError for a sample that fails.

@@ -7,6 +7,7 @@
 #include <looptorch/data/dataset.hpp>
 #include <looptorch/data/loader/batch_maker.hpp>
 #include <looptorch/data/loader/batch_plan.hpp>
+#include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/data/loader/samples_in_hand.hpp>
@@ -121,6 +122,13 @@ class BatchSource final : public Regroupable {
     });
   }
 
+  std::string different_data([[maybe_unused]] const std::string& saved,
+                             [[maybe_unused]] const char* there) const override {
+    if constexpr (FingerprintedDataset<std::remove_cvref_t<Set>>)
+      return fingerprint().difference(saved, there, [this](std::int64_t index) { return path(index); });
+    return {};
+  }
+
   bool cuts_an_order() const override { return !BatchSampler<Order>; }
 
   std::string refusal(const Regrouping& how) const override {
@@ -162,9 +170,18 @@ class BatchSource final : public Regroupable {
     return use(sampler_, BatchSampler<Order> ? cut() : BatchCut{batch_size, options_.drop_last});
   }
 
+  const DataFingerprint& fingerprint() const {
+    if (!fingerprint_)
+      fingerprint_.emplace(dataset_size(),
+                           [this](std::int64_t index) { return dataset_.fingerprint(index); });
+    return *fingerprint_;
+  }
+
   StateDict identity_of(const Order& sampler, std::int64_t batch_size) const {
     StateDict identity;
     identity.set("dataset", message(dataset_size(), " samples"));
+    if constexpr (FingerprintedDataset<std::remove_cvref_t<Set>>)
+      identity.set(kFingerprint, fingerprint().text());
     identity.set("batch_size", batch_size);
     identity.set("drop_last", options_.drop_last);
     identity.set("seed", options_.seed);
@@ -192,7 +209,8 @@ class BatchSource final : public Regroupable {
   const Order sampler_;
   const Collate collate_;
   const std::shared_ptr<SlotPool> slots_ = make_slot_pool();
-  std::optional<Regrouping> regrouping_;  // the consumer's thread alone reads and writes it
+  std::optional<Regrouping> regrouping_;                // the consumer's thread alone reads and writes it
+  mutable std::optional<DataFingerprint> fingerprint_;  // once it is asked for, by that thread
   std::shared_ptr<const Order> planned_;  // the sampler of the batches that are cut, if it is another
 };
 

@@ -6,8 +6,12 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/loader/data_fingerprint.hpp>
 
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
 
 namespace looptorch {
 
@@ -22,8 +26,15 @@ struct LoaderPosition {
 namespace detail {
 
 /// Throws StateError unless a loader with the identity `saved` yields the same batches as one with `mine`.
-inline void require_same_loader(const StateDict& saved, const StateDict& mine) {
-  if (const auto differences = compare_values(mine, saved, "", "the state"); !differences.empty())
+/// Fingerprints are compared if both have one; `different_data(saved)` says how they differ.
+inline void require_same_loader(StateDict saved, StateDict mine,
+                                const std::function<std::string(const std::string&)>& different_data) {
+  drop_lone_fingerprint(mine, saved);
+  std::vector<std::string> differences;
+  for (const DifferentValue& value : differing_values(mine, saved))
+    differences.push_back(value.key == kFingerprint ? different_data(saved.get<std::string>(kFingerprint))
+                                                    : sentence(value, "", "the state"));
+  if (!differences.empty())
     throw StateError(message("this state is of a loader with other batches, and cannot be resumed from: ",
                              joined(differences, "; ")));
 }

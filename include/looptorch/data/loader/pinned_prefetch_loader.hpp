@@ -24,6 +24,7 @@
 #include <iterator>
 #include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -174,7 +175,9 @@ class PinnedPrefetchLoader {
   /// Ends an open epoch and makes the next `begin()` continue at the saved position. Throws StateError, and
   /// changes nothing, for the state of a loader with other batches; the message names both sides.
   void load_state_dict(const StateDict& state) {
-    detail::require_same_loader(state.under("loader"), position_identity());
+    detail::require_same_loader(state.under("loader"), position_identity(), [&](const std::string& saved) {
+      return regroupable().different_data(saved, "the state");
+    });
     const LoaderPosition saved{state.get<std::int64_t>("epoch"), state.get<std::int64_t>("batch")};
     if (saved.epoch < 0 || saved.batch < 0 || (Source::kSized && saved.batch > batches_in_epoch()))
       throw StateError(message("a loader's state stands at batch ", saved.batch, " of epoch ", saved.epoch,

@@ -94,6 +94,9 @@ class Regroupable {
   /// Returns the identity with the number of batches, as it is with another batch size. Empty if there is no
   /// such loader. `identity_with(batch_size())` is the source's own.
   [[nodiscard]] virtual std::optional<StateDict> identity_with(std::int64_t batch_size) const = 0;
+  /// Says which data differ from those of the fingerprint `saved` in what messages call `there`. Where the
+  /// identity holds none, returns nothing.
+  [[nodiscard]] virtual std::string different_data(const std::string& saved, const char* there) const = 0;
   /// True if batches are cut from an order of samples. False if a sampler decides which samples share a
   /// batch.
   [[nodiscard]] virtual bool cuts_an_order() const = 0;

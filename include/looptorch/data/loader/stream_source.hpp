@@ -6,6 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/loader/batch_maker.hpp>
+#include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/data/loader/samples_in_hand.hpp>
@@ -141,11 +142,19 @@ class StreamSource final : public Regroupable {
   std::optional<StateDict> identity_with(std::int64_t batch_size) const override {
     StateDict identity;
     identity.set("dataset", "a stream");
+    if constexpr (FingerprintedStream<Stream>) identity.set(kFingerprint, fingerprint());
     identity.set("batch_size", batch_size);
     identity.set("drop_last", options_.drop_last);
     identity.set("seed", options_.seed);
     identity.set("sampler", order_identity());
     return identity;
+  }
+
+  std::string different_data([[maybe_unused]] const std::string& saved,
+                             [[maybe_unused]] const char* there) const override {
+    if constexpr (FingerprintedStream<Stream>)
+      return message("the stream's fingerprint is \"", fingerprint(), "\" here, \"", saved, "\" in ", there);
+    return {};
   }
 
   bool cuts_an_order() const override { return true; }
@@ -163,6 +172,8 @@ class StreamSource final : public Regroupable {
  private:
   using Read = std::vector<Numbered<read_t<Stream>>>;
   static constexpr std::int64_t kMostAhead = std::int64_t{1} << 20;
+
+  std::string fingerprint() const { return std::as_const(stream_.value).fingerprint(); }
 
   /// Returns the order's identity without the rank, since all ranks are at the same position.
   std::string order_identity() const {

@@ -7,12 +7,14 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/resume/differences.hpp>
 #include <looptorch/loop/resume/saved_feed.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -45,8 +47,15 @@ class StagedFeed {
     if (saved_window_ < 1)
       throw StateError(
           message("a run's windows have at least 1 micro-batch, the state's have ", saved_window_));
-    const StateDict saved = state.under("loader");
-    const StateDict own = source ? source->identity_with(here_.batch_size).value() : identity;
+    StateDict saved = state.under("loader");
+    StateDict own = source ? source->identity_with(here_.batch_size).value() : identity;
+    const bool has_fingerprint = own.contains(kFingerprint);
+    if (!saved.empty() && !own.empty() && drop_lone_fingerprint(own, saved))
+      differences_.push_back(
+          differs(MayDiffer::always,
+                  message(has_fingerprint ? "the snapshot" : "the dataset",
+                          " has no fingerprint, so whether its data are the same was not compared")));
+    const std::size_t noted = differences_.size();
     if (saved.empty() || own.empty())
       compare_lengths();
     else if (differing_values(own, saved).empty())
@@ -55,7 +64,7 @@ class StagedFeed {
       compare_batches({saved_window_, *batch_size}, batches_of(saved), batches_of(own));
     else
       compare_data(own, saved);
-    if (saved_window_ == here_.micro_batches && differences_.empty()) batch_ = batch;
+    if (saved_window_ == here_.micro_batches && differences_.size() == noted) batch_ = batch;
   }
 
   [[nodiscard]] const std::vector<Difference>& differences() const { return differences_; }
@@ -78,8 +87,14 @@ class StagedFeed {
 
   void compare_data(const StateDict& own, const StateDict& saved) {
     compare_lengths();
+    const bool same_size = own.contains("dataset") && saved.contains("dataset") &&
+                           same_value(own.values().at("dataset"), saved.values().at("dataset"));
     for (const DifferentValue& value : differing_values(own, saved))
-      differences_.push_back(differs(Compared::data, "the loader's ", value));
+      if (value.key != kFingerprint)
+        differences_.push_back(differs(Compared::data, "the loader's ", value));
+      else if (same_size && source_)
+        differences_.push_back(differs(
+            Compared::data, source_->different_data(saved.get<std::string>(kFingerprint), "the snapshot")));
   }
 
   /// Returns the batch size with which the loader here would have the saved identity; empty if it differs in
@@ -92,7 +107,8 @@ class StagedFeed {
     if (state.contains("batch_size")) candidates.push_back(state.get<std::int64_t>("batch_size"));
     if (saved.contains("batch_size")) candidates.push_back(saved.get<std::int64_t>("batch_size"));
     for (const std::int64_t candidate : candidates) {
-      const auto identity = candidate > 0 ? source_->identity_with(candidate) : std::nullopt;
+      auto identity = candidate > 0 ? source_->identity_with(candidate) : std::nullopt;
+      if (identity && !saved.contains(kFingerprint)) identity->erase(kFingerprint);
       if (identity && differing_values(*identity, saved).empty()) return candidate;
     }
     return std::nullopt;
