@@ -43,15 +43,15 @@ inline void check_agreement(std::string_view one, double seconds, std::string_vi
 }
 
 /// The part of its file that a line chooses; without a member: the file's beginning or end.
-struct LinePart {
+struct ClipTimes {
   std::optional<double> start, end;
 };
 
 /// Returns the part from `start` to `end`. NeMo's `offset` is a start, and behind either one `duration` is
 /// the length of the part. Beside `start` and `end`, or without both, `duration` only informs.
-[[nodiscard]] inline LinePart part_of(const JsonFields& fields) {
+[[nodiscard]] inline ClipTimes part_of(const JsonFields& fields) {
   const auto duration = fields.optional_seconds("duration"), offset = fields.optional_seconds("offset");
-  LinePart part{fields.optional_seconds("start"), fields.optional_seconds("end")};
+  ClipTimes part{fields.optional_seconds("start"), fields.optional_seconds("end")};
   if (duration && !(*duration > 0))
     throw ManifestError(message("\"duration\" is ", *duration, " s; it must be positive"));
   const std::string_view begins = part.start ? "\"start\"" : "\"offset\"";
