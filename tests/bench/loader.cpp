@@ -19,6 +19,9 @@
 #include <looptorch/trainer.hpp>
 
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/sum.h>
 #include <torch/nn/functional/loss.h>
 
@@ -132,6 +135,25 @@ void measure_copies(bool pinned) {
   std::printf("{\"bytes_per_second\": %.0f}\n", double(kBatches * kBytes) / seconds_of(copy_all));
 }
 
+void measure_beside() {
+  const at::Device device(at::kCUDA, 0);
+  const at::Tensor host = at::ones({std::int64_t{1} << 28}, at::TensorOptions().pinned_memory(true));
+  const at::Tensor matrix = at::ones({4096, 4096}, at::TensorOptions().device(device));
+  const auto copy = [&] {
+    at::Tensor batch = host;
+    lt::move_to(batch, device);
+  };
+  const auto multiply = [&](int times) {
+    for (int i = 0; i < times; ++i) (void)at::mm(matrix, matrix);
+  };
+  multiply(10), copy();  // kernels are loaded
+  const double copied = seconds_of(copy), product = seconds_of([&] { multiply(20); }) / 20;
+  const int times = std::max(1, static_cast<int>(copied / product));
+  const double multiplied = seconds_of([&] { multiply(times); });
+  const double both = seconds_of([&] { multiply(times), copy(); });
+  std::printf("{\"copy\": %.6f, \"products\": %.6f, \"both\": %.6f}\n", copied, multiplied, both);
+}
+
 void answer(const std::string& question, std::int64_t workers, const fs::path& folder) {
   static const Mels mels(folder / "long", 30), short_mels(folder / "short", 1);
   const lt::LoaderOptions options{.batch_size = 8, .workers = workers, .starving = 1};
@@ -149,6 +171,8 @@ void answer(const std::string& question, std::int64_t workers, const fs::path& f
     measure_wait(mels, workers);
   } else if (question == "copies") {
     measure_copies(workers != 0);
+  } else if (question == "beside") {
+    measure_beside();
   } else {
     throw std::invalid_argument("no such question: " + question);
   }

@@ -133,6 +133,9 @@ def measure(program, folder):
         row("data wait of Whisper tiny, workers=4", waits[0], "%", "workers=0", waits[1])
         copies = [looptorch.ask("copies", pinned)["bytes_per_second"] / 2**30 for pinned in (1, 0)]
         row("batches to the GPU, pinned", copies[0], "GiB/s", "pageable", copies[1])
+        beside = looptorch.ask("beside")
+        row("a batch of 1 GiB beside products", 1e3 * beside["both"], "ms", "one after the other",
+            1e3 * (beside["copy"] + beside["products"]))
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -9,47 +9,12 @@
 #include "device/support/work.hpp"
 #include "support/device.hpp"
 
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace lt = looptorch;
 using namespace looptorch::testing;
-
-namespace {
-
-c10::Stream current_stream() {
-  const c10::impl::VirtualGuardImpl guard(test_device().type());
-  return guard.getStream(guard.getDevice());
-}
-
-/// A mark in the current stream, that tells times.
-class Mark {
- public:
-  Mark() { event_.record(current_stream()); }
-  double ms_to(const Mark& later) const {
-    later.event_.synchronize();
-    return event_.elapsedTime(later.event_);
-  }
-
- private:
-  c10::Event event_{test_device().type(), c10::EventFlag::BACKEND_DEFAULT};
-};
-
-/// Milliseconds that the device took for what `enqueue` gave it.
-template <class Enqueue>
-double device_ms(Enqueue&& enqueue) {
-  synchronize();
-  const Mark begin;
-  enqueue();
-  return begin.ms_to(Mark());
-}
-
-}  // namespace
 
 TEST_CASE("the computation waits for its batch, whose memory is not reused before it has been read") {
   if (!has_device()) return;
@@ -85,25 +50,4 @@ TEST_CASE("a batch goes through pinned memory, and is copied beside the computat
     CHECK(counted.counts().copies_beside == 2);
     CHECK(counted.counts().host_waits == 0);
   }
-}
-
-TEST_CASE("a batch is copied while the device computes", "[cuda]") {
-  if (!has_cuda()) return;
-  const Work work;
-  const at::Tensor host = torch::ones({std::int64_t(1) << 28}).pin_memory();  // 1 GiB
-  const auto copy = [&] {
-    at::Tensor batch = host;
-    lt::move_to(batch, test_device());
-    return batch;
-  };
-  work(10), copy();  // warm
-  const double copying = device_ms(copy), product = device_ms([&] { work(20); }) / 20;
-  const int products = std::max(1, static_cast<int>(copying / product));
-  const double computing = device_ms([&] { work(products); });
-  const double both = device_ms([&] {
-    work(products);
-    copy();
-  });
-  CAPTURE(copying, computing, both);
-  CHECK(both < 0.75 * (copying + computing));
 }
