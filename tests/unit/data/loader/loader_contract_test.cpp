@@ -488,6 +488,36 @@ TEST_CASE("measurements add up over epochs, and a part of them can be told") {
   CHECK(LoaderStats{}.wait_share() == 0);
 }
 
+TEST_CASE("requests, waits and the queue's lengths add up over epochs") {
+  const Watchdog watchdog("counts of two epochs");
+  PinnedPrefetchLoader inline_(Slow{.count = 3, .milliseconds = 0}, {.workers = 0}, {}, kKeep);
+  for (int epoch = 1; epoch <= 2; ++epoch) {
+    for ([[maybe_unused]] const Values& batch : inline_) {
+    }
+    CHECK((inline_.stats().asked == 3 * epoch && inline_.stats().waited_for == 3 * epoch));
+  }
+
+  std::atomic<int> made = 0;
+  struct Counted {
+    std::atomic<int>* made;
+    std::int64_t size() const { return 5; }
+    std::int64_t get(std::int64_t index) const { return ++*made, index; }
+  };
+  PinnedPrefetchLoader ahead(Counted{&made}, {.workers = 1, .prefetch = 4}, {}, kKeep);
+  for ([[maybe_unused]] const Values& batch : ahead)
+    while (made < 5) pause(1);
+  pause(20);
+  const LoaderStats first = ahead.stats();
+  CHECK(first.queued >= 3 + 2 + 1);
+  CHECK(first.asked == 5);
+  const auto batch = ahead.begin();  // of the second epoch, of which no more is read
+  CHECK(ahead.stats().queued >= first.queued);
+  CHECK(ahead.stats().waited_for >= first.waited_for);
+  CHECK(ahead.stats().worker_seconds[0] >= first.worker_seconds[0]);
+  CHECK(ahead.stats().since(first).asked == 1);
+  CHECK(ahead.stats().since(first).queued <= 1);
+}
+
 TEST_CASE("a loop that starves is warned once on stderr, unless the option forbids it") {
   const auto told = [](LoaderOptions options, int epochs) {
     const testing::CapturedStderr captured;

@@ -270,3 +270,13 @@ TEST_CASE("snapshot folder: only a snapshot's own files are deleted, and through
   remove_snapshot(elsewhere / "step-00000003");
   CHECK(elsewhere.entries() == 0);
 }
+
+TEST_CASE("snapshot names: those of parts are exactly what they are written as") {
+  using looptorch::detail::is_part_file;
+  for (const std::int64_t rank : {0, 1, 99'999, 100'000})
+    CHECK(is_part_file(looptorch::detail::part_file_name(rank)));
+  for (const char* other :
+       {"optimizer.rank-1.safetensors", "optimizer.rank--0001.safetensors",
+        "optimizer.rank-00001.safetensors.bak", "optimizer.rank-00001", "optimizer.rank-"})
+    CHECK_FALSE(is_part_file(other));
+}

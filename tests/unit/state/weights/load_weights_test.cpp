@@ -132,6 +132,38 @@ TEST_CASE("load weights: all faults stand in one error, with near names, and not
   CHECK(report.unfit[1].why == "[5] instead of [2]");
 }
 
+TEST_CASE("load report: eight names are listed in full, a ninth is counted") {
+  const auto text = [](int missing) {
+    LoadReport report;
+    for (int i = 0; i < missing; ++i) report.missing.push_back(std::to_string(i));
+    return report.text();
+  };
+  CHECK(text(8) == "0 loaded; 8 missing: 0, 1, 2, 3, 4, 5, 6, 7");
+  CHECK(text(9) == "0 loaded; 9 missing: 0, 1, 2, 3, 4, 5, 6, 7, and 1 more");
+}
+
+TEST_CASE("load report: names are in order, those that a tied name stands for among them") {
+  struct ThreeImpl : torch::nn::Module {
+    ThreeImpl() {
+      register_parameter("a", torch::zeros({2}));
+      register_parameter("c", register_parameter("b", torch::zeros({2})));
+      register_parameter("d", torch::zeros({2}));
+    }
+  };
+  const TemporaryFolder folder;
+  const torch::nn::ModuleHolder<ThreeImpl> net;
+  save_safetensors(folder / "x", {{"a", torch::ones({2})}, {"c", torch::ones({2})}, {"d", torch::ones({2})}});
+  CHECK(load_weights(net, folder / "x").loaded == Names{"a", "b", "c", "d"});
+}
+
+TEST_CASE("load report: quantised values are not taken for floating-point ones") {
+  const Net net;
+  auto tensors = other_state();
+  tensors["fc.bias"] = at::quantize_per_tensor(torch::ones({2}), 0.1, 0, at::kQInt8);
+  CHECK_THROWS_WITH(looptorch::load_state_dict(net, tensors),
+                    Contains("1 unfit: fc.bias QInt8 instead of Float"));
+}
+
 TEST_CASE("load weights: missing and surplus names pass only where they are allowed to") {
   const TemporaryFolder folder;
   auto tensors = other_state();

@@ -73,6 +73,8 @@ TEST_CASE("safetensors index: an index that is not sound is refused, by file and
           "tensor \"a\": is in \"one.safetensors\", which the index does not say");
   refuses(R"({"a": "two.safetensors", "b": "two.safetensors"})",
           "tensor \"a\": is not in \"two.safetensors\"");
+  refuses(R"({"a": "two.safetensors", "b": "one.safetensors"})",
+          "tensor \"a\": is in \"one.safetensors\", which the index does not say");
   CHECK_THROWS_AS(load_safetensors_index(
                       write_sharded(folder, R"({"a": "one.safetensors\u0000", "b": "two.safetensors"})")),
                   SafetensorsError);

@@ -8,6 +8,7 @@
 
 #include "support/temporary_folder.hpp"
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -125,7 +126,8 @@ TEST_CASE("save weights: another type is made of one tensor at a time") {
   const TemporaryFolder folder;
   constexpr std::int64_t kBytes = 4 << 20;  // of each layer in fp32
   torch::nn::Sequential net;
-  for (int i = 0; i < 6; ++i) net->push_back(torch::nn::Linear(torch::nn::LinearOptions(1024, 1024).bias(false)));
+  for (int i = 0; i < 6; ++i)
+    net->push_back(torch::nn::Linear(torch::nn::LinearOptions(1024, 1024).bias(false)));
   net->to(torch::kBFloat16);
   const looptorch::MemoryCounter counter(torch::kCPU);
   counter.reset_peak();
@@ -149,7 +151,8 @@ TEST_CASE("save weights: what 16 bits cannot hold is refused by name, and the ol
   CHECK_THROWS_AS(save_weights(module, folder / "x", {}, at::kHalf), looptorch::UsageError);
   CHECK_THROWS_WITH(save_weights(module, folder / "x", {}, at::kHalf),
                     Contains("tensor \"large\" has a value that Half cannot hold"));
-  CHECK_THROWS_WITH(save_weights(module, folder / "x", {}, at::kInt), Contains("Int is not a floating-point"));
+  CHECK_THROWS_WITH(save_weights(module, folder / "x", {}, at::kInt),
+                    Contains("Int is not a floating-point"));
   CHECK(looptorch::read_file(folder / "x") == old);
   save_weights(module, folder / "x", {}, at::kBFloat16);  // rounds to 69,120, and infinity stays
   module.named_buffers()["large"][1] = std::numeric_limits<float>::infinity();
@@ -210,4 +213,61 @@ TEST_CASE("save weights: what cannot be written is refused by the tensor's name,
   refuses(memory, torch::zeros({1}, at::kComplexDouble), "\"second\": has a dtype that safetensors lacks");
   refuses(memory, torch::empty({1}, at::kMeta), "\"second\": has no values (meta device)");
   refuses(memory, torch::eye(3).to_sparse(), "\"second\": is not strided");
+}
+
+TEST_CASE("convert floating point: integers, other kinds and what has the type already stay as they are") {
+  looptorch::TensorMap tensors{{"count", torch::arange(3)},
+                               {"half", torch::ones({2}, at::kHalf)},
+                               {"inf", torch::tensor({INFINITY, -INFINITY, NAN})},
+                               {"weight", torch::tensor({1.0, 0.1}, at::kDouble)}};
+  const auto before = tensors;
+  looptorch::convert_floating_point(tensors, at::kHalf);
+  CHECK(tensors.at("count").is_same(before.at("count")));
+  CHECK(tensors.at("half").is_same(before.at("half")));
+  CHECK(tensors.at("inf").equal(before.at("inf").to(at::kHalf)) == false);  // NaN is not equal to itself
+  CHECK(tensors.at("inf").isinf().sum().item<int>() == 2);
+  CHECK(tensors.at("weight").equal(torch::tensor({1.0, 0.1}, at::kHalf)));
+  CHECK_THROWS_WITH(looptorch::convert_floating_point(tensors, at::kLong),
+                    Contains("Long is not a floating-point type"));
+}
+
+TEST_CASE(
+    "convert floating point: a value that does not fit is refused by name, wherever it is, and nothing changes") {
+  const auto refused = [](const at::Tensor& bad, at::ScalarType dtype) {
+    looptorch::TensorMap tensors{{"a", torch::ones({2}, at::kDouble)}, {"z", bad}};
+    const auto before = tensors;
+    CHECK_THROWS_AS(looptorch::convert_floating_point(tensors, dtype), looptorch::UsageError);
+    CHECK_THROWS_WITH(looptorch::convert_floating_point(tensors, dtype),
+                      Contains("tensor \"z\" has a value"));
+    for (const auto& [name, tensor] : before) CHECK(tensors.at(name).is_same(tensor));
+  };
+  refused(torch::tensor({1.0F, 7e4F}), at::kHalf);
+  refused(torch::tensor({1.0, 1e300}, at::kDouble), at::kFloat);
+  refused(torch::tensor({1.0, 1e300}, at::kDouble), at::kBFloat16);
+  constexpr std::int64_t kMany = (1 << 20) + 5;  // more than are looked at at once
+  for (const std::int64_t at : {std::int64_t{0}, std::int64_t{1} << 20, kMany - 1}) {
+    const at::Tensor many = torch::zeros({kMany});
+    many[at] = -7e4;
+    refused(many, at::kHalf);
+  }
+  looptorch::TensorMap most{{"w", torch::tensor({1.0, 3e38}, at::kDouble)}};
+  CHECK_NOTHROW(looptorch::convert_floating_point(most, at::kFloat));
+}
+
+TEST_CASE(
+    "save weights: with a type the file has floating-point values in it, and the module keeps its own") {
+  const TemporaryFolder folder;
+  const Net net = reference_net();
+  save_weights(net, folder / "half.safetensors", {}, at::kHalf);
+  const auto file = load_safetensors(folder / "half.safetensors");
+  for (const auto& [name, tensor] : file.tensors) {
+    CAPTURE(name);
+    const auto own = state_dict(net).at(name);
+    CHECK(tensor.scalar_type() == (own.is_floating_point() ? at::kHalf : at::kLong));
+    CHECK(tensor.to(own.scalar_type()).equal(own));
+  }
+  CHECK(net->embedding->weight.scalar_type() == at::kFloat);
+  const Net loaded;
+  CHECK_NOTHROW(load_weights(loaded, folder / "half.safetensors"));
+  check_equal(loaded, net);
 }
