@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The data of `whisper_finetune`: three datasets of clips that are checked before training. Files whose
-// headers show that they cannot be used are found in all three, silent and damaged ones in those that are
-// held out.
+// The data of `whisper_finetune`: three datasets of clips that are checked before training. Files that
+// show without being decoded that they cannot be used are found in all three, silent and damaged ones in
+// those that are held out.
 #pragma once
 
 #include <looptorch/app/flag_values.hpp>
@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -92,6 +93,19 @@ inline void fill_languages(std::vector<looptorch::Utterance>& utterances, const 
     if (utterance.language.empty()) utterance.language = language;
 }
 
+/// Adds to `check` that a segment ends within its recording: packed with others, it would spoil their window.
+/// A recording that cannot be read is found with the other clips.
+inline UtteranceCheck check_segments(const UtteranceCheck& check) {
+  const auto seconds_of = std::make_shared<const looptorch::audio::ClipLengths>();
+  return [=](const looptorch::Utterance& segment) {
+    if (check) check(segment);
+    try {
+      if (segment.end) (void)(*seconds_of)(segment);
+    } catch (const looptorch::audio::AudioError&) {
+    }
+  };
+}
+
 /// Reads manifests or transcripts. With `chunking` packs segments into windows, whose texts `texts` gets.
 inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const Recognizer& recognizer,
                                            WindowTexts& texts, std::ostream& log) {
@@ -111,7 +125,8 @@ inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const R
                              options.transcripts, options.chunking ? "windows" : "segments");
   }
   const auto read = [&](const std::filesystem::path& file) {
-    return pack(read_utterances(file, options.strict, log, check, options.empty_texts));
+    return pack(read_utterances(file, options.strict, log, options.chunking ? check_segments(check) : check,
+                                options.empty_texts));
   };
   looptorch::ManifestSplit split{
       .train = read(options.train), .validation = read(options.validation), .test = {}};

@@ -3,6 +3,7 @@
 // listed, then left out; `strict` stops at the first.
 #pragma once
 
+#include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
@@ -52,19 +53,14 @@ inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::
   return std::move(read.utterances);
 }
 
-/// Returns the largest magnitude of an utterance's samples. Throws looptorch::ManifestError if its end lies
-/// more than half a second behind the recording's: then the transcript is another recording's, or its times
-/// are wrong.
+/// Returns the largest magnitude of an utterance's samples. Throws looptorch::audio::ClipOutside if its end
+/// lies behind the recording's by more than rounding explains.
 inline double peak_of(const looptorch::Utterance& utterance) {
-  constexpr double kSlack = 0.5;  // s; captions may last a little longer than the sound
   looptorch::audio::DecodeOptions part{.start = utterance.start.value_or(0)};
   if (utterance.end) part.end = *utterance.end;
   const auto [samples_T, rate] = looptorch::audio::decode(utterance.audio_filepath, part);
   const double read_to = part.start + static_cast<double>(samples_T.size(0)) / static_cast<double>(rate);
-  if (utterance.end && *utterance.end > read_to + kSlack)
-    throw looptorch::ManifestError(looptorch::message("ends at ", *utterance.end, " s, the recording ",
-                                                      utterance.audio_filepath.string(), " at ", read_to,
-                                                      " s"));
+  looptorch::audio::check_within(utterance, read_to);
   return samples_T.abs().max().item<double>();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How long a clip of speech or music may be, and how long one is by its file's header: what shows before
-// training which clips cannot be used. Costs some 30 us a file, where decoding takes milliseconds.
+// How long a clip of speech or music may be, and how long one is by its file: what shows before training
+// which clips cannot be used. Costs what `probe` costs.
 #pragma once
 
 #include <looptorch/audio/probe.hpp>
@@ -24,7 +24,8 @@ struct ClipError : Error {
 struct ClipTooLong : ClipError {
   using ClipError::ClipError;
 };
-/// A part of a file that begins behind the file's end.
+/// A part of a file that begins behind the file's end, or ends more than kEndSlack behind it: then the text
+/// is another recording's, or the times are wrong.
 struct ClipOutside : ClipError {
   using ClipError::ClipError;
 };
@@ -36,6 +37,24 @@ struct ClipSilent : ClipError {
 struct ClipTooLoud : ClipError {
   using ClipError::ClipError;
 };
+
+/// Seconds by which a clip may be said to end behind its file's end, since manifests round times.
+inline constexpr double kEndSlack = 0.1;
+
+/// Throws ClipOutside for a clip that begins behind the end of its file, which lasts `seconds`, or ends more
+/// than kEndSlack behind it. A clip without `end` has the `duration` of its line at most.
+inline void check_within(const Utterance& clip, double seconds) {
+  constexpr double kRounding = 1e-6;
+  const auto refuse = [&](const auto&... why) {
+    throw ClipOutside(
+        looptorch::message(clip.audio_filepath.string(), ": lasts ", seconds, " s, and ", why...));
+  };
+  const double start = clip.start.value_or(0);
+  if (start >= seconds) refuse("the clip begins at ", start, " s");
+  if (clip.end && *clip.end > seconds + kEndSlack + kRounding) refuse("the clip ends at ", *clip.end, " s");
+  if (!clip.end && clip.duration.value_or(0) > seconds + kEndSlack + kRounding)
+    refuse("its line says that it lasts ", *clip.duration, " s");
+}
 
 /// The length that a model can use.
 struct ClipLimits {
@@ -58,14 +77,12 @@ struct ClipLimits {
 /// several clips is looked at once. Safe to call from several threads.
 class ClipLengths {
  public:
-  /// Returns the seconds of a clip; the `duration` of its line is not asked. Throws ClipOutside for a part
-  /// that begins behind the file's end, and what `probe` throws.
+  /// Returns the seconds of a clip, up to the file's end at most. Throws what `check_within` and `probe`
+  /// throw.
   double operator()(const Utterance& clip) const {
-    const double lasts = seconds_of_file(clip), start = clip.start.value_or(0);
-    const double end = std::min(lasts, clip.end.value_or(lasts));
-    if (end > start) return end - start;
-    throw ClipOutside(looptorch::message(clip.audio_filepath.string(), ": lasts ", lasts,
-                                         " s, and the clip begins at ", start, " s"));
+    const double lasts = seconds_of_file(clip);
+    check_within(clip, lasts);
+    return std::min(lasts, clip.end.value_or(lasts)) - clip.start.value_or(0);
   }
 
  private:

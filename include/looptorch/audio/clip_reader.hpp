@@ -51,26 +51,36 @@ class ClipReader {
   /// Throws UsageError for a rate, a length or a slack that cannot be.
   explicit ClipReader(ClipReaderOptions options) : options_(checked(std::move(options))) {}
 
-  /// Returns the samples of what a manifest's line names, float32 `[T]`. Throws ClipTooLong, ClipSilent,
-  /// ClipTooLoud, and what `decode` throws: FileError for a missing file, AudioError for a damaged one.
+  /// Returns the samples of what a manifest's line names, float32 `[T]`. Throws ClipTooLong, ClipOutside,
+  /// ClipSilent, ClipTooLoud, and what `decode` throws: FileError for a missing file, AudioError for a
+  /// damaged one.
   [[nodiscard]] at::Tensor operator()(const Utterance& clip) const {
-    return (*this)(clip.audio_filepath, clip.start.value_or(0), clip.end.value_or(kFileEnd));
+    const auto& limits = options_.limits;
+    const bool cuts = options_.on_long == OnLongClip::cut;
+    const double start = clip.start.value_or(0), end = clip.end.value_or(kFileEnd);
+    const double enough = start + limits.max_seconds + (cuts ? 0 : limits.slack_seconds + kBeyond);
+    auto samples_T =
+        decode(clip.audio_filepath,
+               {.sample_rate = options_.sample_rate, .start = start, .end = std::min(end, enough)})
+            .samples_T;
+    const double seconds = static_cast<double>(samples_T.size(0)) / static_cast<double>(options_.sample_rate);
+    const double stated = clip.end.value_or(clip.duration.value_or(0));
+    const bool is_long = !cuts && !limits.allow(seconds);
+    if (is_long || stated > start + seconds + kEndSlack) {
+      const double file_seconds = probe(clip.audio_filepath).seconds();
+      check_within(clip, file_seconds);
+      if (is_long) limits.check(clip.audio_filepath, std::max(seconds, std::min(end, file_seconds) - start));
+    }
+    check_peak(clip.audio_filepath.string(), samples_T.abs().max().item<float>(), options_);
+    return samples_T;
   }
 
   /// The same for the part of a file between two times in seconds.
   [[nodiscard]] at::Tensor operator()(const std::filesystem::path& file, double start = 0,
                                       double end = kFileEnd) const {
-    const auto& limits = options_.limits;
-    const bool cuts = options_.on_long == OnLongClip::cut;
-    const double enough = start + limits.max_seconds + (cuts ? 0 : limits.slack_seconds + kBeyond);
-    auto samples_T =
-        decode(file, {.sample_rate = options_.sample_rate, .start = start, .end = std::min(end, enough)})
-            .samples_T;
-    const double seconds = static_cast<double>(samples_T.size(0)) / static_cast<double>(options_.sample_rate);
-    if (!cuts && !limits.allow(seconds))
-      limits.check(file, std::max(seconds, std::min(end, probe(file).seconds()) - start));
-    check_peak(file.string(), samples_T.abs().max().item<float>(), options_);
-    return samples_T;
+    Utterance clip{.audio_filepath = file, .text = {}, .start = start};
+    if (end < kFileEnd) clip.end = end;
+    return (*this)(clip);
   }
 
   [[nodiscard]] const ClipReaderOptions& options() const { return options_; }

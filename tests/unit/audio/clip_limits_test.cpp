@@ -43,13 +43,33 @@ TEST_CASE("A header gives a clip's length, that of its part of a recording, or w
   CHECK(seconds_of(clip({}, {})) == 3.004);
   CHECK(seconds_of(clip(1, {})) == Approx(2.004));
   CHECK(seconds_of(clip(1, 2.5)) == 1.5);
-  CHECK(seconds_of(clip({}, 9)) == 3.004);
   CHECK_THROWS_AS(seconds_of(clip(5, 6)), ClipOutside);
   CHECK_THROWS_WITH(seconds_of(clip(5, 6)),
                     Catch::Matchers::EndsWith("a.wav: lasts 3.004 s, and the clip begins at 5 s"));
   std::filesystem::resize_file(folder / "a.wav", 20'000);
   CHECK_THROWS_AS(seconds_of(clip({}, {})), looptorch::audio::AudioError);
   CHECK_THROWS_AS(seconds_of({.audio_filepath = folder / "none.wav", .text = "a"}), looptorch::FileError);
+}
+
+TEST_CASE(
+    "A clip that ends more than a tenth of a second behind its file is outside, a rounded end is the file's") {
+  const TemporaryFolder folder;
+  looptorch::audio::encode(folder / "a.wav", {at::full({24'000}, 0.01F), 8000});
+  const ClipLengths seconds_of;
+  Utterance clip{.audio_filepath = folder / "a.wav", .text = "a", .start = 1, .end = 3.1};
+  CHECK(seconds_of(clip) == 2);
+  clip.end = 3.11;
+  CHECK_THROWS_AS(seconds_of(clip), ClipOutside);
+  CHECK_THROWS_WITH(seconds_of(clip),
+                    Catch::Matchers::EndsWith("a.wav: lasts 3 s, and the clip ends at 3.11 s"));
+  Utterance whole{.audio_filepath = folder / "a.wav", .text = "a", .duration = 3.1};
+  CHECK(seconds_of(whole) == 3);
+  whole.duration = 12;
+  CHECK_THROWS_AS(seconds_of(whole), ClipOutside);
+  CHECK_THROWS_WITH(seconds_of(whole),
+                    Catch::Matchers::EndsWith("a.wav: lasts 3 s, and its line says that it lasts 12 s"));
+  whole.duration = 0.5;  // too short: the file is heard
+  CHECK(seconds_of(whole) == 3);
 }
 
 TEST_CASE("A recording that is cut into clips is looked at once, by whichever thread comes first") {

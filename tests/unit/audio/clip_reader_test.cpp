@@ -64,6 +64,23 @@ TEST_CASE("A reader that cuts uses the beginning of a clip that is too long") {
   CHECK(reader(file, 4).size(0) == 16'000);
 }
 
+TEST_CASE("A clip whose end or duration lies behind its file's end is outside, not shortened") {
+  const TemporaryFolder folder;
+  const auto file = write_tone(folder / "a.wav", 3.5);
+  const OnLongClip on_long = GENERATE(OnLongClip::refuse, OnLongClip::cut);
+  const ClipReader reader({.limits = {.max_seconds = 2, .slack_seconds = 0.05}, .on_long = on_long});
+  CHECK(reader(file, 3, 3.59).size(0) == 8000);
+  CHECK_THROWS_AS(reader(file, 3, 3.65), looptorch::audio::ClipOutside);
+  CHECK_THROWS_WITH(reader(file, 3, 20), EndsWith("a.wav: lasts 3.5 s, and the clip ends at 20 s"));
+  CHECK_THROWS_AS(reader(file, 0, 20), looptorch::audio::ClipOutside);  // though it is too long as well
+  CHECK_THROWS_AS(reader(Utterance{.audio_filepath = file, .text = "x", .duration = 12}),
+                  looptorch::audio::ClipOutside);
+  const auto brief = write_tone(folder / "b.wav", 1.5);
+  CHECK(reader(Utterance{.audio_filepath = brief, .text = "x", .duration = 1.55}).size(0) == 24'000);
+  CHECK_THROWS_WITH(reader(Utterance{.audio_filepath = brief, .text = "x", .duration = 1.7}),
+                    EndsWith("b.wav: lasts 1.5 s, and its line says that it lasts 1.7 s"));
+}
+
 TEST_CASE("Silence, damage and a missing file are errors of their own that name the file") {
   const TemporaryFolder folder;
   const ClipReader reader({});

@@ -263,11 +263,25 @@ TEST_CASE("A line without a duration gets that of its file's header, or of the p
   for (auto& utterance : corpus.utterances) utterance.duration.reset();
   corpus.utterances[1].start = 0.125, corpus.utterances[1].end = 0.25;
   corpus.utterances[2].start = 0.5;
-  corpus.utterances[3].end = 9;
+  corpus.utterances[3].end = 1.05;  // rounded
   const std::vector<double> seconds{1, 0.125, 0.5, 1};
   for (size_t i = 0; i < seconds.size(); ++i)
     CHECK(lt::audio::ClipLengths()(corpus.utterances[i]) == seconds[i]);
   CHECK(corpus.dataset().lengths() == std::vector<int64_t>{128, 32, 64, 128});
+}
+
+TEST_CASE("A line that says more than its file holds is left out") {
+  Corpus corpus({{16000, "क"}, {16000, "क"}, {16000, "क"}});
+  corpus.utterances[0].duration.reset();
+  corpus.utterances[0].end = 9;
+  corpus.utterances[1].duration = 12;
+  konkanivani::LeftOut left_out;
+  const SpeechDataset dataset(corpus.utterances, vocabulary(), {}, corpus.unknown, &left_out);
+  const auto name = [&](std::size_t i) { return corpus.utterances[i].audio_filepath.string(); };
+  CHECK_THAT(left_out.describe(),
+             Contains(name(0) + ": lasts 1 s, and the clip ends at 9 s") &&
+                 Contains(name(1) + ": lasts 1 s, and its line says that it lasts 12 s"));
+  CHECK(left_out.count() == 2);
 }
 
 TEST_CASE("A batch holds as many frames as its budget allows, and a longer clip is alone") {
