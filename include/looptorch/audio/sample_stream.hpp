@@ -21,14 +21,15 @@ namespace looptorch::audio {
 /// The samples of a file, in order. Holds a block, and what the resampling of the next one still needs.
 class SampleStream {
  public:
-  /// Opens a file, whose samples are resampled to `sample_rate` Hz; 0 keeps the file's rate. Throws what
-  /// `decode` throws: FileError for a missing file, AudioError for one that is cut off, empty or no audio,
-  /// and UsageError for a negative rate.
-  explicit SampleStream(const std::filesystem::path& path, std::int64_t sample_rate = 0)
-      : path_(checked(path, sample_rate)),
-        file_(path),
+  /// Opens a file, whose samples are resampled to `sample_rate` Hz; 0 keeps the file's rate. Errors begin
+  /// with `name`; if that is empty, with `path`. Throws what `decode` throws: FileError for a missing file,
+  /// AudioError for one that is cut off, empty or no audio, and UsageError for a negative rate.
+  explicit SampleStream(const std::filesystem::path& path, std::int64_t sample_rate = 0,
+                        const std::filesystem::path& name = {})
+      : name_(name.empty() ? path : name),
+        file_(checked(path, sample_rate), name_),
         sample_rate_(sample_rate > 0 ? sample_rate : file_.rate()),
-        resampler_(detail::resampler_for(path, file_.rate(), sample_rate_)) {}
+        resampler_(detail::resampler_for(name_, file_.rate(), sample_rate_)) {}
 
   [[nodiscard]] std::int64_t sample_rate() const { return sample_rate_; }
 
@@ -55,7 +56,6 @@ class SampleStream {
   static const std::filesystem::path& checked(const std::filesystem::path& path, std::int64_t sample_rate) {
     if (sample_rate < 0)
       throw UsageError(looptorch::message(path.string(), ": cannot be read at ", sample_rate, " Hz"));
-    detail::refuse_cut(path);
     return path;
   }
 
@@ -65,12 +65,12 @@ class SampleStream {
     held_begin_ = needed.begin;
     const std::int64_t held_end = held_begin_ + held_T_.numel();
     if (needed.end <= held_end) return;
-    const at::Tensor more_T = file_.read_next(needed.end - held_end);
-    detail::refuse_non_finite(path_, more_T, held_end);
+    const at::Tensor more_T = file_.read({held_end, needed.end});
+    detail::refuse_non_finite(name_, more_T, held_end);
     held_T_ = held_T_.numel() == 0 ? more_T : at::cat({held_T_, more_T});
   }
 
-  std::filesystem::path path_;
+  std::filesystem::path name_;
   detail::SoundFile file_;
   std::int64_t sample_rate_;
   Resampler resampler_;

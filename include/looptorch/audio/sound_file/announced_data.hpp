@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Reads from the header how many bytes of samples a file should have, for formats without compression (WAV,
-// AIFF, AU, W64, CAF, NIST SPHERE). libsndfile silently shortens one that was truncated.
+// AIFF, AU, W64, CAF, NIST SPHERE). libsndfile silently shortens one that was truncated, and finds nothing in
+// one whose header was never finished: written into a pipe, or by a recorder that was switched off.
 #pragma once
 
+#include <looptorch/audio/sound_file/pieced_file.hpp>
 #include <looptorch/base/files/file.hpp>
 
 #include <algorithm>
@@ -14,6 +16,8 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 namespace looptorch::audio::detail {
 
@@ -21,6 +25,8 @@ namespace looptorch::audio::detail {
 struct AnnouncedData {
   std::uint64_t offset;
   std::uint64_t bytes;
+  /// The file with the size that its header lacks; empty if that is stated.
+  std::vector<FilePiece> finished = {};
 };
 
 /// The layout of chunks, each with a name and a size, in a family of formats.
@@ -32,6 +38,8 @@ struct ChunkLayout {
   bool is_big_endian = false;
   bool counts_itself = false;  ///< the size includes name and size
   std::string_view data = "data";
+  std::uint64_t lead = 0;  ///< bytes between the data's size and the samples, which it includes
+  std::uint64_t placeholder = 0x7ffff000;  ///< least size that stands for an unknown one: sox's
 };
 
 /// Reads a file's header.
@@ -39,8 +47,8 @@ class DataHeader {
  public:
   explicit DataHeader(const InputFile& file) : file_(file), magic_(text(0)), form_(text(8)) {}
 
-  /// Returns the range, or nothing for other formats, for files without samples, and for headers written by a
-  /// pipe, which did not know the size.
+  /// Returns the range, up to the file's end if the header was never finished. Returns nothing for other
+  /// formats and for files without samples.
   std::optional<AnnouncedData> data() {
     if (magic_ == ".snd" || magic_ == "dns.") return of_au(magic_ == ".snd");
     if (magic_ == "NIST") return of_nist();
@@ -52,48 +60,121 @@ class DataHeader {
   static constexpr std::uint64_t kUnknown = 0xffffffff;
   static constexpr int kMaxChunks = 4096;  // more of them are an attack, not a header
 
+  /// A number in the header.
+  struct Field {
+    std::uint64_t offset, bytes;
+    bool is_big_endian;
+  };
+
   std::optional<ChunkLayout> layout() const {
     const bool is_wave = form_ == "WAVE";
     if ((magic_ == "RIFF" || magic_ == "RF64") && is_wave) return ChunkLayout{.first = 12};
     if (magic_ == "RIFX" && is_wave) return ChunkLayout{.first = 12, .is_big_endian = true};
     if (magic_ == "FORM" && (form_ == "AIFF" || form_ == "AIFC"))
-      return ChunkLayout{.first = 12, .is_big_endian = true, .data = "SSND"};
+      return ChunkLayout{
+          .first = 12, .is_big_endian = true, .data = "SSND", .lead = 8, .placeholder = 0x7f000000};
     if (magic_ == "riff")  // W64: names are 16 bytes
       return ChunkLayout{.first = 40, .name = 16, .size = 8, .align = 8, .counts_itself = true};
-    if (magic_ == "caff") return ChunkLayout{.first = 8, .size = 8, .align = 1, .is_big_endian = true};
+    if (magic_ == "caff")
+      return ChunkLayout{.first = 8, .size = 8, .align = 1, .is_big_endian = true, .lead = 4};
     return std::nullopt;
   }
 
   std::optional<AnnouncedData> in_chunks(const ChunkLayout& layout) {
-    const std::uint64_t header = layout.name + layout.size;
-    std::optional<std::uint64_t> long_size;  // RF64's
+    std::optional<Field> long_size;  // RF64's
     std::uint64_t offset = layout.first;
-    for (int chunk = 0; chunk < kMaxChunks && offset + header <= file_.size(); ++chunk) {
-      const std::string name = text(offset);
-      std::uint64_t bytes = integer(offset + layout.name, layout.size, layout.is_big_endian);
-      if (layout.counts_itself) bytes -= std::min(bytes, header);
-      offset += header;
-      if (name == "ds64" && bytes >= 16) long_size = integer(offset + 8, 8, false);
-      if (name == layout.data) return sized(offset, bytes, layout, long_size);
-      if (bytes > file_.size()) return std::nullopt;
-      offset = (offset + bytes + layout.align - 1) / layout.align * layout.align;
+    for (int i = 0; i < kMaxChunks; ++i) {
+      const auto chunk = chunk_at(offset, layout);
+      if (!chunk) return std::nullopt;
+      if (chunk->name == "ds64" && chunk->bytes >= 16) long_size = {{chunk->begin + 8, 8, false}};
+      if (chunk->name == layout.data) return sized(*chunk, layout, long_size);
+      if (chunk->bytes > file_.size()) return std::nullopt;
+      offset = chunk->next;
     }
     return std::nullopt;
   }
 
-  static std::optional<AnnouncedData> sized(std::uint64_t offset, std::uint64_t bytes,
-                                            const ChunkLayout& layout,
-                                            std::optional<std::uint64_t> long_size) {
-    constexpr std::uint64_t kPiped = 0x7ffff000;  // sox; ffmpeg and others write 0xffffffff
-    if (layout.size == 8)
-      return bytes >> 63 ? std::nullopt : std::optional(AnnouncedData{offset, bytes});  // CAF: -1
-    if (bytes == kUnknown && long_size) return AnnouncedData{offset, *long_size};
-    return bytes >= kPiped ? std::nullopt : std::optional(AnnouncedData{offset, bytes});
+  struct Chunk {
+    std::string name;
+    std::uint64_t begin, bytes, next;
+  };
+
+  /// Returns the chunk whose header is at `offset`, if that is within the file.
+  [[nodiscard]] std::optional<Chunk> chunk_at(std::uint64_t offset, const ChunkLayout& layout) const {
+    const std::uint64_t header = layout.name + layout.size;
+    if (offset + header > file_.size()) return std::nullopt;
+    std::uint64_t bytes = integer({offset + layout.name, layout.size, layout.is_big_endian});
+    if (layout.counts_itself) bytes -= std::min(bytes, header);
+    const std::uint64_t begin = offset + header;
+    const std::uint64_t next = (begin + bytes + layout.align - 1) / layout.align * layout.align;
+    return Chunk{text(offset), begin, bytes, next};
+  }
+
+  std::optional<AnnouncedData> sized(const Chunk& data, const ChunkLayout& layout,
+                                     const std::optional<Field>& long_size) {
+    Field size{data.begin - layout.size, layout.size, layout.is_big_endian};
+    std::uint64_t bytes = data.bytes;
+    const std::uint64_t there = file_.size() - data.begin;
+    if (bytes == kUnknown && layout.size == 4 && long_size) bytes = integer(size = *long_size);
+    const std::uint64_t placeholder = size.bytes == 8 ? std::uint64_t{1} << 63 : layout.placeholder;
+    const bool is_unknown = bytes >= placeholder && bytes > there;
+    if (is_unknown || (bytes <= layout.lead && there > bytes && !are_chunks(data.begin + bytes, layout)))
+      return unfinished(data.begin + layout.lead, size, layout.lead,
+                        layout.counts_itself ? layout.name + layout.size : 0);
+    return AnnouncedData{data.begin, bytes};
+  }
+
+  /// True if the bytes from `offset` to the file's end are whole chunks.
+  [[nodiscard]] bool are_chunks(std::uint64_t offset, const ChunkLayout& layout) const {
+    offset = (offset + layout.align - 1) / layout.align * layout.align;
+    for (int i = 0; i < kMaxChunks && offset < file_.size(); ++i) {
+      const auto chunk = chunk_at(offset, layout);
+      if (!chunk || chunk->bytes > file_.size() || chunk->begin + chunk->bytes > file_.size()) return false;
+      if (std::ranges::any_of(chunk->name, [](char c) { return c < ' ' || c > '~'; })) return false;
+      offset = chunk->next;
+    }
+    return offset >= file_.size();
+  }
+
+  /// Returns the samples from `begin` on, with a header whose `size` counts them and `more` bytes. Leaves out
+  /// copies of the header, which libsndfile and sox write before and behind them into a pipe.
+  [[nodiscard]] std::optional<AnnouncedData> unfinished(std::uint64_t begin, const Field& size,
+                                                        std::uint64_t lead, std::uint64_t more) const {
+    std::uint64_t first = begin, end = file_.size();
+    const auto is_copy = [&](std::uint64_t at) {
+      constexpr std::size_t kCompared = 8;
+      return begin >= 2 * kCompared && text(at, kCompared) == text(0, kCompared);
+    };
+    while (first + begin <= end && is_copy(first)) first += begin;
+    while (end >= first + begin && is_copy(end - begin)) end -= begin;
+    if (begin > file_.size() || first >= end) return std::nullopt;
+    AnnouncedData data{first, end - first};
+    const std::uint64_t stated = std::min(data.bytes + lead + more, largest(size));
+    data.finished = {{.end = size.offset},
+                     {.bytes = encoded(stated, size)},
+                     {.begin = size.offset + size.bytes, .end = begin},
+                     {.begin = first, .end = end}};
+    std::erase_if(data.finished, [](const FilePiece& piece) { return piece.size() == 0; });
+    return data;
+  }
+
+  [[nodiscard]] static std::uint64_t largest(const Field& field) {
+    return field.bytes == 8 ? ~std::uint64_t{0} : kUnknown;
+  }
+
+  [[nodiscard]] static std::string encoded(std::uint64_t value, const Field& field) {
+    std::string bytes(static_cast<std::size_t>(field.bytes), '\0');
+    for (std::size_t i = 0; i < field.bytes; ++i, value >>= 8)
+      bytes[field.is_big_endian ? static_cast<std::size_t>(field.bytes) - 1 - i : i] =
+          static_cast<char>(value);
+    return bytes;
   }
 
   std::optional<AnnouncedData> of_au(bool is_big_endian) const {
-    const std::uint64_t offset = integer(4, 4, is_big_endian), bytes = integer(8, 4, is_big_endian);
-    return bytes == kUnknown ? std::nullopt : std::optional(AnnouncedData{offset, bytes});
+    const Field size{8, 4, is_big_endian};
+    const std::uint64_t offset = integer({4, 4, is_big_endian}), bytes = integer(size);
+    if (bytes == kUnknown || (bytes == 0 && file_.size() > offset)) return unfinished(offset, size, 0, 0);
+    return AnnouncedData{offset, bytes};
   }
 
   /// Reads SPHERE's header: text of a fixed size, a line a field: "sample_count -i 48000".
@@ -127,12 +208,13 @@ class DataHeader {
     return characters;
   }
 
-  std::uint64_t integer(std::uint64_t offset, std::uint64_t bytes, bool is_big_endian) const {
+  std::uint64_t integer(const Field& field) const {
     std::array<unsigned char, 8> raw{};
-    if (offset + bytes > file_.size()) return 0;
-    file_.read_at(offset, raw.data(), bytes);
+    if (field.offset + field.bytes > file_.size()) return 0;
+    file_.read_at(field.offset, raw.data(), field.bytes);
     std::uint64_t value = 0;
-    for (std::size_t i = 0; i < bytes; ++i) value = value << 8 | raw[is_big_endian ? i : bytes - 1 - i];
+    for (std::size_t i = 0; i < field.bytes; ++i)
+      value = value << 8 | raw[field.is_big_endian ? i : static_cast<std::size_t>(field.bytes) - 1 - i];
     return value;
   }
 

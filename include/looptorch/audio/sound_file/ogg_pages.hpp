@@ -3,7 +3,7 @@
 // most, for a file of any length.
 #pragma once
 
-#include <looptorch/base/files/file.hpp>
+#include <looptorch/audio/sound_file/pieced_file.hpp>
 
 #include <algorithm>
 #include <array>
@@ -32,11 +32,13 @@ struct OggPage {
   std::int64_t position = -1;        ///< end of its last complete packet, in samples; -1: none ends here
   std::uint32_t stream = 0, number = 0;
   bool continues = false;    ///< begins with the rest of a packet
+  bool is_first = false;     ///< begins a stream
+  bool is_last = false;      ///< ends it
   std::int64_t packets = 0;  ///< number of packets that end here
 };
 
 /// Returns the page that begins at `offset`, if a whole one does.
-[[nodiscard]] inline std::optional<OggPage> ogg_page_at(const InputFile& file, std::uint64_t offset) {
+[[nodiscard]] inline std::optional<OggPage> ogg_page_at(const PiecedFile& file, std::uint64_t offset) {
   std::array<unsigned char, OggPage::kHeader + OggPage::kMostSegments> bytes{};
   const std::uint64_t there = file.size() - std::min(offset, file.size());
   const auto got = static_cast<std::size_t>(std::min<std::uint64_t>(there, bytes.size()));
@@ -49,7 +51,9 @@ struct OggPage {
                .position = static_cast<std::int64_t>(little_endian(&bytes[6], 8)),
                .stream = static_cast<std::uint32_t>(little_endian(&bytes[14], 4)),
                .number = static_cast<std::uint32_t>(little_endian(&bytes[18], 4)),
-               .continues = (bytes[5] & 1) != 0};
+               .continues = (bytes[5] & 1) != 0,
+               .is_first = (bytes[5] & 2) != 0,
+               .is_last = (bytes[5] & 4) != 0};
   for (std::size_t i = OggPage::kHeader; i < header; ++i) {
     page.end += bytes[i];
     page.packets += bytes[i] < 255;
@@ -67,7 +71,7 @@ struct OggEntryPoint {
 class OggIndex {
  public:
   /// Reads the stream's headers, which are `header_packets` packets.
-  OggIndex(const InputFile& file, std::int64_t header_packets) : file_(file) {
+  OggIndex(const PiecedFile& file, std::int64_t header_packets) : file_(file) {
     auto page = ogg_page_at(file, 0);
     if (!page) return;
     stream_ = page->stream;
@@ -134,7 +138,7 @@ class OggIndex {
     return is_ours(next) && next->number == page.number + 1;
   }
 
-  const InputFile& file_;
+  const PiecedFile& file_;
   std::uint32_t stream_ = 0;
   std::uint64_t sound_ = 0;
 };

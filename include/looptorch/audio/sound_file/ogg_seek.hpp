@@ -5,18 +5,16 @@
 // they agree, bit for bit, before it begins.
 #pragma once
 
+#include <looptorch/audio/sound_file/ogg_headers.hpp>
 #include <looptorch/audio/sound_file/ogg_pages.hpp>
-#include <looptorch/audio/sound_file/ogg_tail.hpp>
+#include <looptorch/audio/sound_file/pieced_file.hpp>
 #include <looptorch/audio/sound_file/sound_stream.hpp>
-#include <looptorch/base/files/file.hpp>
 
 #include <sndfile.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,9 +24,9 @@ namespace looptorch::audio::detail {
 /// Reads ranges of one file, in frames of the whole file.
 class OggSeek {
  public:
-  /// Takes the `info` of the whole file.
-  OggSeek(const std::filesystem::path& path, const SF_INFO& info)
-      : file_(path),
+  /// Takes a file of one stream, and the `info` of the whole of it.
+  OggSeek(PiecedFile file, const SF_INFO& info)
+      : file_(std::move(file)),
         info_(info),
         is_opus_((info.format & SF_FORMAT_SUBMASK) == SF_FORMAT_OPUS),
         index_(file_, is_opus_ ? 2 : 3),
@@ -54,7 +52,6 @@ class OggSeek {
   static constexpr std::int64_t kOpusRate = 48000;  // rate of its positions, independent of the decoded rate
 
   struct Decoder {
-    std::unique_ptr<OggTail> tail;
     SoundStream stream;
     std::int64_t at = 0;  ///< The next frame to read.
   };
@@ -74,8 +71,7 @@ class OggSeek {
   [[nodiscard]] Decoder open(std::int64_t frame) const {
     const auto entry = index_.find(frame * scale() + headers_.pre_skip());
     if (!entry) return {};
-    Decoder decoder{std::make_unique<OggTail>(file_, headers_, entry->page), {}, 0};
-    decoder.stream = SoundStream([&](SF_INFO& info) { return decoder.tail->open(info); });
+    Decoder decoder{SoundStream(file_.range(entry->page.begin, file_.size(), headers_.bytes())), 0};
     if (!decoder.stream) return {};
     decoder.at = info_.frames - decoder.stream.info().frames;
     const std::int64_t late = decoder.at * scale() - (entry->position - headers_.pre_skip());
@@ -98,7 +94,7 @@ class OggSeek {
     return !is_opus_ || std::any_of(of_far.begin(), of_far.end(), [](float sample) { return sample != 0; });
   }
 
-  InputFile file_;
+  PiecedFile file_;
   SF_INFO info_;
   bool is_opus_;
   OggIndex index_;

@@ -2,12 +2,18 @@
 // Decodes sound by libsndfile, mixed down to one channel.
 #pragma once
 
+#include <looptorch/audio/sound_file/pieced_file.hpp>
+#include <looptorch/base/error.hpp>
+
 #include <sndfile.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace looptorch::audio::detail {
@@ -15,10 +21,21 @@ namespace looptorch::audio::detail {
 /// An open file of libsndfile, or none.
 class SoundStream {
  public:
+  /// Whether libsndfile can be given the file's length.
+  enum class Length {
+    known,
+    /// Its length is overstated, so that an estimate of the number of frames, which the decoder stops at, is
+    /// too large: that of MP3 is the length divided by the size of the first frame.
+    overstated,
+  };
+
   SoundStream() = default;
-  /// Opens by `open(info)`, which returns libsndfile's handle, or null.
-  template <class Open>
-  explicit SoundStream(const Open& open) : file_(open(info_)) {}
+  explicit SoundStream(const std::filesystem::path& path) : file_(sf_open(path.c_str(), SFM_READ, &info_)) {}
+  explicit SoundStream(PiecedFile file, Length length = Length::known) {
+    auto bytes = std::make_unique<Bytes>(std::move(file), length);
+    SNDFILE* const opened = bytes->open(info_);
+    file_ = {opened, Close{std::move(bytes)}};
+  }
 
   explicit operator bool() const { return file_ != nullptr; }
   [[nodiscard]] SNDFILE* get() const { return file_.get(); }
@@ -40,6 +57,56 @@ class SoundStream {
 
  private:
   static constexpr std::int64_t kBlock = 4096;
+
+  /// What libsndfile reads. It must not move while that is open.
+  class Bytes {
+   public:
+    Bytes(PiecedFile file, Length length)
+        : file_(std::move(file)),
+          there_(static_cast<sf_count_t>(file_.size())),
+          size_(length == Length::overstated ? there_ * kOverstated + kLast : there_) {}
+
+    [[nodiscard]] SNDFILE* open(SF_INFO& info) {
+      SF_VIRTUAL_IO io{
+          .get_filelen = [](void* bytes) { return of(bytes).size_; },
+          .seek = [](sf_count_t to, int from, void* bytes) { return of(bytes).seek(to, from); },
+          .read = [](void* out, sf_count_t count, void* bytes) { return of(bytes).read(out, count); },
+          .write = [](const void*, sf_count_t, void*) { return sf_count_t{0}; },
+          .tell = [](void* bytes) { return of(bytes).at_; }};
+      return sf_open_virtual(&io, SFM_READ, &info, this);
+    }
+
+   private:
+    static constexpr sf_count_t kOverstated = 64;  // the largest MPEG frame is 40 times the smallest
+    static constexpr sf_count_t kLast = 128;       // bytes in which the decoder looks for an ID3v1 tag
+
+    static Bytes& of(void* bytes) { return *static_cast<Bytes*>(bytes); }
+
+    sf_count_t seek(sf_count_t to, int from) {
+      const sf_count_t base = from == SEEK_SET ? 0 : from == SEEK_CUR ? at_ : size_;
+      return at_ = std::clamp<sf_count_t>(base + to, 0, size_);
+    }
+    /// Reads bytes. An unreadable file counts as its end, since no exception may pass through libsndfile.
+    sf_count_t read(void* out, sf_count_t count) noexcept try {
+      if (at_ == size_ - kLast && count >= kLast && size_ > there_) return read_last(out);
+      count = std::clamp<sf_count_t>(there_ - at_, 0, count);
+      if (count == 0) return 0;
+      file_.read_at(static_cast<std::uint64_t>(at_), out, static_cast<std::size_t>(count));
+      at_ += count;
+      return count;
+    } catch (const Error&) {
+      return 0;
+    }
+    /// Returns zeros for the end of a file whose length is overstated, which must be readable.
+    sf_count_t read_last(void* out) {
+      std::memset(out, 0, static_cast<std::size_t>(kLast));
+      at_ = size_;
+      return kLast;
+    }
+
+    PiecedFile file_;
+    sf_count_t there_, size_, at_ = 0;
+  };
 
   template <class Use>
   std::int64_t in_blocks(std::int64_t count, Use use) {
@@ -65,6 +132,7 @@ class SoundStream {
 
   struct Close {
     void operator()(SNDFILE* file) const { sf_close(file); }
+    std::unique_ptr<Bytes> bytes;  // outlives the file
   };
 
   SF_INFO info_{};

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// A file of sound as libsndfile decodes it, with a length that was counted or written, not estimated: each
+// stream of a file that holds several, one behind another, and what lies behind a header that was never
+// finished.
+#pragma once
+
+#include <looptorch/audio/resample.hpp>
+#include <looptorch/audio/sound_file/announced_data.hpp>
+#include <looptorch/audio/sound_file/mpeg_parts.hpp>
+#include <looptorch/audio/sound_file/ogg_headers.hpp>
+#include <looptorch/audio/sound_file/ogg_links.hpp>
+#include <looptorch/audio/sound_file/pieced_file.hpp>
+#include <looptorch/audio/sound_file/sound_part.hpp>
+#include <looptorch/audio/sound_file/unfinished_header.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/files/file.hpp>
+#include <looptorch/data/audio_files.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace looptorch::audio {
+
+/// Thrown for a file that cannot be used as audio. The message is one sentence that begins with the path.
+struct AudioError : Error {
+  using Error::Error;
+};
+
+namespace detail {
+
+inline constexpr std::int64_t kMaxFrames = std::int64_t{1}
+                                           << 31;  // 37 h at 16 kHz, 8 GiB: more likely a broken header
+
+[[noreturn]] inline void refuse(const std::filesystem::path& path, const auto&... reason) {
+  throw AudioError(looptorch::message(path.string(), ": ", reason...));
+}
+
+/// A file that libsndfile can read and that does not show that it was truncated.
+class SoundFile {
+ public:
+  /// Messages about the sound begin with `name`; if that is empty, with `path`. Throws FileError for a path
+  /// that is no readable file, and AudioError.
+  explicit SoundFile(const std::filesystem::path& path, const std::filesystem::path& name = {})
+      : path_(path), name_(name.empty() ? path : name), file_(std::make_shared<const InputFile>(path)) {
+    find_parts();
+    for (SoundPart& part : parts_) measure(part);
+    if (frames_ <= 0) refuse(name_, "holds no samples");
+    if (frames_ > kMaxFrames)
+      refuse(name_, "announces ", frames_, " samples a channel, which is not credible");
+  }
+
+  [[nodiscard]] std::int64_t frames() const { return frames_; }
+  [[nodiscard]] std::int64_t rate() const { return rate_; }
+
+  /// Returns the frames of `range`, the mean of all channels. Allocates as frames arrive, so that the length
+  /// in a damaged header does not cause an out-of-memory error. Ranges that follow one another are decoded
+  /// once.
+  at::Tensor read(SampleRange range) {
+    const std::int64_t count = range.end - range.begin;
+    at::Tensor samples = at::empty({std::min(count, kUnseen)}, at::kFloat);
+    for (std::int64_t done = 0;;) {
+      read(range.begin + done, samples.mutable_data_ptr<float>() + done, samples.numel() - done);
+      done = samples.numel();
+      if (done == count) return samples;
+      samples.resize_({std::min(count, 2 * done)});
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kUnseen = std::int64_t{1} << 24;  // frames allocated unseen: 64 MiB
+
+  /// Finds what libsndfile is to read, one after the other.
+  void find_parts() {
+    const PiecedFile whole(file_);
+    if (ogg_begins_at(whole, 0)) return take(whole, ogg_links(whole));
+    if (auto data = DataHeader(*file_).data()) return take(*std::move(data));
+    if (take(MpegScan(*file_).parts())) return;
+    // By the name .mp3 libsndfile would look for frames in anything, and print what it does not find.
+    const bool by_name = !small_extension(path_).starts_with(".mp");
+    parts_.push_back(by_name ? SoundPart(path_) : SoundPart(whole));
+    if (parts_.back().open() && !parts_.back().is_mpeg()) return;
+    if (take(MpegScan(*file_).parts(/*anywhere=*/true))) return;
+    if (parts_.back().is_open()) parts_.back() = SoundPart(whole, /*delay=*/0);
+  }
+
+  void take(const PiecedFile& whole, const std::vector<OggLink>& links) {
+    std::vector<PiecedFile> streams;
+    for (const OggLink& link : links) {
+      if (!link.is_whole)
+        refuse(name_, "cut off: ", links.size() == 1 ? "it does" : "one of its streams does",
+               " not end with the last page of an Ogg stream");
+      streams.push_back(whole.range(link.begin, link.end));
+    }
+    if (streams.size() > 1) unify_opus_rates(streams);
+    for (PiecedFile& stream : streams) parts_.emplace_back(std::move(stream));
+  }
+
+  void take(AnnouncedData data) {
+    const std::uint64_t there = file_->size() - std::min(data.offset, file_->size());
+    if (data.bytes > there)
+      refuse(name_, "cut off: its header announces ", data.bytes, " bytes of samples, ", there, " are there");
+    if (data.finished.empty()) return void(parts_.emplace_back(path_));
+    warn_unfinished(name_, data.bytes);
+    parts_.emplace_back(PiecedFile(file_, std::move(data.finished)));
+  }
+
+  /// Returns false if there are none.
+  bool take(const MpegParts& mpeg) {
+    if (!mpeg.cut.empty()) refuse(name_, "cut off: ", mpeg.cut);
+    if (mpeg.parts.empty()) return false;
+    parts_.clear();
+    for (const MpegPart& part : mpeg.parts)
+      parts_.emplace_back(PiecedFile(file_, part.pieces), part.delay(), part.samples());
+    return true;
+  }
+
+  void measure(SoundPart& part) {
+    if (!part.is_open() && !part.open()) refuse(name_, "not audio that libsndfile can read: ", reason());
+    if (!part.has_length() && !part.count(kMaxFrames + 1))
+      refuse(name_, "cut off or damaged: reading ended after ", part.frames(), " samples a channel");
+    if (rate_ == 0) rate_ = part.rate();
+    if (part.rate() != rate_)
+      refuse(name_, "changes its rate from ", rate_, " to ", part.rate(), " Hz after ",
+             static_cast<double>(frames_) / static_cast<double>(rate_),
+             " s; write it at one rate first, as `ffmpeg -i IN OUT.flac` does");
+    frames_ += part.frames();
+    if (parts_.size() > 1) part.close();
+  }
+
+  /// Returns libsndfile's reason. Its MP3 reader reports a file without MPEG frames as one that does not
+  /// exist, though this one was opened before.
+  static std::string_view reason() {
+    const std::string_view reported = sf_strerror(nullptr);
+    if (reported.starts_with("File does not exist")) return "its format is not recognised";
+    if (reported.find("SF_INFO struct incomplete") != reported.npos)
+      return "its header states a rate or a number of channels that cannot be, or two blocks of samples";
+    return reported;
+  }
+
+  void read(std::int64_t first, float* out, std::int64_t count) {
+    std::int64_t begin = 0;  // of the part
+    for (SoundPart& part : parts_) {
+      const std::int64_t end = begin + part.frames();
+      const std::int64_t some = std::min(count, end - first);
+      if (some > 0) {
+        const std::int64_t got = part.read(first - begin, out, some);
+        if (got < some)
+          refuse(name_, "cut off or damaged: it announces ", frames_,
+                 " samples a channel, reading ended after ", first + got);
+        if (parts_.size() > 1 && first + some == end) part.close();
+        first += some, out += some, count -= some;
+      }
+      begin = end;
+    }
+  }
+
+  std::filesystem::path path_, name_;
+  std::shared_ptr<const InputFile> file_;
+  std::vector<SoundPart> parts_;
+  std::int64_t frames_ = 0, rate_ = 0;
+};
+
+}  // namespace detail
+}  // namespace looptorch::audio

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// The streams that follow one another in an Ogg file (RFC 3533, "chained"), as in recordings of radio, each
+// of which libsndfile decodes by itself: it reads the first one only. Reads the headers of all pages, which
+// also shows a truncated file, that libsndfile reads as complete: 2 us a page of some kilobytes.
+#pragma once
+
+#include <looptorch/audio/sound_file/ogg_pages.hpp>
+#include <looptorch/audio/sound_file/pieced_file.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace looptorch::audio::detail {
+
+/// One stream, or several whose pages are mixed, up to where the next begins.
+struct OggLink {
+  std::uint64_t begin = 0, end = 0;
+  bool is_whole = false;  ///< ends with the last page of a stream
+};
+
+/// True if the bytes at `offset` look like a page.
+[[nodiscard]] inline bool ogg_begins_at(const PiecedFile& file, std::uint64_t offset) {
+  constexpr std::string_view kCapture = "OggS";
+  std::string capture(kCapture.size(), '\0');
+  if (offset + capture.size() > file.size()) return false;
+  file.read_at(offset, capture.data(), capture.size());
+  return capture == kCapture;
+}
+
+/// Returns the offset of the next bytes from `offset` on that look like a page, or the file's size.
+[[nodiscard]] inline std::uint64_t next_ogg_page(const PiecedFile& file, std::uint64_t offset) {
+  constexpr std::string_view kCapture = "OggS";
+  constexpr std::size_t kBlock = std::size_t{1} << 16;
+  std::string bytes;
+  for (; offset + kCapture.size() <= file.size(); offset += bytes.size() - kCapture.size() + 1) {
+    bytes.resize(static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, file.size() - offset)));
+    file.read_at(offset, bytes.data(), bytes.size());
+    if (const auto at = bytes.find(kCapture); at != bytes.npos) return offset + at;
+  }
+  return file.size();
+}
+
+/// Returns the page at `offset`, unless another begins within it: then it was cut off.
+[[nodiscard]] inline std::optional<OggPage> whole_ogg_page_at(const PiecedFile& file, std::uint64_t offset) {
+  const auto page = ogg_page_at(file, offset);
+  const bool is_followed = page && (page->end == file.size() || ogg_begins_at(file, page->end));
+  return is_followed || (page && next_ogg_page(file, offset + 1) >= page->end) ? page : std::nullopt;
+}
+
+/// Returns the links of a file that begins with a page. Bytes between pages are passed over, as libogg does;
+/// a link that ends within a page is not whole.
+[[nodiscard]] inline std::vector<OggLink> ogg_links(const PiecedFile& file) {
+  std::vector<OggLink> links;
+  bool begins = false;  // the last page was a first one
+  for (std::uint64_t at = 0; at < file.size();) {
+    const auto page = whole_ogg_page_at(file, at);
+    const bool starts = page && page->is_first && !begins;
+    if (starts || links.empty()) links.push_back({.begin = at});
+    if (page) links.back().is_whole = page->is_last;
+    begins = page && page->is_first;
+    const std::uint64_t next = page ? page->end : next_ogg_page(file, at + 1);
+    if (!page && ogg_begins_at(file, at)) links.back().is_whole = false;
+    links.back().end = at = next;
+  }
+  return links;
+}
+
+}  // namespace looptorch::audio::detail
