@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -29,9 +30,11 @@ class ArrivingRecording {
  public:
   /// Reads `input` when windows need it. Throws UsageError for a rate that cannot be resampled.
   ArrivingRecording(int input, const PcmFormat& format, std::int64_t mel_bins, std::string name)
+      : ArrivingRecording(std::make_unique<PcmReader>(input, format), mel_bins, std::move(name)) {}
+  ArrivingRecording(std::unique_ptr<PcmReader> reader, std::int64_t mel_bins, std::string name)
       : name_(std::move(name)),
-        reader_(input, format),
-        resampler_(format.sample_rate, looptorch::audio::LogMel::kSampleRate),
+        reader_(std::move(reader)),
+        resampler_(reader_->format().sample_rate, looptorch::audio::LogMel::kSampleRate),
         frames_(mel_bins) {}
 
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -65,7 +68,7 @@ class ArrivingRecording {
   /// Throws what is wrong with the way in which the stream ended; see PcmReader::check_end.
   void check_end() const {
     if (failure_) std::rethrow_exception(failure_);
-    reader_.check_end();
+    reader_->check_end();
   }
 
   /// Throws what check_end throws, and SpeechError for a stream that has ended without any sound.
@@ -82,12 +85,12 @@ class ArrivingRecording {
 
   /// Waits for samples, or for the end.
   void read_some() {
-    const auto bytes = reader_.next();
-    const auto samples_T = pcm_samples(bytes, reader_.format());
+    const auto bytes = reader_->next();
+    const auto samples_T = pcm_samples(bytes, reader_->format());
     take(resampler_.add(samples_T));
     arrived_ += samples_T.numel();
     const bool whole =
-        samples_T.numel() == static_cast<std::int64_t>(bytes.size() / reader_.format().bytes());
+        samples_T.numel() == static_cast<std::int64_t>(bytes.size() / reader_->format().bytes());
     if (!whole)
       failure_ = std::make_exception_ptr(
           SpeechError(looptorch::message(name_, ": sample ", arrived_, " is not a finite number")));
@@ -106,7 +109,7 @@ class ArrivingRecording {
   }
 
   std::string name_;
-  PcmReader reader_;
+  std::unique_ptr<PcmReader> reader_;
   looptorch::audio::ArrivingResampler resampler_;
   looptorch::audio::ArrivingLogMel frames_;
   std::int64_t arrived_ = 0;           // samples of the input

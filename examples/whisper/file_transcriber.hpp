@@ -8,6 +8,7 @@
 #include "arriving_recording.hpp"
 #include "batched_chunks.hpp"
 #include "pcm_input.hpp"
+#include "piped_header.hpp"
 #include "stream_text.hpp"
 #include "transcribe_options.hpp"
 
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -50,9 +52,14 @@ class FileTranscriber {
   /// of it has been used.
   void add(const std::string& file) {
     use_timestamps(false);
-    if (file == "-" && options_.streams()) return add_stream(file);
     std::optional<UnnamedFile> stored;
-    if (file == "-") stored = store_pcm(STDIN_FILENO, options_.pcm);
+    if (file == "-") {
+      if (options_.streams()) finish();  // before it waits for the pipe
+      auto reader = std::make_unique<PcmReader>(STDIN_FILENO, options_.pcm);
+      const bool is_file = begins_as_file(*reader);
+      if (!is_file && options_.streams()) return add_stream(std::move(reader), file);
+      stored = is_file ? store_file(*reader) : store_pcm(*reader);
+    }
     Recording recording(stored ? stored->path() : std::filesystem::path(file),
                         recognizer_.model->config().num_mel_bins, file);
     if (options_.vad) {
@@ -114,9 +121,8 @@ class FileTranscriber {
   }
 
   /// Hears standard input: window by window as it arrives or, if it ends within one, as a short file.
-  void add_stream(const std::string& name) {
-    finish();
-    ArrivingRecording recording(STDIN_FILENO, options_.pcm, recognizer_.model->config().num_mel_bins, name);
+  void add_stream(std::unique_ptr<PcmReader> reader, const std::string& name) {
+    ArrivingRecording recording(std::move(reader), recognizer_.model->config().num_mel_bins, name);
     if (!slides_always() && recording.frames_until(0, longest_whole() + 1) <= longest_whole()) {
       recording.check_sound();
       add_whole(recording, recording.frames_until(0, longest_whole()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Raw samples from a pipe: `ffmpeg -i talk.mp4 -f s16le -ac 1 -ar 16000 - | whisper_transcribe -`. They are
-// read as they arrive, or stored in a temporary file to be read twice; memory stays small either way.
+// Samples from a pipe: `ffmpeg -i talk.mp4 -f s16le -ac 1 -ar 16000 - | whisper_transcribe -`. They are read
+// as they arrive, or stored in a temporary file to be read twice; memory stays small either way. So are files
+// that libsndfile reads.
 //
 // Shapes: T samples, C channels.
 #pragma once
@@ -19,6 +20,7 @@
 #include <sndfile.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
@@ -26,6 +28,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,14 +66,38 @@ class PcmReader {
 
   [[nodiscard]] const PcmFormat& format() const { return format_; }
 
+  /// The most bytes that `peek` waits for.
+  static constexpr std::size_t kMostPeeked = std::size_t{1} << 16;
+
+  /// Waits for the first `count` bytes, or for the end, and returns all that have arrived. They stay to be
+  /// read. Only before anything was.
+  [[nodiscard]] std::string_view peek(std::size_t count) {
+    while (!ended_ && held_ < std::min(count, kMostPeeked)) fill();
+    return {block_.data(), held_};
+  }
+
+  /// Passes over a header of `header` bytes that were peeked, which says that samples of `format` follow: so
+  /// many bytes of them, or, without `size`, all. What lies behind them is read and dropped.
+  void take_header(std::size_t header, const PcmFormat& format, std::optional<std::uint64_t> size) {
+    given_ = header;
+    format_ = format;
+    announced_ = size;
+    if (announced_) *announced_ -= *announced_ % format_.bytes();
+  }
+
   /// Waits for samples, and returns their bytes, which the next call overwrites. Empty at the end.
   [[nodiscard]] std::string_view next() {
-    held_ -= given_;
-    std::memmove(block_.data(), block_.data() + given_, held_);
-    given_ = 0;
-    while (!ended_ && held_ < format_.bytes()) fill();
-    given_ = held_ - held_ % format_.bytes();
-    total_ += given_;
+    while (true) {
+      take(format_.bytes());
+      const std::size_t samples = announced_ ? std::min<std::uint64_t>(given_, *announced_ - total_) : given_;
+      total_ += samples;
+      if (samples > 0 || given_ == 0) return {block_.data(), samples};
+    }
+  }
+
+  /// Waits for bytes, and returns them, which the next call overwrites. Empty at the end.
+  [[nodiscard]] std::string_view next_bytes() {
+    take(1);
     return {block_.data(), given_};
   }
 
@@ -81,6 +108,10 @@ class PcmReader {
     if (!ended_) return;
     looptorch::app::StopSignals::throw_if_received(
         looptorch::message("-: was heard up to ", format_.seconds(total_), " s"));
+    if (announced_ && total_ < *announced_)
+      throw looptorch::audio::ClipError(looptorch::message("-: cut off: its header announces ", *announced_,
+                                                           " bytes of samples, ", total_, " are there"));
+    if (announced_) return;
     if (const auto part = held_ - given_; part > 0)
       throw looptorch::audio::ClipError(looptorch::message("-: ends with ", part, " of the ", format_.bytes(),
                                                            " bytes of a sample of ", format_.samples,
@@ -88,6 +119,15 @@ class PcmReader {
   }
 
  private:
+  /// Drops what was given, and waits until a whole number of units can be.
+  void take(std::size_t unit) {
+    held_ -= given_;
+    std::memmove(block_.data(), block_.data() + given_, held_);
+    given_ = 0;
+    while (!ended_ && held_ < unit) fill();
+    given_ = held_ - held_ % unit;
+  }
+
   /// Waits for some bytes, or for the end.
   void fill() {
     constexpr int kLookForSignals = 100;  // ms
@@ -108,8 +148,10 @@ class PcmReader {
   looptorch::app::StopSignals signals_;
   int input_;
   PcmFormat format_;
-  std::vector<char> block_ = std::vector<char>(std::size_t{1} << 16);
-  std::size_t held_ = 0, given_ = 0, total_ = 0;  // bytes
+  std::vector<char> block_ = std::vector<char>(kMostPeeked);
+  std::size_t held_ = 0, given_ = 0;  // bytes in the block
+  std::uint64_t total_ = 0;           // bytes of samples so far
+  std::optional<std::uint64_t> announced_{};
   bool ended_ = false;
   std::exception_ptr failure_{};
 };
@@ -177,18 +219,26 @@ class PcmWriter {
 
 }  // namespace detail
 
-/// Copies what `input` holds up to its end to a file that libsndfile reads. Throws ClipError for no samples,
+/// Copies the samples up to the end to a file that libsndfile reads. Throws ClipError for no samples,
 /// FileError for what cannot be stored, and what PcmReader::check_end throws.
-inline UnnamedFile store_pcm(int input, const PcmFormat& format) {
+inline UnnamedFile store_pcm(PcmReader& reader) {
   UnnamedFile file;
-  detail::PcmWriter writer(file, format);
-  PcmReader reader(input, format);
+  detail::PcmWriter writer(file, reader.format());
   auto bytes = reader.next();
   const bool is_empty = bytes.empty();
   for (; !bytes.empty(); bytes = reader.next()) writer.write(bytes);
   reader.check_end();
   if (is_empty) throw looptorch::audio::ClipError("-: holds no samples");
   writer.close();
+  return file;
+}
+
+/// Copies all bytes as they are, those of a file. Throws FileError for what cannot be stored, and what
+/// PcmReader::check_end throws.
+inline UnnamedFile store_file(PcmReader& reader) {
+  UnnamedFile file;
+  for (auto bytes = reader.next_bytes(); !bytes.empty(); bytes = reader.next_bytes()) file.write(bytes);
+  reader.check_end();
   return file;
 }
 

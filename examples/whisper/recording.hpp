@@ -32,8 +32,8 @@ class Recording {
   Recording(const std::filesystem::path& file, std::int64_t mel_bins, std::string name)
       : name_(std::move(name)),
         loudest_(looptorch::audio::find_loudest(
-            stream(file), mel_bins, [this](const at::Tensor& samples_T) { levels_.add(samples_T); })),
-        frames_(stream(file), {.mel_bins = mel_bins, .peak = loudest_.log_mel}) {
+            stream(file, name_), mel_bins, [this](const at::Tensor& samples_T) { levels_.add(samples_T); })),
+        frames_(stream(file, name_), {.mel_bins = mel_bins, .peak = loudest_.log_mel}) {
     looptorch::audio::check_peak(name_, loudest_.sample);
   }
 
@@ -68,8 +68,8 @@ class Recording {
  private:
   static constexpr std::int64_t kSamplesPerFrame = 160;
 
-  static looptorch::audio::SampleStream stream(const std::filesystem::path& file) {
-    return looptorch::audio::SampleStream(file, looptorch::audio::LogMel::kSampleRate);
+  static looptorch::audio::SampleStream stream(const std::filesystem::path& file, const std::string& name) {
+    return looptorch::audio::SampleStream(file, looptorch::audio::LogMel::kSampleRate, name);
   }
 
   std::string name_;

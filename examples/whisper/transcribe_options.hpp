@@ -103,7 +103,7 @@ inline void TranscribeOptions::check() const {
 
 /// Adds the flags of `options` to a command line.
 inline void add_flags(looptorch::app::CommandLine& line, TranscribeOptions& options) {
-  line.positional("FILE", options.files, "audio: WAV, FLAC or what else libsndfile reads; -: raw samples");
+  line.positional("FILE", options.files, "audio: WAV, FLAC or what else libsndfile reads; -: such a file or raw samples on stdin");
   line.required("model", "DIR", options.model, "Hugging Face folder of the model");
   line.choice("output-format", options.output_format, {"txt", "srt", "vtt", "tsv", "json", "all"},
               "writes files of this format instead of the lines");

@@ -82,6 +82,26 @@ cmp piped.txt stereo.txt || fail "in stereo another text is heard"
 run stored.txt --no-stream - <whole.s16
 cmp piped.txt stored.txt || fail "stored, another text is heard"
 
+# A file in a pipe is that file: WAV as it arrives, with the rate, width and channels of its header, others once they are there.
+for type in wav flac ogg aiff aifc au caf w64; do
+  sox whole.wav -t "$type" - >filed.bin
+  run filed.txt - < <(cat filed.bin)
+  cmp piped.txt filed.txt || fail "$type in a pipe: $(cat filed.txt)"
+done
+run filed.txt --sample-rate 8000 - < <(sox whole.wav -t raw - | sox -t raw -r 16000 -e signed -b 16 -c 1 - -c 2 -t wav -)
+cmp piped.txt filed.txt || fail "a WAV file of unknown length: $(cat filed.txt)"
+for format in "-b 24" "-e float -b 32" "-r 44100 -c 2"; do
+  # shellcheck disable=SC2086 # several arguments
+  run filed.txt - < <(sox whole.wav $format -t wav -)
+  [ "$(cut -f2 filed.txt | tr -d ,)" = "$(cut -f2 piped.txt | tr -d ,)" ] || fail "sox $format -t wav: $(cat filed.txt)"
+done
+run filed.txt --no-stream - < <(sox whole.wav -t wav -)
+cmp piped.txt filed.txt || fail "a WAV file, stored: $(cat filed.txt)"
+refused "-: cut off: its header announces " "${transcribe[@]}" - < <(head -c 40000 whole.wav)
+sox whole.wav whole.flac
+refused "-: cut off" "${transcribe[@]}" - < <(head -c 20000 whole.flac)
+refused "-: begins as MP4, which libsndfile does not read; put \`ffmpeg" "${transcribe[@]}" - < <(printf '\0\0\0\040ftypM4A more')
+
 # What is longer than a window is heard as it arrives: the first window is written while the pipe is open, and the files are those of
 # the file, to the byte.
 await() { # await TEXT FILE

@@ -22,7 +22,13 @@ namespace {
 /// What store_pcm makes of bytes that a pipe gives in pieces of `piece` bytes.
 whisper::UnnamedFile stored(const std::string& bytes, const PcmFormat& format, size_t piece) {
   const PipedBytes pipe(bytes, piece);
-  return store_pcm(pipe.end(), format);
+  whisper::PcmReader reader(pipe.end(), format);
+  return store_pcm(reader);
+}
+
+whisper::UnnamedFile stored_from(int input) {
+  whisper::PcmReader reader(input, {});
+  return store_pcm(reader);
 }
 
 }  // namespace
@@ -52,8 +58,8 @@ TEST_CASE("A pipe without samples, or with half of one, is an error; the stored 
                     "-: ends with 2 of the 4 bytes of a sample of f32le");
   CHECK_THROWS_WITH(stored("1234567", {.channels = 2}, 4),
                     "-: ends with 3 of the 4 bytes of a sample of s16le in all channels");
-  CHECK_THROWS_AS(store_pcm(-1, {}), looptorch::FileError);
-  CHECK_THROWS_WITH(store_pcm(::open("/", O_RDONLY), {}), Catch::StartsWith("-: cannot read: "));
+  CHECK_THROWS_AS(stored_from(-1), looptorch::FileError);
+  CHECK_THROWS_WITH(stored_from(::open("/", O_RDONLY)), Catch::StartsWith("-: cannot read: "));
   const auto file = stored("1234", {}, 4);
   CHECK_FALSE(std::filesystem::exists(std::filesystem::read_symlink(file.path())));
 }

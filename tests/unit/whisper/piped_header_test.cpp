@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/audio/decode.hpp>
+
+#include "piped_bytes.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <sndfile.h>
+#include <whisper/piped_header.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+using Catch::Matchers::Contains;
+using looptorch::testing::TemporaryFolder;
+using whisper::begins_as_file, whisper::PcmFormat, whisper::PcmReader;
+using whisper_test::bytes_of, whisper_test::PipedBytes;
+
+namespace {
+
+/// A tone by libsndfile.
+std::string written(const std::filesystem::path& path, int format, int rate = 16000, int channels = 1,
+                    int frames = 20'000) {
+  SF_INFO info{};
+  info.samplerate = rate;
+  info.channels = channels;
+  info.format = format;
+  SNDFILE* file = sf_open(path.c_str(), SFM_WRITE, &info);
+  REQUIRE(file);
+  std::vector<float> samples;
+  for (int i = 0; i < frames * channels; ++i) samples.push_back(float(0.4 * std::sin(0.05 * i)));
+  REQUIRE(sf_writef_float(file, samples.data(), frames) == frames);
+  REQUIRE(sf_close(file) == 0);
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// The samples that a reader gives, as they arrive.
+at::Tensor heard(PcmReader& reader) {
+  std::vector<at::Tensor> parts;
+  for (auto bytes = reader.next(); !bytes.empty(); bytes = reader.next())
+    parts.push_back(whisper::pcm_samples(bytes, reader.format()).clone());
+  reader.check_end();
+  return at::cat(parts);
+}
+
+}  // namespace
+
+TEST_CASE("A WAV file of plain samples in a pipe is heard as it arrives, at its rate and with its channels") {
+  const TemporaryFolder folder;
+  const int format = GENERATE(SF_FORMAT_WAV | SF_FORMAT_PCM_16, SF_FORMAT_WAV | SF_FORMAT_FLOAT,
+                              SF_FORMAT_WAVEX | SF_FORMAT_PCM_16);
+  const int channels = GENERATE(1, 2);
+  std::string bytes = written(folder / "a.wav", format, 44100, channels);
+  const at::Tensor expected_T = looptorch::audio::decode(folder / "a.wav").samples_T;
+  bytes += std::string("LIST\x04\0\0\0abcd", 12);
+  std::string piped = bytes;
+  const std::size_t data = piped.find("data");
+  const std::string size =
+      GENERATE(std::string("\0\xf0\xff\x7f", 4), std::string(4, '\xff'), std::string(4, '\0'));
+  piped = piped.replace(data + 4, 4, size).substr(0, bytes.size() - 12);
+  for (const std::string& wav : {bytes, piped}) {
+    for (const std::size_t piece : {7, 1000, 1 << 20}) {
+      const PipedBytes pipe(wav, piece);
+      PcmReader reader(pipe.end(), {.sample_rate = 8000, .samples = "s16le"});
+      CHECK_FALSE(begins_as_file(reader));
+      CHECK(reader.format().sample_rate == 44100);
+      CHECK(heard(reader).equal(expected_T));
+    }
+    const PipedBytes pipe(wav, 1000);
+    PcmReader reader(pipe.end(), {});
+    CHECK_FALSE(begins_as_file(reader));
+    CHECK(looptorch::audio::decode(whisper::store_pcm(reader).path()).samples_T.equal(expected_T));
+  }
+}
+
+TEST_CASE("A WAV file in a pipe that ends before what its header announces is cut off") {
+  const TemporaryFolder folder;
+  const std::string bytes = written(folder / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16);
+  const PipedBytes pipe(bytes.substr(0, bytes.size() - 1000), 777);
+  PcmReader reader(pipe.end(), {});
+  CHECK_FALSE(begins_as_file(reader));
+  CHECK_THROWS_WITH(heard(reader),
+                    "-: cut off: its header announces 40000 bytes of samples, 39000 are there");
+}
+
+TEST_CASE("Other files in a pipe are stored as they are") {
+  const TemporaryFolder folder;
+  const int format = GENERATE(
+      SF_FORMAT_WAV | SF_FORMAT_PCM_24, SF_FORMAT_WAV | SF_FORMAT_ULAW, SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
+      SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, SF_FORMAT_W64 | SF_FORMAT_PCM_16,
+      SF_FORMAT_AIFF | SF_FORMAT_PCM_16, SF_FORMAT_AIFF | SF_FORMAT_ULAW, SF_FORMAT_CAF | SF_FORMAT_PCM_16,
+      SF_FORMAT_AU | SF_FORMAT_PCM_16, SF_FORMAT_NIST | SF_FORMAT_PCM_16, SF_FORMAT_FLAC | SF_FORMAT_PCM_16,
+      SF_FORMAT_OGG | SF_FORMAT_VORBIS, SF_FORMAT_OGG | SF_FORMAT_OPUS, 0x230082 /* MP3 */);
+  CAPTURE(format);
+  const std::string bytes = written(folder / "a", format);
+  const at::Tensor expected_T = looptorch::audio::decode(folder / "a").samples_T;
+  std::vector<std::string> inputs{bytes};
+  if (format == 0x230082)
+    inputs.push_back(std::string("ID3\x03\0\0\0\0\x02\x01", 10) + std::string(257, '\xff') + bytes);
+  for (const std::string& input : inputs) {
+    const PipedBytes pipe(input, 5);
+    PcmReader reader(pipe.end(), {});
+    REQUIRE(begins_as_file(reader));
+    CHECK(looptorch::audio::decode(whisper::store_file(reader).path()).samples_T.equal(expected_T));
+  }
+}
+
+TEST_CASE("Raw samples stay samples, whatever they begin with") {
+  std::vector<std::vector<std::int16_t>> beginnings{
+      {}, {1}, {-1, -1, -1, -1, -1, -1, -1, -1}, std::vector<std::int16_t>(9000, -1025)};
+  std::vector<std::int16_t> frames(9000, 100);
+  std::memcpy(frames.data(), "\xff\xfb\x90\x64", 4);  // one frame's header, and no more
+  beginnings.push_back(frames);
+  std::memcpy(frames.data(), "RIFFabcdWAX ", 12);
+  beginnings.push_back(frames);
+  std::memcpy(frames.data(), "ID3\x03\0\0\xff\xff\0\0", 10);
+  beginnings.push_back(frames);
+  for (const auto& samples : beginnings) {
+    const PipedBytes pipe(bytes_of(samples), 1000);
+    PcmReader reader(pipe.end(), {});
+    CHECK_FALSE(begins_as_file(reader));
+    std::string read;
+    for (auto bytes = reader.next(); !bytes.empty(); bytes = reader.next()) read += bytes;
+    CHECK(read == bytes_of(samples));
+  }
+}
+
+TEST_CASE("A container that libsndfile does not read is refused, not heard as noise") {
+  for (const auto& [bytes, name] : std::vector<std::pair<std::string, std::string>>{
+           {std::string("\0\0\0\x20"
+                        "ftypM4A \0\0",
+                        14),
+            "MP4"},
+           {"\x1a\x45\xdf\xa3 and more of it", "Matroska or WebM"},
+           {"RIFFabcdAVI LIST", "AVI"}}) {
+    const PipedBytes pipe(bytes, 100);
+    PcmReader reader(pipe.end(), {});
+    CHECK_THROWS_WITH(
+        begins_as_file(reader),
+        "-: begins as " + name +
+            ", which libsndfile does not read; put `ffmpeg -i - -f wav - |` before this program");
+  }
+}
