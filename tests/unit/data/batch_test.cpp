@@ -120,3 +120,13 @@ TEST_CASE("size and device of a batch") {
   lt::move_to(batch, at::kMeta);
   CHECK(lt::is_on(batch, at::kMeta));
 }
+
+TEST_CASE("a batch's size is that of its first tensor with a dimension, and undefined tensors are anywhere") {
+  Batch batch;
+  batch.features = torch::ones({});
+  batch.labels = torch::ones({5, 2});
+  CHECK(lt::batch_size(batch) == 5);
+  CHECK(lt::is_on(batch, at::kCPU));  // though most of its tensors are undefined
+  CHECK(lt::batch_size(Batch{}) == 0);
+  CHECK(lt::is_on(Batch{}, at::kMeta));
+}

@@ -196,6 +196,24 @@ TEST_CASE("batch_empty is at::empty, in the open slot's memory where there is on
   CHECK(pool->counts().slots == 1);
 }
 
+TEST_CASE("a collate within a collate leaves the outer one its slot") {
+  const auto outer = pool_of_heap(), inner = pool_of_heap();
+  {
+    const looptorch::detail::SlotScope slot(*outer, /*pins=*/false);
+    const at::Tensor first = batch_empty({4});
+    {
+      const looptorch::detail::SlotScope other(*inner, /*pins=*/false);
+      const at::Tensor within = batch_empty({8});
+      CHECK(inner->counts().bytes == 32);
+    }
+    const at::Tensor second = batch_empty({2});  // the next position of the outer batch
+    CHECK(outer->counts().slots == 1);
+    CHECK(outer->counts().bytes == 16 + 8);
+  }
+  (void)batch_empty({2});
+  CHECK(outer->counts().bytes == 16 + 8);
+}
+
 TEST_CASE("where at::empty fills memory, so that what depends on it is noticed, so does batch_empty") {
   const auto pool = looptorch::detail::make_slot_pool();
   {

@@ -188,6 +188,40 @@ TEST_CASE("a buffer shuffles a stream anew in each epoch, and holds no more than
                     "ShuffleBuffer: size is -1; it must be 0 or more");
 }
 
+TEST_CASE("a stream that has ended is not asked again") {
+  struct Ends {
+    int left = 6;
+    bool ended = false;
+    std::optional<std::int64_t> next() {
+      if (ended) throw std::logic_error("asked behind its end");
+      ended = left == 0;
+      return ended ? std::optional<std::int64_t>() : std::optional<std::int64_t>(left--);
+    }
+  };
+  const std::int64_t workers = GENERATE(0, 2);
+  const auto count = [&](auto order) {
+    PinnedPrefetchLoader loader(Ends{}, {.batch_size = 2, .workers = workers}, order, kKeep);
+    std::size_t samples = 0;
+    for (const Values& batch : loader) samples += batch.size();
+    return samples;
+  };
+  CHECK(count(SequentialSampler{}) == 6);
+  CHECK(count(ShuffleBuffer{.size = 4}) == 6);
+  CHECK(count(StreamShare{.rank = 1, .world_size = 4}) == 2);
+}
+
+TEST_CASE("a stream that has failed is not read on") {
+  const Watchdog watchdog("failed stream");
+  std::atomic<int> read = 0;
+  for (const std::int64_t workers : {0, 4}) {
+    read = 0;
+    PinnedPrefetchLoader loader(Again{.count = 1000, .fails_at = 5, .read = &read},
+                                {.batch_size = 2, .workers = workers, .prefetch = 8}, {}, kKeep);
+    CHECK_THROWS_WITH(epoch_of(loader), Catch::Contains("the connection is gone"));
+    CHECK(read == 6);
+  }
+}
+
 TEST_CASE("a stream is read past what is skipped, and a position restored") {
   const Watchdog watchdog("skipped stream");
   const auto make = [](std::int64_t workers, std::int64_t size = 10) {
@@ -372,6 +406,16 @@ TEST_CASE("a stream that tells where it stands goes on there, with the same samp
     const auto left = 40 - 3 * (1 + share) * std::int64_t(done);
     CHECK(read == left + (share == 0 || left % 2 == 0));  // and the end
     CHECK(resumed.position() == LoaderPosition{3, 0});
+    if (done == 3) {  // and the next epoch is whole
+      auto next = loader();
+      next.begin_epoch(3);
+      auto expected = next.begin();
+      for (const auto& batch : resumed) {
+        CHECK(batch == *expected);
+        ++expected;
+      }
+      CHECK(expected == next.end());
+    }
   }
 }
 

@@ -488,6 +488,41 @@ TEST_CASE("measurements add up over epochs, and a part of them can be told") {
   CHECK(LoaderStats{}.wait_share() == 0);
 }
 
+TEST_CASE("a part of the measurements is the difference of every sum, and has what is held now") {
+  const LoaderStats earlier{.batches = 1,
+                            .asked = 2,
+                            .waited_for = 3,
+                            .wait_seconds = 4,
+                            .use_seconds = 5,
+                            .skipped = 6,
+                            .queued = 7,
+                            .worker_seconds = {8},
+                            .slots = 9,
+                            .slot_bytes = 10,
+                            .slot_allocations = 11,
+                            .slot_reuses = 12};
+  const LoaderStats later{.batches = 101,
+                          .asked = 202,
+                          .waited_for = 303,
+                          .wait_seconds = 404,
+                          .use_seconds = 505,
+                          .skipped = 606,
+                          .queued = 707,
+                          .worker_seconds = {808, 900},
+                          .slots = 19,
+                          .slot_bytes = 20,
+                          .slot_allocations = 1111,
+                          .slot_reuses = 1212};
+  const LoaderStats part = later.since(earlier);
+  CHECK((part.batches == 100 && part.asked == 200 && part.waited_for == 300));
+  CHECK((part.wait_seconds == 400 && part.use_seconds == 500));
+  CHECK((part.skipped == 600 && part.queued == 700));
+  CHECK(part.worker_seconds == std::vector<double>{800, 900});
+  CHECK((part.slots == 19 && part.slot_bytes == 20));
+  CHECK((part.slot_allocations == 1100 && part.slot_reuses == 1200));
+  CHECK((part.wait_share() == 400.0 / 900 && part.queue_depth() == 3.5));
+}
+
 TEST_CASE("requests, waits and the queue's lengths add up over epochs") {
   const Watchdog watchdog("counts of two epochs");
   PinnedPrefetchLoader inline_(Slow{.count = 3, .milliseconds = 0}, {.workers = 0}, {}, kKeep);

@@ -161,6 +161,9 @@ TEST_CASE("begin_epoch and skip choose where the next epoch starts") {
   CHECK(epoch_of(loader) == Batches(whole[1].begin() + 2, whole[1].end()));
   CHECK(calls == 4);                    // 3 + 1 samples: the skipped ones were not touched
   CHECK(epoch_of(loader) == whole[2]);  // the next epoch, whole
+  loader.skip(3);
+  loader.begin_epoch(0);  // in either order
+  CHECK(epoch_of(loader) == Batches(whole[0].begin() + 3, whole[0].end()));
   loader.skip(4);
   CHECK(epoch_of(loader).empty());
   CHECK_THROWS_WITH(loader.skip(5), "PinnedPrefetchLoader: cannot skip 5 of 4 batches");

@@ -110,6 +110,20 @@ TEST_CASE("snapshot writer: contents are those of the moment of begin") {
   CHECK(writer.wait() == std::nullopt);
 }
 
+TEST_CASE("snapshot writer: of a tensor that is copied in pieces every element arrives") {
+  const TemporaryFolder folder;
+  SnapshotContents contents = small_contents(1);
+  constexpr std::int64_t kPiece = 1 << 20;  // bytes
+  for (const std::int64_t bytes : {kPiece - 1, kPiece, kPiece + 1, 2 * kPiece + 7})
+    contents.model["of " + std::to_string(bytes)] =
+        (torch::arange(bytes) % 251).to(at::kByte) + 1;  // no byte is 0
+  const auto expected = deep_copy(contents);
+  SnapshotWriter writer(folder.path());
+  writer.begin(contents);
+  const auto read = read_snapshot(writer.wait().value());
+  for (const auto& [name, tensor] : expected.model) CHECK(bits_equal(read.model.at(name), tensor));
+}
+
 TEST_CASE("snapshot writer: it goes on while it writes, tells when it is done, and writes one at a time") {
   const TemporaryFolder folder;
   Gate gate;
