@@ -101,7 +101,7 @@ struct Batch {
 
 /// The utterances of a manifest as samples. Texts are encoded and headers of audio files are read once, at
 /// construction, so that their faults are found before training begins; audio is decoded when a sample is
-/// requested. A line without a duration gets that of its file's header.
+/// requested. A clip's duration is that of its file, or of the part of it, whatever its line says.
 class SpeechDataset {
  public:
   /// Checks and encodes the utterances. Characters outside the vocabulary are noted in `unknown`. A text
@@ -207,14 +207,14 @@ class SpeechDataset {
     return std::max<std::int64_t>(1, std::llround(std::ceil(100 * seconds - kRounding)));
   }
 
-  /// Throws for a clip that cannot be used, judged by its text and its file's header. Adds its duration.
+  /// Throws for a clip that cannot be used, judged by its text and its file. Sets its duration.
   void check(looptorch::Utterance& utterance, const std::vector<std::int64_t>& ids,
              const looptorch::audio::ClipLengths& seconds_of) const {
     if (ids.empty())
       throw SpeechError(looptorch::message(utterance.audio_filepath.string(), ": ", "its text \"",
                                            utterance.text, "\" has no characters"));
     const double seconds = seconds_of(utterance);
-    if (!utterance.duration) utterance.duration = seconds;
+    utterance.duration = seconds;
     looptorch::audio::ClipLimits{.max_seconds = options_.max_seconds}.check(utterance.audio_filepath,
                                                                             seconds);
   }

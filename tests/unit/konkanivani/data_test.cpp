@@ -258,9 +258,10 @@ TEST_CASE("A dataset of which nothing can be used is refused, and a missing file
   CHECK_THROWS_WITH(make(), StartsWith("none of 2 clips can be used; the first: "));
 }
 
-TEST_CASE("A line without a duration gets that of its file's header, or of the part that it names") {
+TEST_CASE("A clip lasts as long as its file, or the part that its line names, whatever duration that has") {
   Corpus corpus({{16000, "क"}, {16000, "क"}, {16000, "क"}, {16000, "क"}});
   for (auto& utterance : corpus.utterances) utterance.duration.reset();
+  corpus.utterances[0].duration = 0.01;
   corpus.utterances[1].start = 0.125, corpus.utterances[1].end = 0.25;
   corpus.utterances[2].start = 0.5;
   corpus.utterances[3].end = 1.05;  // rounded
@@ -268,6 +269,7 @@ TEST_CASE("A line without a duration gets that of its file's header, or of the p
   for (size_t i = 0; i < seconds.size(); ++i)
     CHECK(lt::audio::ClipLengths()(corpus.utterances[i]) == seconds[i]);
   CHECK(corpus.dataset().lengths() == std::vector<int64_t>{128, 32, 64, 128});
+  CHECK(corpus.dataset().count_too_short() == 0);
 }
 
 TEST_CASE("A line that says more than its file holds is left out") {
