@@ -5,6 +5,7 @@
 // Shapes: B batch, M mel bins, F mel frames of 10 ms.
 #pragma once
 
+#include <looptorch/app/memory_flags.hpp>
 #include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/audio/spec_augment.hpp>
 #include <looptorch/base/error.hpp>
@@ -248,5 +249,34 @@ class SpeechDataset {
     batches.emplace_back(plan.batch(i).begin(), plan.batch(i).end());
   return {clips, looptorch::hard_batches(lengths, batches)};
 }
+
+/// The same, and those of smaller limits, as --batch-frames sets them, or --batch-size where frames have no
+/// limit. Holds the clips by reference.
+class HardestBatches {
+ public:
+  HardestBatches(const SpeechDataset& clips, const BatchSize& size, std::uint64_t seed)
+      : clips_(clips), limit_(size), seed_(seed) {}
+
+  /// Returns the hardest batches of at most `most` frames, or clips.
+  [[nodiscard]] std::vector<Batch> of_at_most(std::int64_t most) const {
+    BatchSize limit = limit_;
+    (limit.frames > 0 ? limit.frames : limit.clips) = most;
+    return hardest_batches(clips_, limit, seed_).of_at_most(clips_.size());
+  }
+  /// Returns the limit in frames, or clips.
+  [[nodiscard]] std::int64_t size() const { return limit_.frames > 0 ? limit_.frames : limit_.clips; }
+  /// Returns the flag that sets the limit, and the least that changes anything: a batch has a clip.
+  [[nodiscard]] looptorch::app::MemoryFlags flags() const {
+    if (limit_.frames == 0) return {};
+    const auto frames = clips_.lengths();
+    const auto longest = std::max_element(frames.begin(), frames.end());
+    return {.batch = "--batch-frames", .least_batch = longest == frames.end() ? 1 : *longest};
+  }
+
+ private:
+  const SpeechDataset& clips_;
+  BatchSize limit_;
+  std::uint64_t seed_;
+};
 
 }  // namespace konkanivani

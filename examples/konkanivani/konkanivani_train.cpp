@@ -60,6 +60,8 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
   lt::ScheduleLr schedule{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps};
   if (options.schedule == "plateau") schedule.decay = lt::PlateauDecay{.factor = 0.5, .patience = 3};
 
+  const kv::HardestBatches hardest(data.train, options.batch(), loading.seed);
+
   // clang-format off
   lt::Trainer trainer(model, optimizer, objective,
                       app::data_parallel({.batch_statistics_per_rank = true}),
@@ -73,7 +75,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
                       schedule,
                       lt::Validate{validation_clips, validation.measure()},
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.batches = training.flush_every}},
-                      lt::When{training.memory, lt::WatchMemory{}},
+                      lt::When{training.memory, lt::WatchMemory{.remedies = hardest.flags().of_parts()}},
                       lt::ShowProgress{},
                       lt::On{lt::kObserve, report},
                       app::RunSettings(options.settings()),
@@ -82,8 +84,8 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
                       lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,
                                         .best = "validation.cer"});
   // clang-format on
-  app::check_memory(training, trainer,
-                    [&] { return kv::hardest_batches(data.train, options.batch(), loading.seed); });
+  app::check_memory(
+      training, trainer, [&] { return hardest; }, hardest.flags());
   const auto result = app::fit(trainer, clips, training, snapshot);
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   if (left_out) left_out->add(result.skipped_samples), left_out->add(validation_clips.skipped());

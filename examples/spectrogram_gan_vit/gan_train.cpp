@@ -87,13 +87,14 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,
                                                  .keep = training.snapshot_every > 0 ? 3 : 1,
                                                  .best = options.validates() ? "validation.frechet" : ""}},
-                      lt::When{training.memory, lt::WatchMemory{}},
+                      lt::When{training.memory, lt::WatchMemory{.remedies = options.memory_flags().of_parts()}},
                       app::run_log(training, options.output, *gan,
                                    {{"training clips", std::to_string(clips.size())}, {"batch-size", std::to_string(training.batch_size)},
                                     {"n-mels", std::to_string(gan->config().n_mels)}}),
                       lt::ShowProgress{});
   // clang-format on
-  app::check_memory(training, trainer, [&] { return sg::any_batch(clips, training.batch_size); });
+  app::check_memory(
+      training, trainer, [&] { return sg::any_batch(clips, training.batch_size); }, options.memory_flags());
   lt::PinnedPrefetchLoader loader(clips, training.loader_options(),
                                   app::share_of_rank(lt::RandomSampler{.seed = seed}));
   auto result = app::fit(trainer, loader, training, snapshot);

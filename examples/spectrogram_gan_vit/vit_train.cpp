@@ -92,7 +92,7 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       lt::RestoreBest{.metric = "validation.ccc", .better = lt::Better::higher},
                       lt::When{training.takes_snapshots(),
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every}},
-                      lt::When{training.memory, lt::WatchMemory{}},
+                      lt::When{training.memory, lt::WatchMemory{.remedies = app::MemoryFlags().of_parts()}},
                       app::run_log(training, options.output, *model,
                                    {{"training clips", std::to_string(training_clips.size())}, {"batch-size", std::to_string(training.batch_size)},
                                     {"n-mels", std::to_string(options.n_mels)}}),

@@ -83,7 +83,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.batches = training.flush_every}},
                       lt::When{training.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
                                                                              .steps = training.snapshot_every}},
-                      lt::When{training.memory, lt::WatchMemory{}},
+                      lt::When{training.memory, lt::WatchMemory{.remedies = Options::memory_flags().of_parts()}},
                       app::run_log(training, options.output, *model, {{"training clips", std::to_string(clips.size())}}),
                       lt::ShowProgress{});
   // clang-format on
@@ -95,9 +95,6 @@ lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corp
   const auto& training = options.training;
   lt::FitResult result;
   with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
-    const auto longest = clips.longest();
-    app::check_memory(training, trainer,
-                      [&] { return whisper::hardest_batches(longest, training.batch_size); });
     const lt::RandomSampler order{.seed = training.unsigned_seed()};
     result = app::fit(trainer,
                       lt::PinnedPrefetchLoader(clips, training.loader_options(), app::share_of_rank(order)),
@@ -123,28 +120,53 @@ whisper::Recognizer load_settings(const Options& options) {
   return recognizer;
 }
 
+/// Returns a function that makes dry steps of a run with other options, in `cap` bytes of which the share
+/// `margin` is to stay free.
+auto dry_runs(const whisper::Corpus& corpus, at::Device device, std::int64_t cap, double margin) {
+  return [&corpus, device, cap, margin](const Options& options) {
+    whisper::FitTrial trial{.needed = cap, .fits = false, .by_batch = false, .ran_out = true};
+    try {
+      auto recognizer = load(options, device);
+      with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
+        const auto longest = clips.longest();
+        trial = whisper::measure_run(trainer, recognizer, options, longest, cap, margin);
+      });
+    } catch (const c10::OutOfMemoryError&) {  // of the weights alone
+    }
+    return trial;
+  };
+}
+
+/// Writes a line on memory. With --preflight: throws app::DoesNotFit for a run that does not fit, and names
+/// the first choice of --fit that does. It tries them without the model, which is then no longer held.
+void check_memory(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
+                  at::Device device) {
+  const auto& training = options.training;
+  lt::PreflightReport report{.fits = true};
+  with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
+    app::print_memory(trainer);
+    if (!training.preflight) return;
+    const auto longest = clips.longest();
+    report = app::run_preflight(training, trainer, whisper::hardest_batches(longest, training.batch_size),
+                                {.try_remedies = false});
+  });
+  if (report.fits) return;
+  recognizer.model = nullptr;
+  const auto choice = whisper::choose_fit(
+      options, report.cap, dry_runs(corpus, device, report.cap, report.margin), std::cerr, "preflight:");
+  app::throw_does_not_fit(report.cap, choice.flags);
+}
+
 /// Returns what the run of `snapshot` began with, if it was begun by --fit; else chooses by dry steps.
 whisper::FitChoice fitted(const Options& given, const fs::path& snapshot, const whisper::Corpus& corpus,
                           at::Device device) {
   const auto cap = whisper::parse_bytes(given.memory.fit);
   if (!snapshot.empty())
     if (auto kept = whisper::kept_fit(snapshot, given, cap, std::cerr)) return *std::move(kept);
-  const auto attempt = [&](const Options& options) {
-    whisper::FitTrial trial{.needed = cap, .fits = false, .by_batch = false, .ran_out = true};
-    try {
-      auto recognizer = load(options, device);
-      with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
-        const auto longest = clips.longest();
-        trial = whisper::measure_run(trainer, recognizer, options, longest, cap);
-      });
-    } catch (const c10::OutOfMemoryError&) {  // of the weights alone
-    }
-    return trial;
-  };
-  std::cerr << "--fit " << app::bytes_text(cap) << ": "
-            << std::lround(100 * whisper::detail::fit_margin(device)) << " % of it is to stay free"
-            << std::endl;
-  return whisper::choose_fit(given, cap, attempt, std::cerr);
+  const double margin = whisper::detail::fit_margin(device);
+  std::cerr << "--fit " << app::bytes_text(cap) << ": " << std::lround(100 * margin)
+            << " % of it is to stay free" << std::endl;
+  return whisper::choose_fit(given, cap, dry_runs(corpus, device, cap, margin), std::cerr);
 }
 
 void finetune(Options options) {
@@ -174,6 +196,8 @@ void finetune(Options options) {
   if (options.memory.cache_encoder)
     corpus.encode_by(options.encoder_of(recognizer), whisper::ClipEncoder(recognizer.model),
                      options.corpus_options());
+
+  check_memory(recognizer, corpus, options, device);
 
   const bool resumed = !newest.path.empty();
   whisper::Transcripts before;

@@ -11,13 +11,13 @@
 #include <looptorch/loop.hpp>
 #include <looptorch/memory/host_memory.hpp>
 #include <looptorch/memory/memory_counter.hpp>
-#include <looptorch/memory/recompute/bypass.hpp>
 #include <looptorch/optim/gradients.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/preflight/dry_run.hpp>
 #include <looptorch/preflight/hard_batches.hpp>
 #include <looptorch/preflight/preflight_report.hpp>
 #include <looptorch/preflight/recompute_scope.hpp>
+#include <looptorch/preflight/remedies.hpp>
 #include <looptorch/preflight/sample_batches.hpp>
 #include <looptorch/preflight/untouched.hpp>
 
@@ -73,7 +73,10 @@ class Preflight {
   }
 
   [[nodiscard]] PreflightReport run() {
-    const DryMemory dry = measure(size_);
+    const DryMemory dry = measure(size_, [this] {
+      look_for_remedies();
+      return nullptr;
+    });
     PreflightReport report;
     report.device = counter_.device();
     report.fits = fits(dry);
@@ -89,11 +92,13 @@ class Preflight {
   }
 
   /// Returns the most samples of a micro-batch that fit, among divisors of a window's samples.
+  /// With `is_too_large` the given batches are known not to fit.
   [[nodiscard]] std::optional<std::int64_t> largest_micro_batch(std::vector<PreflightTrial>& tried,
-                                                                const Change& change = {}) {
+                                                                const Change& change = {},
+                                                                bool is_too_large = false) {
     const std::vector<std::int64_t> sizes = micro_batch_sizes();
-    std::size_t fitting = 0,
-                failing = sizes.size() + 1;  // sizes[fitting - 1] fits, sizes[failing - 1] does not
+    // sizes[fitting - 1] fits, sizes[failing - 1] does not
+    std::size_t fitting = 0, failing = sizes.size() + (is_too_large ? 0 : 1);
     while (failing - fitting > 1) {
       const std::size_t middle = failing > sizes.size() ? sizes.size() : (fitting + failing) / 2;
       tried.push_back(attempt(window_text(sizes[middle - 1]), sizes[middle - 1], change));
@@ -181,54 +186,82 @@ class Preflight {
   [[nodiscard]] std::vector<std::int64_t> micro_batch_sizes() {
     std::vector<std::int64_t> sizes;
     const std::int64_t all = window_samples();
-    for (std::int64_t size = 1; size <= size_; ++size)
+    for (std::int64_t size = std::max<std::int64_t>(options_.remedies.least_batch, 1); size <= size_; ++size)
       if (all % size == 0) sizes.push_back(size);
     return sizes;
   }
   [[nodiscard]] std::string window_text(std::int64_t size) {
-    return message("micro-batches of ", size, " with Accumulate<", window_samples() / size, ">");
+    const auto& batches = options_.remedies.batches;
+    return batches ? batches(size, window_samples() / size) : std::to_string(size);
   }
 
+  /// Notes which remedies the run leaves open, once its policies have set what they set.
+  void look_for_remedies() {
+    recomputing_ = recomputing_policies(*engine_.model());
+    const auto type = counter_.device().type();
+    computes_in_16_bits_ = engine_.stack().template in_scopes<forward_scope_hook>(
+        ForwardContext{engine_.run(), /*training=*/true},
+        [type] { return at::autocast::is_autocast_enabled(type); });
+    for (const at::Tensor& parameter : engine_.parameters().all())
+      computes_in_16_bits_ |= parameter.is_floating_point() && parameter.element_size() == 2;
+  }
+
+  /// Tries what costs time, then precision, then both, each with smaller micro-batches if it does not fit by
+  /// itself; last what costs learning.
   [[nodiscard]] std::vector<PreflightTrial> try_remedies() {
+    const PreflightRemedies& words = options_.remedies;
+    const auto& model = *engine_.model();
     std::vector<PreflightTrial> tried;
     try_smaller_batches({}, "", tried);
-    const auto& model = *engine_.model();
-    if (saves_nothing_yet(model)) {
-      const Change recompute = [&] { return std::make_shared<RecomputeScope>(model); };
-      tried.push_back(attempt("recomputation in all Checkpointed layers", size_, recompute));
-      if (!tried.back().fits) try_smaller_batches(recompute, "recomputation, and ", tried);
+    std::string recomputation;
+    if (words.recomputation && !recomputing_.empty()) recomputation = words.recomputation(recomputing_);
+    const Change recompute = [&model] { return std::make_shared<RecomputeScope>(model); };
+    if (!recomputation.empty()) try_with_batches(recompute, recomputation, tried);
+    if (!words.bf16.empty() && !computes_in_16_bits_) {
+      const Change cast = [type = counter_.device().type()] {
+        return std::make_shared<AutocastScope>(type, bf16::kType);
+      };
+      try_with_batches(cast, words.bf16, tried);
+      if (!recomputation.empty() && !any_fits(tried))
+        try_with_batches(
+            [&] {
+              return std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(recompute(),
+                                                                                               cast());
+            },
+            recomputation + words.separator + words.bf16, tried);
     }
-    const auto type = counter_.device().type();
-    tried.push_back(attempt("Autocast<bf16>", size_,
-                            [type] { return std::make_shared<AutocastScope>(type, bf16::kType); }));
-    for (const auto& child : model.named_children())
-      if (const auto parameters = child.value()->parameters(); can_freeze(parameters))
-        tried.push_back(attempt(message("'", child.key(), "' frozen"), size_,
-                                [&] { return std::make_shared<FrozenScope>(parameters); }));
+    if (words.frozen)
+      for (const auto& child : model.named_children())
+        if (const auto parameters = child.value()->parameters(); can_freeze(parameters))
+          tried.push_back(attempt(words.frozen(child.key()), size_,
+                                  [&] { return std::make_shared<FrozenScope>(parameters); }));
     return tried;
   }
 
+  [[nodiscard]] static bool any_fits(const std::vector<PreflightTrial>& tried) {
+    return std::any_of(tried.begin(), tried.end(), [](const auto& trial) { return trial.fits; });
+  }
+
+  /// Tries a change by itself, and with smaller micro-batches if it does not fit so.
+  void try_with_batches(const Change& change, const std::string& words, std::vector<PreflightTrial>& tried) {
+    tried.push_back(attempt(words, size_, change));
+    if (!tried.back().fits) try_smaller_batches(change, words + options_.remedies.separator, tried);
+  }
+
+  /// Notes the largest smaller micro-batch that fits, or the smallest if none does.
   void try_smaller_batches(const Change& change, const std::string& with,
                            std::vector<PreflightTrial>& tried) {
-    if (size_ == 1) return;
-    std::vector<PreflightTrial> sizes;
-    const auto largest = largest_micro_batch(sizes, change);
-    const std::string wanted = window_text(largest.value_or(1));
-    for (PreflightTrial& each : sizes)
+    const std::vector<std::int64_t> sizes = micro_batch_sizes();
+    if (!options_.remedies.batches || sizes.empty() || sizes.front() >= size_) return;
+    std::vector<PreflightTrial> trials;
+    const auto largest = largest_micro_batch(trials, change, /*is_too_large=*/true);
+    const std::string wanted = window_text(largest.value_or(sizes.front()));
+    for (PreflightTrial& each : trials)
       if (each.change == wanted) {
         each.change = with + wanted;
         tried.push_back(std::move(each));
         return;
       }
-  }
-
-  /// True if the model has layers that could recompute and do not.
-  template <class Module>
-  [[nodiscard]] static bool saves_nothing_yet(const Module& model) {
-    for (const auto& module : model.modules())
-      if (const auto* layer = dynamic_cast<const Bypassable*>(module.get()); layer && !layer->saves_most())
-        return true;
-    return false;
   }
 
   /// True if some of `parameters` are trained, and each update trains others, too.
@@ -253,6 +286,8 @@ class Preflight {
   MemoryCounter counter_;
   HeldMemory expected_;
   std::int64_t size_ = 0, cap_ = 0;
+  std::string recomputing_;  ///< Policies of the layers that could recompute and do not.
+  bool computes_in_16_bits_ = false;
 };
 
 /// Returns the Preflight of a trainer on SampleBatches, or on the batches of a range.

@@ -78,6 +78,10 @@ Needs measure(const Candidate& candidate) {
       print(candidate.name + ": " + flags, row[i], "largest card", kLargest);
     }
   }
+  for (const std::int64_t card : kCards) {
+    const auto flags = candidate.preset(card);
+    needs.of_presets.push_back(flags.empty() ? 0 : needed_by_shape(candidate, flags));
+  }
   return needs;
 }
 

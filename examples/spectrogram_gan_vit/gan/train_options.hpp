@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/memory_flags.hpp>
 #include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/data/loader/loader_options.hpp>
@@ -43,6 +44,13 @@ struct TrainOptions {
             {"--r1", setting(r1)}};
   }
 
+  /// Returns the flags by which a run takes less memory.
+  [[nodiscard]] looptorch::app::MemoryFlags memory_flags() const {
+    return {.least_batch = least_batch(), .recomputation = ""};
+  }
+  /// Returns the fewest clips of a batch: --mismatched takes the emotions of others in it.
+  [[nodiscard]] std::int64_t least_batch() const { return mismatched > 0 ? 2 : 1; }
+
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
   [[nodiscard]] std::filesystem::path cache() const {
     return training.cache.empty() ? output / "cache" : training.cache;
@@ -77,7 +85,7 @@ struct TrainOptions {
   if (options.n_mels > 0) config.n_mels = options.n_mels;
   if (options.channels > 0) config.channels = options.channels;
   check_config(config, "the model's sizes");
-  if (batch_size == 1 && options.mismatched > 0)
+  if (batch_size < options.least_batch())
     throw CommandLineError(
         "--mismatched takes emotions of other clips in the batch, and --batch-size is 1: give --mismatched 0");
   return config;

@@ -195,12 +195,13 @@ namespace detail {
 }  // namespace detail
 
 /// Returns the first choice for which `attempt(options)` says that it fits. Writes a line to `log` for each
-/// that was tried, and which was chosen. Throws app::DoesNotFit if none does.
+/// that was tried, and which was chosen, behind the name of the flag that asks and `cap`. Throws
+/// app::DoesNotFit if none does.
 [[nodiscard]] inline FitChoice choose_fit(const FinetuneOptions& given, std::int64_t cap,
                                           const std::function<FitTrial(const FinetuneOptions&)>& attempt,
-                                          std::ostream& log) {
+                                          std::ostream& log, const std::string& asking = "--fit") {
   using looptorch::app::bytes_text;
-  const std::string begin = "--fit " + bytes_text(cap) + ": ";
+  const std::string begin = asking + " " + bytes_text(cap) + ": ";
   std::vector<std::string> tried;
   FitTrial least{.needed = std::numeric_limits<std::int64_t>::max()};
   std::string least_flags;

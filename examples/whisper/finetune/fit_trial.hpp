@@ -68,12 +68,12 @@ inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::L
 
 }  // namespace detail
 
-/// Measures a run whose clips are `longest` against `cap`. Leaves the model as it was.
+/// Measures a run whose clips are `longest` against `cap`, of which the share `margin` is to stay free.
+/// Leaves the model as it was.
 template <class Trainer>
 [[nodiscard]] FitTrial measure_run(Trainer& trainer, Recognizer& recognizer, const FinetuneOptions& options,
-                                   const TrainingClips& longest, std::int64_t cap) {
+                                   const TrainingClips& longest, std::int64_t cap, double margin) {
   const auto device = recognizer.options().device();
-  const double margin = detail::fit_margin(device);
   const auto allowed = looptorch::PreflightReport::allowed(cap, margin);
   const auto held = trainer.expected_memory();
   const auto between = held.weights + held.optimizer + held.averages + held.copies;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/memory_flags.hpp>
 #include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_flags.hpp>
 #include <looptorch/audio/spec_augment.hpp>
@@ -81,6 +82,13 @@ struct FinetuneOptions {
   [[nodiscard]] bool scales_losses() const {
     using looptorch::app::Precision;
     return training.precision == Precision::fp16 || training.precision == Precision::mixed;
+  }
+
+  /// Returns the flags that lower a peak, for what WatchMemory says of it. --fit tries them in order.
+  [[nodiscard]] static looptorch::app::MemoryFlags memory_flags() {
+    return {.recomputation = "--gradient-checkpointing all",
+            .optimizer = "--optimizer adamw8bit",
+            .frozen = "--freeze-encoder"};
   }
 
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }

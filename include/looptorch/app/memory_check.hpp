@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// What a program says of memory: a line before the run with what the device has and the run will hold; with
-// --preflight dry steps, which end a run that would not fit; with --memory the parts of the peak, for the
-// summary.
+// The memory messages of a training program: the line before the run, with what the device has and the run
+// will hold; --preflight, whose dry steps end a run that would not fit and try the program's flags; the parts
+// of the peak in the summary.
 //
 //   app::check_memory(training, trainer, [&] { return lt::SampleBatches(data, hardest); });
 //   trainer.fit(...);
 //   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
 #pragma once
 
+#include <looptorch/app/memory_flags.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/app/training_options.hpp>
 #include <looptorch/base/error.hpp>
@@ -21,6 +22,7 @@
 
 #include <c10/core/Device.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <iostream>
@@ -68,24 +70,40 @@ void print_memory(Trainer& trainer) {
   std::cerr << memory_line(device, expected, usable) << std::endl;
 }
 
+/// Returns the report of a preflight with --memory-cap, and writes it to stderr.
+template <class Trainer, class Batches>
+[[nodiscard]] PreflightReport run_preflight(const TrainingOptions& options, Trainer& trainer,
+                                            Batches&& hardest, PreflightOptions how) {
+  constexpr double kGigabyte = 1e9;
+  how.cap = std::llround(options.memory_cap * kGigabyte);
+  auto report = preflight(trainer, hardest, how);
+  std::cerr << "preflight: the run " << report.text() << std::flush;
+  return report;
+}
+
+/// Throws DoesNotFit for a run that does not fit into `cap` bytes. `flags` make it fit; empty if none do.
+[[noreturn]] inline void throw_does_not_fit(std::int64_t cap, const std::string& flags) {
+  throw DoesNotFit(message("the run does not fit into ", bytes_text(cap), ": ",
+                           flags.empty() ? "nothing that was tried would, so that it takes a smaller model "
+                                           "or shorter inputs"
+                                         : "give " + flags,
+                           ", or leave out --preflight"));
+}
+
 /// Writes a line on memory to stderr. With --preflight: makes dry steps on the batches that `hardest()`
 /// returns, SampleBatches or a range of batches, and writes the verdict to stderr. Throws DoesNotFit if the
-/// run does not leave a tenth of the memory free: of what the device has free, or of --memory-cap.
+/// run does not leave a tenth of the memory free: of what the device has free, or of --memory-cap. It names
+/// the first of `flags` that was tried and fits.
 template <class Trainer, class Hardest>
-void check_memory(const TrainingOptions& options, Trainer& trainer, const Hardest& hardest) {
+void check_memory(const TrainingOptions& options, Trainer& trainer, const Hardest& hardest,
+                  const MemoryFlags& flags = {}) {
   print_memory(trainer);
   if (!options.preflight) return;
-  constexpr double kGigabyte = 1e9;
-  const auto report = preflight(trainer, hardest(), {.cap = std::llround(options.memory_cap * kGigabyte)});
-  std::cerr << "preflight: the run " << report.text() << std::flush;
+  const auto report = run_preflight(options, trainer, hardest(), {.remedies = flags.remedies()});
   if (report.fits) return;
-  bool something_fits = false;
-  for (const PreflightTrial& trial : report.tried) something_fits |= trial.fits;
-  throw DoesNotFit(message(
-      "the run does not fit into ", bytes_text(report.cap), ": ",
-      something_fits ? "see what would, above"
-                     : "nothing that was tried would, so that it takes a smaller model or shorter inputs",
-      ", or leave out --preflight"));
+  const auto fitting = std::find_if(report.tried.begin(), report.tried.end(),
+                                    [](const PreflightTrial& trial) { return trial.fits; });
+  throw_does_not_fit(report.cap, fitting == report.tried.end() ? std::string() : fitting->change);
 }
 
 /// Adds the peak of a run by what it consisted of, in bytes, and its phase. Adds nothing if the memory was

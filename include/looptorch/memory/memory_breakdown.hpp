@@ -88,25 +88,43 @@ namespace detail {
   return text;
 }
 
+/// What lowers the parts of a peak, in the reader's words: by default policies and optimizers of the library,
+/// for the author of a program. An empty one is a remedy that the reader does not have.
+struct PartRemedies {
+  std::string activations = "smaller micro-batches with Accumulate<N>, Checkpointed<Layer>, Autocast<bf16>";
+  std::string optimizer =
+      "freeze what need not be trained (Freeze), or an optimizer with fewer (AdamW8bit, "
+      "Adafactor, FusedSGD)";
+  std::string gradients = "freeze what need not be trained (Freeze)";
+  std::string averages = "leave out AverageWeights, or let it begin later";
+  std::string workspace = "smaller micro-batches with Accumulate<N>, at::scaled_dot_product_attention";
+  std::string other = "look for data or models that stay on the device outside of the run";
+};
+
 /// Returns what would lower the peak, the greatest part's remedies first. Parts below a tenth have none.
-[[nodiscard]] inline std::vector<std::string> advice(const MemoryBreakdown& parts) {
-  const std::array<std::pair<std::int64_t, std::string_view>, 6> remedies{{
-      {parts.activations,
-       "activations: smaller micro-batches with Accumulate<N>, Checkpointed<Layer>, Autocast<bf16>"},
-      {parts.optimizer,
-       "moments: freeze what need not be trained (UnfreezeAt), or an optimizer with fewer (FusedSgd)"},
-      {parts.gradients, "gradients: freeze what need not be trained (UnfreezeAt)"},
-      {parts.averages, "averages: leave out AverageWeights, or let it begin later"},
-      {parts.workspace,
-       "workspace: smaller micro-batches with Accumulate<N>, at::scaled_dot_product_attention"},
-      {parts.other, "other tensors: look for data or models that stay on the device outside of the run"},
+[[nodiscard]] inline std::vector<std::string> advice(const MemoryBreakdown& parts,
+                                                     const PartRemedies& words = {}) {
+  struct Remedy {
+    std::int64_t bytes;
+    const char* part;
+    const std::string& text;
+  };
+  const std::array<Remedy, 6> remedies{{
+      {parts.activations, "activations: ", words.activations},
+      {parts.optimizer, "moments: ", words.optimizer},
+      {parts.gradients, "gradients: ", words.gradients},
+      {parts.averages, "averages: ", words.averages},
+      {parts.workspace, "workspace: ", words.workspace},
+      {parts.other, "other tensors: ", words.other},
   }};
-  auto sorted = remedies;
+  std::vector<const Remedy*> sorted;
+  for (const Remedy& remedy : remedies)
+    if (remedy.bytes * 10 >= parts.total() && remedy.bytes > 0 && !remedy.text.empty())
+      sorted.push_back(&remedy);
   std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
+                   [](const Remedy* a, const Remedy* b) { return a->bytes > b->bytes; });
   std::vector<std::string> list;
-  for (const auto& [bytes, text] : sorted)
-    if (bytes * 10 >= parts.total() && bytes > 0) list.emplace_back(text);
+  for (const Remedy* remedy : sorted) list.push_back(remedy->part + remedy->text);
   return list;
 }
 

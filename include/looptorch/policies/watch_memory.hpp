@@ -8,6 +8,7 @@
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
+#include <looptorch/memory/memory_breakdown.hpp>
 #include <looptorch/memory/memory_phases.hpp>
 #include <looptorch/policies/parts/memory_watch.hpp>
 
@@ -20,7 +21,8 @@ namespace looptorch {
 /// `trainer.policy<WatchMemory>()` returns the numbers. ShowProgress shows the peak in its line. It lets the
 /// device's peak statistics begin anew several times a step, so that a program cannot use them beside it.
 struct WatchMemory {
-  std::FILE* out = stderr;  ///< Null: nothing is written.
+  std::FILE* out = stderr;     ///< Null: nothing is written.
+  PartRemedies remedies = {};  ///< What the advice names; a program names its flags.
 
   static constexpr bool reads_memory = true;
   static constexpr bool only_reports = true;
@@ -68,7 +70,7 @@ struct WatchMemory {
   void on_fit_end(FitContext& fit, State& state) const {
     if (const auto found = state.end(fit.run, fit.status == FitStatus::failed)) write(found->text);
     write(state.text());
-    for (const std::string& remedy : state.advice()) write("little is left. " + remedy);
+    for (const std::string& remedy : state.advice(remedies)) write("little is left. " + remedy);
   }
 
  private:

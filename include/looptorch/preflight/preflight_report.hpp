@@ -4,6 +4,7 @@
 
 #include <looptorch/memory/memory_breakdown.hpp>
 #include <looptorch/memory/memory_phases.hpp>
+#include <looptorch/preflight/remedies.hpp>
 
 #include <c10/core/Device.h>
 
@@ -20,14 +21,15 @@ struct PreflightOptions {
   /// Bytes that the run may take. 0: what the device has free, and what this process holds of it. On a CPU
   /// the dry steps are held to it (HostMemory).
   std::int64_t cap = 0;
-  double margin = 0.1;       ///< The share of the cap that must stay free, from 0 to below 1.
-  bool evaluate = true;      ///< Evaluates the batches, too.
-  bool try_remedies = true;  ///< Tries what would fit, if the run does not.
+  double margin = 0.1;              ///< The share of the cap that must stay free, from 0 to below 1.
+  bool evaluate = true;             ///< Evaluates the batches, too.
+  bool try_remedies = true;         ///< Tries what would fit, if the run does not.
+  PreflightRemedies remedies = {};  ///< What is tried, and how the report names it.
 };
 
 /// A change of the run that was tried.
 struct PreflightTrial {
-  std::string change;       ///< In words, with the policy or the numbers to use.
+  std::string change;       ///< The policies or flags to use.
   std::int64_t needed = 0;  ///< Bytes at the peak; where memory ran out, those reached until then.
   bool out_of_memory = false;
   bool fits = false;
@@ -51,7 +53,8 @@ struct PreflightReport {
     return std::llround(static_cast<double>(cap) * (1 - margin));
   }
 
-  /// Returns the verdict, the peak's parts and what was tried, a line each.
+  /// Returns the verdict with the peak's parts, a line for each change that fits, and one with those that do
+  /// not.
   [[nodiscard]] std::string text() const {
     using detail::bytes_text;
     const std::string percent = std::to_string(std::lround(100 * margin)) + " %";
@@ -60,10 +63,14 @@ struct PreflightReport {
     text += bytes_text(needed) + " of " + bytes_text(cap) + ", with " + percent + " to stay free, in " +
             std::string(to_string(phases.peak().phase)) + ": " + describe(parts) +
             (snapshot > 0 ? ", snapshot " + bytes_text(snapshot) : "") + "\n";
-    for (const PreflightTrial& trial : tried)
-      text += std::string(trial.fits ? "  fits" : "  does not") + " (" + outcome(trial) +
-              "): " + trial.change + "\n";
-    return text;
+    std::string in_vain;
+    for (const PreflightTrial& trial : tried) {
+      if (trial.fits)
+        text += "  fits (" + outcome(trial) + "): " + trial.change + "\n";
+      else
+        in_vain += (in_vain.empty() ? "" : "; ") + trial.change + " (" + outcome(trial) + ")";
+    }
+    return in_vain.empty() ? text : text + "  tried, and does not fit: " + in_vain + "\n";
   }
 
  private:

@@ -6,20 +6,47 @@
 #include <looptorch/memory/recompute/bypass.hpp>
 
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace looptorch::detail {
+
+/// Calls `use` with each layer of a model that could recompute and does not.
+template <class Module, class Use>
+void each_that_could_recompute(const Module& model, const Use& use) {
+  for (const auto& module : model.modules())
+    if (auto* const layer = dynamic_cast<Bypassable*>(module.get()); layer && !layer->saves_most())
+      use(*layer);
+}
+
+/// Returns a type's name as it is written where the type is declared: without an unnamed namespace.
+[[nodiscard]] inline std::string as_written(std::string type) {
+  for (const std::string unnamed : {"(anonymous namespace)::", "{anonymous}::"})
+    for (auto at = type.find(unnamed); at != type.npos; at = type.find(unnamed))
+      type.erase(at, unnamed.size());
+  return type;
+}
+
+/// Returns the policies of these layers, each once, as a Trainer lists them; empty without such layers.
+template <class Module>
+[[nodiscard]] std::string recomputing_policies(const Module& model) {
+  std::string list;
+  each_that_could_recompute(model, [&](const Bypassable& layer) {
+    const std::string policy = as_written(layer.policy());
+    if (list.find(policy) == std::string::npos) list += (list.empty() ? "" : ", ") + policy;
+  });
+  return list;
+}
 
 /// Lets all layers of a model that can recompute do so.
 class RecomputeScope {
  public:
   template <class Module>
   explicit RecomputeScope(const Module& model) {
-    for (const auto& module : model.modules())
-      if (auto* const layer = dynamic_cast<Bypassable*>(module.get()); layer && !layer->saves_most()) {
-        put_back_.push_back(layer->keep_options());
-        layer->recompute();
-      }
+    each_that_could_recompute(model, [this](Bypassable& layer) {
+      put_back_.push_back(layer.keep_options());
+      layer.recompute();
+    });
   }
   ~RecomputeScope() {
     for (const auto& put_back : put_back_) put_back();

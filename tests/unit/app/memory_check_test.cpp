@@ -49,7 +49,8 @@ TEST_CASE("app: a preflight is made if the flag asks, and ends a run that does n
                   app::DoesNotFit);
   CHECK_THROWS_WITH(app::check_memory({.preflight = true, .memory_cap = 1e-6}, trainer, batches),
                     Contains("does not fit into 1 KB: nothing that was tried would"));
-  CHECK_THAT(said.text(), Contains("preflight: the run does not fit: "));
+  CHECK_THAT(said.text(), Contains("preflight: the run does not fit: ") &&
+                              Contains("  tried, and does not fit: --batch-size 1 --gradient-accumulation "));
   CHECK(trainer.progress().step == 0);
 }
 

@@ -84,7 +84,10 @@ TEST_CASE("memory breakdown: in words, with the greatest part's remedy first") {
   const auto list = lt::advice(parts);
   REQUIRE(list.size() == 2);
   CHECK_THAT(list[0], Catch::Matchers::StartsWith("moments: freeze"));
+  CHECK_THAT(list[0], Catch::Matchers::Contains("FusedSGD"));
   CHECK_THAT(list[1], Catch::Matchers::Contains("Checkpointed<Layer>"));
+  CHECK(lt::advice(parts, {.activations = "--bf16", .optimizer = ""}) ==
+        std::vector<std::string>{"activations: --bf16"});
   CHECK(lt::advice({}).empty());
   CHECK(lt::detail::bytes_text(0) == "0 bytes");
   CHECK(lt::detail::bytes_text(999) == "999 bytes");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Dry steps: what they measure, that they leave no trace, and what they propose.
-// Tests preflight: dry_run, phase_probe, preflight_report, recompute_scope, sample_batches, untouched
-// Tests loop: trainer_access
+// Tests preflight: dry_run, phase_probe, preflight_report, recompute_scope, remedies, sample_batches,
+// untouched Tests loop: trainer_access
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
@@ -103,7 +103,7 @@ void check_equal(const lt::SnapshotContents& a, const lt::SnapshotContents& b) {
   check_equal(a.state, b.state);
 }
 
-constexpr lt::PreflightOptions kRoomy{.cap = 1'000'000'000};
+const lt::PreflightOptions kRoomy{.cap = 1'000'000'000};
 
 }  // namespace
 
@@ -212,7 +212,7 @@ TEST_CASE("preflight: the verdict follows the cap and the margin") {
                                             Contains("in backward: weights"));
 }
 
-TEST_CASE("preflight: what would fit is tried, and named by what to write") {
+TEST_CASE("preflight: what would fit is tried, and named by policies that need what was measured") {
   Net net;
   lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
   lt::Trainer trainer(net, adam, objective, lt::Accumulate<2>{});
@@ -220,18 +220,99 @@ TEST_CASE("preflight: what would fit is tried, and named by what to write") {
   const std::int64_t needed = lt::preflight(trainer, hard, kRoomy).needed;
   const auto report = lt::preflight(trainer, hard, {.cap = needed * 4 / 5, .margin = 0});
   REQUIRE_FALSE(report.fits);
-  const auto find = [&](const std::string& change) {
+  const auto find_in = [](const lt::PreflightReport& report, const std::string& change) {
     for (const auto& trial : report.tried)
       if (trial.change.find(change) != std::string::npos) return trial;
     FAIL(change << " was not tried: " << report.text());
     return lt::PreflightTrial{};
   };
-  CHECK(find("micro-batches of 512 with Accumulate<4>").fits);
-  CHECK(find("recomputation in all Checkpointed layers").fits);
-  CHECK(find("recomputation").needed < needed * 3 / 4);
-  CHECK(find("Autocast<bf16>").needed < needed);
-  CHECK(find("'stem' frozen").needed <= needed);
-  CHECK_THAT(report.text(), Contains("\n  fits (") && Contains("): recomputation in all"));
+  const auto find = [&](const std::string& change) { return find_in(report, change); };
+  const auto with = [&](const std::vector<Batch>& data, auto... policies) {
+    lt::Trainer other(net, adam, objective, policies...);
+    return lt::preflight(other, data, kRoomy).needed;
+  };
+  const auto half = find("micro-batches of 512 with Accumulate<4>{}");
+  CHECK(half.fits);
+  CHECK(half.needed == with(std::vector{lt::detail::first_samples(hard[0], 512)}, lt::Accumulate<4>{}));
+  const auto recomputed = find("Checkpointed<");
+  CHECK((recomputed.fits && recomputed.needed < needed * 3 / 4));
+  CHECK(recomputed.change == "Checkpointed<Block>{}");
+  CHECK(recomputed.needed == with(hard, lt::Accumulate<2>{}, lt::Checkpointed<Block>{}));
+  const auto cast = find("Autocast<bf16>{}");
+  CHECK(cast.needed < needed);
+  const auto listed = with(hard, lt::Accumulate<2>{}, lt::Autocast<lt::bf16>{});
+  CHECK((cast.needed >= listed && cast.needed < listed + listed / 100));  // casts are kept a little longer
+  CHECK(find("Freeze{\"stem.*\"}").out_of_memory);
+  const auto roomier = lt::preflight(trainer, hard, {.cap = needed - 1, .margin = 0});
+  CHECK(find_in(roomier, "Freeze{\"stem.*\"}").needed ==
+        with(hard, lt::Accumulate<2>{}, lt::Freeze{"stem.*"}));
+  CHECK_THAT(report.text(), Contains("\n  fits (") && Contains("): Checkpointed<"));
+  for (const auto& trial : report.tried) {
+    INFO(report.text());
+    CHECK((report.text().find("): " + trial.change + "\n") != std::string::npos) == trial.fits);
+  }
+}
+
+TEST_CASE("preflight: recomputation that the program has switched off is tried before the first fit, too") {
+  Net net(/*recomputes=*/true);  // as Checkpointed layers are by default
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  const auto hard = batches(1, 1024);
+  const auto changes = [&](bool recomputes) {
+    lt::Trainer trainer(net, adam, objective, lt::When{recomputes, lt::Checkpointed<Block>{}});
+    const auto report =
+        lt::preflight(trainer, hard, {.cap = lt::preflight(trainer, hard, kRoomy).needed - 1, .margin = 0});
+    CHECK_FALSE(report.fits);
+    return report.text();
+  };
+  CHECK_THAT(changes(false), Contains("): Checkpointed<"));
+  CHECK_THAT(changes(true), !Contains("Checkpointed<"));
+}
+
+TEST_CASE("preflight: bf16 is no remedy of a run that computes in 16 bits") {
+  Net net;
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  const auto text = [&](auto... policies) {
+    lt::Trainer trainer(net, adam, objective, policies...);
+    return lt::preflight(trainer, batches(1, 64), {.cap = 1'000'000}).text();
+  };
+  CHECK_THAT(text(), Contains("Autocast<bf16>{}"));
+  CHECK_THAT(text(lt::MixedPrecision{}), !Contains("Autocast"));
+  net->to(at::kBFloat16);
+  const auto in_bf16 = [](Net& net, const Batch& batch) {
+    return objective(net, {batch.x.to(at::kBFloat16), batch.y});
+  };
+  lt::Trainer half(net, adam, in_bf16);
+  CHECK_THAT(lt::preflight(half, batches(1, 64), {.cap = 500'000}).text(), !Contains("Autocast"));
+}
+
+TEST_CASE(
+    "preflight: tries the remedies that its reader has, in the reader's words, none below the least batch") {
+  Net net;
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  lt::Trainer trainer(net, adam, objective);
+  const auto hard = batches(1, 64);
+  const auto flags = [](std::int64_t samples, std::int64_t count) {
+    return "--batch-size " + std::to_string(samples) + " --gradient-accumulation " + std::to_string(count);
+  };
+  const lt::PreflightRemedies remedies{
+      .least_batch = 8, .batches = flags, .recomputation = nullptr, .bf16 = "", .frozen = nullptr};
+  const auto none = lt::preflight(trainer, hard, {.cap = 1'000'000, .remedies = remedies});
+  REQUIRE(none.tried.size() == 1);
+  CHECK(none.tried[0].change == "--batch-size 8 --gradient-accumulation 8");
+  CHECK_FALSE(none.tried[0].fits);
+  CHECK_THAT(none.text(), Contains("tried, and does not fit: --batch-size 8 --gradient-accumulation 8 (") &&
+                              !Contains("  fits ("));
+
+  auto all = remedies;
+  all.recomputation = [](const std::string&) { return std::string("--recompute"); };
+  all.bf16 = "--bf16";
+  all.separator = " ";
+  const auto both = lt::preflight(trainer, hard, {.cap = 1'000'000, .remedies = all});
+  CHECK(both.tried.back().change == "--recompute --bf16 --batch-size 8 --gradient-accumulation 8");
+  auto whole = all;
+  whole.least_batch = 64;
+  for (const auto& trial : lt::preflight(trainer, hard, {.cap = 1'000'000, .remedies = whole}).tried)
+    CHECK_THAT(trial.change, !Contains("--batch-size"));
 }
 
 TEST_CASE("find_micro_batch: the largest divisor of the window that fits, which then trains within the cap") {

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace looptorch::detail {
@@ -28,6 +29,8 @@ class Bypassable : public WatchedLayer {
   [[nodiscard]] virtual bool saves_memory() const = 0;
   /// True if the module keeps as little as it can.
   [[nodiscard]] virtual bool saves_most() const = 0;
+  /// Returns the policy that lets it recompute, as it is written in a Trainer's list.
+  [[nodiscard]] virtual std::string policy() const = 0;
   /// Lets the module recompute as a whole.
   virtual void recompute() = 0;
   /// Returns a function that puts the module's options back as they are now.

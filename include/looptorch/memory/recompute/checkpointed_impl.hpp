@@ -35,6 +35,9 @@ class CheckpointedLayer : public Layer::ContainedType, public Bypassable {
   [[nodiscard]] bool saves_most() const override {
     return checkpoint.mode == CheckpointMode::recompute || checkpoint.mode == CheckpointMode::offload;
   }
+  [[nodiscard]] std::string policy() const override {
+    return message("Checkpointed<", type_name<Layer>(), ">{}");
+  }
   void recompute() override { checkpoint.mode = CheckpointMode::recompute; }
 
   [[nodiscard]] std::unique_ptr<LayerWatch> watch_layers(const torch::nn::Module& model) const override {

@@ -68,11 +68,11 @@ class MemoryWatch {
   }
   /// Returns what would lower the peak, the greatest part first, if it leaves less than a tenth of the device
   /// free; empty if there is room, and where the device's size is unknown.
-  [[nodiscard]] std::vector<std::string> advice() const {
+  [[nodiscard]] std::vector<std::string> advice(const PartRemedies& words = {}) const {
     if (!capacity_ ||
         std::max(peak().bytes, peak_reserved()) * 10 < (capacity_->total - taken_by_others_) * 9)
       return {};
-    return looptorch::advice(breakdown());
+    return looptorch::advice(breakdown(), words);
   }
 
   void begin(const Run& run) {

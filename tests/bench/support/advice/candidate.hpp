@@ -19,6 +19,9 @@ struct Saving {
   std::string words;    ///< As the tables call it.
   std::string flags;    ///< Of the program; empty for nothing.
   bool is_full = true;  ///< All of the model is trained.
+  /// The dry runs on a CPU count what a GPU takes. Not so for optimizers whose steps on a GPU are made of
+  /// many small operations with temporaries.
+  bool counts_for_gpus = true;
 };
 
 /// A step's samples, cut into micro-batches.
@@ -34,10 +37,12 @@ struct Candidate {
   std::int64_t least = 1;                ///< The smallest micro-batch that the program takes.
   std::vector<Saving> savings;           ///< In order of cost, the first one "nothing".
   std::vector<std::string> checks = {};  ///< Flags of runs whose real steps are quick enough to compare with.
-  /// Returns the samples of a step by the program's defaults, which every choice keeps.
-  std::function<std::int64_t(const std::string& command)> window;
+  /// Returns how a command's step is cut; every choice keeps the samples of the program's defaults.
+  std::function<Window(const std::string& command)> window;
   /// Makes dry steps of the program's Trainer. Returns the bytes of all tensors at their peak.
   std::function<std::int64_t(const std::string& command)> needed;
+  /// Returns the program's own flag for a card of so many GB; empty for a program or a card without one.
+  std::function<std::string(std::int64_t gigabytes)> preset = [](std::int64_t) { return std::string(); };
 
   [[nodiscard]] std::string with(const std::string& flags) const {
     return flags.empty() ? command : command + " " + flags;
@@ -45,7 +50,8 @@ struct Candidate {
 
   /// Returns the windows to try, from the largest micro-batch on, each half of the one before, and the least.
   [[nodiscard]] std::vector<Window> windows() const {
-    const std::int64_t samples = window(command);
+    const Window given = window(command);
+    const std::int64_t samples = given.batch * given.accumulate;
     std::vector<Window> windows;
     for (std::int64_t batch = samples;; batch /= 2) {
       if (batch < least) batch = least;

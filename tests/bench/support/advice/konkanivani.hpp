@@ -91,7 +91,7 @@ inline constexpr std::int64_t kVocabulary = 80, kCharactersASecond = 15;
                           .window =
                               [](const std::string& command) {
                                 const auto training = konkanivani_options(command).training;
-                                return training.batch_size * training.gradient_accumulation;
+                                return Window{training.batch_size, training.gradient_accumulation};
                               },
                           .needed = konkanivani_needs});
   }

@@ -70,18 +70,24 @@ inline constexpr const char* kMusicFolders = "--data DIR --output DIR";
   return peak_of(trainer, music_batch(training.batch_size, options.n_mels));
 }
 
-[[nodiscard]] inline std::int64_t gan_window(const std::string& command) {
+[[nodiscard]] inline Window gan_window(const std::string& command) {
   namespace sg = spectrogram_gan;
   auto options = options_of<sg::TrainOptions>(command, kMusicFolders, sg::add_flags);
   (void)sg::choose_sizes(options);
-  return options.training.batch_size * options.training.gradient_accumulation;
+  return {options.training.batch_size, options.training.gradient_accumulation};
 }
 
-[[nodiscard]] inline std::int64_t vit_window(const std::string& command) {
+[[nodiscard]] inline Window vit_window(const std::string& command) {
   namespace sv = spectrogram_vit;
   auto options = options_of<sv::TrainOptions>(command, kMusicFolders, sv::add_flags);
   options.complete();
-  return options.training.batch_size * options.training.gradient_accumulation;
+  return {options.training.batch_size, options.training.gradient_accumulation};
+}
+
+/// Returns the flag by which both programs have settings for a card of so many GB.
+[[nodiscard]] inline std::string gpu_memory_flag(std::int64_t gigabytes) {
+  if (gigabytes < spectrogram_gan::kGpuPresets[0].gigabytes) return {};
+  return "--gpu-memory " + std::to_string(gigabytes);
 }
 
 [[nodiscard]] inline std::vector<Candidate> music_candidates() {
@@ -94,7 +100,8 @@ inline constexpr const char* kMusicFolders = "--data DIR --output DIR";
                      .savings = plain_savings(true),
                      .checks = std::move(checks),
                      .window = vit_window,
-                     .needed = vit_needs};
+                     .needed = vit_needs,
+                     .preset = gpu_memory_flag};
   };
   return {{.name = "GAN",
            .command = "gan_train",
@@ -104,7 +111,8 @@ inline constexpr const char* kMusicFolders = "--data DIR --output DIR";
            .checks = {"--batch-size 6 --gradient-accumulation 1",
                       "--batch-size 3 --gradient-accumulation 1 --mixed-precision"},
            .window = gan_window,
-           .needed = gan_needs},
+           .needed = gan_needs,
+           .preset = gpu_memory_flag},
           vit("from scratch", "--from-scratch", {two, two + " --gradient-checkpointing --mixed-precision"}),
           vit("pretrained, its last three blocks unfrozen in the end", "--pretrained DIR", {two})};
 }

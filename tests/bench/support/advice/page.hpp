@@ -47,6 +47,7 @@ struct Needs {
   const Candidate& candidate;
   std::vector<Window> windows;
   std::vector<std::vector<std::int64_t>> bytes;  ///< [saving][window]
+  std::vector<std::int64_t> of_presets = {};     ///< By card; 0 where the program has no settings for it.
 };
 
 /// A choice that fits.
@@ -55,10 +56,13 @@ struct Advice {
 };
 
 /// Returns the first saving in order of cost with which a micro-batch fits, and the largest one that does.
+/// Savings whose numbers do not hold on a GPU are not advised.
 [[nodiscard]] inline std::optional<Advice> advise(const Needs& needs, std::int64_t allowed) {
-  for (std::size_t saving = 0; saving < needs.bytes.size(); ++saving)
+  for (std::size_t saving = 0; saving < needs.bytes.size(); ++saving) {
+    if (!needs.candidate.savings[saving].counts_for_gpus) continue;
     for (std::size_t window = 0; window < needs.windows.size(); ++window)
       if (needs.bytes[saving][window] <= allowed) return Advice{saving, window};
+  }
   return std::nullopt;
 }
 
@@ -69,13 +73,30 @@ struct Advice {
   return text;
 }
 
+/// Returns the row of a card whose settings the program has itself; nothing if it has none, or if they do not
+/// fit.
+[[nodiscard]] inline std::optional<std::string> preset_row(const Needs& needs, std::size_t card,
+                                                           std::int64_t allowed) {
+  const std::int64_t bytes = needs.of_presets.empty() ? 0 : needs.of_presets[card];
+  if (bytes == 0 || bytes > allowed) return std::nullopt;
+  const std::string flags = needs.candidate.preset(kCards[card]);
+  const Window window = needs.candidate.window(needs.candidate.with(flags));
+  return std::to_string(window.batch) + " x " + std::to_string(window.accumulate) + " | nothing | " +
+         gigabytes(bytes) + " GB | `" + flags + "` |\n";
+}
+
 /// Returns the advice for each card as a Markdown table.
 [[nodiscard]] inline std::string advice_table(const Needs& needs, const Limits& limits) {
   std::string text =
       "| memory | micro-batch x accumulation | saved by | needs | flags |\n|---:|---:|---|---:|---|\n";
-  for (const std::int64_t card : kCards) {
+  for (std::size_t i = 0; i < kCards.size(); ++i) {
+    const std::int64_t card = kCards[i], allowed = limits.allowed(card);
     text += "| " + std::to_string(card) + " GB | ";
-    const auto advice = advise(needs, limits.allowed(card));
+    if (const auto row = preset_row(needs, i, allowed)) {
+      text += *row;
+      continue;
+    }
+    const auto advice = advise(needs, allowed);
     if (!advice) {
       text += "| does not fit | | |\n";
       continue;
@@ -97,7 +118,8 @@ struct Advice {
     text += " " + std::to_string(window.batch) + " |", rule += "---:|";
   text += "\n" + rule + "\n";
   for (std::size_t saving = 0; saving < needs.bytes.size(); ++saving) {
-    text += "| " + needs.candidate.savings[saving].words + " |";
+    const Saving& each = needs.candidate.savings[saving];
+    text += "| " + each.words + (each.counts_for_gpus ? "" : " (*)") + " |";
     for (const std::int64_t bytes : needs.bytes[saving]) text += " " + gigabytes(bytes) + " |";
     text += "\n";
   }

@@ -7,6 +7,7 @@
 #include "candidate.hpp"
 #include "dry_run.hpp"
 
+#include <whisper/finetune/fit.hpp>
 #include <whisper/finetune/options.hpp>
 #include <whisper/model.hpp>
 
@@ -106,20 +107,28 @@ void with_whisper_trainer(const whisper::WhisperConfig& config, const whisper::F
           {"large-v3-turbo", turbo}};
 }
 
+/// Returns what `whisper_finetune --fit` tries, in its order, with frozen encoders before adapters.
 [[nodiscard]] inline std::vector<Saving> whisper_savings() {
-  const std::string encoder = "--gradient-checkpointing encoder", all = "--gradient-checkpointing all",
-                    half = " --mixed-precision", frozen = "--freeze-encoder";
-  return {{"nothing", ""},
-          {"encoder recomputed", encoder},
-          {"all layers recomputed", all},
-          {"all layers recomputed in 8 parts", all + " --recompute-parts 8"},
-          {"16 bits", half.substr(1)},
-          {"encoder recomputed, 16 bits", encoder + half},
-          {"all layers recomputed, 16 bits", all + half},
-          {"encoder frozen", frozen, false},
-          {"encoder frozen, decoder recomputed", frozen + " " + all, false},
-          {"encoder frozen, 16 bits", frozen + half, false},
-          {"encoder frozen, decoder recomputed, 16 bits", frozen + " " + all + half, false}};
+  const std::string frozen = "--freeze-encoder", recomputed = frozen + " --gradient-checkpointing all";
+  const std::vector<Saving> frozen_ones{{"encoder frozen", frozen, false},
+                                        {"encoder frozen, decoder recomputed", recomputed, false},
+                                        {"encoder frozen, decoder recomputed, weights in bf16, Adafactor",
+                                         recomputed + " --optimizer adafactor --bf16-weights", false}};
+  const whisper::FinetuneOptions given = whisper_options("whisper_finetune");
+  std::vector<Saving> all;
+  for (const whisper::Saving& saving : whisper::savings()) {
+    whisper::FinetuneOptions chosen = given;
+    saving.apply(chosen);
+    const bool adapters = chosen.memory.lora > 0;
+    if (adapters && all.back().is_full) all.insert(all.end(), frozen_ones.begin(), frozen_ones.end());
+    const auto& optimizer = chosen.memory.optimizer;
+    const std::string flags = whisper::flags_between(given, chosen);
+    all.push_back({.words = flags.empty() ? "nothing" : saving.words,
+                   .flags = flags,
+                   .is_full = !adapters,
+                   .counts_for_gpus = optimizer != "adamw8bit" && optimizer != "adamwbf16"});
+  }
+  return all;
 }
 
 [[nodiscard]] inline std::vector<Candidate> whisper_candidates() {
@@ -134,14 +143,14 @@ void with_whisper_trainer(const whisper::WhisperConfig& config, const whisper::F
          .window =
              [](const std::string& command) {
                const auto training = whisper_options(command).training;
-               return training.batch_size * training.gradient_accumulation;
+               return Window{training.batch_size, training.gradient_accumulation};
              },
          .needed = [config = config](const std::string& command) { return whisper_needs(config, command); }});
   const std::string two = "--batch-size 1 --gradient-accumulation 2";
   candidates[0].checks = {
       "--batch-size 2",           two + " --gradient-checkpointing encoder",
       two + " --mixed-precision", two + " --gradient-checkpointing all --mixed-precision",
-      two + " --freeze-encoder",  two + " --freeze-encoder --gradient-checkpointing all --mixed-precision"};
+      two + " --freeze-encoder",  two + " --gradient-checkpointing all --optimizer adafactor --bf16-weights"};
   candidates[1].checks = {two, two + " --gradient-checkpointing all"};
   return candidates;
 }

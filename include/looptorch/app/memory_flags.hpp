@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// The flags of a program by which a run takes less memory, as words for a preflight and for WatchMemory. A
+// program says which it has; what it lacks is neither tried nor named.
+//
+//   const app::MemoryFlags flags{.least_batch = 2, .recomputation = ""};
+//   lt::Trainer trainer(net, optimizer, objective, lt::WatchMemory{.remedies = flags.of_parts()});
+//   app::check_memory(training, trainer, hardest, flags);
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/memory/memory_breakdown.hpp>
+#include <looptorch/preflight/remedies.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace looptorch::app {
+
+/// Names of flags, each as it is given; an empty one is one that the program lacks.
+struct MemoryFlags {
+  std::string batch = "--batch-size";  ///< Limits a micro-batch, in the units of the hardest batches.
+  std::int64_t least_batch = 1;        ///< The smallest value of it that the program takes.
+  std::string accumulation = "--gradient-accumulation";
+  std::string recomputation = "--gradient-checkpointing";
+  std::string bf16 = "--bf16";
+  std::string optimizer = {};  ///< Chooses one with fewer moments.
+  std::string frozen = {};     ///< Freezes a part of the model.
+
+  /// Returns what a preflight tries of them.
+  [[nodiscard]] PreflightRemedies remedies() const {
+    PreflightRemedies words;
+    words.least_batch = least_batch;
+    words.batches = [batch = batch, accumulation = accumulation](std::int64_t samples, std::int64_t count) {
+      return message(batch, " ", samples, " ", accumulation, " ", count);
+    };
+    words.recomputation = [flag = recomputation](const std::string&) { return flag; };
+    words.bf16 = bf16;
+    words.frozen = nullptr;  // in programs a part is frozen by what is learnt, not by its name
+    words.separator = " ";
+    return words;
+  }
+
+  /// Returns what WatchMemory says of the parts of a peak.
+  [[nodiscard]] PartRemedies of_parts() const {
+    const std::string batches = message("a smaller ", batch, " with a larger ", accumulation);
+    const auto either = [](const std::string& a, const std::string& b) {
+      return a.empty() || b.empty() ? a + b : a + " or " + b;
+    };
+    PartRemedies words;
+    words.activations = batches;
+    for (const std::string& flag : {recomputation, bf16})
+      if (!flag.empty()) words.activations += ", " + flag;
+    words.workspace = batches;
+    words.optimizer = either(optimizer, frozen);
+    words.gradients = frozen;
+    words.averages.clear();
+    return words;
+  }
+};
+
+}  // namespace looptorch::app
