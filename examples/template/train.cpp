@@ -3,6 +3,7 @@
 // Spirals and Net: the rest is a whole program, with flags, snapshots, resume and a summary.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/fit.hpp>
+#include <looptorch/app/output_folder.hpp>
 #include <looptorch/app/profile_policy.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/run_log.hpp>
@@ -65,7 +66,7 @@ lt::Loss loss_of(Net& net, const Batch& batch) {
 }
 
 void train(const std::filesystem::path& output, const app::TrainingOptions& options) {
-  std::filesystem::create_directories(output);
+  const app::OutputFolder folder(output);  // one run at a time
   options.seed_generators();
   const auto device = options.choose_device();
   const auto newest = options.snapshot_to_resume(output / "snapshots");

@@ -12,6 +12,7 @@
 #include <looptorch/memory/host_memory.hpp>
 #include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/optim/gradients.hpp>
+#include <looptorch/policies/accumulate.hpp>
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/preflight/dry_run.hpp>
 #include <looptorch/preflight/hard_batches.hpp>
@@ -66,6 +67,7 @@ class Preflight {
     if (options.cap < 0) throw UsageError(message("PreflightOptions::cap is in bytes, got ", options.cap));
     size_ = source_.size();
     if (size_ < 1) throw UsageError("preflight was given no batches, or batches without samples");
+    window_samples_ = size_ * engine.window_length();
     counter_.add_older(held_memory(engine).uncounted);
     expected_ = expected_memory(engine);
     empty_cache(counter_.device());
@@ -110,7 +112,7 @@ class Preflight {
   }
 
   /// Returns the samples of a whole window.
-  [[nodiscard]] std::int64_t window_samples() { return size_ * engine_.window_length(); }
+  [[nodiscard]] std::int64_t window_samples() const { return window_samples_; }
 
  private:
   static at::Device device_of(Engine& engine) {
@@ -144,7 +146,8 @@ class Preflight {
     return text.substr(0, text.find('\n'));
   }
 
-  /// Measures with the first `samples` samples of each batch, and puts the run back.
+  /// Measures with the first `samples` samples of each batch, as many of these to a window as leave its
+  /// samples, and puts the run back.
   DryMemory measure(std::int64_t samples, const Change& change = {}) {
     const bool on_cpu = counter_.device().is_cpu();
     const std::vector<Batch> some = source_.of_at_most(samples);
@@ -157,7 +160,8 @@ class Preflight {
       const HostLimit limit(on_cpu, cap_ + copies - counter_.older());
       engine_.stack().mute(true);
       try {
-        dry = DryRun<Engine, Batch>(engine_, counter_, change).measure(some, options_.evaluate);
+        dry = DryRun<Engine, Batch>(engine_, counter_, window_samples() / samples, change)
+                  .measure(some, options_.evaluate);
       } catch (...) {
         thrown = std::current_exception();
       }
@@ -202,6 +206,10 @@ class Preflight {
     computes_in_16_bits_ = engine_.stack().template in_scopes<forward_scope_hook>(
         ForwardContext{engine_.run(), /*training=*/true},
         [type] { return at::autocast::is_autocast_enabled(type); });
+    engine_.stack().template each_with<on_fit_begin_hook>([this](auto& slot) {
+      using Policy = typename std::remove_reference_t<decltype(slot)>::Policy;
+      if constexpr (exclusion_between<Policy, Accumulate<2>>()) accumulates_ = false;
+    });
     for (const at::Tensor& parameter : engine_.parameters().all())
       computes_in_16_bits_ |= parameter.is_floating_point() && parameter.element_size() == 2;
   }
@@ -252,7 +260,7 @@ class Preflight {
   void try_smaller_batches(const Change& change, const std::string& with,
                            std::vector<PreflightTrial>& tried) {
     const std::vector<std::int64_t> sizes = micro_batch_sizes();
-    if (!options_.remedies.batches || sizes.empty() || sizes.front() >= size_) return;
+    if (!accumulates_ || !options_.remedies.batches || sizes.empty() || sizes.front() >= size_) return;
     std::vector<PreflightTrial> trials;
     const auto largest = largest_micro_batch(trials, change, /*is_too_large=*/true);
     const std::string wanted = window_text(largest.value_or(sizes.front()));
@@ -285,9 +293,10 @@ class Preflight {
   PreflightOptions options_;
   MemoryCounter counter_;
   HeldMemory expected_;
-  std::int64_t size_ = 0, cap_ = 0;
+  std::int64_t size_ = 0, cap_ = 0, window_samples_ = 0;
   std::string recomputing_;  ///< Policies of the layers that could recompute and do not.
   bool computes_in_16_bits_ = false;
+  bool accumulates_ = true;  ///< No policy that is switched on excludes Accumulate.
 };
 
 /// Returns the Preflight of a trainer on SampleBatches, or on the batches of a range.

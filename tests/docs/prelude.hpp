@@ -34,6 +34,13 @@ extern Net net;
 extern torch::optim::AdamW optimizer;
 extern std::vector<Batch> batches, validation_batches;
 
+struct Samples {
+  std::int64_t size() const;
+  Batch get(std::int64_t index) const;
+  Batch collate(std::span<Batch> samples) const;
+};
+extern const Samples dataset;
+
 inline auto objective = [](Net& net, const Batch& batch) {
   return lt::Loss{.value = token_mean(net(batch.features), batch.labels), .weight = batch.tokens};
 };

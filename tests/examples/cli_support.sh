@@ -40,6 +40,26 @@ says_memory() {
     fail "$1 has no line on memory: $(cat "$1")"
 }
 
+# remedied PROGRAM FLAG...: with --preflight that run does not fit, names flags alone, and fits by each remedy that it names.
+# Leaves what it said in errors.txt.
+remedied() {
+  local code=0 remedy number=0
+  "$programs/$1" "${@:2}" --output does-not-fit --preflight >train.txt 2>errors.txt || code=$?
+  [ "$code" = 2 ] || fail "$*: a run that does not fit exited with $code: $(cat errors.txt)"
+  [ ! -e does-not-fit/summary.json ] || fail "$*: a run that does not fit left a model"
+  if grep -qE 'Accumulate|Checkpointed|Autocast|Freeze' errors.txt; then fail "$* names policies: $(cat errors.txt)"; fi
+  grep -E '^  fits \(|^preflight: [^:]*: chooses ' errors.txt | sed -E 's/^  fits \([^)]*\): //; s/.*the same as //' >remedies.txt
+  [ -s remedies.txt ] || fail "$* has no remedy: $(cat errors.txt)"
+  holds errors.txt ": give $(head -n1 remedies.txt), or leave out --preflight"
+  while read -r remedy; do
+    number=$((number + 1))
+    # shellcheck disable=SC2086
+    "$programs/$1" "${@:2}" --output "fits-$number" --preflight $remedy >train.txt 2>fits.txt || fail "$* does not fit by $remedy: $(cat fits.txt)"
+    holds fits.txt "preflight: the run fits: needs "
+  done <remedies.txt
+  rm -rf does-not-fit fits-*
+}
+
 # holds FILE TEXT
 holds() { grep -qF -- "$2" "$1" || fail "$1 does not hold \"$2\": $(cat "$1")"; }
 

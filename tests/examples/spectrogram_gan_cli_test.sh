@@ -53,6 +53,17 @@ code=0
 [ "$code" = 2 ] || fail "a corpus whose audio is all damaged: exit code $code"
 rm -r x
 
+# What would not fit ends before it begins, and no batch of one clip is named, which --mismatched refuses.
+remedied "${train[@]}" --max-steps 1 --device cpu --batch-size 4 --memory-cap 0.03
+code=0
+"$programs/${train[0]}" "${train[@]:1}" --device cpu --batch-size 4 --output large --preflight --memory-cap 0.01 >train.txt 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "a run that does not fit exited with $code"
+holds errors.txt "tried, and does not fit: --batch-size 2 --gradient-accumulation 4 ("
+if grep -qE -- '--batch-size 1 |--gradient-checkpointing' errors.txt; then fail "gan_train refuses what it names: $(cat errors.txt)"; fi
+# 1 is a batch where nothing is mismatched.
+"$programs/${train[0]}" "${train[@]:1}" --device cpu --mismatched 0 --output large --preflight --memory-cap 0.01 >train.txt 2>errors.txt || true
+holds errors.txt "--batch-size 1 --gradient-accumulation 4 ("
+
 # A run, and the same run that is killed in between: the same weights, bit for bit. Instance noise,
 # R1 and averages have states of their own.
 long=("${train[@]}" --epochs 3 --gradient-accumulation 2 --r1 1 --instance-noise 0.2)

@@ -74,6 +74,12 @@ refused "holds another model than the one asked for: image_size 32x32 instead of
 "$program" "${train[@]}" --pretrained tuned --output again --epochs 1 --unfreeze 0:0-1 >out.txt 2>&1 || fail "again: $(cat out.txt)"
 holds out.txt "left aside: classifier.bias, classifier.weight, normalisation.deviation, normalisation.mean"
 
+# What would not fit ends before it begins, with flags that make it fit.
+programs=${program%/*}
+remedied "${program##*/}" --data "$corpus" --cache cache --device cpu --workers 1 --preset small --n-mels 16 --epochs 1 --batch-size 6 \
+  --max-steps 1 --memory-cap 0.012
+grep -qE -- '^  fits \(.*\): --gradient-checkpointing' errors.txt || fail "recomputation is not named: $(cat errors.txt)"
+
 # A start that fails claims no folder; one folder is for one run at a time, and never that of the data.
 refused "nowhere" "${tuned[@]}" --data nowhere --output claimed
 [ ! -e claimed/config.json ] || fail "a run without data claimed its folder"

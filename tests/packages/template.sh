@@ -44,6 +44,10 @@ python3 "$(dirname -- "$0")/../examples/read_trace.py" whole/trace.json 2 3 forw
 grep -qF '"kind":"distribution"' whole/report.html || fail "--histograms"
 "$train" --output cut --epochs 12 --seed 1 --snapshot-every 10 >/dev/null 2>&1 &
 until compgen -G 'cut/snapshots/step-????????' >/dev/null || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
+status=0
+"$train" --output cut --epochs 1 >/dev/null 2>second || status=$?
+[ $status = 2 ] || fail "exit code $status of a second run in one folder: $(cat second)"
+grep -qE '^my-net: cut: another run ' second || fail "a second run in one folder said $(cat second)"
 kill -TERM $! || fail "it ended before it was interrupted"
 status=0
 wait $! || status=$?

@@ -21,6 +21,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -93,6 +94,14 @@ class CommandLine {
   /// Returns the names of all flags and what their variables hold now, as text: a toggle is "yes" or "no", a
   /// group of flags is called by its name. Flags without a value, as an empty path, are left out.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> settings() const;
+
+  /// True if the program has a flag of this name, without hyphens in front.
+  [[nodiscard]] bool has(std::string_view name) const {
+    for (const Flag& flag : flags_)
+      if (std::find(flag.form.names.begin(), flag.form.names.end(), name) != flag.form.names.end())
+        return true;
+    return false;
+  }
 
   [[nodiscard]] std::string help() const;
   [[nodiscard]] const std::string& program() const { return program_; }

@@ -118,12 +118,14 @@ inline const CudaBuild* installable_for(Capability card, int driver) {
   return nullptr;
 }
 
-/// Returns "install LibTorch ..., or " for a release that runs on a card with a driver, or an empty text.
+/// Returns "install LibTorch ..., or " for a release that runs on a card with a driver, or an empty text. A
+/// release of CUDA 12.6 is not the only one: PyTorch has builds for it up to 2.14, outside of PyPI.
 inline std::string install_release(Capability card, int driver) {
   const CudaBuild* const build = installable_for(card, driver);
   if (!build) return {};
+  constexpr int kCuda126 = 12060;
   return "install LibTorch " + build->libtorch + " (packaging/setup.sh --libtorch " + build->libtorch +
-         "), or ";
+         (build->cuda == kCuda126 ? ") or a newer one built for CUDA 12.6, up to 2.14, or " : "), or ");
 }
 
 /// Returns the remedy for a card without kernels. Its release may need a newer driver, too.

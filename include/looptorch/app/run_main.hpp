@@ -4,8 +4,10 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/out_of_memory_help.hpp>
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/base/what_of.hpp>
 
 #include <c10/util/Exception.h>
@@ -16,6 +18,7 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <new>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -68,12 +71,16 @@ inline void require_written_output() {
 }  // namespace detail
 
 /// Parses, runs `body`, and returns the exit code for main. An error is one line on stderr,
-/// "program: sentence"; `--help` goes to stdout.
+/// "program: sentence"; one that says that memory ran out also names the program's flags that help. `--help`
+/// goes to stdout.
 template <class Body>
 [[nodiscard]] int run_main(int argc, char* const* argv, CommandLine& line, Body&& body) {
   const auto report = [&](const std::string& what, ExitCode code) {
-    std::cerr << line.program() << detail::rank_suffix() << ": " << looptorch::detail::first_line(what)
-              << std::endl;
+    const std::string sentence = looptorch::detail::first_line(what);
+    std::cerr << line.program() << detail::rank_suffix() << ": " << sentence;
+    if (looptorch::detail::is_out_of_memory(std::current_exception()))
+      std::cerr << (sentence.ends_with('.') ? " " : ". ") << out_of_memory_help(line);
+    std::cerr << std::endl;
     return code;
   };
   try {
@@ -94,6 +101,8 @@ template <class Body>
   } catch (const c10::Error& error) {
     return report(error.what_without_backtrace(), kError);
   } catch (const std::filesystem::filesystem_error& error) {
+    return report(error.what(), kError);
+  } catch (const std::bad_alloc& error) {
     return report(error.what(), kError);
   } catch (const std::exception& error) {
     return report(error.what(), kUnexpectedError);

@@ -42,8 +42,14 @@ class DryRun {
   /// A change of the run that holds while the object lives; empty for none.
   using Change = std::function<std::shared_ptr<void>()>;
 
-  DryRun(Engine& engine, MemoryCounter& counter, const Change& change)
-      : engine_(engine), counter_(counter), change_(change) {}
+  /// Windows have `length` micro-batches.
+  DryRun(Engine& engine, MemoryCounter& counter, std::int64_t length, const Change& change)
+      : engine_(engine), counter_(counter), change_(change) {
+    engine.try_window_length(length);
+  }
+  ~DryRun() { engine_.try_window_length(0); }
+  DryRun(const DryRun&) = delete;
+  DryRun& operator=(const DryRun&) = delete;
 
   /// Runs all of `batches`, the first one before as well, until moments and averages are there; then
   /// evaluates them if `evaluates`. Running out of memory is a result.

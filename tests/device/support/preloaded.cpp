@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The simulated accelerator for a program as it is: built into a shared library and named in LD_PRELOAD, it
 // gives the program's LibTorch the device "sim". As the program ends, writes how often the host waited for it
-// into the file LOOPTORCH_TEST_WAITS, a sentence a wait below. Ends a program whose accesses were out of
-// order with exit code 99.
+// into the file LOOPTORCH_TEST_WAITS, a sentence a wait below. With LOOPTORCH_TEST_MEMORY each device has so
+// many bytes. Ends a program whose accesses were out of order with exit code 99.
 #include "support/accelerator/accelerator.hpp"
 
 #include <cstdio>
@@ -16,7 +16,9 @@ namespace {
 /// Lives as long as the program.
 class Preloaded {
  public:
-  Preloaded() = default;
+  Preloaded() {
+    if (const char* bytes = std::getenv("LOOPTORCH_TEST_MEMORY")) configure({.cap_bytes = std::stoul(bytes)});
+  }
   Preloaded(const Preloaded&) = delete;
   Preloaded& operator=(const Preloaded&) = delete;
   ~Preloaded() {

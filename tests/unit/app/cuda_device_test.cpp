@@ -54,8 +54,8 @@ TEST_CASE("cuda: a card without kernels is named, with what LibTorch has and the
   CHECK(
       verdict(k211, machine(13000, {5, 2}, "NVIDIA GeForce GTX 980")) ==
       "cuda:0 (NVIDIA GeForce GTX 980) has compute capability 5.2, for which LibTorch 2.11.0 has no kernels "
-      "(it has 7.5, 8.0, 8.6, 9.0, 10.0, 12.0): install LibTorch 2.7.1 (packaging/setup.sh --libtorch 2.7.1), "
-      "or choose --device cpu; see docs/errors.md#cuda-device");
+      "(it has 7.5, 8.0, 8.6, 9.0, 10.0, 12.0): install LibTorch 2.7.1 (packaging/setup.sh --libtorch 2.7.1) "
+      "or a newer one built for CUDA 12.6, up to 2.14, or choose --device cpu; see docs/errors.md#cuda-device");
   for (const Capability old : {Capability{5, 0}, {6, 0}, {6, 1}, {7, 0}}) {
     CHECK_THAT(verdict(k211, machine(13000, old)), Contains("install LibTorch 2.7.1"));
     CHECK(verdict(k27, machine(13000, old)) == "");
@@ -72,8 +72,8 @@ TEST_CASE("cuda: a driver older than LibTorch's CUDA is refused; a driver of its
   CHECK(
       verdict(k211, machine(12040, {8, 6}, "RTX 3090")) ==
       "the NVIDIA driver supports CUDA 12.4 at most, and LibTorch 2.11.0 needs CUDA 13.0 for cuda:0 (RTX 3090): "
-      "update the driver, or install LibTorch 2.7.1 (packaging/setup.sh --libtorch 2.7.1), or choose --device "
-      "cpu; see docs/errors.md#cuda-device");
+      "update the driver, or install LibTorch 2.7.1 (packaging/setup.sh --libtorch 2.7.1) or a newer one built for CUDA "
+      "12.6, up to 2.14, or choose --device cpu; see docs/errors.md#cuda-device");
   CHECK_THAT(
       verdict(k27, machine(11080, {8, 6})),
       Contains("supports CUDA 11.8 at most") && Contains(": update the driver, or choose --device cpu"));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Dry steps: what they measure, that they leave no trace, and what they propose.
-// Tests preflight: dry_run, phase_probe, preflight_report, recompute_scope, remedies, sample_batches,
-// untouched Tests loop: trainer_access
+// Tests preflight: dry_run, phase_probe, preflight_report, recompute_scope, remedies
+// Tests preflight: sample_batches, untouched
+// Tests loop: trainer_access
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
@@ -251,6 +252,25 @@ TEST_CASE("preflight: what would fit is tried, and named by policies that need w
     INFO(report.text());
     CHECK((report.text().find("): " + trial.change + "\n") != std::string::npos) == trial.fits);
   }
+}
+
+TEST_CASE("preflight: smaller micro-batches are tried with the gradients that wait beside them") {
+  Net net;
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  const auto hard = batches(1, 6);  // gradients are most of the peak
+  const auto half = std::vector{lt::detail::first_samples(hard[0], 3)};
+  lt::Trainer trainer(net, adam, objective);
+  lt::Trainer halves(net, adam, objective, lt::Accumulate<2>{});
+  const auto needed = lt::preflight(trainer, hard, kRoomy).needed;
+  const auto report = lt::preflight(trainer, hard, {.cap = needed - 1, .margin = 0});
+  REQUIRE_FALSE(report.fits);
+  CHECK(lt::preflight(halves, half, kRoomy).needed > needed);
+  for (const auto& trial : report.tried)
+    if (trial.change.starts_with("micro-batches")) CHECK_FALSE(trial.fits);
+  CHECK(lt::preflight(trainer, hard, kRoomy).needed == needed);  // windows are as long as before
+
+  lt::Trainer released(net, adam, objective, lt::UpdateInBackward{});
+  CHECK_THAT(lt::preflight(released, hard, {.cap = 100'000}).text(), !Contains("Accumulate"));
 }
 
 TEST_CASE("preflight: recomputation that the program has switched off is tried before the first fit, too") {

@@ -5,6 +5,7 @@
 
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch.hpp>
@@ -23,7 +24,6 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
-#include <new>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -65,19 +65,13 @@ std::string path_of(const Set& dataset, std::int64_t index) noexcept {
 /// True for errors that are not the sample's fault: a lack of memory, and errors of the accelerator, many of
 /// which recur in every later call.
 inline bool is_run_error(const std::exception_ptr& thrown) {
+  if (is_out_of_memory(thrown)) return true;
   try {
     std::rethrow_exception(thrown);
-  } catch (const std::bad_alloc&) {
-    return true;
-  } catch (const c10::OutOfMemoryError&) {
-    return true;
   } catch (const AcceleratorError&) {
     return true;
-  } catch (
-      const c10::Error& error) {  // the CPU's allocator and some of CUDA's checks throw no type of theirs
-    const std::string_view what = error.what_without_backtrace();
-    return what.find("DefaultCPUAllocator: can't allocate memory") != what.npos ||
-           what.find("CUDA error: ") != what.npos;
+  } catch (const c10::Error& error) {  // some of CUDA's checks throw no type of theirs
+    return std::string_view(error.what_without_backtrace()).find("CUDA error: ") != std::string_view::npos;
   } catch (...) {
     return false;
   }

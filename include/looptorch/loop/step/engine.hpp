@@ -134,11 +134,15 @@ class Engine {
 
   /// Returns N of the listed Accumulate; a constant unless it is `Accumulate<>{n}` or switched by When.
   [[nodiscard]] std::int64_t window_length() {
+    if (tried_length_ > 0) return tried_length_;
     std::int64_t length = 1;
     stack_.template each_with<micro_batches_hook>(
         [&](auto& slot) { length = micro_batches_hook::call(slot.policy, slot.state); });
     return length;
   }
+
+  /// Lets windows have `length` micro-batches instead, while dry steps try that; 0 ends it.
+  void try_window_length(std::int64_t length) { tried_length_ = length; }
 
   /// Prepares for windows: looks up what the optimizers train and where the model is, and drops gradients
   /// that the program left there. Throws UsageError in the middle of another Trainer's window on the same
@@ -280,6 +284,7 @@ class Engine {
   Run run_;
   Works works_{};
   WindowState window_;
+  std::int64_t tried_length_ = 0;  // of a window, in dry steps
   [[no_unique_address]] std::conditional_t<kRetries || kKeeps, Attempt, NoState> attempt_;
   [[no_unique_address]] std::conditional_t<kMayLeaveOut, ShareStart, NoState> share_start_;
   TrainedParameters parameters_{kUpdates};

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// Tells errors that say that memory ran out from others, whichever allocator throws them.
+#pragma once
+
+#include <looptorch/base/what_of.hpp>
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+
+namespace looptorch::detail {
+
+/// True if an error's text says so: that of an accelerator's allocator, of LibTorch's for the CPU, which
+/// throws no type of its own, of `new`, or of the system.
+[[nodiscard]] inline bool says_out_of_memory(std::string_view what) {
+  constexpr std::array<std::string_view, 5> kTexts{
+      "out of memory", "DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory",
+      "std::bad_alloc", "Cannot allocate memory"};
+  for (const std::string_view text : kTexts)
+    if (what.find(text) != what.npos) return true;
+  return false;
+}
+
+/// True for an exception that says that memory ran out, also within another error's text, as a loader's.
+[[nodiscard]] inline bool is_out_of_memory(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    return true;
+  } catch (...) {
+    return says_out_of_memory(what_of(thrown));
+  }
+}
+
+}  // namespace looptorch::detail

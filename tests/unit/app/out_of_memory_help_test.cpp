@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// What a program says when memory ran out: its own flags, as far as they are not given.
+#include "support/precompiled.hpp"
+
+#include <looptorch/app/out_of_memory_help.hpp>
+#include <looptorch/app/run_main.hpp>
+#include <looptorch/app/training_flags.hpp>
+
+#include "support/captured_stderr.hpp"
+
+#include <cstdint>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace app = looptorch::app;
+
+namespace {
+
+int run(app::CommandLine& line, std::vector<std::string> words, const std::function<void()>& body) {
+  words.insert(words.begin(), "program");
+  std::vector<char*> arguments;
+  for (auto& word : words) arguments.push_back(word.data());
+  return app::run_main(static_cast<int>(arguments.size()), arguments.data(), line, body);
+}
+
+/// Returns what a training program with these flags says that runs out of memory.
+std::string said(const std::vector<std::string>& words, const std::function<void()>& body,
+                 const app::TrainingFlags& flags = {}) {
+  const looptorch::testing::CapturedStderr captured;
+  app::TrainingOptions options;
+  app::CommandLine line("program", "Trains.");
+  app::add_training_flags(line, options, flags);
+  CHECK(run(line, words, body) == 2);
+  return captured.text();
+}
+
+void allocate_far_too_much() { (void)at::empty({std::int64_t{1} << 58}); }
+
+}  // namespace
+
+TEST_CASE("out of memory: a program's last line has the flags that help") {
+  const auto cpu = said({}, allocate_far_too_much);
+  CHECK_THAT(cpu, Catch::Matchers::Matches("program: .*DefaultCPUAllocator: can't allocate memory.*[\n]"));
+  const std::string all =
+      ". Memory ran out: give a smaller --batch-size with a larger --gradient-accumulation, "
+      "--gradient-checkpointing or --bf16; --preflight tries before a run what fits; --resume auto goes on from "
+      "the last snapshot. See docs/errors.md#out-of-memory\n";
+  CHECK_THAT(cpu, Catch::Matchers::EndsWith(all));
+  CHECK_THAT(said({}, [] { throw std::bad_alloc(); }), Catch::Matchers::EndsWith(all));
+  CHECK_THAT(said({}, [] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to"); }),
+             Catch::Matchers::EndsWith(all));
+  CHECK(said({}, [] { throw looptorch::Error("other"); }) == "program: other\n");
+}
+
+TEST_CASE("out of memory: flags that are given, or that a program lacks, are not named") {
+  using enum app::TrainingFlag;
+  const auto fail = [] { throw std::bad_alloc(); };
+  CHECK(
+      said({"--batch-size", "1", "--bf16", "--gradient-checkpointing"}, fail) ==
+      "program: std::bad_alloc. Memory ran out; --preflight tries before a run what fits; --resume auto goes on "
+      "from the last snapshot. See docs/errors.md#out-of-memory\n");
+  CHECK(
+      said({}, fail, {.only = {batch_size}}) ==
+      "program: std::bad_alloc. Memory ran out: give a smaller --batch-size. See docs/errors.md#out-of-memory\n");
+  CHECK(said({}, fail, {.only = {seed}}) ==
+        "program: std::bad_alloc. Memory ran out. See docs/errors.md#out-of-memory\n");
+
+  const looptorch::testing::CapturedStderr captured;
+  std::string recompute = "none", fit;
+  std::int64_t frames = 600, clips = 8;
+  app::CommandLine line("program", "Trains.");
+  line.choice("gradient-checkpointing", recompute, {"none", "all"}, "layers");
+  line.option("fit", "SIZE", fit, "chooses");
+  line.option("batch-frames", "N", frames, "frames").option("batch-size", "N", clips, "clips");
+  CHECK(run(line, {}, fail) == 2);
+  CHECK(
+      captured.text() ==
+      "program: std::bad_alloc. Memory ran out: give a smaller --batch-frames, --gradient-checkpointing or --fit "
+      "SIZE, which chooses flags that fit. See docs/errors.md#out-of-memory\n");
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include "support/precompiled.hpp"
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/out_of_memory.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+using looptorch::detail::is_out_of_memory;
+
+namespace {
+
+bool runs_out(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (...) {
+    return is_out_of_memory(std::current_exception());
+  }
+  FAIL("nothing was thrown");
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("out of memory: the errors of all allocators, also within others' text, and no other error") {
+  CHECK(runs_out([] { (void)at::empty({std::int64_t{1} << 58}); }));  // LibTorch's own for the CPU
+  CHECK(runs_out([] { (void)std::string(std::string().max_size() / 2, 'x'); }));
+  CHECK(runs_out([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "no room"); }));
+  CHECK(runs_out([] { TORCH_CHECK(false, "CUDA error: out of memory"); }));
+  CHECK(runs_out([] { throw std::system_error(ENOMEM, std::generic_category(), "mmap"); }));
+  CHECK(runs_out(
+      [] { throw looptorch::Error("sample 3: DefaultCPUAllocator: not enough memory: you tried"); }));
+  CHECK_FALSE(runs_out([] { TORCH_CHECK(false, "CUDA error: an illegal memory access was encountered"); }));
+  CHECK_FALSE(runs_out([] { throw std::runtime_error("memory"); }));
+  CHECK_FALSE(runs_out([] { throw 3; }));
+}
