@@ -120,16 +120,16 @@ whisper::Recognizer load_settings(const Options& options) {
   return recognizer;
 }
 
-/// Returns a function that makes dry steps of a run with other options, in `cap` bytes of which the share
-/// `margin` is to stay free.
-auto dry_runs(const whisper::Corpus& corpus, at::Device device, std::int64_t cap, double margin) {
-  return [&corpus, device, cap, margin](const Options& options) {
+/// Returns a function that makes dry steps of a run with other options, as measure_run does.
+auto dry_runs(const whisper::Corpus& corpus, at::Device device, std::int64_t cap, double margin,
+              bool whole_program) {
+  return [&corpus, device, cap, margin, whole_program](const Options& options) {
     whisper::FitTrial trial{.needed = cap, .fits = false, .by_batch = false, .ran_out = true};
     try {
       auto recognizer = load(options, device);
       with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
         const auto longest = clips.longest();
-        trial = whisper::measure_run(trainer, recognizer, options, longest, cap, margin);
+        trial = whisper::measure_run(trainer, recognizer, options, longest, cap, margin, whole_program);
       });
     } catch (const c10::OutOfMemoryError&) {  // of the weights alone
     }
@@ -153,7 +153,8 @@ void check_memory(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
   if (report.fits) return;
   recognizer.model = nullptr;
   const auto choice = whisper::choose_fit(
-      options, report.cap, dry_runs(corpus, device, report.cap, report.margin), std::cerr, "preflight:");
+      options, report.cap, dry_runs(corpus, device, report.cap, report.margin, /*whole_program=*/false),
+      std::cerr, "preflight:");
   app::throw_does_not_fit(report.cap, choice.flags);
 }
 
@@ -166,7 +167,8 @@ whisper::FitChoice fitted(const Options& given, const fs::path& snapshot, const 
   const double margin = whisper::detail::fit_margin(device);
   std::cerr << "--fit " << app::bytes_text(cap) << ": " << std::lround(100 * margin)
             << " % of it is to stay free" << std::endl;
-  return whisper::choose_fit(given, cap, dry_runs(corpus, device, cap, margin), std::cerr);
+  return whisper::choose_fit(given, cap, dry_runs(corpus, device, cap, margin, /*whole_program=*/true),
+                             std::cerr);
 }
 
 void finetune(Options options) {

@@ -37,7 +37,7 @@ answers() {
   "$run" --small --memory-cap 4 --programs "$work/programs" "$work/data" "$work/out" -- --epochs 3 >"$work/log" 2>&1 || code=$?
   [ "$code $(wc -l <"$work/programs/calls")" = "$1 $2" ] || fail "exit code $code: $(cat "$work/log" "$work/programs/calls")"
 }
-fits_not="konkanivani_train: the run does not fit into 4 GB: see what would, above"
+fits_not="konkanivani_train: the run does not fit into 4 GB: give --gradient-checkpointing, or leave out --preflight"
 answers 0 1 trained
 answers 0 3 "$fits_not" "konkanivani_train: CUDA out of memory. Tried to allocate 2 GiB" trained
 for flags in "--batch-size 2 --gradient-accumulation 4 --epochs" "--batch-size 1 --gradient-accumulation 8 --epochs" \

@@ -130,6 +130,13 @@ if [ -e "$real/model.safetensors" ]; then
   awk -v a="$(needs short.log)" -v b="$(needs whole.log)" 'BEGIN { exit !(b > a + 10) }' ||
     fail "--fit does not count whole windows: $(cat short.log whole.log)"
 fi
+# --preflight tries what --fit tries, and names the flags.
+remedied whisper_finetune "${run[@]}" --max-steps 1 --memory-cap 0.00015
+holds errors.txt "preflight: 150 KB: chooses "
+code=0
+"$programs/whisper_finetune" "${run[@]}" --output large --preflight --memory-cap 0.00002 >none.out 2>none.log || code=$?
+[ "$code" = 2 ] || fail "--preflight with too little: exit code $code"
+holds none.log "whisper_finetune: preflight: 20 KB: nothing fits, and the least, "
 code=0
 "$programs/whisper_finetune" "${run[@]}" --output none --fit 0.02MB >none.out 2>none.log || code=$?
 [ "$code" = 2 ] || fail "--fit 0.02MB: exit code $code"

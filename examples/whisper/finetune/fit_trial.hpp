@@ -68,11 +68,13 @@ inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::L
 
 }  // namespace detail
 
-/// Measures a run whose clips are `longest` against `cap`, of which the share `margin` is to stay free.
-/// Leaves the model as it was.
+/// Measures a run whose clips are `longest` against `cap`, of which the share `margin` is to stay free: its
+/// steps, and with `whole_program` also what the program does before, after and beside them. Leaves the model
+/// as it was.
 template <class Trainer>
 [[nodiscard]] FitTrial measure_run(Trainer& trainer, Recognizer& recognizer, const FinetuneOptions& options,
-                                   const TrainingClips& longest, std::int64_t cap, double margin) {
+                                   const TrainingClips& longest, std::int64_t cap, double margin,
+                                   bool whole_program) {
   const auto device = recognizer.options().device();
   const auto allowed = looptorch::PreflightReport::allowed(cap, margin);
   const auto held = trainer.expected_memory();
@@ -85,7 +87,7 @@ template <class Trainer>
   const auto report =
       looptorch::preflight(trainer, hardest, {.cap = cap, .margin = margin, .try_remedies = false});
   FitTrial trial{.needed = report.needed, .fits = report.fits, .ran_out = report.out_of_memory};
-  if (!trial.fits) return trial;
+  if (!trial.fits || !whole_program) return trial;
   // The program transcribes before and after training, and within it where validation does.
   const auto beside = options.measures_error_rate() ? between : held.weights;
   for (const Batch& batch : hardest.of_at_most(options.clips_heard()))
