@@ -4,12 +4,11 @@
 // random weights of the real shape, without arithmetic (support/shapes_only), so that large-v3 takes seconds
 // and no memory. CPU, one thread.
 //
-//   memory_advice [--only TEXT] [--write PAGE]   prints a JSON object a row: what is advised for each card,
-//   beside
-//                                                what may be taken of it, and what each choice needs
-//   memory_advice --check                        compares dry runs without arithmetic with real ones, and
-//   fails if
-//                                                one is off by more than 1 %
+//   memory_advice [--only TEXT] [--advised] [--write PAGE]
+//       prints a JSON object a row: what is advised for each card, beside what may be taken of it, and what
+//       each choice needs; without those that are never advised
+//   memory_advice --check
+//       compares dry runs without arithmetic with real ones, and fails if one is off by more than 1 %
 #include <looptorch/app/command_line.hpp>
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/base/error.hpp>
@@ -41,15 +40,19 @@ constexpr double kTolerance = 0.01;
 struct Options {
   std::string only;
   std::filesystem::path page;
-  bool check = false;
+  bool check = false, advised = false;
   Limits limits;
 };
 
 std::vector<Candidate> candidates(const Options& options) {
   std::vector<Candidate> chosen;
   for (auto& group : {whisper_candidates(), konkanivani_candidates(), music_candidates()})
-    for (const Candidate& candidate : group)
-      if (candidate.name.find(options.only) != std::string::npos) chosen.push_back(candidate);
+    for (Candidate& candidate : group) {
+      if (candidate.name.find(options.only) == std::string::npos) continue;
+      if (options.advised)
+        std::erase_if(candidate.savings, [](const Saving& saving) { return !saving.counts_for_gpus; });
+      chosen.push_back(candidate);
+    }
   return chosen;
 }
 
@@ -129,6 +132,8 @@ int main(int argc, char** argv) {
               {.min = 0});
   line.option("margin", "SHARE", options.limits.margin, "of the rest that stays free",
               {.min = 0, .max = 0.9});
+  line.toggle("advised", options.advised,
+              "leaves out the optimizers that are not advised, whose steps on the CPU take minutes");
   line.toggle("check", options.check, "compares with real dry runs, which takes minutes");
   return looptorch::app::run_main(argc, argv, line,
                                   [&] { options.check ? check_all(options) : advise_all(options); });
