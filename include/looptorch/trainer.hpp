@@ -15,6 +15,7 @@
 #include <looptorch/policies/average_weights.hpp>
 #include <looptorch/policies/backend_flags.hpp>
 #include <looptorch/policies/cache_flush_every.hpp>
+#include <looptorch/policies/checkpointed.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/freeze.hpp>
@@ -31,9 +32,7 @@
 
 namespace looptorch {
 
-struct Autopsy;  // #include <looptorch/policies/autopsy.hpp>
-template <class Layer>
-class Checkpointed;       // #include <looptorch/policies/checkpointed.hpp>
+struct Autopsy;           // #include <looptorch/policies/autopsy.hpp>
 struct SkipBadWindows;    // #include <looptorch/policies/skip_bad_windows.hpp>
 struct SnapshotEvery;     // #include <looptorch/policies/snapshot_every.hpp>
 struct UpdateInBackward;  // #include <looptorch/policies/update_in_backward.hpp>

@@ -32,6 +32,7 @@ struct Row {
 
 std::vector<Row> rows() {
   const std::string by_host = "LibTorch's own optimizers cannot take a verdict from the device";
+  const std::string to_seek = "until the first update was made, the host looks for the loss scale";
   return {
       {"`FusedAdamW`, batches on the device", {}},
       {"batches in pinned memory", {.source = Source::pinned}},
@@ -43,8 +44,8 @@ std::vector<Row> rows() {
       {"metrics of the objective", {.metrics = true}},
       {"`Accumulate<2>`", {.accumulate = 2}},
       {"`Autocast<bf16>`", {.bf16 = true}},
-      {"`Autocast<fp16>`", {.fp16 = true}},
-      {"`MixedPrecision`", {.mixed_precision = true}},
+      {"`Autocast<fp16>`", {.fp16 = true}, to_seek},
+      {"`MixedPrecision`", {.mixed_precision = true}, to_seek},
       {"`AverageWeights`", {.averages = true}},
       {"`BackendFlags`", {.deterministic = true}},
       {"`CacheFlushEvery<4>`", {.flush = true}, "emptying the cache waits for the device"},
@@ -70,7 +71,8 @@ std::vector<Row> rows() {
         .fp16 = true,
         .averages = true,
         .clip_norm = true,
-        .schedule = true}},
+        .schedule = true},
+       to_seek},
       {"a model on two devices", {.second = looptorch::testing::test_device(1)}},
       {"a model on two devices, `Accumulate<2>`, `Autocast<fp16>`, `AverageWeights`, `ClipGradNorm`",
        {.accumulate = 2,
@@ -78,15 +80,18 @@ std::vector<Row> rows() {
         .averages = true,
         .clip_norm = true,
         .second = looptorch::testing::test_device(1)},
-       "an epoch's end reads the overflow from the first device, and the loss scale from the second"},
+       "an epoch's end reads the overflow from the first device, and the loss scale from the second; " +
+           to_seek},
       {"`FusedAdam`", {.optimizer = Optimizer::fused_adam}},
       {"`FusedSGD`", {.optimizer = Optimizer::fused_sgd}},
       {"two updates, `Accumulate<2>`, `Autocast<fp16>`",
        {.optimizer = Optimizer::two_updates, .accumulate = 2, .fp16 = true},
-       "a loss of each update"},
+       "a loss of each update; " + to_seek},
       {"`torch::optim::AdamW`", {.optimizer = Optimizer::adamw}, by_host},
       {"`torch::optim::SGD`", {.optimizer = Optimizer::sgd}, by_host},
-      {"`torch::optim::SGD`, `Autocast<fp16>`", {.optimizer = Optimizer::sgd, .fp16 = true}, by_host},
+      {"`torch::optim::SGD`, `Autocast<fp16>`",
+       {.optimizer = Optimizer::sgd, .fp16 = true},
+       by_host + "; " + to_seek},
   };
 }
 

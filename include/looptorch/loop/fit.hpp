@@ -102,8 +102,6 @@ class FitPlan {
         batches_(batches),
         window_length_(window_length),
         max_time_(options.max_time),
-        steps_before_(progress.step),
-        epochs_before_(progress.epoch),
         clock_(clock) {
     require_positive("epochs", options.epochs);
     require_positive("max_steps", options.max_steps);
@@ -177,10 +175,13 @@ class FitPlan {
     run.interrupt(message("the time limit of ", max_time_->count(), " s is reached"));
   }
 
-  [[nodiscard]] FitStatus status(const Run& run) const {
+  /// Returns how the fit ended, which began with the run as it was `before`, ahead of a snapshot to resume.
+  [[nodiscard]] FitStatus status(const Run& run, const Progress& before) const {
+    const Progress& now = run.progress();
     if (run.interruption()) return FitStatus::interrupted;
     if (run.stop_reason()) return FitStatus::stopped;
-    if (at_its_length(run) && !went_on(run.progress())) return FitStatus::nothing_left;
+    if (at_its_length(run) && now.step == before.step && now.epoch == before.epoch)
+      return FitStatus::nothing_left;
     return at_epochs(run) ? FitStatus::completed : FitStatus::max_steps;
   }
 
@@ -202,10 +203,6 @@ class FitPlan {
   static void require_positive(const char* name, std::optional<std::int64_t> value) {
     if (value && *value < 1) throw UsageError(message("fit's ", name, " must be at least 1, got ", *value));
   }
-  /// True if the run has got further in this fit.
-  [[nodiscard]] bool went_on(const Progress& progress) const {
-    return progress.step > steps_before_ || progress.epoch > epochs_before_;
-  }
   bool at_max_steps(const Run& run) const { return max_steps_ && run.progress().step >= *max_steps_; }
   bool at_epochs(const Run& run) const { return epochs_ && run.progress().epoch >= *epochs_; }
 
@@ -214,7 +211,6 @@ class FitPlan {
   std::optional<std::int64_t> batches_;
   std::int64_t window_length_ = 1;
   std::optional<std::chrono::duration<double>> max_time_;
-  std::int64_t steps_before_ = 0, epochs_before_ = 0;
   FitClock clock_;
 };
 

@@ -118,9 +118,13 @@ struct Autocast<bf16> {
 /// A step that overflowed changes no parameter, moment or count, and is in `FitResult::skipped`. Several
 /// updates share the scale; each is skipped by its own overflow. The scale and the decision stay on the
 /// device.
+///
+/// Before an update's first step, an overflow loses no window: it is done again at a lower scale until its
+/// gradients are finite. From there on the scale is GradScaler's. A window that no scale helps, or whose loss
+/// itself is not finite, is skipped as any other.
 template <>
 struct Autocast<fp16> {
-  double initial_scale = 65536.0;
+  double initial_scale = 65536.0;       ///< From which the search for a first scale goes downward.
   double growth_factor = 2.0;           ///< Above 1.
   double backoff_factor = 0.5;          ///< Between 0 and 1.
   std::int64_t growth_interval = 2000;  ///< Windows in a row without overflow before the scale grows.
@@ -147,6 +151,11 @@ struct Autocast<fp16> {
   }
 
   at::Tensor scale_loss(const at::Tensor& loss, State& state) const { return state.scaled(loss); }
+
+  /// Lowers the scale for an update that was never made yet.
+  void on_overflow(OverflowContext& overflow, State& state) const {
+    if (state.back_off(overflow, backoff_factor, min_scale)) overflow.retry();
+  }
 
   /// Throws LossScaleCollapse, and UsageError for parameters that are themselves in 16 bits.
   void before_update(UpdateContext& update, State& state) const {

@@ -69,7 +69,7 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
     return face().forward(std::forward<Arguments>(arguments)...);
   }
   Face* operator->() { return &face(); }
-  const Face* operator->() const { return static_cast<const Face*>(this->get()); }
+  const Face* operator->() const { return &face(); }
 
   // ---- The policy ----
 
@@ -97,7 +97,14 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
   }
 
  private:
-  Face& face() { return *static_cast<Face*>(this->get()); }
+  Face& face() { return const_cast<Face&>(std::as_const(*this).face()); }
+  const Face& face() const {
+    if (this->is_empty())
+      throw UsageError(
+          message("an empty Checkpointed<", detail::type_name<Layer>(),
+                  "> was called: without arguments it is the policy, and make() makes the layer"));
+    return *static_cast<const Face*>(this->get());
+  }
 
   void set_options(FitContext& fit, const CheckpointOptions& options, State& state) const {
     if (!this->is_empty())

@@ -66,6 +66,9 @@ struct MixedPrecision {
     return state.scale.defined() && scales(loss.device()) ? on_accelerator.scale_loss(loss, state) : loss;
   }
 
+  void on_overflow(OverflowContext& overflow, State& state) const {
+    if (scales(overflow.run.device())) on_accelerator.on_overflow(overflow, state);
+  }
   /// Throws as `Autocast<fp16>` does.
   void before_update(UpdateContext& update, State& state) const {
     if (scales(update.run.device())) on_accelerator.before_update(update, state);

@@ -186,3 +186,13 @@ TEST_CASE("a layer that only the second update trains is looked at too") {
   CHECK_THROWS_WITH(trainer.fit(std::vector<at::Tensor>{torch::ones({2, 3})}),
                     Catch::Contains("layer 'first' is Checkpointed"));
 }
+
+TEST_CASE("an empty layer that is called says how to make one") {
+  lt::Checkpointed<torch::nn::ReLU> empty;
+  CHECK_THROWS_WITH(empty(torch::ones({2})),
+                    Catch::Contains("an empty Checkpointed<torch::nn::ReLU> was called: without "
+                                    "arguments it is the policy, and make() makes the layer"));
+  CHECK_THROWS_AS(empty->forward(torch::ones({2})), lt::UsageError);
+  auto made = lt::Checkpointed<torch::nn::ReLU>::make();
+  CHECK(made(torch::full({2}, -1.0)).sum().item<double>() == 0.0);
+}

@@ -47,6 +47,8 @@
   ROW(before_backward, BackwardContext&, void)                                                     \
   /* At the end of a window of such an update, before the optimizer's step. */                     \
   ROW(finish_backward, BackwardContext&, void)                                                     \
+  /* When gradients hold NaN or infinity before the update was ever made: it can be done again. */ \
+  ROW(on_overflow, OverflowContext&, void)                                                         \
   /* When all ranks agree on a window, before its updates; only where a policy gives ranks. */     \
   ROW(agree, Ballot&, void)                                                                        \
   /* When a window's losses are complete, before its update. */                                    \

@@ -37,6 +37,7 @@ class Attempt {
     work.gradients.clear();
     work.losses.clear();
     work.at_fault.reset();
+    work.overflowed = work.loss_overflowed = false;
     work.closure_sum = at::Tensor();
     if (!begun_) return;
     work.weight = weight_;

@@ -51,8 +51,12 @@ class Engine {
   static constexpr bool kExamines = kKeeps && Stack::template has<examine_hook>();
   /// True if a listed policy may leave a window out because of its losses.
   static constexpr bool kMayLeaveOut = Stack::template has<on_window_loss_hook>();
+  /// True if a listed policy may have windows done again before an update was ever made.
+  static constexpr bool kFindsScale = Stack::template has<on_overflow_hook>();
+  /// True if an update's share of a window may have to be done again from its beginning.
+  static constexpr bool kAttempts = kRetries || kKeeps || kFindsScale;
   /// The kept batches of a window: none where micro-batches stream and no window is done again.
-  static constexpr bool kKeepsBatches = !kStreams || kRetries || kKeeps;
+  static constexpr bool kKeepsBatches = !kStreams || kAttempts;
   template <class Batch>
   using Kept = std::conditional_t<kKeepsBatches, std::vector<Batch>, NoState>;
   /// True if a listed policy may give ranks.
@@ -94,6 +98,14 @@ class Engine {
   [[nodiscard]] auto& share_start() { return share_start_; }
   /// True if a policy that is switched on keeps windows.
   [[nodiscard]] bool keeps_windows() const { return kKeeps && keeps_windows_ && window_.may_retry; }
+  /// True while update I was never made, if a policy then has windows done again whose gradients overflow.
+  template <std::size_t I>
+  [[nodiscard]] bool seeks_scale() const {
+    if constexpr (kFindsScale && !kByClosure<I>)
+      return !watches_losses_ && window_.may_retry && run_.updates()[I].applied == 0;
+    else
+      return false;
+  }
   /// Returns the share of the update under way that can be done again; null where windows are not kept.
   [[nodiscard]] ShareAgain*& share() { return share_; }
   /// Returns the watch over layers that save memory; null if the model has none.
@@ -285,7 +297,7 @@ class Engine {
   Works works_{};
   WindowState window_;
   std::int64_t tried_length_ = 0;  // of a window, in dry steps
-  [[no_unique_address]] std::conditional_t<kRetries || kKeeps, Attempt, NoState> attempt_;
+  [[no_unique_address]] std::conditional_t<kAttempts, Attempt, NoState> attempt_;
   [[no_unique_address]] std::conditional_t<kMayLeaveOut, ShareStart, NoState> share_start_;
   TrainedParameters parameters_{kUpdates};
   std::vector<at::Tensor> buffers_;

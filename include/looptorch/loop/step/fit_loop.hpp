@@ -204,6 +204,8 @@ class FitLoop {
         if (plan_.at_its_length(engine_.run()) || engine_.window().ranks_end) return true;
         if (!engine_.run().stop_reason()) return false;
         begin_window(engine_);
+        typename Engine::template Kept<Batch> none;
+        if constexpr (Engine::kStreams) seek_scale<0>(engine_, none);
         agree_on_window(engine_);
         abandon_window(engine_);
         return true;
@@ -276,6 +278,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
   require_no_open_window(engine, "fit()");
   settle(engine);  // counts what a loop of `step` left uncounted, before policies begin anew
   Run& run = engine.run();
+  const Progress before = run.progress();
   const FitClock clock;
   BatchRange<Range> batches(range);
   if constexpr (Engine::kHasRanks)
@@ -313,7 +316,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
     ignoring_errors([&] { end_policies(engine, FitStatus::failed); });
     throw;
   }
-  const FitStatus status = plan.status(run);
+  const FitStatus status = plan.status(run, before);
   end_policies(engine, status);
   if (status == FitStatus::nothing_left) tell_once_of_nothing(engine, plan);
   FitResult result = fit_result(run, status, clock);

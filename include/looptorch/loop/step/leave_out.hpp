@@ -36,11 +36,12 @@ class ShareStart {
   KeptBuffers buffers_;
 };
 
-/// Keeps what a window that is left out, or done again for a look, must not change.
+/// Keeps what a window that is left out, or done again, must not change.
 template <std::size_t I, class Engine>
 void begin_share(Engine& engine) {
-  if constexpr (Engine::kKeeps)
-    if (engine.keeps_windows()) engine.attempt().begin(engine.buffers(), engine.works()[I]);
+  if constexpr (Engine::kKeeps || Engine::kFindsScale)
+    if (engine.keeps_windows() || engine.template seeks_scale<I>())
+      engine.attempt().begin(engine.buffers(), engine.works()[I]);
   if constexpr (Engine::kMayLeaveOut)
     if (engine.window().may_retry) engine.share_start().begin(engine.buffers());
 }

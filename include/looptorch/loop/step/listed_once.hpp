@@ -11,14 +11,9 @@
 #include <c10/util/Type.h>
 #include <torch/optim/optimizer.h>
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <string>
-#include <tuple>
 #include <typeinfo>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 namespace looptorch::detail {
@@ -44,29 +39,6 @@ template <class Module>
   return again;
 }
 
-/// Returns the first two of distinct parameters that share memory; none if all have memory of their own.
-/// Tensors with gaps, whose elements may lie between another's, are not compared.
-[[nodiscard]] inline std::vector<at::Tensor> sharing_memory(const std::vector<at::Tensor>& parameters) {
-  using Place = std::tuple<const void*, std::int64_t, std::int64_t>;  // storage, first element, its end
-  std::vector<std::pair<Place, at::Tensor>> places;
-  for (const at::Tensor& parameter : parameters) {
-    if (!parameter.has_storage() || parameter.is_meta() || parameter.numel() == 0) continue;
-    if (!parameter.is_non_overlapping_and_dense()) continue;
-    const std::int64_t begin =
-        parameter.storage_offset() * static_cast<std::int64_t>(parameter.element_size());
-    places.emplace_back(Place{parameter.storage().unsafeGetStorageImpl(), begin,
-                              begin + static_cast<std::int64_t>(parameter.nbytes())},
-                        parameter);
-  }
-  std::ranges::sort(places, {}, [](const auto& place) { return place.first; });
-  for (std::size_t i = 1; i < places.size(); ++i) {
-    const auto& [storage, begin, end] = places[i - 1].first;
-    if (storage == std::get<0>(places[i].first) && std::get<1>(places[i].first) < end)
-      return {places[i - 1].second, places[i].second};
-  }
-  return {};
-}
-
 /// Throws UsageError if the update's optimizer would move a weight several times a step. looptorch's own
 /// optimizers move one that is listed twice once.
 template <class Module>
@@ -74,12 +46,6 @@ void require_listed_once(const UpdateView& view, const Module& model) {
   const auto optimizer = [&] {
     return message("the optimizer of ", view.name, ", ", c10::demangle(typeid(*view.optimizer).name()));
   };
-  if (const auto shared = sharing_memory(view.parameters); !shared.empty())
-    throw UsageError(
-        message(optimizer(), ", lists two parameters that share memory, ", all_names_of(model, shared[0]),
-                " and ", all_names_of(model, shared[1]),
-                ", and would update it once for each: register one tensor under both names, so that it "
-                "gets one gradient, and list it once"));
   if (dynamic_cast<const AnyOptimizer*>(view.optimizer)) return;
   std::string names;
   for (const at::Tensor& parameter : listed_again(*view.optimizer))

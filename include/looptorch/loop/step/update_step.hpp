@@ -17,6 +17,7 @@
 #include <looptorch/loop/step/settle.hpp>
 #include <looptorch/loop/step/shared_update.hpp>
 #include <looptorch/loop/update.hpp>
+#include <looptorch/optim/finite_gradients.hpp>
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -112,8 +113,21 @@ void go_backward(Engine& engine, const at::Tensor& weighed, bool is_last) {
   if constexpr (Engine::template kByClosure<I>) work.add_to_closure_sum(weighed, correction);
   if (applies_in_backward(engine))
     announce_backward<I>(engine, correction, window_scale<I>(engine), unread_veto(engine, work));
-  if (engine.ranks() && is_last) expect_sums<I>(engine);
+  if (engine.ranks() && is_last && !engine.template seeks_scale<I>()) expect_sums<I>(engine);
   scaled.backward();
+}
+
+/// Notes whether update I's gradients overflow, and whether the loss itself did, in a window that can be done
+/// again with another loss scale. Waits for the device.
+template <std::size_t I, class Engine>
+void note_overflow(Engine& engine, const Loss& loss) {
+  UpdateWork& work = engine.works()[I];
+  collect_gradients(engine.run().updates()[I].parameters, work.gradients);
+  if (any_non_finite(work.gradients)) {
+    work.overflowed = true;
+    work.loss_overflowed |= !std::isfinite(loss_tensor(loss).template item<double>());
+  }
+  work.gradients.clear();
 }
 
 /// Adds a micro-batch to update I: forward, loss, backward. `number` counts the window's micro-batches;
@@ -146,6 +160,8 @@ void differentiate(Engine& engine, const Batch& batch, std::size_t number, bool 
   require_graph(weighed, view);
   engine.in_phase(
       RunPhase::backward, "backward", [&] { go_backward<I>(engine, weighed, is_last); }, I);
+  if constexpr (Engine::kFindsScale)
+    if (engine.template seeks_scale<I>()) note_overflow<I>(engine, loss);
 }
 
 /// Differentiates all of the window's kept batches.
@@ -210,7 +226,8 @@ void make_update(Engine& engine, Move&& move) {
   request_update(work, context, made);
   if (!left_out) request_trouble(work, context, non_finite, engine.window().origin);
   if (made.value_or(true)) work.losses.add_to(view, made ? at::Tensor() : context.found_inf());
-  if (settles_at_once(engine)) settle_update<I>(engine, engine.window().thrown);
+  if (settles_at_once(engine) || engine.template seeks_scale<I>())
+    settle_update<I>(engine, engine.window().thrown);
 }
 
 /// Ends the window for update I: counts earlier updates, then makes this one, or skips it if nothing has
@@ -225,7 +242,7 @@ void finish_update(Engine& engine, Move&& move) {
     make_update<I>(engine, std::forward<Move>(move));
   work.begin_next_window();
   if constexpr (Engine::kMayLeaveOut) engine.share_start().end();
-  if constexpr (Engine::kKeeps && !Engine::kRetries) engine.attempt().end();
+  if constexpr (Engine::kAttempts && !Engine::kRetries) engine.attempt().end();
 }
 
 }  // namespace looptorch::detail

@@ -12,6 +12,8 @@
 #include <looptorch/loop/step/closure_step.hpp>
 #include <looptorch/loop/step/optimizer_step.hpp>
 #include <looptorch/loop/step/retry.hpp>
+#include <looptorch/loop/step/seek_scale.hpp>
+#include <looptorch/loop/step/shard.hpp>
 #include <looptorch/loop/step/side_by_side.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/loop/update.hpp>
@@ -22,6 +24,7 @@
 #include <cstdint>
 #include <exception>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -107,7 +110,7 @@ void abandon_window(Engine& engine) {
     work.begin_next_window();
   });
   window.thrown = nullptr;
-  if constexpr (Engine::kRetries || Engine::kKeeps) engine.attempt().end();
+  if constexpr (Engine::kAttempts) engine.attempt().end();
   if constexpr (Engine::kMayLeaveOut) engine.share_start().end();
   if (engine.ranks()) ignoring_errors([&] { engine.ranks()->drop_sums(); });
   if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
@@ -118,6 +121,7 @@ void abandon_window(Engine& engine) {
 /// agree first; a window that does not count (`WindowState::counts`) is discarded.
 template <class Batch, class Engine>
 void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
+  if constexpr (Engine::kStreams) seek_scale<0>(engine, kept);
   if constexpr (Engine::kHasRanks)
     if (engine.ranks() &&
         !engine.in_phase(RunPhase::update, "agreement", [&] { return agree_on_window(engine); })) {
@@ -131,6 +135,7 @@ void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
     if (!engine.works()[i].due) return;
     if constexpr (!Engine::kStreams) {
       differentiate_kept<i>(engine, kept);
+      seek_scale<i>(engine, kept);
       if constexpr (Engine::kHasRanks)
         if (engine.ranks()) agree_on_update<i>(engine);
     }
@@ -176,20 +181,14 @@ void learn_with_retries(Engine& engine, std::vector<Batch>& kept, Given&& batch)
 template <class Engine, class Kept, class Given, class Learn>
 void learn_and_keep([[maybe_unused]] Engine& engine, [[maybe_unused]] Kept& kept, Given&& batch,
                     const Learn& learn) {
+  if constexpr (kSeeksScale<Engine, std::remove_cvref_t<Given>>)
+    if (engine.template seeks_scale<0>()) {
+      detach_from_range(engine, kept.emplace_back(std::forward<Given>(batch)));
+      return learn(kept.back());
+    }
   if constexpr (Engine::kKeeps)
     if (engine.keeps_windows()) return learn(kept.emplace_back(std::forward<Given>(batch)));
   learn(batch);
-}
-
-/// Begins a micro-batch where ranks keep the sums of a window's shards apart.
-template <class Engine>
-void enter_shard([[maybe_unused]] Engine& engine) {
-  if constexpr (Engine::kHasRanks) {
-    if (!engine.ranks() || engine.ranks()->shards() == 0) return;
-    const std::int64_t number = engine.window().micro_batches + engine.window().passed_over;
-    engine.works()[0].losses.enter_shard(engine.ranks()->enter_micro_batch(
-        engine.run().updates()[0].parameters, engine.progress().step, number));
-  }
 }
 
 /// Takes one micro-batch, made of the samples with these indices, into a window, which it begins if none is
@@ -206,13 +205,13 @@ void take_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kep
     keep_batch(engine, kept, std::forward<Given>(batch));
   else if constexpr (Engine::kRetries)
     beside_other_ranks(engine, window.micro_batches + window.passed_over, [&] {
-      if (engine.works()[0].due) enter_shard(engine);
+      if (engine.works()[0].due) enter_shard(engine, window.micro_batches + window.passed_over);
       learn_with_retries(engine, kept, std::forward<Given>(batch));
     });
   else if (engine.works()[0].due)
     learn_and_keep(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
       with_batch_on(engine.run().device(), window.pinned, learnt, [&](const auto& there) {
-        enter_shard(engine);
+        enter_shard(engine, window.micro_batches + window.passed_over);
         const bool is_last = window.micro_batches + window.passed_over + 1 >= engine.window_length();
         beside_other_ranks(engine, window.micro_batches + window.passed_over, [&] {
           differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches),

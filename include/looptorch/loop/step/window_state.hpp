@@ -27,12 +27,14 @@ namespace looptorch::detail {
 
 /// One update's share of the window under way.
 struct UpdateWork {
-  bool due = false;                              ///< takes part in this window
-  WindowWeight weight;                           ///< how many things the micro-batches are means over
-  WindowLosses losses;                           ///< their losses and metrics
-  std::optional<std::size_t> at_fault;           ///< the first micro-batch whose loss is NaN or infinite
-  std::optional<std::string> fault_elsewhere;    ///< the error of another rank's loss, as that rank words it
-  std::int64_t backwards = 0;                    ///< in the window so far, where they make the update
+  bool due = false;                            ///< takes part in this window
+  WindowWeight weight;                         ///< how many things the micro-batches are means over
+  WindowLosses losses;                         ///< their losses and metrics
+  std::optional<std::size_t> at_fault;         ///< the first micro-batch whose loss is NaN or infinite
+  std::optional<std::string> fault_elsewhere;  ///< the error of another rank's loss, as that rank words it
+  bool overflowed = false;       ///< gradients of the share hold NaN or infinity; noted before a first update
+  bool loss_overflowed = false;  ///< and so does a loss
+  std::int64_t backwards = 0;    ///< in the window so far, where they make the update
   std::optional<GradientScale> backward_factor;  ///< what before_update gave it, once it ran
   std::shared_ptr<const Finding> finding;        ///< what a policy found out about it, which ends the fit
   std::string explanation;                       ///< the same in sentences
@@ -56,6 +58,7 @@ struct UpdateWork {
     weight.next_window();
     at_fault.reset();
     fault_elsewhere.reset();
+    overflowed = loss_overflowed = false;
     backwards = 0;
     backward_factor.reset();
     finding = nullptr;

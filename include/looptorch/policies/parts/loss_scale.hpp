@@ -13,13 +13,16 @@
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace looptorch {
@@ -82,6 +85,25 @@ struct LossScaleState {
     read_.start(scale);
   }
 
+  /// Backs off at once for a window that is done again. If no scale of at least `min_scale` is left, puts
+  /// back what the window began with and returns false: its gradients overflow whatever the scale. Waits for
+  /// the device.
+  [[nodiscard]] bool back_off(const OverflowContext& overflow, double backoff_factor, double min_scale) {
+    if (overflow.retries_before == 0) before_ = {scale.clone(), growth_tracker.clone()};
+    const double least = std::max(min_scale, double{std::numeric_limits<float>::min()});
+    const double lower = scale.item<double>() * backoff_factor;
+    const bool has_room = lower >= least;
+    if (has_room) {
+      at::_amp_update_scale_(scale, growth_tracker, at::ones_like(scale), 1 / backoff_factor, backoff_factor,
+                             /*growth_interval=*/1);
+      read_.start(known_scale_ = static_cast<float>(lower));
+    } else {
+      scale.copy_(before_.first), growth_tracker.copy_(before_.second);
+      read_.start(scale);
+    }
+    return has_room;
+  }
+
   /// Throws LossScaleCollapse if the scale that the last window left is below `min_scale`.
   void require_at_least(double min_scale, const Progress& progress) {
     if (!read_.under_way()) return;
@@ -137,7 +159,8 @@ struct LossScaleState {
                                  ". Keep the model in fp32; autocast makes the 16-bit copies"));
   }
 
-  at::Tensor found_;  // whether the window under way overflowed, over all updates
+  std::pair<at::Tensor, at::Tensor> before_;  // scale and tracker, before the window under way was done again
+  at::Tensor found_;                          // whether the window under way overflowed, over all updates
   Readback read_;
   double known_scale_ = 0;  // as the host has read it last; 0: not yet
 };

@@ -120,21 +120,3 @@ TEST_CASE("a parameter that joins an optimizer again is refused as the next wind
   CHECK(trainer.progress().step == 2);
   CHECK(net->a[0].item<double>() == Approx(0.8));
 }
-
-TEST_CASE("two parameters that share memory are refused under every optimizer; parts of one buffer are not") {
-  Two net;
-  net->b.set_data(net->a.detach());
-  torch::optim::SGD sgd({net->a, net->b}, 0.1);
-  CHECK_THAT(
-      refusal(net, sgd),
-      Catch::Contains("lists two parameters that share memory, a and b, and would update it once for each"));
-  lt::FusedAdamW adamw({net->a, net->b});
-  CHECK_THAT(refusal(net, adamw),
-             Catch::Contains("looptorch::FusedAdamW, lists two parameters that share memory"));
-  const at::Tensor all = torch::ones({4});
-  net->a.set_data(all.slice(0, 0, 2)), net->b.set_data(all.slice(0, 1, 3));
-  CHECK_THAT(refusal(net, sgd), Catch::Contains("share memory"));
-  net->b.set_data(all.slice(0, 2, 4));
-  lt::Trainer(net, sgd, objective).fit(kBatches, {.max_steps = 1});
-  CHECK(all.equal(torch::full({4}, 0.9)));
-}
