@@ -22,6 +22,18 @@ struct Recorder {
   }
 };
 
+struct Samples {
+  std::int64_t size() const { return 8; }
+  at::Tensor get(std::int64_t index) const { return torch::full({4}, static_cast<double>(index) / 8); }
+};
+
+struct DeepImpl : torch::nn::Module {
+  lt::Checkpointed<torch::nn::Linear> first =
+      register_module("first", lt::Checkpointed<torch::nn::Linear>(4, 8));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(8, 1));
+};
+TORCH_MODULE(Deep);
+
 torch::optim::SGD sgd(toy::Net& net) {
   return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.5).momentum(0.9));
 }
@@ -63,4 +75,18 @@ TEST_CASE("accumulation equals one batch N times as large, for unequal weights a
     CHECK(static_cast<int64_t>(seen.size()) == 3 * ((10 + window - 1) / window));
     CHECK(seen.back() == (10 % window == 0 ? window : 10 % window));
   }
+}
+
+TEST_CASE("trainer.hpp alone brings the five policies that the project is named by") {
+  Deep net;
+  lt::FusedAdamW optimizer(net->parameters());
+  const auto objective = [](Deep& net, const at::Tensor& x) {
+    return net->second(torch::relu(net->first(x))).to(at::kFloat).square().mean();
+  };
+  lt::Trainer trainer(net, optimizer, objective, lt::Accumulate<2>{}, lt::Autocast<lt::fp16>{},
+                      lt::Checkpointed<torch::nn::Linear>{}, lt::CacheFlushEvery<4>{},
+                      lt::PinnedPrefetchLoader({.batch_size = 2, .workers = 1}));
+  const auto result = trainer.fit(Samples{}, {.epochs = 2});
+  CHECK(result.steps == 4);
+  CHECK(result.skipped == 0);
 }
