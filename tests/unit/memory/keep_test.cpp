@@ -169,7 +169,9 @@ TEST_CASE("what lies around a view that keep is given is held as it is") {
 TEST_CASE("a view in another type of what keep is given is held as it is") {
   check_same_bits(here<double>(), [](const auto& call, const at::TensorOptions& options) {
     constexpr bool recomputes = std::decay_t<decltype(call)>::recomputes;
-    const auto parts = [](const at::Tensor& h) { return torch::view_as_real(h).sin(); };
+    const auto parts = [](const at::Tensor& h) {
+      return torch::view_as_real(h).select(-1, 0).slice(0, 0, 1).sin();  // few enough to lie within `h`
+    };
     const auto block = [&](const at::Tensor& x) {
       const at::Tensor h = torch::complex(x, x * 2) * 3;
       return (recomputes ? lt::keep(parts, h) : parts(h)).exp();

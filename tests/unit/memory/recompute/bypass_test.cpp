@@ -58,11 +58,12 @@ TEST_CASE("a watched layer knows the nodes of its own calls, the first and the l
   CHECK(layer->has_made(*transposed));
   CHECK_FALSE(layer->has_made(node_of(behind)));
 
-  at::Tensor elsewhere;  // threads number their nodes each by itself
+  at::Tensor elsewhere = x * 2;  // threads number their nodes each by itself
   std::thread([&] {
-    for (int i = 0; i < 100 && (!elsewhere.defined() || !layer->has_made(node_of(elsewhere))); ++i)
-      elsewhere = x * 2;
+    do elsewhere = x * 2;
+    while (node_of(elsewhere).sequence_nr() < node_of(inside).sequence_nr());
   }).join();
+  CHECK(node_of(elsewhere).sequence_nr() == node_of(inside).sequence_nr());
   CHECK_FALSE(layer->has_made(node_of(elsewhere)));
 
   layer->watch(true);  // anew
