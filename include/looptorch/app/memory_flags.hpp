@@ -23,6 +23,7 @@ struct MemoryFlags {
   std::string accumulation = "--gradient-accumulation";
   std::string recomputation = "--gradient-checkpointing";
   std::string bf16 = "--bf16";
+  std::string flush = "--flush-every";
   std::string optimizer = {};  ///< Chooses one with fewer moments.
   std::string frozen = {};     ///< Freezes a part of the model.
 
@@ -54,6 +55,8 @@ struct MemoryFlags {
     words.optimizer = either(optimizer, frozen);
     words.gradients = frozen;
     words.averages.clear();
+    words.long_inputs = "limit the longest input";
+    words.fragments = "give " + flush + " 50";
     return words;
   }
 };

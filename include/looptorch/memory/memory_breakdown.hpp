@@ -99,6 +99,8 @@ struct PartRemedies {
   std::string averages = "leave out AverageWeights, or let it begin later";
   std::string workspace = "smaller micro-batches with Accumulate<N>, at::scaled_dot_product_attention";
   std::string other = "look for data or models that stay on the device outside of the run";
+  std::string long_inputs = "limit the longest input, or form batches by length (LengthBucketSampler)";
+  std::string fragments = "list CacheFlushEvery<K>";  ///< Of the allocator's cache.
 };
 
 /// Returns what would lower the peak, the greatest part's remedies first. Parts below a tenth have none.

@@ -22,7 +22,7 @@ namespace looptorch {
 /// device's peak statistics begin anew several times a step, so that a program cannot use them beside it.
 struct WatchMemory {
   std::FILE* out = stderr;     ///< Null: nothing is written.
-  PartRemedies remedies = {};  ///< What the advice names; a program names its flags.
+  PartRemedies remedies = {};  ///< What advice and findings name; a program names its flags.
 
   static constexpr bool reads_memory = true;
   static constexpr bool only_reports = true;
@@ -64,7 +64,7 @@ struct WatchMemory {
   }
 
   void on_window_end(WindowContext& window, State& state) const {
-    if (const auto found = state.end_window(window.run)) write(found->text);
+    if (const auto found = state.end_window(window.run, remedies)) write(found->text);
   }
   void on_epoch_end(EpochContext& epoch, State& state) const { state.add_up(epoch.run); }
   void on_fit_end(FitContext& fit, State& state) const {

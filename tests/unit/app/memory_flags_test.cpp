@@ -38,6 +38,7 @@ TEST_CASE("app: memory flags are what WatchMemory says of a peak's parts") {
   const auto words = app::MemoryFlags().of_parts();
   CHECK(words.activations ==
         "a smaller --batch-size with a larger --gradient-accumulation, --gradient-checkpointing, --bf16");
+  CHECK((words.fragments == "give --flush-every 50" && words.long_inputs == "limit the longest input"));
   CHECK((words.optimizer.empty() && words.gradients.empty() && words.averages.empty()));
   const auto more =
       app::MemoryFlags{.optimizer = "--optimizer adafactor", .frozen = "--freeze-encoder"}.of_parts();

@@ -95,8 +95,8 @@ class MemoryWatch {
     if (watch_ && watch_->blocks()) watch_->blocks()->enter(next);
   }
 
-  /// Ends a window; returns what was found in it.
-  std::optional<MemoryFinding> end_window(const Run& run) {
+  /// Ends a window; returns what was found in it, with remedies in these words.
+  std::optional<MemoryFinding> end_window(const Run& run, const PartRemedies& words) {
     const std::int64_t step = run.progress().step;
     const MemoryReading now = counter_->take();
     const std::int64_t peak = phases_.end_window(now, step - 1);
@@ -107,8 +107,8 @@ class MemoryWatch {
     else if (const auto bytes = growth_.add(now.allocated, [&] { return known(run); });
              bytes && !has(MemoryFinding::Kind::growth))
       begin_to_look(*bytes, run);
-    if (const auto usual = spikes_.add(peak); usual && !found) found = spike(step, peak, *usual);
-    if (!found && windows_ % kBetweenLooks == 0) found = fragmentation(step);
+    if (const auto usual = spikes_.add(peak); usual && !found) found = spike(step, peak, *usual, words);
+    if (!found && windows_ % kBetweenLooks == 0) found = fragmentation(step, words);
     if (found) findings_.push_back(*found);
     return found;
   }
@@ -197,23 +197,23 @@ class MemoryWatch {
     return where;
   }
 
-  std::optional<MemoryFinding> spike(std::int64_t step, std::int64_t peak, std::int64_t usual) const {
+  std::optional<MemoryFinding> spike(std::int64_t step, std::int64_t peak, std::int64_t usual,
+                                     const PartRemedies& words) const {
     if (has(MemoryFinding::Kind::spike)) return std::nullopt;
     MemoryFinding found{MemoryFinding::Kind::spike, step, phases_.peak().phase, peak - usual};
     found.text = "step " + std::to_string(step) + " needed " + bytes_text(peak) +
-                 ", where 95 of 100 need at most " + bytes_text(usual) +
-                 ": limit the longest input, or form batches by length (LengthBucketSampler)";
+                 ", where 95 of 100 need at most " + bytes_text(usual) + ": " + words.long_inputs;
     return found;
   }
 
-  std::optional<MemoryFinding> fragmentation(std::int64_t step) const {
+  std::optional<MemoryFinding> fragmentation(std::int64_t step, const PartRemedies& words) const {
     const auto unused = fragmented(phases_.peak_reserved(), phases_.peak().bytes);
     if (!unused || has(MemoryFinding::Kind::fragmentation)) return std::nullopt;
     MemoryFinding found{MemoryFinding::Kind::fragmentation, step, std::nullopt, *unused};
     found.text = "the allocator holds " + bytes_text(phases_.peak_reserved()) +
                  ", and tensors never took more than " + bytes_text(phases_.peak().bytes) +
-                 ": its blocks do not fit. Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or list "
-                 "CacheFlushEvery<K>";
+                 ": its blocks do not fit. Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or " +
+                 words.fragments;
     return found;
   }
 
