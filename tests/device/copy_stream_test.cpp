@@ -23,14 +23,15 @@ TEST_CASE("the computation waits for its batch, whose memory is not reused befor
   for (const bool pin : {true, false}) {
     std::vector<at::Tensor> sums;
     for (int i = 0; i < 8; ++i) {
-      at::Tensor batch = torch::full({size}, i);
-      if (pin) batch = batch.pin_memory();
-      work(4);  // the device is behind the host, which drops both tensors before they are read
+      std::vector<at::Tensor> batch{torch::full({size}, 2 * i), torch::full({size}, 2 * i + 1)};
+      if (pin)
+        for (at::Tensor& tensor : batch) tensor = tensor.pin_memory();
+      work(4);  // the device is behind the host, which drops all tensors before they are read
       lt::move_to(batch, test_device());
       work(4);
-      sums.push_back(batch.sum());
+      for (const at::Tensor& tensor : batch) sums.push_back(tensor.sum());
     }
-    CHECK(torch::equal(at::stack(sums).cpu(), torch::arange(8) * size));
+    CHECK(torch::equal(at::stack(sums).cpu(), torch::arange(16) * size));
   }
   if (is_simulated()) CHECK(looptorch_test::accelerator::take_violations() == std::vector<std::string>{});
 }
