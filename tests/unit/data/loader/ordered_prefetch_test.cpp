@@ -214,6 +214,15 @@ TEST_CASE("what was taken, waited for and lay ready is counted, and each worker'
   CHECK((none.counts().taken == 3 && none.counts().waited_for == 3 && none.counts().queued == 0));
 }
 
+TEST_CASE("a patience beyond what the clock can count is one without limit") {
+  Prefetch values(0, 2, 1, 1, [](std::int64_t number, const Stop&) {
+    pause(5'000);
+    return number;
+  });
+  CHECK(values.next(std::chrono::duration<double>(1e300)) == 0);
+  CHECK(values.next(std::chrono::duration<double>(1e10)) == 1);
+}
+
 TEST_CASE("values need not be assignable") {
   struct Fixed {
     const std::int64_t number;
