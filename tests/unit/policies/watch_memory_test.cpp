@@ -23,7 +23,7 @@ using lt::WatchMemory;
 
 namespace {
 
-constexpr WatchMemory kQuiet{.out = nullptr};
+const WatchMemory kQuiet{.out = nullptr};
 
 std::vector<at::Tensor> inputs(int count, std::int64_t rows = 64) {
   return std::vector<at::Tensor>(std::size_t(count), torch::ones({rows, 32}));
