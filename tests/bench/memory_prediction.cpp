@@ -35,7 +35,7 @@ namespace sv = spectrogram_vit;
 
 namespace {
 
-constexpr lt::WatchMemory kWatch{.out = nullptr};
+const lt::WatchMemory kWatch{.out = nullptr};
 constexpr std::int64_t kRoom = 100'000'000'000;
 
 std::vector<double> errors;
