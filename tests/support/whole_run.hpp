@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A small run with everything that has a state: dropout, BatchNorm, fp16 loss scaling that overflows, windows
-// of 3 with a shorter last one, a schedule, averages, early stopping, validation, a user's policy, 2 workers.
-// Tests kill it, resume it and compare it bit for bit.
+// A small run with everything that has a state: dropout, BatchNorm, metrics, fp16 loss scaling that
+// overflows, windows of 3 with a shorter last one, a schedule, averages, early stopping, validation, a user's
+// policy, 2 workers. Tests kill it, resume it and compare it bit for bit.
 #pragma once
 
 #include "support/precompiled.hpp"
@@ -45,8 +45,11 @@ TORCH_MODULE(Net);
 using numbered::Batch, numbered::Samples;
 
 inline lt::Loss objective(Net& net, const Batch& batch) {
-  return {.value = torch::nn::functional::cross_entropy(net(batch.features), batch.labels),
-          .weight = batch.labels.size(0)};
+  const at::Tensor scores = net(batch.features);
+  return {.value = torch::nn::functional::cross_entropy(scores, batch.labels),
+          .weight = batch.labels.size(0),
+          .metrics = {{"accuracy", (scores.argmax(1) == batch.labels).to(at::kDouble).mean()},
+                      {"size", batch.labels.size(0)}}};
 }
 
 /// A user's policy, which runs after the library's observers.
@@ -73,8 +76,9 @@ struct Windows {
 inline std::string line_of(const lt::Run& run) {
   char text[160];
   const lt::UpdateView& update = run.updates().front();
-  std::snprintf(text, sizeof text, "%lld %a %lld %a", static_cast<long long>(run.progress().step),
-                update.loss.mean(), static_cast<long long>(run.progress().samples),
+  std::snprintf(text, sizeof text, "%lld %a %a %lld %a", static_cast<long long>(run.progress().step),
+                update.loss.mean(), update.metrics.at("accuracy").mean(),
+                static_cast<long long>(run.progress().samples),
                 update.optimizer->param_groups().front().options().get_lr());
   return text;
 }
@@ -122,7 +126,8 @@ struct Process {
     };
     lt::Trainer trainer(
         net, optimizer, objective, lt::Accumulate<3>{},
-        lt::Autocast<lt::fp16>{.initial_scale = 1 << 24, .growth_interval = 4}, lt::ClipGradNorm{0.5},
+        lt::Autocast<lt::fp16>{.initial_scale = 1 << 24, .growth_interval = 4},
+        lt::ClipGradNorm{.max_norm = 0.5, .record = true},
         lt::ScheduleLr{.decay = lt::PlateauDecay{.metric = "validation.loss", .patience = 0},
                        .warmup_steps = 4},
         lt::AverageWeights{.rule = lt::Ema{.decay = 0.9}, .average_buffers = true},

@@ -310,6 +310,20 @@ TEST_CASE("a run goes on from its state with the same scale, to the same bits") 
   CHECK(again.progress().skipped == 7);
 }
 
+TEST_CASE("the windows since the scale last changed come back, so that it grows when it should") {
+  auto net = mlp();
+  lt::FusedAdamW adamw(net->parameters());
+  lt::Trainer before(net, adamw, loss_of, kOptions);
+  before.fit(batches(2));
+  const lt::StateDict state = before.state_dict();
+  lt::Trainer after(net, adamw, loss_of, kOptions);
+  after.load_state_dict(state);
+  CHECK(after.policy<Half>().growth_tracker.item<int>() == 2);
+  after.fit(batches(1), {.max_steps = 3});  // the third without an overflow
+  CHECK(after.policy<Half>().growth_tracker.item<int>() == 0);
+  CHECK(after.policy<Half>().scale.item<double>() == 2048);
+}
+
 TEST_CASE("what fp16 can do on a CPU: the kernels that networks are made of") {
   const lt::AutocastScope fp16(at::kCPU, at::kHalf);
   namespace F = torch::nn::functional;

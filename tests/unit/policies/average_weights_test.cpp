@@ -435,6 +435,44 @@ TEST_CASE("averages are saved by name and go on as if nothing had happened") {
   CHECK(torch::equal(row(one.policy<lt::AverageWeights>()), row(two.policy<lt::AverageWeights>())));
 }
 
+TEST_CASE("averages of buffers are of what each window left, also if its update counts late, and are saved") {
+  const auto data = toy::batches(7);
+  for (const bool known_late : {false, true}) {
+    const lt::AverageWeights policy{.rule = lt::Ema{.decay = 0.75}, .average_buffers = true};
+    const auto objective = [](torch::nn::BatchNorm1d& norm, const toy::Batch& batch) {
+      return norm(batch.features.repeat({2, 1})).square().mean();
+    };
+    torch::nn::BatchNorm1d norm(4);
+    norm->to(torch::kDouble);
+    torch::optim::SGD sgd(norm->parameters(), 0.1);
+    at::Tensor mean, variance;
+    lt::StateDict state;
+    {
+      lt::Trainer trainer(norm, sgd, objective, policy,
+                          lt::On{lt::kClip,
+                                 [&](lt::UpdateContext& update) {
+                                   if (known_late) update.veto(torch::zeros({}));
+                                 }},
+                          lt::On{lt::kObserve, [&](lt::WindowContext&) {
+                                   const auto move = [](at::Tensor& average, const at::Tensor& buffer) {
+                                     average =
+                                         average.defined() ? at::lerp(average, buffer, 0.25) : buffer.clone();
+                                   };
+                                   move(mean, norm->running_mean), move(variance, norm->running_var);
+                                 }});
+      trainer.fit(data);
+      const auto& averages = trainer.template policy<lt::AverageWeights>();
+      CHECK(torch::allclose(averages.named().at("running_mean"), mean, 0, 1e-15));
+      CHECK(torch::allclose(averages.named().at("running_var"), variance, 0, 1e-15));
+      state = trainer.state_dict();
+    }
+    lt::Trainer other(norm, sgd, objective, policy);
+    other.load_state_dict(state);
+    CHECK(torch::allclose(other.policy<lt::AverageWeights>().named().at("running_var"), variance, 0, 1e-15));
+    CHECK(torch::allclose(other.policy<lt::AverageWeights>().named().at("running_mean"), mean, 0, 1e-15));
+  }
+}
+
 TEST_CASE("averages of another model are refused, by name and by shape") {
   Waves waves;
   torch::optim::SGD sgd(waves->parameters(), 0.25);

@@ -137,6 +137,29 @@ TEST_CASE("a measure that accumulates sees all batches of each evaluation, and b
   CHECK(std::isnan(trainer.evaluate(held_out, LargestShare{}).loss));
 }
 
+TEST_CASE("each evaluation goes through a shuffled loader in the same order, whatever came before") {
+  struct Numbers {
+    std::int64_t size() const { return 12; }
+    at::Tensor get(std::int64_t index) const { return torch::tensor(index); }
+  };
+  std::vector<std::vector<std::int64_t>> orders;
+  const auto measure = [&](toy::Net&, const at::Tensor& batch) {
+    if (orders.empty() || orders.back().size() == 12) orders.emplace_back();
+    for (std::int64_t i = 0; i < batch.size(0); ++i) orders.back().push_back(batch[i].item<std::int64_t>());
+    return 0.0;
+  };
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::PinnedPrefetchLoader numbers(Numbers{}, {.batch_size = 5}, lt::RandomSampler{.seed = 1});
+  lt::Trainer trainer(net, sgd, toy::objective, lt::Validate{numbers, measure, {.every = 2}});
+  for (auto& batch : numbers) (void)batch;
+  trainer.fit(toy::batches(3), {.epochs = 2});
+  REQUIRE(orders.size() == 3);
+  CHECK(orders[0] == lt::RandomSampler{.seed = 1}.order(0, 12));
+  CHECK(orders[1] == orders[0]);
+  CHECK(orders[2] == orders[0]);
+}
+
 TEST_CASE("a run that is resumed within an epoch evaluates where the whole one does") {
   const auto trained = [](const lt::StateDict* from, std::int64_t max_steps,
                           std::vector<std::int64_t>& steps) {

@@ -342,6 +342,12 @@ TEST_CASE("a window of another number of samples is refused, and goes on at the 
                            {16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31}});
   CHECK(run.result.resumed->changed ==
         std::vector<std::string>{"a window: 1 micro-batch of 8 samples -> 4 micro-batches of 4 samples"});
+  // At the end of an epoch with a shorter last window none of its samples is left for other batches.
+  TemporaryFolder of_epoch, last;
+  (void)train_windows(make(8), 1, of_epoch.path(), {.max_steps = 6});
+  const lt::FitOptions ended{.epochs = 1, .resume = of_epoch / "step-00000006", .resume_changed = true};
+  for (const std::int64_t batch_size : {7, 32, 40})
+    CHECK(train_windows(make(batch_size), 1, last.path(), ended).windows.empty());
   CHECK_THROWS_WITH(
       train_windows(ordered(lt::RandomSampler{})(1), 8, folder.path(), resume),
       Contains("the loader's sampler is RandomSampler, seed 0 here, SequentialSampler in the snapshot"));
