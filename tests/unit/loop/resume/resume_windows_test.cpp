@@ -342,12 +342,20 @@ TEST_CASE("a window of another number of samples is refused, and goes on at the 
                            {16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31}});
   CHECK(run.result.resumed->changed ==
         std::vector<std::string>{"a window: 1 micro-batch of 8 samples -> 4 micro-batches of 4 samples"});
-  // At the end of an epoch with a shorter last window none of its samples is left for other batches.
-  TemporaryFolder of_epoch, last;
+  // As a hook of an epoch's shorter last window saves the run: none of its samples is left for other batches.
+  TemporaryFolder of_epoch, at_end;
   (void)train_windows(make(8), 1, of_epoch.path(), {.max_steps = 6});
-  const lt::FitOptions ended{.epochs = 1, .resume = of_epoch / "step-00000006", .resume_changed = true};
-  for (const std::int64_t batch_size : {7, 32, 40})
-    CHECK(train_windows(make(batch_size), 1, last.path(), ended).windows.empty());
+  lt::SnapshotContents contents = lt::read_snapshot(of_epoch / "step-00000006");
+  for (const auto& [key, value] : {std::pair("epoch", 0), std::pair("batch", 6), std::pair("epoch_begin", 0)})
+    contents.state.set(std::string("run.progress.") + key, value);
+  lt::write_snapshot(at_end.path(), contents);
+  const lt::FitOptions ended{.epochs = 1, .resume = at_end.path(), .resume_changed = true};
+  for (const std::int64_t batch_size : {7, 32, 40}) {
+    TemporaryFolder last;
+    const auto after = train_windows(make(batch_size), 1, last.path(), ended);
+    CHECK(after.windows.empty());
+    CHECK(after.result.epochs == 1);
+  }
   CHECK_THROWS_WITH(
       train_windows(ordered(lt::RandomSampler{})(1), 8, folder.path(), resume),
       Contains("the loader's sampler is RandomSampler, seed 0 here, SequentialSampler in the snapshot"));
