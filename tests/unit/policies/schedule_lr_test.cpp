@@ -579,6 +579,7 @@ TEST_CASE("each update counts its own skipped steps") {
   trainer.fit(toy::batches(4));
   check_equal(left_rates, {0.5, 0.45, 0.4, 0.35});
   check_equal(right_rates, {0.5, 0.5, 0.5, 0.45});
+  CHECK(trainer.policy<lt::ScheduleLr>().ratio == Approx(0.7));  // of the first that it sets
 }
 
 TEST_CASE("a plateau goes on from its state, and other schedules have none") {

@@ -29,6 +29,13 @@ TEST_CASE("LossStatistics: later numbers count more, and equal numbers have no d
   CHECK(std::abs(statistics.mean - 1) < 1e-9);
 }
 
+TEST_CASE("LossStatistics: a number weighs one over `memory` as soon as there are more") {
+  LossStatistics statistics;
+  for (const double number : {0.0, 0.0, 1.0}) statistics.add(number, 2);
+  CHECK(statistics.mean == 0.5);
+  CHECK(statistics.variance == 0.25);
+}
+
 TEST_CASE("windows are the same once packed and unpacked, and a damaged tensor is refused") {
   const std::vector<WindowPlace> places{
       {.step = 3, .epoch = 1, .first_batch = 2, .last_batch = 4, .samples = {8, 9}}, {.step = 7}};
@@ -37,6 +44,7 @@ TEST_CASE("windows are the same once packed and unpacked, and a damaged tensor i
   CHECK((again[0].text() == places[0].text() && again[1].text() == places[1].text()));
   CHECK(again[0].samples == places[0].samples);
   const at::Tensor whole = looptorch::detail::packed(places);
-  CHECK_THROWS_AS(looptorch::detail::unpacked(whole.narrow(0, 0, 6)), StateError);
+  for (const std::int64_t length : {1, 4, 6, 11})
+    CHECK_THROWS_AS(looptorch::detail::unpacked(whole.narrow(0, 0, length)), StateError);
   CHECK_THROWS_AS(looptorch::detail::unpacked(whole.to(at::kFloat)), StateError);
 }

@@ -51,6 +51,20 @@ TEST_CASE("a rate that something else has set meanwhile stays") {
   CHECK(rate(sgd, 1) == 0.5);
 }
 
+TEST_CASE("rates are put back once, also those that others take the place of") {
+  auto first = two_groups(), second = two_groups();
+  RatesInForce rates, others;
+  rates.set(first, 0, 0, 0.5, 0.1);
+  others.set(second, 0, 0, 0.5, 0.2);
+  rates = std::move(others);
+  CHECK(rate(first, 0) == 0.5);
+  CHECK(rate(second, 0) == 0.2);
+  rates.put_back();
+  second.param_groups()[0].options().set_lr(0.2);  // by something else, as high as it happens to be
+  rates.put_back();
+  CHECK(rate(second, 0) == 0.2);
+}
+
 TEST_CASE("a group whose index has changed gets its own full rate back") {
   auto sgd = two_groups();
   sgd.param_groups()[1].options().set_lr(0.25);
