@@ -76,8 +76,9 @@ struct Windows {
 inline std::string line_of(const lt::Run& run) {
   char text[160];
   const lt::UpdateView& update = run.updates().front();
+  const auto accuracy = update.metrics.find("accuracy");  // none while all windows of an epoch overflowed
   std::snprintf(text, sizeof text, "%lld %a %a %lld %a", static_cast<long long>(run.progress().step),
-                update.loss.mean(), update.metrics.at("accuracy").mean(),
+                update.loss.mean(), accuracy == update.metrics.end() ? -1.0 : accuracy->second.mean(),
                 static_cast<long long>(run.progress().samples),
                 update.optimizer->param_groups().front().options().get_lr());
   return text;
