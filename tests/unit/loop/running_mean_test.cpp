@@ -109,3 +109,44 @@ TEST_CASE("a saved mean goes on with the same bits") {
     if (!place().is_cpu()) CHECK(loaded.device_sum().device() == place());
   }
 }
+
+TEST_CASE("a weight of 0 adds nothing, and a mean has something once it has a weight, known or not") {
+  lt::RunningMean mean;
+  CHECK_FALSE(mean.has_any());
+  mean.add(placed(torch::full({}, NAN)), 0);
+  mean.add_sum(placed(torch::full({}, NAN)), 0);
+  mean.add(lt::Quantity(double(NAN)), 0);
+  CHECK_FALSE(mean.has_any());
+  mean.add(placed(torch::full({}, 2.0)), lt::Quantity::unread(placed(torch::ones({}))));
+  CHECK(mean.has_any());
+  CHECK(mean.mean() == 2.0);
+}
+
+TEST_CASE("a mean that is reset or loaded forgets a window in doubt") {
+  lt::RunningMean window, mean, empty;
+  window.add(placed(torch::full({}, 4.0)), 1);
+  lt::StateDict nothing;
+  empty.save(nothing);
+  for (const bool loads : {false, true}) {
+    mean.add_window(window, placed(torch::ones({})));  // skipped, which only the device knows
+    loads ? mean.load(nothing) : mean.reset();
+    CHECK(mean.unread_before() == nullptr);
+    mean.add(placed(torch::full({}, 3.0)), 2);
+    CHECK(mean.mean() == 3.0);
+    CHECK(mean.totals().weight == 2.0);
+    mean.reset();
+  }
+}
+
+TEST_CASE("metrics have the weight of the loss that carries them") {
+  lt::RunningMean mean;
+  lt::RunningMeans metrics;
+  for (const double weight : {1.0, 3.0}) {
+    lt::Loss loss{.value = placed(torch::full({}, weight)), .weight = weight};
+    loss.metrics = {{"accuracy", weight}};
+    lt::detail::record(loss, mean, metrics);
+  }
+  CHECK(mean.mean() == 2.5);
+  CHECK(metrics.at("accuracy").mean() == 2.5);
+  CHECK(metrics.at("accuracy").totals().weight == 4.0);
+}

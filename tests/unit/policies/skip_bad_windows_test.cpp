@@ -279,3 +279,15 @@ TEST_CASE("SkipBadWindows: a switched-off policy and a callers' own loop") {
   own.finish_window();
   CHECK((own.progress().skipped == 1 && own.policy<SkipBadWindows>().windows.size() == 1));
 }
+
+TEST_CASE("SkipBadWindows: statistics that were taken by other rules are refused, by any of them") {
+  const SkipBadWindows mine{.spikes = 3, .warm_up = 4, .memory = 5};
+  SkipBadWindows::State state;
+  StateDict saved;
+  mine.state_dict(saved, state);
+  CHECK_NOTHROW(mine.load_state_dict(saved, state));
+  for (const SkipBadWindows& other : {SkipBadWindows{.spikes = 4, .warm_up = 4, .memory = 5},
+                                      SkipBadWindows{.spikes = 3, .warm_up = 6, .memory = 5},
+                                      SkipBadWindows{.spikes = 3, .warm_up = 4, .memory = 6}})
+    CHECK_THROWS_WITH(other.load_state_dict(saved, state), Catch::Contains("the judgement of spikes"));
+}

@@ -10,6 +10,7 @@
 
 #include <map>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace lt = looptorch;
@@ -183,6 +184,22 @@ TEST_CASE("a run that is resumed within an epoch evaluates where the whole one d
     trained(&state, 14, steps);
     CHECK(steps == whole);
   }
+}
+
+TEST_CASE("all that a Validate knows is in its state") {
+  const lt::Validate validate(toy::batches(1), nothing);
+  using State = std::remove_cvref_t<decltype(validate)>::State;
+  State saved{.last = lt::Evaluation{.loss = 1.5, .metrics = {{"a", 2}, {"b", 3}}, .weight = 4, .batches = 5},
+              .at_step = 7,
+              .parts = 1};
+  lt::StateDict state;
+  validate.state_dict(state, saved);
+  State loaded;
+  validate.load_state_dict(state, loaded);
+  CHECK((loaded.at_step == 7 && loaded.parts == 1));
+  REQUIRE(loaded.last);
+  CHECK((loaded.last->loss == 1.5 && loaded.last->weight == 4 && loaded.last->batches == 5));
+  CHECK(loaded.last->metrics == saved.last->metrics);
 }
 
 TEST_CASE("options that cannot be are refused with their values") {

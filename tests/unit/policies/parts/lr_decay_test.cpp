@@ -27,6 +27,12 @@ TEST_CASE("decays: behind the end the rate stays as it is there") {
           Approx(0.25));
 }
 
+TEST_CASE("decays: a cycle of three phases ends where it ends, too") {
+  const OneCycle cycle{.final_ratio = 0.25, .three_phases = true};
+  for (const std::int64_t step : {9, 10, 14, 30})
+    CHECK(share_at(cycle, {.steps = step, .length = 10}) == Approx(0.25));
+}
+
 TEST_CASE("decays: shares of the full rate are from 0 to 1, both included") {
   for (const double ratio : {0.0, 1.0})
     CHECK_NOTHROW(looptorch::detail::check(LinearDecay{.final_ratio = ratio}));
