@@ -8,6 +8,7 @@
 #include <looptorch/base/near_names.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
 #include <looptorch/state/weights/tied_tensors.hpp>
+#include <looptorch/state/weights/wrapped_names.hpp>
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
@@ -41,8 +42,11 @@ struct LoadReport {
   /// Tensors of another shape or of a type that cannot be converted, or with another value for a tensor that
   /// has two names.
   std::vector<UnfitTensor> unfit;
+  /// Names in the file that wrappers of Python have changed, and the module's names that they were read as.
+  std::vector<RenamedTensor> renamed{};
 
-  /// Returns one line: "5 loaded; 1 missing: fc.bias (near: fc.bais)". Long lists are shortened.
+  /// Returns one line: "5 loaded; renamed: 5 with "module." in front; 1 missing: fc.bias (near: fc.bais)".
+  /// Long lists are shortened.
   [[nodiscard]] std::string text() const;
 };
 
@@ -88,6 +92,24 @@ struct Leniency {
   return (allow.missing ? "" : list_names(report.missing, "missing", missing)) +
          (allow.surplus ? "" : list_names(report.surplus, "surplus", as_is)) +
          list_names(report.unfit, "unfit", unfit);
+}
+
+/// Returns "; renamed: 5 with "module." in front, 2 without "model." in front"; empty if none were.
+[[nodiscard]] inline std::string describe_renamed(const std::vector<RenamedTensor>& renamed) {
+  std::map<std::pair<std::string, std::string>, std::size_t> counts;
+  for (const auto& tensor : renamed) ++counts[changed_beginning(tensor)];
+  std::vector<std::string> changes;
+  for (const auto& [change, count] : counts) {
+    const auto& [from, to] = change;
+    changes.push_back(to.empty()     ? message(count, " with \"", from, "\" in front")
+                      : from.empty() ? message(count, " without \"", to, "\" in front")
+                                     : message(count, " with \"", from, "\" for \"", to, "\""));
+  }
+  constexpr std::size_t kNamed = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kNamed, changes.size()); ++i)
+    text += (i == 0 ? "; renamed: " : ", ") + changes[i];
+  return text + (changes.size() > kNamed ? ", ..." : "");
 }
 
 [[nodiscard]] inline bool can_convert(at::ScalarType from, at::ScalarType to) {
@@ -188,7 +210,7 @@ class FirstGiven {
 }  // namespace detail
 
 inline std::string LoadReport::text() const {
-  return message(loaded.size(), " loaded", detail::describe_faults(*this));
+  return message(loaded.size(), " loaded", detail::describe_renamed(renamed), detail::describe_faults(*this));
 }
 
 }  // namespace looptorch

@@ -6,6 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/state/weights/module_state.hpp>
 #include <looptorch/state/weights/safetensors_index.hpp>
+#include <looptorch/state/weights/wrapped_names.hpp>
 
 #include <filesystem>
 #include <functional>
@@ -13,17 +14,21 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace looptorch {
 
-/// Selects and renames the tensors of the file. By default the names must be exactly the module's.
+/// Selects and renames the tensors of the file. By default the names must be the module's, but for what
+/// Python's wrappers add: a name with "module.", "_orig_mod." or the like, or with or without "model." in
+/// front, is that of the one tensor of the module which has it without them, unless the file has that
+/// tensor's own name.
 struct LoadWeightsOptions {
   /// Tensors of the module that the file lacks keep their values.
   bool allow_missing = false;
   /// Tensors of the file that the module lacks are passed over.
   bool allow_surplus = false;
   /// Maps a name in the file, without `prefix`, to a name in the module. An empty result leaves the tensor
-  /// out.
+  /// out. If the result is no name of the module, names without wrappers are tried.
   std::function<std::string(const std::string&)> rename{};
   /// Only names with this prefix are loaded, and lose it: "model.encoder." loads an encoder alone.
   std::string prefix{};
@@ -31,38 +36,92 @@ struct LoadWeightsOptions {
 
 /// Loads a safetensors file, an index, or a folder (see load_safetensors_any) into a Module or ModuleHolder:
 /// parameters and buffers, on its devices and in its dtypes. For names that share one tensor in the module,
-/// as tied weights do, one in the file is enough; two must agree. Returns a report of what was loaded and
-/// what was allowed to be missing or surplus. Throws FileError and SafetensorsError for the file. Throws
-/// ModuleStateError, with the report, for what does not fit, or if nothing at all does. Throws UsageError if
-/// two tensors are renamed to one.
+/// as tied weights do, one in the file is enough; two must agree. Returns a report of what was loaded, under
+/// which names, and what was allowed to be missing or surplus. Throws FileError and SafetensorsError for the
+/// file. Throws ModuleStateError, with the report, for what does not fit, or if nothing at all does. Throws
+/// UsageError if two tensors are renamed to one.
 template <class Module>
 LoadReport load_weights(const Module& module, const std::filesystem::path& path,
                         const LoadWeightsOptions& options = {});
 
 namespace detail {
 
-/// Returns the name of a file's tensor in the module; empty if it is left out.
-inline std::string name_in_module(const std::string& name, const LoadWeightsOptions& options) {
-  if (!std::string_view(name).starts_with(options.prefix)) return {};
-  auto shorter = name.substr(options.prefix.size());
-  return options.rename ? options.rename(shorter) : shorter;
+/// The tensors of a file by the module's names, or by their own where it has no place for them.
+struct NamedTensors {
+  TensorMap tensors;
+  std::vector<RenamedTensor> renamed;
+};
+
+/// Returns the names behind the prefix by the names in the file. If no name has the prefix, wrappers are left
+/// out of both.
+inline std::map<std::string, std::string> names_behind(const std::string& prefix, const TensorMap& tensors) {
+  std::map<std::string, std::string> names;
+  for (const auto& [name, tensor] : tensors)
+    if (name.starts_with(prefix)) names.emplace(name, name.substr(prefix.size()));
+  if (!names.empty()) return names;
+  for (const auto& [name, tensor] : tensors)
+    for (const auto& shorter : shorter_names(name))
+      for (const auto& shorter_prefix : shorter_names(prefix))
+        if (!shorter_prefix.empty() && shorter.starts_with(shorter_prefix))
+          names.emplace(name, shorter.substr(shorter_prefix.size()));
+  return names;
 }
 
-inline TensorMap rename_tensors(const TensorMap& tensors, const LoadWeightsOptions& options) {
-  TensorMap renamed;
-  std::map<std::string, std::string> sources;
-  for (const auto& [name, tensor] : tensors) {
-    auto target = name_in_module(name, options);
-    if (target.empty()) continue;
-    const auto [source, is_new] = sources.emplace(target, name);
-    if (!is_new) {
+class FileNames {
+ public:
+  FileNames(const TensorMap& own, const TensorMap& tensors, const LoadWeightsOptions& options)
+      : own_(own),
+        tensors_(tensors),
+        behind_(names_behind(options.prefix, tensors)),
+        rename_(options.rename) {
+    if (!rename_) rename_ = [](const std::string& name) { return name; };
+  }
+
+  [[nodiscard]] NamedTensors match() {
+    std::vector<std::string> others;  // names in the file of tensors that have no place as they are named
+    for (const auto& [name, behind] : behind_) {
+      auto target = rename_(behind);
+      if (own_.contains(target))
+        take(name, target);
+      else
+        others.push_back(name);
+    }
+    for (const auto& [target, names] : without_wrappers(others)) {
+      const bool fits = names.size() == 1 && !target.empty();
+      for (const auto& name : names) {
+        const auto as_is = rename_(behind_.at(name));
+        if (fits) named_.renamed.push_back({name, target});
+        if (fits || !as_is.empty()) take(name, fits ? target : as_is);
+      }
+    }
+    return std::move(named_);
+  }
+
+ private:
+  /// Returns names in the file by the module's names that they stand for; by none where there is none.
+  [[nodiscard]] std::map<std::string, std::vector<std::string>> without_wrappers(
+      const std::vector<std::string>& names) const {
+    const WrappedNames wrapped(own_, [&](const std::string& name) { return sources_.contains(name); });
+    std::map<std::string, std::vector<std::string>> by_target;
+    for (const auto& name : names) by_target[wrapped.find(behind_.at(name), rename_)].push_back(name);
+    return by_target;
+  }
+
+  void take(const std::string& name, const std::string& target) {
+    const auto [source, is_new] = sources_.emplace(target, name);
+    if (!is_new)
       throw UsageError(message("load_weights: both \"", source->second, "\" and \"", name,
                                "\" would be loaded as \"", target, "\""));
-    }
-    renamed.emplace(std::move(target), tensor);
+    named_.tensors.emplace(target, tensors_.at(name));
   }
-  return renamed;
-}
+
+  const TensorMap& own_;
+  const TensorMap& tensors_;
+  std::map<std::string, std::string> behind_;
+  std::function<std::string(const std::string&)> rename_;
+  std::map<std::string, std::string> sources_;  ///< names in the file by the module's
+  NamedTensors named_;
+};
 
 inline std::string find_faults(const LoadReport& report, const TensorMap& own,
                                const LoadWeightsOptions& options) {
@@ -80,8 +139,10 @@ template <class Module>
 LoadReport load_weights(const Module& module, const std::filesystem::path& path,
                         const LoadWeightsOptions& options) {
   const auto own = state_dict(module);
-  const auto given = detail::rename_tensors(load_safetensors_any(path).tensors, options);
+  const auto file = load_safetensors_any(path);
+  auto [given, renamed] = detail::FileNames(own, file.tensors, options).match();
   auto report = detail::compare_state(own, given);
+  report.renamed = std::move(renamed);
   if (const auto faults = detail::find_faults(report, own, options); !faults.empty()) {
     throw ModuleStateError(message(path.string(), ": the weights do not fit the module", faults),
                            std::move(report));

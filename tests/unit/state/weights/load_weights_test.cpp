@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests state/weights: load_report
+// Tests state/weights: load_report, wrapped_names
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/weights/load_weights.hpp>
@@ -359,4 +359,99 @@ TEST_CASE("load weights: a long list of names is cut") {
   for (int i = 0; i < 10; ++i) many->push_back(torch::nn::Linear(1, 1));
   CHECK_THROWS_WITH(load_weights(many, folder / "x"),
                     Contains("20 missing: 0.bias") && Contains("and 12 more"));
+}
+
+TEST_CASE("load weights: names that wrappers of Python changed are taken, with a line in the report") {
+  const TemporaryFolder folder;
+  const auto [before, line] = GENERATE(table<std::string, std::string>({
+      {"module.", "7 with \"module.\" in front"},
+      {"_orig_mod.", "7 with \"_orig_mod.\" in front"},
+      {"model.", "7 with \"model.\" in front"},
+      {"module.model.", "7 with \"module.model.\" in front"},
+      {"model.model.", "7 with \"model.model.\" in front"},
+      {"_orig_mod.model.", "7 with \"_orig_mod.model.\" in front"},
+      {"module._orig_mod.model.", "7 with \"module._orig_mod.model.\" in front"},
+      {"model._fsdp_wrapped_module.", "7 with \"model._fsdp_wrapped_module.\" in front"},
+  }));
+  TensorMap tensors;
+  for (const auto& [name, tensor] : other_state()) tensors[before + name] = tensor;
+  save_safetensors(folder / "x", tensors);
+  Net net;
+  const auto report = load_weights(net, folder / "x");
+  CHECK(report.text() == "7 loaded; renamed: " + line);
+  REQUIRE(report.renamed.size() == 7);
+  CHECK(report.renamed[0].from == before + "fc.bias");
+  CHECK(report.renamed[0].to == "fc.bias");
+  CHECK(same(snapshot(net), other_state()));
+}
+
+TEST_CASE("load weights: wrappers within names, and a module whose own names have them") {
+  const TemporaryFolder folder;
+  TensorMap tensors;
+  for (const auto& [name, tensor] : other_state()) tensors[name] = tensor;
+  tensors["fc._orig_mod.weight"] = tensors["fc.weight"], tensors.erase("fc.weight");
+  tensors["norm._checkpoint_wrapped_module.bias"] = tensors["norm.bias"], tensors.erase("norm.bias");
+  save_safetensors(folder / "x", tensors);
+  Net net;
+  CHECK(load_weights(net, folder / "x").text() ==
+        "7 loaded; renamed: 1 with \"fc._orig_mod.\" for \"fc.\", 1 with "
+        "\"norm._checkpoint_wrapped_module.\" for \"norm.\"");
+  CHECK(same(snapshot(net), other_state()));
+
+  save_safetensors(folder / "y", other_state());
+  torch::nn::Module outer;
+  outer.register_module("model", net.ptr());
+  CHECK(load_weights(outer, folder / "y").text() == "7 loaded; renamed: 7 without \"model.\" in front");
+  tensors.clear();
+  for (const auto& [name, tensor] : other_state()) tensors["module." + name] = tensor;
+  save_safetensors(folder / "y", tensors);
+  CHECK(load_weights(outer, folder / "y").text() == "7 loaded; renamed: 7 with \"module.\" for \"model.\"");
+}
+
+TEST_CASE("load weights: a head beside \"model.\", as transformers has it, is taken under its own name") {
+  const TemporaryFolder folder;
+  TensorMap tensors;
+  for (const auto& [name, tensor] : other_state())
+    tensors[(name.starts_with("fc.") ? "" : "model.") + name] = tensor;
+  save_safetensors(folder / "x", tensors);
+  Net net;
+  CHECK(load_weights(net, folder / "x").text() == "7 loaded; renamed: 5 with \"model.\" in front");
+  CHECK(same(snapshot(net), other_state()));
+}
+
+TEST_CASE("load weights: own names come first, and two wrapped names of one tensor are refused") {
+  const TemporaryFolder folder;
+  auto tensors = other_state();
+  tensors["module.fc.weight"] = torch::zeros({2, 3});
+  save_safetensors(folder / "x", tensors);
+  CHECK(refuses(folder / "x", {}, "1 surplus: module.fc.weight").renamed.empty());
+  Net net;
+  CHECK(load_weights(net, folder / "x", {.allow_surplus = true}).loaded.size() == 7);
+  CHECK(same(snapshot(net), other_state()));
+  tensors["_orig_mod.fc.weight"] = tensors["fc.weight"];
+  tensors.erase("fc.weight");
+  save_safetensors(folder / "x", tensors);
+  refuses(folder / "x", {},
+          "1 missing: fc.weight (near: module.fc.weight, _orig_mod.fc.weight); 2 surplus: "
+          "_orig_mod.fc.weight, module.fc.weight");
+}
+
+TEST_CASE("load weights: wrappers hide neither a prefix nor names that are renamed") {
+  const TemporaryFolder folder;
+  const auto before = GENERATE(as<std::string>(), "module.model.encoder.", "_orig_mod.model.encoder.",
+                               "encoder.", "model.model.encoder.", "model.encoder._orig_mod.");
+  TensorMap tensors{{"module.model.decoder.fc.weight", torch::zeros({9})}};
+  for (const auto& [name, tensor] : other_state()) tensors[before + name] = tensor;
+  save_safetensors(folder / "x", tensors);
+  Net net;
+  CHECK(load_weights(net, folder / "x", {.prefix = "model.encoder."}).loaded.size() == 7);
+  CHECK(same(snapshot(net), other_state()));
+  const auto rename = [](const std::string& name) {
+    return name.starts_with("encoder.") ? name.substr(8) : std::string();
+  };
+  Net other;
+  const auto report = load_weights(other, folder / "x", {.rename = rename});
+  CHECK(report.loaded.size() == 7);
+  CHECK(report.surplus.empty());
+  CHECK(same(snapshot(other), other_state()));
 }
