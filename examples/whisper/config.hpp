@@ -8,9 +8,14 @@
 #include <looptorch/base/json/config_fields.hpp>
 #include <looptorch/base/json/json.hpp>
 
+#include "special_token_ids.hpp"
+
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
+#include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -39,7 +44,9 @@ struct WhisperConfig {
   friend bool operator==(const WhisperConfig&, const WhisperConfig&) = default;
 };
 
-/// Reads and checks a config.json; throws ConfigError.
+/// Reads and checks a config.json; throws ConfigError. An id may be a list of one. Where `eos_token_id` lists
+/// several, it is the one that the tokenizer beside the file calls "<|endoftext|>"; the others must not spell
+/// text. Ids that are null or absent are the tokenizer's, too.
 [[nodiscard]] WhisperConfig load_config(const std::filesystem::path& path);
 
 /// Writes a config.json that `transformers` loads as WhisperForConditionalGeneration; throws FileError.
@@ -82,6 +89,51 @@ inline constexpr auto kConfigFields =
                     {.min = 0, .max = kMaxSize}))
         .quoting_keys();
 
+inline constexpr const char* kIdFields[] = {"pad_token_id", "bos_token_id", "eos_token_id",
+                                            "decoder_start_token_id"};
+
+/// Replaces lists of one id by the id.
+inline void flatten_ids(looptorch::Json& json) {
+  if (!json.is_object()) return;
+  for (const auto* field : kIdFields) {
+    const auto value = json.get(field, nullptr);
+    if (!value.is_array() || value.as_array().empty()) continue;
+    const auto& ids = value.as_array();
+    if (std::all_of(ids.begin(), ids.end(), [&](const auto& id) { return id == ids.front(); }))
+      json.set(field, ids.front());
+  }
+}
+
+/// Throws ConfigError unless "<|endoftext|>" is one of the listed ids and no other of them spells text.
+inline void check_ends(const looptorch::Json& listed, std::optional<std::int64_t> end_of_text,
+                       const FolderTokens& tokens, std::string_view name) {
+  const auto& ids = listed.as_array();
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError(looptorch::message(name, ": field \"eos_token_id\" is ", listed.dump(), why));
+  };
+  if (!end_of_text) refuse(", and no tokenizer beside it says which one \"<|endoftext|>\" is");
+  if (std::find(ids.begin(), ids.end(), looptorch::Json(*end_of_text)) == ids.end())
+    refuse(looptorch::message(", and \"<|endoftext|>\" of the tokenizer is ", *end_of_text));
+  for (const auto& id : ids)
+    if (!id.is_int() || tokens.spells_text(id.as_int())) refuse(", and " + id.dump() + " spells text");
+}
+
+/// Sets the ids that `json` leaves open from the tokenizer in `folder`.
+inline void settle_ids(looptorch::Json& json, const std::filesystem::path& folder, std::string_view name) {
+  const auto value = [&](const char* field) { return json.get(field, nullptr); };
+  const auto is_open = [&](const char* field) { return value(field).is_null(); };
+  const auto eos = value("eos_token_id");
+  if (std::none_of(std::begin(kIdFields), std::end(kIdFields), is_open) && !eos.is_array()) return;
+  const FolderTokens tokens(folder);
+  const auto end_of_text = tokens.id("<|endoftext|>");
+  if (eos.is_array()) check_ends(eos, end_of_text, tokens, name);
+  if (end_of_text && (eos.is_null() || eos.is_array())) json.set("eos_token_id", *end_of_text);
+  if (const auto start = tokens.id("<|startoftranscript|>"); start && is_open("decoder_start_token_id"))
+    json.set("decoder_start_token_id", *start);
+  for (const auto* field : {"pad_token_id", "bos_token_id"})
+    if (is_open(field) && !is_open("eos_token_id")) json.set(field, json.at("eos_token_id"));
+}
+
 /// Throws ConfigError where one field contradicts another.
 inline void check_consistent(const WhisperConfig& config, std::string_view name) {
   for (const auto& [field, heads] : {std::pair{"encoder_attention_heads", config.encoder_attention_heads},
@@ -103,7 +155,9 @@ inline void check_consistent(const WhisperConfig& config, std::string_view name)
 }  // namespace detail
 
 inline WhisperConfig config_from_json(const looptorch::Json& json, std::string_view name) {
-  const auto config = detail::kConfigFields.read(json, name);
+  auto flat = json;
+  detail::flatten_ids(flat);
+  const auto config = detail::kConfigFields.read(flat, name);
   detail::check_consistent(config, name);
   return config;
 }
@@ -115,9 +169,14 @@ inline looptorch::Json config_to_json(const WhisperConfig& config) {
 }
 
 inline WhisperConfig load_config(const std::filesystem::path& path) {
-  const auto config = detail::kConfigFields.load(path);
-  detail::check_consistent(config, path.string());
-  return config;
+  try {
+    auto json = looptorch::load_json(path);
+    detail::flatten_ids(json);
+    if (json.is_object()) detail::settle_ids(json, path.parent_path(), path.string());
+    return config_from_json(json, path.string());
+  } catch (const looptorch::JsonError& error) {
+    throw ConfigError(error.what());
+  }
 }
 
 inline void save_config(const std::filesystem::path& path, const WhisperConfig& config) {

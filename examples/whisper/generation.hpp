@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads a model's generation_config.json: the special tokens, the forced first ones and those that never
-// appear. The same prompt begins every training sequence.
+// appear. What it lacks, as that of fine-tunes of 2022, is the tokenizer's. The same prompt begins every
+// training sequence.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -9,10 +10,13 @@
 
 #include "config.hpp"
 #include "decoding_options.hpp"
+#include "special_token_ids.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace whisper {
@@ -111,17 +115,88 @@ inline DecodingOptions decoding_options(const looptorch::Json& json, const Whisp
 
 }  // namespace detail
 
+namespace detail {
+
+/// True for null, and for one id or a list that holds `id`.
+inline bool allows_id(const looptorch::Json& value, std::int64_t id) {
+  if (!value.is_array()) return value.is_null() || value == looptorch::Json(id);
+  const auto& ids = value.as_array();
+  return std::find(ids.begin(), ids.end(), looptorch::Json(id)) != ids.end();
+}
+
+/// Throws GenerationConfigError for ids other than config.json's.
+inline void check_agreement(const looptorch::Json& json, const WhisperConfig& config) {
+  for (const auto& [field, id] : {std::pair{"eos_token_id", config.eos_token_id},
+                                  std::pair{"decoder_start_token_id", config.decoder_start_token_id}}) {
+    if (const auto value = json.get(field, nullptr); !allows_id(value, id))
+      throw GenerationConfigError(
+          looptorch::message("\"", field, "\" is ", value.dump(), ", and config.json has ", id));
+  }
+}
+
+/// Sets what `json` leaves open of special tokens from the tokenizer in `folder`.
+inline void settle_special_tokens(looptorch::Json& json, const WhisperConfig& config,
+                                  const std::filesystem::path& folder) {
+  const auto is_open = [&](const char* field) { return json.get(field, nullptr).is_null(); };
+  const bool knows_tasks = json.get("is_multilingual", nullptr) == false ||
+                           (!is_open("is_multilingual") && !is_open("task_to_id") && !is_open("lang_to_id"));
+  if (knows_tasks && !is_open("no_timestamps_token_id")) return;
+  const FolderTokens tokens(folder);
+  const auto set = [&](const char* field, const auto& value) {
+    if (is_open(field)) json.set(field, value(tokens.ids()));
+  };
+  set("no_timestamps_token_id", [](const auto& ids) { return special_id(ids, "<|notimestamps|>"); });
+  set("is_multilingual", [&](const auto& ids) { return is_multilingual(config.vocab_size, ids); });
+  if (json.at("is_multilingual") == false) return;
+  set("task_to_id", task_ids);
+  set("lang_to_id", language_ids);
+}
+
+/// Returns the lists of suppressed tokens of config.json, where versions of transformers before
+/// generation_config.json had them, without ids that the model does not have.
+inline looptorch::Json suppressed_by_config(const std::filesystem::path& file, std::int64_t vocabulary) {
+  const auto config = looptorch::load_json(file);
+  auto json = looptorch::Json::object();
+  for (const auto* field : {"suppress_tokens", "begin_suppress_tokens"}) {
+    auto kept = looptorch::Json::array();
+    for (const auto id : id_list(config, field))
+      if (id >= 0 && id < vocabulary) kept.push_back(id);
+    json.set(field, std::move(kept));
+  }
+  return json;
+}
+
+}  // namespace detail
+
+/// Returns the generation_config.json of the model in `folder`. Special tokens that it lacks are the
+/// tokenizer's; without the file, suppressed tokens are config.json's. Throws GenerationConfigError, or
+/// looptorch::FileError.
+[[nodiscard]] inline looptorch::Json load_generation_config(const std::filesystem::path& folder,
+                                                            const WhisperConfig& config) {
+  const auto file = folder / "generation_config.json";
+  const bool is_there = std::filesystem::exists(file);
+  auto json = is_there ? looptorch::load_json(file) : looptorch::Json();
+  try {
+    if (!is_there) json = detail::suppressed_by_config(folder / "config.json", config.vocab_size);
+    detail::check_agreement(json, config);
+    detail::settle_special_tokens(json, config, folder);
+    return json;
+  } catch (const looptorch::Error& error) {
+    throw GenerationConfigError(
+        looptorch::message(file.string(), is_there ? ": " : ": is not there; ", error.what()));
+  }
+}
+
 /// Returns the decoding options of the model in `folder` for transcription without timestamps. `language`
 /// ("en", "kn", ...) matters only to multilingual models. Throws GenerationConfigError, or
 /// looptorch::FileError.
 inline DecodingOptions load_decoding_options(const std::filesystem::path& folder, const WhisperConfig& config,
                                              const std::string& language = "en") {
-  const auto file = folder / "generation_config.json";
-  const auto json = looptorch::load_json(file);
+  const auto json = load_generation_config(folder, config);
   try {
     return detail::decoding_options(json, config, language);
   } catch (const looptorch::Error& error) {
-    throw GenerationConfigError(file.string() + ": " + error.what());
+    throw GenerationConfigError((folder / "generation_config.json").string() + ": " + error.what());
   }
 }
 
@@ -137,8 +212,21 @@ inline void allow_empty_texts(DecodingOptions& options) {
   std::erase(options.begin_suppress, options.end_of_text);
 }
 
-/// Writes which tokens are suppressed into `folder`/generation_config.json. Throws looptorch::FileError and
-/// looptorch::JsonError.
+namespace detail {
+
+/// Returns the generation_config.json of a folder that has none.
+inline looptorch::Json new_generation_config(const std::filesystem::path& folder) {
+  const auto config = load_config(folder / "config.json");
+  auto json = load_generation_config(folder, config);
+  json.set("bos_token_id", config.bos_token_id).set("eos_token_id", config.eos_token_id);
+  json.set("pad_token_id", config.pad_token_id).set("decoder_start_token_id", config.decoder_start_token_id);
+  return json.set("max_length", config.max_target_positions);
+}
+
+}  // namespace detail
+
+/// Writes which tokens are suppressed into `folder`/generation_config.json, which is made if there is none.
+/// Throws looptorch::FileError, looptorch::JsonError, and what load_generation_config throws.
 inline void save_suppressed(const std::filesystem::path& folder, const DecodingOptions& options) {
   const auto list = [](const std::vector<int64_t>& ids) {
     auto array = looptorch::Json::array();
@@ -146,7 +234,8 @@ inline void save_suppressed(const std::filesystem::path& folder, const DecodingO
     return array;
   };
   const auto file = folder / "generation_config.json";
-  auto json = looptorch::load_json(file);
+  auto json =
+      std::filesystem::exists(file) ? looptorch::load_json(file) : detail::new_generation_config(folder);
   json.set("suppress_tokens", list(options.suppress));
   json.set("begin_suppress_tokens", list(options.begin_suppress));
   looptorch::write_file_atomically(file, json.dump(2) + "\n");

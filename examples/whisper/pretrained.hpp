@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace whisper {
 
@@ -25,9 +26,11 @@ namespace whisper {
 /// of the files that `folder`/model.safetensors.index.json names, on the CPU. If the folder holds adapters,
 /// they are merged into the model that they name. The model has `dtype`, whatever
 /// the files have: fp32, or 16 bits to transcribe with. Throws a looptorch::Error that names file or folder
-/// for one that is missing, damaged, or of another model.
+/// for one that is missing, damaged, or of another model. Names of weights that wrappers of Python changed
+/// are taken and listed in `report`.
 [[nodiscard]] inline Whisper load_pretrained(const std::filesystem::path& folder,
-                                             at::ScalarType dtype = at::kFloat);
+                                             at::ScalarType dtype = at::kFloat,
+                                             looptorch::LoadReport* report = nullptr);
 
 /// Returns the type that a flag names: fp32, fp16 or bf16.
 [[nodiscard]] inline at::ScalarType dtype_of(std::string_view flag) {
@@ -98,14 +101,16 @@ inline std::string config_with(const std::filesystem::path& source, at::ScalarTy
 
 }  // namespace detail
 
-inline Whisper load_pretrained(const std::filesystem::path& folder, at::ScalarType dtype) {
+inline Whisper load_pretrained(const std::filesystem::path& folder, at::ScalarType dtype,
+                               looptorch::LoadReport* report) {
   if (holds_adapters(folder)) {
-    auto model = load_pretrained(adapted_folder(folder), dtype);
+    auto model = load_pretrained(adapted_folder(folder), dtype, report);
     merge_adapters(model, folder);
     return model;
   }
   auto model = detail::make_model(load_config(folder / "config.json"), dtype);
-  looptorch::load_weights(detail::with_output_name(model), folder);
+  auto loaded = looptorch::load_weights(detail::with_output_name(model), folder);
+  if (report != nullptr) *report = std::move(loaded);
   return model;
 }
 

@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,6 +54,7 @@ struct Recognizer {
   std::string language = "en";                ///< Of clips that have none of their own.
   Task task = Task::transcribe;
   bool detects_language = false;
+  looptorch::LoadReport weights{};  ///< How the weights' names in the file were read.
 
   /// Returns the transcript of each row of `mel_BMT`, in eval mode. A text ends where the model ends it,
   /// where the model's positions end, or, without fallback, where it repeats itself (loop_begin). It never
@@ -150,21 +152,51 @@ struct Recognizer {
   }
 };
 
+namespace detail {
+
+/// Throws GenerationConfigError where the tokenizer has another id for a special token than the settings.
+inline void check_special_tokens(const Tokenizer& tokenizer, const DecodingOptions& decoding,
+                                 const std::filesystem::path& folder) {
+  const auto check = [&](const char* token, std::int64_t id, const char* file, const char* field) {
+    const auto its_id = tokenizer.token_id(token);
+    if (!its_id || *its_id == id) return;
+    throw GenerationConfigError(looptorch::message((folder / file).string(), ": \"", field, "\" is ", id,
+                                                   ", and \"", token, "\" of the tokenizer is ", *its_id));
+  };
+  check("<|endoftext|>", decoding.end_of_text, "config.json", "eos_token_id");
+  check("<|startoftranscript|>", decoding.special.start, "config.json", "decoder_start_token_id");
+  check("<|notimestamps|>", decoding.special.no_timestamps, "generation_config.json",
+        "no_timestamps_token_id");
+}
+
+}  // namespace detail
+
 /// Loads a Hugging Face folder onto `device`, its weights in `dtype`. `language` matters to multilingual
 /// models only; "auto" detects it for each clip. Throws a looptorch::Error that names the file at fault.
 inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Device device = at::kCPU,
                                   const std::string& language = "en", at::ScalarType dtype = at::kFloat) {
   const bool detects = language == "auto";
-  auto model = load_pretrained(folder, dtype);
+  looptorch::LoadReport weights;
+  auto model = load_pretrained(folder, dtype, &weights);
   model->to(device);
   const auto described = described_by(folder);
   auto decoding = load_decoding_options(described, model->config(), detects ? "en" : language);
   decoding.ends_loops = true;
+  auto tokenizer = load_folder_tokenizer(described);
+  detail::check_special_tokens(tokenizer, decoding, described);
   return {.model = std::move(model),
-          .tokenizer = load_folder_tokenizer(described),
+          .tokenizer = std::move(tokenizer),
           .decoding = std::move(decoding),
           .language = detects ? "en" : language,
-          .detects_language = detects};
+          .detects_language = detects,
+          .weights = std::move(weights)};
+}
+
+/// Writes a line to `out` if the file's names of weights were not the model's.
+inline void tell_renamed(const Recognizer& recognizer, const std::filesystem::path& folder,
+                         std::ostream& out) {
+  if (!recognizer.weights.renamed.empty())
+    out << folder.string() << ": weights: " << recognizer.weights.text() << std::endl;
 }
 
 /// Makes the recognizer decode as openai-whisper's program does: at a higher temperature where a text repeats

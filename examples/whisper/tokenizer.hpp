@@ -160,7 +160,9 @@ inline void Tokenizer::read_added_tokens(const looptorch::Json& json) {
     const auto& token = entry.at("content").as_string();
     if (token.empty()) throw TokenizerError("an added token is empty");
     for (const auto* flag : {"single_word", "lstrip", "rstrip"}) {
-      if (entry.get(flag, false) != false) throw TokenizerError("added token \"" + token + "\" is " + flag);
+      if (entry.get(flag, false) != false)
+        throw TokenizerError("added token \"" + token + "\" is " + flag + ": " + detail::flag_meaning(flag) +
+                             ", which this tokenizer does not do; set \"" + flag + "\" to false");
     }
     add_token(token, entry.at("id").as_int());
     added_.insert(token);

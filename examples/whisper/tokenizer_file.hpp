@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -88,6 +89,12 @@ inline void check_tokenizer_kind(const looptorch::Json& json) {
   for (const auto* flag : {"byte_fallback", "ignore_merges"}) {
     if (model.get(flag, false) != false) refuse(std::string("its model has ") + flag);
   }
+}
+
+/// Returns what a flag of an added token makes it do.
+[[nodiscard]] inline std::string flag_meaning(std::string_view flag) {
+  if (flag == "single_word") return "it is not found within a word";
+  return flag == "lstrip" ? "it takes away the blanks before it" : "it takes away the blanks behind it";
 }
 
 /// Returns the two tokens of a merge, which older files write as "a b" and newer ones as ["a", "b"].

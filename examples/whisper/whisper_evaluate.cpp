@@ -55,6 +55,7 @@ void evaluate(const Options& options) {
   (void)whisper::choose_normalizer(options.normalizer, options.language);
   auto recognizer =
       whisper::load_recognizer(options.model, options.reading.choose_device(), options.language);
+  whisper::tell_renamed(recognizer, options.model, std::cerr);
   options.hearing.apply(recognizer);
   const whisper::ClipCheck check{
       .workers = options.reading.workers,

@@ -10,6 +10,7 @@
 #include "formats/ctranslate2_export.hpp"
 #include "formats/ctranslate2_folder.hpp"
 #include "formats/ggml.hpp"
+#include "generation.hpp"
 #include "pretrained.hpp"
 
 #include <filesystem>
@@ -56,7 +57,7 @@ Source load(const fs::path& model_folder) {
   const auto preprocessor = folder / "preprocessor_config.json";
   return {.model = model,
           .tokenizer = whisper::load_tokenizer_json(folder),
-          .generation = looptorch::load_json(folder / "generation_config.json"),
+          .generation = whisper::load_generation_config(folder, model->config()),
           .preprocessor = fs::exists(preprocessor) ? looptorch::load_json(preprocessor)
                                                    : whisper::preprocessor_config(model->config())};
 }

@@ -184,6 +184,7 @@ void finetune(Options options) {
     throw app::CommandLineError("--fit chooses for one process: give the flags that it names to all of them");
   const auto size = fit.empty() ? 0 : whisper::parse_bytes(fit);
   auto recognizer = fit.empty() ? load(options, device) : load_settings(options);
+  whisper::tell_renamed(recognizer, options.model, std::cerr);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
   const app::OutputFolder folder(options.output);
   if (!fit.empty()) {

@@ -40,7 +40,7 @@ struct AlignedWord {
 /// that the model does not have, and looptorch::FileError.
 inline AlignmentHeads load_alignment_heads(const std::filesystem::path& folder, const WhisperConfig& config) {
   const auto file = folder / "generation_config.json";
-  const auto json = looptorch::load_json(file);
+  const auto json = std::filesystem::exists(file) ? looptorch::load_json(file) : looptorch::Json::object();
   const auto layers = config.decoder_layers, heads = config.decoder_attention_heads;
   AlignmentHeads chosen;
   const auto listed = json.get("alignment_heads", nullptr);

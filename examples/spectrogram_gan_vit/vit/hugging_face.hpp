@@ -91,8 +91,10 @@ struct Pretrained {
   std::vector<std::string> loaded;   ///< names of the model
   std::vector<std::string> created;  ///< names of the model that begin anew
   std::vector<std::string> left;     ///< names of the file that the model does not have
+  looptorch::LoadReport report;      ///< how the file's names were read
 
-  /// Returns one line: "198 tensors loaded; new: head.weight, head.bias; left aside: classifier.bias".
+  /// Returns one line: "198 tensors loaded; new: head.weight, head.bias; left aside: classifier.bias". Names
+  /// that wrappers of Python changed are in it, too: "renamed: 198 with "module." in front".
   [[nodiscard]] std::string text() const;
 };
 
@@ -126,7 +128,7 @@ namespace detail {
 
 inline std::string Pretrained::text() const {
   return looptorch::message(loaded.size(), " tensors loaded; new: ", detail::listed(created),
-                            "; left aside: ", detail::listed(left));
+                            "; left aside: ", detail::listed(left), report.renamed_text());
 }
 
 inline Pretrained load_hugging_face(const std::filesystem::path& folder, std::int64_t n_mels) {
@@ -146,6 +148,7 @@ inline Pretrained load_hugging_face(const std::filesystem::path& folder, std::in
   for (const auto& item : result.model->head->named_parameters())
     result.created.push_back("head." + item.key());
   for (const auto& name : report.surplus) result.left.push_back(theirs.at(name));
+  result.report = std::move(report);
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include <looptorch/base/json/json.hpp>
 
 #include "../config.hpp"
+#include "../special_token_ids.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -14,37 +15,7 @@
 
 namespace whisper {
 
-/// Thrown for a tokenizer.json without a token that Whisper needs, or a CTranslate2 config.json with
-/// malformed ids.
-struct FolderError : looptorch::Error {
-  using Error::Error;
-};
-
-/// Returns the tokens that a tokenizer.json adds to the learnt ones, as an object from token to id.
-[[nodiscard]] inline looptorch::Json added_token_ids(const looptorch::Json& tokenizer) {
-  auto ids = looptorch::Json::object();
-  for (const auto& token : tokenizer.at("added_tokens").as_array()) {
-    ids.set(token.at("content").as_string(), token.at("id").as_int());
-  }
-  return ids;
-}
-
 namespace detail {
-
-inline std::int64_t special_id(const looptorch::Json& ids, const std::string& token) {
-  if (!ids.contains(token)) throw FolderError("tokenizer.json lacks the token " + token);
-  return ids.at(token).as_int();
-}
-
-/// Returns the ids of the language tokens, which lie between start of transcript and the first task.
-inline looptorch::Json language_ids(const looptorch::Json& ids) {
-  auto languages = looptorch::Json::object();
-  const auto first = special_id(ids, "<|startoftranscript|>"), last = special_id(ids, "<|translate|>");
-  for (const auto& [token, id] : ids.as_object()) {
-    if (id.as_int() > first && id.as_int() < last) languages.set(token, id);
-  }
-  return languages;
-}
 
 inline looptorch::Json suppressed_ids(const looptorch::Json& ctranslate2, const char* field) {
   const auto ids = ctranslate2.get(field, looptorch::Json::array());
@@ -67,8 +38,7 @@ inline void set_token_ids(WhisperConfig& config, const looptorch::Json& ids) {
 [[nodiscard]] inline looptorch::Json generation_config(const WhisperConfig& config,
                                                        const looptorch::Json& ctranslate2,
                                                        const looptorch::Json& ids) {
-  constexpr std::int64_t kEnglishVocabulary = 51864;  // one less than the smallest multilingual one
-  const bool is_multilingual = config.vocab_size > kEnglishVocabulary;
+  const bool is_multilingual = detail::is_multilingual(config.vocab_size, ids);
   auto json = looptorch::Json::object();
   json.set("bos_token_id", config.bos_token_id).set("eos_token_id", config.eos_token_id);
   json.set("pad_token_id", config.pad_token_id).set("decoder_start_token_id", config.decoder_start_token_id);
@@ -80,11 +50,7 @@ inline void set_token_ids(WhisperConfig& config, const looptorch::Json& ids) {
   if (ctranslate2.contains("alignment_heads")) json.set("alignment_heads", ctranslate2["alignment_heads"]);
   json.set("is_multilingual", is_multilingual);
   if (!is_multilingual) return json;
-  auto tasks = looptorch::Json::object();
-  for (const std::string task : {"transcribe", "translate"}) {
-    tasks.set(task, detail::special_id(ids, "<|" + task + "|>"));
-  }
-  return json.set("task_to_id", tasks).set("lang_to_id", detail::language_ids(ids));
+  return json.set("task_to_id", detail::task_ids(ids)).set("lang_to_id", detail::language_ids(ids));
 }
 
 /// Returns preprocessor_config.json, which differs among Whispers only in the mel bins.

@@ -128,6 +128,30 @@ lt::LoadReport misfit_with(const Change& change) {
 
 }  // namespace
 
+TEST_CASE("Names of weights that wrappers of Python changed are taken, and told") {
+  const auto [before, change] =
+      GENERATE(table<std::string, std::string>({{"module.", "with \"module."},
+                                                {"_orig_mod.", "with \"_orig_mod."},
+                                                {"model.", "with \"model."},
+                                                {"module._orig_mod.", "with \"module._orig_mod."}}));
+  const auto plain = vit::load_hugging_face(kRecorded / "classifier");
+  const TemporaryFolder folder;
+  copy_folder(kRecorded / "classifier", folder.path());
+  lt::TensorMap wrapped;
+  for (const auto& [name, tensor] : lt::load_safetensors(kRecorded / "classifier/model.safetensors").tensors)
+    wrapped[before + name] = tensor;
+  lt::save_safetensors(folder / "model.safetensors", wrapped);
+  const auto pretrained = vit::load_hugging_face(folder.path());
+  CHECK(pretrained.loaded == plain.loaded);
+  CHECK(pretrained.left.size() == plain.left.size());
+  for (const auto& name : pretrained.left) CHECK(name.starts_with(before));
+  CHECK_THAT(pretrained.text(), Contains("; renamed: ") && Contains(change));
+  CHECK(plain.text().find("renamed") == std::string::npos);
+  const auto theirs = lt::state_dict(pretrained.model->backbone);
+  for (const auto& [name, tensor] : lt::state_dict(plain.model->backbone))
+    CHECK(theirs.at(name).equal(tensor));
+}
+
 TEST_CASE("ViT-B/16-224 of a Hugging Face folder has transformers' numbers, at its own size and at another") {
   const TemporaryFolder folder;
   write_base_folder(folder.path());

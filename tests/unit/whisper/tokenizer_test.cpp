@@ -148,9 +148,14 @@ TEST_CASE("tokenizer: files of another kind are refused") {
   refuses(with("added_tokens",
                Json::array({Json::object().set("content", "x").set("id", std::int64_t{1} << 40)})),
           "has the id");
+  refuses(
+      with("added_tokens",
+           Json::array({Json::object().set("content", "x").set("id", 5).set("lstrip", true)})),
+      "added token \"x\" is lstrip: it takes away the blanks before it, which this tokenizer does not do; set "
+      "\"lstrip\" to false");
   refuses(with("added_tokens",
-               Json::array({Json::object().set("content", "x").set("id", 5).set("lstrip", true)})),
-          "is lstrip");
+               Json::array({Json::object().set("content", "x").set("id", 5).set("single_word", true)})),
+          "is single_word: it is not found within a word, which this tokenizer does not do");
 }
 
 TEST_CASE("tokenizer: a file's name stands in its errors") {

@@ -48,6 +48,10 @@ struct LoadReport {
   /// Returns one line: "5 loaded; renamed: 5 with "module." in front; 1 missing: fc.bias (near: fc.bais)".
   /// Long lists are shortened.
   [[nodiscard]] std::string text() const;
+
+  /// Returns the part of `text` on renamed tensors, "; renamed: 5 with "module." in front"; empty if none
+  /// were.
+  [[nodiscard]] std::string renamed_text() const;
 };
 
 /// Thrown for weights that do not fit the module; nothing was changed. `report` says what is wrong, and its
@@ -92,24 +96,6 @@ struct Leniency {
   return (allow.missing ? "" : list_names(report.missing, "missing", missing)) +
          (allow.surplus ? "" : list_names(report.surplus, "surplus", as_is)) +
          list_names(report.unfit, "unfit", unfit);
-}
-
-/// Returns "; renamed: 5 with "module." in front, 2 without "model." in front"; empty if none were.
-[[nodiscard]] inline std::string describe_renamed(const std::vector<RenamedTensor>& renamed) {
-  std::map<std::pair<std::string, std::string>, std::size_t> counts;
-  for (const auto& tensor : renamed) ++counts[changed_beginning(tensor)];
-  std::vector<std::string> changes;
-  for (const auto& [change, count] : counts) {
-    const auto& [from, to] = change;
-    changes.push_back(to.empty()     ? message(count, " with \"", from, "\" in front")
-                      : from.empty() ? message(count, " without \"", to, "\" in front")
-                                     : message(count, " with \"", from, "\" for \"", to, "\""));
-  }
-  constexpr std::size_t kNamed = 4;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kNamed, changes.size()); ++i)
-    text += (i == 0 ? "; renamed: " : ", ") + changes[i];
-  return text + (changes.size() > kNamed ? ", ..." : "");
 }
 
 [[nodiscard]] inline bool can_convert(at::ScalarType from, at::ScalarType to) {
@@ -209,8 +195,25 @@ class FirstGiven {
 
 }  // namespace detail
 
+inline std::string LoadReport::renamed_text() const {
+  std::map<std::pair<std::string, std::string>, std::size_t> counts;
+  for (const auto& tensor : renamed) ++counts[detail::changed_beginning(tensor)];
+  std::vector<std::string> changes;
+  for (const auto& [change, count] : counts) {
+    const auto& [from, to] = change;
+    changes.push_back(to.empty()     ? message(count, " with \"", from, "\" in front")
+                      : from.empty() ? message(count, " without \"", to, "\" in front")
+                                     : message(count, " with \"", from, "\" for \"", to, "\""));
+  }
+  constexpr std::size_t kNamed = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kNamed, changes.size()); ++i)
+    text += (i == 0 ? "; renamed: " : ", ") + changes[i];
+  return text + (changes.size() > kNamed ? ", ..." : "");
+}
+
 inline std::string LoadReport::text() const {
-  return message(loaded.size(), " loaded", detail::describe_renamed(renamed), detail::describe_faults(*this));
+  return message(loaded.size(), " loaded", renamed_text(), detail::describe_faults(*this));
 }
 
 }  // namespace looptorch
