@@ -3,7 +3,6 @@
 // named below the folder that holds all of them, so that a corpus may be moved. Reads no file.
 #pragma once
 
-#include <looptorch/base/error.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
 #include <algorithm>
@@ -57,9 +56,11 @@ class LineFingerprints {
       return seconds ? std::to_string(std::bit_cast<std::uint64_t>(*seconds)) : "";
     };
     std::string text;
-    for (const std::string& field : {names_(line.audio_filepath), bits(line.start), bits(line.end), line.text,
-                                     line.speaker, line.language})
-      text += message(field.size(), ':', field);
+    const auto add = [&text](const std::string& field) {
+      text += std::to_string(field.size()) += ':' + field;
+    };
+    add(names_(line.audio_filepath)), add(bits(line.start)), add(bits(line.end));
+    add(line.text), add(line.speaker), add(line.language);
     return text;
   }
 
