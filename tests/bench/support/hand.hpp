@@ -57,12 +57,19 @@ inline std::FILE* nowhere() {
 /// The parts of a hand-written training loop; each row combines those of its features.
 class Hand {
  public:
-  Hand(const std::vector<Batch>& batches, std::int64_t steps)
-      : batches_(batches), total_steps_(steps), parameters_(net->parameters()) {
+  Hand(const std::vector<Batch>& batches, std::int64_t steps, at::Device device = at::kCPU)
+      : net(make_net()),
+        loss_scale(torch::full({}, 65536.0, device)),
+        batches_(batches),
+        total_steps_(steps),
+        device_(device),
+        growth_tracker_(torch::zeros({}, at::TensorOptions(torch::kInt).device(device))) {
+    net->to(device);
+    parameters_ = net->parameters();
     for (const auto& parameter : parameters_) {
       first_.push_back(torch::zeros_like(parameter));
       second_.push_back(torch::zeros_like(parameter));
-      steps_.push_back(torch::zeros({}, torch::kFloat));
+      steps_.push_back(torch::zeros({}, at::TensorOptions(torch::kFloat).device(device)));
     }
   }
 
@@ -109,19 +116,19 @@ class Hand {
 
   /// Returns the loss under autocast.
   at::Tensor autocast_loss(at::ScalarType type) {
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, type);
+    at::autocast::set_autocast_enabled(device_.type(), true);
+    at::autocast::set_autocast_dtype(device_.type(), type);
     at::autocast::increment_nesting();
     at::Tensor value = loss();
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_enabled(device_.type(), false);
     return value;
   }
 
   /// Updates with gradients of the loss times `loss_scale`, like torch.amp.GradScaler.
   void update_scaled() {
     torch::NoGradGuard no_gradients;
-    at::Tensor found = torch::zeros({});
+    at::Tensor found = torch::zeros({}, device_);
     at::_amp_foreach_non_finite_check_and_unscale_(
         gradients_, found, loss_scale.to(torch::kDouble).reciprocal().to(torch::kFloat));
     if (found.item<float>() == 0) update();
@@ -205,19 +212,20 @@ class Hand {
     looptorch::empty_cache(parameters_.front().device());
   }
 
-  Net net = make_net();
+  Net net;
   double rate = kRate;
   std::int64_t step = 0;
   double validation = 0;
   double total = 0;
-  at::Tensor loss_scale = torch::full({}, 65536.0);
+  at::Tensor loss_scale;
 
  private:
   const std::vector<Batch>& batches_;
   std::size_t position_ = 0;
   std::int64_t total_steps_;
+  at::Device device_;
   std::vector<at::Tensor> parameters_, gradients_, first_, second_, steps_, averages_;
-  at::Tensor growth_tracker_ = torch::zeros({}, torch::kInt);
+  at::Tensor growth_tracker_;
   double best_ = std::numeric_limits<double>::infinity();
   int waited_ = 0;
   std::chrono::steady_clock::time_point shown_ = std::chrono::steady_clock::now();
