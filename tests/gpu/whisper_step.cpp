@@ -132,7 +132,7 @@ whisper::WhisperConfig size_of(const std::string& name) {
 whisper::WhisperConfig quick_config() {
   auto config = looptorch_bench::whisper_size(64, 2, 2);
   config.vocab_size = 2000;
-  config.decoder_start_token_id = 1, config.eos_token_id = 2;
+  config.decoder_start_token_id = config.bos_token_id = config.pad_token_id = 1, config.eos_token_id = 2;
   config.max_source_positions = 100;
   return config;
 }
