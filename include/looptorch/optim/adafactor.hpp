@@ -2,12 +2,13 @@
 // Adafactor (Shazeer and Stern 2018, arXiv:1804.04235), with transformers.Adafactor's numbers: the second
 // moment of a matrix is kept as means of its rows and columns, so that a parameter has next to no state. Use
 // it where even 8-bit moments do not fit. bf16 weights are rounded stochastically. A step goes over the
-// gradient three times, in parts, and holds a few MB beside it.
+// gradient three times, and holds a few MB beside it. On NVIDIA's GPUs it is five kernels a group.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/optim/fused_call.hpp>
 #include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/kernels/adafactor_kernels.hpp>
 #include <looptorch/optim/moment_fields.hpp>
 #include <looptorch/optim/norms.hpp>
 #include <looptorch/optim/rounded_weight.hpp>
@@ -122,7 +123,11 @@ struct AdafactorRule {
     advance_counts(moments.steps, due, factors.found_inf);
   }
 
+  static constexpr const KernelSource& kKernels = kAdafactorSource;
+
   static void apply(const Options& options, const FusedCall<Moments>& call) {
+    if (const ReadyKernels ready = kernels_for(kKernels, call.parameters.front()))
+      return update_by_kernels(options, call, ready);
     if (call.parameters.front().is_cpu() && call.factors.overflowed_on_host()) return;
     for (std::size_t i = 0; i < call.parameters.size(); ++i)
       if (call.parameters[i].numel() > 0) update(options, call, i);
@@ -131,6 +136,35 @@ struct AdafactorRule {
  private:
   /// Elements of the parts that an update works on.
   static constexpr std::int64_t kPart = std::int64_t{1} << 20;
+
+  static void update_by_kernels(const Options& options, const FusedCall<Moments>& call,
+                                const ReadyKernels& ready) {
+    const at::Tensor& one = call.parameters.front();
+    AdafactorLauncher launcher(one.device(), one.scalar_type(), ready,
+                               AdafactorHeader::of(options, call.factors.divisor, call.factors.found_inf));
+    std::vector<AdafactorTensors> reordered(call.parameters.size());  // copies of what has another format
+    for (std::size_t i = 0; i < call.parameters.size(); ++i) {
+      reordered[i] = in_order(options, call, i);
+      launcher.add(reordered[i], kPart);
+    }
+    launcher.flush();
+    for (std::size_t i = 0; i < call.parameters.size(); ++i) {
+      if (call.parameters[i].is_contiguous()) continue;
+      call.parameters[i].copy_(reordered[i].weights);
+      if (has(call.moments.first, i)) call.moments.first[i].copy_(reordered[i].first);
+    }
+  }
+
+  static AdafactorTensors in_order(const Options& options, const FusedCall<Moments>& call, std::size_t i) {
+    const Moments& moments = call.moments;
+    const bool factored = is_factored(options, call.parameters[i]);
+    return {.weights = call.parameters[i].contiguous(),
+            .gradients = call.gradients[i].contiguous(),
+            .rows = factored ? moments.rows[i] : at::Tensor(),
+            .columns = factored ? moments.columns[i] : moments.squares[i],
+            .first = has(moments.first, i) ? moments.first[i].contiguous() : at::Tensor(),
+            .step = moments.steps[i]};
+  }
 
   /// One parameter's memory as [B, R, C], cut into parts along B, or along R where B is 1.
   struct Parts {
@@ -262,7 +296,9 @@ struct AdafactorRule {
 }  // namespace detail
 
 /// Adafactor. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`,
-/// `state_of`, `load_state_of`. On an accelerator rounding of bf16 weights draws from the device's generator.
+/// `state_of`, `load_state_of`. Rounding of bf16 weights has the same bits on a CPU and in the kernels for
+/// NVIDIA's GPUs; tensor operations, which other accelerators and dtypes take, draw from the device's
+/// generator.
 class Adafactor : public detail::FusedOptimizer<detail::AdafactorRule>, public KeepsSmallUpdates {
  public:
   using FusedOptimizer::FusedOptimizer;

@@ -2,12 +2,15 @@
 // AdamW with moments of 8 bits, for weights in fp32 or bf16: 2 bytes a parameter where FusedAdamW keeps 8.
 // Blocks of 256 share a scale; codes grow with the logarithm, and rounding is stochastic
 // (narrow/block_codes.hpp). Runs end within noise of AdamW's loss. On a CPU a step takes about as long as
-// FusedAdamW's; on an accelerator it is made of some fifty tensor operations a parameter. Averaging,
-// unscaling, clipping and skipped steps are folded in.
+// FusedAdamW's. On NVIDIA's GPUs it is one kernel a group; on other accelerators, and for fp16 and fp64
+// weights, some fifty tensor operations a parameter. Averaging, unscaling, clipping and skipped steps are
+// folded in.
 #pragma once
 
 #include <looptorch/optim/adam_rule.hpp>
 #include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/kernels/adamw_8bit_kernels.hpp>
+#include <looptorch/optim/kernels/adamw_table.hpp>
 #include <looptorch/optim/narrow/coded_tensor.hpp>
 #include <looptorch/optim/narrow/eight_bit_loop.hpp>
 #include <looptorch/optim/rounded_weight.hpp>
@@ -21,6 +24,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 namespace looptorch {
@@ -32,6 +36,7 @@ struct AdamW8bitOptions {
   double eps = 1e-8;                           ///< Added to the root of the second moment; at least 0.
   double weight_decay = 1e-2;                  ///< Decoupled: parameters shrink by lr x weight_decay a step.
   std::int64_t min_size = 4096;                ///< Smaller parameters have moments like FusedAdamW's.
+  bool corrected = false;                      ///< Keep 8 more bits of each bf16 weight: 1 byte more.
   bool coded = true;  ///< False: moments like FusedAdamW's, as embeddings may need in a group of their own.
 };
 
@@ -41,7 +46,8 @@ struct AdamW8bitMoments {
   std::vector<at::Tensor> first_codes, first_scales;  ///< uint8 like the parameter; fp32 [blocks].
   std::vector<at::Tensor> root_codes, root_scales;    ///< The same of the second moment's root.
   std::vector<at::Tensor> first, second;              ///< Like the parameters; fp32 for bf16.
-  std::vector<at::Tensor> steps;                      ///< 0-dim fp32.
+  std::vector<at::Tensor> lost;   ///< int8, of bf16 parameters with `corrected`: fp32 bits less the weight's.
+  std::vector<at::Tensor> steps;  ///< 0-dim fp32.
 };
 
 namespace detail {
@@ -63,10 +69,14 @@ struct AdamW8bitRule {
   static at::ScalarType plain(const Options&, const at::Tensor& parameter) {
     return parameter.scalar_type() == at::kBFloat16 ? at::kFloat : parameter.scalar_type();
   }
+  static bool is_corrected(const Options& options, const at::Tensor& parameter) {
+    return options.corrected && parameter.scalar_type() == at::kBFloat16;
+  }
+  static at::ScalarType int8(const Options&, const at::Tensor&) { return at::kChar; }
   static at::ScalarType byte(const Options&, const at::Tensor&) { return at::kByte; }
   static at::ScalarType single(const Options&, const at::Tensor&) { return at::kFloat; }
 
-  static constexpr std::array<Field, 7> kFields{{
+  static constexpr std::array<Field, 8> kFields{{
       {.key = "exp_avg_code",
        .list = &Moments::first_codes,
        .kept = is_coded,
@@ -85,6 +95,7 @@ struct AdamW8bitRule {
        .type = single},
       {.key = "exp_avg", .list = &Moments::first, .kept = is_plain, .type = plain},
       {.key = "exp_avg_sq", .list = &Moments::second, .kept = is_plain, .type = plain},
+      {.key = "lost_bits", .list = &Moments::lost, .kept = is_corrected, .type = int8},
       {.key = "step", .list = &Moments::steps, .counter = true},
   }};
 
@@ -100,7 +111,11 @@ struct AdamW8bitRule {
     advance_counts(moments.steps, due, factors.found_inf);
   }
 
+  static constexpr const KernelSource& kKernels = kAdamW8bitSource;
+
   static void apply(const Options& options, const FusedCall<Moments>& call) {
+    if (const ReadyKernels ready = kernels_for(kKernels, call.parameters.front()))
+      return update_by_kernel(options, call, ready);
     AdamMoments plain;
     std::vector<at::Tensor> parameters, gradients;
     for (std::size_t i = 0; i < call.parameters.size(); ++i) {
@@ -109,7 +124,7 @@ struct AdamW8bitRule {
         continue;
       }
       const bool narrow = call.parameters[i].scalar_type() == at::kBFloat16;  // then all are
-      parameters.push_back(narrow ? call.parameters[i].to(at::kFloat) : call.parameters[i]);
+      parameters.push_back(narrow ? wide_weight(call, i) : call.parameters[i]);
       gradients.push_back(narrow ? call.gradients[i].to(at::kFloat) : call.gradients[i]);
       plain.first.push_back(call.moments.first[i]), plain.second.push_back(call.moments.second[i]);
       plain.steps.push_back(call.moments.steps[i]);
@@ -123,10 +138,44 @@ struct AdamW8bitRule {
   }
 
  private:
+  static void update_by_kernel(const Options& options, const FusedCall<Moments>& call,
+                               const ReadyKernels& ready) {
+    const at::Tensor &one = call.parameters.front(), none;
+    const Moments& moments = call.moments;
+    AdamWLauncher launcher(kKernels, one.scalar_type() == at::kFloat ? "adamw_8bit_fp32" : "adamw_8bit_bf16",
+                           one.device(), ready,
+                           AdamWHeader::of(options, call.factors.divisor, call.factors.found_inf));
+    for (std::size_t i = 0; i < call.parameters.size(); ++i) {
+      const bool coded = has(moments.first_codes, i);
+      launcher.add({.weights = call.parameters[i],
+                    .gradients = call.gradients[i],
+                    .first = (coded ? moments.first_codes : moments.first)[i],
+                    .second = (coded ? moments.root_codes : moments.second)[i],
+                    .first_extra = coded ? moments.first_scales[i] : none,
+                    .second_extra = coded ? moments.root_scales[i] : none,
+                    .lost = keeps_lost(call, i) ? moments.lost[i] : none,
+                    .step = moments.steps[i]});
+    }
+    launcher.flush();
+  }
+
+  static bool keeps_lost(const FusedCall<Moments>& call, std::size_t i) {
+    return has(call.moments.lost, i) && call.parameters[i].scalar_type() == at::kBFloat16;
+  }
+
+  /// Returns an fp32 copy of a weight, with the bits that a bf16 weight lacks where they are kept.
+  static at::Tensor wide_weight(const FusedCall<Moments>& call, std::size_t i) {
+    const at::Tensor wide = call.parameters[i].to(at::kFloat);
+    return keeps_lost(call, i) ? corrected_weight(wide, call.moments.lost[i]) : wide;
+  }
+
   /// Rounds an updated fp32 copy of a bf16 weight.
   static void round_back(const FusedCall<Moments>& call, std::size_t i, const at::Tensor& wide) {
     const at::Tensor& parameter = call.parameters[i];
     if (parameter.is_same(wide)) return;
+    if (keeps_lost(call, i))
+      return split_corrected(parameter, call.moments.lost[i], wide, call.factors,
+                             call.moments.steps[i].to(at::kDouble));
     subtract_rounded(parameter, parameter.to(at::kFloat) - wide, call.factors,
                      call.moments.steps[i].to(at::kDouble), 0);
   }
@@ -137,6 +186,8 @@ struct AdamW8bitRule {
     if (call.factors.overflowed_on_host()) return;
     if (parameter.scalar_type() == at::kFloat)
       return update_on_host<SingleWeight>(options, call, i, parameter, call.gradients[i]);
+    if (keeps_lost(call, i))
+      return update_on_host<CorrectedWeight>(options, call, i, parameter, call.gradients[i]);
     if (parameter.scalar_type() == at::kBFloat16)
       return update_on_host<Bf16Weight>(options, call, i, parameter, call.gradients[i]);
     const at::Tensor wide = parameter.to(at::kFloat);
@@ -150,8 +201,12 @@ struct AdamW8bitRule {
     const Moments& moments = call.moments;
     const double step = *moments.steps[i].const_data_ptr<float>();
     using Stored = typename Weight::Stored;
+    typename Weight::Lost* lost = nullptr;
+    if constexpr (std::is_same_v<Weight, CorrectedWeight>)
+      lost = moments.lost[i].mutable_data_ptr<std::int8_t>();
     const EightBitLoopOf<Weight> loop{
         .weights = static_cast<Stored*>(parameter.mutable_data_ptr()),
+        .lost = lost,
         .gradients = static_cast<const Stored*>(gradient.const_data_ptr()),
         .first_codes = moments.first_codes[i].mutable_data_ptr<std::uint8_t>(),
         .root_codes = moments.root_codes[i].mutable_data_ptr<std::uint8_t>(),
@@ -175,8 +230,7 @@ struct AdamW8bitRule {
                                  .mul_(options.betas[1])
                                  .addcmul_(gradient, gradient, 1 - options.betas[1])
                                  .sqrt_();
-    const at::Tensor weight =
-        adamw_weight(options, call.parameters[i].to(at::kFloat), mean, scale, call.moments.steps[i]);
+    const at::Tensor weight = adamw_weight(options, wide_weight(call, i), mean, scale, call.moments.steps[i]);
     const CodedTensor new_first = encode_tensor<SignedCode>(mean), new_root = encode_tensor<RootCode>(scale);
     if (call.parameters[i].scalar_type() == at::kBFloat16)
       round_back(call, i, weight);
@@ -190,8 +244,9 @@ struct AdamW8bitRule {
 }  // namespace detail
 
 /// AdamW with 8-bit moments. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`,
-/// `moments`, `state_of`, `load_state_of`. bf16 weights are rounded stochastically. On an accelerator
-/// rounding draws from the device's generator. A coded parameter must stay contiguous.
+/// `moments`, `state_of`, `load_state_of`. bf16 weights are rounded stochastically. Rounding has the same
+/// bits on a CPU and in the kernel; tensor operations draw from the device's generator. A coded parameter
+/// must stay contiguous.
 class AdamW8bit : public detail::FusedOptimizer<detail::AdamW8bitRule>, public KeepsSmallUpdates {
  public:
   using FusedOptimizer::FusedOptimizer;

@@ -7,6 +7,8 @@
 
 #include <looptorch/optim/adam_rule.hpp>
 #include <looptorch/optim/fused_optimizer.hpp>
+#include <looptorch/optim/kernels/adamw_bf16_kernels.hpp>
+#include <looptorch/optim/kernels/adamw_table.hpp>
 #include <looptorch/optim/moment_accumulator.hpp>
 #include <looptorch/optim/narrow/bf16_loop.hpp>
 #include <looptorch/optim/small_updates.hpp>
@@ -67,7 +69,11 @@ struct AdamWBf16Rule {
     advance_counts(moments.steps, due, factors.found_inf);
   }
 
+  static constexpr const KernelSource& kKernels = kAdamWBf16Source;
+
   static void apply(const Options& options, const FusedCall<Moments>& call) {
+    if (const ReadyKernels ready = kernels_for(kKernels, call.parameters.front()))
+      return update_by_kernel(options, call, ready);
     const bool on_host = call.parameters.front().is_cpu();
     if (on_host && call.factors.overflowed_on_host()) return;
     for (std::size_t i = 0; i < call.parameters.size(); ++i)
@@ -77,6 +83,24 @@ struct AdamWBf16Rule {
  private:
   static bool is_split(const FusedCall<Moments>& call, std::size_t i) {
     return has(call.moments.lost, i) && call.parameters[i].scalar_type() == at::kBFloat16;
+  }
+
+  static void update_by_kernel(const Options& options, const FusedCall<Moments>& call,
+                               const ReadyKernels& ready) {
+    const at::Tensor &one = call.parameters.front(), none;
+    AdamWLauncher launcher(kKernels, one.scalar_type() == at::kFloat ? "adamw_bf16_fp32" : "adamw_bf16_bf16",
+                           one.device(), ready,
+                           AdamWHeader::of(options, call.factors.divisor, call.factors.found_inf));
+    for (std::size_t i = 0; i < call.parameters.size(); ++i)
+      launcher.add({.weights = call.parameters[i],
+                    .gradients = call.gradients[i],
+                    .first = call.moments.first[i],
+                    .second = call.moments.second[i],
+                    .first_extra = none,
+                    .second_extra = none,
+                    .lost = is_split(call, i) ? call.moments.lost[i] : none,
+                    .step = call.moments.steps[i]});
+    launcher.flush();
   }
 
   static void update_on_host(const Options& options, const FusedCall<Moments>& call, std::size_t i) {
@@ -115,7 +139,7 @@ struct AdamWBf16Rule {
                      [&loop](std::int64_t begin, std::int64_t end) { run_widest(loop, begin, end); });
   }
 
-  // ---- On an accelerator ----
+  // ---- On an accelerator without a kernel ----
 
   static void update_by_operations(const Options& options, const FusedCall<Moments>& call, std::size_t i) {
     const at::Tensor &parameter = call.parameters[i], &first = call.moments.first[i];
@@ -154,7 +178,8 @@ struct AdamWBf16Rule {
 
 /// AdamW with bf16 moments, for bf16 weights; fp32 weights among them stay exact. See
 /// optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
-/// `load_state_of`. On an accelerator rounding draws from the device's generator.
+/// `load_state_of`. Rounding has the same bits on a CPU and in the kernel for NVIDIA's GPUs; tensor
+/// operations, which other accelerators and dtypes take, draw from the device's generator.
 class AdamWBf16 : public detail::AccumulatesMoments<detail::FusedOptimizer<detail::AdamWBf16Rule>>,
                   public KeepsSmallUpdates {
  public:

@@ -34,6 +34,11 @@ class AnyOptimizer : public torch::optim::Optimizer, public PerParameterOptimize
   virtual void check_state_of(const at::Tensor& parameter, const StateDict& state) const = 0;
   virtual void load_state_of(const at::Tensor& parameter, const StateDict& state) = 0;
 
+  /// Compiles the kernels that steps need on the parameters' devices, unless they were compiled before. An
+  /// optimizer does so as it is made, and a fit as it begins, since the model may have moved. A step by hand
+  /// compiles what it lacks, unless a graph is being captured: then tensor operations take its place.
+  virtual void prepare() {}
+
   /// Returns the bytes of the moments that a parameter of `group` has from its first update on, its step
   /// count left out.
   [[nodiscard]] virtual std::int64_t moment_bytes(const Group& group, const at::Tensor& parameter) const = 0;

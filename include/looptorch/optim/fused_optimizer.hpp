@@ -9,6 +9,7 @@
 #include <looptorch/optim/any_optimizer.hpp>
 #include <looptorch/optim/fused_call.hpp>
 #include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/kernels/kernel_table.hpp>
 #include <looptorch/optim/listed_parameters.hpp>
 #include <looptorch/optim/moment_fields.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
@@ -29,7 +30,8 @@ namespace looptorch::detail {
 /// `Rule` names the optimizer (`kName`), its `Options`, its `Moments` and their `kFields`. Its
 /// `check(options)` throws UsageError. `first_differs(options)` is true if a parameter's first update differs
 /// from later ones. `advance(moments, due, factors)` is called before a kernel that updates the parameters in
-/// `due`. `apply(options, call)` calls the kernel. With `by_element` elements are updated apart.
+/// `due`. `apply(options, call)` calls the kernel. With `by_element` elements are updated apart. `kKernels`
+/// are those of looptorch's own that `apply` launches where `kernels_for` finds them.
 template <class Rule>
 class FusedOptimizer : public AnyOptimizer {
  public:
@@ -52,6 +54,7 @@ class FusedOptimizer : public AnyOptimizer {
       : AnyOptimizer(std::vector<Group>{}, make_options(defaults)) {
     for (const Group& listed : groups) add_param_group(listed);
     adopt_groups();
+    FusedOptimizer::prepare();
   }
 
   /// Adds a group, which keeps its options; without any it takes the defaults. Throws UsageError, and adds
@@ -89,6 +92,12 @@ class FusedOptimizer : public AnyOptimizer {
 
   void update(const at::Tensor& parameter, const at::Tensor& found_inf) override {
     step_due(GradientScale{}, found_inf, &parameter);
+  }
+
+  void prepare() override {
+    if constexpr (requires { Rule::kKernels; })
+      for (const Group& group : param_groups_)
+        for (const at::Tensor& parameter : group.params()) (void)kernels_for(Rule::kKernels, parameter);
   }
 
   /// True if folding `scale` into the kernel, which divides by an fp32 number, loses no precision.
@@ -192,10 +201,13 @@ class FusedOptimizer : public AnyOptimizer {
   void adopt_groups() {
     std::unordered_set<const void*> seen;
     for (Group& group : param_groups_) {
-      (void)options_of(group);
+      const Options& options = options_of(group);
       group.params() = distinct(group.params());
-      for (const at::Tensor& parameter : group.params())
+      for (const at::Tensor& parameter : group.params()) {
         require_listed_once(parameter, seen.insert(parameter.unsafeGetTensorImpl()).second, Rule::kName);
+        if constexpr (requires { Rule::check_parameter(options, parameter); })
+          Rule::check_parameter(options, parameter);
+      }
     }
     moments_ = followed_moments<Rule>(listed_, moments_, param_groups_);
     listed_.refresh(param_groups_);

@@ -9,8 +9,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/where.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace looptorch::detail {
@@ -28,6 +31,36 @@ inline void subtract_rounded(const at::Tensor& weight, at::Tensor change, const 
   } else {
     add_rounded_by(weight, change.neg_(), default_generator(weight.device()));
   }
+}
+
+/// Returns 8 random bits for each element. On a CPU they are those of PlainBlock in
+/// kernels/adamw_8bit_kernels.hpp.
+[[nodiscard]] inline at::Tensor corrected_noise(const at::Tensor& weight, const at::Tensor& step) {
+  if (!weight.is_cpu()) return at::randint(1 << 8, weight.sizes(), weight.options().dtype(at::kInt));
+  const std::uint64_t seed = derive_seed(static_cast<std::uint64_t>(*step.const_data_ptr<double>()), 0);
+  const at::Tensor noise = at::empty_like(weight, at::kInt);
+  auto* const words = noise.mutable_data_ptr<std::int32_t>();
+  for (std::int64_t i = 0; i < noise.numel(); ++i) {
+    const auto lane = static_cast<std::size_t>(i) % kLanes;
+    const std::uint64_t random = block_word(seed, static_cast<std::uint64_t>(i) / kLanes);
+    words[i] = static_cast<std::int32_t>((kLaneWords<0, 16>[lane] ^ (random & 0xFFFF)) >> 8);
+  }
+  return noise;
+}
+
+/// Returns a fp32 weight from its bf16 number, widened, and the 8 bits that it lacks.
+[[nodiscard]] inline at::Tensor corrected_weight(const at::Tensor& wide, const at::Tensor& lost) {
+  return (wide.view(at::kInt) + lost.to(at::kInt) * 256).view(at::kFloat);
+}
+
+/// Replaces a bf16 weight and its 8 bits more by `wide`, fp32, unless the device finds the overflow flag set.
+/// On a CPU the rounding's bits follow from the number of the update.
+inline void split_corrected(const at::Tensor& weight, const at::Tensor& lost, const at::Tensor& wide,
+                            const FusedFactors& factors, const at::Tensor& step) {
+  const at::Tensor bits = (wide.view(at::kInt) + corrected_noise(weight, step)).bitwise_and_(~0xFF);
+  const at::Tensor narrow = (bits + 0x8000).bitwise_and_(~0xFFFF);
+  factors.replace(lost, (bits - narrow).bitwise_right_shift_(8).to(at::kChar));
+  factors.replace(weight, narrow.view(at::kFloat));
 }
 
 }  // namespace looptorch::detail

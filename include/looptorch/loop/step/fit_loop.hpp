@@ -15,6 +15,7 @@
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/agree_on_window.hpp>
 #include <looptorch/loop/step/lossy_weights.hpp>
+#include <looptorch/loop/step/optimizer_step.hpp>
 #include <looptorch/loop/step/settle.hpp>
 #include <looptorch/loop/step/together.hpp>
 #include <looptorch/loop/step/window.hpp>
@@ -49,6 +50,7 @@ void begin_policies(Engine& engine) {
 template <class Engine>
 void ready_policies(Engine& engine) {
   refuse_lossy_weights(engine);
+  prepare_optimizers(engine);
   FitContext context{engine.run()};
   engine.stack().template run<on_fit_ready_hook>(context);
 }

@@ -3,10 +3,13 @@
 // optimizer's kernel if it can be, and so is a veto that only the device knows.
 #pragma once
 
+#include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/update.hpp>
+#include <looptorch/optim/any_optimizer.hpp>
 
 #include <optional>
+#include <type_traits>
 
 namespace looptorch::detail {
 
@@ -25,6 +28,17 @@ std::optional<bool> step_optimizer(Optimizer& optimizer, UpdateContext& context)
     optimizer.step();
     return true;
   }
+}
+
+/// Lets each optimizer compile its kernels as a fit begins, so that no step does: parameters may have come to
+/// their device after it was made.
+template <class Engine>
+void prepare_optimizers(Engine& engine) {
+  for_each_index<Engine::kUpdates>([&](auto i) {
+    auto& optimizer = *engine.template update<i>().optimizer;
+    if constexpr (std::is_base_of_v<AnyOptimizer, std::remove_cvref_t<decltype(optimizer)>>)
+      optimizer.prepare();
+  });
 }
 
 }  // namespace looptorch::detail

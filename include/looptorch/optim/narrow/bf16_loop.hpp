@@ -24,6 +24,7 @@ namespace looptorch::detail {
 /// fp32 weights.
 struct SingleWeight {
   using Stored = float;
+  using Lost = std::int16_t;
   [[gnu::always_inline]] static float load(float stored, std::int16_t) { return stored; }
   [[gnu::always_inline]] static void store(float number, std::uint32_t, float& stored, std::int16_t&) {
     stored = number;
@@ -33,6 +34,7 @@ struct SingleWeight {
 /// bf16 weights, rounded stochastically.
 struct Bf16Weight {
   using Stored = std::uint16_t;
+  using Lost = std::int16_t;
   [[gnu::always_inline]] static float load(std::uint16_t stored, std::int16_t) { return widen_bf16(stored); }
   [[gnu::always_inline]] static void store(float number, std::uint32_t noise, std::uint16_t& stored,
                                            std::int16_t&) {
@@ -43,6 +45,7 @@ struct Bf16Weight {
 /// bf16 weights rounded to the nearest, and what that lost: an fp32 number's bits, less the bf16 number's.
 struct SplitWeight {
   using Stored = std::uint16_t;
+  using Lost = std::int16_t;
   [[gnu::always_inline]] static float load(std::uint16_t stored, std::int16_t lost) {
     return number_of((std::uint32_t{stored} << 16) + static_cast<std::uint32_t>(std::int32_t{lost}));
   }
@@ -50,6 +53,23 @@ struct SplitWeight {
                                            std::int16_t& lost) {
     stored = static_cast<std::uint16_t>((bits_of(number) + 0x8000u) >> 16);
     lost = static_cast<std::int16_t>(bits_of(number) - (std::uint32_t{stored} << 16));
+  }
+};
+
+/// bf16 weights rounded to the nearest, and 8 bits of what that lost, rounded stochastically: 24 of
+/// fp32's 32.
+struct CorrectedWeight {
+  using Stored = std::uint16_t;
+  using Lost = std::int8_t;
+  [[gnu::always_inline]] static float load(std::uint16_t stored, std::int8_t lost) {
+    return number_of((std::uint32_t{stored} << 16) + static_cast<std::uint32_t>(std::int32_t{lost} * 256));
+  }
+  /// Takes 16 random bits, and uses 8.
+  [[gnu::always_inline]] static void store(float number, std::uint32_t noise, std::uint16_t& stored,
+                                           std::int8_t& lost) {
+    const std::uint32_t bits = (bits_of(number) + (noise >> 8)) & ~0xFFu;
+    stored = static_cast<std::uint16_t>((bits + 0x8000u) >> 16);
+    lost = static_cast<std::int8_t>((bits - (std::uint32_t{stored} << 16)) >> 8);
   }
 };
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace looptorch::detail {
 
@@ -18,7 +19,9 @@ namespace looptorch::detail {
 template <class Weight>
 struct EightBitLoopOf {
   using Stored = typename Weight::Stored;
+  using Lost = typename Weight::Lost;
   Stored* weights;
+  Lost* lost;  ///< Null but for `CorrectedWeight`.
   const Stored* gradients;
   std::uint8_t *first_codes, *root_codes;
   float *first_scales, *root_scales;  ///< The largest number of each block.
@@ -32,26 +35,33 @@ struct EightBitLoopOf {
     for (std::int64_t block = begin; block < end; ++block) {
       const std::int64_t at = block * kCount;
       if (at + kCount <= size)
-        run_block(weights + at, gradients + at, first_codes + at, root_codes + at, block);
+        run_block(weights + at, kCorrected ? lost + at : nullptr, gradients + at, first_codes + at,
+                  root_codes + at, block);
       else
         run_last(at, block);
     }
   }
 
  private:
+  static constexpr bool kCorrected = std::is_same_v<Weight, CorrectedWeight>;
+
   /// Updates a block of fewer than 256 elements, filled up with zeros.
   [[gnu::always_inline]] void run_last(std::int64_t at, std::int64_t block) const {
     Stored weight[kLanes] = {}, gradient[kLanes] = {};
+    Lost rest[kLanes] = {};
     std::uint8_t first[kLanes] = {}, root[kLanes] = {};
     const std::int64_t count = size - at;
     std::copy_n(weights + at, count, weight), std::copy_n(gradients + at, count, gradient);
     std::copy_n(first_codes + at, count, first), std::copy_n(root_codes + at, count, root);
-    run_block(weight, gradient, first, root, block);
+    if constexpr (kCorrected) std::copy_n(lost + at, count, rest);
+    run_block(weight, rest, gradient, first, root, block);
+    if constexpr (kCorrected) std::copy_n(rest, count, lost + at);
     std::copy_n(weight, count, weights + at);
     std::copy_n(first, count, first_codes + at), std::copy_n(root, count, root_codes + at);
   }
 
-  [[gnu::always_inline]] void run_block(Stored* __restrict weight, const Stored* __restrict gradient,
+  [[gnu::always_inline]] void run_block(Stored* __restrict weight, Lost* __restrict rest,
+                                        const Stored* __restrict gradient,
                                         std::uint8_t* __restrict first_code,
                                         std::uint8_t* __restrict root_code, std::int64_t block) const {
     alignas(64) float first[kLanes], root[kLanes];
@@ -62,13 +72,14 @@ struct EightBitLoopOf {
     const auto of_weight =
         static_cast<std::uint32_t>(mix64(block_word(update, static_cast<std::uint64_t>(block)))) & 0xFFFF;
     for (std::size_t i = 0; i < kLanes; ++i) {
-      std::int16_t none = 0;
+      Lost none = 0;
+      Lost& kept = kCorrected ? rest[i] : none;
       const float slope = Weight::load(gradient[i], 0) * rule.gradient_factor;
       const float old_root = RootCode::decode(root_code[i], root_step);
       const float mean = rule.first(SignedCode::decode(first_code[i], first_step), slope);
       const float scale = quick_root(rule.second(old_root * old_root, slope));
-      Weight::store(rule.weight(Weight::load(weight[i], 0), mean, scale), kLaneWords<2, 16>[i] ^ of_weight,
-                    weight[i], none);
+      Weight::store(rule.weight(Weight::load(weight[i], kept), mean, scale), kLaneWords<2, 16>[i] ^ of_weight,
+                    weight[i], kept);
       first[i] = mean, root[i] = scale;
       largest_first = larger(largest_first, bits_of(mean) & ~kSignBit);
       largest_root = larger(largest_root, bits_of(scale));

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Sums in bf16 that lose nothing on average: each is computed in fp32 and rounded stochastically. On a CPU
-// one pass over the memory; on a device five tensor operations.
+// and on NVIDIA's GPUs one pass over the memory; on other devices five tensor operations.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>
+#include <looptorch/base/device/kernel_runner.hpp>
+#include <looptorch/optim/kernels/rounded_sum_kernels.hpp>
 #include <looptorch/optim/narrow/bf16_loop.hpp>
 #include <looptorch/optim/narrow/lanes.hpp>
 
@@ -69,10 +71,11 @@ inline void add_rounded_by(const at::Tensor& sum, const at::Tensor& addend, cons
   sum.copy_(noise.add_(exact.view(at::kInt)).bitwise_and_(~0xFFFF).view(at::kFloat));
 }
 
-/// Adds to `sum`, bf16 and without gaps in memory. The rounding's bits follow from `seed`, on a device by a
-/// generator of its own.
+/// Adds to `sum`, bf16 and without gaps in memory. The rounding's bits follow from `seed`: the same ones on a
+/// CPU and in the kernel, and those of a generator of its own where tensor operations take its place.
 inline void add_rounded(const at::Tensor& sum, const at::Tensor& addend, std::uint64_t seed) {
-  if (!sum.is_cpu()) {
+  const ReadyKernels ready = ready_kernels(kRoundedSumSource, sum.device());
+  if (!ready && !sum.is_cpu()) {
     at::Generator generator = copy_of(default_generator(sum.device()));
     generator.set_current_seed(seed);
     return add_rounded_by(sum, addend, generator);
@@ -81,6 +84,7 @@ inline void add_rounded(const at::Tensor& sum, const at::Tensor& addend, std::ui
   at::Tensor alike = addend;
   if (addend.strides() != sum.strides() || (!narrow && addend.scalar_type() != at::kFloat))
     alike = at::empty_like(sum, narrow ? at::kBFloat16 : at::kFloat).copy_(addend);
+  if (ready) return add_rounded_by_kernel(sum, alike, seed, ready);
   narrow ? add_rounded_on_host<std::uint16_t>(sum, alike, seed)
          : add_rounded_on_host<float>(sum, alike, seed);
 }

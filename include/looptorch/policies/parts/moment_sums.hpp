@@ -9,6 +9,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/kernels/rounded_sum_kernels.hpp>
 #include <looptorch/optim/moment_accumulator.hpp>
 #include <looptorch/policies/parts/backward_hooks.hpp>
 
@@ -57,6 +58,7 @@ class MomentSums : public GradientTaker {
         seed_(seed),
         mean_(&mean) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) index_[parameters_[i].unsafeGetTensorImpl()] = i;
+    prepare_rounded_sums(parameters_);
   }
 
   void begin(const BackwardContext& backward) {

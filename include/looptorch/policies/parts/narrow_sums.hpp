@@ -7,6 +7,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/kernels/rounded_sum_kernels.hpp>
 #include <looptorch/optim/narrow/rounded_sum.hpp>
 #include <looptorch/policies/parts/backward_hooks.hpp>
 
@@ -32,6 +33,7 @@ class NarrowSums : public GradientTaker {
         min_size_(min_size),
         seed_(seed) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) index_[parameters_[i].unsafeGetTensorImpl()] = i;
+    prepare_rounded_sums(parameters_);
   }
 
   void begin(const BackwardContext& backward) {

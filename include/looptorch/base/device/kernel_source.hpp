@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// Kernels in CUDA C++ as text, compiled as the program runs, and what runs them. A kernel has one argument, a
+// table of tensors, so that a list of them is one launch without a copy to the device, and a captured graph
+// keeps a table of its own.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Threads in a thread block of every kernel.
+inline constexpr unsigned kKernelThreads = 256;
+
+/// The `extern "C"` kernels of one source. It is known by its address: make it static.
+struct KernelSource {
+  const char* name;                  ///< As "adamw_8bit".
+  std::array<const char*, 4> parts;  ///< The text; unused parts are empty.
+  std::size_t header_bytes;          ///< A table's size without tensors.
+  std::size_t entry_bytes;           ///< What a tensor adds to it.
+
+  /// Returns how many tensors a table of `bytes` holds.
+  [[nodiscard]] std::size_t tensors_in(std::size_t bytes) const {
+    return (bytes - header_bytes) / entry_bytes;
+  }
+
+  [[nodiscard]] std::string text() const {
+    std::string all;
+    for (const char* const part : parts)
+      if (part) all += part;
+    return all;
+  }
+
+  /// Returns the compiler's options for tables of `bytes` at most.
+  [[nodiscard]] std::vector<std::string> options(std::size_t bytes) const {
+    return {"--std=c++17", "--device-as-default-execution-space",
+            "-DLT_TENSORS=" + std::to_string(tensors_in(bytes))};
+  }
+};
+
+/// Compiles and launches kernels on one type of device.
+class KernelRunner {
+ public:
+  /// Sizes of tables: CUDA 12.1 and Volta raised the limit of a kernel's arguments.
+  static constexpr std::size_t kLargeTable = 32764, kSmallTable = 4096;
+
+  /// Compiles and loads a source for a device unless it has been. Returns how many bytes a table may have, or
+  /// 0 if kernels cannot run there. While a graph is captured nothing is compiled: then 0 for a source that
+  /// has not been.
+  virtual std::size_t prepare(const KernelSource& source, c10::Device device) = 0;
+
+  /// Launches a kernel of a prepared source on the device's current stream, and does not wait for it. Throws
+  /// KernelError.
+  virtual void launch(const KernelSource& source, const char* kernel, c10::Device device, unsigned blocks,
+                      const void* table) = 0;
+
+ protected:
+  ~KernelRunner() = default;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+// Adafactor's step as five kernels for all parameters of a group, in fp32 or bf16: squares, moments, the
+// update's size, rates, weights. Norms are added in fp64 over tiles of 128 x 1024. Beside the parameters it
+// holds about 1/32 of their number in bytes while a table of them is updated.
+#pragma once
+
+#include <looptorch/base/device/kernel_runner.hpp>
+#include <looptorch/base/device/kernel_source.hpp>
+#include <looptorch/optim/kernels/adafactor_code.hpp>
+#include <looptorch/optim/kernels/adafactor_update_code.hpp>
+#include <looptorch/optim/kernels/kernel_table.hpp>
+#include <looptorch/optim/kernels/lane_code.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+struct AdafactorHeader {
+  double lr = 0, least_square = 0, least_size = 0, clip = 0, decay = 0, beta1 = 0, weight_decay = 0;
+  const float *divisor = nullptr, *found_inf = nullptr;
+  std::uint32_t relative = 0, scaled = 0, count = 0, padding = 0;
+
+  template <class Options>
+  [[nodiscard]] static AdafactorHeader of(const Options& options, const std::optional<at::Tensor>& divisor,
+                                          const std::optional<at::Tensor>& found_inf) {
+    return {options.lr,
+            options.eps[0],
+            options.eps[1],
+            options.clip_threshold,
+            options.decay,
+            options.beta1,
+            options.weight_decay,
+            number_or_null(divisor),
+            number_or_null(found_inf),
+            options.relative_step,
+            options.scale_parameter};
+  }
+};
+
+/// One parameter's tensors, contiguous; `rows` is undefined for fewer than two dimensions, `first` without
+/// beta1.
+struct AdafactorTensors {
+  at::Tensor weights, gradients, rows, columns, first, step;
+};
+
+struct AdafactorEntry {
+  void* weights;
+  const void* gradients;
+  float *rows, *columns, *first;
+  const float* step;
+  std::int64_t matrices = 1, height = 1, width = 1;
+  std::int64_t part = 1, part_begin = 1;
+  float *row_partials = nullptr, *column_partials = nullptr, *means = nullptr;
+  double* sums = nullptr;
+  float* rates = nullptr;
+  std::uint32_t strips = 1, row_tiles = 1, strip_width = 4, aligned = 0;
+
+  /// Takes a parameter that has elements. `part_elements` are those of the parts that the CPU works on.
+  AdafactorEntry(const AdafactorTensors& tensors, std::int64_t part_elements)
+      : weights(memory_or_null(tensors.weights)),
+        gradients(tensors.gradients.const_data_ptr()),
+        rows(static_cast<float*>(memory_or_null(tensors.rows))),
+        columns(static_cast<float*>(memory_or_null(tensors.columns))),
+        first(static_cast<float*>(memory_or_null(tensors.first))),
+        step(tensors.step.const_data_ptr<float>()) {
+    const std::int64_t size = tensors.weights.numel();
+    width = rows ? tensors.weights.size(-1) : size;
+    height = rows ? tensors.weights.size(-2) : 1;
+    matrices = size / (width * height);
+    // A part is cut from the matrices, or from the rows of one.
+    const std::int64_t count = matrices > 1 ? matrices : rows ? height : width;
+    part_begin = std::max<std::int64_t>(1, part_elements * count / size);
+    part = part_begin * (size / count);
+    cut_in_tiles();
+    aligned = are_aligned({weights, gradients, first}) && width % 4 == 0 && part % 4 == 0;
+  }
+
+  [[nodiscard]] std::int64_t tiles() const { return matrices * row_tiles * strips; }
+  [[nodiscard]] std::int64_t moment_blocks() const { return rows ? matrices * (1 + (width + 63) / 64) : 0; }
+  /// Returns how many fp32 numbers of workspace it needs.
+  [[nodiscard]] std::int64_t floats() const {
+    return 2 + (rows ? matrices * (strips * height + row_tiles * width + 1) : 0);
+  }
+
+  /// Takes its workspace from the beginning of two lists.
+  void take_workspace(double*& doubles, float*& singles) {
+    sums = std::exchange(doubles, doubles + tiles() * 2);
+    rates = std::exchange(singles, singles + 2);
+    if (!rows) return;
+    row_partials = std::exchange(singles, singles + matrices * strips * height);
+    column_partials = std::exchange(singles, singles + matrices * row_tiles * width);
+    means = std::exchange(singles, singles + matrices);
+  }
+
+ private:
+  void cut_in_tiles() {
+    constexpr std::int64_t kColumns = 1024, kRows = 128;
+    const std::int64_t across = (width + kColumns - 1) / kColumns;
+    strips = static_cast<std::uint32_t>(across);
+    strip_width = static_cast<std::uint32_t>(((width + across - 1) / across + 3) / 4 * 4);
+    row_tiles = static_cast<std::uint32_t>((height + kRows - 1) / kRows);
+  }
+};
+
+using AdafactorTable = KernelTable<AdafactorHeader, AdafactorEntry, 2>;
+
+inline constexpr KernelSource kAdafactorSource{"Adafactor",
+                                               {kLaneCode, kAdafactorSumsCode, kAdafactorUpdateCode},
+                                               AdafactorTable::kHeaderBytes,
+                                               AdafactorTable::kEntryBytes};
+
+/// Updates parameters of one device and dtype, which are added one by one, when as many as a table holds are
+/// there, and by `flush`.
+class AdafactorLauncher {
+ public:
+  AdafactorLauncher(c10::Device device, at::ScalarType type, const ReadyKernels& ready,
+                    const AdafactorHeader& header)
+      : device_(device),
+        wide_(type == at::kFloat),
+        runner_(*ready.runner),
+        table_(header, ready.table_bytes),
+        capacity_(kAdafactorSource.tensors_in(ready.table_bytes)) {}
+
+  void add(const AdafactorTensors& tensors, std::int64_t part_elements) {
+    if (tensors.weights.numel() == 0) return;
+    entries_.emplace_back(tensors, part_elements);
+    if (entries_.size() == capacity_) flush();
+  }
+
+  void flush() {
+    if (entries_.empty()) return;
+    const at::Tensor workspace = fill_table();
+    launch(wide_ ? "adafactor_squares_fp32" : "adafactor_squares_bf16", tiles_);
+    launch("adafactor_moments", moment_blocks_);
+    launch(wide_ ? "adafactor_sizes_fp32" : "adafactor_sizes_bf16", tiles_);
+    launch("adafactor_rates", table_.count());
+    launch(wide_ ? "adafactor_weights_fp32" : "adafactor_weights_bf16", tiles_);
+    entries_.clear();
+  }
+
+ private:
+  /// Returns the workspace, which the allocator keeps for this stream's next use once it is freed.
+  at::Tensor fill_table() {
+    std::int64_t tiles = 0, floats = 0;
+    for (const AdafactorEntry& entry : entries_) tiles += entry.tiles(), floats += entry.floats();
+    const at::Tensor workspace =
+        at::empty({tiles * 2 + (floats + 1) / 2}, at::TensorOptions(device_).dtype(at::kDouble));
+    auto* doubles = static_cast<double*>(workspace.mutable_data_ptr());
+    auto* singles = reinterpret_cast<float*>(doubles + tiles * 2);
+    table_.clear();
+    tiles_ = moment_blocks_ = 0;
+    for (AdafactorEntry& entry : entries_) {
+      entry.take_workspace(doubles, singles);
+      table_.add(entry, {tiles_, moment_blocks_});
+      tiles_ += static_cast<std::uint32_t>(entry.tiles());
+      moment_blocks_ += static_cast<std::uint32_t>(entry.moment_blocks());
+    }
+    return workspace;
+  }
+
+  void launch(const char* kernel, std::uint32_t blocks) {
+    if (blocks > 0) runner_.launch(kAdafactorSource, kernel, device_, blocks, table_.data());
+  }
+
+  c10::Device device_;
+  bool wide_;
+  KernelRunner& runner_;
+  AdafactorTable table_;
+  std::size_t capacity_;
+  std::vector<AdafactorEntry> entries_;
+  std::uint32_t tiles_ = 0, moment_blocks_ = 0;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// AdamWBf16's step as one kernel for all parameters of a group, whose weights are in bf16, rounded or exact,
+// or in fp32. Rounding has the bits of optim/narrow/bf16_loop.hpp; only the last bits of fp32 arithmetic
+// differ.
+#pragma once
+
+#include <looptorch/base/device/kernel_source.hpp>
+#include <looptorch/optim/kernels/adamw_table.hpp>
+#include <looptorch/optim/kernels/lane_code.hpp>
+
+namespace looptorch::detail {
+
+inline constexpr const char* kAdamWBf16Code = R"cuda(
+enum Kind { kSingle, kRounded, kSplit };  // fp32 weights; bf16 weights; bf16 weights and their lost bits
+
+template <Kind kKind, class Stored>
+struct Bf16Block {
+  Stored* weights;
+  const Stored* gradients;
+  u16 *first, *second, *lost;
+  u64 number;  // of this update
+  Numbers rule;
+  u32 of_moments[8], of_weight[8];  // random words of this thread's elements: of the first, and of the second moment above
+
+  LT_INLINE Bf16Block(const Entry& entry, float step, const Numbers& numbers, u32 lane)
+      : weights((Stored*)entry.weights), gradients((const Stored*)entry.gradients), first((u16*)entry.first),
+        second((u16*)entry.second), lost((u16*)entry.lost), number((u64)step), rule(numbers) {
+    for (int i = 0; i < 8; ++i) {
+      const u32 element = (i / 4) * 128 + lane * 4 + i % 4;
+      of_moments[i] = lane_word<0, 16>(element) | lane_word<1, 16>(element) << 16;
+      of_weight[i] = kKind == kRounded ? lane_word<2, 16>(element) : 0u;
+    }
+  }
+
+  template <bool kFull>
+  LT_INLINE void update(u64 at, u64 block, u32 lane, int size) const {
+    float weight[2][4], gradient[2][4], mean[2][4], square[2][4];
+    float rest[2][4] = {};  // lost bits in the upper half
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int offset = h * 128 + (int)lane * 4, count = size - offset;
+      load<kFull>(weights + at + offset, count, weight[h]), load<kFull>(gradients + at + offset, count, gradient[h]);
+      load<kFull>(first + at + offset, count, mean[h]), load<kFull>(second + at + offset, count, square[h]);
+      if (kKind == kSplit) load<kFull>(lost + at + offset, count, rest[h]);
+    }
+    const u64 random = block_word(number, block);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      u32 for_first[4], for_second[4], for_weight[4];
+      const u32 none[4] = {};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float slope = gradient[h][j] * rule.gradient_factor;
+        mean[h][j] = rule.first(mean[h][j], slope), square[h][j] = rule.second(square[h][j], slope);
+        const float before = kKind == kSplit ? joined(weight[h][j], rest[h][j]) : weight[h][j];
+        weight[h][j] = rule.weight(before, mean[h][j], quick_root(square[h][j]));
+        if (kKind == kSplit) split(weight[h][j], rest[h][j]);
+        const u32 noise = of_moments[h * 4 + j] ^ (u32)random;
+        for_first[j] = noise & 0xFFFFu, for_second[j] = noise >> 16;
+        for_weight[j] = kKind == kRounded ? of_weight[h * 4 + j] ^ low_bits(random >> 32, 16) : 0u;
+      }
+      const int offset = h * 128 + (int)lane * 4, count = size - offset;
+      store<kFull>(first + at + offset, count, mean[h], for_first);
+      store<kFull>(second + at + offset, count, square[h], for_second);
+      store<kFull>(weights + at + offset, count, weight[h], for_weight);
+      if (kKind == kSplit) store<kFull>(lost + at + offset, count, rest[h], none);
+    }
+  }
+
+ private:
+  static LT_INLINE float joined(float weight, float rest) {
+    return number_of(bits_of(weight) + (u32)((int)bits_of(rest) >> 16));
+  }
+  // Rounds to the nearest, and keeps what that lost.
+  static LT_INLINE void split(float& weight, float& rest) {
+    const u32 bits = bits_of(weight), narrow = (bits + 0x8000u) & 0xFFFF0000u;
+    rest = number_of((bits - narrow) << 16), weight = number_of(narrow);
+  }
+};
+
+template <class Stored>
+LT_INLINE void adamw_bf16(const Table& table) {
+  __shared__ Numbers numbers;
+  if (table.found_inf && *table.found_inf != 0.0f) return;
+  const u32 index = tensor_of(table.begins, table.count, blockIdx.x);
+  const Entry& entry = table.entries[index];
+  const float step = step_of(table, entry);
+  if (threadIdx.x == 0) numbers = numbers_of(table, (double)step);
+  __syncthreads();
+  const u32 lane = threadIdx.x % kWarp, thread_block = blockIdx.x - table.begins[index];
+  constexpr Kind kPlain = sizeof(Stored) == 2 ? kRounded : kSingle;
+  if (sizeof(Stored) == 2 && entry.lost)
+    for_blocks_of_warp(Bf16Block<kSplit, Stored>(entry, step, numbers, lane), size_of(entry), is_aligned(entry), thread_block);
+  else
+    for_blocks_of_warp(Bf16Block<kPlain, Stored>(entry, step, numbers, lane), size_of(entry), is_aligned(entry), thread_block);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 3) adamw_bf16_fp32(LT_TABLE(Table) table) {
+  adamw_bf16<float>(table);
+}
+extern "C" __global__ void __launch_bounds__(256, 3) adamw_bf16_bf16(LT_TABLE(Table) table) {
+  adamw_bf16<u16>(table);
+}
+)cuda";
+
+inline constexpr KernelSource kAdamWBf16Source{
+    "AdamWBf16", {kLaneCode, kAdamWCode, kAdamWBf16Code}, AdamWTable::kHeaderBytes, AdamWTable::kEntryBytes};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+// AdamW's table and numbers in CUDA C++, and the launches for a list of parameters. An optimizer adds what it
+// does with a block of 256 elements.
+#pragma once
+
+#include <looptorch/base/device/kernel_runner.hpp>
+#include <looptorch/optim/kernels/kernel_table.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace looptorch::detail {
+
+/// `Numbers` are those of narrow/adam_numbers.hpp, computed by one thread of a thread block.
+inline constexpr const char* kAdamWCode = R"cuda(
+struct Entry {
+  void* weights;
+  const void* gradients;
+  void *first, *second;              // moments, or their codes
+  void *first_extra, *second_extra;  // scales of codes
+  void* lost;                        // bits that bf16 weights lack, or null
+  u64 size_count_aligned;  // size * 16 + the count's place * 2, and 1 more if all pointers are multiples of 16
+};
+
+struct Table {
+  double lr, beta1, beta2, eps, weight_decay;
+  const float* divisor;    // null: 1
+  const float* found_inf;  // null: 0
+  const float* counts[8];  // the steps so far, this one included
+  u32 count, padding;      // of tensors
+  u32 begins[LT_TENSORS];
+  Entry entries[LT_TENSORS];
+};
+
+LT_INLINE u64 size_of(const Entry& entry) { return entry.size_count_aligned / 16; }
+LT_INLINE bool is_aligned(const Entry& entry) { return entry.size_count_aligned % 2 != 0; }
+LT_INLINE float step_of(const Table& table, const Entry& entry) {
+  return *table.counts[entry.size_count_aligned / 2 % 8];
+}
+
+struct Numbers {
+  float gradient_factor, first_share, second_kept, second_share, weight_kept, rate, root_factor, eps;
+
+  LT_INLINE float first(float before, float gradient) const {
+    return before + (gradient - before) * first_share;
+  }
+  LT_INLINE float second(float before, float gradient) const {
+    return before * second_kept + gradient * gradient * second_share;
+  }
+  LT_INLINE float weight(float before, float mean, float root) const {
+    return before * weight_kept - rate * mean / (root * root_factor + eps);
+  }
+};
+
+LT_INLINE Numbers numbers_of(const Table& table, double step) {
+  Numbers numbers;
+  numbers.gradient_factor = table.divisor ? (float)(1.0 / (double)*table.divisor) : 1.0f;
+  numbers.first_share = (float)(1.0 - table.beta1);
+  numbers.second_kept = (float)table.beta2;
+  numbers.second_share = (float)(1.0 - table.beta2);
+  numbers.weight_kept = (float)(1.0 - table.lr * table.weight_decay);
+  numbers.rate = (float)(table.lr / (1.0 - pow(table.beta1, step)));
+  numbers.root_factor = (float)(1.0 / sqrt(1.0 - pow(table.beta2, step)));
+  numbers.eps = (float)table.eps;
+  return numbers;
+}
+)cuda";
+
+/// AdamW's hyper-parameters, and the factor and flag of a step on the device.
+struct AdamWHeader {
+  double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+  const float *divisor = nullptr, *found_inf = nullptr;
+  std::array<const float*, 8> counts{};
+  std::uint32_t count = 0, padding = 0;
+
+  template <class Options>
+  [[nodiscard]] static AdamWHeader of(const Options& options, const std::optional<at::Tensor>& divisor,
+                                      const std::optional<at::Tensor>& found_inf) {
+    return {options.lr,           options.betas[0],        options.betas[1],         options.eps,
+            options.weight_decay, number_or_null(divisor), number_or_null(found_inf)};
+  }
+};
+
+struct AdamWEntry {
+  void* weights;
+  const void* gradients;
+  void *first, *second, *first_extra, *second_extra, *lost;
+  std::uint64_t size_count_aligned;
+};
+
+using AdamWTable = KernelTable<AdamWHeader, AdamWEntry, 1>;
+
+/// One parameter's tensors; undefined where the rule has none.
+struct AdamWTensors {
+  const at::Tensor &weights, &gradients, &first, &second, &first_extra, &second_extra, &lost, &step;
+};
+
+/// Launches a kernel for parameters that are added one by one, each time its table is full, and by `flush`.
+class AdamWLauncher {
+ public:
+  AdamWLauncher(const KernelSource& source, const char* kernel, c10::Device device, const ReadyKernels& ready,
+                const AdamWHeader& header)
+      : source_(source),
+        kernel_(kernel),
+        device_(device),
+        runner_(*ready.runner),
+        table_(header, ready.table_bytes) {}
+
+  void add(const AdamWTensors& tensors) {
+    const auto size = static_cast<std::uint64_t>(tensors.weights.numel());
+    if (size == 0) return;
+    AdamWEntry entry{memory_or_null(tensors.weights),     tensors.gradients.const_data_ptr(),
+                     memory_or_null(tensors.first),       memory_or_null(tensors.second),
+                     memory_or_null(tensors.first_extra), memory_or_null(tensors.second_extra),
+                     memory_or_null(tensors.lost),        size * 16};
+    entry.size_count_aligned +=
+        are_aligned({entry.weights, entry.gradients, entry.first, entry.second, entry.lost});
+    if (table_.is_full()) flush();
+    entry.size_count_aligned += place_of(tensors.step.const_data_ptr<float>()) * 2;
+    table_.add(entry, {thread_blocks_});
+    thread_blocks_ += thread_blocks_of(size);
+  }
+
+  void flush() {
+    if (table_.is_empty()) return;
+    runner_.launch(source_, kernel_, device_, thread_blocks_, table_.data());
+    table_.clear(), thread_blocks_ = 0, counts_ = 0;
+  }
+
+ private:
+  /// Returns the place of a step count in the table, of which most parameters share one.
+  std::uint64_t place_of(const float* count) {
+    auto& counts = table_.header().counts;
+    for (std::size_t i = 0; i < counts_; ++i)
+      if (counts[i] == count) return i;
+    if (counts_ == counts.size()) flush();
+    table_.header().counts[counts_] = count;
+    return counts_++;
+  }
+
+  const KernelSource& source_;
+  const char* kernel_;
+  c10::Device device_;
+  KernelRunner& runner_;
+  AdamWTable table_;
+  std::uint32_t thread_blocks_ = 0;
+  std::size_t counts_ = 0;
+};
+
+}  // namespace looptorch::detail

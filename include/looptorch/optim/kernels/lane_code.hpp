@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+// What all kernels share, in CUDA C++: types, the random bits of optim/narrow/lanes.hpp, sums and maxima of a
+// warp, and loads and stores of four neighbouring elements.
+#pragma once
+
+namespace looptorch::detail {
+
+/// `load` and `store` of four elements take `count`, the elements left, and read 0 behind them. With `kFull`
+/// all four exist, and their address is a multiple of the vector's size.
+inline constexpr const char* kLaneCode = R"cuda(
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#define LT_INLINE __device__ __forceinline__
+#if defined(LT_TABLE)  // a test's
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 700
+#define LT_TABLE(Type) const Type
+#else
+#define LT_TABLE(Type) const __grid_constant__ Type
+#endif
+
+constexpr u32 kThreads = 256, kWarp = 32, kAllLanes = 0xFFFFFFFFu, kSignBit = 0x80000000u;
+constexpr u32 kLanes = 256;  // elements of a block, which has random bits of its own
+
+LT_INLINE u32 bits_of(float number) { return __float_as_uint(number); }
+LT_INLINE float number_of(u32 bits) { return __uint_as_float(bits); }
+LT_INLINE u32 larger(u32 a, u32 b) { return a > b ? a : b; }
+LT_INLINE u32 low_bits(u64 word, int count) { return (u32)word & ((1u << count) - 1); }
+
+// ---- Random bits ----
+
+constexpr u64 kGoldenGamma = 0x9e3779b97f4a7c15ULL;
+
+LT_INLINE u64 mix64(u64 value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
+  return value ^ (value >> 31);
+}
+LT_INLINE u64 block_word(u64 update, u64 block) {
+  return mix64(mix64(update * kGoldenGamma) + (block + 1) * kGoldenGamma);
+}
+LT_INLINE u64 derive_seed(u64 seed, u64 number) {
+  return mix64(mix64(seed + kGoldenGamma) + number * kGoldenGamma);
+}
+template <int kSet, int kBits>
+LT_INLINE u32 lane_word(u32 lane) {
+  return (u32)(mix64((u64)(kSet * kLanes + lane + 1) * kGoldenGamma) >> (64 - kBits));
+}
+
+// ---- Numbers ----
+
+LT_INLINE float quick_root(float number) {
+  const float half = 0.5f * number;
+  float inverse = number_of(0x5F375A86u - (bits_of(number) >> 1));
+  inverse *= 1.5f - (half * inverse) * inverse;
+  inverse *= 1.5f - (half * inverse) * inverse;
+  return number * inverse;
+}
+
+LT_INLINE u32 warp_largest(u32 value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  for (int far = 16; far > 0; far >>= 1) value = larger(value, __shfl_xor_sync(kAllLanes, value, far));
+  return value;
+#else
+  return __reduce_max_sync(kAllLanes, value);
+#endif
+}
+
+template <class Number>
+LT_INLINE Number warp_sum(Number value) {
+#pragma unroll
+  for (int far = 16; far > 0; far >>= 1) value += __shfl_xor_sync(kAllLanes, value, far);
+  return value;
+}
+
+// Returns the thread block's sum to thread 0, added in a fixed order.
+LT_INLINE double block_sum(double value) {
+  __shared__ double of_warps[kThreads / kWarp];
+  value = warp_sum(value);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  double sum = 0;
+  if (threadIdx.x == 0)
+    for (u32 i = 0; i < kThreads / kWarp; ++i) sum += of_warps[i];
+  return sum;
+}
+
+// Returns the last of `begins` that is not behind a thread block.
+LT_INLINE u32 tensor_of(const u32* begins, u32 count, u32 thread_block) {
+  u32 low = 0, high = count;
+  while (high - low > 1) {
+    const u32 middle = (low + high) / 2;
+    if (begins[middle] <= thread_block) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+// ---- Blocks of 256 elements ----
+
+constexpr u32 kBlocks = 64;  // that a thread block updates; each of its 8 warps one at a time
+
+// Calls `work.update<kFull>(at, block, lane, size)`: `at` is the first element of a block of `size`, and a thread
+// has elements lane * 4 and 128 + lane * 4, and the three behind each. `aligned` if all pointers are multiples of
+// 16.
+template <class Work>
+LT_INLINE void for_blocks_of_warp(const Work& work, u64 size, bool aligned, u32 thread_block) {
+  const u32 warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const u64 all = (size + kLanes - 1) / kLanes;
+  const u64 begin = (u64)thread_block * kBlocks, end = begin + kBlocks < all ? begin + kBlocks : all;
+  for (u64 block = begin + warp; block < end; block += kThreads / kWarp) {
+    const u64 at = block * kLanes, left = size - at;
+    if (aligned && left >= kLanes) work.template update<true>(at, block, lane, (int)kLanes);
+    else work.template update<false>(at, block, lane, left < kLanes ? (int)left : (int)kLanes);
+  }
+}
+
+// ---- Four neighbouring elements ----
+
+template <bool kFull>
+LT_INLINE void load(const float* from, int count, float (&x)[4]) {
+  if (kFull) {
+    const float4 all = *reinterpret_cast<const float4*>(from);
+    x[0] = all.x, x[1] = all.y, x[2] = all.z, x[3] = all.w;
+  } else {
+    for (int j = 0; j < 4; ++j) x[j] = j < count ? from[j] : 0.0f;
+  }
+}
+// bf16.
+template <bool kFull>
+LT_INLINE void load(const u16* from, int count, float (&x)[4]) {
+  if (kFull) {
+    const uint2 all = *reinterpret_cast<const uint2*>(from);
+    x[0] = number_of(all.x << 16), x[1] = number_of(all.x & 0xFFFF0000u);
+    x[2] = number_of(all.y << 16), x[3] = number_of(all.y & 0xFFFF0000u);
+  } else {
+    for (int j = 0; j < 4; ++j) x[j] = j < count ? number_of((u32)from[j] << 16) : 0.0f;
+  }
+}
+// Four codes in one word.
+template <bool kFull>
+LT_INLINE u32 load(const u8* from, int count) {
+  if (kFull) return *reinterpret_cast<const u32*>(from);
+  u32 all = 0;
+  for (int j = 0; j < 4; ++j) all |= j < count ? (u32)from[j] << (8 * j) : 0u;
+  return all;
+}
+
+template <bool kFull>
+LT_INLINE void store(float* to, int count, const float (&x)[4], const u32 (&)[4]) {
+  if (kFull) {
+    float4 all;
+    all.x = x[0], all.y = x[1], all.z = x[2], all.w = x[3];
+    *reinterpret_cast<float4*>(to) = all;
+  } else {
+    for (int j = 0; j < 4; ++j)
+      if (j < count) to[j] = x[j];
+  }
+}
+// bf16, rounded by 16 random bits each.
+template <bool kFull>
+LT_INLINE void store(u16* to, int count, const float (&x)[4], const u32 (&noise)[4]) {
+  u32 bits[4];
+  for (int j = 0; j < 4; ++j) bits[j] = bits_of(x[j]) + noise[j];
+  if (kFull) {
+    uint2 all;
+    all.x = bits[0] >> 16 | (bits[1] & 0xFFFF0000u), all.y = bits[2] >> 16 | (bits[3] & 0xFFFF0000u);
+    *reinterpret_cast<uint2*>(to) = all;
+  } else {
+    for (int j = 0; j < 4; ++j)
+      if (j < count) to[j] = (u16)(bits[j] >> 16);
+  }
+}
+template <bool kFull>
+LT_INLINE void store(u8* to, int count, u32 all) {
+  if (kFull) {
+    *reinterpret_cast<u32*>(to) = all;
+  } else {
+    for (int j = 0; j < 4; ++j)
+      if (j < count) to[j] = (u8)(all >> (8 * j));
+  }
+}
+)cuda";
+
+}  // namespace looptorch::detail
