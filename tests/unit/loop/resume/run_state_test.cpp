@@ -41,6 +41,7 @@ void with_trainer(const TemporaryFolder& folder, const Use& use) {
       net, optimizer, spiking, lt::Accumulate<3>{},
       lt::Autocast<lt::fp16>{.initial_scale = 1 << 24, .growth_interval = 40},
       lt::ClipGradNorm{.max_norm = 0.5, .record = true},
+      lt::On{lt::kClip, [](lt::UpdateContext& update) { update.veto(update.run.progress().step == 5); }},
       lt::ScheduleLr{.decay = lt::PlateauDecay{.metric = "validation.loss", .patience = 0, .cooldown = 2}},
       lt::AverageWeights{.rule = lt::Ema{.decay = 0.9}, .average_buffers = true},
       lt::UnfreezeAt({{.epoch = 1, .patterns = {"second.*"}}, {.epoch = 9, .patterns = {"norm.*"}}}),
