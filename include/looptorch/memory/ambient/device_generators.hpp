@@ -95,7 +95,7 @@ class DeviceGenerators {
 
   static std::uint64_t position_of(at::Generator generator) {
     const std::lock_guard lock(generator.mutex());
-    if (!generator.device().is_cpu()) return generator.get_offset();
+    if (!generator.device().is_cpu()) return (generator.current_seed() << 32) ^ generator.get_offset();
     const at::mt19937_data_pod data = generator.get<at::CPUGeneratorImpl>()->engine().data();
     return (std::uint64_t{data.state_[0]} << 32) ^ (data.seed_ << 11) ^ data.next_;
   }
