@@ -46,12 +46,12 @@ struct Options {
 
 std::vector<Candidate> candidates(const Options& options) {
   std::vector<Candidate> chosen;
-  for (auto& group : {whisper_candidates(), konkanivani_candidates(), music_candidates()})
-    for (Candidate& candidate : group) {
+  for (const auto& group : {whisper_candidates(), konkanivani_candidates(), music_candidates()})
+    for (Candidate candidate : group) {
       if (candidate.name.find(options.only) == std::string::npos) continue;
       if (options.advised)
         std::erase_if(candidate.savings, [](const Saving& saving) { return !saving.counts_for_gpus; });
-      chosen.push_back(candidate);
+      chosen.push_back(std::move(candidate));
     }
   return chosen;
 }
