@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Folders of fine-tunes as others published them: without settings for generation, with lists of ids, with
-// names of weights that wrappers of Python changed. The values are those of transformers 5.24.
+// names of weights that wrappers of Python changed.
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>
