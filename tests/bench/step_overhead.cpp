@@ -103,13 +103,7 @@ const auto tracked = [](Hand& hand) {
   hand.collect();
   hand.update();
 };
-const auto clipped = [](Hand& hand) {
-  hand.zero_grad();
-  hand.loss().backward();
-  hand.collect();
-  hand.clip_norm(1.0);
-  hand.update();
-};
+const auto clipped = [](Hand& hand) { hand.clipped_step(); };
 
 void measure(Table& table) {
   const std::vector<Batch>& held_out = table.held_out();
@@ -118,12 +112,7 @@ void measure(Table& table) {
   table.row("no policy, loss totals by hand too", 1, tracked);
   table.row("Accumulate<1>", 1, plain, lt::Accumulate<1>{});
   table.row(
-      "Accumulate<4>", 4,
-      [](Hand& hand) {
-        hand.accumulate();
-        hand.update();
-      },
-      lt::Accumulate<4>{});
+      "Accumulate<4>", 4, [](Hand& hand) { hand.accumulated_step(); }, lt::Accumulate<4>{});
   table.row(
       "Autocast<bf16>", 1,
       [](Hand& hand) {
@@ -134,14 +123,7 @@ void measure(Table& table) {
       },
       lt::Autocast<lt::bf16>{});
   table.row(
-      "Autocast<fp16>", 1,
-      [](Hand& hand) {
-        hand.zero_grad();
-        (hand.autocast_loss(at::kHalf) * hand.loss_scale).backward();
-        hand.collect();
-        hand.update_scaled();
-      },
-      lt::Autocast<lt::fp16>{});
+      "Autocast<fp16>", 1, [](Hand& hand) { hand.scaled_step(); }, lt::Autocast<lt::fp16>{});
   table.row("BackendFlags", 1, plain, lt::BackendFlags{.cudnn_benchmark = true});
   table.row("ClipGradNorm", 1, clipped, lt::ClipGradNorm{1.0});
   table.row(
@@ -155,12 +137,7 @@ void measure(Table& table) {
       },
       lt::ClipGradValue{0.01});
   table.row(
-      "AverageWeights", 1,
-      [](Hand& hand) {
-        hand.plain_step();
-        hand.average(0.999);
-      },
-      lt::AverageWeights{});
+      "AverageWeights", 1, [](Hand& hand) { hand.averaged_step(); }, lt::AverageWeights{});
   table.row(
       "UnfreezeAt", 1,
       [](Hand& hand) {

@@ -87,38 +87,13 @@ class SmallSteps {
 void measure(SmallSteps& steps) {
   steps.row("no policy", 1, [](Hand& hand) { hand.plain_step(); });
   steps.row(
-      "ClipGradNorm", 1,
-      [](Hand& hand) {
-        hand.zero_grad();
-        hand.loss().backward();
-        hand.collect();
-        hand.clip_norm(1.0);
-        hand.update();
-      },
-      lt::ClipGradNorm{1.0});
+      "ClipGradNorm", 1, [](Hand& hand) { hand.clipped_step(); }, lt::ClipGradNorm{1.0});
   steps.row(
-      "Autocast<fp16>", 1,
-      [](Hand& hand) {
-        hand.zero_grad();
-        (hand.autocast_loss(at::kHalf) * hand.loss_scale).backward();
-        hand.collect();
-        hand.update_scaled();
-      },
-      lt::Autocast<lt::fp16>{});
+      "Autocast<fp16>", 1, [](Hand& hand) { hand.scaled_step(); }, lt::Autocast<lt::fp16>{});
   steps.row(
-      "Accumulate<4>", 4,
-      [](Hand& hand) {
-        hand.accumulate();
-        hand.update();
-      },
-      lt::Accumulate<4>{});
+      "Accumulate<4>", 4, [](Hand& hand) { hand.accumulated_step(); }, lt::Accumulate<4>{});
   steps.row(
-      "AverageWeights", 1,
-      [](Hand& hand) {
-        hand.plain_step();
-        hand.average(0.999);
-      },
-      lt::AverageWeights{});
+      "AverageWeights", 1, [](Hand& hand) { hand.averaged_step(); }, lt::AverageWeights{});
 }
 
 }  // namespace

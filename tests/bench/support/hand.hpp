@@ -107,6 +107,32 @@ class Hand {
     update();
   }
 
+  void clipped_step() {
+    zero_grad();
+    loss().backward();
+    collect();
+    clip_norm(1.0);
+    update();
+  }
+
+  /// Makes a step under autocast to fp16, its loss scaled.
+  void scaled_step() {
+    zero_grad();
+    (autocast_loss(at::kHalf) * loss_scale).backward();
+    collect();
+    update_scaled();
+  }
+
+  void accumulated_step() {
+    accumulate();
+    update();
+  }
+
+  void averaged_step() {
+    plain_step();
+    average(0.999);
+  }
+
   /// Accumulates four micro-batches, each of a quarter's weight.
   void accumulate() {
     zero_grad();
