@@ -237,7 +237,10 @@ TEST_CASE("preflight: what would fit is tried, and named by policies that need w
   CHECK(half.needed == with(std::vector{lt::detail::first_samples(hard[0], 512)}, lt::Accumulate<4>{}));
   const auto recomputed = find("Checkpointed<");
   CHECK((recomputed.fits && recomputed.needed < needed * 3 / 4));
-  CHECK(recomputed.change == "Checkpointed<Block>{}");
+  CHECK_THAT(
+      recomputed.change,
+      Catch::StartsWith("Checkpointed<") && Catch::EndsWith("Block>{}"));  // unity builds add a namespace
+  CHECK_THAT(recomputed.change, !Contains("anonymous"));
   CHECK(recomputed.needed == with(hard, lt::Accumulate<2>{}, lt::Checkpointed<Block>{}));
   const auto cast = find("Autocast<bf16>{}");
   CHECK(cast.needed < needed);
