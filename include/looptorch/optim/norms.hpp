@@ -61,6 +61,7 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
 
 /// Returns the p-norm of each tensor, all of one device; LibTorch computes the short ones together.
 [[nodiscard]] inline std::vector<at::Tensor> norms_of_each(at::TensorList tensors, double p) {
+  if (std::none_of(tensors.begin(), tensors.end(), needs_long_norm)) return at::_foreach_norm(tensors, p);
   std::vector<at::Tensor> together;
   for (const at::Tensor& tensor : tensors)
     if (!needs_long_norm(tensor)) together.push_back(tensor);
