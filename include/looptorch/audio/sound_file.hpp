@@ -6,6 +6,7 @@
 
 #include <looptorch/audio/resample.hpp>
 #include <looptorch/audio/sound_file/announced_data.hpp>
+#include <looptorch/audio/sound_file/flac_end.hpp>
 #include <looptorch/audio/sound_file/mpeg_parts.hpp>
 #include <looptorch/audio/sound_file/ogg_headers.hpp>
 #include <looptorch/audio/sound_file/ogg_links.hpp>
@@ -124,6 +125,8 @@ class SoundFile {
 
   void measure(SoundPart& part) {
     if (!part.is_open() && !part.open()) refuse(name_, "not audio that libsndfile can read: ", reason());
+    if (!part.has_length() && part.is_flac() && !flac_ends_whole(*file_))
+      refuse(name_, "cut off: it does not end with a whole FLAC frame");
     if (!part.has_length() && !part.count(kMaxFrames + 1))
       refuse(name_, "cut off or damaged: reading ended after ", part.frames(), " samples a channel");
     if (rate_ == 0) rate_ = part.rate();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tests audio/sound_file: mpeg_frame, mpeg_parts, mpeg_tags, ogg_headers, ogg_links, pieced_file, sound_part
-// Tests audio/sound_file: unfinished_header
+// Tests audio/sound_file: flac_end, mpeg_frame, mpeg_parts, mpeg_tags, ogg_headers, ogg_links, pieced_file,
+// sound_part Tests audio/sound_file: unfinished_header
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/decode.hpp>
@@ -316,6 +316,21 @@ std::string with_size(std::string bytes, const std::string& name, char byte, std
 }
 
 }  // namespace
+
+TEST_CASE("A FLAC file that does not state its length is whole if its last frame is, however that is coded") {
+  const TemporaryFolder folder;
+  const int bits = GENERATE(SF_FORMAT_PCM_S8, SF_FORMAT_PCM_16, SF_FORMAT_PCM_24),
+            channels = GENERATE(1, 2, 6);
+  const int rate = GENERATE(16000, 12345, 44100, 250), frames = GENERATE(5000, 4096, 4097, 4396, 900'000);
+  if (frames > 5000 && rate != 16000) return;
+  CAPTURE(bits, channels, rate, frames);
+  std::string bytes = written(folder / "a.flac", SF_FORMAT_FLAC | bits, rate, frames, channels);
+  bytes[21] = char(bytes[21] & 0xf0);
+  bytes.replace(22, 4, 4, '\0');
+  CHECK(audio::probe(put(folder / "piped.flac", bytes)).frames == frames);
+  for (const std::size_t part : {bytes.size() - 1, bytes.size() - 7, bytes.size() * 2 / 3, bytes.size() / 2})
+    CHECK_THROWS_AS(audio::probe(put(folder / "cut.flac", bytes.substr(0, part))), AudioError);
+}
 
 TEST_CASE("Behind a header that was never finished, all that follows is sound") {
   const TemporaryFolder folder;

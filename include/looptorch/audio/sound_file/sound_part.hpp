@@ -43,6 +43,7 @@ class SoundPart {
 
   [[nodiscard]] std::int64_t rate() const { return rate_; }
   [[nodiscard]] bool is_mpeg() const { return container() == kMpeg; }
+  [[nodiscard]] bool is_flac() const { return container() == SF_FORMAT_FLAC; }
   [[nodiscard]] bool has_length() const { return frames_ != kUnknown; }
   [[nodiscard]] std::int64_t frames() const { return frames_; }
 
