@@ -58,6 +58,8 @@ class DataHeader {
 
  private:
   static constexpr std::uint64_t kUnknown = 0xffffffff;
+  /// Least size in 64 bits that stands for an unknown one: ffmpeg's is 2^63 - 1, less the chunk's header.
+  static constexpr std::uint64_t kLongPlaceholder = std::uint64_t{1} << 62;
   static constexpr int kMaxChunks = 4096;  // more of them are an attack, not a header
 
   /// A number in the header.
@@ -116,7 +118,7 @@ class DataHeader {
     std::uint64_t bytes = data.bytes;
     const std::uint64_t there = file_.size() - data.begin;
     if (bytes == kUnknown && layout.size == 4 && long_size) bytes = integer(size = *long_size);
-    const std::uint64_t placeholder = size.bytes == 8 ? std::uint64_t{1} << 63 : layout.placeholder;
+    const std::uint64_t placeholder = size.bytes == 8 ? kLongPlaceholder : layout.placeholder;
     const bool is_unknown = bytes >= placeholder && bytes > there;
     if (is_unknown || (bytes <= layout.lead && there > bytes && !are_chunks(data.begin + bytes, layout)))
       return unfinished(data.begin + layout.lead, size, layout.lead,
