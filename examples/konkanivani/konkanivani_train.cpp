@@ -78,7 +78,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
                       lt::When{training.memory, lt::WatchMemory{.remedies = hardest.flags().of_parts()}},
                       lt::ShowProgress{},
                       lt::On{lt::kObserve, report},
-                      app::RunSettings(options.settings()),
+                      app::RunSettings(options.settings(), {{"the validation list of --data", app::samples_of(data.validation)}}),
                       app::run_log(training, options.output, *model, {{"training clips", std::to_string(data.train.size())}}),
                       lt::RestoreBest{.metric = "validation.cer"},
                       lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,

@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -50,8 +51,9 @@ struct Outcome {
 };
 
 /// Trains from `snapshot`, or anew where that is empty, and leaves the averaged weights in the model.
-Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validation, const Options& options,
-              const fs::path& snapshot, sg::LeftOut& left_out, app::Summary& summary) {
+Outcome train(Gan& gan, const sg::Clips& clips, const sg::Clips& held_out, const sg::HeldOutJudge& validation,
+              const Options& options, const fs::path& snapshot, sg::LeftOut& left_out,
+              app::Summary& summary) {
   const auto& training = options.training;
   lt::FusedAdam of_generator(gan->generator->parameters(),
                              {.lr = options.generator_rate, .betas = {0.5, 0.999}});
@@ -60,6 +62,8 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
   const auto seed = training.unsigned_seed();
   const std::vector<sg::WantedEmotions> wanted{{validation.held_out.conditions_N2}};
   const sg::HeldOutDistance distance(validation.judge, validation.held_out, seed);
+  std::map<std::string, std::string> of_validation;
+  if (options.validates()) of_validation["the validation list of --data"] = app::samples_of(held_out);
   const sg::NoteCurve note{options.output / "curve.csv", options.validates() ? options.validate_every : 0,
                            distance.shown()};
 
@@ -82,7 +86,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::HeldOutJudge& validati
                       lt::When{options.validates(),
                                lt::Validate{wanted, distance, {.every = options.validate_every}}},
                       lt::On{lt::kObserve, note},
-                      app::RunSettings(options.settings()),
+                      app::RunSettings(options.settings(), of_validation),
                       lt::When{options.takes_snapshots(),
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,
                                                  .keep = training.snapshot_every > 0 ? 3 : 1,
@@ -134,7 +138,7 @@ void run(Options options) {
 
   app::Summary summary;
   const auto [fit, discriminator_steps, best] =
-      train(gan, clips, validation, options, newest.path, notes.left_out, summary);
+      train(gan, clips, held_out, validation, options, newest.path, notes.left_out, summary);
   if (!app::leads()) return;
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   sg::save_models(gan, clips, sg::labels_of(splits.train), best, options, newest.path);

@@ -88,7 +88,7 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       lt::StopEarly{.metric = "stopping.ccc", .patience = options.patience, .better = lt::Better::higher},
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.at_epoch_end = true, .batches = training.flush_every}},
                       lt::On{lt::kObserve, note},
-                      app::RunSettings(options.settings()),
+                      app::RunSettings(options.settings(), {{"the validation list of --data", app::samples_of(data.validation)}}),
                       lt::RestoreBest{.metric = "validation.ccc", .better = lt::Better::higher},
                       lt::When{training.takes_snapshots(),
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every}},

@@ -281,6 +281,13 @@ holds faster/summary.json '"steps": 2'
 refused "holds another model than the one asked for: d_model 32 instead of 48" konkanivani_train "${changed[@]:1}" --d-model 48 \
   --resume-changed
 refused "give --resume, too" konkanivani_train "${recipe[@]:1}" --output x --resume-changed
+# Another validation list is refused: its curve and its best weights would mix two.
+cp -r corpus shorter
+sed -i 1d shorter/validation.jsonl
+code=0
+"${changed[@]}" --resume-changed --data shorter >/dev/null 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "another validation list: exit code $code: $(cat errors.txt)"
+holds errors.txt "RunSettings: the validation list of --data is "
 
 # The model is that of the epoch with the lowest validation CER; the flags of a run are those of its model.
 "$programs/konkanivani_evaluate" --model alone --manifest corpus/validation.jsonl --decoding greedy --batch-size 1 \

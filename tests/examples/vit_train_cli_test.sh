@@ -97,6 +97,16 @@ song() { awk -F, -v part="$1" '$4 == part { print $1; exit }' leaky/annotations.
 cp "leaky/audio/$(song train).flac" "leaky/audio/$(song test).flac"
 refused "is a copy of" "${tuned[@]}" --data leaky --cache leaky/cache --output x
 
+# A run goes on with the validation songs that it began with.
+cp -r "$corpus" others
+awk -F, -v OFS=, '$4 == "validation" && !done++ { $2 = $2 == 5 ? 6 : 5 } { print }' "$corpus"/annotations.csv >others/annotations.csv
+begun=("$program" "${tuned[@]}" --output begun --snapshot-every 1 --no-report)
+"${begun[@]}" --max-steps 1 >out.txt 2>&1 || fail "to step 1: $(cat out.txt)"
+code=0
+"${begun[@]}" --max-steps 2 --resume auto --data others >out.txt 2>err.txt || code=$?
+[ "$code" = 2 ] || fail "another validation list: exit code $code: $(cat err.txt)"
+holds err.txt "RunSettings: the validation list of --data is "
+
 # From scratch, on the CPU's size, killed by a limit of steps.
 "$program" --data "$corpus" --cache cache --device cpu --preset small --batch-size 2 --output small --max-steps 1 --workers 1 --no-report >out.txt 2>&1 ||
   fail "small: $(cat out.txt)"

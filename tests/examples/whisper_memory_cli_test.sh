@@ -88,6 +88,14 @@ code=0
   >other.out 2>other.log || code=$?
 [ "$code" = 2 ] || fail "a snapshot of another model's weights: exit code $code: $(cat other.log)"
 holds other.log "is not of this run: looptorch::app::RunSettings: --model is weights "
+# So are other validation clips.
+cp -r "$tiny" fewer
+sed -i 1d fewer/clips.jsonl
+code=0
+"$programs/whisper_finetune" "${run[@]}" --output begun --lora 4 --max-steps 3 --snapshot-every 1 --resume auto \
+  --validation fewer/clips.jsonl >other.out 2>other.log || code=$?
+[ "$code" = 2 ] || fail "a snapshot of other validation clips: exit code $code: $(cat other.log)"
+holds other.log "RunSettings: the validation list (--validation or --transcripts) is 9 samples with checksum "
 refused "--lora-alpha is of adapters: give their rank, as --lora 8" whisper_finetune "${run[@]}" --output bad --lora-alpha 4
 refused "--lora-patterns names no layers" whisper_finetune "${run[@]}" --output bad --lora 2 --lora-patterns " , "
 refused "--lora-patterns model.encoder.*q_proj is of the encoder" whisper_finetune "${run[@]}" --output bad --lora 2 --freeze-encoder \

@@ -7,8 +7,12 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/hash/checksum.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/dataset.hpp>
+#include <looptorch/data/loader/data_fingerprint.hpp>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <type_traits>
@@ -25,32 +29,52 @@ template <class Value>
     return message(value);
 }
 
+/// Returns the samples of a dataset as text, "10 samples with checksum 1234", by their fingerprints in order.
+/// For data that a run measures itself by: a loader compares those that it trains on.
+template <FingerprintedDataset Data>
+[[nodiscard]] std::string samples_of(const Data& data) {
+  const looptorch::detail::DataFingerprint fingerprint(
+      static_cast<std::int64_t>(data.size()),
+      [&data](std::int64_t index) -> std::string { return data.fingerprint(index); });
+  looptorch::detail::Checksum sum;
+  sum.add(fingerprint.text().data(), fingerprint.text().size());
+  return message(data.size(), data.size() == 1 ? " sample" : " samples", " with checksum ", sum.value());
+}
+
 /// A policy that holds settings as text, by the names of their flags. A snapshot of a run with others is
 /// refused, with the name and both values of each that differs.
 class RunSettings {
  public:
-  explicit RunSettings(std::map<std::string, std::string> settings) : settings_(std::move(settings)) {}
+  /// Takes the samples_of data, too, by the names of what they come from. A snapshot without those, of an
+  /// earlier version, goes on.
+  explicit RunSettings(std::map<std::string, std::string> settings,
+                       std::map<std::string, std::string> data = {})
+      : settings_(std::move(settings)), data_(std::move(data)) {}
 
   struct State {};  // so that a snapshot is compared before anything of it is taken over
 
   void state_dict(StateDict& out, State&) const {
-    for (const auto& [name, value] : settings_) out.set(name, value);
+    for (const auto* values : {&settings_, &data_})
+      for (const auto& [name, value] : *values) out.set(name, value);
   }
 
   /// Throws StateError.
   void load_state_dict(const StateDict& in, State&) const {
     std::string differences;
-    for (const auto& [name, value] : settings_) {
-      const auto saved = in.contains(name) ? in.get<std::string>(name) : "not set";
-      if (saved == value) continue;
+    const auto compare = [&](const std::string& name, const std::string& value, const std::string& saved) {
+      if (saved == value) return;
       differences += message(differences.empty() ? "" : ", ", name, " is ", value, " here and ", saved,
                              " in the snapshot");
-    }
+    };
+    for (const auto& [name, value] : settings_)
+      compare(name, value, in.contains(name) ? in.get<std::string>(name) : "not set");
+    for (const auto& [name, value] : data_)
+      if (in.contains(name)) compare(name, value, in.get<std::string>(name));
     if (!differences.empty()) throw StateError(differences);
   }
 
  private:
-  std::map<std::string, std::string> settings_;
+  std::map<std::string, std::string> settings_, data_;
 };
 
 }  // namespace looptorch::app

@@ -7,7 +7,9 @@
 
 #include "support/temporary_folder.hpp"
 
+#include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,7 +21,7 @@ using Settings = std::map<std::string, std::string>;
 namespace {
 
 looptorch::FitResult fit(const std::filesystem::path& folder, const Settings& settings, bool resumes,
-                         bool resume_changed = false) {
+                         bool resume_changed = false, const Settings& data = {}) {
   torch::nn::Linear line(1, 1);
   looptorch::FusedSGD optimizer(line->parameters(), {.lr = 0.1});
   const auto objective = [](torch::nn::Linear& line, const at::Tensor& x_B1) {
@@ -28,11 +30,20 @@ looptorch::FitResult fit(const std::filesystem::path& folder, const Settings& se
   const std::vector<at::Tensor> batches(2, at::ones({2, 1}));
   looptorch::Trainer trainer(line, optimizer, objective,
                              looptorch::SnapshotEvery{.folder = folder, .steps = 1},
-                             looptorch::app::RunSettings(settings));
+                             looptorch::app::RunSettings(settings, data));
   return trainer.fit(batches, {.epochs = 1 + resumes,
                                .resume = resumes ? folder : std::filesystem::path(),
                                .resume_changed = resume_changed});
 }
+
+/// A list of texts.
+struct Listed {
+  std::vector<std::string> lines;
+
+  std::int64_t size() const { return std::ssize(lines); }
+  at::Tensor get(std::int64_t /*index*/) const { return at::zeros({}); }
+  std::string fingerprint(std::int64_t index) const { return lines[static_cast<std::size_t>(index)]; }
+};
 
 }  // namespace
 
@@ -52,4 +63,23 @@ TEST_CASE("A run goes on with its own settings only, and the error names those t
       Contains("--chunking is true here and not set in the snapshot"));
   CHECK(fit(folder.path(), settings, true).steps == 4);
   CHECK(looptorch::app::setting(true) + looptorch::app::setting(0.5) == "on0.5");
+}
+
+TEST_CASE("A run goes on with the data that it measures itself by, and a snapshot without them goes on") {
+  const auto of = [](const std::vector<std::string>& lines) {
+    return Settings{{"--validation", looptorch::app::samples_of(Listed{lines})}};
+  };
+  const TemporaryFolder folder;
+  (void)fit(folder.path(), {}, false, false, of({"a", "b"}));
+  for (const std::vector<std::string>& others : {std::vector<std::string>{"a"}, {"a", "c"}, {"b", "a"}})
+    for (const bool resume_changed : {false, true})
+      CHECK_THROWS_WITH(fit(folder.path(), {}, true, resume_changed, of(others)),
+                        Contains("RunSettings: --validation is " + std::to_string(others.size()) +
+                                 (others.size() == 1 ? " sample with" : " samples with") + " checksum ") &&
+                            Contains(" here and " + of({"a", "b"}).at("--validation") + " in the snapshot"));
+  CHECK(fit(folder.path(), {}, true, false, of({"a", "b"})).steps == 4);
+
+  const TemporaryFolder earlier;
+  (void)fit(earlier.path(), {}, false);
+  CHECK(fit(earlier.path(), {}, true, false, of({"a"})).steps == 4);
 }
