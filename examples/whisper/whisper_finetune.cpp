@@ -139,9 +139,10 @@ auto dry_runs(const whisper::Corpus& corpus, at::Device device, std::int64_t cap
 }
 
 /// Writes a line on memory. With --preflight: throws app::DoesNotFit for a run that does not fit, and names
-/// the first choice of --fit that does. It tries them without the model, which is then no longer held.
+/// the first choice of --fit that does, for a `resumed` run of those that it can go on with. It tries them
+/// without the model, which is then no longer held.
 void check_memory(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
-                  at::Device device) {
+                  at::Device device, bool resumed) {
   const auto& training = options.training;
   lt::PreflightReport report{.fits = true};
   with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
@@ -155,7 +156,7 @@ void check_memory(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
   recognizer.model = nullptr;
   const auto choice = whisper::choose_fit(
       options, report.cap, dry_runs(corpus, device, report.cap, report.margin, /*whole_program=*/false),
-      std::cerr, "preflight:");
+      std::cerr, {.asking = "preflight:", .margin = report.margin, .resumed = resumed});
   app::throw_does_not_fit(report.cap, choice.flags);
 }
 
@@ -169,7 +170,7 @@ whisper::FitChoice fitted(const Options& given, const fs::path& snapshot, const 
   std::cerr << "--fit " << app::bytes_text(cap) << ": " << std::lround(100 * margin)
             << " % of it is to stay free" << std::endl;
   return whisper::choose_fit(given, cap, dry_runs(corpus, device, cap, margin, /*whole_program=*/true),
-                             std::cerr);
+                             std::cerr, {.margin = margin, .resumed = !snapshot.empty()});
 }
 
 void finetune(Options options) {
@@ -201,9 +202,9 @@ void finetune(Options options) {
     corpus.encode_by(options.encoder_of(recognizer), whisper::ClipEncoder(recognizer.model),
                      options.corpus_options());
 
-  check_memory(recognizer, corpus, options, device);
-
   const bool resumed = !newest.path.empty();
+  check_memory(recognizer, corpus, options, device, resumed);
+
   whisper::Transcripts before;
   if (app::leads()) {
     before = whisper::transcribe_before(recognizer, corpus, options, resumed);

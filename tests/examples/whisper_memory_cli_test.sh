@@ -141,10 +141,24 @@ fi
 # --preflight tries what --fit tries, and names the flags.
 remedied whisper_finetune "${run[@]}" --max-steps 1 --memory-cap 0.00015
 holds errors.txt "preflight: 150 KB: chooses "
+# A precision is named instead of the one that is given. A run that is resumed is named what it can go on with.
+code=0
+"$programs/whisper_finetune" "${run[@]}" --output large --bf16 --preflight --memory-cap 0.00015 >none.out 2>none.log || code=$?
+[ "$code" = 2 ] || fail "--bf16 --preflight: exit code $code"
+holds none.log " --fp32 instead of --bf16"
+finetune going --max-steps 2 --snapshot-every 1
+for cap in 0.0001 0.00015 0.00018; do
+  code=0
+  on=("$programs/whisper_finetune" "${run[@]}" --output going --max-steps 3 --snapshot-every 1 --resume auto)
+  "${on[@]}" --preflight --memory-cap $cap >none.out 2>none.log || code=$?
+  [ "$code" = 2 ] || fail "--resume auto --preflight --memory-cap $cap: exit code $code: $(cat none.log)"
+  ! grep -qE -- "--optimizer|--bf16|--lora|adapters|moments in|Adafactor" none.log ||
+    fail "a run that is resumed tries what it cannot go on with: $(cat none.log)"
+done
 code=0
 "$programs/whisper_finetune" "${run[@]}" --output large --preflight --memory-cap 0.00002 >none.out 2>none.log || code=$?
 [ "$code" = 2 ] || fail "--preflight with too little: exit code $code"
-holds none.log "whisper_finetune: preflight: 20 KB: nothing fits, and the least, "
+holds none.log "whisper_finetune: preflight: 20 KB, of which 10 % stay free: nothing fits, and each choice needs at least "
 code=0
 "$programs/whisper_finetune" "${run[@]}" --output none --fit 0.02MB >none.out 2>none.log || code=$?
 [ "$code" = 2 ] || fail "--fit 0.02MB: exit code $code"

@@ -15,7 +15,6 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -119,7 +118,27 @@ inline void use_adapters(FinetuneOptions& options) {
   return all;
 }
 
-/// Returns the flags by which `chosen` differs from `given`.
+namespace detail {
+
+[[nodiscard]] inline std::string flag_of(looptorch::app::Precision precision) {
+  using looptorch::app::Precision;
+  switch (precision) {
+    case Precision::fp32:
+      return "--fp32";
+    case Precision::bf16:
+      return "--bf16";
+    case Precision::fp16:
+      return "--fp16";
+    case Precision::mixed:
+      break;
+  }
+  return "--mixed-precision";
+}
+
+}  // namespace detail
+
+/// Returns the flags by which `chosen` differs from `given`. Flags of precision exclude each other, so that
+/// one is "instead of" another.
 [[nodiscard]] inline std::string flags_between(const FinetuneOptions& given, const FinetuneOptions& chosen) {
   using looptorch::app::Precision;
   std::string flags;
@@ -127,8 +146,6 @@ inline void use_adapters(FinetuneOptions& options) {
     if (differs) flags += looptorch::message(flags.empty() ? "" : " ", parts...);
   };
   add(given.recompute != chosen.recompute, "--gradient-checkpointing ", chosen.recompute);
-  add(given.training.precision != chosen.training.precision,
-      chosen.training.precision == Precision::bf16 ? "--bf16" : "--fp32");
   add(given.memory.optimizer != chosen.memory.optimizer, "--optimizer ", chosen.memory.optimizer);
   add(given.memory.bf16_weights != chosen.memory.bf16_weights, "--bf16-weights");
   add(given.memory.update_in_backward != chosen.memory.update_in_backward, "--update-in-backward ",
@@ -137,6 +154,9 @@ inline void use_adapters(FinetuneOptions& options) {
   add(given.training.batch_size != chosen.training.batch_size, "--batch-size ", chosen.training.batch_size);
   add(given.training.gradient_accumulation != chosen.training.gradient_accumulation,
       "--gradient-accumulation ", chosen.training.gradient_accumulation);
+  const auto of_given = given.training.precision, of_chosen = chosen.training.precision;
+  add(of_given != of_chosen, detail::flag_of(of_chosen),
+      of_given == Precision::fp32 ? "" : " instead of " + detail::flag_of(of_given));
   return flags;
 }
 
@@ -146,6 +166,9 @@ struct FitTrial {
   bool fits = false;
   bool by_batch = true;  ///< A smaller batch needs less: it is not all held between the steps.
   bool ran_out = false;  ///< It needs more than `needed`, at which memory ran out.
+
+  /// True if it needs `needed`, not that or more.
+  [[nodiscard]] bool is_exact() const { return by_batch && !ran_out; }
 
   /// Returns "needs 1.2 GB"; where only a part of it is known, at least or more than that.
   [[nodiscard]] std::string words() const {
@@ -192,6 +215,49 @@ namespace detail {
   return false;
 }
 
+/// True if a run that was begun as `given` can go on with `chosen`: batches and recomputation are free,
+/// precision takes --resume-changed, and all else belongs to what a snapshot holds.
+[[nodiscard]] inline bool can_go_on(const FinetuneOptions& given, const FinetuneOptions& chosen) {
+  const auto &was = given.memory, &is = chosen.memory;
+  return was.optimizer == is.optimizer && was.bf16_weights == is.bf16_weights && was.lora == is.lora &&
+         was.update_in_backward == is.update_in_backward &&
+         (given.training.precision == chosen.training.precision || given.training.resume_changed);
+}
+
+}  // namespace detail
+
+/// What a choice is for.
+struct FitQuestion {
+  std::string asking = "--fit";  ///< The flag that asks, which begins each line.
+  double margin = 0;             ///< The share of the memory that is to stay free, for the last line.
+  bool resumed = false;          ///< Only what a run from a snapshot can go on with is tried.
+};
+
+namespace detail {
+
+/// What those choices need that do not fit.
+class Misfits {
+ public:
+  void add(const FitTrial& trial, std::string flags) {
+    auto& kept = trial.is_exact() ? measured_ : bound_;
+    if (kept && kept->needed <= trial.needed) return;
+    kept = trial;
+    if (trial.is_exact()) flags_ = std::move(flags);
+  }
+
+  /// Returns what the least of those needs that were measured to their end; where there is none, what each
+  /// needs at least.
+  [[nodiscard]] std::string words() const {
+    if (!measured_) return bound_ ? "each choice " + bound_->words() : "nothing could be tried";
+    return looptorch::message("the least that was measured, ", flags_.empty() ? "what is given" : flags_,
+                              ", ", measured_->words());
+  }
+
+ private:
+  std::optional<FitTrial> measured_, bound_;
+  std::string flags_;  // of `measured_`
+};
+
 }  // namespace detail
 
 /// Returns the first choice for which `attempt(options)` says that it fits. Writes a line to `log` for each
@@ -199,18 +265,17 @@ namespace detail {
 /// app::DoesNotFit if none does.
 [[nodiscard]] inline FitChoice choose_fit(const FinetuneOptions& given, std::int64_t cap,
                                           const std::function<FitTrial(const FinetuneOptions&)>& attempt,
-                                          std::ostream& log, const std::string& asking = "--fit") {
+                                          std::ostream& log, const FitQuestion& question = {}) {
   using looptorch::app::bytes_text;
-  const std::string begin = asking + " " + bytes_text(cap) + ": ";
+  const std::string begin = question.asking + " " + bytes_text(cap) + ": ";
   std::vector<std::string> tried;
-  FitTrial least{.needed = std::numeric_limits<std::int64_t>::max()};
-  std::string least_flags;
+  detail::Misfits misfits;
   for (const Saving& saving : savings()) {
     for (std::int64_t batch = given.training.batch_size;; batch = batch % 2 == 0 ? batch / 2 : 1) {
       auto options = with_saving(given, saving, batch);
       auto flags = flags_between(given, options);
       if (std::find(tried.begin(), tried.end(), flags) != tried.end()) break;
-      if (!detail::can_be(options)) break;
+      if (!detail::can_be(options) || (question.resumed && !detail::can_go_on(given, options))) break;
       tried.push_back(flags);
       const FitTrial trial = attempt(options);
       const std::string words = words_of(saving, options);
@@ -222,13 +287,17 @@ namespace detail {
         return {std::move(options), saving.words, std::move(flags), trial.needed};
       }
       log << begin << words << ": " << trial.words() << std::endl;
-      if (trial.needed < least.needed) least = trial, least_flags = std::move(flags);
+      misfits.add(trial, std::move(flags));
       if (batch == 1 || !trial.by_batch) break;
     }
   }
+  const auto free = std::lround(100 * question.margin);
   throw looptorch::app::DoesNotFit(looptorch::message(
-      begin, "nothing fits, and the least, ", least_flags.empty() ? "what is given" : least_flags, ", ",
-      least.words(), ": give more, shorter clips (--max-audio-seconds), or a smaller model"));
+      question.asking, " ", bytes_text(cap),
+      free > 0 ? looptorch::message(", of which ", free, " % stay free") : "", ": nothing fits, and ",
+      misfits.words(),
+      question.resumed ? ": give more; what else saves memory needs a run anew"
+                       : ": give more, shorter clips (--max-audio-seconds), or a smaller model"));
 }
 
 }  // namespace whisper

@@ -43,7 +43,8 @@ struct Choosing {
   std::vector<std::string> flags;  ///< In the order in which they were tried.
   std::ostringstream log;
 
-  whisper::FitChoice choose(const FinetuneOptions& given, std::int64_t most) {
+  whisper::FitChoice choose(const FinetuneOptions& given, std::int64_t most,
+                            const whisper::FitQuestion& question = {}) {
     return choose_fit(
         given, kCap,
         [&](const FinetuneOptions& options) {
@@ -52,7 +53,7 @@ struct Choosing {
           const bool by_batch = options.recompute != "all" || options.memory.lora > 0;
           return FitTrial{.needed = needed * 1'000'000'000, .fits = needed <= most, .by_batch = by_batch};
         },
-        log);
+        log, question);
   }
 };
 
@@ -115,9 +116,41 @@ TEST_CASE("if nothing fits, --fit says in a sentence what the least needs, and w
   CHECK_THROWS_AS(choosing.choose(parsed({}), -1), looptorch::app::DoesNotFit);
   CHECK_THROWS_WITH(
       choosing.choose(parsed({}), -1),
-      "--fit 4 GB: nothing fits, and the least, --gradient-checkpointing all --bf16-weights --lora 8 "
+      "--fit 4 GB: nothing fits, and the least that was measured, --gradient-checkpointing all --bf16-weights --lora 8 "
       "--batch-size 1 --gradient-accumulation 8, needs 0 bytes: give more, shorter clips "
       "(--max-audio-seconds), or a smaller model");
+}
+
+TEST_CASE("--fit names a precision instead of the one that is given, since the two exclude each other") {
+  Choosing choosing;
+  const auto flags = [&](const char* given) { return choosing.choose(parsed({given}), 6).flags; };
+  const std::string others = "--gradient-checkpointing all --optimizer adamw8bit --bf16-weights";
+  CHECK(flags("--bf16") == others + " --fp32 instead of --bf16");
+  CHECK(flags("--mixed-precision") == others + " --fp32 instead of --mixed-precision");
+  CHECK(flags("--fp16") == others + " --fp32 instead of --fp16");
+  CHECK(flags("--fp32") == others);
+}
+
+TEST_CASE("a run that is resumed tries what it can go on with alone") {
+  const whisper::FitQuestion resumed{.asking = "preflight:", .resumed = true};
+  const auto tried = [&](std::vector<std::string> words) {
+    Choosing choosing;
+    words.insert(words.end(), {"--batch-size=2", "--resume=auto"});
+    CHECK_THROWS_WITH(choosing.choose(parsed(words), -1, resumed),
+                      Contains("preflight: 4 GB: nothing fits, ") && !Contains("shorter clips") &&
+                          Contains(": give more; what else saves memory needs a run anew"));
+    return choosing.flags;
+  };
+  const std::vector<std::string> free{
+      "", "--batch-size 1 --gradient-accumulation 2", "--gradient-checkpointing encoder",
+      "--gradient-checkpointing encoder --batch-size 1 --gradient-accumulation 2",
+      "--gradient-checkpointing all"};
+  CHECK(tried({}) == free);
+  auto changed = free;
+  changed.push_back("--gradient-checkpointing all --bf16");
+  CHECK(tried({"--resume-changed"}) == changed);
+  for (const auto& flag : tried({"--optimizer=adamw8bit", "--bf16-weights", "--update-in-backward=sums"}))
+    CHECK((flag.empty() || flag.starts_with("--gradient-checkpointing") || flag.starts_with("--batch-size")));
 }
 
 TEST_CASE("--fit says of a run that ran out of memory only that it needs more") {
@@ -126,12 +159,26 @@ TEST_CASE("--fit says of a run that ran out of memory only that it needs more") 
     return options.memory.lora > 0 ? FitTrial{.needed = 5'000'000'000, .by_batch = false}
                                    : FitTrial{.needed = 3'900'000'000, .by_batch = true, .ran_out = true};
   };
-  CHECK_THROWS_WITH(
-      choose_fit(parsed({"--batch-size", "1"}), kCap, attempt, log),
-      Contains("nothing fits, and the least, ") && Contains(", needs more than 3.9 GB: give more"));
+  CHECK_THROWS_WITH(choose_fit(parsed({"--batch-size", "1"}), kCap, attempt, log),
+                    Contains("--fit 4 GB: nothing fits, and each choice needs more than 3.9 GB: give more"));
   CHECK_THAT(log.str(),
              Contains("1 x 1 clips: needs more than 3.9 GB\n") &&
                  Contains("adapters alone, all layers recomputed, 1 x 1 clips: needs at least 5 GB\n"));
+}
+
+TEST_CASE("the least is of the choices that were measured to their end, beside what stays free") {
+  std::ostringstream log;
+  std::int64_t needed = 4'100'000'000;
+  const auto attempt = [&](const FinetuneOptions& options) {
+    if (options.memory.lora > 0) return FitTrial{.needed = 3'700'000'000, .ran_out = true};
+    if (options.memory.bf16_weights) return FitTrial{.needed = 3'650'000'000, .by_batch = false};
+    return FitTrial{.needed = needed -= 100'000'000};
+  };
+  CHECK_THROWS_WITH(
+      choose_fit(parsed({"--batch-size", "1", "--freeze-encoder"}), kCap, attempt, log, {.margin = 0.1}),
+      "--fit 4 GB, of which 10 % stay free: nothing fits, and the least that was measured, "
+      "--gradient-checkpointing all --optimizer adamw8bit --bf16, needs 3.6 GB: give more, shorter clips "
+      "(--max-audio-seconds), or a smaller model");
 }
 
 TEST_CASE("sizes have units of 10^9 and 10^6 bytes") {
