@@ -104,9 +104,10 @@ inline void flatten_ids(looptorch::Json& json) {
   }
 }
 
-/// Throws ConfigError unless "<|endoftext|>" is one of the listed ids and no other of them spells text.
+/// Throws ConfigError unless "<|endoftext|>" is one of the listed ids and each other of them is a special
+/// token.
 inline void check_ends(const looptorch::Json& listed, std::optional<std::int64_t> end_of_text,
-                       const FolderTokens& tokens, std::string_view name) {
+                       const FolderTokens& tokens, std::int64_t vocabulary, std::string_view name) {
   const auto& ids = listed.as_array();
   const auto refuse = [&](const std::string& why) {
     throw ConfigError(looptorch::message(name, ": field \"eos_token_id\" is ", listed.dump(), why));
@@ -114,8 +115,7 @@ inline void check_ends(const looptorch::Json& listed, std::optional<std::int64_t
   if (!end_of_text) refuse(", and no tokenizer beside it says which one \"<|endoftext|>\" is");
   if (std::find(ids.begin(), ids.end(), looptorch::Json(*end_of_text)) == ids.end())
     refuse(looptorch::message(", and \"<|endoftext|>\" of the tokenizer is ", *end_of_text));
-  for (const auto& id : ids)
-    if (!id.is_int() || tokens.spells_text(id.as_int())) refuse(", and " + id.dump() + " spells text");
+  if (const auto why = wrong_end(listed, tokens, vocabulary); !why.empty()) refuse(", and " + why);
 }
 
 /// Sets the ids that `json` leaves open from the tokenizer in `folder`.
@@ -126,7 +126,9 @@ inline void settle_ids(looptorch::Json& json, const std::filesystem::path& folde
   if (std::none_of(std::begin(kIdFields), std::end(kIdFields), is_open) && !eos.is_array()) return;
   const FolderTokens tokens(folder);
   const auto end_of_text = tokens.id("<|endoftext|>");
-  if (eos.is_array()) check_ends(eos, end_of_text, tokens, name);
+  const auto size = value("vocab_size");
+  if (eos.is_array())
+    check_ends(eos, end_of_text, tokens, size.is_int() ? size.as_int() : WhisperConfig{}.vocab_size, name);
   if (end_of_text && (eos.is_null() || eos.is_array())) json.set("eos_token_id", *end_of_text);
   if (const auto start = tokens.id("<|startoftranscript|>"); start && is_open("decoder_start_token_id"))
     json.set("decoder_start_token_id", *start);

@@ -117,21 +117,25 @@ inline DecodingOptions decoding_options(const looptorch::Json& json, const Whisp
 
 namespace detail {
 
-/// True for null, and for one id or a list that holds `id`.
-inline bool allows_id(const looptorch::Json& value, std::int64_t id) {
-  if (!value.is_array()) return value.is_null() || value == looptorch::Json(id);
-  const auto& ids = value.as_array();
-  return std::find(ids.begin(), ids.end(), looptorch::Json(id)) != ids.end();
-}
-
-/// Throws GenerationConfigError for ids other than config.json's.
-inline void check_agreement(const looptorch::Json& json, const WhisperConfig& config) {
-  for (const auto& [field, id] : {std::pair{"eos_token_id", config.eos_token_id},
-                                  std::pair{"decoder_start_token_id", config.decoder_start_token_id}}) {
-    if (const auto value = json.get(field, nullptr); !allows_id(value, id))
-      throw GenerationConfigError(
-          looptorch::message("\"", field, "\" is ", value.dump(), ", and config.json has ", id));
-  }
+/// Throws GenerationConfigError for ids other than config.json's, and for further ends of a text in a list
+/// that are no special tokens.
+inline void check_agreement(looptorch::Json json, const WhisperConfig& config,
+                            const std::filesystem::path& folder) {
+  flatten_ids(json);
+  const auto check = [&](const char* field, std::int64_t id, bool may_list) {
+    const auto value = json.get(field, nullptr);
+    if (value.is_null() || value == looptorch::Json(id)) return;
+    const auto refuse = [&](const auto&... why) {
+      throw GenerationConfigError(looptorch::message("\"", field, "\" is ", value.dump(), ", and ", why...));
+    };
+    if (!may_list || !value.is_array()) refuse("config.json has ", id);
+    const auto& ids = value.as_array();
+    if (std::find(ids.begin(), ids.end(), looptorch::Json(id)) == ids.end()) refuse("config.json has ", id);
+    const auto why = wrong_end(value, FolderTokens(folder), config.vocab_size);
+    if (!why.empty()) refuse(why);
+  };
+  check("eos_token_id", config.eos_token_id, true);
+  check("decoder_start_token_id", config.decoder_start_token_id, false);
 }
 
 /// Sets what `json` leaves open of special tokens from the tokenizer in `folder`.
@@ -178,7 +182,7 @@ inline looptorch::Json suppressed_by_config(const std::filesystem::path& file, s
   auto json = is_there ? looptorch::load_json(file) : looptorch::Json();
   try {
     if (!is_there) json = detail::suppressed_by_config(folder / "config.json", config.vocab_size);
-    detail::check_agreement(json, config);
+    detail::check_agreement(json, config, folder);
     detail::settle_special_tokens(json, config, folder);
     return json;
   } catch (const looptorch::Error& error) {

@@ -92,6 +92,7 @@ class FolderTokens {
 
   /// True if a learnt token of this id spells text.
   [[nodiscard]] bool spells_text(std::int64_t id) const {
+    if (tokenizer_.is_null()) return false;
     for (const auto& [token, its_id] : vocabulary().as_object())
       if (its_id.as_int() == id) return !token.empty() && !detail::spells_special(token);
     return false;
@@ -102,5 +103,20 @@ class FolderTokens {
 
   looptorch::Json tokenizer_, ids_ = looptorch::Json::object();
 };
+
+namespace detail {
+
+/// Returns which of the `listed` ids cannot end a text, and why; empty if all can.
+inline std::string wrong_end(const looptorch::Json& listed, const FolderTokens& tokens,
+                             std::int64_t vocabulary) {
+  for (const auto& id : listed.as_array()) {
+    if (!id.is_int() || tokens.spells_text(id.as_int())) return id.dump() + " spells text";
+    if (id.as_int() < 0 || id.as_int() >= vocabulary)
+      return looptorch::message(id.dump(), " is outside the vocabulary of ", vocabulary);
+  }
+  return {};
+}
+
+}  // namespace detail
 
 }  // namespace whisper

@@ -182,6 +182,8 @@ TEST_CASE("An id may be a list of one, and eos_token_id a list with the tokenize
           "field \"eos_token_id\" is [296,297], and \"<|endoftext|>\" of the tokenizer is 295");
   refuses("eos_token_id", "[295, 40]", "field \"eos_token_id\" is [295,40], and 40 spells text");
   refuses("eos_token_id", "[295, null]", "spells text");
+  refuses("eos_token_id", "[295, 5000]", "and 5000 is outside the vocabulary of ");
+  refuses("eos_token_id", "[295, -1]", "and -1 is outside the vocabulary of ");
   refuses("eos_token_id", "[]", "field \"eos_token_id\"");
   folder.set("config.json", "eos_token_id", "295");
   refuses("pad_token_id", "[295, 296]", "field \"pad_token_id\" must be an integer, is [295,296]");
@@ -213,6 +215,14 @@ TEST_CASE("Files that contradict each other are refused by file and key") {
           "\"eos_token_id\" is 296, and config.json has 295");
   refuses("generation_config.json", "eos_token_id", "[296, 297]",
           "\"eos_token_id\" is [296,297], and config.json has 295");
+  refuses("generation_config.json", "eos_token_id", "[295, 40]",
+          "\"eos_token_id\" is [295,40], and 40 spells text");
+  refuses("generation_config.json", "eos_token_id", "[5000, 295]",
+          "\"eos_token_id\" is [5000,295], and 5000 is outside the vocabulary of " +
+              std::to_string(folder.config().vocab_size));
+  refuses("generation_config.json", "eos_token_id", "[]", "\"eos_token_id\" is [], and config.json has 295");
+  refuses("generation_config.json", "decoder_start_token_id", "[296, 40]",
+          "\"decoder_start_token_id\" is [296,40], and config.json has 296");
   refuses("generation_config.json", "decoder_start_token_id", "297",
           "\"decoder_start_token_id\" is 297, and config.json has 296");
   refuses("generation_config.json", "no_timestamps_token_id", "299",
