@@ -8,6 +8,8 @@
 #include <looptorch/data/manifest/utterance.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -56,6 +58,15 @@ inline void check_within(const Utterance& clip, double seconds) {
     refuse("its line says that it lasts ", *clip.duration, " s");
 }
 
+/// Throws ClipError for a part of a file that holds no sample at `rate`.
+inline void check_holds_sample(const Utterance& clip, std::int64_t rate) {
+  const auto place = [&](double seconds) { return std::round(seconds * static_cast<double>(rate)); };
+  const double start = clip.start.value_or(0);
+  if (!clip.end || place(*clip.end) > place(start)) return;
+  throw ClipError(looptorch::message(clip.audio_filepath.string(), ": no sample lies between ", start,
+                                     " s and ", *clip.end, " s"));
+}
+
 /// The length that a model can use.
 struct ClipLimits {
   double max_seconds = std::numeric_limits<double>::infinity();
@@ -77,26 +88,28 @@ struct ClipLimits {
 /// several clips is looked at once. Safe to call from several threads.
 class ClipLengths {
  public:
-  /// Returns the seconds of a clip, up to the file's end at most. Throws what `check_within` and `probe`
-  /// throw.
+  /// Returns the seconds of a clip, up to the file's end at most. Throws what `check_within`,
+  /// `check_holds_sample` at the file's rate and `probe` throw.
   double operator()(const Utterance& clip) const {
-    const double lasts = seconds_of_file(clip);
+    const AudioInfo file = info(clip);
+    const double lasts = file.seconds();
     check_within(clip, lasts);
+    check_holds_sample(clip, file.sample_rate);
     return std::min(lasts, clip.end.value_or(lasts)) - clip.start.value_or(0);
   }
 
  private:
-  double seconds_of_file(const Utterance& clip) const {
+  AudioInfo info(const Utterance& clip) const {
     const auto& file = clip.audio_filepath;
-    if (!clip.start && !clip.end) return probe(file).seconds();
+    if (!clip.start && !clip.end) return probe(file);
     const std::lock_guard lock(mutex_);
     const auto known = recordings_.find(file);
     if (known != recordings_.end()) return known->second;
-    return recordings_[file] = probe(file).seconds();
+    return recordings_[file] = probe(file);
   }
 
   mutable std::mutex mutex_;
-  mutable std::map<std::filesystem::path, double> recordings_;
+  mutable std::map<std::filesystem::path, AudioInfo> recordings_;
 };
 
 }  // namespace looptorch::audio

@@ -52,17 +52,14 @@ class ClipReader {
   explicit ClipReader(ClipReaderOptions options) : options_(checked(std::move(options))) {}
 
   /// Returns the samples of what a manifest's line names, float32 `[T]`. Throws ClipTooLong, ClipOutside,
-  /// ClipSilent, ClipTooLoud, and what `decode` throws: FileError for a missing file, AudioError for a
-  /// damaged one.
+  /// ClipSilent, ClipTooLoud, ClipError for a clip of less than a sample, and what `decode` throws: FileError
+  /// for a missing file, AudioError for a damaged one.
   [[nodiscard]] at::Tensor operator()(const Utterance& clip) const {
     const auto& limits = options_.limits;
     const bool cuts = options_.on_long == OnLongClip::cut;
     const double start = clip.start.value_or(0), end = clip.end.value_or(kFileEnd);
     const double enough = start + limits.max_seconds + (cuts ? 0 : limits.slack_seconds + kBeyond);
-    auto samples_T =
-        decode(clip.audio_filepath,
-               {.sample_rate = options_.sample_rate, .start = start, .end = std::min(end, enough)})
-            .samples_T;
+    auto samples_T = decoded(clip, start, std::min(end, enough));
     const double seconds = static_cast<double>(samples_T.size(0)) / static_cast<double>(options_.sample_rate);
     const double stated = clip.end.value_or(clip.duration.value_or(0));
     const bool is_long = !cuts && !limits.allow(seconds);
@@ -88,6 +85,15 @@ class ClipReader {
  private:
   static constexpr double kFileEnd = std::numeric_limits<double>::infinity();
   static constexpr double kBeyond = 0.1;  // seconds behind the limit, which show that a clip is too long
+
+  /// Returns the samples between two times. Throws ClipOutside or ClipError if there are none.
+  [[nodiscard]] at::Tensor decoded(const Utterance& clip, double start, double end) const try {
+    return decode(clip.audio_filepath, {.sample_rate = options_.sample_rate, .start = start, .end = end})
+        .samples_T;
+  } catch (const AudioRangeError& error) {
+    check_within(clip, probe(clip.audio_filepath).seconds());
+    throw ClipError(error.what());
+  }
 
   static ClipReaderOptions checked(ClipReaderOptions options) {
     const auto& limits = options.limits;

@@ -59,9 +59,14 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
   const double first = std::round(options.start * static_cast<double>(rate));
   const double end =
       std::min(std::round(options.end * static_cast<double>(rate)), static_cast<double>(length));
-  if (first >= end)
-    refuse(path, "holds ", static_cast<double>(length) / static_cast<double>(rate),
-           " s; nothing lies between ", options.start, " s and ", options.end, " s");
+  if (first >= end) {
+    const auto between = std::isinf(options.end)
+                             ? looptorch::message("behind ", options.start, " s")
+                             : looptorch::message("between ", options.start, " s and ", options.end, " s");
+    throw AudioRangeError(looptorch::message(path.string(), ": holds ",
+                                             static_cast<double>(length) / static_cast<double>(rate),
+                                             " s; no sample lies ", between));
+  }
   return {static_cast<std::int64_t>(first), static_cast<std::int64_t>(end)};
 }
 
@@ -76,7 +81,8 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 /// finished everything is sound, of which the first file is named in a warning.
 ///
 /// Throws FileError for a path that is no readable file, AudioError for a file that is not complete, finite,
-/// non-empty audio, or is joined of parts at different rates, and UsageError for an empty range or a negative
+/// non-empty audio, or is joined of parts at different rates, AudioRangeError where no sample lies between
+/// `start` and `end`, and UsageError for an empty range or a negative
 /// rate. Truncation is detected in Ogg, in MP3 and MP2 unless it is between two frames that none announces,
 /// and in formats whose header states the length: WAV, AIFF, AU, W64, CAF, NIST SPHERE, FLAC not written by a
 /// pipe. It is not detected in libsndfile's rarer formats (VOC, SVX, PAF, ...). Safe to call from several

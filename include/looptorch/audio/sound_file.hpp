@@ -35,6 +35,11 @@ struct AudioError : Error {
   using Error::Error;
 };
 
+/// Thrown for a part of a file in which no sample lies, though the file is sound.
+struct AudioRangeError : AudioError {
+  using AudioError::AudioError;
+};
+
 namespace detail {
 
 inline constexpr std::int64_t kMaxFrames = std::int64_t{1}

@@ -46,6 +46,10 @@ TEST_CASE("A header gives a clip's length, that of its part of a recording, or w
   CHECK_THROWS_AS(seconds_of(clip(5, 6)), ClipOutside);
   CHECK_THROWS_WITH(seconds_of(clip(5, 6)),
                     Catch::Matchers::EndsWith("a.wav: lasts 3.004 s, and the clip begins at 5 s"));
+  CHECK_THROWS_AS(seconds_of(clip(0.5, 0.50001)), looptorch::audio::ClipError);
+  CHECK_THROWS_WITH(seconds_of(clip(0.5, 0.50001)),
+                    Catch::Matchers::EndsWith("a.wav: no sample lies between 0.5 s and 0.50001 s"));
+  CHECK(seconds_of(clip(0.5, 0.500125)) == Approx(0.000125));
   std::filesystem::resize_file(folder / "a.wav", 20'000);
   CHECK_THROWS_AS(seconds_of(clip({}, {})), looptorch::audio::AudioError);
   CHECK_THROWS_AS(seconds_of({.audio_filepath = folder / "none.wav", .text = "a"}), looptorch::FileError);

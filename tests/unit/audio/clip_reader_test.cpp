@@ -81,6 +81,22 @@ TEST_CASE("A clip whose end or duration lies behind its file's end is outside, n
                     EndsWith("b.wav: lasts 1.5 s, and its line says that it lasts 1.7 s"));
 }
 
+TEST_CASE("A clip that begins behind its file's end is outside, and one of less than a sample is no clip") {
+  const TemporaryFolder folder;
+  const auto file = write_tone(folder / "a.wav", 2, 0.5, 8000);
+  const ClipReader reader({.limits = {.max_seconds = 2}});
+  for (const auto& [start, end] : {std::pair{12.0, 13.0}, {2.0, 2.05}})
+    CHECK_THROWS_AS(reader(file, start, end), looptorch::audio::ClipOutside);
+  CHECK_THROWS_AS(reader(file, 12), looptorch::audio::ClipOutside);
+  CHECK_THROWS_WITH(reader(file, 12), EndsWith("a.wav: lasts 2 s, and the clip begins at 12 s"));
+  CHECK_THROWS_WITH(decode(file, {.start = 12}), EndsWith("a.wav: holds 2 s; no sample lies behind 12 s"));
+  CHECK_THROWS_AS(reader(file, 1, 1.00001), looptorch::audio::ClipError);
+  CHECK_THROWS_WITH(reader(file, 1, 1.00001),
+                    EndsWith("a.wav: holds 2 s; no sample lies between 1 s and 1.00001 s"));
+  CHECK_THROWS_AS(reader(file, 1.99999), looptorch::audio::ClipError);
+  CHECK(reader(file, 1.9999).size(0) == 2);
+}
+
 TEST_CASE("Silence, damage and a missing file are errors of their own that name the file") {
   const TemporaryFolder folder;
   const ClipReader reader({});

@@ -139,7 +139,7 @@ TEST_CASE("a range is read without what surrounds it") {
   CHECK(range(0.25, 0.75).equal(whole_T.slice(0, 4000, 12000)));
   CHECK(range(0, 0.5).equal(whole_T.slice(0, 0, 8000)));
   CHECK(range(0.9, 7).equal(whole_T.slice(0, 14400)));
-  CHECK_THROWS_WITH(range(1, 2), EndsWith("holds 1 s; nothing lies between 1 s and 2 s"));
+  CHECK_THROWS_WITH(range(1, 2), EndsWith("holds 1 s; no sample lies between 1 s and 2 s"));
   CHECK_THROWS_AS(range(0.5, 0.5), UsageError);
   CHECK_THROWS_AS(range(-1, 2), UsageError);
   CHECK_THROWS_WITH(range(0.5, std::nan("")), EndsWith("cannot decode from 0.5 s to nan s at 16000 Hz"));
