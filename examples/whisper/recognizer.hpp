@@ -154,9 +154,10 @@ struct Recognizer {
 
 namespace detail {
 
-/// Throws GenerationConfigError where the tokenizer has another id for a special token than the settings.
+/// Throws GenerationConfigError where the tokenizer has another id for a special token than the settings, or
+/// is English-only where they are multilingual.
 inline void check_special_tokens(const Tokenizer& tokenizer, const DecodingOptions& decoding,
-                                 const std::filesystem::path& folder) {
+                                 std::int64_t vocabulary, const std::filesystem::path& folder) {
   const auto check = [&](const char* token, std::int64_t id, const char* file, const char* field) {
     const auto its_id = tokenizer.token_id(token);
     if (!its_id || *its_id == id) return;
@@ -165,8 +166,18 @@ inline void check_special_tokens(const Tokenizer& tokenizer, const DecodingOptio
   };
   check("<|endoftext|>", decoding.end_of_text, "config.json", "eos_token_id");
   check("<|startoftranscript|>", decoding.special.start, "config.json", "decoder_start_token_id");
-  check("<|notimestamps|>", decoding.special.no_timestamps, "generation_config.json",
-        "no_timestamps_token_id");
+  const char* const settings = "generation_config.json";
+  check("<|notimestamps|>", decoding.special.no_timestamps, settings, "no_timestamps_token_id");
+  if (decoding.special.languages.empty()) return;
+  if (is_english_only(vocabulary, tokenizer.token_id("<|endoftext|>")) ||
+      !tokenizer.token_id("<|transcribe|>"))
+    throw GenerationConfigError((folder / settings).string() +
+                                ": \"is_multilingual\" is true, and the tokenizer is English-only");
+  check("<|transcribe|>", decoding.special.transcribe, settings, "task_to_id");
+  if (decoding.special.translate >= 0)
+    check("<|translate|>", decoding.special.translate, settings, "task_to_id");
+  for (const auto& [code, id] : decoding.special.languages)
+    check(("<|" + code + "|>").c_str(), id, settings, "lang_to_id");
 }
 
 }  // namespace detail
@@ -183,7 +194,7 @@ inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Devic
   auto decoding = load_decoding_options(described, model->config(), detects ? "en" : language);
   decoding.ends_loops = true;
   auto tokenizer = load_folder_tokenizer(described);
-  detail::check_special_tokens(tokenizer, decoding, described);
+  detail::check_special_tokens(tokenizer, decoding, model->config().vocab_size, described);
   return {.model = std::move(model),
           .tokenizer = std::move(tokenizer),
           .decoding = std::move(decoding),

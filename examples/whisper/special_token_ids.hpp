@@ -55,11 +55,17 @@ inline looptorch::Json task_ids(const looptorch::Json& ids) {
   return tasks;
 }
 
-/// True if a model has tokens for languages that it was trained with. English-only vocabularies list them
-/// too: those are of 51864 tokens or, with tokens that a fine-tune added, end texts with 50256.
-inline bool is_multilingual(std::int64_t vocabulary, const looptorch::Json& ids) {
+/// True for the vocabularies of OpenAI's English-only models: those are of 51864 tokens or, with tokens that
+/// a fine-tune added, end texts with 50256.
+inline bool is_english_only(std::int64_t vocabulary, std::optional<std::int64_t> end_of_text) {
   constexpr std::int64_t kEnglishVocabulary = 51864, kEnglishEnd = 50256;
-  if (vocabulary == kEnglishVocabulary || special_id(ids, "<|endoftext|>") == kEnglishEnd) return false;
+  return vocabulary == kEnglishVocabulary || end_of_text == kEnglishEnd;
+}
+
+/// True if a model has tokens for languages that it was trained with. English-only vocabularies list them
+/// too.
+inline bool is_multilingual(std::int64_t vocabulary, const looptorch::Json& ids) {
+  if (is_english_only(vocabulary, special_id(ids, "<|endoftext|>"))) return false;
   return ids.contains("<|translate|>") && ids.contains("<|transcribe|>") &&
          !language_ids(ids).as_object().empty();
 }

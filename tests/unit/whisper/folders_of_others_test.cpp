@@ -233,6 +233,21 @@ TEST_CASE("Files that contradict each other are refused by file and key") {
           "\"decoder_start_token_id\" is 297, and \"<|startoftranscript|>\" of the tokenizer is 296");
 }
 
+TEST_CASE("Settings of several languages for an English-only tokenizer are a contradiction") {
+  CHECK(whisper::detail::is_english_only(51864, 295));
+  CHECK(whisper::detail::is_english_only(51866, 50256));
+  CHECK_FALSE(whisper::detail::is_english_only(51865, 50257));
+  const Folder folder;
+  folder.edit("generation_config.json", [](Json& json) {
+    json.set("is_multilingual", true).set("task_to_id", Json::parse(R"({"transcribe": 297})"));
+    json.set("lang_to_id", Json::parse(R"({"<|en|>": 296})"));
+  });
+  CHECK_THROWS_AS(whisper::load_recognizer(folder.path()), whisper::GenerationConfigError);
+  CHECK_THROWS_WITH(whisper::load_recognizer(folder.path()),
+                    (folder / "generation_config.json").string() +
+                        ": \"is_multilingual\" is true, and the tokenizer is English-only");
+}
+
 TEST_CASE("Suppressed tokens can be saved where there was no generation_config.json") {
   const Folder folder;
   fs::remove(folder / "generation_config.json");
