@@ -9,12 +9,14 @@
 #include <sndfile.h>
 #include <whisper/piped_header.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 using Catch::Matchers::Contains;
@@ -39,6 +41,12 @@ std::string written(const std::filesystem::path& path, int format, int rate = 16
   REQUIRE(sf_close(file) == 0);
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Four frames of `size` bytes that begin with `header`.
+std::string several(std::string header, std::size_t size) {
+  header.resize(size, 'x');
+  return header + header + header + header;
 }
 
 /// The samples that a reader gives, as they arrive.
@@ -97,7 +105,12 @@ TEST_CASE("Other files in a pipe are stored as they are") {
       SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, SF_FORMAT_W64 | SF_FORMAT_PCM_16,
       SF_FORMAT_AIFF | SF_FORMAT_PCM_16, SF_FORMAT_AIFF | SF_FORMAT_ULAW, SF_FORMAT_CAF | SF_FORMAT_PCM_16,
       SF_FORMAT_AU | SF_FORMAT_PCM_16, SF_FORMAT_NIST | SF_FORMAT_PCM_16, SF_FORMAT_FLAC | SF_FORMAT_PCM_16,
-      SF_FORMAT_OGG | SF_FORMAT_VORBIS, SF_FORMAT_OGG | SF_FORMAT_OPUS, 0x230082 /* MP3 */);
+      SF_FORMAT_OGG | SF_FORMAT_VORBIS, SF_FORMAT_OGG | SF_FORMAT_OPUS, SF_FORMAT_PAF | SF_FORMAT_PCM_16,
+      SF_FORMAT_PAF | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE,
+      SF_FORMAT_IRCAM | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE,
+      SF_FORMAT_IRCAM | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, SF_FORMAT_SVX | SF_FORMAT_PCM_16,
+      SF_FORMAT_SVX | SF_FORMAT_PCM_S8, SF_FORMAT_VOC | SF_FORMAT_PCM_16, SF_FORMAT_MAT5 | SF_FORMAT_PCM_16,
+      0x230082 /* MP3 */);
   CAPTURE(format);
   const std::string bytes = written(folder / "a", format);
   const at::Tensor expected_T = looptorch::audio::decode(folder / "a").samples_T;
@@ -122,6 +135,15 @@ TEST_CASE("Raw samples stay samples, whatever they begin with") {
   beginnings.push_back(frames);
   std::memcpy(frames.data(), "ID3\x03\0\0\xff\xff\0\0", 10);
   beginnings.push_back(frames);
+  for (const char* magic :
+       {"\xff\xf1\x60\x40", "\x0b\x77\x12\x34\x14\x40", "G@\x11\x10", "{\x01", " paf", "\x64\xa3\x01"}) {
+    std::fill(frames.begin(), frames.end(), 100);
+    std::memcpy(frames.data(), magic, std::strlen(magic));
+    beginnings.push_back(frames);
+  }
+  beginnings.emplace_back(9000, 0x4747);
+  beginnings.emplace_back(9000, 0x770b);
+  beginnings.emplace_back(9000, std::int16_t(0xf1ff));
   for (const auto& samples : beginnings) {
     const PipedBytes pipe(bytes_of(samples), 1000);
     PcmReader reader(pipe.end(), {});
@@ -139,12 +161,39 @@ TEST_CASE("A container that libsndfile does not read is refused, not heard as no
                         14),
             "MP4"},
            {"\x1a\x45\xdf\xa3 and more of it", "Matroska or WebM"},
-           {"RIFFabcdAVI LIST", "AVI"}}) {
+           {"RIFFabcdAVI LIST", "AVI"},
+           {".SoX,\1\1\1 and more", "SoX's own format"},
+           {std::string("wvpk\x10\x20\0\0 and more", 17), "WavPack"},
+           {std::string("TTA1\1\0\1\0\0\0\0\0", 12), "TTA"},
+           {"nut/multimedia container", "NUT"},
+           {several(std::string("\xff\xf1\x60\x40\x3f\xff\xfc", 7), 0x1ff), "AAC"},
+           {several(std::string("\x0b\x77\1\2\x00\x40", 6), 128), "AC-3"},
+           {several("\x0b\x77\1\2\x41\x40", 140), "AC-3"},
+           {several(std::string("\x0b\x77\0\x2f\x3f\x80", 6), 96), "AC-3"},
+           {several("G@\x11\x10", 188), "an MPEG transport stream"}}) {
     const PipedBytes pipe(bytes, 100);
     PcmReader reader(pipe.end(), {});
     CHECK_THROWS_WITH(
         begins_as_file(reader),
         "-: begins as " + name +
             ", which libsndfile does not read; put `ffmpeg -i - -f wav - |` before this program");
+  }
+}
+
+TEST_CASE("Text and a damaged header in a pipe are refused in a sentence, not heard as noise") {
+  for (const auto& [bytes, why] : std::vector<std::pair<std::string, std::string>>{
+           {"<!DOCTYPE html><html>", "begins as HTML or XML, which is text"},
+           {"<HTML><body>Not found</body>", "begins as HTML or XML, which is text"},
+           {R"({"error": "no such recording", "code": 404})", "begins as JSON, which is text"},
+           {"{}", "begins as JSON, which is text"},
+           {"\xef\xbb\xbfRIFFabcdWAVEfmt ", "a byte order mark lies before its RIFF header"},
+           {"RIFF", "cut off: it ends within the header of a file, after 4 bytes"},
+           {"RIFFabcdWAV", "cut off: it ends within the header of a file, after 11 bytes"}}) {
+    const PipedBytes pipe(bytes, 100);
+    PcmReader reader(pipe.end(), {});
+    CHECK_THROWS_AS(begins_as_file(reader), looptorch::audio::ClipError);
+    const PipedBytes again(bytes, 3);
+    PcmReader other(again.end(), {});
+    CHECK_THROWS_WITH(begins_as_file(other), Catch::Matchers::StartsWith("-: " + why));
   }
 }
