@@ -77,11 +77,13 @@ class PcmReader {
   }
 
   /// Passes over a header of `header` bytes that were peeked, which says that samples of `format` follow: so
-  /// many bytes of them, or, without `size`, all. What lies behind them is read and dropped.
+  /// many bytes of them, or, without `size`, all. What lies behind them is read and dropped, but for another
+  /// file, which `check_end` refuses.
   void take_header(std::size_t header, const PcmFormat& format, std::optional<std::uint64_t> size) {
     given_ = header;
     format_ = format;
     announced_ = size;
+    has_header_ = true;
     if (announced_) *announced_ -= *announced_ % format_.bytes();
   }
 
@@ -91,6 +93,7 @@ class PcmReader {
       take(format_.bytes());
       const std::size_t samples = announced_ ? std::min<std::uint64_t>(given_, *announced_ - total_) : given_;
       total_ += samples;
+      if (samples < given_) look_for_header({block_.data() + samples, given_ - samples});
       if (samples > 0 || given_ == 0) return {block_.data(), samples};
     }
   }
@@ -102,7 +105,8 @@ class PcmReader {
   }
 
   /// Throws what is wrong with the way in which the input ended, if it has: FileError for what cannot be
-  /// read, ClipError for a part of a sample at the end, and Interrupted for a signal.
+  /// read, ClipError for a part of a sample at the end of what has no header and for a WAV file behind
+  /// another, and Interrupted for a signal.
   void check_end() const {
     if (failure_) std::rethrow_exception(failure_);
     if (!ended_) return;
@@ -111,7 +115,12 @@ class PcmReader {
     if (announced_ && total_ < *announced_)
       throw looptorch::audio::ClipError(looptorch::message("-: cut off: its header announces ", *announced_,
                                                            " bytes of samples, ", total_, " are there"));
-    if (announced_) return;
+    if (has_second_)
+      throw looptorch::audio::ClipError(
+          looptorch::message("-: another WAV file lies behind the ", *announced_,
+                             " bytes of samples that the first header announces; join files with `sox a.wav "
+                             "b.wav -t wav - |`, not with cat"));
+    if (has_header_) return;
     if (const auto part = held_ - given_; part > 0)
       throw looptorch::audio::ClipError(looptorch::message("-: ends with ", part, " of the ", format_.bytes(),
                                                            " bytes of a sample of ", format_.samples,
@@ -119,6 +128,15 @@ class PcmReader {
   }
 
  private:
+  /// Sees whether a WAV file begins in `bytes`, or in them and those before.
+  void look_for_header(std::string_view bytes) {
+    constexpr std::size_t kForm = 8, kHeader = 12;
+    behind_ += bytes;
+    for (auto at = behind_.find("RIFF"); at != behind_.npos; at = behind_.find("RIFF", at + 1))
+      has_second_ = has_second_ || behind_.compare(std::min(at + kForm, behind_.size()), 4, "WAVE") == 0;
+    behind_.erase(0, behind_.size() - std::min(behind_.size(), kHeader - 1));
+  }
+
   /// Drops what was given, and waits until a whole number of units can be.
   void take(std::size_t unit) {
     held_ -= given_;
@@ -152,6 +170,8 @@ class PcmReader {
   std::size_t held_ = 0, given_ = 0;  // bytes in the block
   std::uint64_t total_ = 0;           // bytes of samples so far
   std::optional<std::uint64_t> announced_{};
+  std::string behind_{};  // the last bytes behind the samples
+  bool has_header_ = false, has_second_ = false;
   bool ended_ = false;
   std::exception_ptr failure_{};
 };

@@ -197,3 +197,37 @@ TEST_CASE("Text and a damaged header in a pipe are refused in a sentence, not he
     CHECK_THROWS_WITH(begins_as_file(other), Catch::Matchers::StartsWith("-: " + why));
   }
 }
+
+TEST_CASE("Two WAV files one behind the other in a pipe are refused once the first was heard, as in a file") {
+  const TemporaryFolder folder;
+  const int channels = GENERATE(1, 3);
+  std::string bytes = written(folder / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16, 16000, channels, 20'001);
+  const std::string between = GENERATE(std::string(), std::string("LIST\x04\0\0\0abcd", 12));
+  std::ofstream(folder / "two.wav", std::ios::binary) << bytes << between << bytes;
+  for (const std::size_t piece : {1, 777, 1 << 20}) {
+    const PipedBytes pipe(bytes + between + bytes, piece);
+    PcmReader reader(pipe.end(), {});
+    CHECK_FALSE(begins_as_file(reader));
+    std::size_t heard = 0;
+    for (auto some = reader.next(); !some.empty(); some = reader.next()) heard += some.size();
+    CHECK(heard == std::size_t(2 * 20'001 * channels));
+    CHECK_THROWS_AS(reader.check_end(), looptorch::audio::ClipError);
+    CHECK_THROWS_WITH(reader.check_end(),
+                      Catch::Matchers::StartsWith("-: another WAV file lies behind the " +
+                                                  std::to_string(heard) + " bytes of samples"));
+  }
+  CHECK_THROWS_AS(looptorch::audio::decode(folder / "two.wav"), looptorch::audio::AudioError);
+}
+
+TEST_CASE("A part of a sample behind a header of unknown size is left out, in a pipe as in a file") {
+  const TemporaryFolder folder;
+  std::string bytes = written(folder / "a.wav", SF_FORMAT_WAV | SF_FORMAT_PCM_16);
+  const std::string size = GENERATE(std::string(4, '\0'), std::string(4, '\xff'));
+  bytes.replace(bytes.find("data") + 4, 4, size);
+  bytes += 'x';
+  std::ofstream(folder / "odd.wav", std::ios::binary) << bytes;
+  const PipedBytes pipe(bytes, 1000);
+  PcmReader reader(pipe.end(), {});
+  CHECK_FALSE(begins_as_file(reader));
+  CHECK(heard(reader).equal(looptorch::audio::decode(folder / "odd.wav").samples_T));
+}
