@@ -137,6 +137,11 @@ class FitPlan {
     announce_total(progress);
   }
 
+  /// Counts on the step that is about to be made: windows that were left out before need not be again.
+  void count_on_step(Progress& progress) const {
+    if (progress.total_steps) progress.total_steps = std::max(*progress.total_steps, progress.step + 1);
+  }
+
   /// Begins the next epoch of `progress`, and corrects the run's length by the steps of the one that ended.
   void end_epoch(Progress& progress) const {
     ++progress.epoch;
@@ -192,9 +197,11 @@ class FitPlan {
     if (!progress.steps_per_epoch || !epochs_) return;
     const std::int64_t epochs_left = std::max<std::int64_t>(0, *epochs_ - progress.epoch);
     const std::int64_t by_epochs =
-        epochs_left == 0 ? progress.step
-                         : saturating_sum(progress.epoch_begin,
-                                          saturating_product(epochs_left, *progress.steps_per_epoch));
+        epochs_left == 0
+            ? progress.step
+            : std::max(progress.step,
+                       saturating_sum(progress.epoch_begin,
+                                      saturating_product(epochs_left, *progress.steps_per_epoch)));
     progress.total_steps = max_steps_ ? std::min(*max_steps_, by_epochs) : by_epochs;
   }
   [[nodiscard]] std::int64_t windows(std::int64_t batches) const {

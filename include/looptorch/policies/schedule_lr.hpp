@@ -84,7 +84,8 @@ struct OptionTexts {
 ///
 /// A decay that ends with the fit follows `Progress::total_steps` when an epoch of fewer steps than planned
 /// corrects it. If it is corrected back to more steps, the rate does not rise: it stays until the longer
-/// decay has fallen to it, unless it is less than half of what the longer decay has.
+/// decay has fallen to it, unless it is less than half of what the longer decay has. Within an epoch of more
+/// steps than planned the end stays one step ahead.
 ///
 /// Restores the full rates when the fit ends, for whatever trains with the optimizer next. With `step`,
 /// restores them when the Trainer is destroyed. A rate that something else has set by then stays.
@@ -154,6 +155,7 @@ struct ScheduleLr {
     if (state.seen[index] != context.view().full_rates.size()) claim_joined(context, state);
     if (state.groups[index].empty()) return;
     read_metric(context.run, state);
+    state.total_steps = std::max(state.total_steps, end_of_decay(context.run.progress()));
     const UpdateView& view = context.view();
     const std::int64_t step = context.run.progress().step - view.skipped;
     const double ratio = std::min(ratio_at(step, state.total_steps), state.at_most) * state.plateau.ratio;

@@ -668,6 +668,12 @@ TEST_CASE("a fit's plan counts windows, shorter last ones included, and totals d
   CHECK(progress.windows_per_epoch == 3);
   CHECK(progress.steps_per_epoch == 1);
   CHECK(progress.total_steps == 5);
+  progress.step = 7;  // of an epoch that was planned with one
+  plan.announce(progress);
+  CHECK(progress.total_steps == 7);
+  plan.count_on_step(progress);
+  CHECK(progress.total_steps == 8);
+  progress.step = 4;
   plan.end_epoch(progress);  // of no step at all
   CHECK(progress.steps_per_epoch == 1);
   CHECK(progress.total_steps == 4);

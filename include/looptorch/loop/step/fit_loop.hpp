@@ -125,6 +125,7 @@ class FitLoop {
     for (bool more = position != last; more; more = waiting(next)) {
       if (const auto number = batches_.number_at(position); number && !pass_over_to(*number, kept)) return;
       const auto& indices = batches_.indices_at(position);
+      plan_.count_on_step(RunAccess::progress(engine_.run()));
       if (!add_micro_batch<Batch>(engine_, kept, batch_at(position), indices)) continue;
       if (!after_window()) return;
     }
@@ -219,6 +220,7 @@ class FitLoop {
   /// fit ends with it.
   template <class Kept>
   bool take_empty_window(Kept& kept) {
+    plan_.count_on_step(RunAccess::progress(engine_.run()));
     begin_window(engine_);
     end_window<Batch>(engine_, kept);
     return after_window();
