@@ -113,6 +113,7 @@ class SoundFile {
     const std::uint64_t there = file_->size() - std::min(data.offset, file_->size());
     if (data.bytes > there)
       refuse(name_, "cut off: its header announces ", data.bytes, " bytes of samples, ", there, " are there");
+    if (data.is_mpeg && take(MpegScan(*file_).parts(/*anywhere=*/true))) return;
     if (data.finished.empty()) return void(parts_.emplace_back(path_));
     warn_unfinished(name_, data.bytes);
     parts_.emplace_back(PiecedFile(file_, std::move(data.finished)));

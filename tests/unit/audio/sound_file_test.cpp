@@ -332,6 +332,30 @@ TEST_CASE("A FLAC file that does not state its length is whole if its last frame
     CHECK_THROWS_AS(audio::probe(put(folder / "cut.flac", bytes.substr(0, part))), AudioError);
 }
 
+TEST_CASE("MP3 within WAV is counted by its frames, as in a file of its own") {
+  const TemporaryFolder folder;
+  const std::string mp3 = written(folder / "a.mp3", kMp3, 16000, 30'000);
+  const at::Tensor mp3_T = agreed(folder / "a.mp3");
+  const auto little = [](std::uint32_t value, int bytes) {
+    std::string text;
+    for (int i = 0; i < bytes; ++i) text += char(value >> 8 * i);
+    return text;
+  };
+  const std::string format = little(0x55, 2) + little(1, 2) + little(16000, 4) + little(8000, 4) +
+                             little(1, 2) + little(0, 2) + little(12, 2) + little(1, 2) + little(2, 4) +
+                             little(288, 2) + little(1, 2) + little(1393, 2);
+  const std::string fact = "fact" + little(4, 4) + little(12345, 4);
+  for (const bool is_finished : {true, false}) {
+    const std::string data =
+        "data" + (is_finished ? little(std::uint32_t(mp3.size()), 4) : std::string(4, '\xff'));
+    std::string wav = "WAVEfmt " + little(30, 4) + format + fact + data + mp3;
+    wav = "RIFF" + (is_finished ? little(std::uint32_t(wav.size()), 4) : std::string(4, '\xff')) + wav;
+    CHECK(agreed(put(folder / "a.wav", wav)).equal(mp3_T));
+    put(folder / "cut.wav", wav.substr(0, wav.size() - 50));
+    CHECK_THROWS_WITH(audio::probe(folder / "cut.wav"), Contains("cut.wav: cut off: "));
+  }
+}
+
 TEST_CASE("Behind a header that was never finished, all that follows is sound") {
   const TemporaryFolder folder;
   const std::string w64_data("data\xf3\xac\xd3\x11\x8c\xd1\0\xc0\x4f\x8e\xdb\x8a", 16);

@@ -27,6 +27,7 @@ struct AnnouncedData {
   std::uint64_t bytes;
   /// The file with the size that its header lacks; empty if that is stated.
   std::vector<FilePiece> finished = {};
+  bool is_mpeg = false;  ///< The samples are frames of MPEG audio, in a WAV file.
 };
 
 /// The layout of chunks, each with a name and a size, in a family of formats.
@@ -52,14 +53,17 @@ class DataHeader {
   std::optional<AnnouncedData> data() {
     if (magic_ == ".snd" || magic_ == "dns.") return of_au(magic_ == ".snd");
     if (magic_ == "NIST") return of_nist();
-    if (const auto layout = this->layout()) return in_chunks(*layout);
-    return std::nullopt;
+    const auto layout = this->layout();
+    auto data = layout ? in_chunks(*layout) : std::nullopt;
+    if (data) data->is_mpeg = is_mpeg_;
+    return data;
   }
 
  private:
   static constexpr std::uint64_t kUnknown = 0xffffffff;
   /// Least size in 64 bits that stands for an unknown one: ffmpeg's is 2^63 - 1, less the chunk's header.
   static constexpr std::uint64_t kLongPlaceholder = std::uint64_t{1} << 62;
+  static constexpr std::uint64_t kMpeg = 0x50, kMpegLayer3 = 0x55;  // kinds of samples in WAV
   static constexpr int kMaxChunks = 4096;  // more of them are an attack, not a header
 
   /// A number in the header.
@@ -89,6 +93,10 @@ class DataHeader {
       const auto chunk = chunk_at(offset, layout);
       if (!chunk) return std::nullopt;
       if (chunk->name == "ds64" && chunk->bytes >= 16) long_size = {{chunk->begin + 8, 8, false}};
+      if (chunk->name == "fmt " && form_ == "WAVE") {
+        const auto kind = integer({chunk->begin, 2, layout.is_big_endian});
+        is_mpeg_ = kind == kMpeg || kind == kMpegLayer3;
+      }
       if (chunk->name == layout.data) return sized(*chunk, layout, long_size);
       if (chunk->bytes > file_.size()) return std::nullopt;
       offset = chunk->next;
@@ -222,6 +230,7 @@ class DataHeader {
 
   const InputFile& file_;
   std::string magic_, form_;
+  bool is_mpeg_ = false;
 };
 
 }  // namespace looptorch::audio::detail
