@@ -187,7 +187,7 @@ mkdir -p bad/audio
 cp corpus/audio/*.flac bad/audio
 cp corpus/*.jsonl bad
 clip_of() { sed -n "$2s/.*\"audio_filepath\":\"\([^\"]*\)\".*/\1/p" "bad/$1.jsonl"; } # clip_of SPLIT LINE
-silence() { sox -n -r 16000 -c 1 -b 16 "bad/$1" trim 0 1; }
+silence() { sox -D "corpus/$1" "bad/$1" vol 0; } # as long as its line says
 silence "$(clip_of train 1)"
 truncate -s 3000 "bad/$(clip_of train 2)"
 silence "$(clip_of validation 1)"
