@@ -12,9 +12,11 @@
 
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <system_error>
 
 namespace looptorch::detail {
 
@@ -63,7 +65,9 @@ class StagingMemory {
     constexpr int kAccess = PROT_READ | PROT_WRITE, kKind = MAP_PRIVATE | MAP_ANONYMOUS;
     void* memory =
         data_ ? ::mremap(data_, size_, bytes, MREMAP_MAYMOVE) : ::mmap(nullptr, bytes, kAccess, kKind, -1, 0);
-    if (memory == MAP_FAILED) throw SnapshotError(message("no memory for a snapshot of ", bytes, " bytes"));
+    if (memory == MAP_FAILED)
+      throw SnapshotError(
+          message("no memory for a snapshot of ", bytes, " bytes: ", std::generic_category().message(errno)));
     data_ = static_cast<char*>(memory);
     size_ = bytes;
     (void)::madvise(data_, size_, MADV_HUGEPAGE);  // failure costs only speed
