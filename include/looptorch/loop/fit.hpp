@@ -160,14 +160,16 @@ class FitPlan {
   /// True if the run has the steps or the epochs that it was to have.
   [[nodiscard]] bool at_its_length(const Run& run) const { return at_max_steps(run) || at_epochs(run); }
 
+  [[nodiscard]] static std::string counted(std::int64_t count, const char* what) {
+    return message(count, " ", what, count == 1 ? "" : "s");
+  }
   /// Returns what a fit that trained nothing says.
   [[nodiscard]] std::string text_of_nothing(const Progress& progress) const {
     const bool by_steps = max_steps_ && progress.step >= *max_steps_;
     return message(
         "fit trained nothing: it was to end at ",
         by_steps ? message("step ", *max_steps_) : message("the end of epoch ", *epochs_),
-        ", and the run has ",
-        by_steps ? message(progress.step, " steps") : message(progress.epoch, " epochs"),
+        ", and the run has ", by_steps ? counted(progress.step, "step") : counted(progress.epoch, "epoch"),
         " already. Epochs and steps count over the whole run: raise the number, or leave it away for one epoch more");
   }
 

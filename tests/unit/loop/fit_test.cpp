@@ -101,7 +101,7 @@ TEST_CASE("a fit that has nothing left to do has a status of its own, and says s
   CHECK_THAT(warnings.texts[0],
              Catch::Contains(
                  "looptorch: fit trained nothing: it was to end at the end of epoch 1, and the run has 1 "
-                 "epochs already. Epochs and steps count over the whole run"));
+                 "epoch already. Epochs and steps count over the whole run"));
   CHECK(seen.back() == lt::FitStatus::nothing_left);
   CHECK(trainer.fit(data).status == lt::FitStatus::completed);
   CHECK(trainer.progress().step == 8);

@@ -264,9 +264,10 @@ TEST_CASE("a scale that collapses ends the fit with a typed error, parameters un
 TEST_CASE("Autocast<fp16> refuses options and parameters that cannot work") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.1);
-  for (const Half& options : {Half{.initial_scale = 0}, Half{.initial_scale = INFINITY},
-                              Half{.growth_factor = 1}, Half{.backoff_factor = 1}, Half{.backoff_factor = 0},
-                              Half{.growth_interval = 0}, Half{.min_scale = NAN}})
+  for (const Half& options :
+       {Half{.initial_scale = 0}, Half{.initial_scale = INFINITY}, Half{.initial_scale = 1e39},
+        Half{.initial_scale = 1e-60}, Half{.growth_factor = 1}, Half{.backoff_factor = 1},
+        Half{.backoff_factor = 0}, Half{.growth_interval = 0}, Half{.min_scale = NAN}})
     CHECK_THROWS_AS(lt::Trainer(net, sgd, toy::objective, options).fit(toy::batches(1)), lt::UsageError);
   auto narrow = mlp();
   narrow->to(at::kHalf);

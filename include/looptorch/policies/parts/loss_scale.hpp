@@ -167,12 +167,13 @@ struct LossScaleState {
 
 template <class Policy>
 void check_loss_scale(const Policy& policy) {
-  const bool valid = policy.initial_scale > 0 && std::isfinite(policy.initial_scale) &&
+  constexpr double kMost = std::numeric_limits<float>::max();  // scales are fp32
+  const bool valid = policy.initial_scale <= kMost && static_cast<float>(policy.initial_scale) > 0 &&
                      policy.growth_factor > 1 && policy.backoff_factor > 0 && policy.backoff_factor < 1 &&
                      policy.growth_interval > 0 && policy.min_scale >= 0;
   if (!valid)
     throw UsageError(message(
-        "Autocast<fp16> needs initial_scale above 0, growth_factor above 1, backoff_factor between 0 and 1, "
+        "Autocast<fp16> needs initial_scale above 0 in the range of fp32, growth_factor above 1, backoff_factor between 0 and 1, "
         "growth_interval of at least 1 and min_scale of at least 0; got ",
         policy.initial_scale, ", ", policy.growth_factor, ", ", policy.backoff_factor, ", ",
         policy.growth_interval, " and ", policy.min_scale));
