@@ -78,7 +78,7 @@ for setting in "${settings[@]}"; do
   # shellcheck disable=SC2086 # the words of a setting
   { "${train[@]}" $setting "$@" 2>&1 >&3 | tee "$said" >&2; } 3>&1 || code=$?
   [ $code != 0 ] || exit 0
-  grep -qE 'the run does not fit into|out of memory|OutOfMemory' "$said" || exit $code
+  grep -qE 'the run does not fit into|out of memory|OutOfMemory|Memory ran out' "$said" || exit $code
 done
 echo "error: none of the settings fits; $hint" >&2
 exit 2

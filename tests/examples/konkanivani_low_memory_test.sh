@@ -39,6 +39,7 @@ answers() {
 }
 fits_not="konkanivani_train: the run does not fit into 4 GB: give --gradient-checkpointing, or leave out --preflight"
 answers 0 1 trained
+answers 0 2 "konkanivani_train: DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes. Memory ran out: give --bf16" trained
 answers 0 3 "$fits_not" "konkanivani_train: CUDA out of memory. Tried to allocate 2 GiB" trained
 for flags in "--batch-size 2 --gradient-accumulation 4 --epochs" "--batch-size 1 --gradient-accumulation 8 --epochs" \
   "--batch-size 1 --gradient-accumulation 8 --gradient-checkpointing --epochs"; do
