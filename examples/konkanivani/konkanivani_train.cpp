@@ -60,7 +60,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
   lt::ScheduleLr schedule{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps};
   if (options.schedule == "plateau") schedule.decay = lt::PlateauDecay{.factor = 0.5, .patience = 3};
 
-  const kv::HardestBatches hardest(data.train, options.batch(), loading.seed);
+  const kv::HardestBatches hardest(data.train, options.batch(), loading.seed, !snapshot.empty());
 
   // clang-format off
   lt::Trainer trainer(model, optimizer, objective,
@@ -86,7 +86,13 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
   // clang-format on
   app::check_memory(
       training, trainer, [&] { return hardest; }, hardest.flags());
+  const auto identify = [&] {
+    if (app::leads()) kv::save_identity(model->config(), recognizer.vocabulary, options.snapshots());
+  };
+  // A resumed run may yet be refused, and its snapshots' folder has an identity.
+  if (!kv::lies_in(options.snapshots(), snapshot)) identify();
   const auto result = app::fit(trainer, clips, training, snapshot);
+  if (!snapshot.empty()) identify();
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   if (left_out) left_out->add(result.skipped_samples), left_out->add(validation_clips.skipped());
   app::throw_if_interrupted(result);
@@ -118,7 +124,6 @@ void run(const Options& options) {
   const auto data = kv::load_training_data(std::move(corpus), vocabulary, options, left_out);
   kv::Recognizer recognizer{KonkaniVani(config), std::move(vocabulary)};
   recognizer.model->to(device);
-  if (app::leads()) kv::save_identity(config, recognizer.vocabulary, options.snapshots());
 
   std::cout << kv::count_parameters(*recognizer.model) << " parameters, " << recognizer.vocabulary.size()
             << " characters, " << data.train.size() << " training clips" << std::endl;

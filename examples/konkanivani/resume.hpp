@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,13 @@ namespace detail {
 /// The folder that a snapshot lies in; empty for none.
 [[nodiscard]] inline std::filesystem::path folder_of(const std::filesystem::path& snapshot) {
   return snapshot.empty() ? snapshot : (snapshot / "..").lexically_normal();
+}
+
+/// True for a snapshot in that folder.
+[[nodiscard]] inline bool lies_in(const std::filesystem::path& folder,
+                                  const std::filesystem::path& snapshot) {
+  std::error_code none;
+  return !snapshot.empty() && std::filesystem::equivalent(folder, folder_of(snapshot), none);
 }
 
 /// Makes `snapshots` and writes what its snapshots are of.

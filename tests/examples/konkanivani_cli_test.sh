@@ -105,16 +105,30 @@ holds errors.txt "--tf32 and --cudnn-benchmark have no effect on cpu, only on CU
 # Memory: what does not fit ends before it begins, with what would; what fits is trained, and its peak noted.
 dry=("$programs/konkanivani_train" --data corpus "${size[@]}" --max-steps 1 --preflight)
 remedied konkanivani_train "${dry[@]:1}" --device cpu --encoder-layers 8 --memory-cap 0.013
-holds errors.txt "konkanivani_train: the run does not fit into 13 MB: give --batch-frames "
-for remedy in "--batch-frames [0-9]+ --gradient-accumulation [0-9]+" --gradient-checkpointing --bf16; do
+holds errors.txt "konkanivani_train: the run does not fit into 13 MB: give --batch-size "
+for remedy in "--batch-size 1 --gradient-accumulation 3" --gradient-checkpointing --bf16; do
   grep -qE -- "^  fits \(.*\): $remedy\$" errors.txt || fail "not a remedy: $remedy: $(cat errors.txt)"
 done
+# Where frames are the limit, frames are divided; a run that is resumed can only divide its clips.
+framed=("${dry[@]:1}" --device cpu --encoder-layers 8 --batch-size 60 --batch-frames 700)
+remedied konkanivani_train "${framed[@]}" --memory-cap 0.013
+grep -qE -- '^  fits \(.*\): --batch-frames [0-9]+ --gradient-accumulation ' errors.txt || fail "frames are not limited: $(cat errors.txt)"
+begun=("$programs/konkanivani_train" "${framed[@]/--preflight/--no-report}" --snapshot-every 1 --output begun --shortest-first-epochs 0)
+"${begun[@]}" >/dev/null 2>errors.txt || fail "--batch-frames 700: $(cat errors.txt)"
+code=0
+"${begun[@]}" --resume auto --max-steps 2 --preflight --memory-cap 0.013 >/dev/null 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "a resumed run fits: $(cat errors.txt)"
+given=$(grep -oE 'give --batch-size [0-9]+ --gradient-accumulation [0-9]+' errors.txt) || fail "clips are not divided: $(cat errors.txt)"
+# shellcheck disable=SC2086
+"${begun[@]}" --resume auto --max-steps 2 --preflight --memory-cap 0.013 ${given#give } >/dev/null 2>errors.txt || fail "$given is refused: $(cat errors.txt)"
+holds errors.txt "the same samples"
 remedied konkanivani_train "${dry[@]:1}" --device cpu --batch-frames 0 --memory-cap 0.004
 grep -qE -- '^  fits \(.*\): --batch-size [12] --gradient-accumulation ' errors.txt || fail "clips are not limited: $(cat errors.txt)"
 code=0
 "${dry[@]}" --output large --memory-cap 0.001 --device cpu >train.txt 2>errors.txt || code=$?
 [ "$code" = 2 ] || fail "a run that does not fit exited with $code"
 holds errors.txt "does not fit into 1 MB: nothing that was tried would, so that it takes a smaller model or shorter inputs"
+[ ! -e large ] || fail "a run that does not fit left a folder: $(find large)"
 "${dry[@]}" --output small --memory >train.txt 2>errors.txt || fail "--preflight --memory: $(cat errors.txt)"
 holds errors.txt "preflight: the run fits: needs "
 holds errors.txt "  memory " # in the line of progress
@@ -267,6 +281,11 @@ losses() { tr '\r' '\n' <"$1" | sed -n 's/^epoch \([12]\) done  step \([0-9]*\) 
 paste <(losses large.txt) <(losses little.txt) |
   awk '{ d = $3 / $6 - 1; if ($1 != $4 || $2 != $5 || d * d > 0.003 ^ 2) exit 1 } END { if (NR != 2) exit 1 }' ||
   fail "smaller batches have other losses: $(losses large.txt; losses little.txt)"
+code=0
+"${little[@]}" --output little --resume auto --dropout 0.1 --epochs 3 >/dev/null 2>errors.txt || code=$?
+[ "$code" = 2 ] || fail "--dropout of a resumed run: exit code $code"
+holds errors.txt "--dropout is 0.1 here and 0 in the snapshot"
+holds little/snapshots/config.json '"dropout": 0.0'
 changed=("${little[@]}" --mixed-precision --learning-rate 5e-4 --output faster --max-steps 2 --resume auto)
 code=0
 "${changed[@]}" >/dev/null 2>errors.txt || code=$?

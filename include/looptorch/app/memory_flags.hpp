@@ -31,9 +31,11 @@ struct MemoryFlags {
   [[nodiscard]] PreflightRemedies remedies() const {
     PreflightRemedies words;
     words.least_batch = least_batch;
-    words.batches = [batch = batch, accumulation = accumulation](std::int64_t samples, std::int64_t count) {
-      return message(batch, " ", samples, " ", accumulation, " ", count);
-    };
+    words.batches = nullptr;
+    if (!batch.empty())
+      words.batches = [batch = batch, accumulation = accumulation](std::int64_t samples, std::int64_t count) {
+        return message(batch, " ", samples, " ", accumulation, " ", count);
+      };
     words.recomputation = [flag = recomputation](const std::string&) { return flag; };
     words.bf16 = bf16;
     words.frozen = nullptr;  // in programs a part is frozen by what is learnt, not by its name
@@ -43,14 +45,15 @@ struct MemoryFlags {
 
   /// Returns what WatchMemory says of the parts of a peak.
   [[nodiscard]] PartRemedies of_parts() const {
-    const std::string batches = message("a smaller ", batch, " with a larger ", accumulation);
+    const std::string batches =
+        batch.empty() ? "" : message("a smaller ", batch, " with a larger ", accumulation);
     const auto either = [](const std::string& a, const std::string& b) {
       return a.empty() || b.empty() ? a + b : a + " or " + b;
     };
     PartRemedies words;
     words.activations = batches;
     for (const std::string& flag : {recomputation, bf16})
-      if (!flag.empty()) words.activations += ", " + flag;
+      if (!flag.empty()) words.activations += (words.activations.empty() ? "" : ", ") + flag;
     words.workspace = batches;
     words.optimizer = either(optimizer, frozen);
     words.gradients = frozen;

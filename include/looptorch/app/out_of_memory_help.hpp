@@ -23,6 +23,21 @@ namespace detail {
   return text;
 }
 
+/// Returns the flag that limits a micro-batch and can be lowered; empty for none. It is --batch-size where
+/// that is a limit, since a resumed run can divide it. A --batch-size of 0 is a limit that other settings
+/// say, but none beside --batch-frames.
+[[nodiscard]] inline std::string batch_to_lower(const CommandLine& line,
+                                                const std::map<std::string, std::string>& values) {
+  const auto is = [&](const std::string& name, std::string_view setting) {
+    const auto found = values.find(name);
+    return found != values.end() && found->second == setting;
+  };
+  const bool by_frames = line.has("batch-frames") && !is("batch-frames", "0");
+  if (line.has("batch-size") && is("batch-size", "1")) return "";
+  if (line.has("batch-size") && !(by_frames && is("batch-size", "0"))) return "batch-size";
+  return by_frames ? "batch-frames" : "";
+}
+
 }  // namespace detail
 
 /// Returns sentences that name the flags of `line` by which a run takes less memory, as far as they are not
@@ -37,20 +52,20 @@ namespace detail {
     return false;
   };
   std::vector<std::string> ways;
-  for (const std::string name : {"batch-frames", "batch-size"}) {
-    if (!line.has(name) || is_one_of(name, {"0", "1"})) continue;
-    ways.push_back("a smaller --" + name +
+  const std::string batch = detail::batch_to_lower(line, values);
+  if (!batch.empty())
+    ways.push_back("a smaller --" + batch +
                    (line.has("gradient-accumulation") ? " with a larger --gradient-accumulation" : ""));
-    break;
-  }
   if (line.has("gradient-checkpointing") && is_one_of("gradient-checkpointing", {"no", "none"}))
     ways.push_back("--gradient-checkpointing");
   if (line.has("bf16") && is_one_of("precision", {"fp32"})) ways.push_back("--bf16");
   if (line.has("fit") && is_one_of("fit", {""})) ways.push_back("--fit SIZE, which chooses flags that fit");
   std::string text = "Memory ran out";
   if (!ways.empty()) text += ": give " + detail::alternatives(ways);
-  if (line.has("preflight")) text += "; --preflight tries before a run what fits";
+  if (line.has("preflight") && !is_one_of("preflight", {"yes"}))
+    text += "; --preflight tries before a run what fits";
   if (line.has("resume")) text += "; --resume auto goes on from the last snapshot";
+  if (line.has("resume") && batch == "batch-frames") text += " if --batch-frames stays as it is";
   return text + ". See docs/errors.md#out-of-memory";
 }
 

@@ -32,6 +32,7 @@ TEST_CASE(
   CHECK(remedies.bf16 == "--bf16");
   CHECK_FALSE(remedies.frozen);
   CHECK(app::MemoryFlags().remedies().recomputation("Checkpointed<Block>{}") == "--gradient-checkpointing");
+  CHECK_FALSE(app::MemoryFlags{.batch = ""}.remedies().batches);
 }
 
 TEST_CASE("app: memory flags are what WatchMemory says of a peak's parts") {
@@ -39,6 +40,7 @@ TEST_CASE("app: memory flags are what WatchMemory says of a peak's parts") {
   CHECK(words.activations ==
         "a smaller --batch-size with a larger --gradient-accumulation, --gradient-checkpointing, --bf16");
   CHECK((words.fragments == "give --flush-every 50" && words.long_inputs == "limit the longest input"));
+  CHECK(app::MemoryFlags{.batch = ""}.of_parts().activations == "--gradient-checkpointing, --bf16");
   CHECK((words.optimizer.empty() && words.gradients.empty() && words.averages.empty()));
   const auto more =
       app::MemoryFlags{.optimizer = "--optimizer adafactor", .frozen = "--freeze-encoder"}.of_parts();

@@ -66,16 +66,41 @@ TEST_CASE("out of memory: flags that are given, or that a program lacks, are not
   CHECK(said({}, fail, {.only = {seed}}) ==
         "program: std::bad_alloc. Memory ran out. See docs/errors.md#out-of-memory\n");
 
+  CHECK(said({"--preflight"}, fail, {.only = {preflight}}) ==
+        "program: std::bad_alloc. Memory ran out. See docs/errors.md#out-of-memory\n");
+
   const looptorch::testing::CapturedStderr captured;
   std::string recompute = "none", fit;
-  std::int64_t frames = 600, clips = 8;
+  std::int64_t clips = 0;  // as other settings say
   app::CommandLine line("program", "Trains.");
   line.choice("gradient-checkpointing", recompute, {"none", "all"}, "layers");
   line.option("fit", "SIZE", fit, "chooses");
-  line.option("batch-frames", "N", frames, "frames").option("batch-size", "N", clips, "clips");
+  line.option("batch-size", "N", clips, "clips");
   CHECK(run(line, {}, fail) == 2);
   CHECK(
       captured.text() ==
-      "program: std::bad_alloc. Memory ran out: give a smaller --batch-frames, --gradient-checkpointing or --fit "
+      "program: std::bad_alloc. Memory ran out: give a smaller --batch-size, --gradient-checkpointing or --fit "
       "SIZE, which chooses flags that fit. See docs/errors.md#out-of-memory\n");
+}
+
+TEST_CASE("out of memory: of two limits of a batch the one that a resumed run can divide is named") {
+  const auto given = [](const std::string& frames, const std::string& clips) {
+    const looptorch::testing::CapturedStderr captured;
+    std::int64_t of_frames = 0, of_clips = 0;
+    std::string resume;
+    app::CommandLine line("program", "Trains.");
+    line.option("batch-frames", "N", of_frames, "frames").option("batch-size", "N", of_clips, "clips");
+    line.option("resume", "WHAT", resume, "goes on");
+    CHECK(run(line, {"--batch-frames", frames, "--batch-size", clips}, [] { throw std::bad_alloc(); }) == 2);
+    return captured.text();
+  };
+  const std::string resume = "; --resume auto goes on from the last snapshot",
+                    link = ". See docs/errors.md#out-of-memory\n";
+  const std::string by_clips =
+      "program: std::bad_alloc. Memory ran out: give a smaller --batch-size" + resume + link;
+  CHECK(given("600", "8") == by_clips);
+  CHECK(given("0", "8") == by_clips);
+  CHECK(given("600", "0") == "program: std::bad_alloc. Memory ran out: give a smaller --batch-frames" +
+                                 resume + " if --batch-frames stays as it is" + link);
+  CHECK(given("600", "1") == "program: std::bad_alloc. Memory ran out" + resume + link);
 }
