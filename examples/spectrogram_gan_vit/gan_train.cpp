@@ -101,6 +101,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::Clips& held_out, const
       training, trainer, [&] { return sg::any_batch(clips, training.batch_size); }, options.memory_flags());
   lt::PinnedPrefetchLoader loader(clips, training.loader_options(),
                                   app::share_of_rank(lt::RandomSampler{.seed = seed}));
+  if (app::leads()) sg::claim_output(options.output, gan->config());
   auto result = app::fit(trainer, loader, training, snapshot);
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   left_out.add(result.skipped_samples);
@@ -122,7 +123,7 @@ void run(Options options) {
   const auto splits = sg::load_splits(options.data, training, notes);
   const app::OutputFolder folder(options.output, {options.data});
   const auto newest = training.snapshot_to_resume(options.snapshots());
-  if (app::leads()) sg::claim_output(options.output, newest.path, config, sg::load_config);
+  if (app::leads()) sg::require_claimable(options.output, newest.path, config, sg::load_config);
   training.print_resume(newest);
   if (app::leads() && newest.path.empty()) sg::begin_anew(options);
   const auto clips = sg::cached_clips(splits.train, config.n_mels, options.cache(), notes);

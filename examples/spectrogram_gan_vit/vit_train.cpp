@@ -99,6 +99,7 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       lt::ShowProgress{});
   // clang-format on
   app::check_memory(training, trainer, [&] { return sg::any_batch(training_clips, training.batch_size); });
+  if (app::leads()) sg::claim_output(options.output, model->config());
   auto result = app::fit(trainer, clips, training, snapshot);
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   for (const auto& skipped : {result.skipped_samples, validation.skipped()}) left_out.add(skipped);
@@ -124,7 +125,7 @@ void run(Options options) {
   const auto newest = training.snapshot_to_resume(options.snapshots());
   const auto data = sv::load_training_data(options, options.n_mels, notes);
   const app::OutputFolder folder(options.output, {options.data});
-  if (app::leads()) sg::claim_output(options.output, newest.path, model->config(), sv::load_config);
+  if (app::leads()) sg::require_claimable(options.output, newest.path, model->config(), sv::load_config);
   training.print_resume(newest);
   if (app::leads() && newest.path.empty()) sv::begin_anew(options);
   const auto energies = [&](const auto& clips, sv::MelStatistics* statistics = nullptr) {

@@ -47,6 +47,7 @@ remedied() {
   "$programs/$1" "${@:2}" --output does-not-fit --preflight >train.txt 2>errors.txt || code=$?
   [ "$code" = 2 ] || fail "$*: a run that does not fit exited with $code: $(cat errors.txt)"
   [ ! -e does-not-fit/summary.json ] || fail "$*: a run that does not fit left a model"
+  [ ! -e does-not-fit/config.json ] || fail "$*: a run that does not fit claimed its folder"
   if grep -qE 'Accumulate|Checkpointed|Autocast|Freeze' errors.txt; then fail "$* names policies: $(cat errors.txt)"; fi
   grep -E '^  fits \(|^preflight: [^:]*: chooses ' errors.txt | sed -E 's/^  fits \([^)]*\): //; s/.*the same as //' >remedies.txt
   [ -s remedies.txt ] || fail "$* has no remedy: $(cat errors.txt)"

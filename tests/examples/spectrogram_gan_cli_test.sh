@@ -60,6 +60,7 @@ code=0
 [ "$code" = 2 ] || fail "a run that does not fit exited with $code"
 holds errors.txt "tried, and does not fit: --batch-size 2 --gradient-accumulation 4 ("
 if grep -qE -- '--batch-size 1 |--gradient-checkpointing' errors.txt; then fail "gan_train refuses what it names: $(cat errors.txt)"; fi
+[ ! -e large/config.json ] || fail "a run that does not fit claimed its folder"
 # 1 is a batch where nothing is mismatched.
 "$programs/${train[0]}" "${train[@]:1}" --device cpu --mismatched 0 --output large --preflight --memory-cap 0.01 >train.txt 2>errors.txt || true
 holds errors.txt "--batch-size 1 --gradient-accumulation 4 ("

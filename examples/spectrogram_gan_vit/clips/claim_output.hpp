@@ -8,18 +8,23 @@
 namespace spectrogram_gan {
 
 /// Throws ConfigError unless `config` is that of the model that `output` was begun with, and of that whose
-/// `snapshot` the run goes on from, if it is not empty: weights do not tell one `n_mels` from another. Then
-/// creates the folder and writes its config.json. `load` reads such a file; `require_same_model` and
-/// `save_config` are found beside Config.
+/// `snapshot` the run goes on from, if it is not empty: weights do not tell one `n_mels` from another. `load`
+/// reads config.json; `require_same_model` is found beside Config.
 template <class Config>
-void claim_output(const std::filesystem::path& output, const std::filesystem::path& snapshot,
-                  const Config& config, Config (*load)(const std::filesystem::path&)) {
+void require_claimable(const std::filesystem::path& output, const std::filesystem::path& snapshot,
+                       const Config& config, Config (*load)(const std::filesystem::path&)) {
   const auto require_same = [&](const std::filesystem::path& folder) {
     if (std::filesystem::exists(folder / "config.json"))
       require_same_model(load(folder / "config.json"), config, folder.string());
   };
   require_same(output);
   if (!snapshot.empty()) require_same((snapshot / "../..").lexically_normal());
+}
+
+/// Writes config.json into `output`, as the last thing before training: a run that is refused claims nothing.
+/// `save_config` is found beside Config.
+template <class Config>
+void claim_output(const std::filesystem::path& output, const Config& config) {
   std::filesystem::create_directories(output);
   save_config(output / "config.json", config);
 }
