@@ -45,6 +45,7 @@ class ManifestReader {
     if (const auto encoding = find_wide_encoding(text); !encoding.empty())
       throw ManifestError(message(manifest_.path.string(), ": ", wide_encoding_fault(encoding)));
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+    refuse_old_line_ends(text);
     constexpr std::size_t kShortest = 30;  // bytes of a line with audio and text
     manifest_.utterances.reserve(
         std::min(static_cast<std::size_t>(std::ranges::count(text, '\n')) + 1, text.size() / kShortest + 1));
@@ -55,6 +56,15 @@ class ManifestReader {
   }
 
  private:
+  /// Throws ManifestError for lines that end with CR alone, which would all be one line.
+  void refuse_old_line_ends(std::string_view text) const {
+    const std::size_t last = text.find_last_not_of(" \t\r");
+    if (text.find('\n') != text.npos || last == text.npos || text.find('\r') >= last) return;
+    throw ManifestError(
+        message(manifest_.path.string(),
+                ": the file's lines end with CR alone (old Mac); convert them: tr '\\r' '\\n'"));
+  }
+
   void read_json_lines(std::string_view rest) {
     for (std::size_t number = 1; !rest.empty(); ++number) {
       const auto line = take_until('\n', rest);

@@ -321,6 +321,23 @@ TEST_CASE("a manifest in UTF-16 or UTF-32 says so") {
     }
 }
 
+TEST_CASE("a manifest whose lines end with CR alone says so") {
+  const Corpus corpus;
+  const std::string line = R"({"audio_filepath": "a.wav", "text": "x"})",
+                    table = "audio_file,text\ra.wav,x\r";
+  const std::string why = ": the file's lines end with CR alone (old Mac); convert them: tr '\\r' '\\n'";
+  for (const std::string& text :
+       {line + "\r" + line + "\r", line + "\r" + line, "\xef\xbb\xbf" + line + "\r" + line})
+    CHECK_THROWS_WITH(corpus.load(text), corpus.manifest.string() + why);
+  for (const char* name : {"a.csv", "a.tsv"}) {
+    std::ofstream(corpus / name, std::ios::binary) << table;
+    CHECK_THROWS_WITH(load_manifest(corpus / name), (corpus / name).string() + why);
+  }
+  CHECK(corpus.load(line + "\r").size() == 1);
+  CHECK(corpus.load(line + "\r\n" + line + "\r\n").size() == 2);
+  CHECK_THROWS_WITH(corpus.load("\r"), !Catch::Contains("CR alone"));
+}
+
 TEST_CASE("a NUL in a line is a fault, and no message ends at it") {
   using namespace std::string_literals;
   const Corpus corpus;
