@@ -226,7 +226,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// What a choice is for.
+/// The purpose of a choice.
 struct FitQuestion {
   std::string asking = "--fit";  ///< The flag that asks, which begins each line.
   double margin = 0;             ///< The share of the memory that is to stay free, for the last line.
@@ -235,7 +235,7 @@ struct FitQuestion {
 
 namespace detail {
 
-/// What those choices need that do not fit.
+/// The memory needed by the choices that do not fit.
 class Misfits {
  public:
   void add(const FitTrial& trial, std::string flags) {

@@ -64,7 +64,8 @@ struct MpegFrame {
   return frame;
 }
 
-/// What a frame without sound says about the frames behind it. A value that it lacks is 0.
+/// The announcement of a frame without sound (Xing, Info, VBRI) about the frames behind it. A value that it
+/// lacks is 0.
 struct MpegInfo {
   std::int64_t frames = 0;
   std::uint64_t bytes = 0;              ///< of this frame and those behind it

@@ -21,7 +21,7 @@ namespace looptorch::audio::detail {
 /// An open file of libsndfile, or none.
 class SoundStream {
  public:
-  /// Whether libsndfile can be given the file's length.
+  /// True if libsndfile can be given the file's length.
   enum class Length {
     known,
     /// Its length is overstated, so that an estimate of the number of frames, which the decoder stops at, is
@@ -58,7 +58,7 @@ class SoundStream {
  private:
   static constexpr std::int64_t kBlock = 4096;
 
-  /// What libsndfile reads. It must not move while that is open.
+  /// The bytes that libsndfile reads. Must not move while a file is open on it.
   class Bytes {
    public:
     Bytes(PiecedFile file, Length length)
