@@ -532,25 +532,51 @@ TEST_CASE("requests, waits and the queue's lengths add up over epochs") {
     CHECK((inline_.stats().asked == 3 * epoch && inline_.stats().waited_for == 3 * epoch));
   }
 
-  std::atomic<int> made = 0;
-  struct Counted {
-    std::atomic<int>* made;
-    std::int64_t size() const { return 5; }
-    std::int64_t get(std::int64_t index) const { return ++*made, index; }
+  // One worker, which begins a sample once those before it are ready, and makes none behind `last`.
+  std::atomic<std::int64_t> begun = 0, last = 0;
+  struct Gated {
+    std::atomic<std::int64_t>*begun, *last;
+    std::int64_t size() const { return 6; }
+    std::int64_t get(std::int64_t index) const {
+      *begun = index;
+      begun->notify_all();
+      for (std::int64_t seen = *last; seen < index; seen = *last) last->wait(seen);
+      return index;
+    }
   };
-  PinnedPrefetchLoader ahead(Counted{&made}, {.workers = 1, .prefetch = 4}, {}, kKeep);
-  for ([[maybe_unused]] const Values& batch : ahead)
-    while (made < 5) pause(1);
-  pause(20);
+  const auto make_up_to = [&](std::int64_t index) {
+    last = index;
+    last.notify_all();
+    for (std::int64_t seen = begun; index < 5 && seen <= index; seen = begun) begun.wait(seen);
+  };
+  PinnedPrefetchLoader ahead(Gated{&begun, &last}, {.workers = 1, .prefetch = 5}, {}, kKeep);
+  const auto request = [&](auto& batch) {
+    const LoaderStats before = ahead.stats();
+    ++batch;
+    return ahead.stats().since(before);
+  };
+  {
+    auto batch = ahead.begin();
+    CHECK(ahead.stats().queued <= 1);
+    make_up_to(4);
+    for (int ready = 4; ready > 0; --ready) {
+      const LoaderStats of_one = request(batch);
+      CHECK((of_one.asked == 1 && of_one.queued == ready && of_one.waited_for == 0));
+    }
+    make_up_to(5);
+    CHECK(request(batch).queued <= 1);
+  }
   const LoaderStats first = ahead.stats();
-  CHECK(first.queued >= 3 + 2 + 1);
-  CHECK(first.asked == 5);
-  const auto batch = ahead.begin();  // of the second epoch, of which no more is read
-  CHECK(ahead.stats().queued >= first.queued);
-  CHECK(ahead.stats().waited_for >= first.waited_for);
+  CHECK((first.asked == 6 && first.queued >= 4 + 3 + 2 + 1 && first.queued <= 4 + 3 + 2 + 1 + 2));
+  begun = last = 0;
+  auto batch = ahead.begin();  // of the second epoch
+  CHECK((ahead.stats().since(first).asked == 1 && ahead.stats().since(first).queued <= 1));
+  CHECK((ahead.stats().since(first).waited_for >= 0 && ahead.stats().since(first).waited_for <= 1));
   CHECK(ahead.stats().worker_seconds[0] >= first.worker_seconds[0]);
-  CHECK(ahead.stats().since(first).asked == 1);
-  CHECK(ahead.stats().since(first).queued <= 1);
+  make_up_to(3);
+  CHECK(request(batch).queued == 3);
+  CHECK(ahead.stats().since(first).asked == 2);
+  make_up_to(5);
 }
 
 TEST_CASE("a loop that starves is warned once on stderr, unless the option forbids it") {
