@@ -6,6 +6,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/norms.hpp>
 #include <looptorch/optim/per_parameter_optimizer.hpp>
 
 #include <ATen/core/grad_mode.h>
