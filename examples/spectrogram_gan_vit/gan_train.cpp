@@ -168,5 +168,6 @@ int main(int argc, char** argv) {
       "Trains a conditional GAN on spectrograms of music.\nThe data folder holds audio/ and "
       "tables of valence and arousal in DEAM's form (song_id, valence_mean, arousal_mean).");
   sg::add_flags(line, options);
-  return app::run_main(argc, argv, line, [&] { run(options); });
+  return app::run_main(
+      argc, argv, line, [&] { run(options); }, [&] { return options.least_batch(); });
 }

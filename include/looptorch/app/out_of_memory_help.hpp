@@ -3,8 +3,10 @@
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
+#include <looptorch/app/flag_values.hpp>
 #include <looptorch/base/error.hpp>
 
+#include <cstdint>
 #include <initializer_list>
 #include <map>
 #include <string>
@@ -24,17 +26,19 @@ namespace detail {
 }
 
 /// Returns the flag that limits a micro-batch and can be lowered; empty for none. It is --batch-size where
-/// that is a limit, since a resumed run can divide it. A --batch-size of 0 is a limit that other settings
-/// say, but none beside --batch-frames.
+/// that is a limit, since a resumed run can divide it; `least` is its smallest value. A --batch-size of 0 is
+/// a limit that other settings say, but none beside --batch-frames.
 [[nodiscard]] inline std::string batch_to_lower(const CommandLine& line,
-                                                const std::map<std::string, std::string>& values) {
-  const auto is = [&](const std::string& name, std::string_view setting) {
+                                                const std::map<std::string, std::string>& values,
+                                                std::int64_t least) {
+  const auto number = [&](const std::string& name) -> std::int64_t {
     const auto found = values.find(name);
-    return found != values.end() && found->second == setting;
+    return found == values.end() ? 0 : parse_number<std::int64_t>(found->second);
   };
-  const bool by_frames = line.has("batch-frames") && !is("batch-frames", "0");
-  if (line.has("batch-size") && is("batch-size", "1")) return "";
-  if (line.has("batch-size") && !(by_frames && is("batch-size", "0"))) return "batch-size";
+  const bool by_frames = number("batch-frames") != 0;
+  const std::int64_t samples = number("batch-size");
+  if (samples != 0) return samples > least ? "batch-size" : "";
+  if (line.has("batch-size") && !by_frames) return "batch-size";
   return by_frames ? "batch-frames" : "";
 }
 
@@ -42,8 +46,8 @@ namespace detail {
 
 /// Returns sentences that name the flags of `line` by which a run takes less memory, as far as they are not
 /// given yet, those that find out which, and the one that resumes a run; with a link to the page that
-/// explains them.
-[[nodiscard]] inline std::string out_of_memory_help(const CommandLine& line) {
+/// explains them. `least_batch` is the smallest --batch-size that the program takes.
+[[nodiscard]] inline std::string out_of_memory_help(const CommandLine& line, std::int64_t least_batch = 1) {
   std::map<std::string, std::string> values;
   for (const auto& [name, value] : line.settings()) values[name] = value;
   const auto is_one_of = [&](const std::string& name, std::initializer_list<std::string_view> settings) {
@@ -52,7 +56,7 @@ namespace detail {
     return false;
   };
   std::vector<std::string> ways;
-  const std::string batch = detail::batch_to_lower(line, values);
+  const std::string batch = detail::batch_to_lower(line, values, least_batch);
   if (!batch.empty())
     ways.push_back("a smaller --" + batch +
                    (line.has("gradient-accumulation") ? " with a larger --gradient-accumulation" : ""));

@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <new>
 #include <string>
@@ -72,14 +73,17 @@ inline void require_written_output() {
 
 /// Parses, runs `body`, and returns the exit code for main. An error is one line on stderr,
 /// "program: sentence"; one that says that memory ran out also names the program's flags that help. `--help`
-/// goes to stdout.
+/// goes to stdout. `least_batch` returns the smallest --batch-size that the program takes with the flags that
+/// were parsed, for a program that does not take 1.
 template <class Body>
-[[nodiscard]] int run_main(int argc, char* const* argv, CommandLine& line, Body&& body) {
+[[nodiscard]] int run_main(
+    int argc, char* const* argv, CommandLine& line, Body&& body,
+    const std::function<std::int64_t()>& least_batch = [] { return 1; }) {
   const auto report = [&](const std::string& what, ExitCode code) {
     const std::string sentence = looptorch::detail::first_line(what);
     std::cerr << line.program() << detail::rank_suffix() << ": " << sentence;
     if (looptorch::detail::is_out_of_memory(std::current_exception()))
-      std::cerr << (sentence.ends_with('.') ? " " : ". ") << out_of_memory_help(line);
+      std::cerr << (sentence.ends_with('.') ? " " : ". ") << out_of_memory_help(line, least_batch());
     std::cerr << std::endl;
     return code;
   };
@@ -105,7 +109,8 @@ template <class Body>
   } catch (const std::bad_alloc& error) {
     return report(error.what(), kError);
   } catch (const std::exception& error) {
-    return report(error.what(), kUnexpectedError);
+    const bool out_of_memory = looptorch::detail::is_out_of_memory(std::current_exception());
+    return report(error.what(), out_of_memory ? kError : kUnexpectedError);
   }
 }
 

@@ -7,10 +7,12 @@
 #include <c10/util/Exception.h>
 
 #include <array>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 
 namespace looptorch::detail {
 
@@ -25,6 +27,22 @@ namespace looptorch::detail {
   return false;
 }
 
+/// True for oneDNN's error with the status dnnl_out_of_memory. Its text, "could not create a primitive", is
+/// also that of what oneDNN does not implement, so the status decides. Reads the fields of dnnl::error
+/// without <dnnl.hpp>, which is slow to parse.
+[[nodiscard]] inline bool is_dnnl_out_of_memory(const std::exception& error) {
+  struct Fields {  // those of dnnl::error
+    const void* table;
+    int status;
+    const char* message;  // what() returns it
+  };
+  constexpr int kOutOfMemory = 1;  // dnnl_out_of_memory, in oneDNN's C interface
+  if (std::string_view(typeid(error).name()) != "N4dnnl5errorE") return false;
+  Fields fields{};
+  std::memcpy(&fields, dynamic_cast<const void*>(&error), sizeof fields);
+  return fields.message == error.what() && fields.status == kOutOfMemory;
+}
+
 /// True for an exception that says that memory ran out, also within another error's text, as a loader's.
 [[nodiscard]] inline bool is_out_of_memory(const std::exception_ptr& thrown) {
   try {
@@ -33,6 +51,8 @@ namespace looptorch::detail {
     return true;
   } catch (const c10::OutOfMemoryError&) {
     return true;
+  } catch (const std::exception& error) {
+    return is_dnnl_out_of_memory(error) || says_out_of_memory(what_of(thrown));
   } catch (...) {
     return says_out_of_memory(what_of(thrown));
   }

@@ -11,17 +11,20 @@
 #include <cstdint>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace app = looptorch::app;
 
 namespace {
 
-int run(app::CommandLine& line, std::vector<std::string> words, const std::function<void()>& body) {
+int run(
+    app::CommandLine& line, std::vector<std::string> words, const std::function<void()>& body,
+    const std::function<std::int64_t()>& least_batch = [] { return 1; }) {
   words.insert(words.begin(), "program");
   std::vector<char*> arguments;
   for (auto& word : words) arguments.push_back(word.data());
-  return app::run_main(static_cast<int>(arguments.size()), arguments.data(), line, body);
+  return app::run_main(static_cast<int>(arguments.size()), arguments.data(), line, body, least_batch);
 }
 
 /// Returns what a training program with these flags says that runs out of memory.
@@ -49,6 +52,8 @@ TEST_CASE("out of memory: a program's last line has the flags that help") {
   CHECK_THAT(cpu, Catch::Matchers::EndsWith(all));
   CHECK_THAT(said({}, [] { throw std::bad_alloc(); }), Catch::Matchers::EndsWith(all));
   CHECK_THAT(said({}, [] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to"); }),
+             Catch::Matchers::EndsWith(all));
+  CHECK_THAT(said({}, [] { throw std::system_error(ENOMEM, std::generic_category(), "mmap"); }),
              Catch::Matchers::EndsWith(all));
   CHECK(said({}, [] { throw looptorch::Error("other"); }) == "program: other\n");
 }
@@ -81,6 +86,25 @@ TEST_CASE("out of memory: flags that are given, or that a program lacks, are not
       captured.text() ==
       "program: std::bad_alloc. Memory ran out: give a smaller --batch-size, --gradient-checkpointing or --fit "
       "SIZE, which chooses flags that fit. See docs/errors.md#out-of-memory\n");
+}
+
+TEST_CASE("out of memory: a batch that the program does not take any smaller is not named") {
+  const auto given = [](const std::string& clips, std::int64_t least) {
+    const looptorch::testing::CapturedStderr captured;
+    std::int64_t of_clips = 0;
+    app::CommandLine line("program", "Trains.");
+    line.option("batch-size", "N", of_clips, "clips");
+    CHECK(run(
+              line, {"--batch-size", clips}, [] { throw std::bad_alloc(); }, [least] { return least; }) == 2);
+    return captured.text();
+  };
+  const std::string begin = "program: std::bad_alloc. Memory ran out",
+                    end = ". See docs/errors.md#out-of-memory\n";
+  CHECK(given("2", 2) == begin + end);
+  CHECK(given("1", 2) == begin + end);
+  CHECK(given("3", 2) == begin + ": give a smaller --batch-size" + end);
+  CHECK(given("0", 2) == begin + ": give a smaller --batch-size" + end);  // as other settings say
+  CHECK(given("2", 1) == begin + ": give a smaller --batch-size" + end);
 }
 
 TEST_CASE("out of memory: of two limits of a batch the one that a resumed run can divide is named") {

@@ -12,6 +12,10 @@
 #include <stdexcept>
 #include <system_error>
 
+#if __has_include(<dnnl.hpp>)
+#include <dnnl.hpp>
+#endif
+
 using looptorch::detail::is_out_of_memory;
 
 namespace {
@@ -40,3 +44,17 @@ TEST_CASE("out of memory: the errors of all allocators, also within others' text
   CHECK_FALSE(runs_out([] { throw std::runtime_error("memory"); }));
   CHECK_FALSE(runs_out([] { throw 3; }));
 }
+
+#if __has_include(<dnnl.hpp>)
+
+TEST_CASE("out of memory: oneDNN's errors by their status, since others have the same text") {
+  const char* const text = "could not create a primitive";
+  CHECK(runs_out([text] { throw dnnl::error(dnnl_out_of_memory, text); }));
+  CHECK(runs_out([] { throw dnnl::error(dnnl_out_of_memory, "could not create a memory object"); }));
+  CHECK_FALSE(runs_out([text] { throw dnnl::error(dnnl_unimplemented, text); }));
+  CHECK_FALSE(runs_out([text] { throw dnnl::error(dnnl_invalid_arguments, text); }));
+  CHECK_FALSE(runs_out([text] { throw std::runtime_error(text); }));
+  CHECK_FALSE(runs_out([text] { throw looptorch::Error(text); }));
+}
+
+#endif
