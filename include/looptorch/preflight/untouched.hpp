@@ -61,7 +61,10 @@ class Untouched {
   void put_back() {
     for (const auto& put_back : options_) put_back();
     for (const auto& [parameter, trained] : trained_) parameter.set_requires_grad(trained);
-    (void)resume_from(engine_, was_, {}, nullptr, Tolerance::none, "the copy from before the dry steps");
+    engine_.prepare();
+    resume_from(engine_, was_, {}, nullptr, Tolerance::none, "the copy from before the dry steps")
+        .random()
+        .apply();
     engine_.run().forget_stop();
     if (stopped_) engine_.run().stop(*stopped_);
     if (interrupted_) engine_.run().interrupt(*interrupted_);

@@ -69,7 +69,7 @@ class Resumption {
     return state_.contains("stopped") ? std::optional(state_.get<std::string>("stopped")) : std::nullopt;
   }
 
-  /// Takes over what fits.
+  /// Takes over what fits, but for the random generators: policies may draw from them as they begin.
   void apply() {
     at::NoGradGuard no_gradients;
     for (const Commit& commit : commits_) commit();
@@ -81,7 +81,6 @@ class Resumption {
         item.value()->train(training);
     engine_.take(std::move(staged_));
     feed_.apply();
-    random_.apply();
   }
 
  private:
@@ -174,7 +173,8 @@ class Resumption {
         if (OptimizerParts* parts = engine_.template parts<i>())
           of_part = [&, parts] { return stage_part_states(optimizer, *parts, names, own); };
       auto staged = stage_optimizer(optimizer, views[i], names, own, of_part);
-      if (staged.keeps_rates) staged_.updates[i].full_rates = views[i].full_rates;
+      std::vector<double>& rates = staged_.updates[i].full_rates;
+      if (staged.keeps_rates || rates.size() != views[i].full_rates.size()) rates = views[i].full_rates;
       commits_.insert(commits_.end(), staged.commits.begin(), staged.commits.end());
       add(staged.differences);
     });
@@ -227,13 +227,13 @@ class Resumption {
   std::vector<Difference> differences_;
 };
 
-/// Takes contents over, all or nothing unless `tolerance` is `all`. Throws SnapshotMismatch, and StateError
-/// for contents that lack something. Messages call the snapshot `called`.
+/// Lets a prepared engine take contents over, all or nothing unless `tolerance` is `all`. Random generators
+/// are left to the caller. Throws SnapshotMismatch, and StateError for contents that lack something. Messages
+/// call the snapshot `called`.
 template <class Engine>
 [[nodiscard]] Resumption<Engine> resume_from(Engine& engine, const SnapshotContents& contents,
                                              const StateDict& loader, Regroupable* source,
                                              Tolerance tolerance, const std::string& called) {
-  engine.prepare();
   Resumption<Engine> resumption(engine, contents, loader, source);
   refuse(resumption.differences(), tolerance, called);
   resumption.apply();

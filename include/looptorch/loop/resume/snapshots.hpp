@@ -30,7 +30,9 @@ struct SnapshotCode {
   static ResumeReport restore(Engine& engine, const SnapshotContents& contents, bool strict,
                               bool resume_changed) {
     const Tolerance tolerance = tolerance_of(strict, resume_changed);
+    engine.prepare();
     const auto taken = resume_from(engine, contents, {}, nullptr, tolerance, "the snapshot");
+    taken.random().apply();
     ResumeReport report{.step = contents.step};
     add_to(report, taken.differences(), tolerance);
     return report;

@@ -7,11 +7,11 @@
 //   batch_size, stopped, ranks (of a run with the same bits on any number of them)
 #pragma once
 
+#include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/resume/listed_policies.hpp>
 #include <looptorch/loop/resume/optimizer_states.hpp>
 #include <looptorch/loop/resume/part_states.hpp>
-#include <looptorch/loop/resume/random_states.hpp>
 #include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/resume/state_names.hpp>
 #include <looptorch/loop/resume/weight_averages.hpp>

@@ -30,12 +30,18 @@
 
 namespace looptorch::detail {
 
-/// Prepares the engine for a fit, or a loop of `step`, before policies begin.
+/// Tells a prepared engine how long the fit goes on, before policies begin.
+template <class Engine>
+void announce(Engine& engine, const FitPlan& plan) {
+  plan.announce(RunAccess::progress(engine.run()));
+  engine.run().forget_stop();
+}
+
+/// Prepares the engine for a loop of `step`, before policies begin.
 template <class Engine>
 void prepare_fit(Engine& engine, const FitPlan& plan) {
   engine.prepare();
-  plan.announce(RunAccess::progress(engine.run()));
-  engine.run().forget_stop();
+  announce(engine, plan);
 }
 
 /// Runs on_fit_begin, or on_switched_off of policies that are off.
@@ -295,6 +301,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
   };
   std::optional<std::int64_t> size = counted();
   if (engine.ranks()) batches.count_as(size);
+  engine.prepare();
   keep_windows_of<Host::takes_snapshots, Engine>(feed, batches);
   const auto resumed = resume<Host::takes_snapshots>(engine, options, batches);
   if constexpr (Host::takes_snapshots) feed = saved_feed(batches);
@@ -303,7 +310,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
     if (engine.ranks() && !engine.ranks()->leads())
       engine.stack().mute(true);  // behind the comparison of policies
   const FitPlan plan(options, run.progress(), batches.repeatable, size, engine.window_length(), clock);
-  prepare_fit(engine, plan);
+  announce(engine, plan);
   const FeedScope fed(run, batches.feed());
   std::optional<Host> host;
   try {

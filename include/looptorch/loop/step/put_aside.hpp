@@ -3,7 +3,7 @@
 // and puts it back: gradients, weights and losses, random generators, buffers.
 #pragma once
 
-#include <looptorch/loop/resume/random_states.hpp>
+#include <looptorch/base/device/random_states.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/attempt.hpp>
 #include <looptorch/loop/step/kept_buffers.hpp>

@@ -48,6 +48,7 @@ class ReplayWindow {
     if (bundle.update >= Engine::kUpdates)
       throw UsageError(message(called, " holds a window of update ", bundle.update + 1,
                                ", and the Trainer has ", Engine::kUpdates));
+    engine_.prepare();
     const auto taken = resume_from(engine_, found.contents, {}, nullptr,
                                    tolerance_of(/*strict=*/true, /*resume_changed=*/true), called);
     ResumeReport report;
@@ -73,7 +74,7 @@ class ReplayWindow {
   void within_policies(const FitPlan& plan, const Body& body) {
     engine_.stack().mute(true);
     try {
-      prepare_fit(engine_, plan);
+      announce(engine_, plan);
       guarded(engine_, [&] {
         begin_policies(engine_);
         body();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/autopsy/operator_watch.hpp>
+#include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch.hpp>
@@ -11,7 +12,6 @@
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/examine_context.hpp>
-#include <looptorch/loop/resume/random_states.hpp>
 #include <looptorch/loop/resume/take_snapshot.hpp>
 #include <looptorch/loop/step/agree_on_finding.hpp>
 #include <looptorch/loop/step/attempt.hpp>

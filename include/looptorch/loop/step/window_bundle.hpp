@@ -10,9 +10,9 @@
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
+#include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/loop/resume/random_states.hpp>
 #include <looptorch/loop/resume/resume_source.hpp>
 #include <looptorch/loop/window_place.hpp>
 #include <looptorch/state/snapshot/snapshot.hpp>
@@ -58,9 +58,9 @@ struct WindowBundle {
   std::int64_t epoch = 0;
   std::optional<std::int64_t> total_steps = {};  // of the fit, by which schedules end
   FoundThen found = {};
-  std::int64_t ranks = 0;                // of the run; 0: it had none, and one batch was not weighed
+  std::int64_t ranks = 0;                 // of the run; 0: it had none, and one batch was not weighed
   std::vector<RandomStates> random = {};  // by batch, of a run whose micro-batches are seeded; or empty
-  std::vector<WindowPlace> places = {};  // of the batches
+  std::vector<WindowPlace> places = {};   // of the batches
   std::vector<StateDict> batches = {};
 
   void note(const Finding& finding) {

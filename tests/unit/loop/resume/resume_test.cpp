@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 // A run that is cut at any step and goes on in new objects ends with the bits of one that was not: weights,
 // buffers, moments, averages, random numbers, counters, means, and the losses on the way.
-// Tests base/device: accelerator, generator_state
+// Tests base/device: accelerator, generator_state, random_states
 // Tests loop: resume_report
-// Tests loop/resume: policy_states, random_states, run_state, snapshots, take_snapshot, weight_averages
+// Tests loop/resume: policy_states, run_state, snapshots, take_snapshot, weight_averages
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"
+#include "support/toy.hpp"
 #include "support/whole_run.hpp"
 
 #include <string>
@@ -40,6 +41,17 @@ void check_end(const Ending& end, std::int64_t from) {
   CHECK(end.result.status == uncut().result.status);
   CHECK(end.result.resumed->step == from);
 }
+
+at::Tensor cpu_state() { return at::detail::getDefaultCPUGenerator().get_state(); }
+
+/// Counts how often a fit is prepared, and keeps the generator's state as policies begin.
+struct SeesBeginning {
+  int* prepared;
+  at::Tensor* generator;
+
+  bool handles_overflow(const lt::Run&) const { return ++*prepared, false; }
+  void on_fit_begin(lt::FitContext&) const { *generator = cpu_state(); }
+};
 
 }  // namespace
 
@@ -127,4 +139,33 @@ TEST_CASE("modules that a run had set to eval are so again") {
   (void)second.run();
   CHECK_FALSE(second.net->norm->is_training());
   CHECK(second.net->is_training());
+}
+
+TEST_CASE("a resumed fit is prepared once, and sets the generators once: after policies have begun") {
+  TemporaryFolder folder;
+  int prepared = 0;
+  at::Tensor own, at_begin, before, after;
+  const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+    before = cpu_state();
+    (void)torch::rand({1});
+    after = cpu_state();
+    return toy::objective(net, batch);
+  };
+  const auto fit = [&](const lt::FitOptions& options) {
+    toy::Net net = toy::net();
+    lt::FusedSGD optimizer(net->parameters(), {.lr = 0.1});
+    lt::Trainer trainer(net, optimizer, objective, SeesBeginning{&prepared, &at_begin},
+                        lt::SnapshotEvery{.folder = folder.path(), .on_signals = false});
+    const auto batches = toy::batches(4);
+    own = cpu_state();
+    (void)trainer.fit(batches, options);
+  };
+  fit({.max_steps = 2});
+  CHECK(prepared == 1);
+  const at::Tensor saved = after;
+  fit({.max_steps = 3, .resume = folder.path()});
+  CHECK(prepared == 2);
+  CHECK(torch::equal(at_begin, own));
+  CHECK_FALSE(torch::equal(own, saved));
+  CHECK(torch::equal(before, saved));
 }
