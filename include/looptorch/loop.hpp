@@ -12,7 +12,6 @@
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
@@ -179,7 +178,10 @@ class Trainer {
     if constexpr (detail::is_included<detail::SnapshotCode, Engine>) {
       detail::require_between_windows(engine_, call_, "snapshot()");
       detail::settle(engine_);
-      return detail::SnapshotCode<Engine>::take(engine_, feed_, folder);
+      if constexpr (Host::takes_snapshots)
+        return detail::SnapshotCode<Engine>::take(engine_, folder, feed_);
+      else
+        return detail::SnapshotCode<Engine>::take(engine_, folder);
     } else {
       return {};
     }
@@ -257,7 +259,7 @@ class Trainer {
   Engine engine_;
   detail::CallInProgress call_;
   detail::OwnLoop<Engine> own_loop_;  // of step()
-  detail::SavedFeed feed_;            // of the last fit
+  [[no_unique_address]] detail::LastFeed<detail::CheckSnapshots<Parts...>::listed, Engine> feed_;
 };
 
 }  // namespace looptorch

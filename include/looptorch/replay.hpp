@@ -4,8 +4,8 @@
 #pragma once
 
 #include <looptorch/loop.hpp>
-#include <looptorch/loop/replayed.hpp>
-#include <looptorch/loop/step/replay_window.hpp>
+#include <looptorch/resume/replay_window.hpp>
+#include <looptorch/resume/replayed.hpp>
 
 #include <filesystem>
 #include <type_traits>

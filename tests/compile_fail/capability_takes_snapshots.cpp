@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: a policy's `takes_snapshots` would be ignored. Make it a public `static constexpr bool`
-#include <looptorch/loop/resume/snapshots.hpp>
+#include <looptorch/resume/snapshots.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"

@@ -20,7 +20,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/loop/resume/part_states.hpp>
+#include <looptorch/resume/part_states.hpp>
 
 #include <ATen/Parallel.h>
 #include <torch/nn/module.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Says what a resumed run may have in another way than the run that wrote the snapshot. A policy declares it
-// of itself; all else stands in the table of loop/resume/differences.hpp.
+// of itself; all else stands in the table of resume/differences.hpp.
 #pragma once
 
 namespace looptorch {

@@ -12,9 +12,9 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/loop/step/watched_share.hpp>
 #include <looptorch/optim/finite_gradients.hpp>
 #include <looptorch/policies/parts/loss_statistics.hpp>
+#include <looptorch/resume/window_bundle.hpp>
 
 #include <ATen/ops/scalar_tensor.h>
 

@@ -11,8 +11,8 @@
 #include <looptorch/data/leave_out.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
-#include <looptorch/loop/step/watched_share.hpp>
 #include <looptorch/policies/parts/loss_statistics.hpp>
+#include <looptorch/resume/window_bundle.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -15,8 +15,8 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/metric_reader.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/loop/resume/snapshots.hpp>
 #include <looptorch/loop/run_phase.hpp>
+#include <looptorch/resume/snapshots.hpp>
 #include <looptorch/state/snapshot/snapshot_work.hpp>
 
 #include <c10/util/Exception.h>

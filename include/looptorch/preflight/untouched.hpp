@@ -4,9 +4,9 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/loop/resume/resume.hpp>
-#include <looptorch/loop/resume/take_snapshot.hpp>
 #include <looptorch/memory/recompute/bypass.hpp>
+#include <looptorch/resume/resume.hpp>
+#include <looptorch/resume/take_snapshot.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: a listed policy keeps windows, and needs the code that does them again. Include
 #ifdef LOOPTORCH_TWIN
-#include <looptorch/loop/step/watched_share.hpp>
+#include <looptorch/resume/window_bundle.hpp>
 #endif
 
 #include "../prelude.hpp"

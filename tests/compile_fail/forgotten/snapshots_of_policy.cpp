@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // expect: looptorch: a listed policy takes snapshots, and needs their code. Include
-// expect: <looptorch/loop/resume/snapshots.hpp> in its header.
+// expect: <looptorch/resume/snapshots.hpp> in its header.
 #ifdef LOOPTORCH_TWIN
-#include <looptorch/loop/resume/snapshots.hpp>
+#include <looptorch/resume/snapshots.hpp>
 #endif
 
 #include "../prelude.hpp"

@@ -3,7 +3,8 @@
 // sentence, and the window is replayed on one process. The processes that this file starts run its hidden
 // cases, whose names begin with "watched: " and "breaks: ".
 //
-// Tests loop/step: agree_on_finding, watched_share, window_bundle
+// Tests loop/step: agree_on_finding, watched_share
+// Tests resume: window_bundle
 #include "support/precompiled.hpp"
 
 #include <looptorch/distributed/data_parallel.hpp>
@@ -159,7 +160,7 @@ void check_fault_of_rank_1(const Setup& of, const std::string& op, bool backward
   if (of.autopsy->keep_in.empty()) return;
   CHECK(outcome.said.find("The window is kept in " + (bundles(of) / "rank-1").string()) != std::string::npos);
   Setup here = of;
-  here.shares = false;  // which this process, started as a rank, would not do alone
+  here.shares = false;                           // which this process, started as a rank, would not do alone
   with_trainer(here, [&](auto& trainer, Net&) {  // of other weights: those of the bundle count
     const lt::Replayed replayed = lt::replay<Batch>(trainer, bundles(of) / "rank-1");
     INFO(replayed.text());

@@ -6,7 +6,7 @@
 // Tests distributed: shard_optimizer, bucket_layout, gradient_buckets, group_ranks, share_out
 // Tests loop: optimizer_parts
 // Tests loop/step: shared_update
-// Tests loop/resume: part_states
+// Tests resume: part_states
 // Tests state/snapshot: optimizer_part
 #include "support/precompiled.hpp"
 

@@ -107,7 +107,7 @@ struct CheckSnapshots {
   static constexpr bool listed = wanted && !lacks<wanted, SnapshotCode, CheckSnapshots>();
   static_assert(!wanted || listed,
                 "looptorch: a listed policy takes snapshots, and needs their code. Include "
-                "<looptorch/loop/resume/snapshots.hpp> in its header. See docs/errors.md#snapshot-code");
+                "<looptorch/resume/snapshots.hpp> in its header. See docs/errors.md#snapshot-code");
   static_assert(
       !wanted || (is_saved<Parts> && ...),
       "looptorch: a snapshot cannot hold what this optimizer keeps. Hold it by its own type, or give "
@@ -121,7 +121,7 @@ struct CheckWindows {
   static constexpr bool kept = (keeps_windows_hook::template valid<unwrapped_t<Parts>>() || ...);
   static_assert(!lacks<kept, WindowCode, CheckWindows>(),
                 "looptorch: a listed policy keeps windows, and needs the code that does them again. Include "
-                "<looptorch/loop/step/watched_share.hpp> in its header. See docs/errors.md#window-code");
+                "<looptorch/resume/window_bundle.hpp> in its header. See docs/errors.md#window-code");
 };
 
 /// Names two policies of one family in the compiler's note.

@@ -5,18 +5,26 @@
 
 namespace looptorch::detail {
 
-/// Takes snapshots of the run that an Engine holds, and takes them over; defined in loop/resume/snapshots.hpp.
+/// Takes snapshots of the run that an Engine holds, and takes them over; defined in resume/snapshots.hpp.
 template <class Engine>
 struct SnapshotCode;
 
-/// Stands for the code that does windows again; defined in loop/step/watched_share.hpp.
+/// Keeps windows on disk, and stands for the code that does them again; defined in resume/window_bundle.hpp.
 template <class Engine>
 struct WindowCode;
+
+/// What a Trainer remembers of a fit's batches for its snapshots; nothing if it takes none.
+template <bool kTakesSnapshots, class Engine>
+struct LastFeed {};
+template <class Engine>
+struct LastFeed<true, Engine> : SnapshotCode<Engine>::Feed {};
 
 /// True where the header that defines `Code` is included. `T` is any type that depends on the template which
 /// asks.
 template <template <class> class Code, class T>
-inline constexpr bool is_included = requires { sizeof(Code<T>); };
+inline constexpr bool is_included = requires {
+  sizeof(Code<T>);
+};
 
 /// True if code is wanted and not included. It is asked for only where it is wanted, so that all files of a
 /// program have one answer for a Trainer.

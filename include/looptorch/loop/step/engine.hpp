@@ -8,10 +8,11 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/closure.hpp>
 #include <looptorch/loop/compose/parts.hpp>
+#include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/examine_context.hpp>
-#include <looptorch/loop/resume/run_state.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
+#include <looptorch/loop/run_state.hpp>
 #include <looptorch/loop/step/attempt.hpp>
 #include <looptorch/loop/step/leave_out.hpp>
 #include <looptorch/loop/step/listed_once.hpp>

@@ -10,7 +10,6 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/resume/saved_feed.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/agree_on_window.hpp>
@@ -256,13 +255,16 @@ class FitLoop {
   bool from_start_;
 };
 
-/// Takes over the snapshot that the options name; returns nothing without one.
+/// Takes over the snapshot that the options name; returns nothing without one. `feed` describes the range of
+/// the fit before, and then of this one.
 template <bool kTakesSnapshots, class Engine, class Batches>
-auto resume(Engine& engine, const FitOptions& options, [[maybe_unused]] const Batches& batches) {
+auto resume(Engine& engine, const FitOptions& options, const Batches& batches,
+            LastFeed<kTakesSnapshots, Engine>& feed) {
   if constexpr (kTakesSnapshots) {
-    return SnapshotCode<Engine>::resume(engine, options, batches);
+    return SnapshotCode<Engine>::resume(engine, options, batches, feed);
   } else {
     require_no_resume(options);
+    if (auto* const source = batches.regroupable()) source->regroup(std::nullopt);
     return std::optional<NotResumed>();
   }
 }
@@ -279,12 +281,11 @@ class FeedScope {
   Run& run_;
 };
 
-/// Runs a whole fit: policies begin, epochs pass, policies end, also after an exception. `feed` describes the
-/// range of the fit before, and then, where snapshots need it, of this one. `Host` serves policies that call
-/// their Trainer.
+/// Runs a whole fit: policies begin, epochs pass, policies end, also after an exception. `Host` serves
+/// policies that call their Trainer.
 template <class Host, class Trainer, class Engine, class Range>
 FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
-                   SavedFeed& feed) {
+                   LastFeed<Host::takes_snapshots, Engine>& feed) {
   require_no_open_window(engine, "fit()");
   settle(engine);  // counts what a loop of `step` left uncounted, before policies begin anew
   Run& run = engine.run();
@@ -302,9 +303,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
   std::optional<std::int64_t> size = counted();
   if (engine.ranks()) batches.count_as(size);
   engine.prepare();
-  keep_windows_of<Host::takes_snapshots, Engine>(feed, batches);
-  const auto resumed = resume<Host::takes_snapshots>(engine, options, batches);
-  if constexpr (Host::takes_snapshots) feed = saved_feed(batches);
+  const auto resumed = resume<Host::takes_snapshots>(engine, options, batches, feed);
   if (batches.regroupable() && batches.regroupable()->regrouping()) size = counted();
   if constexpr (Engine::kHasRanks)
     if (engine.ranks() && !engine.ranks()->leads())
@@ -338,7 +337,8 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
 
 /// Runs a whole fit, on all ranks if a policy gives some.
 template <class Host, class Trainer, class Engine, class Range>
-FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options, SavedFeed& feed) {
+FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
+              LastFeed<Host::takes_snapshots, Engine>& feed) {
   return together(engine, [&] { return fit_here<Host>(trainer, engine, range, options, feed); });
 }
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <looptorch/loop/compose/policy_stack.hpp>
+#include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/optimizer_parts.hpp>
-#include <looptorch/loop/resume/weight_averages.hpp>
 #include <looptorch/memory/held_memory.hpp>
 #include <looptorch/memory/host_memory.hpp>
 #include <looptorch/optim/optimizer_state.hpp>

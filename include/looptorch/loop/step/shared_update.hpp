@@ -5,10 +5,10 @@
 
 #include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/loop/ranks.hpp>
-#include <looptorch/loop/resume/policy_states.hpp>
 #include <looptorch/optim/gradients.hpp>
 
 #include <cstddef>

@@ -12,7 +12,7 @@
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/examine_context.hpp>
-#include <looptorch/loop/resume/take_snapshot.hpp>
+#include <looptorch/loop/parameter_names.hpp>
 #include <looptorch/loop/step/agree_on_finding.hpp>
 #include <looptorch/loop/step/attempt.hpp>
 #include <looptorch/loop/step/examine.hpp>
@@ -20,7 +20,6 @@
 #include <looptorch/loop/step/retry.hpp>
 #include <looptorch/loop/step/side_by_side.hpp>
 #include <looptorch/loop/step/update_step.hpp>
-#include <looptorch/loop/step/window_bundle.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Type.h>
@@ -36,9 +35,6 @@
 #include <vector>
 
 namespace looptorch::detail {
-
-template <class Engine>
-struct WindowCode {};
 
 template <std::size_t I, class Engine, class Batch>
 class WatchedShare final : public ShareAgain {
@@ -72,25 +68,13 @@ class WatchedShare final : public ShareAgain {
       const Finding& found = examine();  // all ranks come here
       require_one_process();
       if (found.cause == Finding::Cause::elsewhere || kept_.empty()) return {};
-      const WindowOrigin& origin = engine_.window().origin;
-      WindowBundle bundle{.update = I,
-                          .pieces = work().pieces,
-                          .epoch = origin.place().epoch,
-                          .total_steps = engine_.run().progress().total_steps,
-                          .ranks = ranks_};
-      bundle.note(found);
-      for (std::size_t i = 0; i < kept_.size(); ++i) {
-        bundle.batches.push_back(batch_state(kept_[i]));
-        bundle.places.push_back(origin.narrowed(i).place());
-      }
       const PutAside aside(*engine_.model(), attempt_, view(), work());
+      std::vector<RandomStates> random;
       for (std::size_t i = 0; is_seeded_ && i < kept_.size(); ++i) {
         seed(i);
-        bundle.random.push_back(RandomStates::now());
+        random.push_back(RandomStates::now());
       }
-      const auto own = of_rank(folder);
-      return bundle.write(Engine::kUpdates == 1 ? own : own / message("update-", I + 1),
-                          run_contents(engine_, {}, {}, /*moments=*/!engine_.holds_parts()));
+      return WindowCode<Engine>::keep(engine_, I, found, kept_, ranks_, std::move(random), of_rank(folder));
     } else {
       throw UsageError(
           "the window's batches cannot be written to disk: make the batch an aggregate of tensors, numbers, strings "

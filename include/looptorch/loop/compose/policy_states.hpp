@@ -8,6 +8,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
+#include <looptorch/state/weights/tensor_map.hpp>
 
 #include <cstdint>
 #include <map>
@@ -46,6 +47,14 @@ void each_saving(Stack& stack, Visit&& visit) {
     if constexpr (state_dict_hook::valid<typename std::remove_reference_t<decltype(slot)>::Policy>())
       visit(slot, name);
   });
+}
+
+/// Returns the weights' averages by name, from the policy that keeps them; empty without one.
+template <class Stack>
+[[nodiscard]] TensorMap weight_averages(Stack& stack) {
+  TensorMap averages;
+  stack.template run<averaged_weights_hook>(averages);
+  return averages;
 }
 
 template <class Stack>
@@ -130,6 +139,14 @@ template <class Stack>
   if (only_saved.empty() && only_here.empty()) return {};
   return message("only in ", saved, ": ", listed_or_none(only_saved),
                  "; only in the Trainer: ", listed_or_none(only_here));
+}
+
+/// Throws StateError that names the policies found only in the state or only here, or one policy's objection
+/// to its state.
+inline void require_all(const StagedPolicies& staged) {
+  if (const auto others = describe_others(staged.only_saved, staged.only_here, "the state"); !others.empty())
+    throw StateError("the state is of other policies than the Trainer lists: " + others);
+  if (!staged.refused.empty()) throw StateError(staged.refused.front().sentence());
 }
 
 }  // namespace looptorch::detail

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/loop/resume/policy_states.hpp>
 #include <looptorch/loop/run.hpp>
 
 #include <algorithm>
@@ -101,14 +100,6 @@ inline void require_same_updates(const StateDict& in, const Run& run) {
       throw StateError(message("the state has ", groups, " parameter groups for ", update.name,
                                ", whose optimizer has ", of_optimizer));
   }
-}
-
-/// Throws StateError that names the policies found only in the state or only here, or one policy's objection
-/// to its state.
-inline void require_all(const StagedPolicies& staged) {
-  if (const auto others = describe_others(staged.only_saved, staged.only_here, "the state"); !others.empty())
-    throw StateError("the state is of other policies than the Trainer lists: " + others);
-  if (!staged.refused.empty()) throw StateError(staged.refused.front().sentence());
 }
 
 /// Returns the state of a run. `works` holds what each update keeps from window to window.

@@ -5,7 +5,6 @@
 
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
-#include <looptorch/loop/compose/included_code.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -41,16 +40,6 @@ template <class Batches>
   return {.identity = source->planned_identity(),
           .batch_size = how ? how->planned.batch_size : source->batch_size(),
           .regrouping = how};
-}
-
-/// Lets a loader read the windows with which the run began, where snapshots count in them.
-template <bool kTakesSnapshots, class Engine, class Batches>
-void keep_windows_of(const SavedFeed& began, const Batches& batches) {
-  if (!batches.regroupable()) return;
-  if constexpr (kTakesSnapshots)
-    SnapshotCode<Engine>::keep_windows(began, *batches.regroupable());
-  else
-    batches.regroupable()->regroup(std::nullopt);
 }
 
 }  // namespace looptorch::detail

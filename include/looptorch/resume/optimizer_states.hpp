@@ -10,9 +10,10 @@
 #include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/type_name.hpp>
+#include <looptorch/loop/parameter_names.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/loop/resume/differences.hpp>
-#include <looptorch/loop/resume/state_names.hpp>
+#include <looptorch/resume/differences.hpp>
+#include <looptorch/resume/state_names.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/state/weights/tensor_map.hpp>
@@ -31,37 +32,6 @@
 #include <vector>
 
 namespace looptorch::detail {
-
-/// The names of parameters in a snapshot: the first name in the model, or "outside.N" for a parameter that an
-/// update trains and the model does not contain.
-class ParameterNames {
- public:
-  template <class Module>
-  ParameterNames(const Module& model, const std::vector<UpdateView>& updates) {
-    for (const auto& item : model.named_parameters())
-      names_.emplace(item.value().unsafeGetTensorImpl(), item.key());
-    for (const UpdateView& update : updates)
-      for (const at::Tensor& parameter : update.parameters) {
-        std::string name = message("outside.", outside_.size());
-        if (names_.emplace(parameter.unsafeGetTensorImpl(), name).second)
-          outside_.emplace(std::move(name), parameter);
-      }
-  }
-
-  [[nodiscard]] const std::string& of(const at::Tensor& parameter) const {
-    return names_.at(parameter.unsafeGetTensorImpl());
-  }
-  [[nodiscard]] std::vector<std::string> of(const torch::optim::OptimizerParamGroup& group) const {
-    std::vector<std::string> names;
-    for (const at::Tensor& parameter : group.params()) names.push_back(of(parameter));
-    return names;
-  }
-  [[nodiscard]] const TensorMap& outside() const { return outside_; }
-
- private:
-  std::unordered_map<const void*, std::string> names_;
-  TensorMap outside_;
-};
 
 /// Returns "12 here, 10 in the snapshot; only here: a, b; only in the snapshot: c".
 inline std::string compare_names(const std::vector<std::string>& here,

@@ -13,8 +13,11 @@
 #include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/loop/resume/resume_source.hpp>
+#include <looptorch/data/batch_state.hpp>
+#include <looptorch/loop/compose/included_code.hpp>
+#include <looptorch/loop/step/watched_share.hpp>
 #include <looptorch/loop/window_place.hpp>
+#include <looptorch/resume/take_snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -126,6 +129,31 @@ struct WindowBundle {
         bundle.random.push_back(RandomStates::loaded(states));
     }
     return bundle;
+  }
+};
+
+template <class Engine>
+struct WindowCode {
+  /// Writes the share of update `update` in the window under way, which stands where it began, and returns
+  /// the bundle's path. `random` are its micro-batches' generators, if each is seeded.
+  template <class Batch>
+  static std::filesystem::path keep(Engine& engine, std::size_t update, const Finding& found,
+                                    const std::vector<Batch>& kept, std::int64_t ranks,
+                                    std::vector<RandomStates> random, const std::filesystem::path& folder) {
+    const WindowOrigin& origin = engine.window().origin;
+    WindowBundle bundle{.update = update,
+                        .pieces = engine.works()[update].pieces,
+                        .epoch = origin.place().epoch,
+                        .total_steps = engine.run().progress().total_steps,
+                        .ranks = ranks,
+                        .random = std::move(random)};
+    bundle.note(found);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      bundle.batches.push_back(batch_state(kept[i]));
+      bundle.places.push_back(origin.narrowed(i).place());
+    }
+    return bundle.write(Engine::kUpdates == 1 ? folder : folder / message("update-", update + 1),
+                        run_contents(engine, {}, {}, /*moments=*/!engine.holds_parts()));
   }
 };
 

@@ -6,11 +6,11 @@
 #include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/resume/differences.hpp>
-#include <looptorch/loop/resume/resume.hpp>
-#include <looptorch/loop/resume/saved_feed.hpp>
-#include <looptorch/loop/resume/staged_feed.hpp>
-#include <looptorch/loop/resume/take_snapshot.hpp>
+#include <looptorch/resume/differences.hpp>
+#include <looptorch/resume/resume.hpp>
+#include <looptorch/resume/saved_feed.hpp>
+#include <looptorch/resume/staged_feed.hpp>
+#include <looptorch/resume/take_snapshot.hpp>
 #include <looptorch/loop/resume_report.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 
@@ -21,8 +21,10 @@ namespace looptorch::detail {
 
 template <class Engine>
 struct SnapshotCode {
-  [[nodiscard]] static SnapshotContents take(Engine& engine, const SavedFeed& feed,
-                                             const std::filesystem::path& folder) {
+  using Feed = SavedFeed;
+
+  [[nodiscard]] static SnapshotContents take(Engine& engine, const std::filesystem::path& folder,
+                                             const SavedFeed& feed = {}) {
     return snapshot_contents(engine, feed, folder);
   }
 
@@ -38,17 +40,18 @@ struct SnapshotCode {
     return report;
   }
 
-  /// Takes over the snapshot that a fit's options name; returns nothing without one.
+  /// Takes over the snapshot that a fit's options name; returns nothing without one. A loader then reads the
+  /// windows with which the run began, if it has the same data. `feed` describes the range of the fit before,
+  /// and then of this one.
   template <class Batches>
   [[nodiscard]] static std::optional<Resumed<Engine>> resume(Engine& engine, const FitOptions& options,
-                                                             const Batches& batches) {
-    if (options.resume.empty()) return std::nullopt;
-    return std::make_optional<Resumed<Engine>>(engine, options, batches.identity(), batches.regroupable());
-  }
-
-  /// Lets a loader read the windows with which the run began, if it has the same data.
-  static void keep_windows(const SavedFeed& began, Regroupable& batches) {
-    detail::keep_windows(began, batches);
+                                                             const Batches& batches, SavedFeed& feed) {
+    std::optional<Resumed<Engine>> resumed;
+    if (batches.regroupable()) keep_windows(feed, *batches.regroupable());
+    if (!options.resume.empty())
+      resumed.emplace(engine, options, batches.identity(), batches.regroupable());
+    feed = saved_feed(batches);
+    return resumed;
   }
 };
 

@@ -9,12 +9,12 @@
 
 #include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/loop/resume/listed_policies.hpp>
-#include <looptorch/loop/resume/optimizer_states.hpp>
-#include <looptorch/loop/resume/part_states.hpp>
-#include <looptorch/loop/resume/saved_feed.hpp>
-#include <looptorch/loop/resume/state_names.hpp>
-#include <looptorch/loop/resume/weight_averages.hpp>
+#include <looptorch/resume/listed_policies.hpp>
+#include <looptorch/resume/optimizer_states.hpp>
+#include <looptorch/resume/part_states.hpp>
+#include <looptorch/resume/saved_feed.hpp>
+#include <looptorch/resume/state_names.hpp>
+#include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 #include <looptorch/state/weights/module_tensors.hpp>
 

@@ -3,7 +3,7 @@
 //
 // Tests replay
 // Tests app: fit
-// Tests loop/step: replay_window, window_bundle
+// Tests resume: replay_window, window_bundle
 #include "support/precompiled.hpp"
 
 #include <looptorch/app/fit.hpp>

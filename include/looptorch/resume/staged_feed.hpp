@@ -10,8 +10,8 @@
 #include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/resume/differences.hpp>
-#include <looptorch/loop/resume/saved_feed.hpp>
+#include <looptorch/resume/differences.hpp>
+#include <looptorch/resume/saved_feed.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -6,15 +6,15 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/replayed.hpp>
-#include <looptorch/loop/resume/differences.hpp>
-#include <looptorch/loop/resume/resume.hpp>
-#include <looptorch/loop/resume/resume_source.hpp>
+#include <looptorch/resume/replayed.hpp>
+#include <looptorch/resume/differences.hpp>
+#include <looptorch/resume/resume.hpp>
+#include <looptorch/resume/resume_source.hpp>
 #include <looptorch/loop/step/attempt.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
 #include <looptorch/loop/step/watched_share.hpp>
 #include <looptorch/loop/step/window.hpp>
-#include <looptorch/loop/step/window_bundle.hpp>
+#include <looptorch/resume/window_bundle.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // What a resumed run may have otherwise: always, on request, or never. Precision, rates and schedules need
 // FitOptions::resume_changed, which lists each of them; another model is refused in any case.
 // Tests loop: may_differ
-// Tests loop/resume: differences, listed_policies, state_names
+// Tests resume: differences, listed_policies, state_names
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

@@ -4,14 +4,14 @@
 #pragma once
 
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/resume/differences.hpp>
-#include <looptorch/loop/resume/listed_policies.hpp>
-#include <looptorch/loop/resume/other_ranks.hpp>
-#include <looptorch/loop/resume/part_states.hpp>
-#include <looptorch/loop/resume/resume_source.hpp>
-#include <looptorch/loop/resume/saved_feed.hpp>
-#include <looptorch/loop/resume/staged_feed.hpp>
-#include <looptorch/loop/resume/take_snapshot.hpp>
+#include <looptorch/resume/differences.hpp>
+#include <looptorch/resume/listed_policies.hpp>
+#include <looptorch/resume/other_ranks.hpp>
+#include <looptorch/resume/part_states.hpp>
+#include <looptorch/resume/resume_source.hpp>
+#include <looptorch/resume/saved_feed.hpp>
+#include <looptorch/resume/staged_feed.hpp>
+#include <looptorch/resume/take_snapshot.hpp>
 #include <looptorch/loop/resume_report.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
 #include <looptorch/state/weights/load_report.hpp>

@@ -9,9 +9,9 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/policy_stack.hpp>
 #include <looptorch/loop/may_differ.hpp>
-#include <looptorch/loop/resume/differences.hpp>
-#include <looptorch/loop/resume/policy_states.hpp>
-#include <looptorch/loop/resume/state_names.hpp>
+#include <looptorch/resume/differences.hpp>
+#include <looptorch/loop/compose/policy_states.hpp>
+#include <looptorch/resume/state_names.hpp>
 
 #include <algorithm>
 #include <iterator>

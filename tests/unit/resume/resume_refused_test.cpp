@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Snapshots that are not of this run: refused with both sides named and nothing touched, or taken over in
 // part; and everything that optimizers keep, LibTorch's own and a user's.
-// Tests loop/resume: optimizer_states, resume
+// Tests loop: parameter_names
+// Tests resume: optimizer_states
 // Tests optim: optimizer_state
 #include "support/precompiled.hpp"
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// The names of parameters in snapshots and in findings.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/update.hpp>
+#include <looptorch/state/weights/tensor_map.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Names parameters: by the first name in the model, or "outside.N" for a parameter that an
+/// update trains and the model does not contain.
+class ParameterNames {
+ public:
+  template <class Module>
+  ParameterNames(const Module& model, const std::vector<UpdateView>& updates) {
+    for (const auto& item : model.named_parameters())
+      names_.emplace(item.value().unsafeGetTensorImpl(), item.key());
+    for (const UpdateView& update : updates)
+      for (const at::Tensor& parameter : update.parameters) {
+        std::string name = message("outside.", outside_.size());
+        if (names_.emplace(parameter.unsafeGetTensorImpl(), name).second)
+          outside_.emplace(std::move(name), parameter);
+      }
+  }
+
+  [[nodiscard]] const std::string& of(const at::Tensor& parameter) const {
+    return names_.at(parameter.unsafeGetTensorImpl());
+  }
+  [[nodiscard]] std::vector<std::string> of(const torch::optim::OptimizerParamGroup& group) const {
+    std::vector<std::string> names;
+    for (const at::Tensor& parameter : group.params()) names.push_back(of(parameter));
+    return names;
+  }
+  [[nodiscard]] const TensorMap& outside() const { return outside_; }
+
+ private:
+  std::unordered_map<const void*, std::string> names_;
+  TensorMap outside_;
+};
+
+}  // namespace looptorch::detail
