@@ -77,16 +77,16 @@ inline SampleRange chosen(const std::filesystem::path& path, const DecodeOptions
 /// and Opus, all of MP3, and formats in which libsndfile cannot seek. The part behind `end` is decoded only
 /// if the file does not state its length.
 ///
-/// Files that were joined (MP3, Ogg) are read one after the other, and behind a header that was never
+/// Files that were joined (MP3, Ogg, FLAC) are read one after the other, and behind a header that was never
 /// finished everything is sound, of which the first file is named in a warning.
 ///
 /// Throws FileError for a path that is no readable file, AudioError for a file that is not complete, finite,
 /// non-empty audio, or is joined of parts at different rates, AudioRangeError where no sample lies between
 /// `start` and `end`, and UsageError for an empty range or a negative
-/// rate. Truncation is detected in Ogg, in MP3 and MP2 unless it is between two frames that none announces,
-/// and in formats whose header states the length: WAV, AIFF, AU, W64, CAF, NIST SPHERE, FLAC not written by a
-/// pipe. It is not detected in libsndfile's rarer formats (VOC, SVX, PAF, ...). Safe to call from several
-/// threads.
+/// rate. Truncation is detected in Ogg, as a lost page is, in MP3 and MP2 unless it is between two frames
+/// that none announces, and in formats whose header states the length: WAV, AIFF, AU, W64, CAF, NIST SPHERE,
+/// FLAC not written by a pipe. It is not detected in libsndfile's rarer formats (VOC, SVX, PAF, ...). Safe to
+/// call from several threads.
 inline Waveform decode(const std::filesystem::path& path, const DecodeOptions& options = {}) {
   if (!(options.start >= 0 && options.end > options.start) || options.sample_rate < 0)
     throw UsageError(looptorch::message(path.string(), ": cannot decode from ", options.start, " s to ",

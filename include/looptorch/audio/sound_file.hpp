@@ -7,6 +7,7 @@
 #include <looptorch/audio/resample.hpp>
 #include <looptorch/audio/sound_file/announced_data.hpp>
 #include <looptorch/audio/sound_file/flac_end.hpp>
+#include <looptorch/audio/sound_file/flac_joined.hpp>
 #include <looptorch/audio/sound_file/mpeg_parts.hpp>
 #include <looptorch/audio/sound_file/ogg_headers.hpp>
 #include <looptorch/audio/sound_file/ogg_links.hpp>
@@ -21,6 +22,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -87,6 +89,7 @@ class SoundFile {
   void find_parts() {
     const PiecedFile whole(file_);
     if (ogg_begins_at(whole, 0)) return take(whole, ogg_links(whole));
+    if (const auto begins = FlacScan(*file_).beginnings(); begins.size() > 1) return take(whole, begins);
     if (auto data = DataHeader(*file_).data()) return take(*std::move(data));
     if (take(MpegScan(*file_).parts())) return;
     // By the name .mp3 libsndfile would look for frames in anything, and print what it does not find.
@@ -94,7 +97,7 @@ class SoundFile {
     parts_.push_back(by_name ? SoundPart(path_) : SoundPart(whole));
     if (parts_.back().open() && !parts_.back().is_mpeg()) return;
     if (take(MpegScan(*file_).parts(/*anywhere=*/true))) return;
-    if (parts_.back().is_open()) parts_.back() = SoundPart(whole, /*delay=*/0);
+    if (parts_.back().is_open() || !by_name) parts_.back() = SoundPart(whole, /*delay=*/0);
   }
 
   void take(const PiecedFile& whole, const std::vector<OggLink>& links) {
@@ -103,10 +106,24 @@ class SoundFile {
       if (!link.is_whole)
         refuse(name_, "cut off: ", links.size() == 1 ? "it does" : "one of its streams does",
                " not end with the last page of an Ogg stream");
+      if (const auto& gap = link.gap)
+        refuse(name_, "damaged: at byte ", gap->page.begin, " page ", gap->page.number,
+               " of its Ogg stream stands where page ", gap->expected, " should be");
       streams.push_back(whole.range(link.begin, link.end));
     }
     if (streams.size() > 1) unify_opus_rates(streams);
     for (PiecedFile& stream : streams) parts_.emplace_back(std::move(stream));
+  }
+
+  /// Takes streams of FLAC that begin at `begins`.
+  void take(const PiecedFile& whole, const std::vector<std::uint64_t>& begins) {
+    for (std::size_t i = 0; i < begins.size(); ++i) {
+      PiecedFile stream = whole.range(begins[i], i + 1 < begins.size() ? begins[i + 1] : whole.size());
+      if (!flac_ends_whole(stream))
+        refuse(name_, "cut off: one of the FLAC files that it was joined of, which begins at byte ",
+               begins[i], ", does not end with a whole FLAC frame");
+      parts_.emplace_back(std::move(stream));
+    }
   }
 
   void take(AnnouncedData data) {
@@ -131,7 +148,7 @@ class SoundFile {
 
   void measure(SoundPart& part) {
     if (!part.is_open() && !part.open()) refuse(name_, "not audio that libsndfile can read: ", reason());
-    if (!part.has_length() && part.is_flac() && !flac_ends_whole(*file_))
+    if (!part.has_length() && part.is_flac() && !flac_ends_whole(PiecedFile(file_)))
       refuse(name_, "cut off: it does not end with a whole FLAC frame");
     if (!part.has_length() && !part.count(kMaxFrames + 1))
       refuse(name_, "cut off or damaged: reading ended after ", part.frames(), " samples a channel");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tests audio/sound_file: flac_end, mpeg_frame, mpeg_parts, mpeg_tags, ogg_headers, ogg_links
-// Tests audio/sound_file: pieced_file, sound_part, unfinished_header
+// Tests audio/sound_file: flac_end, flac_frame, flac_joined, mpeg_frame, mpeg_parts, mpeg_tags, ogg_headers,
+// ogg_links Tests audio/sound_file: pieced_file, sound_part, unfinished_header
 #include "support/precompiled.hpp"
 
 #include <looptorch/audio/decode.hpp>
@@ -304,6 +304,161 @@ TEST_CASE("An Ogg file is cut off if one of its streams is") {
     CHECK_THROWS_WITH(decode(put(folder / "cut.ogg", cut + one)), Contains("cut off"));
     CHECK_THROWS_WITH(audio::probe(folder / "cut.ogg"), Contains("cut off"));
   }
+}
+
+namespace {
+
+/// Where the pages of an Ogg file begin, and its end.
+std::vector<std::size_t> pages_of(const std::string& ogg) {
+  std::vector<std::size_t> begins;
+  for (auto at = ogg.find("OggS"); at != ogg.npos; at = ogg.find("OggS", at + 1)) begins.push_back(at);
+  begins.push_back(ogg.size());
+  return begins;
+}
+
+}  // namespace
+
+TEST_CASE("An Ogg file that lost a page is refused by all, unless a recording of radio begins there") {
+  const TemporaryFolder folder;
+  const int format = GENERATE(SF_FORMAT_OGG | SF_FORMAT_VORBIS, SF_FORMAT_OGG | SF_FORMAT_OPUS);
+  const std::string one = written(folder / "a", format, 16000, 480'000);
+  const auto pages = pages_of(one);
+  const std::size_t headers = 2;  // in a page each, or two in the second
+  REQUIRE(pages.size() > headers + 5);
+  const auto without = [&](std::size_t first, std::size_t count) {
+    return one.substr(0, pages[first]) + one.substr(pages[first + count]);
+  };
+  const auto refused = [&](const std::string& bytes, const std::string& why) {
+    const auto path = put(folder / "lost.ogg", bytes);
+    const std::string sentence = path.string() + ": damaged: at byte " + why;
+    CHECK_THROWS_WITH(audio::probe(path), sentence);
+    CHECK_THROWS_WITH(decode(path), sentence);
+    CHECK_THROWS_WITH(decode(path, {0, 29, 30}), sentence);
+    CHECK_THROWS_WITH(audio::SampleStream(path), sentence);
+  };
+  const auto place = [](std::size_t byte, std::size_t number, std::size_t expected) {
+    return std::to_string(byte) + " page " + std::to_string(number) +
+           " of its Ogg stream stands where page " + std::to_string(expected) + " should be";
+  };
+  for (const std::size_t lost : {headers + 1, pages.size() - 3}) {
+    refused(without(lost, 1), place(pages[lost], lost + 1, lost));
+    refused(one + without(lost, 1), place(one.size() + pages[lost], lost + 1, lost));
+    refused(without(lost, 1) + one, place(pages[lost], lost + 1, lost));
+    refused(one.substr(0, pages[lost + 1]) + one.substr(pages[lost]), place(pages[lost + 1], lost, lost + 1));
+  }
+  const std::string radio = without(headers, 2);
+  const auto frames = agreed(put(folder / "radio.ogg", radio)).numel();
+  CHECK((frames > 0 && frames < 480'000));
+  CHECK(agreed(put(folder / "chained.ogg", radio + radio)).numel() == 2 * frames);
+}
+
+namespace {
+
+/// A FLAC file that does not state its length, as one that a pipe wrote.
+std::string as_piped(std::string flac) {
+  flac[21] = char(flac[21] & 0xf0);
+  return flac.replace(22, 4, 4, '\0');
+}
+
+/// FLAC of noise, which takes twice as many bytes as it has samples.
+std::string noise_flac(const fs::path& path, int frames, unsigned seed) {
+  SF_INFO info{};
+  info.samplerate = 16000;
+  info.channels = 1;
+  info.format = SF_FORMAT_FLAC | SF_FORMAT_PCM_16;
+  SNDFILE* file = sf_open(path.c_str(), SFM_WRITE, &info);
+  REQUIRE(file);
+  std::vector<short> samples;
+  for (int i = 0; i < frames; ++i) samples.push_back(short((seed = seed * 1664525 + 1013904223) >> 16));
+  REQUIRE(sf_writef_short(file, samples.data(), frames) == frames);
+  REQUIRE(sf_close(file) == 0);
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+TEST_CASE("FLAC files that were joined are read one after the other, and all agree") {
+  const TemporaryFolder folder;
+  const std::string one = written(folder / "one", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 16000, 20'000);
+  const std::string two = written(folder / "two", SF_FORMAT_FLAC | SF_FORMAT_PCM_24, 16000, 31'000, 2, 0.02);
+  const at::Tensor one_T = decode(folder / "one").samples_T, two_T = decode(folder / "two").samples_T;
+  REQUIRE((one_T.numel() == 20'000 && two_T.numel() == 31'000));
+  const auto path = folder / "joined.flac";
+  CHECK(agreed(put(path, one + two)).equal(at::cat({one_T, two_T})));
+  CHECK(agreed(put(path, two + one)).equal(at::cat({two_T, one_T})));
+  CHECK(agreed(put(path, one + one)).equal(at::cat({one_T, one_T})));
+  CHECK(agreed(put(path, one + two + one)).equal(at::cat({one_T, two_T, one_T})));
+  CHECK(agreed(put(path, id3v2(300) + one + id3v1() + two)).equal(at::cat({one_T, two_T})));
+  for (const auto& [a, b] :
+       {std::pair{as_piped(one), two}, {one, as_piped(two)}, {as_piped(one), as_piped(two)}})
+    CHECK(agreed(put(path, a + b)).equal(at::cat({one_T, two_T})));
+}
+
+TEST_CASE(
+    "Long FLAC files that were joined are found without a search of each file, whatever their lengths") {
+  const TemporaryFolder folder;
+  const std::string one = noise_flac(folder / "one", 700'000, 1),
+                    same = noise_flac(folder / "two", 700'000, 2);
+  REQUIRE(one.size() > (1 << 20));
+  const at::Tensor one_T = decode(folder / "one").samples_T, same_T = decode(folder / "two").samples_T;
+  CHECK(agreed(put(folder / "joined", one + same)).equal(at::cat({one_T, same_T})));
+  CHECK(agreed(put(folder / "joined", one + same + one)).equal(at::cat({one_T, same_T, one_T})));
+  const std::string brief = noise_flac(folder / "three", 5000, 3);
+  const at::Tensor brief_T = decode(folder / "three").samples_T;
+  CHECK(agreed(put(folder / "joined", one + brief)).equal(at::cat({one_T, brief_T})));
+  CHECK(agreed(put(folder / "joined", brief + one)).equal(at::cat({brief_T, one_T})));
+  // A file whose frames are those of one stream is not searched.
+  std::string planted = one;
+  planted.replace(planted.size() / 2 + 100, 200, one, 0, 200);
+  const auto begins = [&](const std::string& bytes) {
+    const looptorch::InputFile file(put(folder / "scanned", bytes));
+    return audio::detail::FlacScan(file).beginnings();
+  };
+  CHECK(begins(planted) == std::vector<std::uint64_t>{0});
+  CHECK(begins(one + same) == std::vector<std::uint64_t>{0, one.size()});
+  CHECK(begins("RIFF" + one).empty());
+}
+
+TEST_CASE("A FLAC file that lies in another's metadata is no part of it") {
+  const TemporaryFolder folder;
+  const std::string one = written(folder / "one", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 16000, 9000);
+  const std::size_t info = 4 + 4 + 34;
+  const std::string block = "\x02" + big_endian(std::uint32_t(one.size() + 4)).substr(1) + "test" + one;
+  CHECK(agreed(put(folder / "holder", one.substr(0, info) + block + one.substr(info))).numel() == 9000);
+}
+
+TEST_CASE("Joined FLAC files of which one was cut off, or has another rate, are refused in a sentence") {
+  const TemporaryFolder folder;
+  const std::string one = written(folder / "one", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 16000, 8000);
+  const std::string fast = written(folder / "two", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 44100, 8000);
+  const std::string cut = one.substr(0, one.size() - 9);
+  const auto path = folder / "joined.flac";
+  for (const auto& [bytes, begin] : {std::pair{cut + one, std::size_t{0}}, {one + cut, one.size()}}) {
+    const std::string sentence =
+        path.string() + ": cut off: one of the FLAC files that it was joined of, which begins at byte " +
+        std::to_string(begin) + ", does not end with a whole FLAC frame";
+    CHECK_THROWS_WITH(audio::probe(put(path, bytes)), sentence);
+    CHECK_THROWS_WITH(decode(path), sentence);
+  }
+  CHECK_THROWS_WITH(audio::probe(put(path, one + fast)),
+                    Contains("changes its rate from 16000 to 44100 Hz after 0.5 s"));
+}
+
+TEST_CASE("What a resource fork is called in the current folder does no harm to an MPEG file") {
+  const TemporaryFolder folder;
+  const auto before = fs::current_path();
+  const std::string name =
+      GENERATE(as<std::string>(), "constant.mp3", "variable.mp3", "layer2.mp2", "joined.mp3");
+  const at::Tensor expected_T = decode(put(folder / name, recorded(name))).samples_T;
+  for (const auto& fork : {folder / "._", folder / ("._" + name)}) put(fork, "");
+  fs::create_directory(folder / ".AppleDouble");
+  fs::current_path(folder / ".");
+  at::Tensor samples_T;
+  CHECK_NOTHROW(samples_T = agreed(folder / name));
+  fs::current_path(before);
+  REQUIRE(samples_T.defined());
+  CHECK(samples_T.equal(expected_T));
 }
 
 namespace {

@@ -14,10 +14,11 @@
 
 namespace looptorch::audio::detail {
 
-/// A file's bytes, read some hundred kilobytes at a time.
+/// A file's bytes, read `block` at a time, or as many as are asked for.
 class ByteWindow {
  public:
-  explicit ByteWindow(const InputFile& file) : file_(file) {}
+  explicit ByteWindow(const InputFile& file, std::uint64_t block = std::uint64_t{1} << 17)
+      : file_(file), block_(block) {}
 
   [[nodiscard]] std::uint64_t size() const { return file_.size(); }
 
@@ -27,7 +28,7 @@ class ByteWindow {
     count = static_cast<std::size_t>(std::min<std::uint64_t>(count, size() - offset));
     if (offset < begin_ || offset + count > begin_ + bytes_.size()) {
       bytes_.resize(static_cast<std::size_t>(
-          std::min<std::uint64_t>(std::max<std::uint64_t>(count, kBlock), size() - offset)));
+          std::min<std::uint64_t>(std::max<std::uint64_t>(count, block_), size() - offset)));
       file_.read_at(offset, bytes_.data(), bytes_.size());
       begin_ = offset;
     }
@@ -35,9 +36,8 @@ class ByteWindow {
   }
 
  private:
-  static constexpr std::uint64_t kBlock = std::uint64_t{1} << 17;
-
   const InputFile& file_;
+  std::uint64_t block_;
   std::string bytes_;
   std::uint64_t begin_ = 0;
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The streams that follow one another in an Ogg file (RFC 3533, "chained"), as in recordings of radio, each
 // of which libsndfile decodes by itself: it reads the first one only. Reads the headers of all pages, which
-// also shows a truncated file, that libsndfile reads as complete: 2 us a page of some kilobytes.
+// also shows a truncated file, that libsndfile reads as complete, and a page that was lost: 2 us a page of
+// some kilobytes.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_pages.hpp>
@@ -10,17 +11,49 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace looptorch::audio::detail {
 
+/// A page that does not continue its stream: pages before it were lost, or are in the wrong order.
+struct OggGap {
+  OggPage page;
+  std::uint32_t expected;  ///< number of the page that should be there
+};
+
 /// One stream, or several whose pages are mixed, up to where the next begins.
 struct OggLink {
   std::uint64_t begin = 0, end = 0;
-  bool is_whole = false;  ///< ends with the last page of a stream
+  bool is_whole = false;           ///< ends with the last page of a stream
+  std::optional<OggGap> gap = {};  ///< the first one
+};
+
+/// Finds a gap in the numbers of the pages of one link. A recording of radio may begin anywhere: behind a
+/// stream's headers a first page of sound may have any number.
+class OggNumbers {
+ public:
+  /// Takes the next page. Returns the gap before it, if there is one.
+  std::optional<OggGap> next(const OggPage& page) {
+    const auto [stream, is_new] = streams_.try_emplace(page.stream);
+    const auto expected = std::exchange(stream->second.next, page.number + 1);
+    const bool is_sound =
+        std::exchange(stream->second.is_sound, stream->second.is_sound || page.position > 0);
+    if (is_new || !is_sound || page.number == expected) return std::nullopt;
+    return OggGap{page, expected};
+  }
+
+ private:
+  struct Stream {
+    std::uint32_t next = 0;
+    bool is_sound = false;  // a page of sound was there
+  };
+
+  std::map<std::uint32_t, Stream> streams_;
 };
 
 /// True if the bytes at `offset` look like a page.
@@ -56,12 +89,16 @@ struct OggLink {
 /// a link that ends within a page is not whole.
 [[nodiscard]] inline std::vector<OggLink> ogg_links(const PiecedFile& file) {
   std::vector<OggLink> links;
+  OggNumbers numbers;
   bool begins = false;  // the last page was a first one
   for (std::uint64_t at = 0; at < file.size();) {
     const auto page = whole_ogg_page_at(file, at);
     const bool starts = page && page->is_first && !begins;
     if (starts || links.empty()) links.push_back({.begin = at});
+    if (starts) numbers = {};
     if (page) links.back().is_whole = page->is_last;
+    if (page)
+      if (const auto gap = numbers.next(*page); gap && !links.back().gap) links.back().gap = gap;
     begins = page && page->is_first;
     const std::uint64_t next = page ? page->end : next_ogg_page(file, at + 1);
     if (!page && ogg_begins_at(file, at)) links.back().is_whole = false;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace looptorch::audio::detail {
@@ -23,10 +24,13 @@ class SoundPart {
   /// The file, by its name and as it is.
   explicit SoundPart(std::filesystem::path path) : path_(std::move(path)) {}
   explicit SoundPart(PiecedFile bytes) : bytes_(std::move(bytes)) {}
-  /// A stream of which libsndfile estimates the length: `frames` are there, behind `delay` others. Without
-  /// `frames` they are to be counted.
-  SoundPart(PiecedFile bytes, std::int64_t delay, std::int64_t frames = kUnknown)
-      : bytes_(std::move(bytes)), length_(SoundStream::Length::overstated), delay_(delay), frames_(frames) {}
+  /// Frames of MPEG, of which libsndfile estimates the length: `frames` are there, behind `delay` others.
+  /// Without `frames` they are to be counted.
+  SoundPart(const PiecedFile& mpeg, std::int64_t delay, std::int64_t frames = kUnknown)
+      : bytes_(mpeg.range(0, mpeg.size(), empty_id3())),
+        length_(SoundStream::Length::overstated),
+        delay_(delay),
+        frames_(frames) {}
 
   /// Opens the stream at its first frame. Returns false if libsndfile cannot.
   bool open() {
@@ -69,6 +73,13 @@ class SoundPart {
 
  private:
   static constexpr int kMpeg = 0x230000;  // SF_FORMAT_MPEG, which libsndfile 1.0 lacks
+
+  /// An ID3v2 tag. Before it recognises MPEG without one, libsndfile 1.2 looks for a resource fork, which for
+  /// bytes without a name is whatever the current folder holds as "._" or ".AppleDouble/", and opens that.
+  static std::string empty_id3() {
+    constexpr char kPadding = 10;  // the least that mpg123 does not warn of
+    return std::string("ID3\3\0\0\0\0\0", 9) + kPadding + std::string(kPadding, '\0');
+  }
 
   [[nodiscard]] int container() const { return stream_.info().format & SF_FORMAT_TYPEMASK; }
 
