@@ -41,7 +41,7 @@ using Options = kv::TrainOptions;
 
 /// Trains from `snapshot`, or anew where that is empty, and leaves the best weights in the model.
 lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, const Options& options,
-                    const fs::path& snapshot, kv::LeftOut* left_out, app::Summary& summary) {
+                    const lt::NewestSnapshot& snapshot, kv::LeftOut* left_out, app::Summary& summary) {
   auto& model = recognizer.model;
   const auto& training = options.training;
   lt::FusedAdamW optimizer(model->parameters(), {.lr = training.learning_rate, .weight_decay = 1e-6});
@@ -60,7 +60,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
   lt::ScheduleLr schedule{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps};
   if (options.schedule == "plateau") schedule.decay = lt::PlateauDecay{.factor = 0.5, .patience = 3};
 
-  const kv::HardestBatches hardest(data.train, options.batch(), loading.seed, !snapshot.empty());
+  const kv::HardestBatches hardest(data.train, options.batch(), loading.seed, !snapshot.path.empty());
 
   // clang-format off
   lt::Trainer trainer(model, optimizer, objective,
@@ -90,9 +90,9 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
     if (app::leads()) kv::save_identity(model->config(), recognizer.vocabulary, options.snapshots());
   };
   // A resumed run may yet be refused, and its snapshots' folder has an identity.
-  if (!kv::lies_in(options.snapshots(), snapshot)) identify();
+  if (!kv::lies_in(options.snapshots(), snapshot.path)) identify();
   const auto result = app::fit(trainer, clips, training, snapshot);
-  if (!snapshot.empty()) identify();
+  if (!snapshot.path.empty()) identify();
   app::set_memory(summary, trainer.policy<lt::WatchMemory>());
   if (left_out) left_out->add(result.skipped_samples), left_out->add(validation_clips.skipped());
   app::throw_if_interrupted(result);
@@ -133,7 +133,7 @@ void run(const Options& options) {
   };
   const auto untrained = app::leads() ? test() : kv::Transcripts();
   app::Summary summary;
-  const auto result = train(recognizer, data, options, newest.path, left_out, summary);
+  const auto result = train(recognizer, data, options, newest, left_out, summary);
   if (!app::leads()) return;
   const auto heard = test();
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model

@@ -52,7 +52,7 @@ struct Outcome {
 
 /// Trains from `snapshot`, or anew where that is empty, and leaves the averaged weights in the model.
 Outcome train(Gan& gan, const sg::Clips& clips, const sg::Clips& held_out, const sg::HeldOutJudge& validation,
-              const Options& options, const fs::path& snapshot, sg::LeftOut& left_out,
+              const Options& options, const lt::NewestSnapshot& snapshot, sg::LeftOut& left_out,
               app::Summary& summary) {
   const auto& training = options.training;
   lt::FusedAdam of_generator(gan->generator->parameters(),
@@ -139,7 +139,7 @@ void run(Options options) {
 
   app::Summary summary;
   const auto [fit, discriminator_steps, best] =
-      train(gan, clips, held_out, validation, options, newest.path, notes.left_out, summary);
+      train(gan, clips, held_out, validation, options, newest, notes.left_out, summary);
   if (!app::leads()) return;
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   sg::save_models(gan, clips, sg::labels_of(splits.train), best, options, newest.path);

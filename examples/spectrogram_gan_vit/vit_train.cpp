@@ -50,8 +50,8 @@ struct Outcome {
 
 /// Trains from `snapshot`, or anew where that is empty, and leaves the weights in the model that were best on
 /// validation clips.
-Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& options, const fs::path& snapshot,
-              sv::LeftOut& left_out, app::Summary& summary) {
+Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& options,
+              const lt::NewestSnapshot& snapshot, sv::LeftOut& left_out, app::Summary& summary) {
   const auto& training = options.training;
   const lt::FusedAdamWOptions full{.lr = training.learning_rate, .weight_decay = options.weight_decay};
   auto of_backbone = full;
@@ -143,7 +143,7 @@ void run(Options options) {
 
   app::Summary summary;
   const auto [fit, best_step, validation, test] =
-      train(model, data, options, newest.path, notes.left_out, summary);
+      train(model, data, options, newest, notes.left_out, summary);
   if (!app::leads()) return;
   fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
   sv::save_vit(model, options.output);

@@ -92,7 +92,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
 }
 
 lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
-                    const fs::path& snapshot, app::Summary& summary) {
+                    const lt::NewestSnapshot& snapshot, app::Summary& summary) {
   const auto& training = options.training;
   lt::FitResult result;
   with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
@@ -190,6 +190,7 @@ void finetune(Options options) {
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
   const app::OutputFolder folder(options.output);
   if (!fit.empty()) {
+    newest.release();  // dry steps need the memory
     recognizer.model = nullptr;
     app::set_memory_cap(device, size);
     auto choice = fitted(options, newest.path, corpus, device);
@@ -214,7 +215,7 @@ void finetune(Options options) {
   std::cout << "training on " << corpus.train.size() << " clips of up to " << corpus.max_seconds << " s"
             << std::endl;
   app::Summary summary;
-  const auto result = train(recognizer, corpus, options, newest.path, summary);
+  const auto result = train(recognizer, corpus, options, newest, summary);
   if (!app::leads()) return app::throw_if_interrupted(result);
   whisper::report_left_out(corpus.left_out, result.skipped_samples, options.output, resumed);
   app::throw_if_interrupted(result);

@@ -7,20 +7,18 @@
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/replay.hpp>
 
-#include <filesystem>
 #include <ranges>
 #include <type_traits>
 #include <utility>
 
 namespace looptorch::app {
 
-/// Fits `trainer` to the batches from `snapshot` on; an empty path begins anew. With `options.replay` throws
+/// Fits `trainer` to the batches from `snapshot` on; an empty one begins anew. With `options.replay` throws
 /// ReplayEnded, which `run_main` prints, and trains nothing.
 template <class Trainer, class Batches>
-FitResult fit(Trainer& trainer, Batches&& batches, const TrainingOptions& options,
-              const std::filesystem::path& snapshot = {}) {
+FitResult fit(Trainer& trainer, Batches&& batches, const TrainingOptions& options, ResumeFrom snapshot = {}) {
   if (options.replay.empty())
-    return trainer.fit(std::forward<Batches>(batches), options.fit_options(snapshot));
+    return trainer.fit(std::forward<Batches>(batches), options.fit_options(std::move(snapshot)));
   using Batch = std::remove_cvref_t<std::ranges::range_reference_t<std::remove_reference_t<Batches>>>;
   const Replayed replayed = replay<Batch>(trainer, options.replay);
   throw ReplayEnded(replayed.text(), replayed.is_clean());

@@ -103,12 +103,12 @@ struct TrainingOptions {
     return std::nullopt;
   }
 
-  /// Returns epochs, max_steps, the snapshot to begin with, and whether its settings may be others; an empty
-  /// path begins anew.
-  [[nodiscard]] FitOptions fit_options(const std::filesystem::path& snapshot = {}) const {
+  /// Returns epochs, max_steps, the snapshot to begin with, and whether its settings may be others. An empty
+  /// one begins anew.
+  [[nodiscard]] FitOptions fit_options(ResumeFrom snapshot = {}) const {
     return {.epochs = epochs,
             .max_steps = max_steps > 0 ? std::optional(max_steps) : std::nullopt,
-            .resume = snapshot,
+            .resume = std::move(snapshot),
             .resume_changed = resume_changed};
   }
 
@@ -147,14 +147,16 @@ struct TrainingOptions {
   /// True if snapshots are asked for, or were taken by the run that goes on.
   [[nodiscard]] bool takes_snapshots() const { return snapshot_every > 0 || !resume.empty(); }
 
-  /// Returns the snapshot that `resume` names, for a run whose snapshots lie in `folder`; see
-  /// looptorch::choose_snapshot, whose errors it throws. With `replay` none. Throws CommandLineError for
-  /// `resume_changed` alone.
+  /// Reads the snapshot that `resume` names, for a run whose snapshots lie in `folder`, and holds it for the
+  /// fit unless `preflight` comes first; see looptorch::choose_snapshot, whose errors it throws. With
+  /// `replay` none. Throws CommandLineError for `resume_changed` alone.
   [[nodiscard]] NewestSnapshot snapshot_to_resume(const std::filesystem::path& folder) const {
     if (!replay.empty()) return {};
     if (resume_changed && resume.empty())
       throw CommandLineError("--resume-changed says how a run goes on: give --resume, too");
-    return choose_snapshot(resume, folder);
+    const NewestSnapshot chosen = choose_snapshot(resume, folder);
+    if (preflight) chosen.release();  // dry steps need the memory
+    return chosen;
   }
 
   /// Writes to stderr which snapshot was chosen and which were passed over; nothing without --resume.

@@ -6,11 +6,11 @@
 #include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/loop/resume_report.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/state/snapshot/newest_snapshot.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
@@ -24,9 +24,9 @@ namespace looptorch {
 struct FitOptions {
   std::optional<std::int64_t> epochs = {};
   std::optional<std::int64_t> max_steps = {};
-  /// A snapshot, or a folder from which the newest sound one is taken. Empty: continues from what the Trainer
-  /// has. The Trainer must list SnapshotEvery.
-  std::filesystem::path resume = {};
+  /// A snapshot, by its path or as choose_snapshot returns it, or a folder from which the newest sound one is
+  /// taken. Empty: continues from what the Trainer has. The Trainer must list SnapshotEvery.
+  ResumeFrom resume = {};
   /// True: refuses a snapshot of another run. False: takes over what fits, and FitResult lists what does not.
   bool strict = true;
   /// Ends this fit as `interrupted` with the first window that ends later than this after the fit began; a
@@ -232,7 +232,7 @@ struct NotResumed {
 /// Throws UsageError if a Trainer that takes no snapshots is to resume.
 inline void require_no_resume(const FitOptions& options) {
   if (!options.resume.empty())
-    throw UsageError(message("fit is to go on from ", options.resume.string(),
+    throw UsageError(message("fit is to go on from ", options.resume.path().string(),
                              ", but the Trainer takes no snapshots: list a SnapshotEvery"));
 }
 

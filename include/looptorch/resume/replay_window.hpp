@@ -6,15 +6,15 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/resume/replayed.hpp>
-#include <looptorch/resume/differences.hpp>
-#include <looptorch/resume/resume.hpp>
-#include <looptorch/resume/resume_source.hpp>
 #include <looptorch/loop/step/attempt.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
 #include <looptorch/loop/step/watched_share.hpp>
 #include <looptorch/loop/step/window.hpp>
+#include <looptorch/resume/differences.hpp>
+#include <looptorch/resume/replayed.hpp>
+#include <looptorch/resume/resume.hpp>
 #include <looptorch/resume/window_bundle.hpp>
+#include <looptorch/state/snapshot/snapshot_folder.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -42,18 +42,19 @@ class ReplayWindow {
   explicit ReplayWindow(Engine& engine) : engine_(engine) {}
 
   [[nodiscard]] Replayed run(const std::filesystem::path& path) {
-    FoundSnapshot found = find_snapshot(path);
-    const std::string called = found.report.snapshot.string();
-    const WindowBundle bundle = WindowBundle::take_from(found.contents, called);
+    const NewestSnapshot found = find_snapshot(path);
+    SnapshotContents contents = found.take();
+    const std::string called = found.path.string();
+    const WindowBundle bundle = WindowBundle::take_from(contents, called);
     if (bundle.update >= Engine::kUpdates)
       throw UsageError(message(called, " holds a window of update ", bundle.update + 1,
                                ", and the Trainer has ", Engine::kUpdates));
     engine_.prepare();
-    const auto taken = resume_from(engine_, found.contents, {}, nullptr,
+    const auto taken = resume_from(engine_, contents, {}, nullptr,
                                    tolerance_of(/*strict=*/true, /*resume_changed=*/true), called);
     ResumeReport report;
     add_to(report, taken.differences(), Tolerance::settings);
-    Replayed replayed{.bundle = found.report.snapshot, .update = bundle.update, .changed = report.changed};
+    Replayed replayed{.bundle = found.path, .update = bundle.update, .changed = report.changed};
     within_policies(FitPlan::up_to_step(bundle.total_steps), [&] {
       taken.random().apply();  // policies may have drawn from them
       replayed.finding = watch(bundle);

@@ -4,16 +4,16 @@
 #pragma once
 
 #include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/resume_report.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/listed_policies.hpp>
 #include <looptorch/resume/other_ranks.hpp>
 #include <looptorch/resume/part_states.hpp>
-#include <looptorch/resume/resume_source.hpp>
 #include <looptorch/resume/saved_feed.hpp>
 #include <looptorch/resume/staged_feed.hpp>
 #include <looptorch/resume/take_snapshot.hpp>
-#include <looptorch/loop/resume_report.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
+#include <looptorch/state/snapshot/snapshot_folder.hpp>
 #include <looptorch/state/weights/load_report.hpp>
 #include <looptorch/state/weights/module_state.hpp>
 
@@ -245,7 +245,7 @@ template <class Engine>
 class Resumed {
  public:
   Resumed(Engine& engine, const FitOptions& options, const StateDict& loader, Regroupable* source)
-      : Resumed(engine, options, loader, source, find_snapshot(options.resume)) {}
+      : Resumed(engine, options, loader, source, found(options.resume)) {}
 
   /// Restores the random generators, which policies may have drawn from, and stops a run that had been
   /// stopped. Call it after policies have begun.
@@ -256,13 +256,21 @@ class Resumed {
   [[nodiscard]] const ResumeReport& report() const { return report_; }
 
  private:
+  /// Returns the snapshot that was chosen and read already, else reads it.
+  static NewestSnapshot found(const ResumeFrom& from) {
+    const NewestSnapshot* const chosen = from.chosen();
+    return chosen ? NewestSnapshot{.path = chosen->path, .held = chosen->held} : find_snapshot(from.path());
+  }
+
   Resumed(Engine& engine, const FitOptions& options, const StateDict& loader, Regroupable* source,
-          FoundSnapshot found)
-      : report_(std::move(found.report)) {
+          const NewestSnapshot& found) {
+    const SnapshotContents contents = found.take();
+    report_.snapshot = found.path;
+    report_.step = contents.step;
+    for (const PassedOver& each : found.passed_over) report_.passed_over.push_back(each.reason);
     engine.stack().template run<before_resume_hook>(ResumeContext{engine.run(), report_.step});
     const Tolerance tolerance = tolerance_of(options.strict, options.resume_changed);
-    const auto taken =
-        resume_from(engine, found.contents, loader, source, tolerance, report_.snapshot.string());
+    const auto taken = resume_from(engine, contents, loader, source, tolerance, report_.snapshot.string());
     random_ = taken.random();
     stopped_ = taken.stopped();
     add_to(report_, taken.differences(), tolerance);

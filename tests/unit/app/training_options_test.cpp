@@ -25,7 +25,7 @@ TEST_CASE("FitOptions have the epochs, the steps where they are limited, and the
   CHECK(options.fit_options().resume.empty());
   options.max_steps = 40;
   CHECK(options.fit_options().max_steps == 40);
-  CHECK(options.fit_options("run/snapshots/step-00000002").resume == "run/snapshots/step-00000002");
+  CHECK(options.fit_options("run/snapshots/step-00000002").resume.path() == "run/snapshots/step-00000002");
   CHECK_FALSE(options.fit_options().resume_changed);
   options.resume_changed = true;
   CHECK(options.fit_options().resume_changed);

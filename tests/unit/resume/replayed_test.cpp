@@ -2,7 +2,6 @@
 // A window that was kept is done again bit for bit by other objects; damage and other models are refused.
 //
 // Tests replay
-// Tests app: fit
 // Tests resume: replay_window, window_bundle
 #include "support/precompiled.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What a resumed fit takes for its data, for its snapshot and for an error, where each could be mistaken.
-// Tests resume: resume_source
+// Tests resume: resume
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

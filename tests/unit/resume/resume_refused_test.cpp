@@ -182,7 +182,7 @@ TEST_CASE("a Trainer without SnapshotEvery cannot resume, and one without a snap
   CHECK_THROWS_AS(trainer.fit(toy::batches(2), {.resume = "runs"}), lt::UsageError);
   TemporaryFolder folder;
   CHECK_THROWS_WITH(Job(folder.path(), {}).fit({.resume = folder.path()}),
-                    Contains("there is no snapshot to go on from"));
+                    Contains("holds no snapshot to go on from"));
   CHECK_THROWS_AS(Job(folder.path(), {}).fit({.resume = folder / "step-00000004"}), lt::SnapshotError);
   CHECK_THROWS_AS(Job(folder.path(), {}).fit({.resume = folder / "nowhere"}), lt::SnapshotError);
   Saved saved;
@@ -308,7 +308,8 @@ struct ManyImpl : torch::nn::Module {
 };
 TORCH_MODULE(Many);
 
-/// Nine players, each with an optimizer of another kind; the last one also trains a parameter outside the model.
+/// Nine players, each with an optimizer of another kind; the last one also trains a parameter outside the
+/// model.
 struct Players {
   explicit Players(const fs::path& folder) { options.folder = folder; }
 

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/state/snapshot/snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot_folder.hpp>
-#include <looptorch/state/snapshot/snapshot_names.hpp>
 
 #include <filesystem>
 #include <string>
@@ -13,23 +11,6 @@
 
 namespace looptorch {
 namespace detail {
-
-/// Returns the snapshot that `resume` names; it is not "auto".
-[[nodiscard]] inline NewestSnapshot named_snapshot(const std::string& resume) {
-  if (std::filesystem::is_regular_file(resume) || std::filesystem::path(resume).extension() == ".pt")
-    throw SnapshotError(
-        resume +
-        ": is no snapshot, which is a folder, nor a folder of them (checkpoints of PyTorch's, "
-        ".pt, cannot be read)");
-  if (is_snapshot(resume)) {
-    verify_snapshot(resume);
-    return {.path = resume, .passed_over = {}};
-  }
-  auto newest = find_newest_snapshot(resume);
-  if (newest.path.empty())
-    throw SnapshotError(resume + ": holds no snapshot to go on from" + newest.reasons());
-  return newest;
-}
 
 [[nodiscard]] inline bool lies_in(const std::filesystem::path& snapshot,
                                   const std::filesystem::path& folder) {
@@ -39,8 +20,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Returns the snapshot that `resume` stands for in a run whose own snapshots lie in `folder`. An empty path
-/// starts a new run.
+/// Reads the snapshot that `resume` stands for in a run whose own snapshots lie in `folder`. An empty path
+/// starts a new run. Hand the result itself to FitOptions::resume: its path alone would be read again.
 ///
 ///   ""      starts a new run
 ///   "auto"  the newest sound snapshot in `folder`, if there is one
@@ -56,7 +37,7 @@ namespace detail {
     throw UsageError(folder.string() + " holds a run: go on with --resume auto, or choose another folder");
   }
   if (resume == "auto") return find_newest_snapshot(folder);
-  auto named = detail::named_snapshot(resume);
+  auto named = find_snapshot(resume);
   if (!list_snapshots(folder).empty() && !detail::lies_in(named.path, folder))
     throw UsageError(folder.string() + " holds another run than " + named.path.string() +
                      ": go on with --resume auto, or choose another folder");

@@ -4,6 +4,7 @@
 // touched.
 #pragma once
 
+#include <looptorch/state/snapshot/newest_snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot_names.hpp>
 #include <looptorch/state/snapshot/snapshot_remove.hpp>
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -35,33 +37,17 @@ struct ListedSnapshot {
   std::filesystem::path path;
 };
 
-/// A snapshot that cannot be used, and why.
-struct PassedOver {
-  std::filesystem::path path;
-  std::string reason;
-};
-
-/// The result of find_newest_snapshot.
-struct NewestSnapshot {
-  /// The snapshot's folder; empty if there is none.
-  std::filesystem::path path;
-  /// Newer snapshots that cannot be used, the newest first.
-  std::vector<PassedOver> passed_over;
-
-  /// Returns lines for a log: each snapshot that was passed over and why, then the one that the run resumes
-  /// from.
-  [[nodiscard]] std::string describe() const;
-  /// Returns "; REASON" for each snapshot that was passed over, to end an error message with.
-  [[nodiscard]] std::string reasons() const;
-};
-
 /// Returns the snapshots by step, the oldest first; none if the folder does not exist. Throws SnapshotError
 /// if it cannot be read.
 [[nodiscard]] std::vector<ListedSnapshot> list_snapshots(const std::filesystem::path& folder);
 
-/// Returns the snapshot of the highest step that verify_snapshot accepts. Throws SnapshotError if the folder
+/// Reads the snapshot of the highest step that read_snapshot accepts. Throws SnapshotError if the folder
 /// cannot be read.
 [[nodiscard]] NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder);
+
+/// Reads the snapshot at `path`, or the newest sound one in that folder of them. Throws SnapshotError for a
+/// path that holds no sound snapshot.
+[[nodiscard]] NewestSnapshot find_snapshot(const std::filesystem::path& path);
 
 /// Removes what processes that no longer run have begun to write or to delete, and returns those paths.
 /// Leaves alone what a living process is writing, and any folder that holds other files than a snapshot has.
@@ -111,6 +97,12 @@ inline bool sweep(const std::filesystem::path& path) {
   return is_left_over(folder, manifest, path) && remove_open_snapshot(folder, path);
 }
 
+/// Returns a snapshot with what read_snapshot returns.
+[[nodiscard]] inline NewestSnapshot held_snapshot(std::filesystem::path path) {
+  auto contents = std::make_shared<std::optional<SnapshotContents>>(read_snapshot(path));
+  return {.path = std::move(path), .held = std::move(contents)};
+}
+
 /// True if all files exist and have their sizes.
 [[nodiscard]] inline bool has_all_files(const std::filesystem::path& snapshot) {
   try {
@@ -122,19 +114,6 @@ inline bool sweep(const std::filesystem::path& path) {
 }
 
 }  // namespace detail
-
-inline std::string NewestSnapshot::describe() const {
-  std::string text;
-  for (const auto& [snapshot, reason] : passed_over) text += "passed over " + reason + "\n";
-  return text +
-         (path.empty() ? "no snapshot to go on from: begins anew\n" : "goes on from " + path.string() + "\n");
-}
-
-inline std::string NewestSnapshot::reasons() const {
-  std::string text;
-  for (const auto& [snapshot, reason] : passed_over) text += "; " + reason;
-  return text;
-}
 
 inline std::vector<ListedSnapshot> list_snapshots(const std::filesystem::path& folder) {
   std::vector<ListedSnapshot> found;
@@ -150,14 +129,35 @@ inline NewestSnapshot find_newest_snapshot(const std::filesystem::path& folder) 
   const auto listed = list_snapshots(folder);
   for (auto snapshot = listed.rbegin(); snapshot != listed.rend(); ++snapshot) {
     try {
-      verify_snapshot(snapshot->path);
-      newest.path = snapshot->path;
-      break;
+      NewestSnapshot sound = detail::held_snapshot(snapshot->path);
+      sound.passed_over = std::move(newest.passed_over);
+      return sound;
     } catch (const SnapshotError& error) {
       newest.passed_over.push_back({snapshot->path, error.what()});
     }
   }
   return newest;
+}
+
+inline NewestSnapshot find_snapshot(const std::filesystem::path& path) {
+  if (std::filesystem::is_regular_file(path) || path.extension() == ".pt")
+    throw SnapshotError(
+        path.string() +
+        ": is no snapshot, which is a folder, nor a folder of them (checkpoints of PyTorch's, "
+        ".pt, cannot be read)");
+  if (detail::is_snapshot(path))
+    return detail::held_snapshot(path.has_filename() ? path : path.parent_path());
+  NewestSnapshot newest = find_newest_snapshot(path);
+  if (newest.path.empty())
+    throw SnapshotError(path.string() + ": holds no snapshot to go on from" + newest.reasons());
+  return newest;
+}
+
+inline SnapshotContents NewestSnapshot::take() const {
+  if (!held || !*held) return read_snapshot(path);
+  SnapshotContents contents = std::move(**held);
+  release();
+  return contents;
 }
 
 inline std::vector<std::filesystem::path> sweep_unfinished(const std::filesystem::path& folder) {

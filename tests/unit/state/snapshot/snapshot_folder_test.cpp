@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests state/snapshot: choose_snapshot, snapshot_names, snapshot_remove
+// Tests state/snapshot: choose_snapshot, newest_snapshot, snapshot_names, snapshot_remove
 #include "support/precompiled.hpp"
 
 #include <looptorch/state/snapshot/choose_snapshot.hpp>
@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 using Catch::Contains;
 using looptorch::choose_snapshot;
 using looptorch::find_newest_snapshot;
+using looptorch::find_snapshot;
 using looptorch::list_snapshots;
 using looptorch::prune_snapshots;
 using looptorch::remove_snapshot;
@@ -96,6 +97,20 @@ TEST_CASE(
              Contains("step-00000010/manifest.json: cannot open: No such file"));
   CHECK(newest.passed_over[2].path == folder / "step-00000003");
   CHECK_THAT(newest.passed_over[2].reason, Contains("model.safetensors: has 20 bytes, the manifest says "));
+}
+
+TEST_CASE("snapshot folder: what is found is held until it is taken, once for all copies") {
+  const TemporaryFolder folder;
+  write_steps(folder.path(), {1, 2});
+  const auto newest = find_newest_snapshot(folder.path()), copy = newest;
+  fs::remove(folder / "step-00000002/manifest.json");
+  CHECK(copy.take().step == 2);
+  CHECK_THROWS_AS(newest.take(), SnapshotError);  // from the disk
+  const auto before = find_snapshot(folder / "step-00000001/");
+  CHECK(before.path == folder / "step-00000001");
+  before.release();
+  CHECK_FALSE(before.held->has_value());
+  CHECK(before.take().step == 1);
 }
 
 TEST_CASE("snapshot folder: a run goes on from the snapshot that is meant, or says why it cannot") {

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// The snapshot that a run goes on from, as FitOptions and programs name it: by its path, or with the contents
+// that were read and verified. Costs their memory until a fit takes them over.
+#pragma once
+
+#include <looptorch/state/snapshot/snapshot_contents.hpp>
+
+#include <concepts>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// A snapshot that cannot be used, and why.
+struct PassedOver {
+  std::filesystem::path path;
+  std::string reason;
+};
+
+/// The newest sound snapshot. It is read once: what was verified is held and handed over, whatever happens to
+/// the files in between. Copies share what is held.
+struct NewestSnapshot {
+  /// The snapshot's folder; empty if there is none.
+  std::filesystem::path path = {};
+  /// Newer snapshots that cannot be used, the newest first.
+  std::vector<PassedOver> passed_over = {};
+  /// What is held; null for a snapshot that was not read.
+  std::shared_ptr<std::optional<SnapshotContents>> held = {};
+
+  /// Returns the contents, and holds them no more. If they are not held, reads the snapshot, and throws what
+  /// read_snapshot throws. Include snapshot_folder.hpp.
+  [[nodiscard]] SnapshotContents take() const;
+  /// Frees the contents: a fit reads them again.
+  void release() const {
+    if (held) held->reset();
+  }
+
+  /// Returns lines for a log: each snapshot that was passed over and why, then the one that the run resumes
+  /// from.
+  [[nodiscard]] std::string describe() const {
+    std::string text;
+    for (const auto& [snapshot, reason] : passed_over) text += "passed over " + reason + "\n";
+    return text + (path.empty() ? "no snapshot to go on from: begins anew\n"
+                                : "goes on from " + path.string() + "\n");
+  }
+  /// Returns "; REASON" for each snapshot that was passed over, to end an error message with.
+  [[nodiscard]] std::string reasons() const {
+    std::string text;
+    for (const auto& [snapshot, reason] : passed_over) text += "; " + reason;
+    return text;
+  }
+};
+
+/// Where a fit begins: at a snapshot, given by its path, by that of a folder from which the newest sound one
+/// is taken, or as it was chosen and read. An empty path is none.
+class ResumeFrom {
+ public:
+  ResumeFrom() = default;
+  template <std::convertible_to<std::filesystem::path> Path>
+  ResumeFrom(Path&& path) : snapshot_{.path = std::forward<Path>(path)} {}
+  ResumeFrom(NewestSnapshot chosen) : snapshot_(std::move(chosen)) {}
+
+  [[nodiscard]] bool empty() const { return snapshot_.path.empty(); }
+  [[nodiscard]] const std::filesystem::path& path() const { return snapshot_.path; }
+  /// Returns the snapshot that was chosen; null for a path alone.
+  [[nodiscard]] const NewestSnapshot* chosen() const { return snapshot_.held ? &snapshot_ : nullptr; }
+
+ private:
+  NewestSnapshot snapshot_;
+};
+
+}  // namespace looptorch
