@@ -3,6 +3,7 @@
 // words of the test set it gets wrong. It shows a whole looptorch run: sampler, loader, objective, policies,
 // `fit`.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/earlier_summary.hpp>
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/output_folder.hpp>
@@ -75,7 +76,7 @@ lt::FitResult train(kv::Recognizer& recognizer, const kv::TrainingData& data, co
                       schedule,
                       lt::Validate{validation_clips, validation.measure()},
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.batches = training.flush_every}},
-                      lt::When{training.memory, lt::WatchMemory{.remedies = hardest.flags().of_parts()}},
+                      lt::When{training.memory, lt::WatchMemory{.remedies = app::beside_given(hardest.flags(), training).of_parts()}},
                       lt::ShowProgress{},
                       lt::On{lt::kObserve, report},
                       app::RunSettings(options.settings(), {{"the validation list of --data", app::samples_of(data.validation)}}),
@@ -136,13 +137,14 @@ void run(const Options& options) {
   const auto result = train(recognizer, data, options, newest, left_out, summary);
   if (!app::leads()) return;
   const auto heard = test();
-  fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
+  const app::EarlierSummary earlier(options.output / "summary.json");  // removes it
   kv::save_recognizer(recognizer, options.output);
 
   const double seconds = stopwatch.seconds();
   summary.set("cer", heard.character_error_rate).set("wer", heard.word_error_rate);
   summary.set("cer_untrained", untrained.character_error_rate).set("steps", result.steps);
   summary.set("seconds", seconds).set("peak_bytes", app::peak_bytes(device));
+  earlier.keep_costs(summary, result);
   summary.set("left_out", std::int64_t(listed.count())).write(options.output / "summary.json");
   kv::print_examples(std::cout, heard, 5);
   std::cout << "test CER " << heard.character_error_rate << " (untrained " << untrained.character_error_rate

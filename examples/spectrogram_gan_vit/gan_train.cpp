@@ -3,6 +3,7 @@
 // accumulation without leaks between them, an update by predicate, averaged weights, a validation that is no
 // mean over batches, snapshots, the best of them.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/earlier_summary.hpp>
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/output_folder.hpp>
@@ -91,7 +92,7 @@ Outcome train(Gan& gan, const sg::Clips& clips, const sg::Clips& held_out, const
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every,
                                                  .keep = training.snapshot_every > 0 ? 3 : 1,
                                                  .best = options.validates() ? "validation.frechet" : ""}},
-                      lt::When{training.memory, lt::WatchMemory{.remedies = options.memory_flags().of_parts()}},
+                      lt::When{training.memory, lt::WatchMemory{.remedies = app::beside_given(options.memory_flags(), training).of_parts()}},
                       app::run_log(training, options.output, *gan,
                                    {{"training clips", std::to_string(clips.size())}, {"batch-size", std::to_string(training.batch_size)},
                                     {"n-mels", std::to_string(gan->config().n_mels)}}),
@@ -141,7 +142,7 @@ void run(Options options) {
   const auto [fit, discriminator_steps, best] =
       train(gan, clips, held_out, validation, options, newest, notes.left_out, summary);
   if (!app::leads()) return;
-  fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
+  const app::EarlierSummary earlier(options.output / "summary.json");  // removes it
   sg::save_models(gan, clips, sg::labels_of(splits.train), best, options, newest.path);
   const double seconds = stopwatch.seconds();
   summary.set("steps", fit.steps).set("discriminator_steps", discriminator_steps);
@@ -150,7 +151,9 @@ void run(Options options) {
   summary.set("parameters_generator", sg::count_parameters(*gan->generator));
   summary.set("parameters_discriminator", sg::count_parameters(*gan->discriminator));
   summary.set("left_out", std::int64_t(notes.left_out.count())).set("seconds", seconds);
-  summary.set("peak_bytes", app::peak_bytes(device)).write(options.output / "summary.json");
+  summary.set("peak_bytes", app::peak_bytes(device));
+  earlier.keep_costs(summary, fit);
+  summary.write(options.output / "summary.json");
   std::cout << fit.steps << " steps, in " << discriminator_steps << " of them the discriminator learnt too; "
             << seconds << " s; the model is in " << options.output.string();
   if (best)

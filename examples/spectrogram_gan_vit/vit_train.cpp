@@ -3,6 +3,7 @@
 // folder, unfrozen from its head down, or from scratch. It shows parameter groups, gradual unfreezing,
 // recomputed blocks, early stopping on a metric of whole sets, and the best weights at the end.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/earlier_summary.hpp>
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_check.hpp>
 #include <looptorch/app/output_folder.hpp>
@@ -92,7 +93,7 @@ Outcome train(sv::ViT& model, const sv::TrainingData& data, const Options& optio
                       lt::RestoreBest{.metric = "validation.ccc", .better = lt::Better::higher},
                       lt::When{training.takes_snapshots(),
                                lt::SnapshotEvery{.folder = options.snapshots(), .steps = training.snapshot_every}},
-                      lt::When{training.memory, lt::WatchMemory{.remedies = app::MemoryFlags().of_parts()}},
+                      lt::When{training.memory, lt::WatchMemory{.remedies = app::beside_given({}, training).of_parts()}},
                       app::run_log(training, options.output, *model,
                                    {{"training clips", std::to_string(training_clips.size())}, {"batch-size", std::to_string(training.batch_size)},
                                     {"n-mels", std::to_string(options.n_mels)}}),
@@ -145,7 +146,7 @@ void run(Options options) {
   const auto [fit, best_step, validation, test] =
       train(model, data, options, newest, notes.left_out, summary);
   if (!app::leads()) return;
-  fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
+  const app::EarlierSummary earlier(options.output / "summary.json");  // removes it
   sv::save_vit(model, options.output);
   const double seconds = stopwatch.seconds();
   sv::set_scores(summary, test, "", "");
@@ -154,7 +155,9 @@ void run(Options options) {
   summary.set("steps", fit.steps).set("epochs", fit.epochs).set("best_step", best_step);
   summary.set("parameters", sv::trained_of(*model).of_parameters).set("generated", generated);
   summary.set("left_out", std::int64_t(notes.left_out.count())).set("seconds", seconds);
-  summary.set("peak_bytes", app::peak_bytes(device)).write(options.output / "summary.json");
+  summary.set("peak_bytes", app::peak_bytes(device));
+  earlier.keep_costs(summary, fit);
+  summary.write(options.output / "summary.json");
   sv::print_scores(std::cout, {{"test", test},
                                {"test, linear probe", test_probe},
                                {"validation", validation},

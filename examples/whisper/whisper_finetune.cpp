@@ -2,6 +2,7 @@
 // Fine-tunes Whisper on a manifest of audio and text, and says what that did to the word error rate. It shows
 // a whole looptorch run: loader, objective, optimizer, policies, `fit`.
 #include <looptorch/app/device.hpp>
+#include <looptorch/app/earlier_summary.hpp>
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_cap.hpp>
 #include <looptorch/app/memory_check.hpp>
@@ -84,7 +85,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
                       lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.batches = training.flush_every}},
                       lt::When{training.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
                                                                              .steps = training.snapshot_every}},
-                      lt::When{training.memory, lt::WatchMemory{.remedies = Options::memory_flags().of_parts()}},
+                      lt::When{training.memory, lt::WatchMemory{.remedies = app::beside_given(Options::memory_flags(), training).of_parts()}},
                       app::run_log(training, options.output, *model, {{"training clips", std::to_string(clips.size())}}),
                       lt::ShowProgress{});
   // clang-format on
@@ -219,15 +220,17 @@ void finetune(Options options) {
   if (!app::leads()) return app::throw_if_interrupted(result);
   whisper::report_left_out(corpus.left_out, result.skipped_samples, options.output, resumed);
   app::throw_if_interrupted(result);
-  fs::remove(options.output / "summary.json");  // a folder with a summary holds a finished model
+  const app::EarlierSummary earlier(options.output / "summary.json");  // removes it
   whisper::save_trained(recognizer.model, options);
   if (options.changes_suppressed()) whisper::save_suppressed(options.output, recognizer.decoding);
   std::cout << "transcribing again" << std::endl;
   const auto after =
       whisper::transcribe_all(recognizer, corpus.test, training.workers, options.clips_heard());
-  summary.set("peak_bytes", app::peak_bytes(device));
+  const double seconds = stopwatch.seconds();
+  summary.set("seconds", seconds).set("peak_bytes", app::peak_bytes(device));
+  earlier.keep_costs(summary, result);
   summary.set("clips_left_out", std::int64_t(corpus.left_out.count()));
-  whisper::report_result(summary, before, after, options, result, stopwatch.seconds());
+  whisper::report_result(summary, before, after, options, result, seconds);
 }
 
 /// The same, held to --fit. Throws app::DoesNotFit if the run passes it after all.

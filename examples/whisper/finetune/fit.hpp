@@ -156,7 +156,8 @@ namespace detail {
       "--gradient-accumulation ", chosen.training.gradient_accumulation);
   const auto of_given = given.training.precision, of_chosen = chosen.training.precision;
   add(of_given != of_chosen, detail::flag_of(of_chosen),
-      of_given == Precision::fp32 ? "" : " instead of " + detail::flag_of(of_given));
+      of_given == Precision::fp32 && !given.training.fp32_given ? ""
+                                                                : " instead of " + detail::flag_of(of_given));
   return flags;
 }
 

@@ -77,7 +77,7 @@ inline void report_result(looptorch::app::Summary& summary, const Transcripts& b
   set_error_rates(summary, "wer_before", rates_before);
   set_error_rates(summary, "wer_after", rates_after);
   summary.set("normalizer", after.normalizers(options.normalizer));
-  summary.set("steps", result.steps).set("seconds", seconds);
+  summary.set("steps", result.steps);
   set_curve(summary, options.output);
   summary.write(options.output / "summary.json");
   print_side_by_side(std::cout, before, after, 3);

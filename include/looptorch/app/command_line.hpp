@@ -103,6 +103,14 @@ class CommandLine {
     return false;
   }
 
+  /// True if the last command line that was parsed has a flag of this name, or of another of its names.
+  [[nodiscard]] bool is_given(std::string_view name) const {
+    return std::any_of(given_.begin(), given_.end(), [&](std::size_t number) {
+      const auto& names = flags_[number].form.names;
+      return std::find(names.begin(), names.end(), name) != names.end();
+    });
+  }
+
   [[nodiscard]] std::string help() const;
   [[nodiscard]] const std::string& program() const { return program_; }
 
@@ -130,6 +138,7 @@ class CommandLine {
   std::string positional_name_, positional_help_;
   std::vector<std::string>* positional_ = nullptr;
   std::vector<std::function<void(const CommandLine&)>> on_parsed_;
+  std::set<std::size_t> given_;
 };
 
 inline CommandLine& CommandLine::add(Flag flag, std::string name) {
@@ -265,6 +274,8 @@ inline bool CommandLine::parse(int argc, char* const* argv) {
   const auto forms = this->forms();
   auto words = detail::WordReader(forms, argc, argv).read();
   detail::require_one_a_group(forms, words.flags);
+  given_.clear();
+  for (const auto& [number, value] : words.flags) given_.insert(number);
   for (const bool presets : {true, false}) {
     if (!presets && words.wants_help) return false;
     for (const auto& [number, value] : words.flags) {

@@ -90,6 +90,12 @@ template <class Trainer, class Batches>
                            ", or leave out --preflight"));
 }
 
+/// Returns `flags` in the words of a user who has given `options`: of precisions a command line takes one.
+[[nodiscard]] inline MemoryFlags beside_given(MemoryFlags flags, const TrainingOptions& options) {
+  if (options.fp32_given && !flags.bf16.empty()) flags.bf16 += " (instead of --fp32)";
+  return flags;
+}
+
 /// Writes a line on memory to stderr. With --preflight: makes dry steps on the batches that `hardest()`
 /// returns, SampleBatches or a range of batches, and writes the verdict to stderr. Throws DoesNotFit if the
 /// run does not leave a tenth of the memory free: of what the device has free, or of --memory-cap. It names
@@ -99,7 +105,8 @@ void check_memory(const TrainingOptions& options, Trainer& trainer, const Hardes
                   const MemoryFlags& flags = {}) {
   print_memory(trainer);
   if (!options.preflight) return;
-  const auto report = run_preflight(options, trainer, hardest(), {.remedies = flags.remedies()});
+  const auto report =
+      run_preflight(options, trainer, hardest(), {.remedies = beside_given(flags, options).remedies()});
   if (report.fits) return;
   const auto fitting = std::find_if(report.tried.begin(), report.tried.end(),
                                     [](const PreflightTrial& trial) { return trial.fits; });

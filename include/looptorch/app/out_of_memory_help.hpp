@@ -62,7 +62,8 @@ namespace detail {
                    (line.has("gradient-accumulation") ? " with a larger --gradient-accumulation" : ""));
   if (line.has("gradient-checkpointing") && is_one_of("gradient-checkpointing", {"no", "none"}))
     ways.push_back("--gradient-checkpointing");
-  if (line.has("bf16") && is_one_of("precision", {"fp32"})) ways.push_back("--bf16");
+  if (line.has("bf16") && is_one_of("precision", {"fp32"}))
+    ways.push_back(line.is_given("fp32") ? "--bf16 instead of --fp32" : "--bf16");
   if (line.has("fit") && is_one_of("fit", {""})) ways.push_back("--fit SIZE, which chooses flags that fit");
   std::string text = "Memory ran out";
   if (!ways.empty()) text += ": give " + detail::alternatives(ways);

@@ -131,6 +131,8 @@ class TrainingFlagWriter {
       add("bf16", Precision::bf16, "mixed precision in bfloat16: GPUs from Ampere on, CPUs with AMX");
       add("fp16", Precision::fp16, "mixed precision in fp16 with loss scaling; not on a CPU");
       add("mixed-precision", Precision::mixed, "fp16 on a GPU, bf16 on a CPU");
+      line_.on_parsed(
+          [&options = options_](const CommandLine& line) { options.fp32_given = line.is_given("fp32"); });
     }
     if (has(tf32))
       line_.toggle(

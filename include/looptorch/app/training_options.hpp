@@ -46,6 +46,7 @@ struct TrainingOptions {
   double learning_rate = 1e-4;
   std::int64_t warmup_steps = 0;  ///< steps from rate 0 to the full rate
   Precision precision = Precision::fp32;
+  bool fp32_given = false;  ///< --fp32 was given, so that another precision is given instead of it
   std::optional<bool> tf32 = {}, cudnn_benchmark = {};  ///< for BackendFlags; empty: as LibTorch has them
   bool gradient_checkpointing = false;
   std::int64_t flush_every = 0;               ///< micro-batches, for CacheFlushEvery; 0: never

@@ -290,3 +290,12 @@ TEST_CASE("command line: settings are all flags with their values, and are compl
   for (const auto& setting : Settings{{"shuffle", "yes"}, {"tf32", "yes"}, {"prefetch", "3"}})
     CHECK(std::count(later.begin(), later.end(), setting) == 1);
 }
+
+TEST_CASE("A command line knows which flags it was given, by any of their names") {
+  Program program;
+  REQUIRE(program.parse({"--model=m", "--plain", "--fp32", "x.wav"}));
+  for (const char* name : {"model", "text", "plain", "fp32"}) CHECK(program.line.is_given(name));
+  for (const char* name : {"bf16", "json", "batch-size", "none"}) CHECK_FALSE(program.line.is_given(name));
+  REQUIRE(program.parse({"--model=m", "x.wav"}));
+  CHECK_FALSE(program.line.is_given("fp32"));
+}

@@ -61,3 +61,20 @@ TEST_CASE("app: a run that does not fit ends with flags that were tried and fit"
                             "[0-9]+, or leave out --preflight"));
   CHECK_THAT(said.text(), Contains("): --batch-size ") && !Contains("Accumulate<"));
 }
+
+TEST_CASE("app: a precision that is a remedy stands instead of one that is given") {
+  const app::MemoryFlags flags;
+  CHECK(app::beside_given(flags, {}).bf16 == "--bf16");
+  CHECK(app::beside_given(flags, {.fp32_given = true}).bf16 == "--bf16 (instead of --fp32)");
+  CHECK(app::beside_given({.bf16 = ""}, {.fp32_given = true}).bf16.empty());
+
+  torch::nn::Linear net(64, 256);
+  lt::FusedAdam adam(net->parameters(), lt::FusedAdamOptions{});
+  lt::Trainer trainer(net, adam, square);
+  const auto hardest = [] { return std::vector{at::ones({64, 64})}; };
+  const looptorch::testing::CapturedStderr said;
+  CHECK_THROWS_AS(app::check_memory({.fp32_given = true, .preflight = true, .memory_cap = 1e-6}, trainer,
+                                    hardest, {.batch = "", .recomputation = ""}),
+                  app::DoesNotFit);
+  CHECK_THAT(said.text(), Contains("--bf16 (instead of --fp32)"));
+}

@@ -71,6 +71,9 @@ TEST_CASE("out of memory: flags that are given, or that a program lacks, are not
   CHECK(said({}, fail, {.only = {seed}}) ==
         "program: std::bad_alloc. Memory ran out. See docs/errors.md#out-of-memory\n");
 
+  CHECK(said({"--fp32"}, fail, {.only = {precision}}) ==
+        "program: std::bad_alloc. Memory ran out: give --bf16 instead of --fp32. See "
+        "docs/errors.md#out-of-memory\n");
   CHECK(said({"--preflight"}, fail, {.only = {preflight}}) ==
         "program: std::bad_alloc. Memory ran out. See docs/errors.md#out-of-memory\n");
 

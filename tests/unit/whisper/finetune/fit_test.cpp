@@ -129,6 +129,14 @@ TEST_CASE("--fit names a precision instead of the one that is given, since the t
   CHECK(flags("--mixed-precision") == others + " --fp32 instead of --mixed-precision");
   CHECK(flags("--fp16") == others + " --fp32 instead of --fp16");
   CHECK(flags("--fp32") == others);
+
+  const auto with_bf16 = [](const FinetuneOptions& given) {
+    auto chosen = given;
+    chosen.training.precision = looptorch::app::Precision::bf16;
+    return whisper::flags_between(given, chosen);
+  };
+  CHECK(with_bf16(parsed({})) == "--bf16");
+  CHECK(with_bf16(parsed({"--fp32"})) == "--bf16 instead of --fp32");
 }
 
 TEST_CASE("a run that is resumed tries what it can go on with alone") {

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// The summary that an earlier call of a training program left. A call that resumes a run which had ended
+// trains nothing: what the run took stands in the earlier summary alone.
+//
+//   const app::EarlierSummary earlier(options.output / "summary.json");
+//   save(model);
+//   summary.set("seconds", stopwatch.seconds()).set("peak_bytes", app::peak_bytes(device));
+//   earlier.keep_costs(summary, result);
+#pragma once
+
+#include <looptorch/app/summary.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/loop/fit.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace looptorch::app {
+
+/// What a summary file held, which is removed: a folder with a summary holds a finished model.
+class EarlierSummary {
+ public:
+  /// Reads and removes `file`. One that is absent or damaged holds nothing.
+  explicit EarlierSummary(const std::filesystem::path& file) {
+    if (!std::filesystem::exists(file)) return;
+    try {
+      figures_ = load_json(file);
+    } catch (const Error&) {  // cut off, or no JSON
+    }
+    std::filesystem::remove(file);
+  }
+
+  /// Writes over what `summary` says of time and memory, if `fit` resumed a run and trained no step of it,
+  /// and the earlier summary is of as many steps.
+  void keep_costs(Summary& summary, const FitResult& fit) const {
+    if (!fit.resumed || fit.resumed->step != fit.steps || !is_of(fit.steps)) return;
+    for (const char* name : {"memory_peak", "memory_phase", "memory", "seconds", "peak_bytes"})
+      if (figures_->contains(name)) summary.set(name, figures_->at(name));
+  }
+
+ private:
+  [[nodiscard]] bool is_of(std::int64_t steps) const {
+    return figures_ && figures_->is_object() && figures_->get("steps", Json()) == Json(steps);
+  }
+
+  std::optional<Json> figures_;
+};
+
+}  // namespace looptorch::app
