@@ -115,12 +115,13 @@ class BatchRange {
       return {};
   }
 
-  /// Returns the range as policies see it.
+  /// Returns the range as policies and snapshots see it.
   [[nodiscard]] Feed feed() const {
     Feed feed{.batches = size(), .repeatable = repeatable};
     if constexpr (MeasuredRange<Range>) feed.stats = range_.shared_stats();
     feed.identity = [self = *this] { return self.identity(); };
     feed.skipped = [self = *this] { return self.skipped(); };
+    feed.source = regroupable();
     return feed;
   }
 

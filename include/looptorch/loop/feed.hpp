@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The source of a fit's batches, as policies see it: how many batches an epoch has, and a loader's
-// statistics.
+// The source of a fit's batches, as policies and snapshots see it: how many batches an epoch has, a loader's
+// statistics, what its data are recognised by.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
@@ -14,6 +14,10 @@
 
 namespace looptorch {
 
+namespace detail {
+class Regroupable;
+}
+
 /// The range of batches of the fit under way, without its type. Valid until that fit ends.
 struct Feed {
   /// Micro-batches in an epoch; empty where the range does not know.
@@ -26,6 +30,8 @@ struct Feed {
   std::function<StateDict()> identity = [] { return StateDict(); };
   /// Returns the samples that the loader has left out since it was made; none for other ranges.
   std::function<SkippedSamples()> skipped = [] { return SkippedSamples(); };
+  /// The loader's source, which snapshots let read the windows of other batches; null for other ranges.
+  detail::Regroupable* source = nullptr;
 };
 
 }  // namespace looptorch

@@ -62,9 +62,7 @@ class Untouched {
     for (const auto& put_back : options_) put_back();
     for (const auto& [parameter, trained] : trained_) parameter.set_requires_grad(trained);
     engine_.prepare();
-    resume_from(engine_, was_, {}, nullptr, Tolerance::none, "the copy from before the dry steps")
-        .random()
-        .apply();
+    resume_from(engine_, was_, {}, Tolerance::none, "the copy from before the dry steps").random().apply();
     engine_.run().forget_stop();
     if (stopped_) engine_.run().stop(*stopped_);
     if (interrupted_) engine_.run().interrupt(*interrupted_);

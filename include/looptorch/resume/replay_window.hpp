@@ -50,8 +50,8 @@ class ReplayWindow {
       throw UsageError(message(called, " holds a window of update ", bundle.update + 1,
                                ", and the Trainer has ", Engine::kUpdates));
     engine_.prepare();
-    const auto taken = resume_from(engine_, contents, {}, nullptr,
-                                   tolerance_of(/*strict=*/true, /*resume_changed=*/true), called);
+    const auto taken =
+        resume_from(engine_, contents, {}, tolerance_of(/*strict=*/true, /*resume_changed=*/true), called);
     ResumeReport report;
     add_to(report, taken.differences(), Tolerance::settings);
     Replayed replayed{.bundle = found.path, .update = bundle.update, .changed = report.changed};

@@ -3,6 +3,7 @@
 // either nothing or all of it. differences.hpp says what may differ.
 #pragma once
 
+#include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/resume_report.hpp>
 #include <looptorch/resume/differences.hpp>
@@ -40,14 +41,14 @@ namespace detail {
 template <class Engine>
 class Resumption {
  public:
-  /// Compares. `loader` is the range's identity, empty for no range, and `source` its source of batches, null
-  /// for a range that is no loader. Throws StateError for contents that lack something.
-  Resumption(Engine& engine, const SnapshotContents& contents, const StateDict& loader, Regroupable* source)
+  /// Compares. `feed` is the range of the fit that goes on. Throws StateError for contents that lack
+  /// something.
+  Resumption(Engine& engine, const SnapshotContents& contents, const Feed& feed)
       : engine_(engine),
         contents_(contents),
-        state_(state_here(engine, contents.state, loader, source)),
+        state_(state_here(engine, contents.state, feed)),
         staged_(engine.stage(state_.under("run"))),
-        feed_(state_, staged_.progress.batch, loader, source, engine.window_length()) {
+        feed_(state_, staged_.progress.batch, feed, engine.window_length()) {
     compare_steps();
     compare_parts();
     compare_model();
@@ -85,13 +86,11 @@ class Resumption {
 
  private:
   /// Returns the state as this number of ranks counts it.
-  static StateDict state_here(Engine& engine, const StateDict& saved, const StateDict& loader,
-                              Regroupable* source) {
+  static StateDict state_here(Engine& engine, const StateDict& saved, [[maybe_unused]] const Feed& feed) {
     if constexpr (Engine::kHasRanks)
       if (const Ranks* ranks = engine.ranks(); ranks && ranks->shards() > 0) {
-        const StateDict own = source ? source->identity_with(source->batch_size()).value() : loader;
-        return as_of_ranks(saved, ranks->size(), engine.window_length(), batches_of(own).value_or(-1),
-                           ranks->leads());
+        const std::int64_t batches = batches_of(own_identity(feed)).value_or(-1);
+        return as_of_ranks(saved, ranks->size(), engine.window_length(), batches, ranks->leads());
       }
     return saved;
   }
@@ -232,9 +231,9 @@ class Resumption {
 /// call the snapshot `called`.
 template <class Engine>
 [[nodiscard]] Resumption<Engine> resume_from(Engine& engine, const SnapshotContents& contents,
-                                             const StateDict& loader, Regroupable* source,
-                                             Tolerance tolerance, const std::string& called) {
-  Resumption<Engine> resumption(engine, contents, loader, source);
+                                             const Feed& feed, Tolerance tolerance,
+                                             const std::string& called) {
+  Resumption<Engine> resumption(engine, contents, feed);
   refuse(resumption.differences(), tolerance, called);
   resumption.apply();
   return resumption;
@@ -244,8 +243,8 @@ template <class Engine>
 template <class Engine>
 class Resumed {
  public:
-  Resumed(Engine& engine, const FitOptions& options, const StateDict& loader, Regroupable* source)
-      : Resumed(engine, options, loader, source, found(options.resume)) {}
+  Resumed(Engine& engine, const FitOptions& options, const Feed& feed)
+      : Resumed(engine, options, feed, found(options.resume)) {}
 
   /// Restores the random generators, which policies may have drawn from, and stops a run that had been
   /// stopped. Call it after policies have begun.
@@ -262,15 +261,14 @@ class Resumed {
     return chosen ? NewestSnapshot{.path = chosen->path, .held = chosen->held} : find_snapshot(from.path());
   }
 
-  Resumed(Engine& engine, const FitOptions& options, const StateDict& loader, Regroupable* source,
-          const NewestSnapshot& found) {
+  Resumed(Engine& engine, const FitOptions& options, const Feed& feed, const NewestSnapshot& found) {
     const SnapshotContents contents = found.take();
     report_.snapshot = found.path;
     report_.step = contents.step;
     for (const PassedOver& each : found.passed_over) report_.passed_over.push_back(each.reason);
     engine.stack().template run<before_resume_hook>(ResumeContext{engine.run(), report_.step});
     const Tolerance tolerance = tolerance_of(options.strict, options.resume_changed);
-    const auto taken = resume_from(engine, contents, loader, source, tolerance, report_.snapshot.string());
+    const auto taken = resume_from(engine, contents, feed, tolerance, report_.snapshot.string());
     random_ = taken.random();
     stopped_ = taken.stopped();
     add_to(report_, taken.differences(), tolerance);

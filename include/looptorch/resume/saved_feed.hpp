@@ -5,6 +5,7 @@
 
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
+#include <looptorch/loop/feed.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -31,14 +32,12 @@ struct SavedFeed {
   }
 };
 
-/// Returns how snapshots describe a BatchRange.
-template <class Batches>
-[[nodiscard]] SavedFeed saved_feed(const Batches& batches) {
-  const Regroupable* source = batches.regroupable();
-  if (!source) return {.identity = batches.identity()};
-  const auto& how = source->regrouping();
-  return {.identity = source->planned_identity(),
-          .batch_size = how ? how->planned.batch_size : source->batch_size(),
+/// Returns how snapshots describe a fit's range.
+[[nodiscard]] inline SavedFeed saved_feed(const Feed& feed) {
+  if (!feed.source) return {.identity = feed.identity()};
+  const auto& how = feed.source->regrouping();
+  return {.identity = feed.source->planned_identity(),
+          .batch_size = how ? how->planned.batch_size : feed.source->batch_size(),
           .regrouping = how};
 }
 

@@ -3,15 +3,15 @@
 // `takes_snapshots` includes it, as that of SnapshotEvery does.
 #pragma once
 
-#include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
+#include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/resume_report.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/resume.hpp>
 #include <looptorch/resume/saved_feed.hpp>
 #include <looptorch/resume/staged_feed.hpp>
 #include <looptorch/resume/take_snapshot.hpp>
-#include <looptorch/loop/resume_report.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 
 #include <filesystem>
@@ -21,7 +21,7 @@ namespace looptorch::detail {
 
 template <class Engine>
 struct SnapshotCode {
-  using Feed = SavedFeed;
+  using LastFeed = SavedFeed;
 
   [[nodiscard]] static SnapshotContents take(Engine& engine, const std::filesystem::path& folder,
                                              const SavedFeed& feed = {}) {
@@ -33,7 +33,7 @@ struct SnapshotCode {
                               bool resume_changed) {
     const Tolerance tolerance = tolerance_of(strict, resume_changed);
     engine.prepare();
-    const auto taken = resume_from(engine, contents, {}, nullptr, tolerance, "the snapshot");
+    const auto taken = resume_from(engine, contents, {}, tolerance, "the snapshot");
     taken.random().apply();
     ResumeReport report{.step = contents.step};
     add_to(report, taken.differences(), tolerance);
@@ -41,16 +41,14 @@ struct SnapshotCode {
   }
 
   /// Takes over the snapshot that a fit's options name; returns nothing without one. A loader then reads the
-  /// windows with which the run began, if it has the same data. `feed` describes the range of the fit before,
+  /// windows with which the run began, if it has the same data. `last` describes the range of the fit before,
   /// and then of this one.
-  template <class Batches>
   [[nodiscard]] static std::optional<Resumed<Engine>> resume(Engine& engine, const FitOptions& options,
-                                                             const Batches& batches, SavedFeed& feed) {
+                                                             const Feed& feed, SavedFeed& last) {
     std::optional<Resumed<Engine>> resumed;
-    if (batches.regroupable()) keep_windows(feed, *batches.regroupable());
-    if (!options.resume.empty())
-      resumed.emplace(engine, options, batches.identity(), batches.regroupable());
-    feed = saved_feed(batches);
+    if (feed.source) keep_windows(last, *feed.source);
+    if (!options.resume.empty()) resumed.emplace(engine, options, feed);
+    last = saved_feed(feed);
     return resumed;
   }
 };

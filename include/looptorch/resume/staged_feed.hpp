@@ -9,6 +9,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
+#include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/saved_feed.hpp>
@@ -32,23 +33,26 @@ inline void keep_windows(const SavedFeed& began, Regroupable& batches) {
   batches.regroup(same && differing_values(*same, began.identity).empty() ? how : std::nullopt);
 }
 
+/// Returns the identity of a fit's range as it is read here.
+[[nodiscard]] inline StateDict own_identity(const Feed& feed) {
+  return feed.source ? feed.source->identity_with(feed.source->batch_size()).value() : feed.identity();
+}
+
 /// A snapshot's place in the epoch, found in the range of the fit that goes on.
 class StagedFeed {
  public:
-  /// Compares `state`, whose run stands behind `batch` batches of its epoch, with a range of this identity
-  /// and windows of this length. `source` is null for a range that is no loader, `identity` empty for no
-  /// range.
-  StagedFeed(const StateDict& state, std::int64_t batch, const StateDict& identity, Regroupable* source,
-             std::int64_t window_length)
-      : source_(source),
-        here_{window_length, source ? source->batch_size() : 0},
+  /// Compares `state`, whose run stands behind `batch` batches of its epoch, with a fit's range and windows
+  /// of this length. Without a range `feed` has an empty identity.
+  StagedFeed(const StateDict& state, std::int64_t batch, const Feed& feed, std::int64_t window_length)
+      : source_(feed.source),
+        here_{window_length, source_ ? source_->batch_size() : 0},
         saved_window_(state.get<std::int64_t>("micro_batches")),
         saved_batch_(batch) {
     if (saved_window_ < 1)
       throw StateError(
           message("a run's windows have at least 1 micro-batch, the state's have ", saved_window_));
     StateDict saved = state.under("loader");
-    StateDict own = source ? source->identity_with(here_.batch_size).value() : identity;
+    StateDict own = own_identity(feed);
     const bool has_fingerprint = own.contains(kFingerprint);
     if (!saved.empty() && !own.empty() && drop_lone_fingerprint(own, saved))
       differences_.push_back(

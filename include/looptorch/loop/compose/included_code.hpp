@@ -17,7 +17,7 @@ struct WindowCode;
 template <bool kTakesSnapshots, class Engine>
 struct LastFeed {};
 template <class Engine>
-struct LastFeed<true, Engine> : SnapshotCode<Engine>::Feed {};
+struct LastFeed<true, Engine> : SnapshotCode<Engine>::LastFeed {};
 
 /// True where the header that defines `Code` is included. `T` is any type that depends on the template which
 /// asks.

@@ -255,13 +255,13 @@ class FitLoop {
   bool from_start_;
 };
 
-/// Takes over the snapshot that the options name; returns nothing without one. `feed` describes the range of
+/// Takes over the snapshot that the options name; returns nothing without one. `last` describes the range of
 /// the fit before, and then of this one.
 template <bool kTakesSnapshots, class Engine, class Batches>
 auto resume(Engine& engine, const FitOptions& options, const Batches& batches,
-            LastFeed<kTakesSnapshots, Engine>& feed) {
+            [[maybe_unused]] LastFeed<kTakesSnapshots, Engine>& last) {
   if constexpr (kTakesSnapshots) {
-    return SnapshotCode<Engine>::resume(engine, options, batches, feed);
+    return SnapshotCode<Engine>::resume(engine, options, batches.feed(), last);
   } else {
     require_no_resume(options);
     if (auto* const source = batches.regroupable()) source->regroup(std::nullopt);
@@ -285,7 +285,7 @@ class FeedScope {
 /// policies that call their Trainer.
 template <class Host, class Trainer, class Engine, class Range>
 FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
-                   LastFeed<Host::takes_snapshots, Engine>& feed) {
+                   LastFeed<Host::takes_snapshots, Engine>& last) {
   require_no_open_window(engine, "fit()");
   settle(engine);  // counts what a loop of `step` left uncounted, before policies begin anew
   Run& run = engine.run();
@@ -303,7 +303,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
   std::optional<std::int64_t> size = counted();
   if (engine.ranks()) batches.count_as(size);
   engine.prepare();
-  const auto resumed = resume<Host::takes_snapshots>(engine, options, batches, feed);
+  const auto resumed = resume<Host::takes_snapshots>(engine, options, batches, last);
   if (batches.regroupable() && batches.regroupable()->regrouping()) size = counted();
   if constexpr (Engine::kHasRanks)
     if (engine.ranks() && !engine.ranks()->leads())
@@ -338,8 +338,8 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
 /// Runs a whole fit, on all ranks if a policy gives some.
 template <class Host, class Trainer, class Engine, class Range>
 FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
-              LastFeed<Host::takes_snapshots, Engine>& feed) {
-  return together(engine, [&] { return fit_here<Host>(trainer, engine, range, options, feed); });
+              LastFeed<Host::takes_snapshots, Engine>& last) {
+  return together(engine, [&] { return fit_here<Host>(trainer, engine, range, options, last); });
 }
 
 }  // namespace looptorch::detail
