@@ -1,30 +1,23 @@
 // SPDX-License-Identifier: MIT
-// Continues from a snapshot: compares everything in it with the run that is to take it over, then changes
-// either nothing or all of it. differences.hpp says what may differ.
+// Takes a snapshot's contents over: compares everything in them with the run, then changes either nothing or
+// all of it. differences.hpp says what may differ, snapshots.hpp when it is done.
 #pragma once
 
 #include <looptorch/loop/feed.hpp>
-#include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/resume_report.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/listed_policies.hpp>
 #include <looptorch/resume/other_ranks.hpp>
 #include <looptorch/resume/part_states.hpp>
-#include <looptorch/resume/saved_feed.hpp>
 #include <looptorch/resume/staged_feed.hpp>
 #include <looptorch/resume/take_snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
-#include <looptorch/state/snapshot/snapshot_folder.hpp>
 #include <looptorch/state/weights/load_report.hpp>
 #include <looptorch/state/weights/module_state.hpp>
-
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <set>
@@ -33,9 +26,7 @@
 #include <utility>
 #include <vector>
 
-namespace looptorch {
-
-namespace detail {
+namespace looptorch::detail {
 
 /// Compares a snapshot with a run, and stages what is to be taken over.
 template <class Engine>
@@ -239,52 +230,4 @@ template <class Engine>
   return resumption;
 }
 
-/// A fit that continues from a snapshot.
-template <class Engine>
-class Resumed {
- public:
-  Resumed(Engine& engine, const FitOptions& options, const Feed& feed)
-      : Resumed(engine, options, feed, found(options.resume)) {}
-
-  /// Restores the random generators, which policies may have drawn from, and stops a run that had been
-  /// stopped. Call it after policies have begun.
-  void begin(Run& run) const {
-    random_.apply();
-    if (stopped_) run.stop(*stopped_);
-  }
-  [[nodiscard]] const ResumeReport& report() const { return report_; }
-
- private:
-  /// Returns the snapshot that was chosen and read already, else reads it.
-  static NewestSnapshot found(const ResumeFrom& from) {
-    const NewestSnapshot* const chosen = from.chosen();
-    return chosen ? NewestSnapshot{.path = chosen->path, .held = chosen->held} : find_snapshot(from.path());
-  }
-
-  Resumed(Engine& engine, const FitOptions& options, const Feed& feed, const NewestSnapshot& found) {
-    const SnapshotContents contents = found.take();
-    report_.snapshot = found.path;
-    report_.step = contents.step;
-    for (const PassedOver& each : found.passed_over) report_.passed_over.push_back(each.reason);
-    engine.stack().template run<before_resume_hook>(ResumeContext{engine.run(), report_.step});
-    const Tolerance tolerance = tolerance_of(options.strict, options.resume_changed);
-    const auto taken = resume_from(engine, contents, feed, tolerance, report_.snapshot.string());
-    random_ = taken.random();
-    stopped_ = taken.stopped();
-    add_to(report_, taken.differences(), tolerance);
-    for (const std::string& why : report_.passed_over) TORCH_WARN("looptorch: passed over ", why);
-    if (!report_.differences.empty())
-      TORCH_WARN("looptorch: ", report_.snapshot.string(),
-                 " was taken over in part: ", joined(report_.differences, "; "));
-    if (!report_.changed.empty())
-      TORCH_WARN("looptorch: goes on from ", report_.snapshot.string(),
-                 " with other settings: ", joined(report_.changed, "; "));
-  }
-
-  ResumeReport report_;
-  RandomStates random_;
-  std::optional<std::string> stopped_;
-};
-
-}  // namespace detail
-}  // namespace looptorch
+}  // namespace looptorch::detail

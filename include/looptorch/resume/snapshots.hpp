@@ -3,21 +3,69 @@
 // `takes_snapshots` includes it, as that of SnapshotEvery does.
 #pragma once
 
+#include <looptorch/base/device/random_states.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
+#include <looptorch/loop/context.hpp>
 #include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/resume_report.hpp>
+#include <looptorch/loop/run.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/resume.hpp>
 #include <looptorch/resume/saved_feed.hpp>
 #include <looptorch/resume/staged_feed.hpp>
 #include <looptorch/resume/take_snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
+#include <looptorch/state/snapshot/snapshot_folder.hpp>
+
+#include <c10/util/Exception.h>
 
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <utility>
 
 namespace looptorch::detail {
+
+/// A fit that continues from a snapshot.
+class Resumed {
+ public:
+  template <class Engine>
+  Resumed(const Resumption<Engine>& taken, ResumeReport report)
+      : report_(std::move(report)), random_(taken.random()), stopped_(taken.stopped()) {}
+
+  /// Sets the random generators, from which policies may have drawn, and stops a run that had been stopped.
+  /// Call it after policies have begun.
+  void begin(Run& run) const {
+    random_.apply();
+    if (stopped_) run.stop(*stopped_);
+  }
+  [[nodiscard]] const ResumeReport& report() const { return report_; }
+
+ private:
+  ResumeReport report_;
+  RandomStates random_;
+  std::optional<std::string> stopped_;
+};
+
+/// Warns of what the report lists.
+inline void warn_of(const ResumeReport& report) {
+  for (const std::string& why : report.passed_over) TORCH_WARN("looptorch: passed over ", why);
+  if (!report.differences.empty())
+    TORCH_WARN("looptorch: ", report.snapshot.string(),
+               " was taken over in part: ", joined(report.differences, "; "));
+  if (!report.changed.empty())
+    TORCH_WARN("looptorch: goes on from ", report.snapshot.string(),
+               " with other settings: ", joined(report.changed, "; "));
+}
+
+/// Returns the snapshot that was chosen and read already, else reads it.
+[[nodiscard]] inline NewestSnapshot snapshot_of(const ResumeFrom& from) {
+  const NewestSnapshot* const chosen = from.chosen();
+  return chosen ? NewestSnapshot{.path = chosen->path, .held = chosen->held} : find_snapshot(from.path());
+}
 
 template <class Engine>
 struct SnapshotCode {
@@ -43,13 +91,27 @@ struct SnapshotCode {
   /// Takes over the snapshot that a fit's options name; returns nothing without one. A loader then reads the
   /// windows with which the run began, if it has the same data. `last` describes the range of the fit before,
   /// and then of this one.
-  [[nodiscard]] static std::optional<Resumed<Engine>> resume(Engine& engine, const FitOptions& options,
-                                                             const Feed& feed, SavedFeed& last) {
-    std::optional<Resumed<Engine>> resumed;
+  [[nodiscard]] static std::optional<Resumed> resume(Engine& engine, const FitOptions& options,
+                                                     const Feed& feed, SavedFeed& last) {
+    std::optional<Resumed> resumed;
     if (feed.source) keep_windows(last, *feed.source);
-    if (!options.resume.empty()) resumed.emplace(engine, options, feed);
+    if (!options.resume.empty()) resumed = take_over(engine, options, feed);
     last = saved_feed(feed);
     return resumed;
+  }
+
+ private:
+  static Resumed take_over(Engine& engine, const FitOptions& options, const Feed& feed) {
+    const NewestSnapshot snapshot = snapshot_of(options.resume);
+    const SnapshotContents contents = snapshot.take();
+    ResumeReport report{.snapshot = snapshot.path, .step = contents.step};
+    for (const PassedOver& each : snapshot.passed_over) report.passed_over.push_back(each.reason);
+    engine.stack().template run<before_resume_hook>(ResumeContext{engine.run(), report.step});
+    const Tolerance tolerance = tolerance_of(options.strict, options.resume_changed);
+    const auto taken = resume_from(engine, contents, feed, tolerance, report.snapshot.string());
+    add_to(report, taken.differences(), tolerance);
+    warn_of(report);
+    return {taken, std::move(report)};
   }
 };
 
