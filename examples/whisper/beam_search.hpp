@@ -22,7 +22,7 @@ class BeamTexts {
       : width_(static_cast<std::size_t>(options.beam_size)),
         wanted_(static_cast<std::size_t>(
             std::nearbyint(static_cast<double>(options.beam_size) * options.patience))),
-        end_of_text_(options.end_of_text),
+        options_(options),
         found_(static_cast<std::size_t>(clips)),
         texts_(found_.size()),
         sums_(found_.size(), 0.0F) {
@@ -34,8 +34,8 @@ class BeamTexts {
 
   /// Takes the scores after each row; the first time there is one row a clip.
   SearchStep advance(const at::Tensor& scores_RV) {
-    const auto [log_probs_RK, tokens_RK] = at::topk(at::log_softmax(scores_RV.to(at::kFloat), 1),
-                                                    std::min<int64_t>(width() + 1, scores_RV.size(1)), 1);
+    const auto count = std::min<int64_t>(width() + 1 + std::ssize(options_.other_ends), scores_RV.size(1));
+    const auto [log_probs_RK, tokens_RK] = at::topk(at::log_softmax(scores_RV.to(at::kFloat), 1), count, 1);
     const auto log_probs = log_probs_RK.cpu(), tokens = tokens_RK.cpu();
     const auto rows = texts_.size() / live_.size();
     Rows next;
@@ -108,7 +108,7 @@ class BeamTexts {
     for (const auto& candidate : candidates) {
       if (rows.texts.size() == width_) break;
       const auto& text = texts_[candidate.row];
-      if (candidate.token == end_of_text_) {
+      if (options_.ends_text(candidate.token)) {
         if (found.size() < wanted_) found.push_back({text, candidate.log_probability});
         continue;
       }
@@ -128,7 +128,7 @@ class BeamTexts {
   }
 
   std::size_t width_, wanted_;
-  int64_t end_of_text_;
+  DecodingOptions options_;
   std::vector<std::vector<FoundText>> found_;  // by clip
   std::vector<std::size_t> live_;              // clips under way
   std::vector<std::vector<int64_t>> texts_;    // by row

@@ -3,6 +3,7 @@
 // tokens it may not hold, and how the search goes on.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -43,7 +44,13 @@ struct DecodingOptions {
   int64_t best_of = 1;                     ///< Texts that are drawn, of which the best is taken.
   std::uint64_t seed = 0;                  ///< Of what is drawn; the same for every clip.
   SpecialTokens special{};
-  bool empty_texts = false;  ///< Texts without tokens are learnt, too. Set it by allow_empty_texts.
+  bool empty_texts = false;           ///< Texts without tokens are learnt, too. Set it by allow_empty_texts.
+  std::vector<int64_t> other_ends{};  ///< Further tokens at which a text ends.
+
+  /// True for a token at which a text ends, which is no part of it.
+  [[nodiscard]] bool ends_text(int64_t token) const {
+    return token == end_of_text || std::find(other_ends.begin(), other_ends.end(), token) != other_ends.end();
+  }
 
   /// Returns all tokens before the text.
   [[nodiscard]] std::vector<int64_t> first_tokens() const {

@@ -105,6 +105,8 @@ inline DecodingOptions decoding_options(const looptorch::Json& json, const Whisp
                           .begin_suppress = id_list(json, "begin_suppress_tokens"),
                           .end_of_text = config.eos_token_id,
                           .max_length = config.max_target_positions};
+  if (json.get("eos_token_id", nullptr).is_array()) options.other_ends = id_list(json, "eos_token_id");
+  std::erase(options.other_ends, config.eos_token_id);
   options.special = special_tokens(json, config);
   set_prompt(options, language);
   for (const auto* ids : {&options.prompt, &options.suppress, &options.begin_suppress}) {
@@ -156,9 +158,9 @@ inline void settle_special_tokens(looptorch::Json& json, const WhisperConfig& co
   set("lang_to_id", language_ids);
 }
 
-/// Returns the lists of suppressed tokens of config.json, where versions of transformers before
-/// generation_config.json had them, without ids that the model does not have.
-inline looptorch::Json suppressed_by_config(const std::filesystem::path& file, std::int64_t vocabulary) {
+/// Returns what config.json says of generation, as versions of transformers before generation_config.json had
+/// it: the ends of a text, and the lists of suppressed tokens without ids that the model does not have.
+inline looptorch::Json generation_by_config(const std::filesystem::path& file, std::int64_t vocabulary) {
   const auto config = looptorch::load_json(file);
   auto json = looptorch::Json::object();
   for (const auto* field : {"suppress_tokens", "begin_suppress_tokens"}) {
@@ -167,6 +169,7 @@ inline looptorch::Json suppressed_by_config(const std::filesystem::path& file, s
       if (id >= 0 && id < vocabulary) kept.push_back(id);
     json.set(field, std::move(kept));
   }
+  if (config.get("eos_token_id", nullptr).is_array()) json.set("eos_token_id", config.at("eos_token_id"));
   return json;
 }
 
@@ -181,7 +184,7 @@ inline looptorch::Json suppressed_by_config(const std::filesystem::path& file, s
   const bool is_there = std::filesystem::exists(file);
   auto json = is_there ? looptorch::load_json(file) : looptorch::Json();
   try {
-    if (!is_there) json = detail::suppressed_by_config(folder / "config.json", config.vocab_size);
+    if (!is_there) json = detail::generation_by_config(folder / "config.json", config.vocab_size);
     detail::check_agreement(json, config, folder);
     detail::settle_special_tokens(json, config, folder);
     return json;
@@ -222,7 +225,8 @@ namespace detail {
 inline looptorch::Json new_generation_config(const std::filesystem::path& folder) {
   const auto config = load_config(folder / "config.json");
   auto json = load_generation_config(folder, config);
-  json.set("bos_token_id", config.bos_token_id).set("eos_token_id", config.eos_token_id);
+  if (json.get("eos_token_id", nullptr).is_null()) json.set("eos_token_id", config.eos_token_id);
+  json.set("bos_token_id", config.bos_token_id);
   json.set("pad_token_id", config.pad_token_id).set("decoder_start_token_id", config.decoder_start_token_id);
   return json.set("max_length", config.max_target_positions);
 }

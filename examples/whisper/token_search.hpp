@@ -133,7 +133,7 @@ class SampledTexts {
     auto& text = texts_[at];
     if (row.ended) return false;
     row.log_probability += next.log_probabilities[at];
-    row.ended = next.tokens[at] == options_.end_of_text;
+    row.ended = options_.ends_text(next.tokens[at]);
     if (row.ended) return false;
     text.push_back(next.tokens[at]);
     const auto length = options_.ends_loops ? loop_begin(text) : std::nullopt;

@@ -39,8 +39,8 @@ Ids search_naively(whisper::Whisper& model, const at::Tensor& mel, const Decodin
       for (auto id : options.suppress) row[id] = -INFINITY;
       if (text.empty())
         for (auto id : options.begin_suppress) row[id] = -INFINITY;
-      const auto [best, places] = at::log_softmax(row, 0).topk(options.beam_size + 1);
-      for (int64_t k = 0; k <= options.beam_size; ++k) {
+      const auto [best, places] = at::log_softmax(row, 0).sort(0, /*descending=*/true);
+      for (int64_t k = 0; k < row.size(0); ++k) {
         auto longer = text;
         longer.push_back(places[k].item<int64_t>());
         scores[longer] = sum + best[k].item<float>();
@@ -51,7 +51,7 @@ Ids search_naively(whisper::Whisper& model, const at::Tensor& mel, const Decodin
     live.clear();
     for (auto& [text, sum] : sorted) {
       if (live.size() == beams) break;
-      if (text.back() != options.end_of_text) {
+      if (!options.ends_text(text.back())) {
         live.emplace_back(text, sum);
       } else if (found.size() < wanted) {
         found.emplace_back(Ids(text.begin(), text.end() - 1), sum);
@@ -89,6 +89,7 @@ TEST_CASE("A batch's beams are those of each clip alone, searched without a cach
   SECTION("with patience") { options.patience = 2; }
   SECTION("with less patience than texts") { options.patience = 0.5; }
   SECTION("with a length penalty") { options.length_penalty = 1; }
+  SECTION("with further ends") { options.other_ends = {9, 12, 26, 33, 36}; }
   const auto texts = decoded_texts(model, mel, options);
   for (int64_t clip = 0; clip < mel.size(0); ++clip)
     CHECK(texts[static_cast<size_t>(clip)] == search_naively(model, mel.slice(0, clip, clip + 1), options));

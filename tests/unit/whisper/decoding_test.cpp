@@ -72,6 +72,22 @@ TEST_CASE("Rows that end at different steps keep their own texts") {
   CHECK(texts[0].size() <= 2);
 }
 
+TEST_CASE("A text ends at any of its ends") {
+  auto model = tiny_model();
+  const auto mel = at::randn({16, 6, 24}) * 3;
+  whisper::DecodingOptions options{
+      .prompt = {1}, .suppress = {}, .begin_suppress = {}, .end_of_text = 40, .max_length = 12};
+  const auto endless = whisper::decode_greedily(model, mel, options);
+  options.other_ends = {endless[0][2], endless[1][1]};
+  const auto texts = whisper::decode_greedily(model, mel, options);
+  for (size_t row = 0; row < texts.size(); ++row) {
+    const auto end = std::find_first_of(endless[row].begin(), endless[row].end(), options.other_ends.begin(),
+                                        options.other_ends.end());
+    CHECK(texts[row] == std::vector<int64_t>(endless[row].begin(), end));
+  }
+  CHECK((texts[0].size() <= 2 && texts[1].size() <= 1));
+}
+
 TEST_CASE("Which tokens are suppressed is written where it is read") {
   const looptorch::testing::TemporaryFolder folder;
   const auto file = folder / "generation_config.json";

@@ -3,6 +3,8 @@
 // names of weights that wrappers of Python changed.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 
@@ -15,6 +17,7 @@
 #include <functional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -171,7 +174,21 @@ TEST_CASE("An id may be a list of one, and eos_token_id a list with the tokenize
     folder.set("generation_config.json", "eos_token_id", list);
     CHECK(folder.decoding().end_of_text == 295);
     CHECK(whisper::load_recognizer(folder.path()).decoding.end_of_text == 295);
+    const bool has_other = list != std::string_view("[295, 295]");
+    CHECK(folder.decoding().other_ends == (has_other ? Ids{296} : Ids{}));
   }
+  folder.set("config.json", "eos_token_id", "295");
+  folder.set("generation_config.json", "eos_token_id", "[295, 297, 296]");
+  CHECK(folder.decoding().other_ends == Ids{297, 296});
+  folder.set("config.json", "eos_token_id", "[295, 297]");
+  folder.set("generation_config.json", "eos_token_id", "295");
+  CHECK(folder.decoding().other_ends.empty());
+  const auto kept = looptorch::read_file(folder / "generation_config.json");
+  fs::remove(folder / "generation_config.json");
+  CHECK(folder.decoding().other_ends == Ids{297});
+  whisper::save_suppressed(folder.path(), folder.decoding());
+  CHECK(folder.decoding().other_ends == Ids{297});
+  looptorch::write_file_atomically(folder / "generation_config.json", kept);
   const auto refuses = [&](const char* field, const char* value, const std::string& message) {
     folder.set("config.json", field, value);
     CHECK_THROWS_AS(folder.config(), whisper::ConfigError);
