@@ -136,6 +136,8 @@ def measure(program, folder):
         beside = looptorch.ask("beside")
         row("a batch of 1 GiB beside products", 1e3 * beside["both"], "ms", "one after the other",
             1e3 * (beside["copy"] + beside["products"]))
+    else:
+        print("    there is no GPU here, which the rows of data wait, pinned copies and a copy beside products need", flush=True)
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -70,10 +70,10 @@ make_corpora() { # make_corpora FOLDER
     --validation 20 --test 100 --min-words 2 --max-words 3 --clean >/dev/null
 }
 
-# Copies the shared libraries that programs need beside LibTorch's, CUDA's and the C library's.
+# Copies the shared libraries that programs need beside LibTorch's, CUDA's and the C library's: none where libsndfile is static.
 add_libraries() { # add_libraries BIN LIB
   ldd "$1"/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
-    grep -vE '/(libc|libm|libpthread|libdl|librt|libutil|libstdc\+\+|libgcc_s|libgomp[^/]*|ld-linux[^/]*)\.so|/torch/lib/|/nvidia/|cuda' |
+    { grep -vE '/(libc|libm|libpthread|libdl|librt|libutil|libstdc\+\+|libgcc_s|libgomp[^/]*|ld-linux[^/]*)\.so|/torch/lib/|/nvidia/|cuda' || [ $? = 1 ]; } |
     xargs -I{} cp -L {} "$2"
 }
 
