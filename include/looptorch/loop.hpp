@@ -12,6 +12,7 @@
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/redo/redone_window.hpp>
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
@@ -43,7 +44,8 @@ template <class Model, class... Parts>
 class Trainer {
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +
                  (sizeof(detail::CheckConflicts<Parts...>) + sizeof(detail::CheckSnapshots<Parts...>) +
-                  sizeof(detail::CheckWindows<Parts...>) + sizeof(detail::CheckClosures<Parts...>))) > 0);
+                  sizeof(detail::CheckWindows<Parts...>) + sizeof(detail::CheckRanks<Parts...>) +
+                  sizeof(detail::CheckClosures<Parts...>))) > 0);
   static_assert(
       (sizeof(detail::check_evaluates_t<Model, detail::updates_t<Parts...>, detail::unwrapped_t<Parts>>) &&
        ...));

@@ -20,6 +20,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/ranks/several_ranks.hpp>
 #include <looptorch/resume/part_states.hpp>
 
 #include <ATen/Parallel.h>

@@ -73,7 +73,7 @@ class DryRun {
   }
 
  private:
-  using Kept = typename Engine::template Kept<Batch>;
+  using Kept = kept_t<Engine, Batch>;
 
   /// Lets policies undo what they set, without what they do at the end of a fit that went well.
   void end() {
@@ -123,11 +123,11 @@ class DryRun {
     const std::int64_t count = micro_batches();
     for (std::int64_t i = 0; i < count; ++i) {
       probe.enter(MemoryPhase::forward);
-      take_micro_batch<Batch>(engine_, kept, batch);
+      take_micro_batch(engine_, kept, batch);
     }
     // Several updates do all of their work at the window's end.
     probe.enter(Engine::kStreams ? MemoryPhase::update : MemoryPhase::forward);
-    end_window<Batch>(engine_, kept);
+    end_window(engine_, kept);
     probe.end_window();
     rethrow_of_hooks(engine_);
   }

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/loop/ranks.hpp>
-#include <looptorch/resume/optimizer_states.hpp>
-#include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/resume/optimizer_states.hpp>
 #include <looptorch/state/snapshot/optimizer_part.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -83,7 +83,7 @@ template <class Optimizer>
 /// Gives each rank's optimizers their parts of moments that they have as a whole.
 template <class Engine>
 void share_out_moments(Engine& engine) {
-  if (engine.holds_parts()) return;
+  if (engine.ranks().holds_parts()) return;
   const ParameterNames names(*engine.model(), engine.run().updates());
   for_each_index<Engine::kUpdates>([&](auto i) {
     auto& optimizer = *engine.template update<i>().optimizer;
@@ -94,7 +94,7 @@ void share_out_moments(Engine& engine) {
       whole.set("state." + names.of(parameter), copied(parameter_state(optimizer, parameter)));
     for (const Commit& commit : stage_part_states(optimizer, parts, names, whole)) commit();
   });
-  engine.holds_parts() = true;
+  engine.ranks().holds_parts() = true;
 }
 
 /// Lets this rank write its part of the snapshots of the leading one.

@@ -6,9 +6,9 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/step/attempt.hpp>
+#include <looptorch/loop/redo/second_look.hpp>
+#include <looptorch/loop/redo/window_checkpoint.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
-#include <looptorch/loop/step/watched_share.hpp>
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/replayed.hpp>
@@ -97,6 +97,7 @@ class ReplayWindow {
   Finding watch(const WindowBundle& bundle) {
     engine_.window().may_retry = false;
     begin_window(engine_);
+    engine_.window().ranks = bundle.ranks;
     std::vector<Batch> batches;
     for (std::size_t i = 0; i < bundle.batches.size(); ++i) {
       batches.push_back(batch_of_state<Batch>(bundle.batches[i]));
@@ -108,11 +109,11 @@ class ReplayWindow {
       if (i != bundle.update) return;
       UpdateWork& work = engine_.works()[i];
       work.pieces = bundle.pieces;
-      Attempt attempt;
+      WindowCheckpoint checkpoint;
       const WindowWeight weight = work.weight;
       if (!bundle.random.empty()) work.weight.fix_unit();  // as ranks do whose micro-batches are seeded
-      attempt.begin(engine_.buffers(), work);
-      WatchedShare<i, Engine, Batch> share(engine_, attempt, batches, bundle.ranks, bundle.random);
+      checkpoint.begin((*engine_.model()).buffers(), work, /*with_random=*/true);
+      SecondLook<i, Engine, Batch> share(engine_, checkpoint, batches, bundle.random);
       finding = share.examine();
       work.weight = weight;
     });

@@ -50,7 +50,7 @@ class Resumption {
     random_ = RandomStates::loaded(state_.under("random"));
     for (std::string& why : random_.drop_unfit()) add(Compared::generators, std::move(why));
     if constexpr (Engine::kHasRanks)
-      if (const Ranks* ranks = engine.ranks(); ranks && !ranks->leads() && ranks->shards() == 0)
+      if (const Ranks* ranks = engine.ranks().get(); ranks && !ranks->leads() && ranks->shards() == 0)
         random_.derive(ranks->rank());
   }
 
@@ -79,7 +79,7 @@ class Resumption {
   /// Returns the state as this number of ranks counts it.
   static StateDict state_here(Engine& engine, const StateDict& saved, [[maybe_unused]] const Feed& feed) {
     if constexpr (Engine::kHasRanks)
-      if (const Ranks* ranks = engine.ranks(); ranks && ranks->shards() > 0) {
+      if (const Ranks* ranks = engine.ranks().get(); ranks && ranks->shards() > 0) {
         const std::int64_t batches = batches_of(own_identity(feed)).value_or(-1);
         return as_of_ranks(saved, ranks->size(), engine.window_length(), batches, ranks->leads());
       }

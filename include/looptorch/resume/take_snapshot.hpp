@@ -9,12 +9,12 @@
 
 #include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/resume/listed_policies.hpp>
 #include <looptorch/resume/optimizer_states.hpp>
 #include <looptorch/resume/part_states.hpp>
 #include <looptorch/resume/saved_feed.hpp>
 #include <looptorch/resume/state_names.hpp>
-#include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 #include <looptorch/state/weights/module_tensors.hpp>
 
@@ -141,7 +141,7 @@ template <class Engine>
   engine.refresh_parameters();
   std::vector<std::filesystem::path> parts;
   if constexpr (Engine::kHasRanks)
-    if (engine.holds_parts()) parts = write_parts(engine, folder);
+    if (engine.ranks().holds_parts()) parts = write_parts(engine, folder);
   return run_contents(engine, feed, std::move(parts));
 }
 

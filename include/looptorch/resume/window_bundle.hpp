@@ -15,7 +15,7 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
-#include <looptorch/loop/step/watched_share.hpp>
+#include <looptorch/loop/redo/second_look.hpp>
 #include <looptorch/loop/window_place.hpp>
 #include <looptorch/resume/take_snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot.hpp>
@@ -153,7 +153,7 @@ struct WindowCode {
       bundle.places.push_back(origin.narrowed(i).place());
     }
     return bundle.write(Engine::kUpdates == 1 ? folder : folder / message("update-", update + 1),
-                        run_contents(engine, {}, {}, /*moments=*/!engine.holds_parts()));
+                        run_contents(engine, {}, {}, /*moments=*/!engine.ranks().holds_parts()));
   }
 };
 

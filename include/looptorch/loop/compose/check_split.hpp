@@ -47,7 +47,8 @@ struct CheckSplitBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>..
 };
 
 template <class Engine, class Model, class Batch, class Updates>
-using check_batch_t = std::conditional_t<Engine::kRetries, CheckSplitBatch<Model, Batch, Updates>,
-                                         CheckBatch<Model, Batch, Updates>>;
+using check_batch_t =
+    std::conditional_t<Engine::PolicyStack::template has<pieces_hook>(),
+                       CheckSplitBatch<Model, Batch, Updates>, CheckBatch<Model, Batch, Updates>>;
 
 }  // namespace looptorch::detail

@@ -124,6 +124,15 @@ struct CheckWindows {
                 "<looptorch/resume/window_bundle.hpp> in its header. See docs/errors.md#window-code");
 };
 
+/// Checks that the code of several processes is included if a policy gives ranks.
+template <class... Parts>
+struct CheckRanks {
+  static constexpr bool given = (ranks_hook::template valid<unwrapped_t<Parts>>() || ...);
+  static_assert(!lacks<given, SeveralRanks, CheckRanks>(),
+                "looptorch: a listed policy gives ranks, and needs the code by which they agree. Include "
+                "<looptorch/ranks/several_ranks.hpp> in its header. See docs/errors.md#ranks-code");
+};
+
 /// Names two policies of one family in the compiler's note.
 template <class A, class B>
 struct Clash;

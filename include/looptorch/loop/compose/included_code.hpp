@@ -13,6 +13,10 @@ struct SnapshotCode;
 template <class Engine>
 struct WindowCode;
 
+/// Asks what several processes of a run have to agree on; defined in ranks/several_ranks.hpp.
+template <class Engine>
+class SeveralRanks;
+
 /// What a Trainer remembers of a fit's batches for its snapshots; nothing if it takes none.
 template <bool kTakesSnapshots, class Engine>
 struct LastFeed {};

@@ -7,15 +7,15 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/closure.hpp>
+#include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
-#include <looptorch/loop/examine_context.hpp>
+#include <looptorch/loop/redo/redo_state.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/run_state.hpp>
-#include <looptorch/loop/step/attempt.hpp>
-#include <looptorch/loop/step/leave_out.hpp>
 #include <looptorch/loop/step/listed_once.hpp>
+#include <looptorch/loop/step/solo_ranks.hpp>
 #include <looptorch/loop/step/trained_parameters.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/memory/recompute/layer_watch.hpp>
@@ -39,32 +39,16 @@ namespace looptorch::detail {
 template <class Model, class Updates, class Stack>
 class Engine {
  public:
+  using PolicyStack = Stack;
   static constexpr std::size_t kUpdates = std::tuple_size_v<Updates>;
   template <std::size_t I>
   static constexpr bool kByClosure = steps_by_closure<std::tuple_element_t<I, Updates>>;
   /// True if a micro-batch is released once it is differentiated.
   static constexpr bool kStreams = kUpdates == 1 && !any_by_closure<Updates>;
-  /// True if a listed policy has windows done again.
-  static constexpr bool kRetries = Stack::template has<pieces_hook>();
-  /// True if a listed policy may keep windows until their updates are made.
-  static constexpr bool kKeeps = Stack::template has<keeps_windows_hook>();
-  /// True if a listed policy may look into a window that was kept.
-  static constexpr bool kExamines = kKeeps && Stack::template has<examine_hook>();
-  /// True if a listed policy may leave a window out because of its losses.
-  static constexpr bool kMayLeaveOut = Stack::template has<on_window_loss_hook>();
-  /// True if a listed policy may have windows done again before an update was ever made.
-  static constexpr bool kFindsScale = Stack::template has<on_overflow_hook>();
-  /// True if an update's share of a window may have to be done again from its beginning.
-  static constexpr bool kAttempts = kRetries || kKeeps || kFindsScale;
-  /// The kept batches of a window: none where micro-batches stream and no window is done again.
-  static constexpr bool kKeepsBatches = !kStreams || kAttempts;
-  template <class Batch>
-  using Kept = std::conditional_t<kKeepsBatches, std::vector<Batch>, NoState>;
+  /// True if a listed policy may have a window done again, look into it, or leave it out.
+  static constexpr bool kMayRedo = looptorch::detail::kMayRedo<Stack>;
   /// True if a listed policy may give ranks.
-  static constexpr bool kHasRanks = Stack::template has<ranks_hook>();
-  /// True if a listed policy may veto an update on one rank alone.
-  static constexpr bool kVetoesAlone =
-      Stack::some([]<class P>() { return before_update_hook::template valid<P>() && !vetoes_alike<P>(); });
+  static constexpr bool kHasRanks = Stack::template has<ranks_hook>() && is_included<SeveralRanks, Stack>;
   using Works = std::array<UpdateWork, kUpdates>;
   using Staged = StagedRun<Works>;
 
@@ -80,6 +64,10 @@ class Engine {
   [[nodiscard]] auto& update() {
     return std::get<I>(updates_);
   }
+  template <std::size_t I>
+  [[nodiscard]] const auto& update() const {
+    return std::get<I>(updates_);
+  }
   [[nodiscard]] Stack& stack() { return stack_; }
   [[nodiscard]] Run& run() { return run_; }
   [[nodiscard]] const Run& run() const { return run_; }
@@ -88,56 +76,20 @@ class Engine {
   [[nodiscard]] WindowState& window() { return window_; }
   [[nodiscard]] const WindowState& window() const { return window_; }
   [[nodiscard]] const TrainedParameters& parameters() const { return parameters_; }
-  /// Returns the model's buffers. They are listed anew in the first shares of a fit, in which a forward may
-  /// register some: each listing walks through all modules.
-  [[nodiscard]] const std::vector<at::Tensor>& buffers() {
-    constexpr int kListings = 16;
-    if (listings_ < kListings) buffers_ = model_->buffers(), ++listings_;
-    return buffers_;
-  }
-  [[nodiscard]] auto& attempt() { return attempt_; }
-  [[nodiscard]] auto& share_start() { return share_start_; }
-  /// True if a policy that is switched on keeps windows.
-  [[nodiscard]] bool keeps_windows() const { return kKeeps && keeps_windows_ && window_.may_retry; }
-  /// True while update I was never made, if a policy then has windows done again whose gradients overflow.
-  template <std::size_t I>
-  [[nodiscard]] bool seeks_scale() const {
-    if constexpr (kFindsScale && !kByClosure<I>)
-      return !watches_losses_ && window_.may_retry && run_.updates()[I].applied == 0;
-    else
-      return false;
-  }
-  /// Returns the share of the update under way that can be done again; null where windows are not kept.
-  [[nodiscard]] ShareAgain*& share() { return share_; }
+  /// Returns what is kept so that windows can be done again.
+  [[nodiscard]] RedoState& redo() requires(kMayRedo) { return redo_; }
   /// Returns the watch over layers that save memory; null if the model has none.
   [[nodiscard]] LayerWatch* layer_watch() const { return layer_watch_.get(); }
-  /// Returns the ranks of the fit under way; null outside of it, without DataParallel, and
-  /// for one process unless it sums in shards.
-  [[nodiscard]] Ranks* ranks() const {
-    if constexpr (kHasRanks)
-      return ranks_;
-    else
-      return nullptr;
-  }
-  /// Asks the policies for the ranks that a fit runs on.
-  void join_ranks() {
-    stack_.template each_with<ranks_hook>([&](auto& slot) {
-      Ranks* given = ranks_hook::call(slot.policy, slot.state, std::as_const(run_));
-      if (given) ranks_ = given;
-    });
-    if (ranks_) stack_.template run<on_ranks_hook>(*ranks_);
-  }
-  void leave_ranks() { ranks_ = nullptr; }
+  /// Returns the ranks of the fit under way: none outside of it, without DataParallel, and on one process
+  /// unless it sums in shards.
+  [[nodiscard]] auto& ranks() { return ranks_; }
+  [[nodiscard]] const auto& ranks() const { return ranks_; }
 
   /// Returns this rank's part of what update I trains; null where each rank's optimizer has all of it.
   template <std::size_t I>
   [[nodiscard]] OptimizerParts* parts() const {
-    using Optimizer = std::remove_cvref_t<decltype(*std::get<I>(updates_).optimizer)>;
-    if (!ranks() || !ranks()->shares_optimizers()) return nullptr;
-    return &ranks()->parts_of(*run_.updates()[I].optimizer, updates_by_element<Optimizer>());
+    return ranks_.template parts<I>(*this);
   }
-  /// True once moments lie in parts, also after the fit that shared them out.
-  [[nodiscard]] bool& holds_parts() { return holds_parts_; }
 
   /// False if a listed policy deals with losses that are NaN or infinite.
   [[nodiscard]] bool watches_losses() const { return watches_losses_; }
@@ -168,9 +120,7 @@ class Engine {
     require_all_listed_once();
     require_window_length();
     watches_losses_ = !handles_overflow();
-    keeps_windows_ = false;
-    stack_.template each_with<keeps_windows_hook>(
-        [&](auto& slot) { keeps_windows_ |= keeps_windows_hook::call(slot.policy, slot.state); });
+    if constexpr (kMayRedo) redo_.prepare(stack_);
     window_.open.require_alone();
     for (const UpdateView& view : run_.updates()) drop_gradients(view.parameters);
   }
@@ -190,7 +140,7 @@ class Engine {
   /// Looks up where the model is and which policies are switched on; returns the model's parameters.
   std::vector<at::Tensor> refresh_model() {
     stack_.check_switched();
-    listings_ = 0;
+    if constexpr (kMayRedo) redo_.list_buffers_anew();
     std::vector<at::Tensor> all = model_->parameters();
     at::Tensor& lead = RunAccess::lead(run_);
     lead = all.empty() ? at::Tensor() : all.front();
@@ -247,6 +197,8 @@ class Engine {
   }
 
  private:
+  using RanksHere = std::conditional_t<kHasRanks, SeveralRanks<Engine>, SoloRanks<Engine>>;
+
   void require_all_listed_once() {
     for (const UpdateView& view : run_.updates()) require_listed_once(view, *model_);
   }
@@ -298,18 +250,12 @@ class Engine {
   Works works_{};
   WindowState window_;
   std::int64_t tried_length_ = 0;  // of a window, in dry steps
-  [[no_unique_address]] std::conditional_t<kAttempts, Attempt, NoState> attempt_;
-  [[no_unique_address]] std::conditional_t<kMayLeaveOut, ShareStart, NoState> share_start_;
+  [[no_unique_address]] std::conditional_t<kMayRedo, RedoState, NoState> redo_;
+  [[no_unique_address]] RanksHere ranks_;
   TrainedParameters parameters_{kUpdates};
-  std::vector<at::Tensor> buffers_;
-  int listings_ = 0;  // of buffers
   std::unique_ptr<LayerWatch> layer_watch_;
   bool watches_losses_ = true;
-  bool holds_parts_ = false;
   bool had_idle_fit_ = false;
-  bool keeps_windows_ = false;
-  ShareAgain* share_ = nullptr;  // of the update under way
-  Ranks* ranks_ = nullptr;       // of the fit under way
 };
 
 }  // namespace looptorch::detail

@@ -12,11 +12,9 @@
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/loop/step/agree_on_window.hpp>
 #include <looptorch/loop/step/lossy_weights.hpp>
 #include <looptorch/loop/step/optimizer_step.hpp>
 #include <looptorch/loop/step/settle.hpp>
-#include <looptorch/loop/step/together.hpp>
 #include <looptorch/loop/step/window.hpp>
 
 #include <c10/util/Exception.h>
@@ -60,13 +58,6 @@ void ready_policies(Engine& engine) {
   engine.stack().template run<on_fit_ready_hook>(context);
 }
 
-/// Counts weights in ones where the ranks add shards up, or gradients of batch statistics within backward.
-template <class Engine>
-void fix_units(Engine& engine) {
-  if (engine.ranks() && (engine.ranks()->shards() > 0 || engine.ranks()->synchronises()))
-    for (UpdateWork& work : engine.works()) work.weight.fix_unit();
-}
-
 /// Runs on_window_end. Then throws what hooks of the window's updates threw, and what is known of its losses.
 template <class Engine>
 void conclude_window(Engine& engine) {
@@ -88,8 +79,8 @@ void end_policies(Engine& engine, FitStatus status) {
 /// Says, once a Trainer and on one rank, that a fit had nothing to do.
 template <class Engine>
 void tell_once_of_nothing(Engine& engine, const FitPlan& plan) {
-  const bool leads = !engine.ranks() || engine.ranks()->leads();
-  if (leads && engine.is_first_idle_fit()) TORCH_WARN("looptorch: ", plan.text_of_nothing(engine.progress()));
+  if (engine.ranks().leads() && engine.is_first_idle_fit())
+    TORCH_WARN("looptorch: ", plan.text_of_nothing(engine.progress()));
 }
 
 /// The epochs of one fit.
@@ -108,11 +99,39 @@ class FitLoop {
   }
 
   void run() {
-    if (plan_.at_last_batch(progress())) run_epoch();  // only its end is missing
+    if (at_last_batch()) run_epoch();  // only its end is missing
     while (!ended()) run_epoch();
     settle(engine_);
-    if constexpr (Engine::kHasRanks)
-      if (engine_.ranks()) agree_on_end(engine_);
+    engine_.ranks().agree_on_end(engine_);
+  }
+
+  /// True if the batches of the epoch are through.
+  [[nodiscard]] bool at_last_batch() const { return plan_.at_last_batch(progress()); }
+
+  /// True between windows, if batch `number` of the epoch is beyond the next one.
+  [[nodiscard]] bool may_pass_window(std::int64_t number) {
+    return engine_.window().micro_batches == 0 && number >= progress().batch + engine_.window_length();
+  }
+  /// Takes part in a window for which this rank has no batch; `passes` if its loader left them out. Returns
+  /// false if the window does not count, or if the fit ends with it.
+  [[nodiscard]] bool take_empty_window(bool passes) {
+    if (passes) engine_.window().passed_over = engine_.window_length();
+    plan_.count_on_step(RunAccess::progress(engine_.run()));
+    begin_window(engine_);
+    end_window(engine_, kept_);
+    return after_window();
+  }
+  /// True if an empty window did not count because the epoch is through on all ranks.
+  [[nodiscard]] bool ends_at_epoch() const {
+    const WindowState& window = engine_.window();
+    return !window.counts && !window.left_out && !window.ranks_end;
+  }
+  /// Takes part in the next window of other ranks, which ends their fit, too.
+  void meet_in_empty_window() {
+    begin_window(engine_);
+    way_t<Engine>::complete(engine_, kept_);
+    (void)engine_.ranks().agree_on_window(engine_);
+    abandon_window(engine_);
   }
 
  private:
@@ -121,26 +140,24 @@ class FitLoop {
   /// Continues the epoch under way, and ends it unless the fit ends before.
   void run_epoch() {
     if (progress().batch == 0) begin_epoch();
-    typename Engine::template Kept<Batch> kept;
     auto position = waiting([&] {
       return batches_.begin_at(progress().epoch, progress().batch, std::exchange(from_start_, false));
     });
     const auto last = batches_.end();
     const auto next = [&] { return ++position, position != last; };
     for (bool more = position != last; more; more = waiting(next)) {
-      if (const auto number = batches_.number_at(position); number && !pass_over_to(*number, kept)) return;
+      if (const auto number = batches_.number_at(position); number && !pass_over_to(*number)) return;
       const auto& indices = batches_.indices_at(position);
       plan_.count_on_step(RunAccess::progress(engine_.run()));
-      if (!add_micro_batch<Batch>(engine_, kept, batch_at(position), indices)) continue;
+      if (!add_micro_batch(engine_, kept_, batch_at(position), indices)) continue;
       if (!after_window()) return;
     }
     if (engine_.window().micro_batches > 0) {  // a shorter last window is a window like any other
       if (const auto size = batches_.size(); size && batches_.numbered) pass_over(*size);
-      end_window<Batch>(engine_, kept);
+      end_window(engine_, kept_);
       if (!after_window()) return;
     }
-    if constexpr (Engine::kHasRanks)
-      if (engine_.ranks() && !wait_for_others(kept)) return;
+    if (!engine_.ranks().wait_for_others(*this)) return;
     end_epoch();
   }
 
@@ -170,19 +187,14 @@ class FitLoop {
   /// Counts the batches before this number in the epoch, which a loader left out, as part of their windows:
   /// which samples a window holds does not depend on which of them can be read. Ends a window whose last
   /// batches are among them. Returns false if the fit ends with it.
-  template <class Kept>
-  bool pass_over_to(std::int64_t number, Kept& kept) {
+  bool pass_over_to(std::int64_t number) {
     const std::int64_t length = engine_.window_length();
     if (engine_.window().micro_batches > 0 && number >= progress().batch + length) {
       pass_over(progress().batch + length);
-      end_window<Batch>(engine_, kept);
+      end_window(engine_, kept_);
       if (!after_window()) return false;
     }
-    if constexpr (Engine::kHasRanks)
-      while (engine_.ranks() && engine_.window().micro_batches == 0 && number >= progress().batch + length) {
-        engine_.window().passed_over = length;
-        if (!take_empty_window(kept)) return false;
-      }
+    if (!engine_.ranks().pass_windows(*this, number)) return false;
     if (engine_.window().micro_batches == 0)  // windows of which no batch is left are no steps
       RunAccess::progress(engine_.run()).batch += (number - progress().batch) / length * length;
     pass_over(number);
@@ -201,43 +213,11 @@ class FitLoop {
       plan_.limit_time(engine_.run());
       conclude_window(engine_);
     }
-    return plan_.at_last_batch(progress()) || !ended();
+    return at_last_batch() || !ended();
   }
 
-  /// True if the fit ends after the last window. A rank that a policy stopped meets the others at the end of
-  /// their next window, which does not count then.
-  bool ended() {
-    if constexpr (Engine::kHasRanks)
-      if (engine_.ranks()) {
-        if (plan_.at_its_length(engine_.run()) || engine_.window().ranks_end) return true;
-        if (!engine_.run().stop_reason()) return false;
-        begin_window(engine_);
-        typename Engine::template Kept<Batch> none;
-        if constexpr (Engine::kStreams) seek_scale<0>(engine_, none);
-        agree_on_window(engine_);
-        abandon_window(engine_);
-        return true;
-      }
-    return plan_.ended(engine_.run());
-  }
-
-  /// Takes part in a window for which this rank has no batch. Returns false if it does not count, or if the
-  /// fit ends with it.
-  template <class Kept>
-  bool take_empty_window(Kept& kept) {
-    plan_.count_on_step(RunAccess::progress(engine_.run()));
-    begin_window(engine_);
-    end_window<Batch>(engine_, kept);
-    return after_window();
-  }
-  /// Takes part in the windows of ranks that have more batches in this epoch. Returns false if the fit ends.
-  template <class Kept>
-  bool wait_for_others(Kept& kept) {
-    while (!plan_.at_last_batch(progress()))
-      if (!take_empty_window(kept))
-        return !engine_.window().counts && !engine_.window().left_out && !engine_.window().ranks_end;
-    return true;
-  }
+  /// True if the fit ends after the last window.
+  [[nodiscard]] bool ended() { return engine_.ranks().ended(engine_, *this, plan_); }
 
   /// Throws UsageError for an epoch without batches.
   void end_epoch() {
@@ -253,6 +233,7 @@ class FitLoop {
   const BatchRange<Range>& batches_;
   const FitPlan& plan_;
   bool from_start_;
+  kept_t<Engine, Batch> kept_;  // the window's batches, where it needs them later
 };
 
 /// Takes over the snapshot that the options name; returns nothing without one. `last` describes the range of
@@ -292,22 +273,12 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
   const Progress before = run.progress();
   const FitClock clock;
   BatchRange<Range> batches(range);
-  if constexpr (Engine::kHasRanks)
-    if (engine.ranks()) engine.ranks()->plan_windows(engine.window_length());
-  const auto counted = [&] {
-    std::optional<std::int64_t> size = batches.size();
-    if constexpr (Engine::kHasRanks)
-      if (engine.ranks()) size = agreed_batches(engine, size, text_of(options));
-    return size;
-  };
-  std::optional<std::int64_t> size = counted();
-  if (engine.ranks()) batches.count_as(size);
+  std::optional<std::int64_t> size = engine.ranks().batches(engine, batches, options);
   engine.prepare();
   const auto resumed = resume<Host::takes_snapshots>(engine, options, batches, last);
-  if (batches.regroupable() && batches.regroupable()->regrouping()) size = counted();
-  if constexpr (Engine::kHasRanks)
-    if (engine.ranks() && !engine.ranks()->leads())
-      engine.stack().mute(true);  // behind the comparison of policies
+  if (batches.regroupable() && batches.regroupable()->regrouping())
+    size = engine.ranks().batches(engine, batches, options);
+  engine.ranks().mute(engine);  // behind the comparison of policies
   const FitPlan plan(options, run.progress(), batches.repeatable, size, engine.window_length(), clock);
   announce(engine, plan);
   const FeedScope fed(run, batches.feed());
@@ -318,7 +289,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
       if (resumed) resumed->begin(run);
       host.emplace(trainer, run);
       ready_policies(engine);
-      fix_units(engine);
+      engine.ranks().fix_units(engine);
       FitLoop<Engine, Range>(engine, batches, plan, /*from_start=*/resumed.has_value()).run();
     });
   } catch (...) {
@@ -339,7 +310,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
 template <class Host, class Trainer, class Engine, class Range>
 FitResult fit(Trainer& trainer, Engine& engine, Range& range, const FitOptions& options,
               LastFeed<Host::takes_snapshots, Engine>& last) {
-  return together(engine, [&] { return fit_here<Host>(trainer, engine, range, options, last); });
+  return engine.ranks().run(engine, [&] { return fit_here<Host>(trainer, engine, range, options, last); });
 }
 
 }  // namespace looptorch::detail

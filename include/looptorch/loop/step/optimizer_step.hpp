@@ -30,6 +30,14 @@ std::optional<bool> step_optimizer(Optimizer& optimizer, UpdateContext& context)
   }
 }
 
+/// Moves the parameters of an update by one step of its optimizer.
+struct MoveByStep {
+  template <class Optimizer>
+  std::optional<bool> operator()(Optimizer& optimizer, UpdateContext& context, const GradientScale&) const {
+    return step_optimizer(optimizer, context);
+  }
+};
+
 /// Lets each optimizer compile its kernels as a fit begins, so that no step does: parameters may have come to
 /// their device after it was made.
 template <class Engine>

@@ -26,7 +26,7 @@ class OwnLoop {
     const Host host(trainer, engine.run());
     return guarded_step(engine, [&] {
       if (engine.window().micro_batches == 0) open_window<Batch>();
-      const bool ended = add_micro_batch<Batch>(engine, kept<Batch>(), batch);
+      const bool ended = add_micro_batch(engine, kept<Batch>(), batch);
       if (ended) conclude_window(engine);
       return StepResult{ended, engine.progress().step, engine.run().is_to_end()};
     });
@@ -47,12 +47,12 @@ class OwnLoop {
 
  private:
   template <class Batch>
-  using Kept = typename Engine::template Kept<Batch>;
+  using Kept = kept_t<Engine, Batch>;
 
   /// Begins a fit of unknown length for policies.
   template <class Host, class Trainer>
   void begin(Trainer& trainer, Engine& engine) {
-    if constexpr (Engine::kHasRanks) require_one_process(engine);
+    engine.ranks().require_one_process(engine);
     prepare_fit(engine, FitPlan::of_unknown_length());
     engine.window().in_epoch = false;
     engine.window().pinned = PinnedSource::staged;
@@ -64,27 +64,14 @@ class OwnLoop {
     begun_ = true;
   }
 
-  /// Throws UsageError on several ranks.
-  static void require_one_process(Engine& engine) {
-    engine.join_ranks();
-    const bool several = engine.ranks() != nullptr;
-    engine.leave_ranks();
-    if (several)
-      throw UsageError(
-          "step() was called on several ranks, or with DataParallel{.reproducible}: they agree on windows in "
-          "fit() only: call fit()");
-  }
-
   template <class Batch>
   void open_window() {
     if (auto* kept = std::any_cast<Kept<Batch>>(&kept_)) {
-      if constexpr (Engine::kKeepsBatches) kept->clear();
+      drop_batches(*kept);
     } else {
       kept_.template emplace<Kept<Batch>>();
     }
-    end_open_window_ = [](OwnLoop& self, Engine& engine) {
-      end_window<Batch>(engine, self.template kept<Batch>());
-    };
+    end_open_window_ = [](OwnLoop& self, Engine& engine) { end_window(engine, self.template kept<Batch>()); };
   }
 
   template <class Batch>

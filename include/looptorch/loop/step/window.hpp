@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: MIT
-// A window: micro-batches arrive one by one, and the last one ends it. With one update they stream, and each
-// is released once it is differentiated. With several, the window's batches are kept, and each update sees
-// all of them.
+// A window: micro-batches arrive one by one, and the last one ends it. How they are gone through depends on
+// the Trainer: streamed_window.hpp, kept_window.hpp, and redo/redone_window.hpp.
 #pragma once
 
-#include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/call_in_progress.hpp>
-#include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/step/agree_on_window.hpp>
-#include <looptorch/loop/step/closure_step.hpp>
-#include <looptorch/loop/step/optimizer_step.hpp>
-#include <looptorch/loop/step/retry.hpp>
-#include <looptorch/loop/step/seek_scale.hpp>
-#include <looptorch/loop/step/shard.hpp>
-#include <looptorch/loop/step/side_by_side.hpp>
-#include <looptorch/loop/step/update_step.hpp>
+#include <looptorch/loop/step/kept_window.hpp>
+#include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/step/streamed_window.hpp>
 #include <looptorch/loop/update.hpp>
 
 #include <ATen/core/grad_mode.h>
@@ -30,22 +22,23 @@
 
 namespace looptorch::detail {
 
-/// A share of a window that is done again for a look; defined in watched_share.hpp, which the headers of
-/// policies that keep windows include.
-template <std::size_t I, class Engine, class Batch>
-class WatchedShare;
+/// How the windows of an Engine are gone through: defined in redo/redone_window.hpp if one may be done again.
+template <class Engine>
+struct RedoneWindow;
+template <class Engine>
+using way_t =
+    std::conditional_t<Engine::kMayRedo, RedoneWindow<Engine>,
+                       std::conditional_t<Engine::kStreams, StreamedWindow<Engine>, KeptWindow<Engine>>>;
 
-/// Offers a share to the policies while it lives.
-class OfferedShare {
- public:
-  OfferedShare(ShareAgain*& slot, ShareAgain* share) : slot_(slot) { slot_ = share; }
-  ~OfferedShare() { slot_ = nullptr; }
-  OfferedShare(const OfferedShare&) = delete;
-  OfferedShare& operator=(const OfferedShare&) = delete;
+/// The kept batches of a window: none where micro-batches stream and no window is done again.
+template <class Engine, class Batch>
+using kept_t = typename way_t<Engine>::template Kept<Batch>;
 
- private:
-  ShareAgain*& slot_;
-};
+template <class Batch>
+void drop_batches(std::vector<Batch>& kept) {
+  kept.clear();
+}
+inline void drop_batches(NoState&) {}
 
 /// Opens a window, and asks each update whether it takes part.
 template <class Engine>
@@ -58,17 +51,10 @@ void begin_window(Engine& engine) {
     const UpdateOptions& options = engine.template update<i>().options;
     UpdateWork& work = engine.works()[i];
     work.due = progress.step % options.every == 0 && (!options.when || options.when(engine.run()));
-    if constexpr (Engine::kRetries) work.pieces = pieces_of(engine), work.attempts = 1;
   });
   window.origin.begin(progress.step, progress.epoch);
-}
-
-/// Keeps a batch, on the model's device.
-template <class Engine, class Batch, class Given>
-void keep_batch(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
-  kept.push_back(std::forward<Given>(batch));
-  const at::Device device = engine.run().device();
-  if (!is_on(kept.back(), device)) move_to(kept.back(), device, engine.window().pinned);
+  window.ranks = engine.ranks().size();
+  way_t<Engine>::begin(engine);
 }
 
 /// Counts the window that has ended.
@@ -104,132 +90,59 @@ void abandon_window(Engine& engine) {
     }
     view.skipped -= std::exchange(work.skipped, 0);
     if (alone) drop_gradients(view.parameters);
-    if constexpr (Engine::kHasRanks)
-      if (const OptimizerParts* parts = engine.template parts<i>()) drop_gradients(parts->tensors());
+    engine.ranks().template drop_parts<i>(engine);
     work.gradients.clear();
     work.begin_next_window();
   });
   window.thrown = nullptr;
-  if constexpr (Engine::kAttempts) engine.attempt().end();
-  if constexpr (Engine::kMayLeaveOut) engine.share_start().end();
-  if (engine.ranks()) ignoring_errors([&] { engine.ranks()->drop_sums(); });
+  way_t<Engine>::abandon(engine);
+  ignoring_errors([&] { engine.ranks().drop_sums(engine); });
   if (window.last_skipped == step) --RunAccess::progress(engine.run()).skipped, window.last_skipped = -1;
   window.micro_batches = window.samples = window.passed_over = window.turns = 0;
 }
 
+/// Discards a window that does not count: of its batches no rank had one, or a rank has stopped the fit.
+template <class Engine, class Kept>
+void discard_window(Engine& engine, Kept& kept) {
+  drop_batches(kept);
+  const std::int64_t left_out = engine.window().left_out ? engine.window().passed_over : 0;
+  abandon_window(engine);
+  RunAccess::progress(engine.run()).batch += left_out;
+}
+
 /// Performs the updates on what the window holds, in their order, and counts the step. On several ranks they
 /// agree first; a window that does not count (`WindowState::counts`) is discarded.
-template <class Batch, class Engine>
-void end_window(Engine& engine, typename Engine::template Kept<Batch>& kept) {
-  if constexpr (Engine::kStreams) seek_scale<0>(engine, kept);
-  if constexpr (Engine::kHasRanks)
-    if (engine.ranks() &&
-        !engine.in_phase(RunPhase::update, "agreement", [&] { return agree_on_window(engine); })) {
-      if constexpr (Engine::kKeepsBatches) kept.clear();
-      const std::int64_t left_out = engine.window().left_out ? engine.window().passed_over : 0;
-      abandon_window(engine);
-      RunAccess::progress(engine.run()).batch += left_out;
-      return;
-    }
+template <class Engine, class Kept>
+void end_window(Engine& engine, Kept& kept) {
+  using Way = way_t<Engine>;
+  Way::complete(engine, kept);
+  if (!engine.ranks().agree_on_window(engine)) return discard_window(engine, kept);
   for_each_index<Engine::kUpdates>([&](auto i) {
-    if (!engine.works()[i].due) return;
-    if constexpr (!Engine::kStreams) {
-      differentiate_kept<i>(engine, kept);
-      seek_scale<i>(engine, kept);
-      if constexpr (Engine::kHasRanks)
-        if (engine.ranks()) agree_on_update<i>(engine);
-    }
-    const auto finish = [&] {
-      if constexpr (Engine::template kByClosure<i>)
-        finish_update_by_closure<i>(engine, kept);
-      else if constexpr (Engine::kRetries)
-        finish_update_with_retries<i>(engine, kept);
-      else
-        finish_update<i>(engine, [](auto& optimizer, UpdateContext& context, const GradientScale&) {
-          return step_optimizer(optimizer, context);
-        });
-    };
-    engine.in_phase(
-        RunPhase::update, "update", [&] { finish_offered<i>(engine, kept, finish); }, i);
+    if (engine.works()[i].due) Way::template finish<i>(engine, kept);
   });
-  if constexpr (Engine::kKeepsBatches) kept.clear();
+  drop_batches(kept);
   count_step(engine);
-}
-
-/// Offers the window's kept batches to policies that do update I's share again for a look, then calls
-/// `finish()`.
-template <std::size_t I, class Engine, class Kept, class Finish>
-void finish_offered(Engine& engine, [[maybe_unused]] Kept& kept, Finish&& finish) {
-  if constexpr (!Engine::kKeeps) {
-    finish();
-  } else if constexpr (is_included<WindowCode, Engine>) {
-    WatchedShare<I, Engine, typename Kept::value_type> share(engine, engine.attempt(), kept);
-    const OfferedShare offered(engine.share(), engine.keeps_windows() ? &share : nullptr);
-    finish();
-  }
-}
-
-/// Takes a micro-batch that is kept where it is in case the window must be done again.
-template <class Engine, class Batch, class Given>
-void learn_with_retries(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
-  kept.push_back(std::forward<Given>(batch));
-  if (engine.works()[0].due)
-    with_retries<0>(engine, kept, [&] { differentiate_pieces<0>(engine, kept.back(), kept.size() - 1); });
-}
-
-/// Calls `learn(batch)`; where windows are kept, with the batch that is kept.
-template <class Engine, class Kept, class Given, class Learn>
-void learn_and_keep([[maybe_unused]] Engine& engine, [[maybe_unused]] Kept& kept, Given&& batch,
-                    const Learn& learn) {
-  if constexpr (kSeeksScale<Engine, std::remove_cvref_t<Given>>)
-    if (engine.template seeks_scale<0>()) {
-      detach_from_range(engine, kept.emplace_back(std::forward<Given>(batch)));
-      return learn(kept.back());
-    }
-  if constexpr (Engine::kKeeps)
-    if (engine.keeps_windows()) return learn(kept.emplace_back(std::forward<Given>(batch)));
-  learn(batch);
 }
 
 /// Takes one micro-batch, made of the samples with these indices, into a window, which it begins if none is
 /// open.
-template <class Batch, class Engine, class Given, class Indices = std::span<const std::int64_t>>
-void take_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kept, Given&& batch,
-                      const Indices& indices = {}) {
+template <class Engine, class Kept, class Given, class Indices = std::span<const std::int64_t>>
+void take_micro_batch(Engine& engine, Kept& kept, Given&& batch, const Indices& indices = {}) {
   WindowState& window = engine.window();
   if (window.micro_batches == 0) begin_window(engine);
-  const std::int64_t number = engine.progress().batch + window.passed_over + window.micro_batches;
+  const std::int64_t number = engine.progress().batch + window.next_number();
   window.origin.add(window.in_epoch ? number : WindowOrigin::kUnknown, indices);
   window.samples += batch_size(std::as_const(batch));
-  if constexpr (!Engine::kStreams)
-    keep_batch(engine, kept, std::forward<Given>(batch));
-  else if constexpr (Engine::kRetries)
-    beside_other_ranks(engine, window.micro_batches + window.passed_over, [&] {
-      if (engine.works()[0].due) enter_shard(engine, window.micro_batches + window.passed_over);
-      learn_with_retries(engine, kept, std::forward<Given>(batch));
-    });
-  else if (engine.works()[0].due)
-    learn_and_keep(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
-      with_batch_on(engine.run().device(), window.pinned, learnt, [&](const auto& there) {
-        enter_shard(engine, window.micro_batches + window.passed_over);
-        const bool is_last = window.micro_batches + window.passed_over + 1 >= engine.window_length();
-        beside_other_ranks(engine, window.micro_batches + window.passed_over, [&] {
-          differentiate<0>(engine, there, static_cast<std::size_t>(window.micro_batches),
-                           /*reevaluates=*/false, is_last);
-        });
-      });
-    });
+  way_t<Engine>::take(engine, kept, std::forward<Given>(batch));
   ++window.micro_batches;
 }
 
 /// Takes one micro-batch. Ends the window and returns true if it is the window's last.
-template <class Batch, class Engine, class Given, class Indices = std::span<const std::int64_t>>
-bool add_micro_batch(Engine& engine, typename Engine::template Kept<Batch>& kept, Given&& batch,
-                     const Indices& indices = {}) {
-  take_micro_batch<Batch>(engine, kept, std::forward<Given>(batch), indices);
-  const WindowState& window = engine.window();
-  if (window.micro_batches + window.passed_over < engine.window_length()) return false;
-  end_window<Batch>(engine, kept);
+template <class Engine, class Kept, class Given, class Indices = std::span<const std::int64_t>>
+bool add_micro_batch(Engine& engine, Kept& kept, Given&& batch, const Indices& indices = {}) {
+  take_micro_batch(engine, kept, std::forward<Given>(batch), indices);
+  if (engine.window().next_number() < engine.window_length()) return false;
+  end_window(engine, kept);
   return true;
 }
 

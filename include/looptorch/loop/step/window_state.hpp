@@ -52,18 +52,24 @@ struct UpdateWork {
     closure_sum = closure_sum.defined() ? closure_sum * correction + weighed.detach() : weighed.detach();
   }
 
+  /// Forgets what was learnt from micro-batches, but for their weights.
+  void forget_share() {
+    losses.clear();
+    gradients.clear();
+    at_fault.reset();
+    overflowed = loss_overflowed = false;
+    closure_sum = at::Tensor();
+  }
+
   /// Forgets the micro-batches; the unit of the weights stays.
   void begin_next_window() {
-    losses.clear();
+    forget_share();
     weight.next_window();
-    at_fault.reset();
     fault_elsewhere.reset();
-    overflowed = loss_overflowed = false;
     backwards = 0;
     backward_factor.reset();
     finding = nullptr;
     sentence.clear();
-    closure_sum = at::Tensor();
   }
 };
 
@@ -74,6 +80,7 @@ struct WindowState {
   std::int64_t micro_batches = 0;              ///< so far
   std::int64_t samples = 0;                    ///< so far
   std::int64_t passed_over = 0;                ///< its batches that the range left out, and those before it
+  std::int64_t ranks = 0;                      ///< processes whose parts are added up; 0: this one, alone
   std::int64_t turns = 0;                      ///< micro-batches that ranks went through side by side
   bool left_out = false;                       ///< ranks only: no rank has one of its batches
   std::int64_t last = 0;                       ///< micro-batches of the window before
@@ -85,7 +92,22 @@ struct WindowState {
   bool ranks_end = false;                      ///< all ranks know that the fit ends
   bool in_epoch = true;                        ///< false in a caller's own loop, which has no epochs
   PinnedSource pinned = PinnedSource::staged;  ///< how batches are read from pinned memory
+
+  /// Returns the number in the window of the micro-batch that comes next, counting those passed over.
+  [[nodiscard]] std::int64_t next_number() const { return micro_batches + passed_over; }
 };
+
+/// Returns where the micro-batches came from that a finding is about: none of this rank's if another's share
+/// holds the fault, or no rank's.
+[[nodiscard]] inline WindowOrigin origin_of_finding(const UpdateWork& work, const WindowOrigin& window) {
+  const Finding& finding = *work.finding;
+  const bool is_here =
+      finding.ranks == 1 || (finding.is_found() && finding.cause != Finding::Cause::elsewhere);
+  const WindowOrigin place = work.at_fault ? window.narrowed(*work.at_fault)
+                             : is_here     ? window
+                                           : window.elsewhere({});
+  return place.explained(work.finding, work.explanation).reported_as(work.sentence);
+}
 
 /// Keeps the exception that came first.
 inline void keep_first(std::exception_ptr& kept, std::exception_ptr thrown) {

@@ -59,16 +59,10 @@ namespace looptorch::detail {
   return said.value_or("");
 }
 
-/// Returns where the micro-batches came from that a finding is about: none of this rank's if another's share
-/// holds the fault, or no rank's.
-[[nodiscard]] inline WindowOrigin origin_of_finding(const UpdateWork& work, const WindowOrigin& window) {
-  const Finding& finding = *work.finding;
-  const bool is_here =
-      finding.ranks == 1 || (finding.is_found() && finding.cause != Finding::Cause::elsewhere);
-  const WindowOrigin place = work.at_fault ? window.narrowed(*work.at_fault)
-                             : is_here     ? window
-                                           : window.elsewhere({});
-  return place.explained(work.finding, work.explanation).reported_as(work.sentence);
+/// Returns the moment of an exchange about update I's window.
+template <class Engine>
+[[nodiscard]] std::string moment_of_look(const Engine& engine, std::size_t update, const char* what) {
+  return message("step ", engine.progress().step, " (", what, " of update ", update + 1, ")");
 }
 
 /// Lets all ranks end with one sentence.

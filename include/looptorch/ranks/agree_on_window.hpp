@@ -9,7 +9,7 @@
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
-#include <looptorch/loop/step/side_by_side.hpp>
+#include <looptorch/ranks/side_by_side.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 
 #include <array>
@@ -80,7 +80,7 @@ void expect_sums(Engine& engine) {
 /// they are under way meanwhile, unless the first exchange of all must say in which unit.
 template <std::size_t I, class Engine>
 void sum_and_agree(Engine& engine, Ballot& ballot, UpdateShare& share, const std::string& moment) {
-  Ranks& ranks = *engine.ranks();
+  Ranks& ranks = *engine.ranks().get();
   const auto& parameters = engine.run().updates()[I].parameters;
   const WindowWeight& weight = engine.works()[I].weight;
   const bool known = weight.joined_unit() != 0;
@@ -196,6 +196,29 @@ std::optional<std::int64_t> agreed_batches(Engine& engine, std::optional<std::in
   ballot.same("the length of a window", std::to_string(engine.window_length()));
   engine.ranks()->agree(ballot, "the beginning of a fit");
   return unknown ? std::nullopt : std::optional(largest);
+}
+
+/// Returns the means over the batches of all ranks. Of a measure that accumulates, returns the result that
+/// all ranks make together if it can agree, and otherwise that of the first rank.
+template <class Engine, class Measure>
+Evaluation evaluation_of_ranks(Engine& engine, EvaluationSums& sums, Measure& measure) {
+  Ballot ballot;
+  Evaluation of_first;
+  sums.agree(ballot);
+  if constexpr (agrees<Measure>) {
+    measure.agree(ballot);
+  } else if constexpr (GivesResult<Measure>) {
+    take_result(measure, of_first);
+    lead_result(ballot, of_first);
+  }
+  engine.ranks()->agree(ballot, message("an evaluation after step ", engine.progress().step));
+  sums.take(ballot);
+  Evaluation result = sums.read();
+  if constexpr (agrees<Measure>)
+    take_result(measure, result);
+  else if constexpr (GivesResult<Measure>)
+    result.loss = of_first.loss, result.metrics = of_first.metrics;
+  return result;
 }
 
 /// Gives all ranks the same reasons for the end of a fit.

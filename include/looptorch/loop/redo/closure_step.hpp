@@ -5,6 +5,10 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/loss.hpp>
+#include <looptorch/loop/redo/window_checkpoint.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
+#include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +22,13 @@
 
 namespace looptorch::detail {
 
+/// Returns the error of a later evaluation whose loss is not finite.
+[[nodiscard]] inline NonFiniteLoss non_finite_again(const UpdateView& view, const WindowOrigin& origin) {
+  return origin.error<NonFiniteLoss>(
+      "evaluated again by its optimizer, the loss of " + view.name + " is",
+      "Lower the learning rate, or let the optimizer search along its direction (line_search_fn)");
+}
+
 /// Throws UsageError if a policy has changed the factor that the window gave the gradients.
 inline void require_unscaled(const UpdateContext& context, const GradientScale& given) {
   const GradientScale& now = context.pending();
@@ -27,27 +38,6 @@ inline void require_unscaled(const UpdateContext& context, const GradientScale& 
                              ", whose optimizer evaluates them again by a closure and would not see that"));
 }
 
-/// Parameters, with copies of them from before an optimizer tried other values.
-class TriedParameters {
- public:
-  explicit TriedParameters(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
-    for (const at::Tensor& parameter : parameters_) before_.push_back(parameter.detach().clone());
-  }
-
-  [[nodiscard]] bool are_as_before() const {
-    for (std::size_t i = 0; i < before_.size(); ++i)
-      if (!parameters_[i].detach().equal(before_[i])) return false;
-    return true;
-  }
-  void put_back() {
-    at::NoGradGuard no_gradients;
-    for (std::size_t i = 0; i < before_.size(); ++i) parameters_[i].copy_(before_[i]);
-  }
-
- private:
-  std::vector<at::Tensor> parameters_, before_;
-};
-
 /// Steps by a closure; returns whether the update was made. The window's gradients and its mean `loss` serve
 /// the closure's first call, unless a parameter has moved by then; `again` computes both anew. If `again`
 /// throws, the parameters are restored, and the optimizer loses the state of the step that it did not finish.
@@ -56,7 +46,7 @@ bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Ten
   const at::Tensor& found = context.found_inf();
   if (context.vetoed() || (found.defined() && found.item<bool>())) return false;
   (void)context.gradients();
-  TriedParameters tried(context.view().parameters);
+  TensorCopies tried(context.view().parameters);
   bool first = true;
   try {
     optimizer.step([&]() -> at::Tensor {
@@ -71,6 +61,21 @@ bool step_by_closure(Optimizer& optimizer, UpdateContext& context, const at::Ten
   return true;
 }
 
+/// The observer of a later evaluation within one update, whose losses are in the means already.
+template <std::size_t I, class Engine>
+class Reevaluation : public Learner<I, Engine> {
+ public:
+  using Learner<I, Engine>::Learner;
+
+  /// Throws NonFiniteLoss.
+  [[nodiscard]] bool take(const Loss& loss) {
+    if (is_known_non_finite(this->engine_, loss))
+      throw non_finite_again(this->engine_.run().updates()[I],
+                             this->engine_.window().origin.narrowed(this->number_));
+    return true;
+  }
+};
+
 /// Computes the gradients of the window's kept batches at the parameters as they are now, and returns their
 /// mean loss. Throws NonFiniteLoss, and UsageError if nothing has weight this time.
 template <std::size_t I, class Engine, class Batch>
@@ -79,7 +84,8 @@ at::Tensor evaluate_again(Engine& engine, const std::vector<Batch>& kept) {
   UpdateWork& work = engine.works()[I];
   drop_gradients(view.parameters);
   work.weight.next_window();
-  differentiate_all<I>(engine, kept, /*reevaluates=*/true);
+  for (std::size_t number = 0; number < kept.size(); ++number)
+    run_micro_batch<I>(engine, kept[number], Reevaluation<I, Engine>(engine, number, /*is_last=*/false));
   const at::Tensor sum = std::exchange(work.closure_sum, {});
   if (!sum.defined())
     throw UsageError(
@@ -95,16 +101,23 @@ at::Tensor evaluate_again(Engine& engine, const std::vector<Batch>& kept) {
   return loss;
 }
 
-/// Ends the window for update I, whose optimizer evaluates its loss again.
+/// Moves the parameters of update I, whose optimizer evaluates the loss of the kept batches again and again.
 template <std::size_t I, class Engine, class Batch>
-void finish_update_by_closure(Engine& engine, const std::vector<Batch>& kept) {
-  finish_update<I>(engine, [&](auto& optimizer, UpdateContext& context, const GradientScale& scale) {
-    if (context.vetoed()) return std::optional(false);
+class MoveByClosure {
+ public:
+  MoveByClosure(Engine& engine, const std::vector<Batch>& kept) : engine_(engine), kept_(kept) {}
+
+  template <class Optimizer>
+  std::optional<bool> operator()(Optimizer& optimizer, UpdateContext& context, const GradientScale& scale) const {
+    if (context.vetoed()) return false;
     require_unscaled(context, scale);
-    const at::Tensor loss = scale.apply(std::exchange(engine.works()[I].closure_sum, {}));
-    return std::optional(
-        step_by_closure(optimizer, context, loss, [&] { return evaluate_again<I>(engine, kept); }));
-  });
-}
+    const at::Tensor loss = scale.apply(std::exchange(engine_.works()[I].closure_sum, {}));
+    return step_by_closure(optimizer, context, loss, [&] { return evaluate_again<I>(engine_, kept_); });
+  }
+
+ private:
+  Engine& engine_;
+  const std::vector<Batch>& kept_;
+};
 
 }  // namespace looptorch::detail

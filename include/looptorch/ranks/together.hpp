@@ -23,12 +23,12 @@ template <class Engine>
 class JoinedRanks {
  public:
   explicit JoinedRanks(Engine& engine) : engine_(engine) {
-    engine.join_ranks();
+    engine.ranks().join(engine);
     if (!engine.ranks()) return;
     const bool redoes = engine.stack().any([]<class P>() { return pieces_hook::template valid<P>(); });
     const bool in_backward = engine.stack().any([]<class P>() { return updates_in_backward<P>(); });
     if (!Engine::kStreams && engine.ranks()->shards() > 0) {
-      engine.leave_ranks();
+      engine.ranks().leave();
       throw PolicyConflict(
           "DataParallel{.reproducible} sums the gradients of one update only, and this Trainer has several: "
           "switch it off");
@@ -41,11 +41,11 @@ class JoinedRanks {
                 "DataParallel, or switch one of them off by When"
               : "RetryOnOom does a micro-batch again on one rank, in pieces, where DataParallel{.reproducible} "
                 "and OnBatchStatistics::synchronise have all ranks do the same: switch one of them off by When";
-      engine.leave_ranks();
+      engine.ranks().leave();
       throw PolicyConflict(why);
     }
     if (!Engine::kStreams && engine.ranks()->synchronises()) {
-      engine.leave_ranks();
+      engine.ranks().leave();
       throw PolicyConflict(
           "OnBatchStatistics::synchronise goes through the micro-batches of one update, and this Trainer has "
           "several: use GroupNorm or LayerNorm, or OnBatchStatistics::per_rank");
@@ -56,7 +56,7 @@ class JoinedRanks {
   }
   ~JoinedRanks() {
     if (engine_.ranks() && !engine_.ranks()->leads()) engine_.stack().mute(false);
-    engine_.leave_ranks();
+    engine_.ranks().leave();
   }
   JoinedRanks(const JoinedRanks&) = delete;
   JoinedRanks& operator=(const JoinedRanks&) = delete;
@@ -65,8 +65,8 @@ class JoinedRanks {
   /// Shares optimizers out, where a policy asks for it, with the moments that they have.
   void share_optimizers() {
     if (!engine_.ranks()->shares_optimizers()) {
-      if (!engine_.holds_parts()) return;
-      engine_.leave_ranks();
+      if (!engine_.ranks().holds_parts()) return;
+      engine_.ranks().leave();
       throw UsageError(
           "an earlier fit shared the optimizers' moments out among the ranks (ShardOptimizer), and this one does "
           "not: list ShardOptimizer again, or resume from a snapshot in a new Trainer");
@@ -74,7 +74,7 @@ class JoinedRanks {
     for_each_index<Engine::kUpdates>([&](auto i) {
       using Optimizer = std::remove_cvref_t<decltype(*engine_.template update<i>().optimizer)>;
       if constexpr (SavesWhole<Optimizer> || !(SavesParameters<Optimizer> || LibTorchOptimizer<Optimizer>)) {
-        engine_.leave_ranks();
+        engine_.ranks().leave();
         throw PolicyConflict(
             message("ShardOptimizer cannot share out ", type_name<Optimizer>(),
                     ", which does not say what it keeps for each parameter: give it `state_of` "
@@ -88,10 +88,9 @@ class JoinedRanks {
   Engine& engine_;
 };
 
-/// Calls `body`, a whole fit, on the ranks that the policies give; without such a policy, just calls it.
+/// Calls `body`, a whole fit, on the ranks that the policies give.
 template <class Engine, class Body>
-decltype(auto) together([[maybe_unused]] Engine& engine, Body&& body) {
-  if constexpr (Engine::kHasRanks) {
+decltype(auto) together(Engine& engine, Body&& body) {
     const JoinedRanks<Engine> joined(engine);
     const auto tell = [&](const char* what) {
       if (engine.ranks()) engine.ranks()->report_failure(what, engine.progress().step);
@@ -112,9 +111,6 @@ decltype(auto) together([[maybe_unused]] Engine& engine, Body&& body) {
       end(/*failed=*/true);
       throw;
     }
-  } else {
-    return body();
-  }
 }
 
 }  // namespace looptorch::detail

@@ -11,19 +11,15 @@ namespace looptorch::detail {
 
 template <class Engine>
 [[nodiscard]] bool go_side_by_side(Engine& engine) {
-  if constexpr (Engine::kHasRanks)
-    return engine.ranks() && engine.ranks()->synchronises() && engine.works()[0].due;
-  else
-    return false;
+  return engine.ranks() && engine.ranks()->synchronises() && engine.works()[0].due;
 }
 
 /// Differentiates a micro-batch by `share()` while the other ranks do theirs. `number` is its number in the
 /// window.
 template <class Engine, class Share>
-void beside_other_ranks([[maybe_unused]] Engine& engine, [[maybe_unused]] std::int64_t number,
-                        Share&& share) {
+void beside_other_ranks(Engine& engine, std::int64_t number, Share&& share) {
   if (!go_side_by_side(engine)) return share();
-  Ranks& ranks = *engine.ranks();
+  Ranks& ranks = *engine.ranks().get();
   std::int64_t& turns = engine.window().turns;
   for (; turns < number; ++turns) {  // batches that this rank's loader left out
     (void)ranks.begin_micro_batch(Ranks::Turn::later);
@@ -39,7 +35,7 @@ void beside_other_ranks([[maybe_unused]] Engine& engine, [[maybe_unused]] std::i
 template <class Engine>
 void wait_side_by_side(Engine& engine) {
   if (!go_side_by_side(engine)) return;
-  Ranks& ranks = *engine.ranks();
+  Ranks& ranks = *engine.ranks().get();
   std::int64_t& turns = engine.window().turns;
   for (; turns < engine.window_length() && ranks.begin_micro_batch(Ranks::Turn::over); ++turns)
     ranks.end_micro_batch();

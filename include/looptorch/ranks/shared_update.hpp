@@ -21,9 +21,8 @@ namespace looptorch::detail {
 /// Shows the policies' before_update the gradients that this rank has: all of them, or those of its part.
 template <std::size_t I, class Engine>
 void show_gradients([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
-  if constexpr (Engine::kHasRanks)
-    if (const OptimizerParts* parts = engine.template parts<I>(); parts && engine.ranks()->scatters())
-      context.show_parts(*engine.ranks(), parts->tensors());
+  if (const OptimizerParts* parts = engine.template parts<I>(); parts && engine.ranks()->scatters())
+    context.show_parts(*engine.ranks().get(), parts->tensors());
 }
 
 /// Runs the policies' before_update.
@@ -38,11 +37,16 @@ void ask_before_update(Engine& engine, UpdateContext& context) {
   context.set_reader({});
 }
 
+/// True if a listed policy may veto an update on one rank alone.
+template <class Stack>
+inline constexpr bool kVetoesAlone =
+    Stack::some([]<class P>() { return before_update_hook::template valid<P>() && !vetoes_alike<P>(); });
+
 /// Makes a veto or a refusal on one rank that of all. Costs a small exchange, and on a device a wait, where a
 /// listed policy may veto and does not declare `vetoes_alike`.
 template <class Engine>
 void agree_on_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
-  if constexpr (Engine::kHasRanks && Engine::kVetoesAlone) {
+  if constexpr (kVetoesAlone<typename Engine::PolicyStack>) {
     if (!engine.ranks()) return;
     const auto is_set = [](const at::Tensor& found) { return found.defined() && found.item<double>() != 0; };
     bool refused = context.refused() || is_set(context.unread_refused());
@@ -57,23 +61,20 @@ void agree_on_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateConte
 }
 
 /// Calls `move(optimizer, context, scale)`, which returns whether it has moved parameters, or nothing where
-/// only the device knows: on this rank's part, where the ranks share the optimizer out.
+/// only the device knows, on this rank's part of update I; then gets the others'.
 template <std::size_t I, class Engine, class Move>
-std::optional<bool> move_parameters(Engine& engine, UpdateContext& context, const GradientScale& scale,
-                                    Move&& move) {
+std::optional<bool> move_part(Engine& engine, UpdateContext& context, const GradientScale& scale,
+                              Move&& move) {
   auto& optimizer = *engine.template update<I>().optimizer;
-  if constexpr (Engine::kHasRanks)
-    if (OptimizerParts* const parts = engine.template parts<I>()) {
-      std::optional<bool> made;
-      {
-        const PartsInGroups held(optimizer, *parts, /*lends_gradients=*/!engine.ranks()->scatters());
-        made = move(optimizer, context, scale);
-      }
-      drop_gradients(parts->tensors());
-      if (made.value_or(true)) engine.ranks()->gather(engine.run().updates()[I].parameters);
-      return made;
-    }
-  return move(optimizer, context, scale);
+  OptimizerParts& parts = *engine.template parts<I>();
+  std::optional<bool> made;
+  {
+    const PartsInGroups held(optimizer, parts, /*lends_gradients=*/!engine.ranks()->scatters());
+    made = move(optimizer, context, scale);
+  }
+  drop_gradients(parts.tensors());
+  if (made.value_or(true)) engine.ranks()->gather(engine.run().updates()[I].parameters);
+  return made;
 }
 
 }  // namespace looptorch::detail

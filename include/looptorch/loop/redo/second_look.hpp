@@ -13,13 +13,10 @@
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/parameter_names.hpp>
-#include <looptorch/loop/step/agree_on_finding.hpp>
-#include <looptorch/loop/step/attempt.hpp>
-#include <looptorch/loop/step/examine.hpp>
-#include <looptorch/loop/step/put_aside.hpp>
-#include <looptorch/loop/step/retry.hpp>
-#include <looptorch/loop/step/side_by_side.hpp>
-#include <looptorch/loop/step/update_step.hpp>
+#include <looptorch/loop/redo/judge_window.hpp>
+#include <looptorch/loop/redo/redone_window.hpp>
+#include <looptorch/loop/redo/window_checkpoint.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Type.h>
@@ -36,45 +33,59 @@
 
 namespace looptorch::detail {
 
+/// The observer of a second look: the watch sees the loss, and nothing is learnt.
+template <class Engine>
+struct Watched {
+  Engine& engine;
+  OperatorWatch& watch;
+  bool& finite;
+  bool scaled;
+
+  bool take(const Loss& loss) { return finite = !watch.take_loss(loss_tensor(loss)); }
+  at::Tensor scale(const at::Tensor& weighed) { return scaled ? engine.stack().scaled(weighed) : weighed; }
+  void before_backward(const at::Tensor&, double) {}
+  void after_backward(const Loss&) {}
+};
+
 template <std::size_t I, class Engine, class Batch>
-class WatchedShare final : public ShareAgain {
+class SecondLook final : public ShareAgain {
  public:
   /// A share of the window under way.
-  WatchedShare(Engine& engine, Attempt& attempt, std::vector<Batch>& kept)
+  SecondLook(Engine& engine, WindowCheckpoint& checkpoint, std::vector<Batch>& kept)
       : engine_(engine),
-        attempt_(attempt),
+        checkpoint_(checkpoint),
         kept_(kept),
-        ranks_(engine.ranks() ? engine.ranks()->size() : 0),
         is_seeded_(engine.ranks() && engine.ranks()->shards() > 0) {}
-  /// A share that is replayed, of a run on so many ranks; `random` are its micro-batches' generators, if each
-  /// was seeded.
-  WatchedShare(Engine& engine, Attempt& attempt, std::vector<Batch>& kept, std::int64_t ranks,
-               std::vector<RandomStates> random)
+  /// A share that is replayed; `random` are its micro-batches' generators, if each was seeded.
+  SecondLook(Engine& engine, WindowCheckpoint& checkpoint, std::vector<Batch>& kept,
+             std::vector<RandomStates> random)
       : engine_(engine),
-        attempt_(attempt),
+        checkpoint_(checkpoint),
         kept_(kept),
-        ranks_(ranks),
         is_seeded_(!random.empty()),
         random_(std::move(random)) {}
 
   const Finding& examine() override {
-    if (!finding_) finding_ = agreed(watch(/*scaled=*/true));
+    if (!finding_) finding_ = engine_.ranks().template agreed_finding<I>(engine_, watch(/*scaled=*/true));
     return *finding_;
   }
-  Finding examine_unscaled() override { return agreed(watch(/*scaled=*/false)); }
+  Finding examine_unscaled() override {
+    return engine_.ranks().template agreed_finding<I>(engine_, watch(/*scaled=*/false));
+  }
 
   std::filesystem::path keep_in(const std::filesystem::path& folder) override {
     if constexpr (SavableBatch<Batch>) {
       const Finding& found = examine();  // all ranks come here
       require_one_process();
       if (found.cause == Finding::Cause::elsewhere || kept_.empty()) return {};
-      const PutAside aside(*engine_.model(), attempt_, view(), work());
+      const WindowCheckpoint::Aside aside(checkpoint_, *engine_.model(), view(), work());
       std::vector<RandomStates> random;
       for (std::size_t i = 0; is_seeded_ && i < kept_.size(); ++i) {
         seed(i);
         random.push_back(RandomStates::now());
       }
-      return WindowCode<Engine>::keep(engine_, I, found, kept_, ranks_, std::move(random), of_rank(folder));
+      return WindowCode<Engine>::keep(engine_, I, found, kept_, engine_.window().ranks, std::move(random),
+                                      of_rank(folder));
     } else {
       throw UsageError(
           "the window's batches cannot be written to disk: make the batch an aggregate of tensors, numbers, strings "
@@ -83,22 +94,10 @@ class WatchedShare final : public ShareAgain {
   }
 
   std::string agreed(const Finding& finding, std::string sentence) override {
-    if constexpr (Engine::kHasRanks)
-      if (engine_.ranks())
-        return agree_on_sentence(*engine_.ranks(), finding, std::move(sentence),
-                                 moment_of_look(engine_, I, "the report"));
-    return sentence;
+    return engine_.ranks().template agreed_sentence<I>(engine_, finding, std::move(sentence));
   }
 
  private:
-  [[nodiscard]] Finding agreed(Finding own) {
-    if constexpr (Engine::kHasRanks)
-      if (engine_.ranks())
-        return agree_on_finding(*engine_.ranks(), std::move(own),
-                                moment_of_look(engine_, I, "a second look"));
-    return own;
-  }
-
   /// Throws UsageError if a rank's share cannot be done again without the others.
   void require_one_process() const {
     if (engine_.ranks() && engine_.ranks()->synchronises())
@@ -115,22 +114,19 @@ class WatchedShare final : public ShareAgain {
   /// Seeds the generators as they were when this micro-batch began.
   void seed(std::size_t number) {
     if (!random_.empty()) return random_.at(number).apply();
-    if constexpr (Engine::kHasRanks)
-      engine_.ranks()->seed_micro_batch(engine_.progress().step, number_in_window(number));
+    engine_.ranks()->seed_micro_batch(engine_.progress().step, number_in_window(number));
   }
 
   /// Returns where this rank's bundles lie in `folder`.
   [[nodiscard]] std::filesystem::path of_rank(const std::filesystem::path& folder) const {
-    if constexpr (Engine::kHasRanks)
-      if (ranks_ > 1) return folder / message("rank-", engine_.ranks()->rank());
-    return folder;
+    return engine_.window().ranks > 1 ? folder / message("rank-", engine_.ranks()->rank()) : folder;
   }
 
   [[nodiscard]] UpdateView& view() { return engine_.run().updates()[I]; }
   [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
 
   Finding watch(bool scaled) {
-    const PutAside aside(*engine_.model(), attempt_, view(), work());
+    const WindowCheckpoint::Aside aside(checkpoint_, *engine_.model(), view(), work());
     OperatorWatch watch(parameters(), buffers(), modules());
     const std::int64_t turns = std::exchange(engine_.window().turns, 0);
     try {
@@ -147,10 +143,10 @@ class WatchedShare final : public ShareAgain {
   /// Does the micro-batches until the cause is known. Ranks that take batch statistics together go on side by
   /// side: one that knows its cause takes part with nothing, as in training.
   void go_through(OperatorWatch& watch, bool scaled) {
-    const bool side_by_side = go_side_by_side(engine_);
+    const bool side_by_side = engine_.ranks().go_side_by_side(engine_);
     bool goes_on = true;
     for (std::size_t number = 0; number < kept_.size() && (goes_on || side_by_side); ++number)
-      beside_other_ranks(engine_, side_by_side ? number_in_window(number) : 0, [&] {
+      engine_.ranks().beside(engine_, side_by_side ? number_in_window(number) : 0, [&] {
         if (!goes_on) return;
         try {
           goes_on = micro_batch(watch, number, scaled);
@@ -159,7 +155,7 @@ class WatchedShare final : public ShareAgain {
           watch.fail(what_of(std::current_exception()));
         }
       });
-    wait_side_by_side(engine_);
+    engine_.ranks().wait_side_by_side(engine_);
   }
 
   /// Returns false once the cause is known.
@@ -167,23 +163,16 @@ class WatchedShare final : public ShareAgain {
     bool finite = true;
     std::int64_t row = 0;
     if (is_seeded_) seed(number);
-    for_each_piece_of(kept_[number], [&](auto&& piece) {
+    each_piece<I>(engine_, kept_[number], [&](auto&& piece) {
       if (!finite) return;
       with_batch_on(engine_.run().device(), PinnedSource::staged, piece, [&](const auto& there) {
         begin(watch, number, row, there);
-        finite = differentiate(watch, there, scaled) && !watch.take_gradients();
+        run_micro_batch<I>(engine_, there, Watched<Engine>{engine_, watch, finite, scaled});
+        finite = finite && !watch.take_gradients();
       });
       row += batch_size(piece);
     });
     return finite;
-  }
-
-  template <class Use>
-  void for_each_piece_of(Batch& batch, const Use& use) {
-    if constexpr (Engine::kRetries)
-      for_each_piece(batch, work().pieces, use);
-    else
-      use(batch);
   }
 
   void begin(OperatorWatch& watch, std::size_t number, std::int64_t row, const Batch& there) {
@@ -191,23 +180,6 @@ class WatchedShare final : public ShareAgain {
     for_each_tensor(there, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
     watch.begin_micro_batch(static_cast<std::int64_t>(number), row, batch_size(there),
                             engine_.window().origin.narrowed(number).place().samples, tensors);
-  }
-
-  /// Differentiates as `differentiate` does; returns false for a loss that is not finite.
-  bool differentiate(OperatorWatch& watch, const Batch& batch, bool scales) {
-    UpdateWork& work = this->work();
-    const FrozenScope frozen(engine_.parameters().outside(I));
-    Loss loss = as_loss(engine_.forward(engine_.template update<I>().objective, batch, /*training=*/true));
-    if (watch.take_loss(loss_tensor(loss))) return false;
-    if (ranks_ > 0) read_weight(loss);
-    const bool is_alone = engine_.window_length() == 1 && work.pieces == 1 && ranks_ == 0;
-    const at::Tensor weighed = is_alone ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
-    if (!weighed.defined()) return true;
-    require_graph(weighed, view());
-    const at::Tensor scaled = scales ? engine_.stack().scaled(weighed) : weighed;
-    rescale_gradients(view(), work, work.weight.take_correction());
-    scaled.backward();
-    return true;
   }
 
   /// Returns the model's parameters by their paths, and those outside of it that the update trains.
@@ -237,10 +209,9 @@ class WatchedShare final : public ShareAgain {
   }
 
   Engine& engine_;
-  Attempt& attempt_;
+  WindowCheckpoint& checkpoint_;
   std::vector<Batch>& kept_;
-  std::int64_t ranks_;  // of the run; 0: none
-  bool is_seeded_;      // each micro-batch by itself
+  bool is_seeded_;  // each micro-batch by itself
   std::vector<RandomStates> random_;
   std::optional<Finding> finding_;
 };

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// Asks policies about an update's share of a window before its update is made: whether it is left out because
+// of its losses (`on_window_loss`), and, with what is known of its gradients, what is wrong with it
+// (`examine`). On a device each costs a wait for the loss.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/examine_context.hpp>
+#include <looptorch/loop/redo/redo_state.hpp>
+#include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/loop/step/window_state.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+#include <cstddef>
+#include <string>
+
+namespace looptorch::detail {
+
+template <std::size_t I, class Engine>
+class WindowJudge {
+ public:
+  explicit WindowJudge(Engine& engine) : engine_(engine) {}
+
+  /// True if a policy leaves the window out. The model's buffers are then as before it.
+  [[nodiscard]] bool leaves_out() {
+    if constexpr (Redoes<Engine>::kLeavesOut) left_out_ = asks_to_leave_out();
+    return left_out_;
+  }
+
+  /// Shows the update to the policies that look into windows. What they find out goes into its error.
+  void look(const UpdateContext& update) {
+    constexpr bool examines = Redoes<Engine>::kLooks && Engine::PolicyStack::template has<examine_hook>();
+    if constexpr (examines)
+      if (engine_.redo().share && !is_empty_on_device()) examine(update);
+  }
+
+  /// True if the update is to be counted before the next window, although no policy asks for that.
+  [[nodiscard]] bool settles_at_once() { return seeks_scale<I>(engine_); }
+
+ private:
+  [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
+
+  /// True if only the device, or no number at all, says what the share weighs: nothing was learnt.
+  [[nodiscard]] bool is_empty_on_device() {
+    const at::Tensor empty = work().weight.unread_empty();
+    return empty.defined() && empty.template item<bool>();
+  }
+
+  [[nodiscard]] bool known_at_fault() { return work().at_fault || work().fault_elsewhere; }
+
+  /// Returns the origin of what is known to be at fault in the share: a micro-batch, another rank's window,
+  /// or the whole window.
+  [[nodiscard]] WindowOrigin origin_at_fault() {
+    const WindowOrigin& window = engine_.window().origin;
+    if (work().at_fault) return window.narrowed(*work().at_fault);
+    return work().fault_elsewhere ? window.elsewhere(*work().fault_elsewhere) : window;
+  }
+
+  [[nodiscard]] bool asks_to_leave_out() {
+    if (!engine_.window().may_retry || is_empty_on_device()) return false;
+    const double loss = work().losses.mean();
+    WindowLossContext context(engine_.run(), I, loss,
+                              known_at_fault() || (engine_.watches_losses() && !std::isfinite(loss)),
+                              origin_at_fault().place(), engine_.redo().share);
+    engine_.stack().template run<on_window_loss_hook>(context);
+    if (context.is_left_out()) engine_.redo().checkpoint.put_back_buffers();
+    return context.is_left_out();
+  }
+
+  void examine(const UpdateContext& update) {
+    ExamineContext context(engine_.run(), I, engine_.window().origin.place(), *engine_.redo().share);
+    context.loss = work().losses.mean();
+    context.loss_non_finite = known_at_fault() || !std::isfinite(context.loss);
+    context.refused = update.refused() ||
+                      (update.unread_refused().defined() && update.unread_refused().template item<bool>());
+    context.left_out = left_out_;
+    context.overflowed = !engine_.watches_losses() && !left_out_ && !context.refused && is_vetoed_now(update);
+    engine_.stack().template run<examine_hook>(context);
+    work().finding = context.finding();
+    work().explanation = context.explanation();
+    work().found_in_loss = context.loss_non_finite;
+    engine_.ranks().template agree_on_error<I>(engine_);
+  }
+
+  /// True if the update is vetoed, on a device after a wait for it.
+  [[nodiscard]] static bool is_vetoed_now(const UpdateContext& update) {
+    return update.vetoed() ||
+           (update.found_inf().defined() && update.found_inf().template item<double>() != 0);
+  }
+
+  Engine& engine_;
+  bool left_out_ = false;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// Learns from micro-batches of a window that may be done again: the beginning of each update's share is kept
+// first, and its batches can be gone through once more, in pieces where memory asks for it.
+#pragma once
+
+#include <looptorch/data/batch.hpp>
+#include <looptorch/data/batch_slice.hpp>
+#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/loop/loss.hpp>
+#include <looptorch/loop/redo/redo_state.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
+#include <looptorch/optim/finite_gradients.hpp>
+#include <looptorch/optim/gradients.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Keeps what a window that is done again, or left out, must not change.
+template <std::size_t I, class Engine>
+void begin_share(Engine& engine) {
+  const bool may_be_redone = Redoes<Engine>::kSplits || keeps_windows(engine) || seeks_scale<I>(engine);
+  const bool may_be_left_out = Redoes<Engine>::kLeavesOut && engine.window().may_retry;
+  if (may_be_redone || may_be_left_out)
+    engine.redo().checkpoint.begin(engine.redo().buffers_of(*engine.model()), engine.works()[I],
+                                   may_be_redone);
+}
+
+/// The observer of training in a window that can be done again with another loss scale.
+template <std::size_t I, class Engine>
+class OverflowLearner : public Learner<I, Engine> {
+ public:
+  using Learner<I, Engine>::Learner;
+
+  /// Notes whether gradients overflow, and whether the loss itself did. Waits for the device.
+  void after_backward(const Loss& loss) {
+    if (!seeks_scale<I>(this->engine_)) return;
+    UpdateWork& work = this->work();
+    collect_gradients(this->engine_.run().updates()[I].parameters, work.gradients);
+    if (any_non_finite(work.gradients)) {
+      work.overflowed = true;
+      work.loss_overflowed |= !std::isfinite(loss_tensor(loss).template item<double>());
+    }
+    work.gradients.clear();
+  }
+};
+
+/// Learns from a micro-batch, as `learn` does.
+template <std::size_t I, class Engine, class Batch>
+void learn_revocably(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
+  if (engine.works()[I].at_fault) return;
+  begin_share<I>(engine);
+  if constexpr (Redoes<Engine>::kSeeksScale)
+    run_micro_batch<I>(engine, batch,
+                       OverflowLearner<I, Engine>(engine, number, is_last && !seeks_scale<I>(engine)));
+  else
+    run_micro_batch<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
+}
+
+/// Calls `use(part)` for each of the pieces that a batch of at least one sample is split into.
+template <class Batch, class Use>
+void for_each_piece(const Batch& batch, std::int64_t pieces, Use&& use) {
+  const std::int64_t samples = batch_size(batch);
+  if (pieces <= 1 || samples <= 1) return use(batch);
+  const std::int64_t length = (samples + pieces - 1) / pieces;
+  for (std::int64_t begin = 0; begin < samples; begin += length)
+    use(slice_batch(batch, begin, std::min(begin + length, samples)));
+}
+
+/// Calls `use(piece)` for each piece of a kept micro-batch of update I.
+template <std::size_t I, class Engine, class Batch, class Use>
+void each_piece(Engine& engine, Batch& batch, Use&& use) {
+  if constexpr (Redoes<Engine>::kSplits)
+    for_each_piece(batch, engine.works()[I].pieces, use);
+  else
+    use(batch);
+}
+
+/// Learns from kept micro-batch `number`, on the model's device.
+template <std::size_t I, class Engine, class Batch>
+void learn_from(Engine& engine, Batch& batch, std::size_t number, bool is_last = false) {
+  each_piece<I>(engine, batch, [&](auto&& piece) {
+    with_batch_on(engine.run().device(), engine.window().pinned, piece,
+                  [&](const auto& there) { learn_revocably<I>(engine, there, number, is_last); });
+  });
+}
+
+/// Learns from all of the window's kept batches for update I, in the turns and shards of ranks that they
+/// have.
+template <std::size_t I, class Engine, class Batch>
+void learn_from_kept(Engine& engine, std::vector<Batch>& kept) {
+  for (std::size_t number = 0; number < kept.size(); ++number) {
+    const bool is_last = !Engine::kStreams && !Redoes<Engine>::kSplits && number + 1 == kept.size();
+    if (engine.ranks().size() == 0 || !Engine::kStreams) {
+      learn_from<I>(engine, kept[number], number, is_last);
+    } else {
+      const std::int64_t in_epoch = engine.window().origin.narrowed(number).place().first_batch;
+      engine.ranks().in_turn(engine, in_epoch - engine.progress().batch,
+                             [&] { learn_from<I>(engine, kept[number], number); });
+    }
+  }
+}
+
+}  // namespace looptorch::detail

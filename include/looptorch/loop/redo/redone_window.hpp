@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+// How the windows of a Trainer are gone through whose policies may have one done again, look into it or leave
+// it out: batches and the beginning of each update's share are kept where such a policy is switched on.
+#pragma once
+
+#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/loop/compose/included_code.hpp>
+#include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/redo/closure_step.hpp>
+#include <looptorch/loop/redo/judge_window.hpp>
+#include <looptorch/loop/redo/learn_revocably.hpp>
+#include <looptorch/loop/redo/redo_state.hpp>
+#include <looptorch/loop/redo/retry.hpp>
+#include <looptorch/loop/redo/seek_scale.hpp>
+#include <looptorch/loop/run_phase.hpp>
+#include <looptorch/loop/step/kept_window.hpp>
+#include <looptorch/loop/step/streamed_window.hpp>
+#include <looptorch/loop/step/update_step.hpp>
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// A second look at a share of the window; defined in redo/second_look.hpp, which the headers of policies
+/// that keep windows include.
+template <std::size_t I, class Engine, class Batch>
+class SecondLook;
+
+/// Offers a share to the policies while it lives.
+class OfferedShare {
+ public:
+  OfferedShare(ShareAgain*& slot, ShareAgain* share) : slot_(slot) { slot_ = share; }
+  ~OfferedShare() { slot_ = nullptr; }
+  OfferedShare(const OfferedShare&) = delete;
+  OfferedShare& operator=(const OfferedShare&) = delete;
+
+ private:
+  ShareAgain*& slot_;
+};
+
+template <class Engine>
+struct RedoneWindow {
+  using Redo = Redoes<Engine>;
+  template <class Batch>
+  using Kept = std::vector<Batch>;
+
+  static void begin(Engine& engine) {
+    if constexpr (Redo::kSplits)
+      for (UpdateWork& work : engine.works()) work.pieces = pieces_of(engine), work.attempts = 1;
+  }
+
+  /// Takes a micro-batch, and learns from it if the window has one update.
+  template <class Batch, class Given>
+  static void take(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
+    if constexpr (!Engine::kStreams)
+      KeptWindow<Engine>::take(engine, kept, std::forward<Given>(batch));
+    else if constexpr (Redo::kSplits)
+      take_splitting(engine, kept, std::forward<Given>(batch));
+    else if (engine.works()[0].due)
+      keeping(engine, kept, std::forward<Given>(batch), [&](auto& learnt) {
+        StreamedWindow<Engine>::on_device(engine, learnt,
+                                          [&](const auto& there, std::size_t number, bool is_last) {
+                                            learn_revocably<0>(engine, there, number, is_last);
+                                          });
+      });
+  }
+
+  /// Does what is to be done before ranks agree on the window.
+  template <class Batch>
+  static void complete(Engine& engine, std::vector<Batch>& kept) {
+    if constexpr (Engine::kStreams) seek_scale<0>(engine, kept);
+  }
+
+  /// Makes update I of the window.
+  template <std::size_t I, class Batch>
+  static void finish(Engine& engine, std::vector<Batch>& kept) {
+    if constexpr (!Engine::kStreams) {
+      with_retries<I>(engine, kept, [&] { learn_from_kept<I>(engine, kept); });
+      seek_scale<I>(engine, kept);
+      engine.ranks().template agree_on_update<I>(engine);
+    }
+    engine.in_phase(
+        RunPhase::update, "update", [&] { offered<I>(engine, kept); }, I);
+    engine.redo().checkpoint.end();
+  }
+
+  static void abandon(Engine& engine) { engine.redo().checkpoint.end(); }
+
+  /// Adds a batch of an evaluation to its sums, in pieces if memory runs out and a policy wants it.
+  template <class Measure, class Batch>
+  static void measure(Engine& engine, Measure& measure, const Batch& batch, EvaluationSums& sums) {
+    using Model = std::remove_reference_t<decltype(engine.model())>;
+    if constexpr (Redo::kSplits && SliceableBatch<Batch> &&
+                  std::is_same_v<std::invoke_result_t<Measure&, Model&, const Batch&>, Loss>)
+      measure_with_retries(engine, measure, batch, sums);
+    else
+      StreamedWindow<Engine>::measure(engine, measure, batch, sums);
+  }
+
+ private:
+  /// Takes a micro-batch that is kept where it is in case memory runs out.
+  template <class Batch, class Given>
+  static void take_splitting(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
+    kept.push_back(std::forward<Given>(batch));
+    if (!engine.works()[0].due) return;
+    engine.ranks().in_turn(engine, engine.window().next_number(), [&] {
+      with_retries<0>(engine, kept, [&] { learn_from<0>(engine, kept.back(), kept.size() - 1); });
+    });
+  }
+
+  /// Calls `learn(batch)`, with the batch that is kept where the window under way is kept.
+  template <class Batch, class Given, class Learn>
+  static void keeping(Engine& engine, std::vector<Batch>& kept, Given&& batch, const Learn& learn) {
+    if constexpr (kKeepsForScale<Engine, Batch>)
+      if (seeks_scale<0>(engine)) {
+        detach_from_range(engine, kept.emplace_back(std::forward<Given>(batch)));
+        return learn(kept.back());
+      }
+    if constexpr (Redo::kLooks)
+      if (keeps_windows(engine)) return learn(kept.emplace_back(std::forward<Given>(batch)));
+    learn(batch);
+  }
+
+  /// Makes update I while policies may look into its share.
+  template <std::size_t I, class Batch>
+  static void offered(Engine& engine, std::vector<Batch>& kept) {
+    if constexpr (Redo::kLooks && is_included<WindowCode, Engine>) {
+      SecondLook<I, Engine, Batch> look(engine, engine.redo().checkpoint, kept);
+      const OfferedShare offered(engine.redo().share, keeps_windows(engine) ? &look : nullptr);
+      update<I>(engine, kept);
+    } else {
+      update<I>(engine, kept);
+    }
+  }
+
+  template <std::size_t I, class Batch>
+  static void update(Engine& engine, std::vector<Batch>& kept) {
+    if constexpr (Engine::template kByClosure<I>)
+      finish_update<I>(engine, MoveByClosure<I, Engine, Batch>(engine, kept), WindowJudge<I, Engine>(engine));
+    else if constexpr (Redo::kSplits)
+      finish_update_with_retries<I>(engine, kept);
+    else
+      finish_update<I>(engine, MoveByStep{}, WindowJudge<I, Engine>(engine));
+  }
+};
+
+}  // namespace looptorch::detail

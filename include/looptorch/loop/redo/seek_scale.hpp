@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// Does the window of a first update again while its gradients overflow, until the policy that scales losses
+// has found a scale: no sample of a run's beginning is lost. Until an update was made once, its windows'
+// batches are kept, and the host waits for its gradients.
+#pragma once
+
+#include <looptorch/data/batch.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/redo/learn_revocably.hpp>
+#include <looptorch/loop/redo/redo_state.hpp>
+#include <looptorch/loop/redo/retry.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// True if windows of such batches can be kept for the search.
+template <class Engine, class Batch>
+inline constexpr bool kKeepsForScale = Redoes<Engine>::kSeeksScale&& std::is_copy_constructible_v<Batch>;
+
+/// Gives a kept batch tensors of its own, if its range may refill them before the window ends: a loader never
+/// does.
+template <class Engine, class Batch>
+void detach_from_range(Engine& engine, Batch& kept) {
+  if (engine.window_length() == 1 || engine.window().pinned == PinnedSource::in_place) return;
+  for_each_tensor(kept, [](at::Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.detach().clone();
+  });
+}
+
+/// True if update I's gradients overflow and another scale may help: no loss itself is NaN or infinite. On
+/// several ranks, if those of one do and no rank has such a loss.
+template <std::size_t I, class Engine>
+[[nodiscard]] bool overflows_by_scale(Engine& engine) {
+  const UpdateWork& work = engine.works()[I];
+  bool overflowed = work.overflowed, hopeless = work.loss_overflowed;
+  engine.ranks().template agree_on_overflow<I>(engine, overflowed, hopeless);
+  return overflowed && !hopeless;
+}
+
+/// Learns from the window's kept batches for update I from the state in which its share began.
+template <std::size_t I, class Engine, class Batch>
+void learn_anew(Engine& engine, std::vector<Batch>& kept) {
+  engine.redo().checkpoint.rewind(engine.run().updates()[I], engine.works()[I]);
+  if constexpr (Engine::kStreams) engine.ranks().drop_sums(engine);
+  with_retries<I>(engine, kept, [&] { learn_from_kept<I>(engine, kept); });
+}
+
+/// Does update I's share of the window again until its gradients are finite, or no policy knows what to
+/// change.
+template <std::size_t I, class Engine, class Batch>
+void seek_scale([[maybe_unused]] Engine& engine, [[maybe_unused]] std::vector<Batch>& kept) {
+  if constexpr (kKeepsForScale<Engine, Batch>)
+    for (std::int64_t retries = 0; seeks_scale<I>(engine) && overflows_by_scale<I>(engine); ++retries) {
+      OverflowContext context(engine.run(), I, retries);
+      engine.stack().template run<on_overflow_hook>(context);
+      if (!context.retries()) return;
+      learn_anew<I>(engine, kept);
+    }
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// How the windows of several updates, and of optimizers that evaluate the loss again, are gone through: their
+// batches are kept on the model's device, and each update in turn sees all of them.
+#pragma once
+
+#include <looptorch/data/batch.hpp>
+#include <looptorch/loop/redo/closure_step.hpp>
+#include <looptorch/loop/run_phase.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
+#include <looptorch/loop/step/optimizer_step.hpp>
+#include <looptorch/loop/step/streamed_window.hpp>
+#include <looptorch/loop/step/update_step.hpp>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+template <class Engine>
+struct KeptWindow : StreamedWindow<Engine> {
+  template <class Batch>
+  using Kept = std::vector<Batch>;
+
+  template <class Batch, class Given>
+  static void take(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
+    kept.push_back(std::forward<Given>(batch));
+    const at::Device device = engine.run().device();
+    if (!is_on(kept.back(), device)) move_to(kept.back(), device, engine.window().pinned);
+  }
+
+  template <class Batch>
+  static void complete(Engine&, std::vector<Batch>&) {}
+
+  template <std::size_t I, class Batch>
+  static void finish(Engine& engine, std::vector<Batch>& kept) {
+    for (std::size_t number = 0; number < kept.size(); ++number)
+      learn<I>(engine, kept[number], number, /*is_last=*/number + 1 == kept.size());
+    engine.ranks().template agree_on_update<I>(engine);
+    engine.in_phase(
+        RunPhase::update, "update",
+        [&] {
+          if constexpr (Engine::template kByClosure<I>)
+            finish_update<I>(engine, MoveByClosure<I, Engine, Batch>(engine, kept));
+          else
+            finish_update<I>(engine, MoveByStep{});
+        },
+        I);
+  }
+};
+
+}  // namespace looptorch::detail

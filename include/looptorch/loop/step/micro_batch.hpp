@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+// One micro-batch of one update: forward, loss, weight, backward. Training, closures, retries, dry steps and
+// replays all go through `run_micro_batch`; what each of them does beside it is the part of an observer.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/loss.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/loop/step/engine.hpp>
+#include <looptorch/loop/step/in_backward.hpp>
+#include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/loop/step/window_state.hpp>
+#include <looptorch/loop/update.hpp>
+#include <looptorch/optim/gradients.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/logical_or.h>
+
+#include <cmath>
+#include <cstddef>
+
+namespace looptorch::detail {
+
+/// Multiplies the gradients of the window's earlier micro-batches by `factor`, a power of two. Needed when
+/// the unit that weights are counted in has grown.
+inline void rescale_gradients(const UpdateView& view, UpdateWork& work, double factor) {
+  if (factor == 1) return;
+  GradientScale scale;
+  scale.multiply(factor);
+  collect_gradients(view.parameters, work.gradients);
+  scale.flush(work.gradients);
+  work.gradients.clear();
+}
+
+/// Throws UsageError for a loss without a graph.
+inline void require_graph(const at::Tensor& loss, const UpdateView& view) {
+  if (!loss.requires_grad())
+    throw UsageError(
+        message("the loss of ", view.name,
+                " does not depend on any parameter that its optimizer "
+                "trains; is the optimizer made from this model's parameters, and are any of them unfrozen?"));
+}
+
+/// True if the window is one micro-batch in one piece, on one process, which needs no weighing.
+template <class Engine>
+[[nodiscard]] bool is_alone(Engine& engine, const UpdateWork& work) {
+  return engine.window().ranks == 0 && work.pieces == 1 && engine.window_length() == 1;
+}
+
+/// Returns the factor that turns the sum of what was differentiated, and its gradients, into the window's
+/// mean and gradients.
+template <std::size_t I, class Engine>
+[[nodiscard]] GradientScale window_scale(Engine& engine) {
+  const UpdateWork& work = engine.works()[I];
+  return is_alone(engine, work) ? GradientScale{} : work.weight.scale();
+}
+
+/// Returns the value to differentiate; undefined if nothing is to be learnt from the micro-batch. A weight
+/// that is on a device is read, after a wait, where ranks have to add it up.
+template <class Engine>
+[[nodiscard]] at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
+  if (engine.window().ranks > 0 && !loss.weight.is_known())
+    loss.weight = loss.weight.tensor().template item<double>();
+  return is_alone(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
+}
+
+/// Adds the gradients of a micro-batch, which is on the model's device, to those of update I's window.
+///
+/// The observer's `take(loss)` returns whether to differentiate; `scale(weighed)` returns the loss as it is
+/// differentiated; `before_backward` and `after_backward` do what they like.
+template <std::size_t I, class Engine, class Batch, class Observer>
+void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
+  UpdateView& view = engine.run().updates()[I];
+  UpdateWork& work = engine.works()[I];
+  const FrozenScope frozen(engine.parameters().outside(I));
+  Loss loss = engine.in_phase(
+      RunPhase::forward, "forward",
+      [&] {
+        return as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true));
+      },
+      I);
+  const at::Tensor weighed = weigh(engine, work, loss);
+  if (!weighed.defined() || !observer.take(loss)) return;
+  require_graph(weighed, view);
+  engine.in_phase(
+      RunPhase::backward, "backward",
+      [&] {
+        const at::Tensor scaled = observer.scale(weighed);
+        if (LayerWatch* const watch = engine.layer_watch()) watch->check(scaled);
+        const double correction = work.weight.take_correction();
+        rescale_gradients(view, work, correction);
+        observer.before_backward(weighed, correction);
+        scaled.backward();
+      },
+      I);
+  observer.after_backward(loss);
+}
+
+/// True for a loss on the CPU that is NaN or infinite. Losses on a device are checked at the window's end.
+template <class Engine>
+[[nodiscard]] bool is_known_non_finite(Engine& engine, const Loss& loss) {
+  const at::Tensor& value = loss_tensor(loss);
+  return engine.watches_losses() && value.is_cpu() && !std::isfinite(cpu_number(value));
+}
+
+/// Returns a 0-dim tensor that is not zero if a loss of the window, all of which lie on a device, is NaN or
+/// infinite: then their sum is, too. Undefined on a CPU.
+template <class Engine>
+[[nodiscard]] at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
+  const at::Tensor& sum = work.losses.device_sum();
+  if (!engine.watches_losses() || !sum.defined() || sum.is_cpu() || sum.is_meta()) return {};
+  return is_non_finite(sum);
+}
+
+/// Returns a 0-dim tensor that is not zero if the window's losses so far are not finite, or have no weight;
+/// undefined where that is known.
+template <class Engine>
+[[nodiscard]] at::Tensor unread_veto(Engine& engine, const UpdateWork& work) {
+  const at::Tensor non_finite = unread_non_finite(engine, work), empty = work.weight.unread_empty();
+  if (!non_finite.defined() || !empty.defined()) return non_finite.defined() ? non_finite : empty;
+  return at::logical_or(non_finite, beside(non_finite, empty));
+}
+
+/// The observer of training: a loss goes into the window's means, or is at fault.
+template <std::size_t I, class Engine>
+class Learner {
+ public:
+  /// `number` counts the window's micro-batches; `is_last` if it is known that no other one follows.
+  Learner(Engine& engine, std::size_t number, bool is_last)
+      : engine_(engine), number_(number), is_last_(is_last) {}
+
+  [[nodiscard]] bool take(const Loss& loss) {
+    if (is_known_non_finite(engine_, loss)) {
+      work().at_fault = number_;
+      if (MetricSink* const sink = engine_.run().sink()) sink->take(I, "loss", cpu_number(loss_tensor(loss)));
+      return false;
+    }
+    work().losses.add(loss);
+    return true;
+  }
+
+  [[nodiscard]] at::Tensor scale(const at::Tensor& weighed) { return engine_.stack().scaled(weighed); }
+
+  void before_backward(const at::Tensor& weighed, double correction) {
+    if constexpr (Engine::template kByClosure<I>) work().add_to_closure_sum(weighed, correction);
+    if (applies_in_backward(engine_))
+      announce_backward<I>(engine_, correction, window_scale<I>(engine_), unread_veto(engine_, work()));
+    if (is_last_) engine_.ranks().template expect_sums<I>(engine_);
+  }
+
+  void after_backward(const Loss&) {}
+
+ protected:
+  [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
+
+  Engine& engine_;
+  std::size_t number_;
+
+ private:
+  bool is_last_;
+};
+
+/// Learns from a micro-batch, unless one before it was at fault: then the update is not made anyway.
+template <std::size_t I, class Engine, class Batch>
+void learn(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
+  if (engine.works()[I].at_fault) return;
+  run_micro_batch<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// How the windows of one update are gone through: each micro-batch is released once it was learnt from.
+#pragma once
+
+#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/loop/compose/measure.hpp>
+#include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/run_phase.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
+#include <looptorch/loop/step/optimizer_step.hpp>
+#include <looptorch/loop/step/update_step.hpp>
+
+#include <cstddef>
+#include <utility>
+
+namespace looptorch::detail {
+
+template <class Engine>
+struct StreamedWindow {
+  template <class Batch>
+  using Kept = NoState;
+
+  static void begin(Engine&) {}
+
+  template <class Given>
+  static void take(Engine& engine, NoState&, Given&& batch) {
+    if (!engine.works()[0].due) return;
+    on_device(engine, batch, [&](const auto& there, std::size_t number, bool is_last) {
+      learn<0>(engine, there, number, is_last);
+    });
+  }
+
+  static void complete(Engine&, NoState&) {}
+
+  template <std::size_t I>
+  static void finish(Engine& engine, NoState&) {
+    engine.in_phase(
+        RunPhase::update, "update", [&] { finish_update<I>(engine, MoveByStep{}); }, I);
+  }
+
+  static void abandon(Engine&) {}
+
+  /// Adds a batch of an evaluation to its sums.
+  template <class Measure, class Batch>
+  static void measure(Engine& engine, Measure& measure, const Batch& batch, EvaluationSums& sums) {
+    sums.add(as_measure(engine.forward(measure, batch, /*training=*/false)));
+  }
+
+  /// Calls `learn(batch, number, is_last)` with the window's next micro-batch on the model's device.
+  template <class Batch, class Learn>
+  static void on_device(Engine& engine, Batch& batch, const Learn& learn) {
+    const WindowState& window = engine.window();
+    with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
+      const bool is_last = window.next_number() + 1 >= engine.window_length();
+      engine.ranks().in_turn(engine, window.next_number(),
+                             [&] { learn(there, static_cast<std::size_t>(window.micro_batches), is_last); });
+    });
+  }
+};
+
+}  // namespace looptorch::detail

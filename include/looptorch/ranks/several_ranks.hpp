@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// The ranks of a Trainer that lists a policy which gives some: what its loop asks of the other processes. A
+// fit for which the policy gives none is one on one process. `SoloRanks` has the same calls.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/ballot.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/compose/measure.hpp>
+#include <looptorch/loop/evaluation.hpp>
+#include <looptorch/loop/optimizer_parts.hpp>
+#include <looptorch/loop/ranks.hpp>
+#include <looptorch/loop/run_phase.hpp>
+#include <looptorch/loop/step/solo_ranks.hpp>
+#include <looptorch/loop/step/window.hpp>
+#include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/ranks/agree_on_finding.hpp>
+#include <looptorch/ranks/agree_on_window.hpp>
+#include <looptorch/ranks/shared_update.hpp>
+#include <looptorch/ranks/side_by_side.hpp>
+#include <looptorch/ranks/together.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch::detail {
+
+template <class Engine>
+class SeveralRanks {
+  using Solo = SoloRanks<Engine>;
+
+ public:
+  [[nodiscard]] Ranks* get() const { return ranks_; }
+  Ranks* operator->() const { return ranks_; }
+  explicit operator bool() const { return ranks_; }
+  [[nodiscard]] std::int64_t size() const { return ranks_ ? ranks_->size() : 0; }
+  [[nodiscard]] bool leads() const { return !ranks_ || ranks_->leads(); }
+
+  /// Asks the policies for the ranks that a fit runs on.
+  void join(Engine& engine) {
+    engine.stack().template each_with<ranks_hook>([&](auto& slot) {
+      Ranks* given = ranks_hook::call(slot.policy, slot.state, std::as_const(engine.run()));
+      if (given) ranks_ = given;
+    });
+    if (ranks_) engine.stack().template run<on_ranks_hook>(*ranks_);
+  }
+  void leave() { ranks_ = nullptr; }
+
+  template <class Body>
+  decltype(auto) run(Engine& engine, Body&& body) {
+    return together(engine, std::forward<Body>(body));
+  }
+
+  void require_one_process(Engine& engine) {
+    join(engine);
+    const bool several = ranks_ != nullptr;
+    leave();
+    if (several)
+      throw UsageError(
+          "step() was called on several ranks, or with DataParallel{.reproducible}: they agree on windows in "
+          "fit() only: call fit()");
+  }
+
+  template <class Batches, class Options>
+  [[nodiscard]] std::optional<std::int64_t> batches(Engine& engine, Batches& batches,
+                                                    const Options& options) {
+    if (!ranks_) return batches.size();
+    ranks_->plan_windows(engine.window_length());
+    const auto most = agreed_batches(engine, batches.size(), text_of(options));
+    batches.count_as(most);
+    return most;
+  }
+  void mute(Engine& engine) {
+    if (!leads()) engine.stack().mute(true);
+  }
+  void fix_units(Engine& engine) {
+    if (ranks_ && (ranks_->shards() > 0 || ranks_->synchronises()))
+      for (UpdateWork& work : engine.works()) work.weight.fix_unit();
+  }
+
+  template <class Loop>
+  [[nodiscard]] bool pass_windows(Loop& loop, std::int64_t number) {
+    if (!ranks_) return true;
+    while (loop.may_pass_window(number))
+      if (!loop.take_empty_window(/*passes=*/true)) return false;
+    return true;
+  }
+  template <class Loop>
+  [[nodiscard]] bool wait_for_others(Loop& loop) {
+    if (!ranks_) return true;
+    while (!loop.at_last_batch())
+      if (!loop.take_empty_window(/*passes=*/false)) return loop.ends_at_epoch();
+    return true;
+  }
+  /// A rank that a policy stopped meets the others at the end of their next window, which does not count
+  /// then.
+  template <class Loop, class Plan>
+  [[nodiscard]] bool ended(Engine& engine, Loop& loop, const Plan& plan) {
+    if (!ranks_) return plan.ended(engine.run());
+    if (plan.at_its_length(engine.run()) || engine.window().ranks_end) return true;
+    if (!engine.run().stop_reason()) return false;
+    loop.meet_in_empty_window();
+    return true;
+  }
+  void agree_on_end(Engine& engine) {
+    if (ranks_) looptorch::detail::agree_on_end(engine);
+  }
+
+  template <class Share>
+  void in_turn(Engine& engine, std::int64_t number, Share&& share) {
+    beside_other_ranks(engine, number, [&] {
+      if (ranks_ && ranks_->shards() > 0)
+        engine.works()[0].losses.enter_shard(
+            ranks_->enter_micro_batch(engine.run().updates()[0].parameters, engine.progress().step, number));
+      share();
+    });
+  }
+  [[nodiscard]] bool go_side_by_side(Engine& engine) { return looptorch::detail::go_side_by_side(engine); }
+  template <class Share>
+  void beside(Engine& engine, std::int64_t number, Share&& share) {
+    beside_other_ranks(engine, number, share);
+  }
+  void wait_side_by_side(Engine& engine) { looptorch::detail::wait_side_by_side(engine); }
+  template <std::size_t I>
+  void expect_sums(Engine& engine) {
+    if (ranks_) looptorch::detail::expect_sums<I>(engine);
+  }
+  [[nodiscard]] bool agree_on_window(Engine& engine) {
+    if (!ranks_) return true;
+    return engine.in_phase(RunPhase::update, "agreement",
+                           [&] { return looptorch::detail::agree_on_window(engine); });
+  }
+  template <std::size_t I>
+  void agree_on_update(Engine& engine) {
+    if (ranks_) looptorch::detail::agree_on_update<I>(engine);
+  }
+  template <std::size_t I>
+  void agree_on_overflow(Engine& engine, bool& overflowed, bool& hopeless) {
+    if (!ranks_) return;
+    if constexpr (Engine::kStreams) wait_side_by_side(engine);
+    Ballot ballot;
+    ballot.any("overflowed", overflowed);
+    ballot.any("hopeless", hopeless);
+    ranks_->agree(ballot, message("the loss scale of update ", I + 1, " in step ", engine.progress().step));
+  }
+  void drop_sums(Engine& engine) {
+    if (ranks_) ranks_->drop_sums();
+    engine.window().turns = 0;
+  }
+  template <std::size_t I>
+  void drop_parts(Engine& engine) {
+    if (const OptimizerParts* here = parts<I>(engine)) drop_gradients(here->tensors());
+  }
+
+  template <std::size_t I>
+  void before_update(Engine& engine, UpdateContext& context) {
+    show_gradients<I>(engine, context);
+    ask_before_update(engine, context);
+    agree_on_veto(engine, context);
+  }
+  template <std::size_t I, class Move>
+  std::optional<bool> move(Engine& engine, UpdateContext& context, const GradientScale& scale, Move&& move) {
+    if (parts<I>(engine)) return move_part<I>(engine, context, scale, move);
+    return Solo::template move<I>(engine, context, scale, move);
+  }
+  template <std::size_t I>
+  [[nodiscard]] Finding agreed_finding(Engine& engine, Finding own) {
+    if (!ranks_) return own;
+    return agree_on_finding(*ranks_, std::move(own), moment_of_look(engine, I, "a second look"));
+  }
+  template <std::size_t I>
+  [[nodiscard]] std::string agreed_sentence(Engine& engine, const Finding& finding, std::string own) {
+    if (!ranks_) return own;
+    return agree_on_sentence(*ranks_, finding, std::move(own), moment_of_look(engine, I, "the report"));
+  }
+  template <std::size_t I>
+  void agree_on_error(Engine& engine) {
+    UpdateWork& work = engine.works()[I];
+    if (ranks_ && work.finding)
+      looptorch::detail::agree_on_error(*ranks_, engine.run().updates()[I].name, work, engine.window().origin,
+                                        moment_of_look(engine, I, "the error"));
+  }
+
+  template <std::size_t I>
+  [[nodiscard]] OptimizerParts* parts(const Engine& engine) const {
+    using Optimizer = std::remove_cvref_t<decltype(*engine.template update<I>().optimizer)>;
+    if (!ranks_ || !ranks_->shares_optimizers()) return nullptr;
+    return &ranks_->parts_of(*engine.run().updates()[I].optimizer, updates_by_element<Optimizer>());
+  }
+  [[nodiscard]] bool& holds_parts() { return holds_parts_; }
+
+  template <class Measure>
+  [[nodiscard]] Evaluation evaluation(Engine& engine, EvaluationSums& sums, Measure& measure) {
+    return ranks_ ? evaluation_of_ranks(engine, sums, measure) : own_evaluation(sums, measure);
+  }
+
+ private:
+  Ranks* ranks_ = nullptr;  // of the fit under way
+  bool holds_parts_ = false;
+};
+
+}  // namespace looptorch::detail
