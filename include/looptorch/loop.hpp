@@ -12,7 +12,6 @@
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/redo/redone_window.hpp>
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
@@ -21,6 +20,8 @@
 #include <looptorch/loop/step/own_loop.hpp>
 #include <looptorch/loop/step/settle.hpp>
 #include <looptorch/loop/trainer_access.hpp>
+#include <looptorch/redo/closure_step.hpp>
+#include <looptorch/redo/redone_window.hpp>
 
 #include <concepts>
 #include <memory>

@@ -6,10 +6,10 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/redo/second_look.hpp>
-#include <looptorch/loop/redo/window_checkpoint.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
 #include <looptorch/loop/step/window.hpp>
+#include <looptorch/loop/step/window_checkpoint.hpp>
+#include <looptorch/redo/second_look.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/replayed.hpp>
 #include <looptorch/resume/resume.hpp>

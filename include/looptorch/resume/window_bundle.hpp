@@ -15,8 +15,8 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
-#include <looptorch/loop/redo/second_look.hpp>
 #include <looptorch/loop/window_place.hpp>
+#include <looptorch/redo/second_look.hpp>
 #include <looptorch/resume/take_snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot.hpp>
 

@@ -5,7 +5,7 @@
 // Tests autopsy: facts_of, finding, operator_call, operator_log, operator_watch, recorded_inputs
 // Tests autopsy: tensor_facts
 // Tests loop: examine_context
-// Tests loop/step: examine, put_aside, watched_share
+// Tests redo: judge_window, second_look
 #include "support/precompiled.hpp"
 
 #include <looptorch/autopsy/origin.hpp>

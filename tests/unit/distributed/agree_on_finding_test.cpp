@@ -3,7 +3,8 @@
 // sentence, and the window is replayed on one process. The processes that this file starts run its hidden
 // cases, whose names begin with "watched: " and "breaks: ".
 //
-// Tests loop/step: agree_on_finding, watched_share
+// Tests redo: second_look
+// Tests ranks: agree_on_finding
 // Tests resume: window_bundle
 #include "support/precompiled.hpp"
 

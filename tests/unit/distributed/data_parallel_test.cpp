@@ -3,7 +3,7 @@
 // the same process, to 1e-12.
 //
 // Tests loop: ranks, agreed_means
-// Tests loop/step: agree_on_window, together
+// Tests ranks: agree_on_window, several_ranks, together
 // Tests distributed: group_ranks, process_group, gradient_buckets
 #include "support/precompiled.hpp"
 

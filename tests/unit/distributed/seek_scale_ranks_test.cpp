@@ -3,7 +3,8 @@
 // the run has the bits of one that was given the scale. The processes that this file starts run its hidden
 // cases, whose names begin with "seeks: ".
 //
-// Tests loop/step: seek_scale, shard
+// Tests redo: seek_scale
+// Tests ranks: several_ranks
 #include "support/precompiled.hpp"
 
 #include <looptorch/distributed/data_parallel.hpp>

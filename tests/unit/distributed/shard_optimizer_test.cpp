@@ -5,7 +5,7 @@
 //
 // Tests distributed: shard_optimizer, bucket_layout, gradient_buckets, group_ranks, share_out
 // Tests loop: optimizer_parts
-// Tests loop/step: shared_update
+// Tests ranks: shared_update
 // Tests resume: part_states
 // Tests state/snapshot: optimizer_part
 #include "support/precompiled.hpp"

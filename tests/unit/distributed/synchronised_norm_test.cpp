@@ -3,7 +3,7 @@
 // processes that run these cases.
 //
 // Tests distributed: synchronised_norm, batch_statistics
-// Tests loop/step: side_by_side
+// Tests ranks: side_by_side
 #include "support/precompiled.hpp"
 
 #include <looptorch/distributed/data_parallel.hpp>

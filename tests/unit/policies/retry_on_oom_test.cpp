@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Wherever memory runs out within a window, the run goes on as one with enough memory.
 //
-// Tests loop/step: attempt, retry
+// Tests redo: learn_revocably, redone_window, retry
+// Tests loop/step: redo_state
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // SkipBadWindows: a window whose loss is not finite or spikes leaves nothing, and its samples are known.
 //
-// Tests loop/step: leave_out, kept_buffers
+// Tests redo: judge_window
+// Tests loop/step: window_checkpoint
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

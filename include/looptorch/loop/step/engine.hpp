@@ -10,11 +10,11 @@
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
-#include <looptorch/loop/redo/redo_state.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/run_state.hpp>
 #include <looptorch/loop/step/listed_once.hpp>
+#include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/solo_ranks.hpp>
 #include <looptorch/loop/step/trained_parameters.hpp>
 #include <looptorch/loop/step/window_state.hpp>

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <looptorch/data/batch.hpp>
-#include <looptorch/loop/redo/closure_step.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/loop/step/optimizer_step.hpp>
@@ -16,6 +15,11 @@
 #include <vector>
 
 namespace looptorch::detail {
+
+/// Moves the parameters of an update whose optimizer evaluates its loss again; defined in
+/// redo/closure_step.hpp.
+template <std::size_t I, class Engine, class Batch>
+class MoveByClosure;
 
 template <class Engine>
 struct KeptWindow : StreamedWindow<Engine> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Windows that fail leave nothing behind: each of these cases was wrong once.
-// Tests loop/step: window, window_losses
+// Tests loop/step: micro_batch, streamed_window, window, window_losses
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

@@ -5,7 +5,7 @@
 
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/examine_context.hpp>
-#include <looptorch/loop/redo/window_checkpoint.hpp>
+#include <looptorch/loop/step/window_checkpoint.hpp>
 
 #include <ATen/core/Tensor.h>
 

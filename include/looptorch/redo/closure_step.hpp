@@ -6,10 +6,10 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/loss.hpp>
-#include <looptorch/loop/redo/window_checkpoint.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/update_step.hpp>
+#include <looptorch/loop/step/window_checkpoint.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -108,7 +108,8 @@ class MoveByClosure {
   MoveByClosure(Engine& engine, const std::vector<Batch>& kept) : engine_(engine), kept_(kept) {}
 
   template <class Optimizer>
-  std::optional<bool> operator()(Optimizer& optimizer, UpdateContext& context, const GradientScale& scale) const {
+  std::optional<bool> operator()(Optimizer& optimizer, UpdateContext& context,
+                                 const GradientScale& scale) const {
     if (context.vetoed()) return false;
     require_unscaled(context, scale);
     const at::Tensor loss = scale.apply(std::exchange(engine_.works()[I].closure_sum, {}));

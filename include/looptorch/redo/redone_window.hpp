@@ -6,14 +6,14 @@
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/evaluation.hpp>
-#include <looptorch/loop/redo/closure_step.hpp>
-#include <looptorch/loop/redo/judge_window.hpp>
-#include <looptorch/loop/redo/learn_revocably.hpp>
-#include <looptorch/loop/redo/redo_state.hpp>
-#include <looptorch/loop/redo/retry.hpp>
-#include <looptorch/loop/redo/seek_scale.hpp>
+#include <looptorch/redo/closure_step.hpp>
+#include <looptorch/redo/judge_window.hpp>
+#include <looptorch/redo/learn_revocably.hpp>
+#include <looptorch/redo/retry.hpp>
+#include <looptorch/redo/seek_scale.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/kept_window.hpp>
+#include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/streamed_window.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 

@@ -7,10 +7,10 @@
 #include <looptorch/data/batch.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/redo/judge_window.hpp>
-#include <looptorch/loop/redo/learn_revocably.hpp>
-#include <looptorch/loop/redo/redo_state.hpp>
+#include <looptorch/redo/judge_window.hpp>
+#include <looptorch/redo/learn_revocably.hpp>
 #include <looptorch/loop/step/optimizer_step.hpp>
+#include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 

@@ -8,8 +8,8 @@
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/examine_context.hpp>
-#include <looptorch/loop/redo/redo_state.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 
 #include <ATen/core/Tensor.h>

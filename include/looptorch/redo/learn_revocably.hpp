@@ -7,8 +7,8 @@
 #include <looptorch/data/batch_slice.hpp>
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/loss.hpp>
-#include <looptorch/loop/redo/redo_state.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
+#include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/optim/finite_gradients.hpp>
 #include <looptorch/optim/gradients.hpp>
 
