@@ -6,16 +6,16 @@
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/evaluation.hpp>
-#include <looptorch/redo/closure_step.hpp>
-#include <looptorch/redo/judge_window.hpp>
-#include <looptorch/redo/learn_revocably.hpp>
-#include <looptorch/redo/retry.hpp>
-#include <looptorch/redo/seek_scale.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/kept_window.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/streamed_window.hpp>
 #include <looptorch/loop/step/update_step.hpp>
+#include <looptorch/redo/closure_step.hpp>
+#include <looptorch/redo/judge_window.hpp>
+#include <looptorch/redo/learn_revocably.hpp>
+#include <looptorch/redo/retry.hpp>
+#include <looptorch/redo/seek_scale.hpp>
 
 #include <cstddef>
 #include <type_traits>

@@ -6,9 +6,9 @@
 
 #include <looptorch/data/batch.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/redo/learn_revocably.hpp>
 #include <looptorch/redo/retry.hpp>
-#include <looptorch/loop/step/redo_state.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -4,9 +4,8 @@
 // and set aside while it is done again for a look. The copies are reused from window to window.
 #pragma once
 
-#include <looptorch/base/device/random_states.hpp>
+#include <looptorch/base/device/captured_generators.hpp>
 #include <looptorch/loop/run.hpp>
-#include <looptorch/loop/step/kept_generators.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/optim/gradients.hpp>
 
@@ -64,7 +63,7 @@ class WindowCheckpoint {
   void begin(const std::vector<at::Tensor>& buffers, const UpdateWork& work, bool with_random) {
     if (begun_) return;
     with_random_ = with_random;
-    if (with_random) generators_.keep();
+    if (with_random) generators_.capture();
     buffers_.keep(buffers);
     weight_ = work.weight;
     begun_ = true;
@@ -76,7 +75,7 @@ class WindowCheckpoint {
     work.forget_share();
     if (!begun_) return;
     work.weight = weight_;
-    if (with_random_) generators_.put_back();
+    if (with_random_) generators_.restore();
     buffers_.put_back();
   }
 
@@ -93,7 +92,7 @@ class WindowCheckpoint {
 
  private:
   bool begun_ = false, with_random_ = false;
-  KeptGenerators generators_;
+  CapturedGenerators generators_;
   TensorCopies buffers_;
   WindowWeight weight_;
 };
@@ -110,13 +109,14 @@ class WindowCheckpoint::Aside {
         closure_sum_(work.closure_sum),
         list_(std::exchange(work.gradients, {})),
         buffers_(model.buffers()) {
+    generators_.capture();
     for (const at::Tensor& parameter : view.parameters) gradients_.push_back(parameter.grad());
     checkpoint.rewind(view, work);
   }
   ~Aside() {
     for (std::size_t i = 0; i < gradients_.size(); ++i) view_.parameters[i].mutable_grad() = gradients_[i];
     buffers_.put_back();
-    random_.apply();
+    generators_.restore();
     work_.weight = weight_;
     work_.losses = std::move(losses_);
     work_.at_fault = at_fault_;
@@ -134,7 +134,7 @@ class WindowCheckpoint::Aside {
   std::optional<std::size_t> at_fault_;
   at::Tensor closure_sum_;
   std::vector<at::Tensor> list_, gradients_;
-  RandomStates random_ = RandomStates::now();
+  CapturedGenerators generators_;
   TensorCopies buffers_;
 };
 

@@ -2,7 +2,7 @@
 // Generators that are put back draw the same numbers again, of all kinds.
 #include "support/precompiled.hpp"
 
-#include <looptorch/loop/step/kept_generators.hpp>
+#include <looptorch/base/device/captured_generators.hpp>
 
 #include <cstdint>
 #include <vector>
@@ -17,19 +17,19 @@ std::vector<at::Tensor> draws() {
 }  // namespace
 
 TEST_CASE("generators that are put back draw the same again, wherever they stood") {
-  looptorch::detail::KeptGenerators kept;
+  looptorch::detail::CapturedGenerators kept;
   torch::manual_seed(3);
   for (std::int64_t before = 0; before < 40; ++before) {
     (void)torch::normal(0.0, 1.0, {before % 7});  // of normal numbers one may be left over
     if (before % 3 == 0) (void)torch::rand({before * 37});
-    kept.keep();
+    kept.capture();
     const auto first = draws();
-    kept.put_back();
+    kept.restore();
     const auto again = draws();
     for (std::size_t i = 0; i < first.size(); ++i) CHECK(first[i].equal(again[i]));
-    kept.put_back();
-    kept.keep();
-    kept.put_back();
+    kept.restore();
+    kept.capture();
+    kept.restore();
     CHECK(torch::rand({700}).equal(first[0]));
   }
 }

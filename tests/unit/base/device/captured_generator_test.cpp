@@ -3,7 +3,7 @@
 // state is set.
 #include "support/precompiled.hpp"
 
-#include <looptorch/memory/ambient/captured_generator.hpp>
+#include <looptorch/base/device/captured_generator.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GeneratorImpl.h>

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// The states of the process's default random generators, the CPU's and those of accelerators in use, captured
+// in place from window to window. `RandomStates` has them as tensors, for snapshots.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/captured_generator.hpp>
+#include <looptorch/base/device/generator_state.hpp>
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+namespace looptorch::detail {
+
+class CapturedGenerators {
+ public:
+  /// Captures the states as they are now.
+  void capture() {
+    cpu_ ? cpu_->capture() : static_cast<void>(cpu_.emplace(default_generator(at::kCPU)));
+    if (!is_alone_) is_alone_ = !accelerator_here();
+    others_.clear();
+    if (*is_alone_) return;
+    for (const at::Device device : accelerators_in_use()) others_.emplace_back(default_generator(device));
+  }
+
+  /// Sets the generators to what was captured. Can be called again.
+  void restore() const {
+    if (cpu_) cpu_->restore();
+    for (const CapturedGenerator& other : others_) other.restore();
+  }
+
+ private:
+  std::optional<bool> is_alone_;  // the CPU: no accelerator can come into use
+  std::optional<CapturedGenerator> cpu_;
+  std::vector<CapturedGenerator> others_;
+};
+
+}  // namespace looptorch::detail
