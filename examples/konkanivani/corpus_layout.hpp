@@ -5,8 +5,10 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/files/equivalent_file.hpp>
 #include <looptorch/base/files/file.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
+#include <looptorch/base/unicode/canonical_form.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/data/audio_files.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
@@ -38,14 +40,15 @@ namespace konkanivani {
 ///   4. transcripts and audio somewhere below, split by `split_by_sentence`.
 /// Transcripts (3 and 4) are files named `line_index*.tsv`, `utt_spk_text.tsv`, `transcripts.txt`,
 /// `transcription.txt` or `*.trans.txt` of lines "ID<tab>TEXT", "ID<tab>SPEAKER<tab>TEXT" or "ID TEXT"; a
-/// clip is the audio file whose name is its ID. A line that cannot be used is listed in `left_out`; without
-/// it, it throws ManifestError with file and line. Throws ManifestError also for a folder without a corpus,
-/// and FileError.
+/// clip is the audio file whose name is its ID, in any normal form of Unicode. A line that cannot be used is
+/// listed in `left_out`; without it, it throws ManifestError with file and line. Throws ManifestError also
+/// for a folder without a corpus, and FileError.
 [[nodiscard]] looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder,
                                                    LeftOut* left_out = nullptr);
 
 /// Reads a manifest by `looptorch::read_manifest`, with wrong lines listed or thrown in the same way. If they
-/// are listed, a line whose audio is missing is kept: SpeechDataset leaves the clip out.
+/// are listed, a line whose audio is missing, in all normal forms of Unicode, is kept: SpeechDataset leaves
+/// the clip out.
 [[nodiscard]] std::vector<looptorch::Utterance> read_manifest(const std::filesystem::path& path,
                                                               LeftOut* left_out);
 
@@ -67,12 +70,27 @@ namespace fs = std::filesystem;
          name == "transcripts.txt" || name == "transcription.txt" || name.ends_with(".trans.txt");
 }
 
+/// Returns what canonically equivalent names have in common; a name that is not UTF-8 itself.
+[[nodiscard]] inline std::string name_key(const std::string& name) {
+  return looptorch::find_invalid_utf8(name) == name.npos ? looptorch::canonical_form(name) : name;
+}
+
 /// The files below a folder: transcripts in the order of their paths, and audio by the name without its
-/// extension. A name that several files have is ambiguous and matches none.
+/// extension.
 struct Found {
   std::vector<fs::path> transcripts;
-  std::map<std::string, fs::path> audio;
-  std::set<std::string> ambiguous;
+  std::multimap<std::string, fs::path> audio;  // by name_key
+
+  /// Returns the audio files of a name; of several those that are spelled in the same way, if there are any.
+  [[nodiscard]] std::vector<fs::path> audio_called(const std::string& name) const {
+    std::vector<fs::path> like, same;
+    const auto [begin, end] = audio.equal_range(name_key(name));
+    for (auto at = begin; at != end; ++at) {
+      like.push_back(at->second);
+      if (at->second.stem() == name) same.push_back(at->second);
+    }
+    return same.empty() ? like : same;
+  }
 };
 
 [[nodiscard]] inline Found look_below(const fs::path& folder) {
@@ -80,8 +98,7 @@ struct Found {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const auto& file = entry.path();
     if (is_transcript(file)) found.transcripts.push_back(file);
-    if (looptorch::is_audio_file(file) && !found.audio.emplace(file.stem().string(), file).second)
-      found.ambiguous.insert(file.stem().string());
+    if (looptorch::is_audio_file(file)) found.audio.emplace(name_key(file.stem().string()), file);
   }
   std::sort(found.transcripts.begin(), found.transcripts.end());
   return found;
@@ -105,10 +122,11 @@ struct Found {
 
 [[nodiscard]] inline fs::path audio_of(const fs::path& id, const Found& found, const fs::path& folder) {
   const auto name = looptorch::is_audio_file(id) ? id.stem().string() : id.filename().string();
-  if (found.ambiguous.count(name) != 0)
+  const auto files = found.audio_called(name);
+  if (files.size() > 1)
     throw looptorch::ManifestError("there are several audio files called " + name + " below " +
                                    folder.string());
-  if (const auto file = found.audio.find(name); file != found.audio.end()) return file->second;
+  if (!files.empty()) return files.front();
   throw looptorch::ManifestError("there is no audio file called " + name +
                                  " (.wav, .flac, .mp3, .ogg, .opus) below " + folder.string());
 }
@@ -193,6 +211,13 @@ inline std::vector<looptorch::Utterance> read_manifest(const std::filesystem::pa
   auto manifest = looptorch::read_manifest(path, {.check_files = strict, .strict = strict});
   for (const auto& fault : manifest.faults)
     left_out->add(looptorch::message(path.string(), ":", fault.line, ": ", fault.reason));
+  if (strict) return std::move(manifest.utterances);
+  looptorch::EquivalentFiles files;
+  for (auto& utterance : manifest.utterances) {
+    if (std::filesystem::exists(utterance.audio_filepath)) continue;
+    const auto found = files.find(utterance.audio_filepath);
+    if (found.size() == 1) utterance.audio_filepath = found.front();
+  }
   return std::move(manifest.utterances);
 }
 

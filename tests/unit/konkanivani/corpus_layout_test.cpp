@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <string>
+#include <vector>
 
 using Catch::Contains;
 using konkanivani::load_corpus;
@@ -153,6 +155,33 @@ TEST_CASE("A transcript that cannot be used is refused by its line") {
   CHECK(why("alone", {}) == "3: has an id and no text");
   CHECK(why("ok\t ", {}) == "3: has an empty text");
   CHECK(why("ok\t\xff", {}) == "3: is not UTF-8");
+}
+
+TEST_CASE("A clip whose file spells its name in another normal form is found") {
+  const std::string whole = "\u00e9t\u00e9", apart = "e\u0301te\u0301";  // as macOS spells it
+  Corpus transcripts;
+  transcripts.clip("audio/" + apart + ".wav").clip("b.wav").clip("c.wav");
+  transcripts.text("line_index.tsv", whole + "\tek\nb\tdon\nc\ttin\n");
+  const auto split = transcripts.load();
+  CHECK(split.train.size() + split.validation.size() + split.test.size() == 3);
+  std::set<std::string> names;
+  for (const auto* part : {&split.train, &split.validation, &split.test})
+    for (const auto& clip : *part) names.insert(clip.audio_filepath.filename().string());
+  CHECK(names == std::set<std::string>{apart + ".wav", "b.wav", "c.wav"});
+  transcripts.clip("audio/" + whole + ".wav");  // now the name itself is there, too
+  CHECK_NOTHROW(transcripts.load());
+  transcripts.text("line_index.tsv", "e\u0301t\u00e9\tek\nb\tdon\nc\ttin\n");
+  CHECK_THROWS_WITH(transcripts.load(), Contains("1: there are several audio files called "));
+
+  Corpus tables;
+  tables.clip(apart + ".wav");
+  for (const auto* part : {"train.jsonl", "validation.jsonl", "test.jsonl"})
+    tables.text(part, R"({"audio_filepath": ")" + whole + R"(.wav", "text": "a"})");
+  konkanivani::LeftOut left_out;
+  for (auto* list : {&left_out, static_cast<konkanivani::LeftOut*>(nullptr)})
+    CHECK(load_corpus(tables.folder.path(), list).train.at(0).audio_filepath ==
+          tables.folder / (apart + ".wav"));
+  CHECK(left_out.count() == 0);
 }
 
 TEST_CASE("Wrong lines are listed by their place where a list is given, and the others are read") {
