@@ -6,9 +6,8 @@
 #include <looptorch/loop/feed.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/listed_policies.hpp>
-#include <looptorch/resume/other_ranks.hpp>
 #include <looptorch/resume/part_states.hpp>
-#include <looptorch/resume/staged_feed.hpp>
+#include <looptorch/resume/saved_feed.hpp>
 #include <looptorch/resume/take_snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot_error.hpp>
 #include <looptorch/state/weights/load_report.hpp>

@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: MIT
-// A fit's range of batches as snapshots know it. Snapshots go on counting as the run began, so that any later
-// resume can read them. staged_feed.hpp compares the range with a snapshot's.
+// A fit's range of batches as snapshots know it: what they write of it, and how a range is compared with
+// that. Snapshots go on counting as the run began, so that any later resume can read them. A loader of
+// another batch size, and another number of ranks of a reproducible run, go on with the same windows of
+// samples: the position in the epoch is then counted in windows.
 #pragma once
 
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/loader/data_fingerprint.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
 #include <looptorch/loop/feed.hpp>
+#include <looptorch/loop/fit.hpp>
+#include <looptorch/resume/differences.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace looptorch::detail {
 
@@ -39,6 +51,174 @@ struct SavedFeed {
   return {.identity = feed.source->planned_identity(),
           .batch_size = how ? how->planned.batch_size : feed.source->batch_size(),
           .regrouping = how};
+}
+
+/// Lets the loader of a later fit read the windows with which the run began, if it has the same data.
+inline void keep_windows(const SavedFeed& began, Regroupable& batches) {
+  const auto& how = began.regrouping;
+  const auto same = how && batches.batch_size() == how->read.batch_size
+                        ? batches.identity_with(how->planned.batch_size)
+                        : std::nullopt;
+  batches.regroup(same && differing_values(*same, began.identity).empty() ? how : std::nullopt);
+}
+
+/// Returns the identity of a fit's range as it is read here.
+[[nodiscard]] inline StateDict own_identity(const Feed& feed) {
+  return feed.source ? feed.source->identity_with(feed.source->batch_size()).value() : feed.identity();
+}
+
+/// A snapshot's place in the epoch, found in the range of the fit that goes on.
+class StagedFeed {
+ public:
+  /// Compares `state`, whose run stands behind `batch` batches of its epoch, with a fit's range and windows
+  /// of this length. Without a range `feed` has an empty identity.
+  StagedFeed(const StateDict& state, std::int64_t batch, const Feed& feed, std::int64_t window_length)
+      : source_(feed.source),
+        here_{window_length, source_ ? source_->batch_size() : 0},
+        saved_window_(state.get<std::int64_t>("micro_batches")),
+        saved_batch_(batch) {
+    if (saved_window_ < 1)
+      throw StateError(
+          message("a run's windows have at least 1 micro-batch, the state's have ", saved_window_));
+    StateDict saved = state.under("loader");
+    StateDict own = own_identity(feed);
+    const bool has_fingerprint = own.contains(kFingerprint);
+    if (!saved.empty() && !own.empty() && drop_lone_fingerprint(own, saved))
+      differences_.push_back(
+          differs(MayDiffer::always,
+                  message(has_fingerprint ? "the snapshot" : "the dataset",
+                          " has no fingerprint, so whether its data are the same was not compared")));
+    const std::size_t noted = differences_.size();
+    if (saved.empty() || own.empty())
+      compare_lengths();
+    else if (differing_values(own, saved).empty())
+      compare_lengths(), batch_ = batch;
+    else if (const auto batch_size = batch_size_of(state, saved))
+      compare_batches({saved_window_, *batch_size}, batches_of(saved), batches_of(own));
+    else
+      compare_data(own, saved);
+    if (saved_window_ == here_.micro_batches && differences_.size() == noted) batch_ = batch;
+  }
+
+  [[nodiscard]] const std::vector<Difference>& differences() const { return differences_; }
+  /// Returns the batches of the epoch here that are done.
+  [[nodiscard]] std::int64_t batch() const { return batch_; }
+
+  /// Makes the loader read the windows of the snapshot's run.
+  void apply() const {
+    if (source_) source_->regroup(regrouping_);
+  }
+
+ private:
+  void compare_lengths() {
+    if (saved_window_ != here_.micro_batches)
+      differences_.push_back(differs(
+          Compared::windows,
+          message(here_.micro_batches, " micro-batches a window here, ", saved_window_, " in the snapshot"),
+          message("micro-batches a window: ", saved_window_, " -> ", here_.micro_batches)));
+  }
+
+  void compare_data(const StateDict& own, const StateDict& saved) {
+    compare_lengths();
+    const bool same_size = own.contains("dataset") && saved.contains("dataset") &&
+                           same_value(own.values().at("dataset"), saved.values().at("dataset"));
+    for (const DifferentValue& value : differing_values(own, saved))
+      if (value.key != kFingerprint)
+        differences_.push_back(differs(Compared::data, "the loader's ", value));
+      else if (same_size && source_)
+        differences_.push_back(differs(
+            Compared::data, source_->different_data(saved.get<std::string>(kFingerprint), "the snapshot")));
+  }
+
+  /// Returns the batch size with which the loader here would have the saved identity; empty if it differs in
+  /// more. Snapshots of earlier versions do not name it.
+  [[nodiscard]] std::optional<std::int64_t> batch_size_of(const StateDict& state,
+                                                          const StateDict& saved) const {
+    if (!source_ || here_.batch_size < 1) return std::nullopt;
+    std::vector<std::int64_t> candidates{saturating_product(here_.batch_size, here_.micro_batches) /
+                                         saved_window_};
+    if (state.contains("batch_size")) candidates.push_back(state.get<std::int64_t>("batch_size"));
+    if (saved.contains("batch_size")) candidates.push_back(saved.get<std::int64_t>("batch_size"));
+    for (const std::int64_t candidate : candidates) {
+      auto identity = candidate > 0 ? source_->identity_with(candidate) : std::nullopt;
+      if (identity && !saved.contains(kFingerprint)) identity->erase(kFingerprint);
+      if (identity && differing_values(*identity, saved).empty()) return candidate;
+    }
+    return std::nullopt;
+  }
+
+  /// Compares windows of loaders that differ in nothing else.
+  void compare_batches(const WindowShape& planned, std::optional<std::int64_t> planned_size,
+                       std::optional<std::int64_t> own_size) {
+    const Regrouping how{planned, here_};
+    const bool same_number = saturating_product(planned.micro_batches, planned.batch_size) ==
+                             saturating_product(here_.micro_batches, here_.batch_size);
+    std::string why;
+    if (same_number) {
+      why = source_->refusal(how);
+      const auto place =
+          why.empty() ? how.from_planned(saved_batch_, planned_size, source_->size_with(how)) : std::nullopt;
+      if (place) return regroup(how, *place);
+      if (why.empty()) why = "the snapshot stands in the middle of a window";
+    }
+    const bool in_samples = source_->cuts_an_order();
+    batch_ = in_samples ? same_place(planned, planned_size, own_size) : 0;
+    std::string so = why.empty() ? "" : message("; the windows of samples cannot be kept: ", why);
+    if (!in_samples && saved_batch_ > 0) so += "; the epoch begins anew";
+    differences_.push_back(differs(
+        Compared::windows,
+        message("a window is ", describe(here_), " here, ", describe(planned), " in the snapshot", so),
+        message("a window: ", describe(planned), " -> ", describe(here_), so)));
+  }
+
+  void regroup(const Regrouping& how, std::int64_t place) {
+    regrouping_ = how;
+    batch_ = place;
+    differences_.push_back(
+        differs(Compared::batches, message("a window of ", describe(how.planned), " is read as ",
+                                           describe(how.read), ", the same samples")));
+  }
+
+  /// Returns the first batch here with a sample that was not seen.
+  [[nodiscard]] std::int64_t same_place(const WindowShape& planned, std::optional<std::int64_t> planned_size,
+                                        std::optional<std::int64_t> own_size) const {
+    if (planned_size && own_size && saved_batch_ == *planned_size) return *own_size;
+    const std::int64_t batch = saturating_product(saved_batch_, planned.batch_size) / here_.batch_size;
+    return own_size ? std::min(batch, *own_size) : batch;
+  }
+
+  Regroupable* source_;
+  WindowShape here_;
+  std::int64_t saved_window_, saved_batch_;
+  std::int64_t batch_ = 0;
+  std::optional<Regrouping> regrouping_;
+  std::vector<Difference> differences_;
+};
+
+/// Returns the windows that so many batches make.
+[[nodiscard]] inline std::int64_t windows_of(std::int64_t batches, std::int64_t length) {
+  return batches / length + (batches % length != 0);
+}
+
+/// Returns a snapshot's state as `ranks` ranks would have written it, if it is of a reproducible run, and
+/// otherwise as it is. A window keeps its micro-batches. `window` is its length here, and `batches` the
+/// number in an epoch here, or -1: as many windows may be fewer by one on a rank other than the first, which
+/// has none of a short last window.
+[[nodiscard]] inline StateDict as_of_ranks(StateDict state, std::int64_t ranks, std::int64_t window,
+                                           std::int64_t batches, bool leads) {
+  if (!state.contains("ranks")) return state;
+  const auto saved_ranks = state.get<std::int64_t>("ranks");
+  const auto saved_window = state.get<std::int64_t>("micro_batches");
+  if (ranks < 1 || saved_window < 1 || saved_window * saved_ranks != window * ranks) return state;
+  state.set("micro_batches", window);
+  const auto batch = state.get<std::int64_t>("run.progress.batch");
+  state.set("run.progress.batch", windows_of(batch, saved_window) * window);
+  if (batches >= 0 && state.contains("loader.batches")) {
+    const std::int64_t saved = windows_of(state.get<std::int64_t>("loader.batches"), saved_window);
+    const std::int64_t here = windows_of(batches, window);
+    if (here == saved || (!leads && here + 1 == saved)) state.set("loader.batches", batches);
+  }
+  return state;
 }
 
 }  // namespace looptorch::detail

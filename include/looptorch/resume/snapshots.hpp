@@ -15,7 +15,6 @@
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/resume.hpp>
 #include <looptorch/resume/saved_feed.hpp>
-#include <looptorch/resume/staged_feed.hpp>
 #include <looptorch/resume/take_snapshot.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 #include <looptorch/state/snapshot/snapshot_folder.hpp>

@@ -3,7 +3,7 @@
 // and the files are compared.
 //
 // Tests distributed: group_ranks, process_group, gradient_buckets, data_parallel
-// Tests resume: other_ranks
+// Tests resume: saved_feed
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/distributed_sampler.hpp>

@@ -3,7 +3,7 @@
 // every sampler and loader, in the middle of an epoch and at its short last window: equal up to the order of
 // summation.
 // Tests data/loader: regrouping
-// Tests resume: saved_feed, staged_feed
+// Tests resume: saved_feed
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/distributed_sampler.hpp>
