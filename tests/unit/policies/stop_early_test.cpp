@@ -13,7 +13,10 @@
 #include "support/toy.hpp"
 
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 namespace lt = looptorch;
 
@@ -182,6 +185,40 @@ TEST_CASE("a value that is published behind it counts one window later, in a run
   }
 }
 
+TEST_CASE("a value that is published behind it in a fit's last window counts in the next fit's first one") {
+  const auto step_of_best = [](const std::vector<std::int64_t>& ends) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    const lt::On late{lt::kObserve, [](lt::WindowContext& window) {
+                        window.run.metrics().publish("score", -window.run.progress().step);
+                      }};
+    lt::Trainer trainer(net, sgd, toy::objective, late, lt::StopEarly{.metric = "score"});
+    for (const std::int64_t end : ends) trainer.fit(toy::batches(4), {.max_steps = end});
+    return trainer.policy<lt::StopEarly>().best.step();
+  };
+  CHECK(step_of_best({2}) == 2);
+  CHECK(step_of_best({1, 2}) == 2);
+}
+
+TEST_CASE("a run that is resumed within an epoch counts no value twice") {
+  const auto train = [](const lt::SnapshotContents* from, std::int64_t max_steps) {
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    lt::Trainer trainer(net, sgd, toy::objective, publishing({1, 2, 0.5, 2}), lt::StopEarly{.patience = 2});
+    if (from) trainer.restore(*from);
+    const auto result = trainer.fit(toy::batches(2), {.epochs = 4, .max_steps = max_steps});
+    CHECK(result.steps == max_steps);
+    CHECK(result.status != lt::FitStatus::stopped);
+    return std::pair(trainer.snapshot(), trainer.policy<lt::StopEarly>());
+  };
+  for (std::int64_t cut = 1; cut < 8; ++cut) {
+    INFO("resumed from step " << cut);
+    const auto before = train(nullptr, cut).first;
+    const auto state = train(&before, 8).second;
+    CHECK((state.waited == 1 && state.best.step() == 6 && state.best.value() == 0.5));
+  }
+}
+
 TEST_CASE("its state goes on where it was saved, on a board that was saved too or on a new one") {
   const lt::StopEarly stop{.patience = 3};
   const std::vector<double> values{5, 4, 6, 3, std::nan(""), 4};
@@ -228,6 +265,9 @@ TEST_CASE("a metric that is not published is an error in the second epoch; so ar
   CHECK_THROWS_WITH(silent.fit(toy::batches(1), {.epochs = 2}),
                     Catch::Contains("StopEarly waits for the metric 'validation.wer'") &&
                         Catch::Contains("validation.loss"));
+  lt::Trainer waiting(net, sgd, toy::objective, lt::StopEarly{});
+  waiting.fit(toy::batches(1));
+  CHECK_THROWS_WITH(waiting.fit(toy::batches(1)), Catch::Contains("StopEarly waits for the metric"));
   CHECK_THROWS_WITH(fit({.metric = ""}, {1}), Catch::Contains("name of a metric"));
   CHECK_THROWS_WITH(fit({.patience = 0}, {1}), Catch::Contains("patience must be at least 1, got 0"));
   CHECK_THROWS_WITH(fit({.min_delta = -0.5}, {1}), Catch::Contains("-0.5"));
