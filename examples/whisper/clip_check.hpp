@@ -5,10 +5,12 @@
 
 #include <looptorch/app/left_out.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
 #include "listener.hpp"
+#include "manifest_lines.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -69,10 +71,11 @@ struct ClipVerdicts {
 /// Returns the utterances for which `measure` returns a length in seconds, which becomes their `duration`. An
 /// utterance for which it throws a looptorch::Error is added to `left_out`. Throws SpeechError for the first
 /// such utterance if `check` stops at it, and if no utterance is left. `measure` is called by several
-/// threads.
+/// threads. Faults end with the utterance's line in `lines`.
 template <class Measure>
 std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> utterances, ClipCheck check,
-                                              LeftOut& left_out, const Measure& measure) {
+                                              LeftOut& left_out, const Measure& measure,
+                                              const ManifestLines& lines = {}) {
   const detail::ClipVerdicts<Measure> verdicts{utterances, measure};
   looptorch::PinnedPrefetchLoader loader(
       verdicts, {.batch_size = 16, .workers = check.workers, .pin = false, .starving = 1});
@@ -87,9 +90,10 @@ std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> 
         kept.push_back(std::move(utterance));
         continue;
       }
-      if (check.on_bad == OnBadAudio::stop) throw SpeechError(verdict.fault);
-      if (first_fault.empty()) first_fault = verdict.fault;
-      left_out.add(verdict.fault);
+      const auto fault = looptorch::detail::first_line(verdict.fault) + lines(utterance);
+      if (check.on_bad == OnBadAudio::stop) throw SpeechError(fault);
+      if (first_fault.empty()) first_fault = fault;
+      left_out.add(fault);
     }
   }
   if (kept.empty() && !utterances.empty())

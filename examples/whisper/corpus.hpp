@@ -62,12 +62,18 @@ struct CorpusOptions {
   }
 };
 
+/// The lines of the manifests; transcripts are those of training alone.
+struct CorpusLines {
+  ManifestLines train, validation, test;
+};
+
 struct Corpus {
   SpeechDataset train, validation, test;
   double max_seconds;   ///< Length to which the clips of training and validation are padded.
   double test_seconds;  ///< Length to which those of the test are padded.
   LeftOut left_out;
   WindowTexts windows;  ///< The texts of packed windows, of all three.
+  CorpusLines lines;
 
   /// Makes all clips what an encoder that is not trained makes of them, kept in the options' cache: as it
   /// computes in training, and for the test as it computes when it only hears.
@@ -106,9 +112,10 @@ inline UtteranceCheck check_segments(const UtteranceCheck& check) {
   };
 }
 
-/// Reads manifests or transcripts. With `chunking` packs segments into windows, whose texts `texts` gets.
+/// Reads manifests or transcripts, whose lines `lines` gets. With `chunking` packs segments into windows,
+/// whose texts `texts` gets.
 inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const Recognizer& recognizer,
-                                           WindowTexts& texts, std::ostream& log) {
+                                           WindowTexts& texts, CorpusLines& lines, std::ostream& log) {
   const auto check = check_language(recognizer.decoding.special, recognizer.detects_language);
   const auto pack = [&](std::vector<looptorch::Utterance> utterances) {
     fill_languages(utterances, recognizer.language);
@@ -121,16 +128,19 @@ inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const R
   if (!options.transcripts.empty()) {
     SegmentLimits limits{.max_seconds = options.longest()};
     if (options.chunking) limits = SegmentLimits::of_windows(options.longest());
-    return split_transcripts(pack(read_transcripts(options.transcripts, limits, options.strict, log, check)),
-                             options.transcripts, options.chunking ? "windows" : "segments");
+    auto segments = read_transcripts(options.transcripts, limits, options.strict, log, check, &lines.train);
+    lines.validation = lines.test = lines.train;
+    return split_transcripts(pack(std::move(segments)), options.transcripts,
+                             options.chunking ? "windows" : "segments");
   }
-  const auto read = [&](const std::filesystem::path& file) {
+  const auto read = [&](const std::filesystem::path& file, ManifestLines& of_file) {
     return pack(read_utterances(file, options.strict, log, options.chunking ? check_segments(check) : check,
-                                options.empty_texts));
+                                options.empty_texts, &of_file));
   };
-  looptorch::ManifestSplit split{
-      .train = read(options.train), .validation = read(options.validation), .test = {}};
-  if (!options.test.empty()) split.test = read(options.test);
+  looptorch::ManifestSplit split{.train = read(options.train, lines.train),
+                                 .validation = read(options.validation, lines.validation),
+                                 .test = {}};
+  if (!options.test.empty()) split.test = read(options.test, lines.test);
   return split;
 }
 
@@ -182,21 +192,27 @@ inline SpeechDataset load_clips(const ClipSource& source, const Recognizer& reco
 inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recognizer, std::ostream& log) {
   options.check();
   WindowTexts texts;
-  auto split = detail::read_split(options, recognizer, texts, log);
+  CorpusLines lines;
+  auto split = detail::read_split(options, recognizer, texts, lines, log);
   split.train = random_subset(std::move(split.train), options.train_subset, options.seed);
   LeftOut left_out;
   const ClipCheck check{.workers = options.workers, .on_bad = options.on_bad_audio};
 
   const looptorch::audio::ClipLengths seconds_of;
   const auto limits = limits_of(options.longest());
-  for (auto* part : {&split.train, &split.validation, &split.test}) {
-    *part = keep_usable(std::move(*part), check, left_out, [&](const looptorch::Utterance& utterance) {
-      (void)target_of(utterance, recognizer.tokenizer, recognizer.decoding);
-      const double seconds = seconds_of(utterance);
-      limits.check(utterance.audio_filepath, seconds);
-      return seconds;
-    });
-  }
+  const auto keep = [&](std::vector<looptorch::Utterance>& part, const ManifestLines& of_part,
+                        const auto& measure) {
+    part = keep_usable(std::move(part), check, left_out, measure, of_part);
+  };
+  const auto length_of = [&](const looptorch::Utterance& utterance) {
+    (void)target_of(utterance, recognizer.tokenizer, recognizer.decoding);
+    const double seconds = seconds_of(utterance);
+    limits.check(utterance.audio_filepath, seconds);
+    return seconds;
+  };
+  keep(split.train, lines.train, length_of);
+  keep(split.validation, lines.validation, length_of);
+  keep(split.test, lines.test, length_of);
   auto longer = detail::longer_sounds(options, split.train, texts);
   std::vector<looptorch::Utterance> sounds;
   for (const auto& [index, window] : longer) sounds.push_back(window);
@@ -205,13 +221,13 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
                              : common_seconds({&split.train, &split.validation, &split.test, &sounds});
   const SpeechOptions speech{.mel_bins = recognizer.model->config().num_mel_bins, .max_seconds = seconds};
   const Listener listener(speech);
-  for (auto* part : {&split.validation, &split.test}) {
-    if (!options.transcripts.empty() && !options.chunking)
-      continue;  // these were checked for silence already
-    *part = keep_usable(std::move(*part), check, left_out, [&](const looptorch::Utterance& utterance) {
+  if (options.transcripts.empty() || options.chunking) {  // others were checked for silence already
+    const auto checked = [&](const looptorch::Utterance& utterance) {
       listener.check(utterance);
       return *utterance.duration;
-    });
+    };
+    keep(split.validation, lines.validation, checked);
+    keep(split.test, lines.test, checked);
   }
   if (options.transcripts.empty() && options.test.empty()) split.test = split.validation;
   log << left_out.describe({.at_most = kListedClips}) << std::flush;
@@ -228,7 +244,8 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
                 .max_seconds = seconds,
                 .test_seconds = test_seconds,
                 .left_out = std::move(left_out),
-                .windows = std::move(texts)};
+                .windows = std::move(texts),
+                .lines = std::move(lines)};
   if (!options.cache_encoder) corpus.prepare(options);
   return corpus;
 }

@@ -11,6 +11,7 @@
 #include <looptorch/data/manifest/transcript.hpp>
 
 #include "generation.hpp"
+#include "manifest_lines.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -42,14 +43,16 @@ inline UtteranceCheck check_language(const SpecialTokens& special, bool is_neede
 }
 
 /// Returns the usable utterances of a manifest, those without a text too if `empty_texts`. Writes the faults
-/// of the others to `log`. Throws what looptorch::read_manifest throws.
+/// of the others to `log`, and adds the lines to `lines`. Throws what looptorch::read_manifest throws.
 inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::path& manifest, bool strict,
                                                          std::ostream& log, const UtteranceCheck& check = {},
-                                                         bool empty_texts = false) {
+                                                         bool empty_texts = false,
+                                                         ManifestLines* lines = nullptr) {
   auto read =
       looptorch::read_manifest(manifest, {.strict = strict, .check = check, .empty_texts = empty_texts});
   if (!read.faults.empty())
     log << read.describe_faults(kListedLines) << "\nthey are left out (--strict stops instead)" << std::endl;
+  if (lines != nullptr) lines->add(read);
   return std::move(read.utterances);
 }
 
@@ -94,11 +97,12 @@ struct SegmentLimits {
 };
 
 /// Returns the segments of a transcript, or of all `.json` in a folder, each beside its recording. Segments
-/// outside the limits are dropped and written to `log`. Throws what looptorch::read_transcript throws.
+/// outside the limits are dropped and written to `log`; the lines of all are added to `lines`. Throws what
+/// looptorch::read_transcript throws.
 inline std::vector<looptorch::Utterance> read_transcripts(const std::filesystem::path& place,
                                                           const SegmentLimits& limits, bool strict,
-                                                          std::ostream& log,
-                                                          const UtteranceCheck& check = {}) {
+                                                          std::ostream& log, const UtteranceCheck& check = {},
+                                                          ManifestLines* lines = nullptr) {
   std::vector<looptorch::Utterance> utterances;
   for (const auto& file : detail::transcripts_at(place)) {
     auto read = looptorch::read_transcript(file, looptorch::recording_of(file),
@@ -113,6 +117,7 @@ inline std::vector<looptorch::Utterance> read_transcripts(const std::filesystem:
          {read.manifest.describe_faults(kListedLines), read.describe_drops(kListedLines)}) {
       if (!left_out.empty()) log << left_out << std::endl;
     }
+    if (lines != nullptr) lines->add(read.manifest, read.drops);
     std::move(read.manifest.utterances.begin(), read.manifest.utterances.end(),
               std::back_inserter(utterances));
   }

@@ -218,7 +218,7 @@ void finetune(Options options) {
   app::Summary summary;
   const auto result = train(recognizer, corpus, options, newest, summary);
   if (!app::leads()) return app::throw_if_interrupted(result);
-  whisper::report_left_out(corpus.left_out, result.skipped_samples, options.output, resumed);
+  whisper::report_left_out(corpus, result.skipped_samples, options.output, resumed);
   app::throw_if_interrupted(result);
   const app::EarlierSummary earlier(options.output / "summary.json");  // removes it
   whisper::save_trained(recognizer.model, options);

@@ -6,6 +6,7 @@
 #include <looptorch/app/summary.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/files/file.hpp>
+#include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/policies/restore_best.hpp>
 
@@ -14,6 +15,7 @@
 #include "options.hpp"
 #include "validation.hpp"
 
+#include <cstddef>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -45,12 +47,19 @@ inline void save_trained(Whisper& model, const FinetuneOptions& options) {
 }
 
 /// Adds the training clips that the loader could not read, prints them, and writes the list of all to
-/// left_out.txt, to which a resumed run adds.
-inline void report_left_out(LeftOut& left_out, const looptorch::SkippedSamples& skipped,
+/// left_out.txt, to which a resumed run adds, with the lines that were told as they were read.
+inline void report_left_out(Corpus& corpus, looptorch::SkippedSamples skipped,
                             const std::filesystem::path& folder, bool resumed) {
+  auto& left_out = corpus.left_out;
   const auto known = left_out.count();
+  for (auto& sample : skipped.first) {
+    const auto& clip = corpus.train.utterances().at(static_cast<std::size_t>(sample.index));
+    sample.message = looptorch::detail::first_line(sample.message) + corpus.lines.train(clip);
+  }
   left_out.add(skipped);
   std::cerr << left_out.describe({.from = known, .at_most = kListedClips}) << std::flush;
+  for (const auto* lines : {&corpus.lines.train, &corpus.lines.validation, &corpus.lines.test})
+    for (const auto& line : lines->left_out()) left_out.add(line);
   const auto file = folder / "left_out.txt";
   if (resumed && std::filesystem::exists(file)) left_out.add_lines(looptorch::read_file(file));
   std::filesystem::remove(file);

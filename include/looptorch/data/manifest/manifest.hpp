@@ -65,6 +65,7 @@ struct Manifest {
   std::filesystem::path path;
   std::vector<Utterance> utterances{};
   std::vector<ManifestFault> faults{};
+  std::vector<std::size_t> lines{};  ///< of each utterance, from 1
 
   /// Returns the number of wrong lines, then the first `at_most` of them as FILE:LINE: REASON, a line each.
   /// Empty if none is wrong.

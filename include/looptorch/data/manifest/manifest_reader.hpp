@@ -100,6 +100,7 @@ class ManifestReader {
   void take(std::size_t number, MakeJson json) {
     try {
       manifest_.utterances.push_back(read_utterance(json()));
+      manifest_.lines.push_back(number);
     } catch (const Error& error) {
       auto reason = without_line(error.what());
       if (options_.strict) throw ManifestError(place(number) + reason);

@@ -140,9 +140,9 @@ class TranscriptReader {
       if (options_.check) options_.check(utterance);
       const double seconds = segment.at("duration").as_number();  // end - start is rounded
       if (auto reason = why_dropped(utterance, seconds); !reason.empty())
-        transcript_.drops.push_back({line, std::move(reason)});
-      else
-        transcript_.manifest.utterances.push_back(std::move(utterance));
+        return transcript_.drops.push_back({line, std::move(reason)});
+      transcript_.manifest.utterances.push_back(std::move(utterance));
+      transcript_.manifest.lines.push_back(line);
     } catch (const Error& error) {
       if (options_.strict) throw ManifestError(message(path().string(), ":", line, ": ", error.what()));
       transcript_.manifest.faults.push_back({line, error.what()});
