@@ -130,6 +130,24 @@ TEST_CASE("a resumed run goes on from the last weights, and leaves the best of t
   }
 }
 
+TEST_CASE("a metric that a policy publishes without announcing it may come at an epoch's end") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  bool fails = false;
+  const auto objective = [&](toy::Net& model, const toy::Batch& batch) {
+    if (fails) throw std::runtime_error("fails");
+    return toy::objective(model, batch);
+  };
+  lt::Trainer trainer(
+      net, sgd, objective, lt::RestoreBest{.metric = "score"},
+      lt::On{lt::kUpdate, [](lt::EpochContext& epoch) { epoch.run.metrics().publish("score", 1.0); }});
+  trainer.fit(toy::batches(2));
+  CHECK(trainer.policy<lt::RestoreBest>().restored);
+  fails = true;
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(2)), "fails");
+  CHECK_FALSE(trainer.policy<lt::RestoreBest>().restored);
+}
+
 TEST_CASE("a metric without a name, and one that is never published, are refused") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), 0.1);

@@ -208,6 +208,21 @@ TEST_CASE("SkipBadWindows: with several updates, the one whose loss is bad is le
   const FitResult result = trainer.fit(with(toy::batches(7), 3, constant(NAN)));
   CHECK((trainer.updates()[0].applied == 3 && trainer.updates()[1].applied == 4));
   CHECK((result.skipped == 1 && trainer.policy<SkipBadWindows>().windows.size() == 1));
+  const auto& losses = trainer.policy<SkipBadWindows>().losses;
+  CHECK((losses[0].count == 3 && losses[1].count == 4));
+}
+
+TEST_CASE("SkipBadWindows: a window that is bad for two updates counts once") {
+  toy::Net a = toy::net(1), b = toy::net(2);
+  torch::optim::SGD first(a->parameters(), 0.1), second(b->parameters(), 0.1);
+  const auto of_a = [](toy::Net& net, const toy::Batch& batch) { return toy::objective(net, batch); };
+  const auto of_b = [b](toy::Net&, const toy::Batch& batch) mutable { return toy::objective(b, batch); };
+  Trainer trainer(a, Update{first, of_a}, Update{second, of_b}, quiet());
+  trainer.fit(with(with(toy::batches(4), 3, constant(NAN)), 1, constant(NAN)));
+  const auto& state = trainer.policy<SkipBadWindows>();
+  REQUIRE(state.windows.size() == 2);
+  CHECK((state.windows[0].step == 1 && state.windows[1].step == 4));
+  CHECK((state.losses[0].count == 4 && state.losses[1].count == 4));
 }
 
 TEST_CASE("SkipBadWindows: what fp16's loss scale skips is no finding, and other policies compose") {

@@ -8,9 +8,12 @@
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
 
+#include <cstdint>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace lt = looptorch;
@@ -94,6 +97,50 @@ TEST_CASE("an evaluation at the start comes before the first step of a run, once
                        lt::Validate{held_out, {.every = 10, .at_start = true}});
   stepping.step(toy::batches(1)[0]);
   CHECK(stepping.metrics().find("validation.loss") == untrained);
+}
+
+TEST_CASE("an evaluation at the start is not made again where the fit before it ended without a step") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  std::int64_t evaluations = 0;
+  bool fails = true;
+  const lt::Validate validate(toy::batches(1),
+                              [&](toy::Net&, const toy::Batch&) { return ++evaluations, 1.0; },
+                              {.every = 100, .at_start = true});
+  const auto once = [&](toy::Net& model, const toy::Batch& batch) {
+    if (std::exchange(fails, false)) throw std::runtime_error("once");
+    return toy::objective(model, batch);
+  };
+  lt::Trainer trainer(net, sgd, once, validate);
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(2)), "once");
+  CHECK(evaluations == 1);
+  trainer.fit(toy::batches(2));
+  CHECK(evaluations == 1);
+  CHECK(trainer.policy<std::remove_const_t<decltype(validate)>>().at_step == 0);
+}
+
+TEST_CASE("a run that has made steps is not evaluated at a fit's begin, even if its Validate is new") {
+  const looptorch::testing::TemporaryFolder folder;
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer first(net, sgd, toy::objective, lt::SnapshotEvery{.folder = folder.path(), .steps = 1});
+  first.fit(toy::batches(2));
+  std::int64_t evaluations = 0;
+  const auto measure = [&](toy::Net&, const toy::Batch&) { return ++evaluations, 1.0; };
+  lt::Trainer second(net, sgd, toy::objective, lt::SnapshotEvery{.folder = folder.path()},
+                     lt::Validate{toy::batches(1), measure, {.every = 100, .at_start = true}});
+  const auto result = second.fit(toy::batches(2), {.epochs = 2, .resume = folder.path(), .strict = false});
+  CHECK((result.steps == 4 && result.resumed->step == 2));
+  CHECK(evaluations == 0);
+}
+
+TEST_CASE("a metric whose first value comes after epochs is waited for, since it is announced") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer trainer(net, sgd, toy::objective, lt::Validate{toy::batches(1), nothing, {.every = 5}},
+                      lt::StopEarly{});
+  CHECK(trainer.fit(toy::batches(2), {.epochs = 3}).steps == 6);
+  CHECK(trainer.metrics().publications("validation.loss") == 1);
 }
 
 TEST_CASE("a value from before the first step counts for early stopping, and is no snapshot's best") {
