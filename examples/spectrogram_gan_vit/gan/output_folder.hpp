@@ -2,7 +2,7 @@
 // Writes the models that `gan_train` leaves in its output folder: the last averages, and the best ones.
 #pragma once
 
-#include <looptorch/loop/best_few.hpp>
+#include <looptorch/policies/parts/best_few.hpp>
 
 #include "../clips/data.hpp"
 #include "../clips/labels.hpp"

@@ -6,10 +6,10 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/loop/best_so_far.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/metric_reader.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/parts/best_so_far.hpp>
+#include <looptorch/policies/parts/metric_reader.hpp>
 #include <looptorch/policies/parts/weight_averages.hpp>
 
 #include <ATen/core/Tensor.h>

@@ -10,12 +10,12 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/terminal.hpp>
-#include <looptorch/loop/best_few.hpp>
-#include <looptorch/loop/best_so_far.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/metric_reader.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/run_phase.hpp>
+#include <looptorch/policies/parts/best_few.hpp>
+#include <looptorch/policies/parts/best_so_far.hpp>
+#include <looptorch/policies/parts/metric_reader.hpp>
 #include <looptorch/resume/snapshots.hpp>
 #include <looptorch/state/snapshot/snapshot_work.hpp>
 

@@ -5,10 +5,10 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/loop/best_so_far.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/metric_reader.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/parts/best_so_far.hpp>
+#include <looptorch/policies/parts/metric_reader.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -46,7 +46,8 @@ struct StopEarly {
     state.reader.begin_epoch(epoch.run, metric, "StopEarly");
   }
 
-  /// Counts a value from before the first step. A run that is resumed from where it had stopped ends as it was.
+  /// Counts a value from before the first step. A run that is resumed from where it had stopped ends as it
+  /// was.
   void on_fit_ready(FitContext& fit, State& state) const {
     if (state.waited >= patience && !fit.run.stop_reason()) state.waited = 0;
     judge(fit.run, state.reader.next_at_begin(fit.run, metric), state);

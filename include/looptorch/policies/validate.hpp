@@ -10,8 +10,8 @@
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>
-#include <looptorch/loop/metric_reader.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/parts/metric_reader.hpp>
 
 #include <cstdint>
 #include <functional>

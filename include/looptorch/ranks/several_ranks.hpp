@@ -11,7 +11,8 @@
 #include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/loop/step/solo_ranks.hpp>
+#include <looptorch/loop/solo_ranks.hpp>
+#include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/window.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/ranks/agree_on_finding.hpp>

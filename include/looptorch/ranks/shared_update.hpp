@@ -28,7 +28,7 @@ void show_gradients([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateCont
 /// Runs the policies' before_update.
 template <class Engine>
 void ask_before_update(Engine& engine, UpdateContext& context) {
-  if (!context.sees_part()) return engine.stack().template run<before_update_hook>(context);
+  if (!context.sees_part()) return engine.ask_before_update(context);
   engine.stack().template each_with<before_update_hook>([&](auto& slot) {
     using P = typename std::remove_reference_t<decltype(slot)>::Policy;
     context.set_reader(reads_parts<P>() ? std::string() : policy_name<P>());
@@ -39,8 +39,9 @@ void ask_before_update(Engine& engine, UpdateContext& context) {
 
 /// True if a listed policy may veto an update on one rank alone.
 template <class Stack>
-inline constexpr bool kVetoesAlone =
-    Stack::some([]<class P>() { return before_update_hook::template valid<P>() && !vetoes_alike<P>(); });
+inline constexpr bool kVetoesAlone = Stack::some([]<class P>() {
+  return before_update_hook::template valid<P>() && !vetoes_alike<P>();
+});
 
 /// Makes a veto or a refusal on one rank that of all. Costs a small exchange, and on a device a wait, where a
 /// listed policy may veto and does not declare `vetoes_alike`.

@@ -8,8 +8,8 @@
 #include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
+#include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/update_step.hpp>
-#include <looptorch/loop/step/window_checkpoint.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -7,12 +7,11 @@
 #include <looptorch/data/batch.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/redo/judge_window.hpp>
-#include <looptorch/redo/learn_revocably.hpp>
-#include <looptorch/loop/step/optimizer_step.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/memory/empty_cache.hpp>
+#include <looptorch/redo/judge_window.hpp>
+#include <looptorch/redo/learn_revocably.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>

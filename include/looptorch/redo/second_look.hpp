@@ -13,10 +13,10 @@
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/parameter_names.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
+#include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/redo/judge_window.hpp>
 #include <looptorch/redo/redone_window.hpp>
-#include <looptorch/loop/step/micro_batch.hpp>
-#include <looptorch/loop/step/window_checkpoint.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Type.h>

@@ -7,8 +7,8 @@
 #include <looptorch/data/batch_state.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/fit_loop.hpp>
+#include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/window.hpp>
-#include <looptorch/loop/step/window_checkpoint.hpp>
 #include <looptorch/redo/second_look.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/replayed.hpp>

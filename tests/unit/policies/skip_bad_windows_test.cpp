@@ -2,7 +2,7 @@
 // SkipBadWindows: a window whose loss is not finite or spikes leaves nothing, and its samples are known.
 //
 // Tests redo: judge_window
-// Tests loop/step: window_checkpoint
+// Tests loop/step: redo_state
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

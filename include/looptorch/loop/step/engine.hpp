@@ -13,9 +13,8 @@
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/run_state.hpp>
-#include <looptorch/loop/step/listed_once.hpp>
+#include <looptorch/loop/solo_ranks.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
-#include <looptorch/loop/step/solo_ranks.hpp>
 #include <looptorch/loop/step/trained_parameters.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/memory/recompute/layer_watch.hpp>
@@ -45,8 +44,6 @@ class Engine {
   static constexpr bool kByClosure = steps_by_closure<std::tuple_element_t<I, Updates>>;
   /// True if a micro-batch is released once it is differentiated.
   static constexpr bool kStreams = kUpdates == 1 && !any_by_closure<Updates>;
-  /// True if a listed policy may have a window done again, look into it, or leave it out.
-  static constexpr bool kMayRedo = looptorch::detail::kMayRedo<Stack>;
   /// True if a listed policy may give ranks.
   static constexpr bool kHasRanks = Stack::template has<ranks_hook>() && is_included<SeveralRanks, Stack>;
   using Works = std::array<UpdateWork, kUpdates>;
@@ -77,7 +74,7 @@ class Engine {
   [[nodiscard]] const WindowState& window() const { return window_; }
   [[nodiscard]] const TrainedParameters& parameters() const { return parameters_; }
   /// Returns what is kept so that windows can be done again.
-  [[nodiscard]] RedoState& redo() requires(kMayRedo) { return redo_; }
+  [[nodiscard]] RedoState& redo() requires(kMayRedo<Stack>) { return redo_; }
   /// Returns the watch over layers that save memory; null if the model has none.
   [[nodiscard]] LayerWatch* layer_watch() const { return layer_watch_.get(); }
   /// Returns the ranks of the fit under way: none outside of it, without DataParallel, and on one process
@@ -120,7 +117,7 @@ class Engine {
     require_all_listed_once();
     require_window_length();
     watches_losses_ = !handles_overflow();
-    if constexpr (kMayRedo) redo_.prepare(stack_);
+    if constexpr (kMayRedo<Stack>) redo_.prepare(stack_);
     window_.open.require_alone();
     for (const UpdateView& view : run_.updates()) drop_gradients(view.parameters);
   }
@@ -140,7 +137,7 @@ class Engine {
   /// Looks up where the model is and which policies are switched on; returns the model's parameters.
   std::vector<at::Tensor> refresh_model() {
     stack_.check_switched();
-    if constexpr (kMayRedo) redo_.list_buffers_anew();
+    if constexpr (kMayRedo<Stack>) redo_.list_buffers_anew();
     std::vector<at::Tensor> all = model_->parameters();
     at::Tensor& lead = RunAccess::lead(run_);
     lead = all.empty() ? at::Tensor() : all.front();
@@ -163,6 +160,9 @@ class Engine {
     return stack_.template in_scopes<forward_scope_hook>(ForwardContext{run_, training},
                                                          [&] { return objective(model_, batch); });
   }
+
+  /// Runs the policies' before_update.
+  void ask_before_update(UpdateContext& context) { stack_.template run<before_update_hook>(context); }
 
   /// Returns counters, losses, metrics and the policies' states; some tensors are handles that go on
   /// changing. Call when all updates are settled.
@@ -250,7 +250,7 @@ class Engine {
   Works works_{};
   WindowState window_;
   std::int64_t tried_length_ = 0;  // of a window, in dry steps
-  [[no_unique_address]] std::conditional_t<kMayRedo, RedoState, NoState> redo_;
+  [[no_unique_address]] std::conditional_t<kMayRedo<Stack>, RedoState, NoState> redo_;
   [[no_unique_address]] RanksHere ranks_;
   TrainedParameters parameters_{kUpdates};
   std::unique_ptr<LayerWatch> layer_watch_;

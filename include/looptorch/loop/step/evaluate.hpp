@@ -36,6 +36,14 @@ void measure_batch(Engine& engine, Measure& measure, const Batch& batch, Evaluat
   }
 }
 
+/// Returns the result of an evaluation on this process alone.
+template <class Measure>
+[[nodiscard]] Evaluation own_evaluation(const EvaluationSums& sums, Measure& measure) {
+  Evaluation result = sums.read();
+  if constexpr (GivesResult<Measure>) take_result(measure, result);
+  return result;
+}
+
 /// Returns the means of `measure`, or its result, over all batches.
 template <class Engine, class Batches, class Measure>
 Evaluation evaluate_range(Engine& engine, Batches& batches, Measure& measure) {

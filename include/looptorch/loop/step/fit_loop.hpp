@@ -13,8 +13,8 @@
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/lossy_weights.hpp>
-#include <looptorch/loop/step/optimizer_step.hpp>
 #include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/loop/step/window.hpp>
 
 #include <c10/util/Exception.h>

@@ -6,7 +6,6 @@
 #include <looptorch/data/batch.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
-#include <looptorch/loop/step/optimizer_step.hpp>
 #include <looptorch/loop/step/streamed_window.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 

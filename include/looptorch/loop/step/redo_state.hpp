@@ -1,18 +1,162 @@
 // SPDX-License-Identifier: MIT
-// What an engine keeps so that windows can be done again, and which of its policies want that. Engines whose
-// policies never do have none of this.
+// What an engine keeps so that windows can be done again: which of its policies want that, and what an
+// update's share of a window changes before the update is made: gradients, random generators, buffers of the
+// model, and the arithmetic of weights and losses. The share can be rewound to its beginning, and set aside
+// while it is done again for a look. Engines whose policies never do have none of this.
 #pragma once
 
+#include <looptorch/base/device/captured_generators.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/examine_context.hpp>
-#include <looptorch/loop/step/window_checkpoint.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/loop/step/window_state.hpp>
+#include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace looptorch::detail {
+
+/// Tensors and copies of them.
+class TensorCopies {
+ public:
+  TensorCopies() = default;
+  explicit TensorCopies(const std::vector<at::Tensor>& tensors) { keep(tensors); }
+
+  /// Copies these tensors; into the copies from before, where they are the same.
+  void keep(const std::vector<at::Tensor>& tensors) {
+    at::NoGradGuard no_gradients;
+    kept_.resize(tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      auto& [tensor, copy] = kept_[i];
+      const bool same = copy.defined() && tensor.is_same(tensors[i]) && copy.sizes() == tensors[i].sizes() &&
+                        copy.device() == tensors[i].device();
+      tensor = tensors[i];
+      same ? static_cast<void>(copy.copy_(tensor)) : static_cast<void>(copy = tensor.detach().clone());
+    }
+  }
+
+  /// True if all values are as they were. Waits for the device.
+  [[nodiscard]] bool are_as_before() const {
+    for (const auto& [tensor, copy] : kept_)
+      if (!tensor.detach().equal(copy)) return false;
+    return true;
+  }
+
+  /// Writes the copies back.
+  void put_back() {
+    at::NoGradGuard no_gradients;
+    for (auto& [tensor, copy] : kept_) tensor.copy_(copy);
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept_;  // a tensor, and its copy
+};
+
+/// The beginning of an update's share of a window.
+class WindowCheckpoint {
+ public:
+  /// Keeps the state, unless it is kept already; random generators only if the share may be done again.
+  void begin(const std::vector<at::Tensor>& buffers, const UpdateWork& work, bool with_random) {
+    if (begun_) return;
+    with_random_ = with_random;
+    if (with_random) generators_.capture();
+    buffers_.keep(buffers);
+    weight_ = work.weight;
+    begun_ = true;
+  }
+
+  /// Puts everything back, and drops gradients and losses of the share.
+  void rewind(const UpdateView& view, UpdateWork& work) {
+    drop_gradients(view.parameters);
+    work.forget_share();
+    if (!begun_) return;
+    work.weight = weight_;
+    if (with_random_) generators_.restore();
+    buffers_.put_back();
+  }
+
+  /// Puts buffers alone back, of a share that is left out.
+  void put_back_buffers() {
+    if (begun_) buffers_.put_back();
+  }
+
+  /// Forgets the share, which has been made or abandoned.
+  void end() { begun_ = false; }
+
+  /// Sets what the share has made aside while it lives: the share stands where it began. Then puts it back.
+  class Aside;
+
+ private:
+  bool begun_ = false, with_random_ = false;
+  CapturedGenerators generators_;
+  TensorCopies buffers_;
+  WindowWeight weight_;
+};
+
+class WindowCheckpoint::Aside {
+ public:
+  template <class Module>
+  Aside(WindowCheckpoint& checkpoint, const Module& model, const UpdateView& view, UpdateWork& work)
+      : view_(view),
+        work_(work),
+        weight_(work.weight),
+        losses_(std::exchange(work.losses, {})),
+        at_fault_(work.at_fault),
+        closure_sum_(work.closure_sum),
+        list_(std::exchange(work.gradients, {})),
+        buffers_(model.buffers()) {
+    generators_.capture();
+    for (const at::Tensor& parameter : view.parameters) gradients_.push_back(parameter.grad());
+    checkpoint.rewind(view, work);
+  }
+  ~Aside() {
+    for (std::size_t i = 0; i < gradients_.size(); ++i) view_.parameters[i].mutable_grad() = gradients_[i];
+    buffers_.put_back();
+    generators_.restore();
+    work_.weight = weight_;
+    work_.losses = std::move(losses_);
+    work_.at_fault = at_fault_;
+    work_.closure_sum = closure_sum_;
+    work_.gradients = std::move(list_);
+  }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+
+ private:
+  const UpdateView& view_;
+  UpdateWork& work_;
+  WindowWeight weight_;
+  WindowLosses losses_;
+  std::optional<std::size_t> at_fault_;
+  at::Tensor closure_sum_;
+  std::vector<at::Tensor> list_, gradients_;
+  CapturedGenerators generators_;
+  TensorCopies buffers_;
+};
+
+/// Parameters before an update; tells whether an optimizer has written to any of them.
+class ParameterVersions {
+ public:
+  explicit ParameterVersions(const UpdateView& view) : view_(view) {
+    for (const at::Tensor& parameter : view.parameters) versions_.push_back(parameter._version());
+  }
+  [[nodiscard]] bool are_as_before() const {
+    for (std::size_t i = 0; i < versions_.size(); ++i)
+      if (view_.parameters[i]._version() != versions_[i]) return false;
+    return true;
+  }
+
+ private:
+  const UpdateView& view_;
+  std::vector<std::int64_t> versions_;
+};
 
 /// True if a listed policy may have a window done again, look into it, or leave it out.
 template <class Stack>

@@ -7,7 +7,6 @@
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
-#include <looptorch/loop/step/optimizer_step.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 
 #include <cstddef>

@@ -27,7 +27,7 @@ template <class Engine>
 struct RedoneWindow;
 template <class Engine>
 using way_t =
-    std::conditional_t<Engine::kMayRedo, RedoneWindow<Engine>,
+    std::conditional_t<kMayRedo<typename Engine::PolicyStack>, RedoneWindow<Engine>,
                        std::conditional_t<Engine::kStreams, StreamedWindow<Engine>, KeptWindow<Engine>>>;
 
 /// The kept batches of a window: none where micro-batches stream and no window is done again.

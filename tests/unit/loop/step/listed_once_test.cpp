@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Optimizers that would move a weight several times a step are refused, with its names.
+//
+// Tests loop/step: trained_parameters
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

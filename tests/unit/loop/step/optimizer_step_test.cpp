@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // When kernels are compiled: as an optimizer is made and as a fit begins, on the devices of the parameters.
+//
+// Tests loop/step: update_step
 #include "support/precompiled.hpp"
 
-#include <looptorch/loop/step/optimizer_step.hpp>
+#include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/trainer.hpp>
 

@@ -5,8 +5,6 @@
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
-#include <looptorch/loop/compose/hooks.hpp>
-#include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/optimizer_parts.hpp>
@@ -19,14 +17,6 @@
 #include <utility>
 
 namespace looptorch::detail {
-
-/// Returns the result of an evaluation on this process alone.
-template <class Measure>
-[[nodiscard]] Evaluation own_evaluation(const EvaluationSums& sums, Measure& measure) {
-  Evaluation result = sums.read();
-  if constexpr (GivesResult<Measure>) take_result(measure, result);
-  return result;
-}
 
 template <class Engine>
 class SoloRanks {
@@ -104,7 +94,7 @@ class SoloRanks {
   /// Runs the policies' before_update on the gradients that this rank has.
   template <std::size_t I>
   static void before_update(Engine& engine, UpdateContext& context) {
-    engine.stack().template run<before_update_hook>(context);
+    engine.ask_before_update(context);
   }
   /// Returns what `move(optimizer, context, scale)` returns, which moves the parameters that are this rank's.
   template <std::size_t I, class Move>

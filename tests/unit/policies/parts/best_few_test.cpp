@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <looptorch/loop/best_few.hpp>
+#include <looptorch/policies/parts/best_few.hpp>
 
 #include "support/catch.hpp"
 
