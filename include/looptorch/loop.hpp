@@ -6,6 +6,7 @@
 
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/call_in_progress.hpp>
+#include <looptorch/loop/compose/check_order.hpp>
 #include <looptorch/loop/compose/check_split.hpp>
 #include <looptorch/loop/compose/deduction.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
@@ -40,13 +41,14 @@ namespace looptorch {
 /// An objective is called as `objective(Model&, const Batch&)` and returns a `Loss` or a 0-dim tensor. With
 /// several updates, each window's batches are kept, and each update in turn sees all of them. While one
 /// update runs, parameters outside it receive no gradient. The order in which parts are listed matters only
-/// among updates.
+/// among updates, and among several `On` of one phase.
 template <class Model, class... Parts>
 class Trainer {
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +
                  (sizeof(detail::CheckConflicts<Parts...>) + sizeof(detail::CheckSnapshots<Parts...>) +
                   sizeof(detail::CheckWindows<Parts...>) + sizeof(detail::CheckRanks<Parts...>) +
-                  sizeof(detail::CheckClosures<Parts...>))) > 0);
+                  sizeof(detail::CheckClosures<Parts...>) +
+                  sizeof(detail::CheckOrder<detail::stack_t<Parts...>>))) > 0);
   static_assert(
       (sizeof(detail::check_evaluates_t<Model, detail::updates_t<Parts...>, detail::unwrapped_t<Parts>>) &&
        ...));

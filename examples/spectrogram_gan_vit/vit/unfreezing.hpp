@@ -8,7 +8,9 @@
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/unfreeze_at.hpp>
+#include <looptorch/policies/validate.hpp>
 
 #include "model.hpp"
 
@@ -134,8 +136,9 @@ struct ShowUnfreezing {
     Trained shown;
   };
 
-  // Behind UnfreezeAt and Validate, which have this phase and names that come first; before StopEarly.
-  static constexpr looptorch::Phase phase = looptorch::Phase::update;
+  static constexpr looptorch::Phase phase =
+      looptorch::Phase::evaluate;  // behind UnfreezeAt, before StopEarly
+  using runs_after = looptorch::After<looptorch::Every<looptorch::Validate>>;
 
   void on_fit_begin(looptorch::FitContext& fit, State&) const { fit.run.metrics().announce("stopping."); }
 

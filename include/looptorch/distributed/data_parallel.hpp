@@ -36,6 +36,14 @@
 
 namespace looptorch {
 
+struct Profile;
+struct ScheduleLr;
+struct ShardOptimizer;
+template <class Module>
+class BasicFreeze;
+template <class Module>
+class BasicUnfreezeAt;
+
 /// The treatment of modules whose buffers depend on the batches that they have seen, as BatchNorm's do.
 enum class OnBatchStatistics {
   refuse,       ///< throws UsageError as the fit begins
@@ -54,7 +62,8 @@ struct DataParallel {
   std::int64_t shards = 8;    ///< Into which reproducible windows are cut; a power of two.
   std::uint64_t seed = 0;     ///< Of the random numbers of reproducible forwards, such as dropout's.
 
-  static constexpr Phase phase = Phase::unscale;
+  static constexpr Phase phase = Phase::prepare;
+  using runs_before = Before<Profile, ScheduleLr, ShardOptimizer, Every<BasicFreeze>, Every<BasicUnfreezeAt>>;
   static constexpr bool changes_gradients = true;
   static constexpr MayDiffer may_differ = MayDiffer::always;
 

@@ -19,7 +19,7 @@ namespace looptorch {
 /// Each rank's optimizers update a part of the parameters. Snapshots hold all parts, and may be gone on from
 /// on any number of ranks, with or without this policy.
 struct ShardOptimizer {
-  static constexpr Phase phase = Phase::unscale;
+  static constexpr Phase phase = Phase::prepare;
   static constexpr MayDiffer may_differ = MayDiffer::always;
 
   struct State {

@@ -106,6 +106,7 @@ struct Autocast {
 template <>
 struct Autocast<bf16> {
   using family = AutocastFamily;
+  static constexpr Phase phase = Phase::unscale;  // as all of the family, although it scales nothing
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   AutocastScope forward_scope(const ForwardContext& context) const {

@@ -32,6 +32,8 @@
 
 namespace looptorch {
 
+struct AutocastFamily;
+
 namespace detail {
 
 /// Running statistics of one update.
@@ -54,7 +56,9 @@ struct AutopsyState {
 /// with the scale, and is looked into.
 struct Autopsy {
   using State = detail::AutopsyState;
-  static constexpr Phase phase = Phase::clip;  // before clipping, whose type names come later
+  static constexpr Phase phase = Phase::unscale;  // before anything clips the gradients
+  using runs_after = After<AutocastFamily>;
+  static constexpr bool changes_gradients = false;
   static constexpr MayDiffer may_differ = MayDiffer::always;
   static constexpr bool vetoes_alike = true;  // it sees the sums of all ranks
   static constexpr bool reads_parts = true;

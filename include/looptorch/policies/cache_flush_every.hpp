@@ -8,12 +8,15 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/phase.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/policies/accumulate.hpp>
 
 #include <cstdint>
 
 namespace looptorch {
+
+struct LogMetrics;
 
 /// The family of `CacheFlushEvery<50>` and `CacheFlushEvery<>{50}`: only one of them may be listed.
 struct CacheFlushFamily {};
@@ -56,6 +59,7 @@ struct CacheFlushEvery {
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;
   static constexpr MayDiffer may_differ = MayDiffer::always;
+  using runs_before = Before<LogMetrics>;  // whose row has the time that a flush takes
 
   bool at_epoch_end = false;  ///< Also when an epoch has ended, after an evaluation there.
 
@@ -71,6 +75,7 @@ struct CacheFlushEvery<detail::kAtRunTime> {
   using family = CacheFlushFamily;
   using State = detail::CacheFlushState;
   static constexpr MayDiffer may_differ = MayDiffer::always;
+  using runs_before = Before<LogMetrics>;  // whose row has the time that a flush takes
 
   std::int64_t steps = 0;     ///< Between flushes; at least 1, or 0 where `batches` is given.
   bool at_epoch_end = false;  ///< Also when an epoch has ended, after an evaluation there.

@@ -17,12 +17,15 @@
 
 namespace looptorch {
 
+struct ClipGradNorm;
+
 /// Bounds the accumulated and averaged gradients of each update. Runs after ClipGradNorm if both are listed.
 /// NaN stays NaN.
 struct ClipGradValue {
   double clip_value;  ///< Above 0 and finite.
 
   static constexpr Phase phase = Phase::clip;
+  using runs_after = After<ClipGradNorm>;
   static constexpr bool changes_gradients = true;
   static constexpr bool vetoes_alike = true;
   static constexpr bool reads_parts = true;

@@ -40,7 +40,7 @@ class BasicFreeze {
     if (patterns_.empty()) throw UsageError("Freeze needs at least one pattern of parameters' names");
   }
 
-  static constexpr Phase phase = Phase::update;
+  static constexpr Phase phase = Phase::prepare;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
   struct State {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Puts a hook in place, for work too small for a policy of its own. The callable's parameter selects the
 // hook:
-//   On{kClip, [](UpdateContext& update) {...}}      before an update: kUnscale, kClip, kUpdate
-//   On{kObserve, [](UpdateContext& update) {...}}   after it: kSchedule, kAverage, kObserve
+//   On{kClip, [](UpdateContext& update) {...}}      before an update: kPrepare, kUnscale, kClip, kUpdate
+//   On{kObserve, [](UpdateContext& update) {...}}   after it: kEvaluate, kSchedule, kAverage, kObserve
 //   On{kObserve, [](WindowContext& window) {...}}   at the end of a window; EpochContext&: of an epoch
 // The phase decides when it runs among other policies.
 #pragma once
@@ -14,7 +14,72 @@
 #include <utility>
 
 namespace looptorch {
+
+struct AutocastFamily;
+struct Autopsy;
+struct CacheFlushFamily;
+struct ClipGradNorm;
+struct ClipGradValue;
+struct DataParallel;
+struct LogMetrics;
+struct RetryOnOom;
+struct ScheduleLr;
+struct ShowProgress;
+struct SkipBadWindows;
+struct StopEarly;
+struct WatchMemory;
+struct WatchRounding;
+template <class Module>
+struct BasicAverageWeights;
+template <class Batches, class Measure>
+class Validate;
+
+/// The family of all `On`. They run in the order in which they are listed.
+struct OnFamily {};
+
 namespace detail {
+
+/// Where `On` runs among the library's policies of its phase.
+template <Phase At>
+struct OnOrder {
+  using before = Before<>;
+  using after = After<>;
+};
+template <>
+struct OnOrder<Phase::prepare> {
+  using before = Before<>;
+  using after = After<DataParallel, ScheduleLr>;
+};
+template <>
+struct OnOrder<Phase::unscale> {
+  using before = Before<Autopsy>;
+  using after = After<AutocastFamily>;
+};
+template <>
+struct OnOrder<Phase::clip> {
+  using before = Before<>;
+  using after = After<ClipGradNorm, ClipGradValue>;
+};
+template <>
+struct OnOrder<Phase::evaluate> {
+  using before = Before<>;
+  using after = After<Every<Validate>>;
+};
+template <>
+struct OnOrder<Phase::schedule> {
+  using before = Before<StopEarly>;
+  using after = After<>;
+};
+template <>
+struct OnOrder<Phase::average> {
+  using before = Before<>;
+  using after = After<Every<BasicAverageWeights>>;
+};
+template <>
+struct OnOrder<Phase::observe> {
+  using before = Before<RetryOnOom, ShowProgress, SkipBadWindows, WatchMemory, WatchRounding>;
+  using after = After<CacheFlushFamily, LogMetrics>;
+};
 
 enum class OnHook { none, before_update, after_update, window_end, epoch_end };
 
@@ -57,7 +122,8 @@ struct OnBase<OnHook::epoch_end, F> {
 
 }  // namespace detail
 
-/// Calls `callable` in phase `At`. Any number may be listed.
+/// Calls `callable` in phase `At`, in `clip` after the library's own clipping. Any number may be listed;
+/// those of one phase run in the order in which they are listed.
 template <Phase At, class F>
 struct On : detail::OnBase<detail::on_hook<At, F>(), F> {
   static_assert(detail::on_hook<At, F>() != detail::OnHook::none,
@@ -67,6 +133,9 @@ struct On : detail::OnBase<detail::on_hook<At, F>(), F> {
   static constexpr Phase phase = At;
   static constexpr bool only_reports = At >= Phase::observe;
   static constexpr bool repeatable = true;
+  using family = OnFamily;
+  using runs_before = typename detail::OnOrder<At>::before;
+  using runs_after = typename detail::OnOrder<At>::after;
 };
 template <Phase At, class F>
 On(PhaseConstant<At>, F) -> On<At, F>;

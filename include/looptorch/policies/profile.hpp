@@ -40,7 +40,7 @@ struct Profile {
   bool memory = false;           ///< Record allocations.
   std::function<void(const std::string&)> report = {};  ///< Takes where the trace is; empty: stderr.
 
-  static constexpr Phase phase = Phase::unscale;  // its scopes are the outermost
+  static constexpr Phase phase = Phase::prepare;  // its scopes are the outermost
   static constexpr bool vetoes_alike = true;
   static constexpr MayDiffer may_differ = MayDiffer::always;
 

@@ -98,7 +98,7 @@ struct ScheduleLr {
   std::string update = {};                ///< The name of the update whose rate is set; empty: all updates.
   std::vector<std::int64_t> groups = {};  ///< Its parameter groups, from 0; empty: all.
 
-  static constexpr Phase phase = Phase::unscale;  // the first that sees an update
+  static constexpr Phase phase = Phase::prepare;
   static constexpr bool repeatable = true;
   static constexpr bool vetoes_alike = true;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;

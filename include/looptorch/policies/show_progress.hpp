@@ -9,6 +9,7 @@
 #include <looptorch/data/loader/loader_stats.hpp>
 #include <looptorch/data/loader/starving.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/policies/parts/progress_line.hpp>
 #include <looptorch/policies/parts/time_left.hpp>
@@ -24,6 +25,8 @@
 
 namespace looptorch {
 
+struct RetryOnOom;
+
 /// Writes to `out` at most every `live_seconds` on a terminal, every `line_seconds` elsewhere. Warns once a
 /// fit, with the remedies, when waiting for data has taken more than the share `starving` of the time; in
 /// yellow on a terminal, unless NO_COLOR is set.
@@ -34,6 +37,7 @@ struct ShowProgress {
   double starving = 0.2;
 
   static constexpr bool only_reports = true;
+  using runs_after = After<RetryOnOom>;
 
   struct State {
     using Clock = std::chrono::steady_clock;

@@ -11,6 +11,7 @@
 #include <looptorch/data/leave_out.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/parts/loss_statistics.hpp>
 #include <looptorch/resume/window_bundle.hpp>
 
@@ -29,6 +30,10 @@
 #include <vector>
 
 namespace looptorch {
+
+struct LogMetrics;
+struct RetryOnOom;
+struct ShowProgress;
 
 /// More windows were bad than `SkipBadWindows::at_most`. The last one is left out and counted too.
 struct TooManyBadWindows : Error {
@@ -60,6 +65,7 @@ struct BadWindows {
 struct SkipBadWindows {
   using State = detail::BadWindows;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
+  using runs_after = After<LogMetrics, ShowProgress, RetryOnOom>;  // on_window_end may end the fit
 
   std::int64_t at_most = 10;  ///< Windows of a run that may be left out; one more ends it.
   double spikes = 0;  ///< Standard deviations above the running mean from which a loss is bad; 0: never.

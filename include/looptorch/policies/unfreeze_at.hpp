@@ -25,6 +25,10 @@
 
 namespace looptorch {
 
+struct ScheduleLr;
+template <class Module>
+class BasicFreeze;
+
 /// Names parameters, and the epoch from which on they are trained.
 struct UnfreezeRule {
   std::int64_t epoch = 0;  ///< The index, from 0, of the first epoch in which they are trained.
@@ -50,7 +54,8 @@ class BasicUnfreezeAt {
     for (const UnfreezeRule& rule : rules_) check(rule);
   }
 
-  static constexpr Phase phase = Phase::update;
+  static constexpr Phase phase = Phase::prepare;
+  using runs_after = After<ScheduleLr, Every<BasicFreeze>>;  // it sets full rates when those were taken
 
   struct State {
     std::vector<detail::OwnedParameters> rules;  ///< The parameters of each rule, in the order of the rules.

@@ -60,7 +60,7 @@ class Validate {
                                " times an epoch; give one of the two"));
   }
 
-  static constexpr Phase phase = Phase::update;  // before policies that consume the metrics
+  static constexpr Phase phase = Phase::evaluate;
   static constexpr bool repeatable = true;
   using evaluates = Evaluates<std::remove_reference_t<Batches>, Measure>;
 

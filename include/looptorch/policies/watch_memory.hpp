@@ -8,6 +8,7 @@
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
+#include <looptorch/loop/phase.hpp>
 #include <looptorch/memory/memory_breakdown.hpp>
 #include <looptorch/memory/memory_phases.hpp>
 #include <looptorch/policies/parts/memory_watch.hpp>
@@ -16,6 +17,11 @@
 #include <string>
 
 namespace looptorch {
+
+struct CacheFlushFamily;
+struct LogMetrics;
+struct ShowProgress;
+struct SkipBadWindows;
 
 /// Writes what it finds to `out`, each kind once, and the peak as a fit ends, with advice if little was left.
 /// `trainer.policy<WatchMemory>()` returns the numbers. ShowProgress shows the peak in its line. It lets the
@@ -28,6 +34,8 @@ struct WatchMemory {
   static constexpr bool only_reports = true;
   static constexpr bool vetoes_alike = true;
   static constexpr MayDiffer may_differ = MayDiffer::always;
+  using runs_after =
+      After<CacheFlushFamily, LogMetrics, ShowProgress, SkipBadWindows>;  // reads what they left
   using State = detail::MemoryWatch;
 
   void on_fit_ready(FitContext& fit, State& state) const {

@@ -20,6 +20,8 @@
 
 namespace looptorch {
 
+struct WatchMemory;
+
 /// Offers `swallowed_updates`, a share from 0 to 1, every `every` steps, to LogMetrics, and keeps the last:
 /// `trainer.policy<WatchRounding>().share`. For an optimizer that rounds stochastically, or keeps the lost
 /// bits, the share is as high, and nothing is lost on average.
@@ -32,6 +34,7 @@ struct WatchRounding {
   static constexpr bool settles_late = true;  // weights stay until the next update
   static constexpr bool vetoes_alike = true;
   static constexpr MayDiffer may_differ = MayDiffer::always;
+  using runs_after = After<WatchMemory>;  // which counts the samples as memory of the update
 
   struct State {
     at::Tensor share;  ///< 0-dim fp64, on the weights' device; undefined before the first measurement.

@@ -123,7 +123,7 @@ struct End {
 
 /// Publishes a metric for those that consume one, and knows the step.
 struct Probe {
-  static constexpr Phase phase = Phase::update;  // as Validate, before policies that consume the metric
+  static constexpr Phase phase = Phase::evaluate;  // as Validate, before policies that consume the metric
   std::int64_t* step;
   std::int64_t stop_at;
   void on_fit_begin(FitContext& fit) const { fit.run.metrics().announce("probe."); }

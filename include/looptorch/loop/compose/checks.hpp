@@ -8,6 +8,7 @@
 #include <looptorch/loop/compose/closure.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/compose/measure.hpp>
+#include <looptorch/loop/compose/order.hpp>
 #include <looptorch/loop/compose/parts.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/optim/per_parameter_optimizer.hpp>
@@ -67,6 +68,10 @@ struct CheckPolicy {
       declares_exclusions_rightly<P>(),
       "looptorch: a policy's `excludes` would be ignored. Make it a public ExclusionList<Excludes<...>, ...>. "
       "See docs/errors.md#excluded");
+  static_assert((!names_runs_before<P>() || HasRunsBefore<P>)&&(!names_runs_after<P>() || HasRunsAfter<P>),
+                "looptorch: a policy's `runs_before` or `runs_after` would be ignored. Make it a public "
+                "`using runs_before = looptorch::Before<...>` or `using runs_after = looptorch::After<...>`. "
+                "See docs/errors.md#order");
   static_assert(declares_family_rightly<P>(),
                 "looptorch: a policy's `family` would be ignored. Make it a public type. See "
                 "docs/errors.md#one-of-a-family");

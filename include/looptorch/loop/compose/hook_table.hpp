@@ -1,16 +1,49 @@
 // SPDX-License-Identifier: MIT
-// The table of everything that a policy may declare: hooks and capabilities. These rows generate the code
-// that finds them (hooks.hpp), the code that checks them, and the sentences of compile-time errors
-// (checks.hpp). To add a hook, add its row here, call it at its moment, and document it in
-// docs/writing_a_policy.md.
+// The tables of everything that a policy may declare. The rows for authors are documented in
+// docs/writing_a_policy.md, those of the protocol between the loop and the library's own policies in
+// docs/architecture/policy_protocol.md. All rows generate the code that finds them (hooks.hpp), the code that
+// checks them, and the sentences of compile-time errors (checks.hpp). To add a hook, add its row, call it at
+// its moment, and document it. It belongs to the protocol until a second policy needs it.
 #pragma once
 
-/// Calls ROW(name, argument, result) for each hook, in the order of their moments.
+/// Calls ROW(name, argument, result) for each hook for authors, in the order of their moments.
 ///
 /// A hook is an optional, public, const member function of exactly this signature. A policy with a nested
 /// type `State` takes `State&` as a further last parameter in each of its hooks. The argument `void` means
 /// none. The result `Guard` means an object of any type, which lives as long as the scope.
-#define LOOPTORCH_DETAIL_HOOKS(ROW)                                                                \
+#define LOOPTORCH_DETAIL_AUTHOR_HOOKS(ROW)                                                        \
+  /* As a fit begins. */                                                                          \
+  ROW(on_fit_begin, FitContext&, void)                                                            \
+  /* When all policies have begun, before the first window: Run can evaluate from here on. */     \
+  ROW(on_fit_ready, FitContext&, void)                                                            \
+  /* As an epoch begins. */                                                                       \
+  ROW(on_epoch_begin, EpochContext&, void)                                                        \
+  /* Around a phase of a step, for policies that measure time. */                                 \
+  ROW(phase_scope, const PhaseContext&, Guard)                                                    \
+  /* Around the forward pass and the loss of one micro-batch. */                                  \
+  ROW(forward_scope, const ForwardContext&, Guard)                                                \
+  /* Between forward and backward. */                                                             \
+  ROW(scale_loss, const at::Tensor&, at::Tensor)                                                  \
+  /* When a window's gradients are complete, before the optimizer. */                             \
+  ROW(before_update, UpdateContext&, void)                                                        \
+  /* When the optimizer has moved the parameters. */                                              \
+  ROW(after_update, UpdateContext&, void)                                                         \
+  /* When a window's updates are done. */                                                         \
+  ROW(on_window_end, WindowContext&, void)                                                        \
+  /* When an epoch's last window is done. */                                                      \
+  ROW(on_epoch_end, EpochContext&, void)                                                          \
+  /* As a fit ends, after an exception too. */                                                    \
+  ROW(on_fit_end, FitContext&, void)                                                              \
+  /* Around an evaluation. */                                                                     \
+  ROW(evaluation_scope, const EvaluationContext&, Guard)                                          \
+  /* Saves and loads the policy's state; always both. */                                          \
+  ROW(state_dict, StateDict&, void)                                                               \
+  ROW(load_state_dict, const StateDict&, void)                                                    \
+  /* Adds what the run will hold by the policy, when memory is forecast before the first step. */ \
+  ROW(forecast_memory, MemoryForecast&, void)
+
+/// The same for hooks of the protocol.
+#define LOOPTORCH_DETAIL_PROTOCOL_HOOKS(ROW)                                                       \
   /* How many micro-batches make a window. */                                                      \
   ROW(micro_batches, void, std::int64_t)                                                           \
   /* Into how many pieces each micro-batch is split, where windows can be done again. */           \
@@ -29,20 +62,8 @@
   ROW(before_resume, const ResumeContext&, void)                                                   \
   /* As a fit begins, in place of on_fit_begin, of a policy that When has switched off. */         \
   ROW(on_switched_off, FitContext&, void)                                                          \
-  /* As a fit begins. */                                                                           \
-  ROW(on_fit_begin, FitContext&, void)                                                             \
-  /* When all policies have begun, before the first window: Run can evaluate from here on. */      \
-  ROW(on_fit_ready, FitContext&, void)                                                             \
-  /* Around a phase of a step, for policies that measure time. */                                  \
-  ROW(phase_scope, const PhaseContext&, Guard)                                                     \
   /* Around each call of a hook of a policy that does not have this one. */                        \
   ROW(hook_scope, const HookContext&, Guard)                                                       \
-  /* As an epoch begins. */                                                                        \
-  ROW(on_epoch_begin, EpochContext&, void)                                                         \
-  /* Around the forward pass and the loss of one micro-batch. */                                   \
-  ROW(forward_scope, const ForwardContext&, Guard)                                                 \
-  /* Between forward and backward. */                                                              \
-  ROW(scale_loss, const at::Tensor&, at::Tensor)                                                   \
   /* Before a backward, where a policy makes the update during backward. */                        \
   ROW(before_backward, BackwardContext&, void)                                                     \
   /* At the end of a window of such an update, before the optimizer's step. */                     \
@@ -53,37 +74,32 @@
   ROW(agree, Ballot&, void)                                                                        \
   /* When a window's losses are complete, before its update. */                                    \
   ROW(on_window_loss, WindowLossContext&, void)                                                    \
-  /* When a window's gradients are complete, before the optimizer. */                              \
-  ROW(before_update, UpdateContext&, void)                                                         \
   /* Between before_update and the optimizer, where the window is kept. */                         \
   ROW(examine, ExamineContext&, void)                                                              \
-  /* When the optimizer has moved the parameters. */                                               \
-  ROW(after_update, UpdateContext&, void)                                                          \
-  /* When a window's updates are done. */                                                          \
-  ROW(on_window_end, WindowContext&, void)                                                         \
-  /* When an epoch's last window is done. */                                                       \
-  ROW(on_epoch_end, EpochContext&, void)                                                           \
-  /* As a fit ends, after an exception too. */                                                     \
-  ROW(on_fit_end, FitContext&, void)                                                               \
-  /* Around an evaluation. */                                                                      \
-  ROW(evaluation_scope, const EvaluationContext&, Guard)                                           \
-  /* Saves and loads the policy's state; always both. */                                           \
-  ROW(state_dict, StateDict&, void)                                                                \
-  ROW(load_state_dict, const StateDict&, void)                                                     \
   /* Adds the averages that evaluation uses in place of the model's weights, by weight name. */    \
-  ROW(averaged_weights, TensorMap&, void)                                                          \
-  /* Adds what the run will hold by the policy, when memory is forecast before the first step. */  \
-  ROW(forecast_memory, MemoryForecast&, void)
+  ROW(averaged_weights, TensorMap&, void)
 
-/// Calls ROW(name, meaning) for each capability: an optional `static constexpr bool`, false by default.
-#define LOOPTORCH_DETAIL_CAPABILITIES(ROW)                                                   \
-  ROW(repeatable, "may be listed several times")                                             \
-  ROW(settles_late, "its after_update may run as late as right before the next update")      \
-  ROW(changes_gradients, "scales or clips gradients, which an optimizer's closure undoes")   \
+#define LOOPTORCH_DETAIL_HOOKS(ROW)  \
+  LOOPTORCH_DETAIL_AUTHOR_HOOKS(ROW) \
+  LOOPTORCH_DETAIL_PROTOCOL_HOOKS(ROW)
+
+/// Calls ROW(name, meaning) for each capability for authors: an optional `static constexpr bool`, false by
+/// default.
+#define LOOPTORCH_DETAIL_AUTHOR_CAPABILITIES(ROW)                                          \
+  ROW(repeatable, "may be listed several times")                                           \
+  ROW(settles_late, "its after_update may run as late as right before the next update")    \
+  ROW(changes_gradients, "scales or clips gradients, which an optimizer's closure undoes") \
+  ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")  \
+  ROW(only_reports, "writes or measures, and takes no part in the dry steps of a preflight")
+
+/// The same for capabilities of the protocol, and for those that only matter on several ranks.
+#define LOOPTORCH_DETAIL_PROTOCOL_CAPABILITIES(ROW)                                          \
   ROW(updates_in_backward, "updates each parameter during backward, and frees its gradient") \
-  ROW(takes_snapshots, "may call Run::snapshot(), and makes FitOptions::resume possible")    \
-  ROW(only_reports, "writes or measures, and takes no part in the dry steps of a preflight") \
   ROW(vetoes_alike, "vetoes an update on all ranks or on none, without an exchange")         \
   ROW(reads_parts, "knows that gradients may be those of a rank's part of the parameters")   \
   ROW(reads_memory, "may call Run::held_memory()")                                           \
   ROW(makes_loader, "has make(dataset), by which fit makes its range of batches of a dataset")
+
+#define LOOPTORCH_DETAIL_CAPABILITIES(ROW)  \
+  LOOPTORCH_DETAIL_AUTHOR_CAPABILITIES(ROW) \
+  LOOPTORCH_DETAIL_PROTOCOL_CAPABILITIES(ROW)

@@ -5,9 +5,9 @@
 
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/compose/order.hpp>
 #include <looptorch/loop/compose/rules.hpp>
 
-#include <array>
 #include <cstddef>
 #include <exception>
 #include <optional>
@@ -95,25 +95,6 @@ template <std::size_t N, class Visit>
 constexpr void for_each_index([[maybe_unused]] Visit&& visit) {
   [&]<std::size_t... I>(std::index_sequence<I...>) { (visit(std::integral_constant<std::size_t, I>{}), ...); }
   (std::make_index_sequence<N>{});
-}
-
-/// Indices of the policies in the order in which their hooks run: by phase, then by type name.
-template <class... P>
-constexpr std::array<std::size_t, sizeof...(P)> running_order() {
-  constexpr std::size_t n = sizeof...(P);
-  const std::array<Phase, n> phases{phase_of<P>()...};
-  const std::array<std::string_view, n> names{spelled_type<P>()...};
-  std::array<std::size_t, n> order{};
-  for (std::size_t i = 0; i < n; ++i) {
-    std::size_t at = i;
-    for (; at > 0; --at) {
-      const std::size_t before = order[at - 1];
-      if (phases[before] < phases[i] || (phases[before] == phases[i] && names[before] <= names[i])) break;
-      order[at] = before;
-    }
-    order[at] = i;
-  }
-  return order;
 }
 
 template <class... Listed>

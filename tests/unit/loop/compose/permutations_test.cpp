@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The order in which policies are listed never matters: all 120 orders of five policies, each of which changes the
+// The order in which policies are listed does not matter where one is declared: all 120 orders of five policies, each of which changes the
 // gradients in a way that depends on who came before, run in one order; and a tenth of them trains to the same bits.
 // Tests loop: phase
-// Tests loop/compose: policy_stack
+// Tests loop/compose: order, policy_stack
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>
@@ -19,9 +19,10 @@ namespace lt = looptorch;
 
 namespace {
 
-/// Depends on order: it is of one phase with ClipGradNorm, and only the name says who comes first.
+/// Depends on order: it is of one phase with ClipGradNorm, and declares that it comes first.
 struct Adds {
   static constexpr lt::Phase phase = lt::Phase::clip;
+  using runs_before = lt::Before<lt::ClipGradNorm>;
   void before_update(lt::UpdateContext& update) const {
     for (auto& gradient : update.gradients()) gradient.add_(0.125);
   }

@@ -16,7 +16,7 @@ std::vector<std::string> log_;  // NOLINT: what the recording policies write to
 template <lt::Phase P>
 struct Records {
   static constexpr lt::Phase phase = P;
-  static std::string name() { return std::to_string(static_cast<int>(P)); }
+  static std::string name() { return P == lt::Phase::unscale ? "0" : "5"; }
   struct Scope {
     Scope() { log_.push_back("enter " + name()); }
     ~Scope() { log_.push_back("leave " + name()); }
