@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // The clipping policy that docs/writing_a_policy.md shows, as that page has it.
-// Runs on every device.
 // Tests loop: context
 #include "support/precompiled.hpp"
 
