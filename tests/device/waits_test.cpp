@@ -4,13 +4,13 @@
 // table there.
 #include "support/precompiled.hpp"
 
+#include "device/support/page_table.hpp"
 #include "device/support/training.hpp"
 #include "support/device.hpp"
 
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -20,7 +20,6 @@ using Mode = looptorch::CheckpointMode;
 
 namespace {
 
-const std::string kPage = LOOPTORCH_SOURCE_DIR "/docs/performance.md";
 const std::string kHead = "| run | a step | an epoch | a fit | why |";
 
 /// A run; `why` explains waits beyond those of every run: one an epoch and one a fit.
@@ -125,30 +124,6 @@ std::string line(const Row& row, const Waits& waits) {
          " | " + row.why + " |";
 }
 
-/// The page, and where its table lies.
-struct Page {
-  std::vector<std::string> lines;
-  std::size_t begin = 0, end = 0;
-
-  Page() {
-    std::ifstream in(kPage);
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
-    while (begin < lines.size() && lines[begin] != kHead) ++begin;
-    begin = std::min(lines.size(), begin + 2);  // behind the head and its rule
-    for (end = begin; end < lines.size() && lines[end].starts_with("|");) ++end;
-  }
-  [[nodiscard]] std::vector<std::string> table() const {
-    return {lines.begin() + begin, lines.begin() + end};
-  }
-
-  void write(const std::vector<std::string>& table) {
-    lines.erase(lines.begin() + begin, lines.begin() + end);
-    lines.insert(lines.begin() + begin, table.begin(), table.end());
-    std::ofstream out(kPage);
-    for (const std::string& line : lines) out << line << '\n';
-  }
-};
-
 }  // namespace
 
 TEST_CASE("the host waits for the device where docs/performance.md says so, and nowhere else") {
@@ -160,7 +135,7 @@ TEST_CASE("the host waits for the device where docs/performance.md says so, and 
     INFO(table.back());
     CHECK(waits.are_usual() == row.why.empty());
   }
-  Page page;
+  looptorch::testing::PageTable page(kHead);
   if (std::getenv("LOOPTORCH_WRITE_WAITS")) page.write(table);
-  CHECK(Page().table() == table);
+  CHECK(page.rows() == table);
 }

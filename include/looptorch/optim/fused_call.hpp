@@ -7,7 +7,9 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/ne.h>
 #include <ATen/ops/where.h>
 #include <torch/optim/optimizer.h>
 
@@ -26,8 +28,7 @@ class FusedFactors {
     device_ = device;
     if (!scale_.is_one()) divisor = scale_.reciprocal(device);
     if (found_inf_.defined())
-      found_inf = found_inf_.ne(0).to(at::TensorOptions(at::kFloat).device(device),
-                                      /*non_blocking=*/!device.is_cpu());
+      found_inf = as_zero_or_one(found_inf_).to(device, /*non_blocking=*/!device.is_cpu());
   }
 
   // ---- For rules without a kernel of LibTorch's ----
@@ -51,6 +52,11 @@ class FusedFactors {
   std::optional<at::Tensor> found_inf;  ///< fp32 0 or 1; empty if no flag was given.
 
  private:
+  static at::Tensor as_zero_or_one(const at::Tensor& flag) {
+    at::Tensor result = at::empty(flag.sizes(), flag.options().dtype(at::kFloat));
+    return at::ne_out(result, flag, 0);
+  }
+
   const GradientScale& scale_;
   const at::Tensor& found_inf_;
   std::optional<at::Device> device_;

@@ -9,6 +9,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/reciprocal.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <unordered_set>
@@ -21,6 +24,12 @@ namespace detail {
 /// Returns `number`, 0-dim, on the device of `tensor`. Waits only if it goes from an accelerator to the CPU.
 inline at::Tensor beside(const at::Tensor& tensor, const at::Tensor& number) {
   return number.to(tensor.device(), /*non_blocking=*/!tensor.is_cpu());
+}
+
+/// Returns a one-element tensor times a number in fp64, 0-dim, in one kernel: beside one that is not wrapped,
+/// a number of fp32 is promoted.
+[[nodiscard]] inline at::Tensor fp64_product(const at::Tensor& tensor, double number) {
+  return at::mul(tensor.dim() == 0 ? tensor : tensor.reshape({}), at::scalar_tensor(number, at::kDouble));
 }
 
 /// Calls `visit(list)` with the gradients of each device in turn, since most kernels take those of one.
@@ -88,7 +97,8 @@ class GradientScale {
     if (!tensor_.defined()) return at::scalar_tensor(1.0 / number_, options);
     if (number_ == 1.0 && tensor_.scalar_type() == at::kFloat && tensor_.device() == device)
       return tensor_.reciprocal();
-    return (tensor_.to(at::kDouble) * number_).reciprocal().to(options);
+    at::Tensor result = at::empty({}, options.device(tensor_.device()));
+    return at::reciprocal_out(result, detail::fp64_product(tensor_, number_)).to(device);
   }
 
  private:

@@ -73,4 +73,14 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
   return norms;
 }
 
+/// Returns the p-norm of everything that `norms` are the norms of, 0-dim, on the first one's device. Takes
+/// results of `norms_of_each`: their shape becomes {1}, since a view of each would cost more than the norm.
+[[nodiscard]] inline at::Tensor joined_norm(std::vector<at::Tensor> norms, double p) {
+  for (at::Tensor& norm : norms) {
+    norm.unsafeGetTensorImpl()->set_sizes_contiguous(1);
+    if (norm.device() != norms.front().device()) norm = norm.to(norms.front().device());
+  }
+  return at::linalg_vector_norm(at::cat(norms), p);
+}
+
 }  // namespace looptorch::detail

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: MIT
 // Clips the total norm of each update's gradients, as torch.nn.utils.clip_grad_norm_ does, but on the device:
-// nothing waits, and a fused optimizer folds the factor in. Costs one norm over the gradients. Use it when
-// single batches throw training off, as with recurrent and attention models. A norm that is NaN or infinite
-// would destroy all parameters, so such an update is not made.
+// nothing waits, and a fused optimizer folds the factor in. Costs one norm over the gradients and, on a
+// device, eight kernels of one number. Use it when single batches throw training off, as with recurrent and
+// attention models. A norm that is NaN or infinite would destroy all parameters, so such an update is not
+// made.
 #pragma once
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/optim/norms.hpp>
 
+#include <ATen/ScalarOps.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/sub.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <vector>
@@ -70,7 +69,7 @@ struct ClipGradNorm {
     judge(state.norm, update);
     if (MetricSink* const sink = update.run.sink()) sink->take(update.index(), "gradient_norm", state.norm);
     if (record && !update.vetoed()) add_to_metrics(state.norm, update.run.updates()[update.index()].metrics);
-    if (max_norm < HUGE_VAL) update.scale_gradients((max_norm / (state.norm + kEpsilon)).clamp_max(1.0));
+    if (max_norm < HUGE_VAL) update.scale_gradients(factor(state.norm));
   }
 
  private:
@@ -83,8 +82,16 @@ struct ClipGradNorm {
       return;
     }
     at::NoGradGuard no_gradients;
-    const at::Tensor finite = at::sub(norm, norm).eq(0);
-    mean.add_sum(at::where(finite, norm, at::zeros_like(norm)), Quantity(finite));
+    const at::Tensor finite = at::nan_to_num(norm, 0.0, 0.0);
+    mean.add_sum(finite, Quantity(finite.eq(norm)));
+  }
+
+  /// Returns NaN for a norm that is NaN or infinite.
+  static at::Tensor zero_if_finite(const at::Tensor& norm) { return at::sub(norm, norm); }
+
+  /// Returns what brings gradients of this norm to `max_norm`, at most 1.
+  [[nodiscard]] at::Tensor factor(const at::Tensor& norm) const {
+    return at::div(at::native::wrapped_scalar_tensor(max_norm), norm + kEpsilon).clamp_max_(1.0);
   }
 
   static constexpr double kEpsilon = 1e-6;  // as in PyTorch
@@ -94,7 +101,7 @@ struct ClipGradNorm {
     if (norm.is_cpu())
       act_on(!std::isfinite(detail::cpu_number(norm)), update);
     else
-      act_on(detail::is_non_finite(norm), update);
+      act_on(zero_if_finite(norm), update);
   }
   template <class Found>
   void act_on(const Found& non_finite, UpdateContext& update) const {
@@ -102,10 +109,8 @@ struct ClipGradNorm {
   }
 
   [[nodiscard]] at::Tensor total_norm(const std::vector<at::Tensor>& gradients) const {
-    std::vector<at::Tensor> norms = detail::norms_of_each(gradients, norm_type);
-    for (at::Tensor& norm : norms)
-      if (norm.device() != norms.front().device()) norm = norm.to(norms.front().device());
-    return at::linalg_vector_norm(at::stack(norms), norm_type);
+    const at::NoGradGuard no_gradients;
+    return detail::joined_norm(detail::norms_of_each(gradients, norm_type), norm_type);
   }
 };
 

@@ -75,8 +75,10 @@ class With {
 /// What the host asked of the devices. Waits are counted where CUDA's host would stop.
 struct Counts {
   std::int64_t kernels = 0;
-  std::int64_t fallbacks = 0;    ///< Kernels without a registration of their own: the CPU's operator serves.
-  std::int64_t launches = 0;     ///< Kernels and copies: what `fail_launch_at` counts.
+  std::int64_t fallbacks = 0;  ///< Kernels without a registration of their own: the CPU's operator serves.
+  std::int64_t launches = 0;   ///< Kernels and copies: what `fail_launch_at` counts.
+  /// Kernels and copies that LibTorch would launch on CUDA for the same calls: dispatch/cuda_launches.hpp.
+  std::int64_t cuda_launches = 0;
   std::int64_t allocations = 0;  ///< Requests for device memory, cached or not.
   std::int64_t pinnings = 0;     ///< Requests for pinned memory.
   std::int64_t contexts = 0;     ///< Devices that came into use.

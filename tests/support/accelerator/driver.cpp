@@ -101,10 +101,11 @@ void Driver::wait(Wait kind, const std::string& what, int index, const Clock& cl
   check(index);
 }
 
-void Driver::begin_launch(int index, const std::string& what) {
+void Driver::begin_launch(int index, const std::string& what, std::int64_t on_cuda) {
   use(index);
   check(index);
   ++ledger.counts.launches;
+  ledger.counts.cuda_launches += on_cuda;
   if (++launches_ == options.fail_launch_at)
     throw_error("too many resources requested for launch of " + what);
 }

@@ -74,8 +74,8 @@ class Driver {
   void wait(Wait kind, const std::string& what, int device, const Clock& clock);
   /// The same without a count.
   void host_waits(const Clock& clock);
-  /// Counts a launch. Throws where the options say so.
-  void begin_launch(int device, const std::string& what);
+  /// Counts a launch, `on_cuda` of them there. Throws where the options say so.
+  void begin_launch(int device, const std::string& what, std::int64_t on_cuda = 1);
   /// Counts a kernel, and returns true if it is the one that is to fail on its device.
   [[nodiscard]] bool next_kernel_fails() { return ++kernels_ == options.fail_kernel_at; }
 

@@ -19,6 +19,7 @@ constexpr NamedCount kCounts[] = {
     {"kernels", &Counts::kernels},
     {"fallbacks", &Counts::fallbacks},
     {"launches", &Counts::launches},
+    {"cuda_launches", &Counts::cuda_launches},
     {"allocations", &Counts::allocations},
     {"pinnings", &Counts::pinnings},
     {"contexts", &Counts::contexts},

@@ -50,6 +50,22 @@ TEST_CASE("a number alone divides without a tensor on the way") {
   CHECK(scale.reciprocal(place()).item<float>() == 3.0f);
 }
 
+TEST_CASE("a number times a tensor divides as their fp64 product does, rounded once") {
+  for (int i = 1; i < 200; ++i) {
+    const at::Tensor factor = placed(torch::full({}, 0.1 * i, at::kFloat));
+    lt::GradientScale scale;
+    scale.multiply(1.0 / 3);
+    scale.multiply(factor);
+    const at::Tensor expected = (factor.to(at::kDouble) * (1.0 / 3)).reciprocal().to(at::kFloat);
+    CHECK(scale.reciprocal(place()).equal(expected));
+    CHECK(scale.reciprocal(place()).scalar_type() == at::kFloat);
+  }
+  lt::GradientScale of_one_element;
+  of_one_element.multiply(2.0);
+  of_one_element.multiply(placed(torch::full({1}, 0.25)));
+  CHECK(of_one_element.reciprocal(place()).item<float>() == 2.0f);
+}
+
 TEST_CASE("a frozen scope restores exactly the flags that it changed") {
   std::vector<at::Tensor> parameters{placed(torch::ones({1})).requires_grad_(), placed(torch::ones({1}))};
   {

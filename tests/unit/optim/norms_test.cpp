@@ -50,6 +50,9 @@ TEST_CASE("short tensors have LibTorch's norm, bit for bit, and lists keep their
   CHECK(norms[4].equal(norms[0]));
   CHECK(norms[1].item<double>() == Approx(by_fp64(large, 2)).epsilon(1e-5));
   CHECK(norms[3].equal(norms[1]));
+  CHECK(lt::detail::joined_norm(norms, 2).equal(at::linalg_vector_norm(
+      at::cat({norms[0].view(1), norms[1].view(1), norms[2].view(1), norms[3].view(1), norms[4].view(1)}),
+      2)));
   CHECK(lt::detail::norm_of({large, small}) ==
         Approx(std::hypot(by_fp64(large, 2), by_fp64(small, 2))).epsilon(1e-5));
 }

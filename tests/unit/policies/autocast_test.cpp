@@ -124,6 +124,13 @@ TEST_CASE("the loss scale equals GradScaler's after every step, and so do the pa
   }
 }
 
+TEST_CASE("one over a loss scale has the same bits in fp32 as rounded from fp64") {
+  torch::manual_seed(3);
+  const at::Tensor scales = torch::cat({torch::rand({20000}) * 65536, torch::rand({20000}).reciprocal(),
+                                        torch::rand({1000}) * 3e38, torch::rand({1000}) * 1e-38});
+  CHECK(scales.reciprocal().equal(scales.to(at::kDouble).reciprocal().to(at::kFloat)));
+}
+
 TEST_CASE("two updates share the scale, and each is skipped by its own overflow") {
   const auto& recorded = reference::tensors("grad_scaler");
   Players players;

@@ -19,7 +19,7 @@ class Readback {
  public:
   /// Copies `value` as it is now, in the order of its device's current stream.
   void start(const at::Tensor& value) {
-    if (value.is_cpu()) return start(value.item<double>());
+    if (value.is_cpu()) return start(number_in(value));
     under_way_ = true;
     start_on_device(value);
   }
@@ -44,17 +44,25 @@ class Readback {
     under_way_ = false;
     if (std::exchange(on_device_, false)) {
       arrived_->synchronize();
-      number_ = host_.item<double>();
+      number_ = number_in(host_);
     }
     return number_;
   }
 
  private:
+  /// Returns the number in a tensor of the host; without an operator for the usual types.
+  static double number_in(const at::Tensor& host) {
+    if (host.scalar_type() == at::kBool) return *host.const_data_ptr<bool>();
+    if (host.scalar_type() == at::kFloat) return *host.const_data_ptr<float>();
+    if (host.scalar_type() == at::kDouble) return *host.const_data_ptr<double>();
+    return host.item<double>();
+  }
+
   void start_on_device(const at::Tensor& value) {
     if (!host_.defined() || host_.scalar_type() != value.scalar_type())
       host_ = at::empty({}, at::TensorOptions(value.scalar_type()).pinned_memory(true));
     if (!is_for(value.device())) arrived_.emplace(value.device().type());
-    host_.copy_(value.reshape({}), /*non_blocking=*/true);
+    host_.copy_(value.dim() == 0 ? value : value.reshape({}), /*non_blocking=*/true);
     arrived_->record(stream_of(value.device()));
     on_device_ = true;
   }

@@ -143,11 +143,12 @@ struct LossScaleState {
   /// pending factor. For fp64 gradients the pending factor is applied separately, since the kernel multiplies
   /// by an fp32 number.
   at::Tensor factor(UpdateContext& update, const std::vector<at::Tensor>& gradients) const {
-    const at::Tensor inverse = scale.to(at::kDouble).reciprocal();
     const bool any_double = std::any_of(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) {
       return gradient.scalar_type() == at::kDouble;
     });
-    return (any_double ? inverse : update.take_pending().apply(inverse)).to(at::kFloat);
+    const GradientScale pending = any_double ? GradientScale{} : update.take_pending();
+    if (pending.is_one()) return scale.reciprocal();  // the same bits in fp32 as rounded from fp64
+    return pending.apply(scale.to(at::kDouble).reciprocal()).to(at::kFloat);
   }
 
   static void require_wide(const std::vector<at::Tensor>& gradients, const std::string& update) {

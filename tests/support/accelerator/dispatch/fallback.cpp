@@ -2,6 +2,7 @@
 // Serves every operator that has no kernel of its own by the CPU's, with CUDA's demands on its arguments: one
 // device, except for numbers and indices. Of sparse tensors it takes the indices and values.
 #include "support/accelerator/device/generator.hpp"
+#include "support/accelerator/dispatch/cuda_launches.hpp"
 #include "support/accelerator/dispatch/launch.hpp"
 #include "support/accelerator/dispatch/sparse.hpp"
 #include "support/accelerator/dispatch/values.hpp"
@@ -197,8 +198,11 @@ void fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
 
   ++driver().ledger.counts.fallbacks;
   const CpuCall call(op, kCpuKey, arguments, device.index());
-  torch::jit::Stack results =
-      launch({.name = op.name, .device = device, .host_needs_result = host_needs_result}, operands, call);
+  torch::jit::Stack results = launch({.name = op.name,
+                                      .device = device,
+                                      .host_needs_result = host_needs_result,
+                                      .launches_on_cuda = launches_on_cuda(op.name, arguments)},
+                                     operands, call);
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (call.is_in_parts(i)) results[i] = call.whole(i, results[i].toTensorVector());
     if (op.returned[i] < 0) {
@@ -211,8 +215,31 @@ void fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   }
 }
 
+/// For operators on lists. Those of several devices go through LibTorch's loop over their tensors, as on
+/// CUDA.
+void on_lists(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  std::optional<c10::Device> device;
+  bool is_one = true;
+  const auto begin = stack->end() - static_cast<std::ptrdiff_t>(handle.schema().arguments().size());
+  std::for_each(begin, stack->end(), [&](const c10::IValue& value) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      is_one = is_one && (!device || *device == tensor.device());
+      device = tensor.device();
+    });
+  });
+  if (is_one) return fallback<c10::DispatchKey::CPU>(handle, stack);
+  handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);  // where the loop is the kernel
+}
+
 }  // namespace
 
+/// For lists LibTorch has loops over their tensors, which come before the fallback; here they are one kernel
+/// each, as on CUDA.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  for (const c10::OperatorName& op : c10::Dispatcher::singleton().getAllOpNames())
+    if (op.name.starts_with("aten::_foreach_") && !op.overload_name.ends_with("out"))
+      library.impl(c10::toString(op).c_str(), torch::CppFunction::makeFromBoxedFunction<&on_lists>());
+}
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback<c10::DispatchKey::CPU>>());
 }

@@ -6,6 +6,7 @@
 #include "support/accelerator/driver.hpp"
 
 #include <ATen/ThreadLocalState.h>
+#include <ATen/record_function.h>
 
 #include <cstring>
 #include <utility>
@@ -40,7 +41,7 @@ class Launch {
         stream_(current_stream(kernel.device.index())),
         name_(driver().ledger.ran(kernel.name)),
         running_(name_) {
-    driver().begin_launch(kernel.device.index(), kernel.name);
+    driver().begin_launch(kernel.device.index(), kernel.name, kernel.launches_on_cuda);
     fails_ = driver().next_kernel_fails();
     time_ = driver().tick(stream_);
     driver().count_kernel(stream_, time_);
@@ -120,6 +121,7 @@ class Launch {
                 name = fails_ ? name_ : nullptr, state = at::ThreadLocalState()] {
       TORCH_CHECK(!name, *name);
       const at::ThreadLocalStateGuard guard(state);
+      const at::DisableRecordFunctionGuard unseen;  // the program did not call what stands in for the kernel
       std::size_t i = 0;
       for (const c10::IValue& result : compute(operands))
         for_each_tensor(result, [&](const at::Tensor& tensor) {

@@ -7,6 +7,7 @@
 #include <ATen/core/stack.h>
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct Kernel {
   std::string name;
   c10::Device device;
   bool host_needs_result = false;  // so that it waits for the stream, and the kernel runs once
+  std::int64_t launches_on_cuda = 1;
 };
 
 /// Computes the results from CPU tensors in place of the operands, in their order.

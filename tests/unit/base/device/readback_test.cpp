@@ -15,4 +15,8 @@ TEST_CASE("a readback holds the number as it was when it was asked for") {
   readback.start(torch::ones({}, torch::kBool));
   readback.start(torch::zeros({1}, torch::kInt));  // the last one asked for counts
   CHECK(readback.take() == 0.0);
+  for (const at::ScalarType type : {at::kBool, at::kFloat, at::kDouble, at::kHalf, at::kInt}) {
+    readback.start(torch::ones({3}, type)[1]);
+    CHECK(readback.take() == 1.0);
+  }
 }
