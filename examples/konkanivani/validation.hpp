@@ -5,8 +5,8 @@
 #include <looptorch/app/ranks.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/audio/sound_examples.hpp>
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/example.hpp>
-#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>

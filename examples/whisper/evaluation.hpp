@@ -5,12 +5,12 @@
 #pragma once
 
 #include <looptorch/app/summary.hpp>
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/utf8.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/loop/ballot.hpp>
 #include <looptorch/metrics/character_error_rate.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>
 #include <looptorch/metrics/word_error_rate.hpp>

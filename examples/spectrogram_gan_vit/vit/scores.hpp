@@ -7,10 +7,10 @@
 
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/summary.hpp>
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/example.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/loop/ballot.hpp>
 #include <looptorch/metrics/regression.hpp>
 
 #include "../clips/left_out.hpp"

@@ -8,9 +8,9 @@
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/summary.hpp>
 #include <looptorch/audio/sound_examples.hpp>
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/example.hpp>
 #include <looptorch/base/files/learning_curve.hpp>
-#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/metrics/edit_alignment.hpp>

@@ -4,8 +4,8 @@
 // Costs two small messages a micro-batch and two a layer.
 #pragma once
 
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/distributed/process_group.hpp>
-#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/ranks.hpp>
 
 #include <ATen/core/Tensor.h>

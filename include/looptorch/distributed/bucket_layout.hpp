@@ -3,7 +3,7 @@
 // that belongs to rank 0, then all of rank 1, and so on, so that each rank's part is one run of memory.
 #pragma once
 
-#include <looptorch/loop/optimizer_parts.hpp>
+#include <looptorch/optim/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>

@@ -8,8 +8,8 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/distributed/bucket_layout.hpp>
 #include <looptorch/distributed/shard_sums.hpp>
-#include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

@@ -3,6 +3,7 @@
 // optimizers.
 #pragma once
 
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/hash/stable_hash.hpp>
 #include <looptorch/base/hex.hpp>
@@ -11,9 +12,8 @@
 #include <looptorch/distributed/gradient_buckets.hpp>
 #include <looptorch/distributed/process_group.hpp>
 #include <looptorch/distributed/share_out.hpp>
-#include <looptorch/loop/ballot.hpp>
-#include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/loop/ranks.hpp>
+#include <looptorch/optim/optimizer_parts.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>

@@ -3,8 +3,8 @@
 // them, as evenly as can be. Every rank computes the same.
 #pragma once
 
-#include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

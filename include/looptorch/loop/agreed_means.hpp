@@ -3,7 +3,7 @@
 // that of all samples and not a mean of means. Reads sums that are on a device, which waits for it.
 #pragma once
 
-#include <looptorch/loop/ballot.hpp>
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/loop/running_mean.hpp>
 
 #include <ATen/ops/scalar_tensor.h>

@@ -4,8 +4,8 @@
 // the loop has none of this.
 #pragma once
 
-#include <looptorch/loop/ballot.hpp>
-#include <looptorch/loop/optimizer_parts.hpp>
+#include <looptorch/base/ballot.hpp>
+#include <looptorch/optim/optimizer_parts.hpp>
 
 #include <ATen/core/Tensor.h>
 

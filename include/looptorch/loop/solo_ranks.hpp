@@ -7,8 +7,8 @@
 #include <looptorch/autopsy/finding.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>
-#include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/loop/ranks.hpp>
+#include <looptorch/optim/optimizer_parts.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -5,10 +5,10 @@
 // and a copy of the model's buffers and of the random generators' states a window.
 #pragma once
 
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/terminal.hpp>
-#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 

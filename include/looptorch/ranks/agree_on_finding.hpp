@@ -6,8 +6,8 @@
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/window_state.hpp>

@@ -4,13 +4,13 @@
 // with several updates, each has one more.
 #pragma once
 
-#include <looptorch/loop/ballot.hpp>
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
-#include <looptorch/ranks/side_by_side.hpp>
 #include <looptorch/loop/step/window_state.hpp>
+#include <looptorch/ranks/side_by_side.hpp>
 
 #include <array>
 #include <cstddef>

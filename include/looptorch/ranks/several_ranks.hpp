@@ -3,17 +3,17 @@
 // fit for which the policy gives none is one on one process. `SoloRanks` has the same calls.
 #pragma once
 
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/evaluation.hpp>
-#include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/solo_ranks.hpp>
 #include <looptorch/loop/step/evaluate.hpp>
 #include <looptorch/loop/step/window.hpp>
+#include <looptorch/optim/optimizer_parts.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/ranks/agree_on_finding.hpp>
 #include <looptorch/ranks/agree_on_window.hpp>

@@ -3,13 +3,13 @@
 // out, each moves its part of the parameters and then gets the others'. On one process nothing of this runs.
 #pragma once
 
-#include <looptorch/loop/ballot.hpp>
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/optimizer_parts.hpp>
 
 #include <cstddef>
 #include <optional>

@@ -5,9 +5,9 @@
 
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/compose/policy_states.hpp>
-#include <looptorch/loop/optimizer_parts.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
+#include <looptorch/optim/optimizer_parts.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 #include <looptorch/resume/optimizer_states.hpp>
 #include <looptorch/state/snapshot/optimizer_part.hpp>

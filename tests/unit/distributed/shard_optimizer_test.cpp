@@ -4,7 +4,7 @@
 // run the hidden cases of all files here whose names begin with "part: ".
 //
 // Tests distributed: shard_optimizer, bucket_layout, gradient_buckets, group_ranks, share_out
-// Tests loop: optimizer_parts
+// Tests optim: optimizer_parts
 // Tests ranks: shared_update
 // Tests resume: part_states
 // Tests state/snapshot: optimizer_part

@@ -2,8 +2,8 @@
 // The callables and measures that an evaluation takes, and the sums that it builds from their results.
 #pragma once
 
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/loop/agreed_means.hpp>
-#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/running_mean.hpp>
 

@@ -4,8 +4,8 @@
 // window on a device.
 #pragma once
 
+#include <looptorch/base/ballot.hpp>
 #include <looptorch/loop/agreed_means.hpp>
-#include <looptorch/loop/ballot.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/running_mean.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/loop/ballot.hpp>
+#include <looptorch/base/ballot.hpp>
 
 #include "support/catch.hpp"
 
