@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Learns which of two interleaved spirals a point of the plane lies on. Put your dataset and your model in
-// the place of Spirals and Net: the rest is a whole program, with flags, snapshots, resume and a summary.
+// Learns which of two interleaved spirals a point of the plane lies on. Put your dataset and your model in the place of
+// Spirals and Net: the rest is a whole program, with flags, snapshots, resume and a summary.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/fit.hpp>
 #include <looptorch/app/output_folder.hpp>
@@ -38,8 +38,7 @@ struct Spirals {
   Batch get(std::int64_t index) const {  // called by several threads
     const std::int64_t n = first + index;
     const double turn = 0.1 * static_cast<double>(n % 97), sign = n % 2 == 0 ? 1 : -1;
-    return {torch::tensor({sign * turn * std::cos(turn), sign * turn * std::sin(turn)}) / 3,
-            torch::tensor(n % 2)};
+    return {torch::tensor({sign * turn * std::cos(turn), sign * turn * std::sin(turn)}) / 3, torch::tensor(n % 2)};
   }
 
   Batch collate(std::span<Batch> samples) const {
@@ -54,9 +53,7 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(64, 64));
   torch::nn::Linear out = register_module("out", torch::nn::Linear(64, 2));
 
-  torch::Tensor forward(const torch::Tensor& points) {
-    return out(torch::relu(hidden(torch::relu(in(points)))));
-  }
+  torch::Tensor forward(const torch::Tensor& points) { return out(torch::relu(hidden(torch::relu(in(points))))); }
 };
 TORCH_MODULE(Net);
 
@@ -82,17 +79,21 @@ void train(const std::filesystem::path& output, const app::TrainingOptions& opti
   const lt::RandomSampler order{.seed = options.unsigned_seed()};
   lt::PinnedPrefetchLoader batches(learnt, options.loader_options(), app::share_of_rank(order));
 
-  lt::Trainer trainer(
-      net, optimizer, loss_of, lt::Accumulate<>{options.gradient_accumulation}, app::data_parallel(),
-      lt::When{options.mixed_precision(), lt::MixedPrecision{.type = options.autocast_type()}},
-      lt::BackendFlags{.tf32 = options.tf32, .cudnn_benchmark = options.cudnn_benchmark},
-      lt::When{options.flush_every > 0, lt::CacheFlushEvery<>{.batches = options.flush_every}},
-      lt::ClipGradNorm{1.0}, lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = options.warmup_steps},
-      options.autopsy_policy(output), app::profile_policy(options, output),
-      lt::Validate{lt::PinnedPrefetchLoader(held_out, options.loader_options(), app::share_of_rank())},
-      lt::ShowProgress{}, app::run_log(options, output, *net),
-      lt::When{options.takes_snapshots(),
-               lt::SnapshotEvery{.folder = output / "snapshots", .steps = options.snapshot_every}});
+  lt::Trainer trainer(net, optimizer, loss_of,
+                      lt::Accumulate<>{options.gradient_accumulation},
+                      app::data_parallel(),
+                      lt::When{options.mixed_precision(), lt::MixedPrecision{.type = options.autocast_type()}},
+                      lt::BackendFlags{.tf32 = options.tf32, .cudnn_benchmark = options.cudnn_benchmark},
+                      lt::When{options.flush_every > 0, lt::CacheFlushEvery<>{.batches = options.flush_every}},
+                      lt::ClipGradNorm{1.0},
+                      lt::ScheduleLr{.decay = lt::CosineDecay{}, .warmup_steps = options.warmup_steps},
+                      options.autopsy_policy(output),
+                      app::profile_policy(options, output),
+                      lt::Validate{lt::PinnedPrefetchLoader(held_out, options.loader_options(), app::share_of_rank())},
+                      lt::ShowProgress{},
+                      app::run_log(options, output, *net),
+                      lt::When{options.takes_snapshots(), lt::SnapshotEvery{.folder = output / "snapshots",
+                                                                            .steps = options.snapshot_every}});
   const auto result = app::fit(trainer, batches, options, newest);
   app::throw_if_interrupted(result);
   if (!app::leads()) return;  // of several processes, the first writes
@@ -111,8 +112,6 @@ int main(int argc, char** argv) {
   app::CommandLine line("template_train", "Learns which of two spirals a point lies on.");
   line.required("output", "DIR", output, "folder for the model, its snapshots and summary.json");
   using enum app::TrainingFlag;
-  app::add_training_flags(
-      line, options,
-      {.without = {gradient_checkpointing, cache, on_bad_audio, memory, preflight, memory_cap}});
+  app::add_training_flags(line, options, {.without = {gradient_checkpointing, cache, on_bad_audio, memory, preflight, memory_cap}});
   return app::run_main(argc, argv, line, [&] { train(output, options); });
 }
