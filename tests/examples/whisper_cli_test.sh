@@ -82,7 +82,7 @@ refused "bytes.jsonl: holds no utterances; 1 wrong, the first on line 1: column 
 sed '2i {"audio_filepath": "audio/gone.flac", "text": "gone"}' corpus/train.jsonl >corpus/mixed.jsonl
 mixed=(--train corpus/mixed.jsonl --validation corpus/validation.jsonl)
 refused "corpus/mixed.jsonl:2: audio file corpus/audio/gone.flac does not exist" "${finetune[@]}" "${mixed[@]}" --strict
-refused "longer than the 1 s of --max-audio-seconds (no clip of 4 can be used)" \
+refused "longer than the 1 s of --max-audio-seconds (corpus/train.jsonl:1) (no clip of 4 can be used)" \
   "${finetune[@]}" "${data[@]}" --max-audio-seconds 1
 refused "longer than the 1 s" "${finetune[@]}" "${data[@]}" --max-audio-seconds 1 --on-bad-audio stop
 
