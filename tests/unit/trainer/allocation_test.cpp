@@ -169,6 +169,12 @@ void check_same(const char* name, Steady ours, Steady hand) {
   CHECK(ours.most == hand.most);
 }
 
+void check_at_most(const char* name, Steady ours, Steady hand) {
+  INFO(name);
+  CHECK(ours.usual <= hand.usual);
+  CHECK(ours.most <= hand.usual);
+}
+
 }  // namespace
 
 TEST_CASE("LibTorch's allocations are counted", "[allocation]") {
@@ -235,13 +241,14 @@ TEST_CASE("policies that call LibTorch allocate what those calls allocate", "[al
                loop.learn(loop.hand.autocast_loss(at::kBFloat16));
                loop.update();
              }));
-  check_same("ClipGradNorm", trained(1, lt::ClipGradNorm{1.0}), by_hand([](Loop& loop) {
-               loop.learn(loop.hand.loss());
-               loop.hand.collect();
-               lt::GradientScale scale;
-               scale.multiply(loop.hand.clip_factor(1.0));
-               loop.update(scale);
-             }));
+  // PyTorch's calls make a view of each norm; ClipGradNorm makes none.
+  check_at_most("ClipGradNorm", trained(1, lt::ClipGradNorm{1.0}), by_hand([](Loop& loop) {
+                  loop.learn(loop.hand.loss());
+                  loop.hand.collect();
+                  lt::GradientScale scale;
+                  scale.multiply(loop.hand.clip_factor(1.0));
+                  loop.update(scale);
+                }));
 }
 
 TEST_CASE("one string or vector a step is noticed", "[allocation]") {
