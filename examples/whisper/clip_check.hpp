@@ -5,7 +5,6 @@
 
 #include <looptorch/app/left_out.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/what_of.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
 #include <looptorch/data/manifest/utterance.hpp>
 
@@ -90,7 +89,7 @@ std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> 
         kept.push_back(std::move(utterance));
         continue;
       }
-      const auto fault = looptorch::detail::first_line(verdict.fault) + lines(utterance);
+      const auto fault = lines.placed(verdict.fault, utterance);
       if (check.on_bad == OnBadAudio::stop) throw SpeechError(fault);
       if (first_fault.empty()) first_fault = fault;
       left_out.add(fault);

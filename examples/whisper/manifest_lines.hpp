@@ -31,6 +31,11 @@ class ManifestLines {
   /// Returns the lines that were left out, each as FILE:LINE: REASON.
   [[nodiscard]] const std::vector<std::string>& left_out() const { return left_out_; }
 
+  /// Returns the first line of what is wrong with a clip, with the clip's place.
+  [[nodiscard]] std::string placed(const std::string& fault, const looptorch::Utterance& clip) const {
+    return fault.substr(0, fault.find('\n')) + (*this)(clip);
+  }
+
   /// Returns the line of a clip, or the first of a window's, as " (FILE:LINE)" or " (FILE:LINE and 2 more)";
   /// empty for a clip that was not read.
   [[nodiscard]] std::string operator()(const looptorch::Utterance& clip) const {

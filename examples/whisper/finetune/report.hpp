@@ -6,7 +6,6 @@
 #include <looptorch/app/summary.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
 #include <looptorch/base/files/file.hpp>
-#include <looptorch/base/what_of.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/policies/restore_best.hpp>
 
@@ -54,7 +53,7 @@ inline void report_left_out(Corpus& corpus, looptorch::SkippedSamples skipped,
   const auto known = left_out.count();
   for (auto& sample : skipped.first) {
     const auto& clip = corpus.train.utterances().at(static_cast<std::size_t>(sample.index));
-    sample.message = looptorch::detail::first_line(sample.message) + corpus.lines.train(clip);
+    sample.message = corpus.lines.train.placed(sample.message, clip);
   }
   left_out.add(skipped);
   std::cerr << left_out.describe({.from = known, .at_most = kListedClips}) << std::flush;
