@@ -18,6 +18,8 @@
 
 namespace looptorch::detail {
 
+class EvaluationSums;
+
 template <class Engine>
 class SoloRanks {
  public:

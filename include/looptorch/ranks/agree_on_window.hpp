@@ -6,6 +6,7 @@
 
 #include <looptorch/base/ballot.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
