@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The order of policies within a hook. A policy declares it: its phase, and within a phase which policies it
-// runs before or after. The order in which a user lists policies, and the names of their types, play no part.
+// runs before or after. Policies without an order between them run as they are listed; names play no part.
 #pragma once
 
 namespace looptorch {

@@ -159,13 +159,15 @@ class SeveralRanks {
 
   template <std::size_t I>
   void before_update(Engine& engine, UpdateContext& context) {
+    if (!ranks_) return engine.ask_before_update(context);
     show_gradients<I>(engine, context);
     ask_before_update(engine, context);
     agree_on_veto(engine, context);
   }
   template <std::size_t I, class Move>
   std::optional<bool> move(Engine& engine, UpdateContext& context, const GradientScale& scale, Move&& move) {
-    if (parts<I>(engine)) return move_part<I>(engine, context, scale, move);
+    if (OptimizerParts* const here = parts<I>(engine))
+      return move_part<I>(engine, *here, context, scale, move);
     return Solo::template move<I>(engine, context, scale, move);
   }
   template <std::size_t I>

@@ -20,7 +20,7 @@ namespace looptorch::detail {
 
 /// Shows the policies' before_update the gradients that this rank has: all of them, or those of its part.
 template <std::size_t I, class Engine>
-void show_gradients([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
+void show_gradients(Engine& engine, UpdateContext& context) {
   if (const OptimizerParts* parts = engine.template parts<I>(); parts && engine.ranks()->scatters())
     context.show_parts(*engine.ranks().get(), parts->tensors());
 }
@@ -48,7 +48,6 @@ inline constexpr bool kVetoesAlone = Stack::some([]<class P>() {
 template <class Engine>
 void agree_on_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
   if constexpr (kVetoesAlone<typename Engine::PolicyStack>) {
-    if (!engine.ranks()) return;
     const auto is_set = [](const at::Tensor& found) { return found.defined() && found.item<double>() != 0; };
     bool refused = context.refused() || is_set(context.unread_refused());
     bool vetoed = context.vetoed() || is_set(context.found_inf());
@@ -64,10 +63,9 @@ void agree_on_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateConte
 /// Calls `move(optimizer, context, scale)`, which returns whether it has moved parameters, or nothing where
 /// only the device knows, on this rank's part of update I; then gets the others'.
 template <std::size_t I, class Engine, class Move>
-std::optional<bool> move_part(Engine& engine, UpdateContext& context, const GradientScale& scale,
-                              Move&& move) {
+std::optional<bool> move_part(Engine& engine, OptimizerParts& parts, UpdateContext& context,
+                              const GradientScale& scale, Move&& move) {
   auto& optimizer = *engine.template update<I>().optimizer;
-  OptimizerParts& parts = *engine.template parts<I>();
   std::optional<bool> made;
   {
     const PartsInGroups held(optimizer, parts, /*lends_gradients=*/!engine.ranks()->scatters());

@@ -91,26 +91,26 @@ class JoinedRanks {
 /// Calls `body`, a whole fit, on the ranks that the policies give.
 template <class Engine, class Body>
 decltype(auto) together(Engine& engine, Body&& body) {
-    const JoinedRanks<Engine> joined(engine);
-    const auto tell = [&](const char* what) {
-      if (engine.ranks()) engine.ranks()->report_failure(what, engine.progress().step);
-    };
-    const auto end = [&](bool failed) {
-      if (engine.ranks()) engine.ranks()->end_fit(failed);
-    };
-    try {
-      auto result = body();
-      end(/*failed=*/false);
-      return result;
-    } catch (const std::exception& error) {
-      tell(error.what());
-      end(/*failed=*/true);
-      throw;
-    } catch (...) {
-      tell("an exception");
-      end(/*failed=*/true);
-      throw;
-    }
+  const JoinedRanks<Engine> joined(engine);
+  const auto tell = [&](const char* what) {
+    if (engine.ranks()) engine.ranks()->report_failure(what, engine.progress().step);
+  };
+  const auto end = [&](bool failed) {
+    if (engine.ranks()) engine.ranks()->end_fit(failed);
+  };
+  try {
+    auto result = body();
+    end(/*failed=*/false);
+    return result;
+  } catch (const std::exception& error) {
+    tell(error.what());
+    end(/*failed=*/true);
+    throw;
+  } catch (...) {
+    tell("an exception");
+    end(/*failed=*/true);
+    throw;
+  }
 }
 
 }  // namespace looptorch::detail
