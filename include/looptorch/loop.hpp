@@ -6,6 +6,7 @@
 
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/call_in_progress.hpp>
+#include <looptorch/loop/compose/bundle.hpp>
 #include <looptorch/loop/compose/check_order.hpp>
 #include <looptorch/loop/compose/check_split.hpp>
 #include <looptorch/loop/compose/deduction.hpp>
@@ -41,7 +42,7 @@ namespace looptorch {
 /// An objective is called as `objective(Model&, const Batch&)` and returns a `Loss` or a 0-dim tensor. With
 /// several updates, each window's batches are kept, and each update in turn sees all of them. While one
 /// update runs, parameters outside it receive no gradient. The order in which parts are listed matters only
-/// among updates, and among several `On` of one phase.
+/// among updates, and among several `On` of one phase. A bundle, `Policies{...}`, counts as what it holds.
 template <class Model, class... Parts>
 class Trainer {
   static_assert((sizeof(detail::CheckPolicy<detail::unwrapped_t<Parts>>) + ... +

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// Bundles of policies. A Trainer that is given some is the Trainer of their policies, each listed in its
+// place: it derives from that one, so checks, order, states and code are those of the plain list. Compilers
+// name both types in an error. A Trainer without bundles compiles nothing of this.
+#pragma once
+
+#include <looptorch/loop/compose/deduction.hpp>
+#include <looptorch/loop/compose/policy_stack.hpp>
+#include <looptorch/loop/update.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch {
+
+/// A bundle: counts as the policies in it, wherever policies are listed. Takes them by value, so move those
+/// that cannot be copied. It may hold bundles, and `When{flag, bundle}` switches each of its policies.
+///
+///   auto house_standard(double norm) { return Policies{Accumulate<>{4}, ClipGradNorm{norm}}; }
+///   Trainer trainer(net, optimizer, objective, house_standard(1.0), ShowProgress{});
+///
+/// Derive from it to give a bundle a name that compilers use in their errors. A std::tuple of policies is a
+/// bundle too.
+template <class... Listed>
+struct Policies {
+  using bundle = Policies;
+  explicit Policies(Listed... listed) : policies(std::move(listed)...) {}
+  std::tuple<Listed...> policies;
+};
+
+namespace detail {
+
+/// True if T is to be replaced by what it holds: a bundle, or When of a bundle or of another When.
+template <class T>
+inline constexpr bool is_bundle = requires {
+  typename T::bundle;
+  requires std::derived_from<T, typename T::bundle>;
+};
+template <class... Listed>
+inline constexpr bool is_bundle<std::tuple<Listed...>> = true;
+template <class P>
+inline constexpr bool is_bundle<When<P>> = is_bundle<P> || is_when<P>;
+
+/// Returns the policy under one more switch: it is on if both are.
+template <class P>
+When<P> switched(bool flag, P policy) {
+  return {flag, std::move(policy)};
+}
+template <class P>
+When<P> switched(bool flag, When<P> when) {
+  return {flag && when.flag, std::move(when.policy)};
+}
+
+/// Returns the policies in a bundle, all bundles within it taken apart; of any other part a tuple of it
+/// alone.
+template <class Part>
+auto flattened(Part&& part) {
+  if constexpr (!is_bundle<Part>)
+    return std::tuple<Part>(std::forward<Part>(part));
+  else if constexpr (is_when<Part>)
+    return std::apply([&](auto&&... each) { return std::tuple(switched(part.flag, std::move(each))...); },
+                      flattened(std::move(part.policy)));
+  else if constexpr (requires { typename Part::bundle; })
+    return flattened(std::move(static_cast<typename Part::bundle&>(part).policies));
+  else
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return std::tuple_cat(flattened<std::tuple_element_t<I, Part>>(std::get<I>(std::move(part)))...);
+    }
+  (std::make_index_sequence<std::tuple_size_v<Part>>{});
+}
+
+template <class... Parts>
+using flat_parts_t = decltype(std::tuple_cat(flattened<Parts>(std::declval<Parts>())...));
+
+template <class Model, class FlatParts>
+struct TrainerOf;
+template <class Model, class... Parts>
+struct TrainerOf<Model, std::tuple<Parts...>> {
+  using type = Trainer<Model, Parts...>;
+};
+
+}  // namespace detail
+
+// clang-format off: version 14 lays out no requires-clauses
+/// A Trainer that lists bundles: the Trainer of the policies in them, made of what was listed.
+template <class Model, class... Parts>
+requires(detail::is_bundle<Parts> || ...) class Trainer<Model, Parts...>
+    : public detail::TrainerOf<Model, detail::flat_parts_t<Parts...>>::type {
+  using Plain = typename detail::TrainerOf<Model, detail::flat_parts_t<Parts...>>::type;
+
+ public:
+  Trainer(std::type_identity_t<Model> model, Parts... parts)
+      : Trainer(std::make_index_sequence<std::tuple_size_v<detail::flat_parts_t<Parts...>>>{}, model,
+                std::tuple_cat(detail::flattened<Parts>(std::forward<Parts>(parts))...)) {}
+
+  template <class Optimizer, class Objective, class... Listed>
+  requires std::same_as<
+      std::tuple<Parts...>,
+      std::tuple<decltype(Update(std::declval<Optimizer>(), std::declval<Objective>())), Listed...>>
+  Trainer(std::type_identity_t<Model> model, Optimizer&& optimizer, Objective objective, Listed... listed)
+      : Trainer(std::move(model), Update(std::forward<Optimizer>(optimizer), std::move(objective)),
+                std::move(listed)...) {}
+
+ private:
+  template <std::size_t... I, class FlatParts>
+  Trainer(std::index_sequence<I...>, Model& model, FlatParts parts)
+      : Plain(std::move(model), std::get<I>(std::move(parts))...) {}
+};
+// clang-format on
+
+}  // namespace looptorch
