@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Fine-tunes Whisper on a manifest of audio and text, and says what that did to the word error rate. It shows
 // a whole looptorch run: loader, objective, optimizer, policies, `fit`.
-#include <looptorch/app/device.hpp>
-#include <looptorch/app/earlier_summary.hpp>
-#include <looptorch/app/fit.hpp>
 #include <looptorch/app/memory_cap.hpp>
-#include <looptorch/app/memory_check.hpp>
-#include <looptorch/app/output_folder.hpp>
-#include <looptorch/app/profile_policy.hpp>
-#include <looptorch/app/ranks.hpp>
-#include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_main.hpp>
-#include <looptorch/app/run_settings.hpp>
-#include <looptorch/app/summary.hpp>
-#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/app/session.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
@@ -43,66 +33,65 @@ namespace lt = looptorch;
 using whisper::Batch, whisper::Whisper;
 using Options = whisper::FinetuneOptions;
 
+/// Returns the policies that the precision and the flags that save memory ask for.
+auto memory_policies(const Options& options) {
+  const auto& memory = options.memory;
+  const auto& training = options.training;
+  const bool half = training.mixed_precision(), in_backward = memory.in_backward();
+  return lt::Policies{
+      lt::When{half && !in_backward, lt::MixedPrecision{.type = training.autocast_type()}},
+      lt::When{half && in_backward, lt::Autocast<lt::bf16>{}},
+      lt::When{!memory.cache_encoder,
+               lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")}},
+      lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
+      lt::When{!in_backward, lt::ClipGradNorm{1.0}},
+      lt::When{memory.update_in_backward == "sums",
+               lt::UpdateInBackwardWith<lt::SumsInBf16>{.max_norm = 1.0}},
+      lt::When{memory.update_in_backward == "moments", lt::UpdateInBackwardWith<lt::SumsInMoments>{}}};
+}
+
 /// Makes the Trainer of a run, and calls `use(trainer, clips)`.
 template <class Use>
 void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
                   const Use& use) {
   auto& model = recognizer.model;
   const auto& training = options.training;
-  const auto& memory = options.memory;
-  const auto optimizer = memory.make_optimizer(model, training.learning_rate);
+  const auto optimizer = options.memory.make_optimizer(model, training.learning_rate);
   auto objective = [](Whisper& model, const Batch& batch) {
     return lt::Loss{.value = whisper::loss_of(model, batch), .weight = batch.label_count};
   };
-  const auto loading = training.loader_options();
   const whisper::TrainingClips clips(corpus.train, corpus.windows, recognizer.tokenizer, recognizer.decoding,
                                      options.draws());
   const whisper::ValidationMeasure measure(recognizer, options.normalizer, options.measures_error_rate());
   if (training.report && options.report_sound && app::leads()) measure.shown()->play(corpus.validation);
+  const app::RunDetails details{
+      .settings = options.settings(corpus, whisper::weights_identity(model)),
+      .data = {{"the validation list (--validation or --transcripts)", app::samples_of(corpus.validation)}},
+      .facts = {{"training clips", std::to_string(clips.size())}},
+      .memory_flags = Options::memory_flags()};
+  lt::PinnedPrefetchLoader validation(corpus.validation, training.loader_options(), app::share_of_rank());
 
-  // One policy a line.
-  // clang-format off
-  lt::Trainer trainer(model, *optimizer, objective,
-                      lt::When{lt::rank_environment().size > 1, app::data_parallel()},
-                      lt::Accumulate<>{training.gradient_accumulation},
-                      lt::When{training.mixed_precision() && !memory.in_backward(), lt::MixedPrecision{.type = training.autocast_type()}},
-                      lt::When{training.mixed_precision() && memory.in_backward(), lt::Autocast<lt::bf16>{}},
-                      lt::BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
-                      lt::When{!memory.cache_encoder, lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")}},
-                      lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
-                      training.autopsy_policy(options.output),
-                      app::profile_policy(training, options.output),
-                      lt::When{!memory.in_backward(), lt::ClipGradNorm{1.0}},
-                      lt::When{memory.update_in_backward == "sums", lt::UpdateInBackwardWith<lt::SumsInBf16>{.max_norm = 1.0}},
-                      lt::When{memory.update_in_backward == "moments", lt::UpdateInBackwardWith<lt::SumsInMoments>{}},
-                      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps},
-                      lt::Validate{lt::PinnedPrefetchLoader(corpus.validation, loading, app::share_of_rank()), measure, {.every = options.validate_every}},
-                      lt::When{options.early_stopping > 0, lt::StopEarly{.metric = options.metric(), .patience = options.early_stopping}},
-                      lt::When{options.best != "last", lt::RestoreBest{.metric = options.metric()}},
-                      whisper::WriteCurve(options.output, options.measures_error_rate(), measure.shown()),
-                      app::RunSettings(options.settings(corpus, whisper::weights_identity(model)),
-                                       {{"the validation list (--validation or --transcripts)", app::samples_of(corpus.validation)}}),
-                      lt::When{training.flush_every > 0, lt::CacheFlushEvery<>{.batches = training.flush_every}},
-                      lt::When{training.takes_snapshots(), lt::SnapshotEvery{.folder = options.snapshots(),
-                                                                             .steps = training.snapshot_every}},
-                      lt::When{training.memory, lt::WatchMemory{.remedies = app::beside_given(Options::memory_flags(), training).of_parts()}},
-                      app::run_log(training, options.output, *model, {{"training clips", std::to_string(clips.size())}}),
-                      lt::ShowProgress{});
-  // clang-format on
+  lt::Trainer trainer(
+      model, *optimizer, objective, memory_policies(options),
+      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps},
+      lt::Validate{std::move(validation), measure, {.every = options.validate_every}},
+      lt::When{options.early_stopping > 0,
+               lt::StopEarly{.metric = options.metric(), .patience = options.early_stopping}},
+      lt::When{options.best != "last", lt::RestoreBest{.metric = options.metric()}},
+      whisper::WriteCurve(options.output, options.measures_error_rate(), measure.shown()),
+      app::run_policies(training, options.output, *model, details).without<lt::MixedPrecision>());
   use(trainer, clips);
 }
 
-lt::FitResult train(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
-                    const lt::NewestSnapshot& snapshot, app::Summary& summary) {
-  const auto& training = options.training;
+lt::FitResult train(app::Session& session, whisper::Recognizer& recognizer, whisper::Corpus& corpus,
+                    const Options& options) {
   lt::FitResult result;
   with_trainer(recognizer, corpus, options, [&](auto& trainer, const whisper::TrainingClips& clips) {
-    const lt::RandomSampler order{.seed = training.unsigned_seed()};
-    result = app::fit(trainer,
-                      lt::PinnedPrefetchLoader(clips, training.loader_options(), app::share_of_rank(order)),
-                      training, snapshot);
-    app::set_memory(summary, trainer.template policy<lt::WatchMemory>());
-    whisper::report_best(summary, options.metric(), trainer.template policy<lt::RestoreBest>());
+    result = session.fit(trainer, session.shuffled(clips), [&](const lt::FitResult& fit) {
+      whisper::report_best(session.summary(), options.metric(), trainer.template policy<lt::RestoreBest>());
+      if (app::leads())
+        whisper::report_left_out(corpus, fit.skipped_samples, options.output, session.resumes());
+    });
   });
   return result;
 }
@@ -174,63 +163,56 @@ whisper::FitChoice fitted(const Options& given, const fs::path& snapshot, const 
                              std::cerr, {.margin = margin, .resumed = !snapshot.empty()});
 }
 
+/// Chooses how the run fits into --fit, and leaves the choice in `options`, to which the device is held.
+void choose_fit(const app::Session& session, const whisper::Corpus& corpus, Options& options) {
+  session.snapshot().release();  // dry steps need the memory
+  app::set_memory_cap(session.device(), whisper::parse_bytes(options.memory.fit));
+  auto choice = fitted(options, session.snapshot().path, corpus, session.device());
+  whisper::keep_fit(options.output, choice);
+  options = std::move(choice.options);
+  session.seed();  // as without dry steps before
+}
+
 void finetune(Options options) {
-  const app::Stopwatch stopwatch;
-  const auto& training = options.training;
-  const auto device = training.choose_device();
-  training.seed_generators();
   options.check();
-  const auto newest = training.snapshot_to_resume(options.snapshots());
-  training.print_resume(newest);
-  const auto& fit = options.memory.fit;
-  if (!fit.empty() && lt::rank_environment().size > 1)
+  const bool fits = !options.memory.fit.empty();
+  if (fits && lt::rank_environment().size > 1)
     throw app::CommandLineError("--fit chooses for one process: give the flags that it names to all of them");
-  const auto size = fit.empty() ? 0 : whisper::parse_bytes(fit);
-  auto recognizer = fit.empty() ? load(options, device) : load_settings(options);
+  if (fits) static_cast<void>(whisper::parse_bytes(options.memory.fit));
+  app::Session session(options.training, options.output);
+  auto recognizer = fits ? load_settings(options) : load(options, session.device());
   whisper::tell_renamed(recognizer, options.model, std::cerr);
   auto corpus = whisper::load_corpus(options.corpus_options(), recognizer, std::cerr);
-  const app::OutputFolder folder(options.output);
-  if (!fit.empty()) {
-    newest.release();  // dry steps need the memory
+  if (fits) {
     recognizer.model = nullptr;
-    app::set_memory_cap(device, size);
-    auto choice = fitted(options, newest.path, corpus, device);
-    whisper::keep_fit(options.output, choice);
-    options = std::move(choice.options);
-    training.seed_generators();  // as without dry steps before
-    recognizer = load(options, device);
+    choose_fit(session, corpus, options);
+    recognizer = load(options, session.device());
   }
   if (options.memory.cache_encoder)
     corpus.encode_by(options.encoder_of(recognizer), whisper::ClipEncoder(recognizer.model),
                      options.corpus_options());
-
-  const bool resumed = !newest.path.empty();
-  check_memory(recognizer, corpus, options, device, resumed);
+  check_memory(recognizer, corpus, options, session.device(), session.resumes());
 
   whisper::Transcripts before;
   if (app::leads()) {
-    before = whisper::transcribe_before(recognizer, corpus, options, resumed);
-    if (!resumed) whisper::WriteCurve::remove_from(options.output);
-    if (!resumed && fit.empty()) whisper::forget_fit(options.output);
+    before = whisper::transcribe_before(recognizer, corpus, options, session.resumes());
+    if (!session.resumes()) whisper::WriteCurve::remove_from(options.output);
+    if (!session.resumes() && !fits) whisper::forget_fit(options.output);
   }
   std::cout << "training on " << corpus.train.size() << " clips of up to " << corpus.max_seconds << " s"
             << std::endl;
-  app::Summary summary;
-  const auto result = train(recognizer, corpus, options, newest, summary);
-  if (!app::leads()) return app::throw_if_interrupted(result);
-  whisper::report_left_out(corpus, result.skipped_samples, options.output, resumed);
-  app::throw_if_interrupted(result);
-  const app::EarlierSummary earlier(options.output / "summary.json");  // removes it
-  whisper::save_trained(recognizer.model, options);
-  if (options.changes_suppressed()) whisper::save_suppressed(options.output, recognizer.decoding);
-  std::cout << "transcribing again" << std::endl;
-  const auto after =
-      whisper::transcribe_all(recognizer, corpus.test, training.workers, options.clips_heard());
-  const double seconds = stopwatch.seconds();
-  summary.set("seconds", seconds).set("peak_bytes", app::peak_bytes(device));
-  earlier.keep_costs(summary, result);
-  summary.set("clips_left_out", std::int64_t(corpus.left_out.count()));
-  whisper::report_result(summary, before, after, options, result, seconds);
+  const auto result = train(session, recognizer, corpus, options);
+  if (!app::leads()) return;
+  whisper::Transcripts after;
+  session.finish([&](app::Summary& summary) {
+    whisper::save_trained(recognizer.model, options);
+    if (options.changes_suppressed()) whisper::save_suppressed(options.output, recognizer.decoding);
+    std::cout << "transcribing again" << std::endl;
+    after = whisper::transcribe_all(recognizer, corpus.test, options.training.workers, options.clips_heard());
+    summary.set("clips_left_out", std::int64_t(corpus.left_out.count()));
+    whisper::set_result(summary, before, after, options, result);
+  });
+  whisper::print_result(before, after, options, result, session.seconds());
 }
 
 /// The same, held to --fit. Throws app::DoesNotFit if the run passes it after all.

@@ -76,18 +76,21 @@ inline void report_best(looptorch::app::Summary& summary, const std::string& met
             << *kept.best.value() << ")" << std::endl;
 }
 
-/// Completes `summary`, writes it to summary.json, and prints some clips and the error rates.
-inline void report_result(looptorch::app::Summary& summary, const Transcripts& before,
-                          const Transcripts& after, const FinetuneOptions& options,
-                          const looptorch::FitResult& result, double seconds) {
-  const auto rates_before = before.error_rates(options.normalizer);
-  const auto rates_after = after.error_rates(options.normalizer);
-  set_error_rates(summary, "wer_before", rates_before);
-  set_error_rates(summary, "wer_after", rates_after);
+/// Adds the error rates and the curve to the summary.
+inline void set_result(looptorch::app::Summary& summary, const Transcripts& before, const Transcripts& after,
+                       const FinetuneOptions& options, const looptorch::FitResult& result) {
+  set_error_rates(summary, "wer_before", before.error_rates(options.normalizer));
+  set_error_rates(summary, "wer_after", after.error_rates(options.normalizer));
   summary.set("normalizer", after.normalizers(options.normalizer));
   summary.set("steps", result.steps);
   set_curve(summary, options.output);
-  summary.write(options.output / "summary.json");
+}
+
+/// Prints some clips and the error rates.
+inline void print_result(const Transcripts& before, const Transcripts& after, const FinetuneOptions& options,
+                         const looptorch::FitResult& result, double seconds) {
+  const auto rates_before = before.error_rates(options.normalizer);
+  const auto rates_after = after.error_rates(options.normalizer);
   print_side_by_side(std::cout, before, after, 3);
   if (rates_after.by_language.size() > 1)
     for (const auto& [language, rate] : rates_after.by_language)

@@ -105,12 +105,15 @@ struct TrainingOptions {
   }
 
   /// Returns epochs, max_steps, the snapshot to begin with, and whether its settings may be others. An empty
-  /// one begins anew.
+  /// one begins anew. A run that goes on says so on stderr.
   [[nodiscard]] FitOptions fit_options(ResumeFrom snapshot = {}) const {
     return {.epochs = epochs,
             .max_steps = max_steps > 0 ? std::optional(max_steps) : std::nullopt,
             .resume = std::move(snapshot),
-            .resume_changed = resume_changed};
+            .resume_changed = resume_changed,
+            .on_resumed = [](const ResumeReport& report) {
+              std::cerr << "goes on from " << report.snapshot.string() << std::endl;
+            }};
   }
 
   /// Returns batch size, workers, prefetch, seed, and whether samples that cannot be used are skipped.
@@ -160,7 +163,7 @@ struct TrainingOptions {
     return chosen;
   }
 
-  /// Writes to stderr which snapshot was chosen and which were passed over; nothing without --resume.
+  /// Writes to stderr which snapshots were passed over, or that there is none; nothing without --resume.
   void print_resume(const NewestSnapshot& chosen) const {
     if (!resume.empty()) std::cerr << chosen.describe() << std::flush;
   }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -37,6 +38,8 @@ struct FitOptions {
   /// options of an optimizer, samples a window. FitResult lists each. Another model or other data stay
   /// refused.
   bool resume_changed = false;
+  /// Called once the run goes on from a snapshot and nothing can refuse it any more, before the first step.
+  std::function<void(const ResumeReport&)> on_resumed = {};
 };
 
 /// How a fit went.

@@ -32,6 +32,8 @@
 
 namespace looptorch {
 
+struct AutocastFamily;
+
 namespace detail {
 
 /// Running statistics of one update.
@@ -55,6 +57,7 @@ struct AutopsyState {
 struct Autopsy {
   using State = detail::AutopsyState;
   static constexpr Phase phase = Phase::unscale;  // before anything clips the gradients
+  using runs_after = After<AutocastFamily>;
   static constexpr bool changes_gradients = false;
   static constexpr MayDiffer may_differ = MayDiffer::always;
   static constexpr bool vetoes_alike = true;  // it sees the sums of all ranks

@@ -15,6 +15,7 @@
 
 namespace looptorch {
 
+struct AutocastFamily;
 struct Autopsy;
 struct CacheFlushFamily;
 struct ClipGradNorm;
@@ -52,7 +53,7 @@ struct OnOrder<Phase::prepare> {
 template <>
 struct OnOrder<Phase::unscale> {
   using before = Before<Autopsy>;
-  using after = After<>;
+  using after = After<AutocastFamily>;
 };
 template <>
 struct OnOrder<Phase::clip> {
@@ -76,8 +77,8 @@ struct OnOrder<Phase::average> {
 };
 template <>
 struct OnOrder<Phase::observe> {
-  using before = Before<RetryOnOom, ShowProgress, SkipBadWindows, WatchMemory, WatchRounding>;
-  using after = After<CacheFlushFamily, LogMetrics>;
+  using before = Before<LogMetrics, RetryOnOom, ShowProgress, SkipBadWindows, WatchMemory, WatchRounding>;
+  using after = After<CacheFlushFamily>;
 };
 
 enum class OnHook { none, before_update, after_update, window_end, epoch_end };

@@ -26,6 +26,9 @@ TEST_CASE("FitOptions have the epochs, the steps where they are limited, and the
   options.max_steps = 40;
   CHECK(options.fit_options().max_steps == 40);
   CHECK(options.fit_options("run/snapshots/step-00000002").resume.path() == "run/snapshots/step-00000002");
+  looptorch::testing::CapturedStderr said;
+  options.fit_options().on_resumed({.snapshot = "run/snapshots/step-00000002", .step = 2});
+  CHECK(said.text() == "goes on from run/snapshots/step-00000002\n");
   CHECK_FALSE(options.fit_options().resume_changed);
   options.resume_changed = true;
   CHECK(options.fit_options().resume_changed);

@@ -28,6 +28,12 @@ template <class... Listed>
 struct Policies {
   using bundle = Policies;
   explicit Policies(Listed... listed) : policies(std::move(listed)...) {}
+
+  /// Returns the bundle without the policy P, switched or not, for a program that lists P with options of its
+  /// own: `house_standard(1.0).without<ClipGradNorm>()`.
+  template <class P>
+  [[nodiscard]] auto without() &&;
+
   std::tuple<Listed...> policies;
 };
 
@@ -72,6 +78,15 @@ auto flattened(Part&& part) {
   (std::make_index_sequence<std::tuple_size_v<Part>>{});
 }
 
+/// Returns a tuple of a policy, or an empty one if it is P or When<P>.
+template <class P, class Each>
+auto unless_it_is(Each&& each) {
+  if constexpr (std::is_same_v<unwrapped_t<std::remove_cvref_t<Each>>, P>)
+    return std::tuple<>();
+  else
+    return std::tuple<std::remove_cvref_t<Each>>(std::move(each));
+}
+
 template <class... Parts>
 using flat_parts_t = decltype(std::tuple_cat(flattened<Parts>(std::declval<Parts>())...));
 
@@ -83,6 +98,22 @@ struct TrainerOf<Model, std::tuple<Parts...>> {
 };
 
 }  // namespace detail
+
+template <class... Listed>
+template <class P>
+auto Policies<Listed...>::without() && {
+  auto all = detail::flattened(std::move(*this));
+  auto kept =
+      std::apply([](auto&&... each) { return std::tuple_cat(detail::unless_it_is<P>(std::move(each))...); },
+                 std::move(all));
+  static_assert(
+      std::tuple_size_v<decltype(kept)> < std::tuple_size_v<decltype(all)>,
+      "looptorch: without<P>() takes the policy P out of a bundle, and this one does not hold it. See "
+      "docs/errors.md#bundles");
+  return std::apply(
+      [](auto&&... each) { return Policies<std::remove_cvref_t<decltype(each)>...>(std::move(each)...); },
+      std::move(kept));
+}
 
 // clang-format off: version 14 lays out no requires-clauses
 /// A Trainer that lists bundles: the Trainer of the policies in them, made of what was listed.

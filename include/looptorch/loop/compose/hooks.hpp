@@ -18,10 +18,6 @@
 #include <type_traits>
 #include <utility>
 
-namespace looptorch {
-struct LossScale;
-}
-
 namespace looptorch::detail {
 
 template <class P>

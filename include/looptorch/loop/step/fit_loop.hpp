@@ -58,12 +58,10 @@ void ready_policies(Engine& engine) {
   engine.stack().template run<on_fit_ready_hook>(context);
 }
 
-/// Adapts the loss scale, and runs on_window_end. Then throws what hooks of the window's updates threw, and
-/// what is known of its losses.
+/// Runs on_window_end. Then throws what hooks of the window's updates threw, and what is known of its losses.
 template <class Engine>
 void conclude_window(Engine& engine) {
   engine.in_phase(RunPhase::update, "window end", [&] {
-    engine.with_loss_scale([](auto& scale) { scale.adapt(); });
     WindowContext context{engine.run(), engine.window().last};
     engine.stack().template run<on_window_end_hook>(context);
   });
@@ -227,7 +225,6 @@ class FitLoop {
       throw UsageError("the range of batches is empty: there is nothing to train on");
     settle(engine_);
     plan_.end_epoch(RunAccess::progress(engine_.run()));
-    engine_.with_loss_scale([&](auto& scale) { scale.require_enough(progress()); });
     EpochContext context{engine_.run()};
     engine_.stack().template run<on_epoch_end_hook>(context);
   }
@@ -293,6 +290,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
       host.emplace(trainer, run);
       ready_policies(engine);
       engine.ranks().fix_units(engine);
+      if (resumed && options.on_resumed) options.on_resumed(resumed->report());
       FitLoop<Engine, Range>(engine, batches, plan, /*from_start=*/resumed.has_value()).run();
     });
   } catch (...) {

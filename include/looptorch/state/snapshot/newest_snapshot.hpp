@@ -39,13 +39,12 @@ struct NewestSnapshot {
     if (held) held->reset();
   }
 
-  /// Returns lines for a log: each snapshot that was passed over and why, then the one that the run resumes
-  /// from.
+  /// Returns lines for a log: each snapshot that was passed over and why, and that there is none to go on
+  /// from. That a run goes on is known when it does: FitOptions::on_resumed.
   [[nodiscard]] std::string describe() const {
     std::string text;
     for (const auto& [snapshot, reason] : passed_over) text += "passed over " + reason + "\n";
-    return text + (path.empty() ? "no snapshot to go on from: begins anew\n"
-                                : "goes on from " + path.string() + "\n");
+    return text + (path.empty() ? "no snapshot to go on from: begins anew\n" : "");
   }
   /// Returns "; REASON" for each snapshot that was passed over, to end an error message with.
   [[nodiscard]] std::string reasons() const {

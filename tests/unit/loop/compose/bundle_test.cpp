@@ -148,6 +148,17 @@ TEST_CASE("policies in bundles are moved, not copied") {
   CHECK(windows == 3);
 }
 
+TEST_CASE("without takes a policy out of a bundle, also one that is switched or in a bundle within it") {
+  const auto standard = [] {
+    return lt::Policies{says("first"), lt::When{true, lt::ClipGradNorm{1.0}},
+                        lt::Policies{lt::Accumulate<2>{}}, lt::When{true, lt::Policies{lt::ShowProgress{}}}};
+  };
+  using Kept = decltype(standard().without<lt::Accumulate<2>>().without<lt::ClipGradNorm>());
+  STATIC_REQUIRE(std::is_same_v<Kept, lt::Policies<decltype(says("first")), lt::When<lt::ShowProgress>>>);
+  Job job(standard().without<lt::Accumulate<2>>().without<lt::ShowProgress>(), lt::Accumulate<3>{});
+  CHECK(job.trainer.fit(toy::batches(6)).steps == 2);
+}
+
 TEST_CASE("conflicts across bundles that are switched are found as fit begins") {
   const auto run = [](bool small, bool large) {
     Job job(lt::When{small, lt::Policies{lt::Accumulate<2>{}}},

@@ -134,7 +134,7 @@ TEST_CASE("snapshot folder: a run goes on from the snapshot that is meant, or sa
   refused("", own.string() + " holds a run: go on with --resume auto, or choose another folder");
   const auto newest = own / "step-00000008", before = own / "step-00000004";
   CHECK(choose_snapshot("auto", own).path == newest);
-  CHECK(choose_snapshot("auto", own).describe() == "goes on from " + newest.string() + "\n");
+  CHECK(choose_snapshot("auto", own).describe().empty());
   CHECK(choose_snapshot(before.string(), own).path == before);
   CHECK_THROWS_AS(choose_snapshot((own / "step-00000009").string(), own), SnapshotError);
   refused((own / "step-00000009").string(), "step-00000009");
@@ -147,8 +147,7 @@ TEST_CASE("snapshot folder: a run goes on from the snapshot that is meant, or sa
   fs::remove(newest / "state.json");
   CHECK_THROWS_AS(choose_snapshot(newest.string(), own), SnapshotError);
   CHECK(choose_snapshot("auto", own).path == before);
-  CHECK_THAT(choose_snapshot("auto", own).describe(),
-             Contains("passed over " + newest.string()) && Contains("goes on from " + before.string()));
+  CHECK_THAT(choose_snapshot("auto", own).describe(), Contains("passed over " + newest.string()));
   fs::remove(other / "step-00000003/state.json");
   refused(other.string(), "other: holds no snapshot to go on from; ");
   refused(other.string(), "step-00000003");

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: loss_scale would never run. Make it one public `LossScale* loss_scale(const Run&) const`
+// expect: looptorch: handles_overflow would never run. Make it one public `bool handles_overflow(const Run&) const`
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"
 
 struct Mine {
 #ifdef LOOPTORCH_TWIN
-  lt::LossScale* loss_scale(const lt::Run&) const { return nullptr; }
+  bool handles_overflow(const lt::Run&) const { return true; }
 #else
-  lt::LossScale& loss_scale(const lt::Run&) const;
+  static constexpr bool handles_overflow = true;
 #endif
   void on_window_end(lt::WindowContext&) const {}
 };

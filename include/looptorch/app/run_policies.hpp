@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// The policies that the standard flags are made for, as one bundle: what every training program lists, beside
+// what is special about it.
+//
+//   lt::Trainer trainer(model, optimizer, objective,
+//                       app::run_policies(training, options.output, *model).without<lt::SnapshotEvery>(),
+//                       ...);
+#pragma once
+
+#include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/memory_flags.hpp>
+#include <looptorch/app/profile_policy.hpp>
+#include <looptorch/app/ranks.hpp>
+#include <looptorch/app/run_log.hpp>
+#include <looptorch/app/run_settings.hpp>
+#include <looptorch/app/training_options.hpp>
+#include <looptorch/base/rank_environment.hpp>
+#include <looptorch/base/type_name.hpp>
+#include <looptorch/loop/compose/bundle.hpp>
+#include <looptorch/loop/compose/policy_stack.hpp>
+#include <looptorch/policies/accumulate.hpp>
+#include <looptorch/policies/autopsy.hpp>
+#include <looptorch/policies/backend_flags.hpp>
+#include <looptorch/policies/cache_flush_every.hpp>
+#include <looptorch/policies/mixed_precision.hpp>
+#include <looptorch/policies/show_progress.hpp>
+#include <looptorch/policies/snapshot_every.hpp>
+#include <looptorch/policies/watch_memory.hpp>
+
+#include <torch/nn/module.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace looptorch::app {
+
+/// What the standard policies of a program take that is no standard flag.
+struct RunDetails {
+  /// For RunSettings: the program's own flags that decide what is learnt, and the samples_of what it
+  /// validates by. A run goes on with the same ones only.
+  std::map<std::string, std::string> settings = {}, data = {};
+  report::Facts facts = {};         ///< Further lines of the report.
+  MemoryFlags memory_flags = {};    ///< The program's flags that save memory, for WatchMemory.
+  RankOptions ranks = {};           ///< How several processes train together.
+  bool flush_at_epoch_end = false;  ///< With --flush-every, empties the cache at epochs' ends too.
+};
+
+/// Returns the folder of a run's snapshots.
+[[nodiscard]] inline std::filesystem::path snapshots_in(const std::filesystem::path& output) {
+  return output / "snapshots";
+}
+
+/// Returns the policies of a program that writes to `output`, a bundle: those that its flags do not ask for
+/// are switched off.
+///
+///   DataParallel      several processes
+///   Accumulate        --gradient-accumulation
+///   MixedPrecision    --bf16, --fp16, --mixed-precision
+///   BackendFlags      --tf32, --cudnn-benchmark
+///   CacheFlushEvery   --flush-every
+///   Autopsy           --autopsy, windows in bad-windows
+///   Profile           --profile, in trace.json
+///   RunSettings       the program's own settings, if there are any
+///   SnapshotEvery     --snapshot-every, --resume, in snapshots
+///   WatchMemory       --memory
+///   LogMetrics        --report, --histograms
+///   ShowProgress      always
+[[nodiscard]] inline auto run_policies(const TrainingOptions& training, const std::filesystem::path& output,
+                                       const torch::nn::Module& model, const RunDetails& details = {}) {
+  const auto memory_flags = beside_given(details.memory_flags, training);
+  return Policies{
+      When{rank_environment().size > 1, data_parallel(details.ranks)},
+      Accumulate<>{training.gradient_accumulation},
+      When{training.mixed_precision(), MixedPrecision{.type = training.autocast_type()}},
+      BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
+      When{training.flush_every > 0,
+           CacheFlushEvery<>{.at_epoch_end = details.flush_at_epoch_end, .batches = training.flush_every}},
+      training.autopsy_policy(output),
+      profile_policy(training, output),
+      When{!details.settings.empty() || !details.data.empty(), RunSettings(details.settings, details.data)},
+      When{training.takes_snapshots(),
+           SnapshotEvery{.folder = snapshots_in(output), .steps = training.snapshot_every}},
+      When{training.memory, WatchMemory{.remedies = memory_flags.of_parts()}},
+      run_log(training, output, model, details.facts),
+      ShowProgress{}};
+}
+
+namespace detail {
+
+/// Returns a policy's name without its namespace and its arguments, such as "Accumulate".
+template <class P>
+[[nodiscard]] std::string short_name() {
+  const auto spelled = looptorch::detail::type_name<looptorch::detail::unwrapped_t<P>>();
+  const auto name = spelled.substr(0, spelled.find('<'));
+  const auto colon = name.rfind(':');
+  return std::string(colon == name.npos ? name : name.substr(colon + 1));
+}
+
+template <class... Listed>
+[[nodiscard]] std::string names_of(std::type_identity<Policies<Listed...>>) {
+  std::string text;
+  ((text += (text.empty() ? "" : ", ") + short_name<Listed>()), ...);
+  return text;
+}
+
+}  // namespace detail
+
+/// Returns the names of the policies of run_policies: "DataParallel, Accumulate, ...".
+[[nodiscard]] inline std::string names_of_run_policies() {
+  using Bundle = decltype(run_policies(std::declval<const TrainingOptions&>(), std::filesystem::path(),
+                                       std::declval<const torch::nn::Module&>()));
+  return detail::names_of(std::type_identity<Bundle>());
+}
+
+}  // namespace looptorch::app

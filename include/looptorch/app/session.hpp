@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+// The frame of a training run: its device, its seed, its output folder and the snapshot that it goes on from,
+// then loaders, the standard policies, the fit and the summary. What is learnt and how stays in the program:
+//
+//   app::Session session(options, output);
+//   Net net;
+//   net->to(session.device());
+//   lt::FusedAdamW optimizer(net->parameters(), {.lr = options.learning_rate});
+//   lt::Trainer trainer(net, optimizer, loss_of, session.policies(*net), lt::ClipGradNorm{1.0});
+//   session.fit(trainer, session.shuffled(clips));
+//   session.finish(*net, {{"accuracy", trainer.evaluate(held_out).metrics.at("accuracy")}});
+//
+// Each part is a function of its own header, named in its comment, so that a program can take some of them.
+#pragma once
+
+#include <looptorch/app/device.hpp>
+#include <looptorch/app/earlier_summary.hpp>
+#include <looptorch/app/fit.hpp>
+#include <looptorch/app/memory_check.hpp>
+#include <looptorch/app/output_folder.hpp>
+#include <looptorch/app/ranks.hpp>
+#include <looptorch/app/run_policies.hpp>
+#include <looptorch/app/summary.hpp>
+#include <looptorch/app/training_options.hpp>
+#include <looptorch/base/json/json.hpp>
+#include <looptorch/data/loader/pinned_prefetch_loader.hpp>
+#include <looptorch/data/sampler.hpp>
+#include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/trainer_access.hpp>
+#include <looptorch/policies/watch_memory.hpp>
+#include <looptorch/state/snapshot/newest_snapshot.hpp>
+#include <looptorch/state/weights/save_weights.hpp>
+
+#include <c10/core/Device.h>
+#include <torch/nn/module.h>
+
+#include <concepts>
+#include <filesystem>
+#include <initializer_list>
+#include <iostream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch::app {
+
+/// Notes nothing of a fit.
+struct NoNote {
+  void operator()(const FitResult&) const {}
+};
+
+/// A run of a training program, from its parsed flags to its summary.
+class Session {
+ public:
+  /// Chooses the device, locks the output folder, seeds the generators, and reads the snapshot that --resume
+  /// names. `training` must outlive this. `read` are folders of data, which the output must not be. Throws
+  /// what choose_device, OutputFolder and TrainingOptions::snapshot_to_resume throw.
+  Session(const TrainingOptions& training, std::filesystem::path output,
+          std::initializer_list<std::filesystem::path> read = {})
+      : training_(training),
+        output_(std::move(output)),
+        device_(training.choose_device()),
+        folder_(output_, read),
+        snapshot_(training.snapshot_to_resume(snapshots())) {
+    training.print_resume(snapshot_);
+    seed();
+  }
+
+  [[nodiscard]] const TrainingOptions& options() const { return training_; }
+  [[nodiscard]] const std::filesystem::path& output() const { return output_; }
+  [[nodiscard]] std::filesystem::path snapshots() const { return snapshots_in(output_); }
+  [[nodiscard]] at::Device device() const { return device_; }
+  /// Returns the snapshot that the run goes on from; one without a path if it begins anew.
+  [[nodiscard]] const NewestSnapshot& snapshot() const { return snapshot_; }
+  [[nodiscard]] bool resumes() const { return !snapshot_.path.empty(); }
+  /// Returns the seconds since the session was made.
+  [[nodiscard]] double seconds() const { return stopwatch_.seconds(); }
+  /// Returns the figures of the run, which finish() writes.
+  [[nodiscard]] Summary& summary() { return summary_; }
+
+  /// Seeds the generators again, as before something was drawn that the run must not depend on.
+  void seed() const { training_.seed_generators(); }
+
+  /// Returns a loader of this rank's share of what `sampler` yields: without one, of all samples in order.
+  template <class Dataset, class Sampler = SequentialSampler>
+  [[nodiscard]] auto loader(Dataset&& data, Sampler sampler = {}) const {
+    return PinnedPrefetchLoader(std::forward<Dataset>(data), training_.loader_options(),
+                                share_of_rank(std::move(sampler)));
+  }
+  /// Returns a loader of this rank's share of the samples, in a new order each epoch, drawn from --seed.
+  template <class Dataset>
+  [[nodiscard]] auto shuffled(Dataset&& data) const {
+    return loader(std::forward<Dataset>(data), RandomSampler{.seed = training_.unsigned_seed()});
+  }
+
+  /// Returns run_policies of the model.
+  [[nodiscard]] auto policies(const torch::nn::Module& model, const RunDetails& details = {}) const {
+    return run_policies(training_, output_, model, details);
+  }
+
+  /// Fits from the snapshot on, or with --replay does a kept window again (app::fit). Adds the steps and the
+  /// peak of a watched memory to the summary. Throws Interrupted for a run that a signal or a limit ended,
+  /// once `note(result)` has been called, which may keep what such a run has to tell.
+  template <class Trainer, class Batches, std::invocable<const FitResult&> Note = NoNote>
+  FitResult fit(Trainer& trainer, Batches&& batches, const Note& note = {}) {
+    result_ = app::fit(trainer, std::forward<Batches>(batches), training_, snapshot_);
+    using Stack = std::remove_cvref_t<decltype(looptorch::detail::TrainerAccess::engine(trainer).stack())>;
+    if constexpr (Stack::template lists<WatchMemory>())
+      set_memory(summary_, trainer.template policy<WatchMemory>());
+    note(result_);
+    throw_if_interrupted(result_);
+    return result_;
+  }
+
+  /// In the process that leads: removes the summary of an earlier call, lets `save(summary)` write what was
+  /// learnt and set figures, adds the time and the memory, and writes summary.json. A folder with a summary
+  /// thus holds a whole result.
+  template <std::invocable<Summary&> Save>
+  void finish(Save&& save) {
+    if (!leads()) return;
+    const EarlierSummary earlier(output_ / "summary.json");
+    std::forward<Save>(save)(summary_);
+    summary_.set("seconds", seconds()).set("peak_bytes", peak_bytes(device_));
+    earlier.keep_costs(summary_, result_);
+    summary_.write(output_ / "summary.json");
+  }
+  /// The same for a model whose weights go to model.safetensors. Adds the number of steps, prints the summary
+  /// to std::cout, and says on std::cerr where the weights are.
+  void finish(const torch::nn::Module& model, const std::vector<std::pair<std::string, Json>>& figures) {
+    const auto weights = output_ / "model.safetensors";
+    finish([&](Summary& summary) {
+      save_weights(model, weights);
+      for (const auto& [name, value] : figures) summary.set(name, value);
+      summary.set("steps", result_.steps);
+    });
+    if (!leads()) return;
+    std::cout << summary_.text() << std::endl;
+    std::cerr << "the weights are in " << weights.string() << std::endl;
+  }
+
+ private:
+  Stopwatch stopwatch_;
+  const TrainingOptions& training_;
+  std::filesystem::path output_;
+  at::Device device_;
+  OutputFolder folder_;
+  NewestSnapshot snapshot_;
+  Summary summary_;
+  FitResult result_;
+};
+
+}  // namespace looptorch::app

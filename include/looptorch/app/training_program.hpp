@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// A whole training program: a command line with --output and the standard flags, and a Session of what was
+// parsed. A program with another command line makes both itself (training_flags.hpp, session.hpp).
+//
+//   int main(int argc, char** argv) {
+//     app::TrainingProgram program("digits", "Learns to read digits.", {.epochs = 20, .batch_size = 32});
+//     return program.run(argc, argv, [](app::Session& session) {...});
+//   }
+#pragma once
+
+#include <looptorch/app/command_line.hpp>
+#include <looptorch/app/run_main.hpp>
+#include <looptorch/app/run_policies.hpp>
+#include <looptorch/app/session.hpp>
+#include <looptorch/app/training_flags.hpp>
+#include <looptorch/app/training_options.hpp>
+#include <looptorch/base/error.hpp>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+namespace looptorch::app {
+
+/// Returns the flags that work in every program: all but those for which a program has to do something
+/// itself.
+[[nodiscard]] inline TrainingFlags standard_flags() {
+  using enum TrainingFlag;
+  return {.without = {gradient_checkpointing, cache, on_bad_audio, preflight, memory_cap}};
+}
+
+/// Holds the settings from the command line's parse to the run's end.
+class TrainingProgram {
+ public:
+  /// `defaults` are the values of flags that are not given. The program has the flags of `flags`.
+  TrainingProgram(const std::string& name, const std::string& about, TrainingOptions defaults = {},
+                  const TrainingFlags& flags = standard_flags())
+      : options_(std::move(defaults)),
+        line_(name, message(about, "\nA run lists ", names_of_run_policies(), ": docs/app.md#a-session.")) {
+    line_.required("output", "DIR", output_, "folder for the model, its snapshots and summary.json")
+        .alias("output-dir");
+    add_training_flags(line_, options_, flags);
+  }
+  TrainingProgram(const TrainingProgram&) = delete;  // the command line holds references to the options
+  TrainingProgram& operator=(const TrainingProgram&) = delete;
+
+  /// Takes the program's own flags, before `run`.
+  [[nodiscard]] CommandLine& line() { return line_; }
+  [[nodiscard]] TrainingOptions& options() { return options_; }
+
+  /// Parses, makes the Session, calls `body(session)`, and returns the exit code for main, as run_main does.
+  template <class Body>
+  [[nodiscard]] int run(int argc, char* const* argv, Body&& body) {
+    return run_main(argc, argv, line_, [&] {
+      Session session(options_, output_);
+      std::forward<Body>(body)(session);
+    });
+  }
+
+ private:
+  TrainingOptions options_;
+  std::filesystem::path output_;
+  CommandLine line_;
+};
+
+}  // namespace looptorch::app

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Writes the model's weights to a safetensors file at each epoch's end and as the fit ends, and says where
+// they are. For a program that needs the model and no snapshots; SnapshotEvery keeps what a run goes on with.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/phase.hpp>
+#include <looptorch/state/weights/save_weights.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+namespace looptorch {
+
+template <class Module>
+struct BasicRestoreBest;
+
+/// Writes `file` whole or not at all, on the rank that leads. Its folder is made. At the fit's end these are
+/// the weights that RestoreBest put back, if it is listed; a fit that failed leaves those of the last epoch.
+struct SaveWeights {
+  std::filesystem::path file = "model.safetensors";
+  std::FILE* out = stderr;  ///< Gets the line that says where they are; null: none.
+
+  static constexpr bool only_reports = true;
+  static constexpr Phase phase = Phase::finish;
+  using runs_after = After<Every<BasicRestoreBest>>;
+
+  /// Throws UsageError for an empty name, and std::filesystem::filesystem_error for a folder that cannot be
+  /// made.
+  void on_fit_begin(FitContext&) const {
+    if (file.empty()) throw UsageError("SaveWeights needs the name of a file");
+    if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
+  }
+
+  /// Throws FileError for a file that cannot be written.
+  void on_epoch_end(EpochContext& epoch) const { save_weights(epoch.run.model(), file); }
+
+  void on_fit_end(FitContext& fit) const {
+    if (fit.status == FitStatus::failed) return;
+    save_weights(fit.run.model(), file);
+    if (out) std::fprintf(out, "the weights are in %s\n", file.string().c_str());
+  }
+};
+
+}  // namespace looptorch
