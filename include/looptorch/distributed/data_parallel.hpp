@@ -36,13 +36,11 @@
 
 namespace looptorch {
 
+class Freeze;
 struct Profile;
 struct ScheduleLr;
 struct ShardOptimizer;
-template <class Module>
-class BasicFreeze;
-template <class Module>
-class BasicUnfreezeAt;
+class UnfreezeAt;
 
 /// The treatment of modules whose buffers depend on the batches that they have seen, as BatchNorm's do.
 enum class OnBatchStatistics {
@@ -63,7 +61,7 @@ struct DataParallel {
   std::uint64_t seed = 0;     ///< Of the random numbers of reproducible forwards, such as dropout's.
 
   static constexpr Phase phase = Phase::prepare;
-  using runs_before = Before<Profile, ScheduleLr, ShardOptimizer, Every<BasicFreeze>, Every<BasicUnfreezeAt>>;
+  using runs_before = Before<Profile, ScheduleLr, ShardOptimizer, Freeze, UnfreezeAt>;
   static constexpr bool changes_gradients = true;
   static constexpr MayDiffer may_differ = MayDiffer::always;
 

@@ -11,6 +11,7 @@
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/running_mean.hpp>
 #include <looptorch/memory/held_memory.hpp>
+#include <looptorch/optim/parameter_groups.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 
 #include <torch/optim/optimizer.h>
@@ -127,13 +128,18 @@ struct UpdateView {
   std::vector<double> given_rates = {};
   std::int64_t applied = 0;  ///< windows in which it moved the parameters
   std::int64_t skipped = 0;  ///< windows in which it was due, and was vetoed or had no weight
+  /// Changes whenever a group or a parameter has joined the optimizer, left it, or taken another's place.
+  std::int64_t groups_version = 0;
 };
 
 /// The state of a run that every context refers to.
 class Run {
  public:
-  Run(torch::nn::Module& model, std::vector<UpdateView> updates)
-      : model_(&model), updates_(std::move(updates)) {}
+  template <class Module>
+  Run(Module& model, std::vector<UpdateView> updates)
+      : model_(&model),
+        named_parameters_([&model] { return detail::named_parameters(std::as_const(model)); }),
+        updates_(std::move(updates)) {}
 
   [[nodiscard]] const Progress& progress() const { return progress_; }
   [[nodiscard]] std::vector<UpdateView>& updates() { return updates_; }
@@ -142,6 +148,8 @@ class Run {
   [[nodiscard]] const MetricBoard& metrics() const { return metrics_; }
   /// Returns the model; include <torch/nn/module.h> to use it.
   [[nodiscard]] torch::nn::Module& model() const { return *model_; }
+  /// Returns the model's parameters, frozen ones included, each once under all its names.
+  [[nodiscard]] std::vector<NamedParameter> named_parameters() const { return named_parameters_(); }
   /// Returns the device of the model's first parameter, wherever it moves. For a model without parameters,
   /// returns that of the optimizers' first parameter.
   [[nodiscard]] at::Device device() const { return lead_.defined() ? lead_.device() : at::Device(at::kCPU); }
@@ -257,6 +265,7 @@ class Run {
   }
 
   torch::nn::Module* model_;
+  std::function<std::vector<NamedParameter>()> named_parameters_;
   std::vector<UpdateView> updates_;
   Progress progress_;
   MetricBoard metrics_;

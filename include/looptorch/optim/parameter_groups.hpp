@@ -31,6 +31,12 @@ struct GroupRule {
   Options options;
 };
 
+/// A parameter under all its names: a tied weight has several.
+struct NamedParameter {
+  at::Tensor tensor;
+  std::vector<std::string> names;
+};
+
 namespace detail {
 
 template <class Optimizer>
@@ -42,12 +48,6 @@ struct OptimizerOptionsOf<Optimizer> {
   using type = typename Optimizer::Options;
 };
 // clang-format on
-
-/// A parameter under all its names: a tied weight has several.
-struct NamedParameter {
-  at::Tensor tensor;
-  std::vector<std::string> names;
-};
 
 /// Returns all parameters, frozen ones included, each once.
 template <class Module>

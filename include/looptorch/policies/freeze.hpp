@@ -27,16 +27,12 @@ namespace looptorch {
 /// Freezes the parameters whose full names match one of the patterns, and restores their flags as the fit
 /// ends, after an exception too; in a loop of `step`, as the Trainer is destroyed or fits. Modules keep their
 /// mode: a frozen BatchNorm or dropout in training mode still updates its statistics and draws numbers.
-///
-/// A template so that this header does not include torch/nn; write `Freeze`.
-template <class Module>
-class BasicFreeze {
+class Freeze {
  public:
   /// Patterns of full names, as in `parameter_groups`.
-  BasicFreeze(std::initializer_list<std::string> patterns)
-      : BasicFreeze(std::vector<std::string>(patterns)) {}
+  Freeze(std::initializer_list<std::string> patterns) : Freeze(std::vector<std::string>(patterns)) {}
   /// Throws UsageError if there is no pattern.
-  explicit BasicFreeze(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {
+  explicit Freeze(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {
     if (patterns_.empty()) throw UsageError("Freeze needs at least one pattern of parameters' names");
   }
 
@@ -53,10 +49,9 @@ class BasicFreeze {
   /// unfreeze.
   void on_fit_begin(FitContext& fit, State& state) const {
     state = {};
-    const Module& model = fit.run.model();
-    detail::check_patterns(detail::named_parameters(model), patterns_);
+    detail::check_patterns(fit.run.named_parameters(), patterns_);
     std::vector<at::Tensor> matching;
-    each_match(fit.run, [&](const detail::NamedParameter& parameter) {
+    each_match(fit.run, [&](const NamedParameter& parameter) {
       detail::claim_flag(fit.run, parameter, "Freeze");
       matching.push_back(parameter.tensor);
       ++state.parameters, state.elements += parameter.tensor.numel();
@@ -66,7 +61,7 @@ class BasicFreeze {
   void on_fit_end(FitContext&, State& state) const { state.frozen = nullptr; }
 
   void forecast_memory(MemoryForecast& forecast, State&) const {
-    each_match(forecast.run, [&](const detail::NamedParameter& parameter) {
+    each_match(forecast.run, [&](const NamedParameter& parameter) {
       forecast.frozen.insert(parameter.tensor.unsafeGetTensorImpl());
     });
   }
@@ -80,8 +75,7 @@ class BasicFreeze {
  private:
   template <class Use>
   void each_match(const Run& run, Use&& use) const {
-    const Module& model = run.model();
-    for (const auto& parameter : detail::named_parameters(model))
+    for (const NamedParameter& parameter : run.named_parameters())
       if (detail::matches(parameter, patterns_)) use(parameter);
   }
   [[nodiscard]] std::string text() const {
@@ -92,7 +86,5 @@ class BasicFreeze {
 
   std::vector<std::string> patterns_;
 };
-
-using Freeze = BasicFreeze<torch::nn::Module>;
 
 }  // namespace looptorch

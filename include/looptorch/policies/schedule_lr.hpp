@@ -12,6 +12,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/parts/groups_by_pattern.hpp>
 #include <looptorch/policies/parts/lr_cycles.hpp>
 #include <looptorch/policies/parts/lr_decay.hpp>
 #include <looptorch/policies/parts/plateau_decay.hpp>
@@ -22,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -79,8 +81,8 @@ struct OptionTexts {
 
 /// Sets learning rates as shares of the full ones (`UpdateView::full_rates`) before each update, so that
 /// later phases see the rate in force. An update that was skipped does not count: the next repeats its rate.
-/// Several may be listed, each for its own updates or groups. If `groups` is empty, a group that joins the
-/// optimizer within a fit is scheduled from its first update on.
+/// Several may be listed, each for its own updates or groups. A group that joins the optimizer within a fit
+/// is scheduled from its first update on, if it matches.
 ///
 /// A decay that ends with the fit follows `Progress::total_steps` when an epoch of fewer steps than planned
 /// corrects it. If it is corrected back to more steps, the rate does not rise: it stays until the longer
@@ -94,9 +96,11 @@ struct ScheduleLr {
                              InverseSqrtDecay, CosineRestarts, OneCycle, FunctionDecay>;
 
   Decay decay = LinearDecay{};
-  std::int64_t warmup_steps = 0;          ///< Steps over which the rate rises from 0 to its full value.
-  std::string update = {};                ///< The name of the update whose rate is set; empty: all updates.
-  std::vector<std::int64_t> groups = {};  ///< Its parameter groups, from 0; empty: all.
+  std::int64_t warmup_steps = 0;  ///< Steps over which the rate rises from 0 to its full value.
+  std::string update = {};        ///< The name of the update whose rate is set; empty: all updates.
+  /// Patterns of full names, as in `parameter_groups`: the parameter groups all of whose parameters match
+  /// one. Empty: all groups.
+  std::vector<std::string> groups = {};
 
   static constexpr Phase phase = Phase::prepare;
   static constexpr bool repeatable = true;
@@ -112,7 +116,8 @@ struct ScheduleLr {
     double at_most = kNoLimit;     ///< The ratio before the end was moved back again.
     detail::RatesInForce in_force;
 
-    std::vector<std::size_t> seen;  // by update: how many groups it had
+    std::vector<std::int64_t> seen;  // by update: the version of its groups
+    std::set<std::string> claimed;   // the rates that this sets, as claimed
   };
 
   /// Returns the share of the full rate in the step with index `step`, from 0, of `total`. Does not include
@@ -123,20 +128,14 @@ struct ScheduleLr {
     return detail::visit_held([&](const auto& shape) { return detail::share_at(shape, place); }, decay);
   }
 
-  /// Throws UsageError for impossible options, a rate that cannot be set or that another ScheduleLr sets, and
-  /// a decay whose end is not known.
+  /// Throws UsageError for impossible options, a rate that cannot be set or that another ScheduleLr sets, a
+  /// decay whose end is not known, a pattern that matches nothing, and a group of which only a part matches.
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
     const std::int64_t end = end_of_decay(fit.run.progress());
     if (std::exchange(state.total_steps, end) != end) state.at_most = kNoLimit;  // another fit
-    state.groups.clear(), state.seen.clear();
-    for (const UpdateView& view : fit.run.updates()) {
-      state.groups.push_back(groups_of(view));
-      state.seen.push_back(view.full_rates.size());
-    }
     check_update(fit.run);
-    for (std::size_t index = 0; index < state.groups.size(); ++index)
-      claim(fit.run, index, state.groups[index]);
+    select_groups(fit.run, state);
     take_over(fit.run, state);
     if (const auto* plateau = std::get_if<PlateauDecay>(&decay))
       state.plateau.reader.begin_fit(fit.run, plateau->metric);
@@ -152,7 +151,8 @@ struct ScheduleLr {
 
   void before_update(UpdateContext& context, State& state) const {
     const std::size_t index = context.index();
-    if (state.seen[index] != context.view().full_rates.size()) claim_joined(context, state);
+    if (state.seen[index] != context.view().groups_version)
+      select_groups(index, detail::GroupsByPattern(context.run, groups), context.run, state);
     if (state.groups[index].empty()) return;
     read_metric(context.run, state);
     state.total_steps = std::max(state.total_steps, end_of_decay(context.run.progress()));
@@ -232,50 +232,46 @@ struct ScheduleLr {
     if (is_later && now > before) state.at_most = before < now / 2 ? kNoLimit : before;
   }
 
-  /// Returns the groups of this update whose rates are to be set.
-  [[nodiscard]] std::vector<std::size_t> groups_of(const UpdateView& view) const {
-    std::vector<std::size_t> result;
-    if (!update.empty() && update != view.name) return result;
-    const std::size_t count = view.optimizer->param_groups().size();
-    for (const std::int64_t group : groups) {
-      if (group < 0 || group >= static_cast<std::int64_t>(count))
-        throw UsageError(message("ScheduleLr is for group ", group, " of update '", view.name,
-                                 "', which has ", count, ", numbered from 0"));
-      result.push_back(static_cast<std::size_t>(group));
+  [[nodiscard]] bool is_for(const UpdateView& view) const { return update.empty() || update == view.name; }
+
+  /// Selects and claims the groups of all updates.
+  void select_groups(Run& run, State& state) const {
+    const detail::GroupsByPattern selected(run, groups);
+    std::vector<const UpdateView*> updates;
+    for (const UpdateView& view : run.updates())
+      if (is_for(view)) updates.push_back(&view);
+    selected.require_matches(updates);
+    state.groups.assign(run.updates().size(), {});
+    state.seen.assign(run.updates().size(), 0);
+    state.claimed.clear();
+    for (std::size_t index = 0; index < run.updates().size(); ++index)
+      select_groups(index, selected, run, state);
+  }
+
+  /// Selects and claims the groups of one update.
+  void select_groups(std::size_t index, const detail::GroupsByPattern& selected, Run& run,
+                     State& state) const {
+    const UpdateView& view = run.updates()[index];
+    state.seen[index] = view.groups_version;
+    if (!is_for(view)) return;
+    state.groups[index] = selected.of(view);
+    for (const std::size_t group : state.groups[index]) {
+      if (std::isnan(view.full_rates[group]))
+        throw UsageError(message("ScheduleLr cannot set the learning rate of update '", view.name,
+                                 "': its optimizer's options have none"));
+      const std::string leader = selected.leader(view, group);
+      const std::string rate = message("the learning rate of update '", view.name, "' for '", leader, "'");
+      if (!leader.empty() && state.claimed.insert(rate).second) run.claim(rate, describe());
     }
-    if (groups.empty())
-      for (std::size_t group = 0; group < count; ++group) result.push_back(group);
-    return result;
   }
 
   void check_update(const Run& run) const {
     std::string names;
     for (const UpdateView& view : run.updates()) {
-      if (update.empty() || view.name == update) return;
+      if (is_for(view)) return;
       names += message(names.empty() ? "'" : ", '", view.name, "'");
     }
     throw UsageError(message("ScheduleLr is for update '", update, "'; there is ", names));
-  }
-
-  /// Claims the rates of groups that joined the optimizer within the fit.
-  void claim_joined(UpdateContext& context, State& state) const {
-    const std::size_t index = context.index();
-    const std::vector<std::size_t> known = std::exchange(state.groups[index], groups_of(context.view()));
-    std::vector<std::size_t> joined;
-    for (const std::size_t group : state.groups[index])
-      if (std::find(known.begin(), known.end(), group) == known.end()) joined.push_back(group);
-    claim(context.run, index, joined);
-    state.seen[index] = context.view().full_rates.size();
-  }
-
-  void claim(Run& run, std::size_t index, const std::vector<std::size_t>& claimed) const {
-    const UpdateView& view = run.updates()[index];
-    for (const std::size_t group : claimed) {
-      if (std::isnan(view.full_rates[group]))
-        throw UsageError(message("ScheduleLr cannot set the learning rate of update '", view.name,
-                                 "': its optimizer's options have none"));
-      run.claim(message("the learning rate of update '", view.name, "', group ", group), describe());
-    }
   }
 
   /// Takes over the rates in a snapshot, which this schedule set in another process.
@@ -289,10 +285,10 @@ struct ScheduleLr {
   }
 
   [[nodiscard]] std::string describe() const {
-    std::string numbers;
-    for (const std::int64_t group : groups) numbers += (numbers.empty() ? "" : ", ") + std::to_string(group);
+    std::string patterns;
+    for (const std::string& pattern : groups) patterns += (patterns.empty() ? "" : ", ") + pattern;
     return message("a ScheduleLr for ", update.empty() ? "all updates" : "update '" + update + "'",
-                   groups.empty() ? "" : ", groups {" + numbers + "}");
+                   groups.empty() ? "" : ", groups {" + patterns + "}");
   }
 
   /// Returns "LinearDecay {0, 0}, warm-up 100": the options, but not an end that follows from the fit's.
@@ -311,7 +307,7 @@ struct ScheduleLr {
 
   [[nodiscard]] static std::size_t first_update(const State& state) {
     std::size_t first = 0;
-    while (state.groups[first].empty()) ++first;
+    while (first + 1 < state.groups.size() && state.groups[first].empty()) ++first;
     return first;
   }
 

@@ -25,9 +25,8 @@
 
 namespace looptorch {
 
+class Freeze;
 struct ScheduleLr;
-template <class Module>
-class BasicFreeze;
 
 /// Names parameters, and the epoch from which on they are trained.
 struct UnfreezeRule {
@@ -40,22 +39,18 @@ struct UnfreezeRule {
 /// Freezes the parameters that match a rule until the rule's epoch. If several rules match, the earliest
 /// epoch counts. Parameters that match none are left as the user has them. Flags change as a fit or an epoch
 /// begins, and stay after the fit. A run that is resumed in a later epoch unfreezes the right ones at once.
-///
-/// A template so that this header does not include torch/nn; write `UnfreezeAt`.
-template <class Module>
-class BasicUnfreezeAt {
+class UnfreezeAt {
  public:
-  BasicUnfreezeAt(std::initializer_list<UnfreezeRule> rules)
-      : BasicUnfreezeAt(std::vector<UnfreezeRule>(rules)) {}
+  UnfreezeAt(std::initializer_list<UnfreezeRule> rules) : UnfreezeAt(std::vector<UnfreezeRule>(rules)) {}
 
   /// Throws UsageError if there are no rules, or one without patterns or with an option out of range.
-  explicit BasicUnfreezeAt(std::vector<UnfreezeRule> rules) : rules_(std::move(rules)) {
+  explicit UnfreezeAt(std::vector<UnfreezeRule> rules) : rules_(std::move(rules)) {
     if (rules_.empty()) throw UsageError("UnfreezeAt needs at least one rule");
     for (const UnfreezeRule& rule : rules_) check(rule);
   }
 
   static constexpr Phase phase = Phase::prepare;
-  using runs_after = After<ScheduleLr, Every<BasicFreeze>>;  // it sets full rates when those were taken
+  using runs_after = After<ScheduleLr, Freeze>;  // it sets full rates when those were taken
 
   struct State {
     std::vector<detail::OwnedParameters> rules;  ///< The parameters of each rule, in the order of the rules.
@@ -66,8 +61,7 @@ class BasicUnfreezeAt {
   /// rate for parameters that are not whole groups.
   void on_fit_begin(FitContext& fit, State& state) const {
     state.rules = share_out(fit.run);
-    const Module& model = fit.run.model();
-    for (const auto& parameter : detail::named_parameters(model))
+    for (const NamedParameter& parameter : fit.run.named_parameters())
       if (rule_of(parameter)) detail::claim_flag(fit.run, parameter, "UnfreezeAt");
     state.unfrozen.resize(rules_.size());
     apply(fit.run, state);
@@ -76,8 +70,7 @@ class BasicUnfreezeAt {
   void on_epoch_begin(EpochContext& epoch, State& state) const { apply(epoch.run, state); }
 
   void forecast_memory(MemoryForecast& forecast, State&) const {
-    const Module& model = forecast.run.model();
-    for (const auto& parameter : detail::named_parameters(model))
+    for (const NamedParameter& parameter : forecast.run.named_parameters())
       if (rule_of(parameter)) forecast.trained_later.insert(parameter.tensor.unsafeGetTensorImpl());
   }
 
@@ -108,8 +101,7 @@ class BasicUnfreezeAt {
   }
 
   [[nodiscard]] std::vector<detail::OwnedParameters> share_out(const Run& run) const {
-    const Module& model = run.model();
-    const auto parameters = detail::named_parameters(model);
+    const auto parameters = run.named_parameters();
     for (const UnfreezeRule& rule : rules_) detail::check_patterns(parameters, rule.patterns);
     std::vector<detail::OwnedParameters> owned(rules_.size());
     for (const auto& parameter : parameters)
@@ -125,7 +117,7 @@ class BasicUnfreezeAt {
   }
 
   /// Returns the matching rule with the earliest epoch, the first of several.
-  [[nodiscard]] std::optional<std::size_t> rule_of(const detail::NamedParameter& parameter) const {
+  [[nodiscard]] std::optional<std::size_t> rule_of(const NamedParameter& parameter) const {
     std::optional<std::size_t> earliest;
     for (std::size_t i = 0; i < rules_.size(); ++i)
       if (detail::matches(parameter, rules_[i].patterns))
@@ -144,7 +136,5 @@ class BasicUnfreezeAt {
 
   std::vector<UnfreezeRule> rules_;
 };
-
-using UnfreezeAt = BasicUnfreezeAt<torch::nn::Module>;
 
 }  // namespace looptorch

@@ -505,20 +505,20 @@ TEST_CASE("schedules by update and by group leave all others alone") {
   CHECK(seen[0][1] == 0.1);
   CHECK(seen[1][0] == Approx(kFullRate * 0.5));
 
-  trained(lt::ScheduleLr{.decay = decay, .update = "left", .groups = {1}});
+  trained(lt::ScheduleLr{.decay = decay, .groups = {"left.second.*"}});
   CHECK(seen[0][0] == 1.0);
   CHECK(seen[0][1] == Approx(0.05));
   CHECK(seen[1][0] == kFullRate);
 
   trained(lt::ScheduleLr{.decay = lt::StepDecay{.every = 5, .factor = 0.3}, .update = "right"},
-          lt::ScheduleLr{.decay = lt::ConstantLr{}, .warmup_steps = 10, .update = "left", .groups = {0}},
-          lt::ScheduleLr{.decay = decay, .update = "left", .groups = {1}});
+          lt::ScheduleLr{.decay = lt::ConstantLr{}, .warmup_steps = 10, .groups = {"left.first.*"}},
+          lt::ScheduleLr{.decay = decay, .update = "left", .groups = {"left.second.weight", "left.second.b*"}});
   CHECK(seen[0][0] == Approx(0.5));
   CHECK(seen[0][1] == Approx(0.05));
   CHECK(seen[1][0] == Approx(kFullRate * 0.3));
 }
 
-TEST_CASE("two schedules for one rate, and updates and groups that are not there, are refused by name") {
+TEST_CASE("two schedules for one rate, and updates and patterns that match nothing, are refused by name") {
   Pair pair;
   torch::optim::SGD left(pair->left->parameters(), 0.1), right(pair->right->parameters(), 0.1);
   const auto fit = [&](auto... schedules) {
@@ -526,16 +526,21 @@ TEST_CASE("two schedules for one rate, and updates and groups that are not there
                         lt::Update{right, right_objective}, schedules...);
     trainer.fit(toy::batches(1));
   };
-  CHECK_THROWS_WITH(fit(lt::ScheduleLr{}, lt::ScheduleLr{.update = "left", .groups = {0}}),
-                    Catch::Contains("the learning rate of update 'left', group 0 is set by") &&
+  CHECK_THROWS_WITH(fit(lt::ScheduleLr{}, lt::ScheduleLr{.update = "left", .groups = {"left.*"}}),
+                    Catch::Contains("the learning rate of update 'left' for 'left.first.weight' is set by") &&
                         Catch::Contains("a ScheduleLr for all updates") &&
-                        Catch::Contains("a ScheduleLr for update 'left', groups {0}"));
+                        Catch::Contains("a ScheduleLr for update 'left', groups {left.*}"));
   CHECK_THROWS_WITH(fit(lt::ScheduleLr{.update = "centre"}),
                     Catch::Contains("'centre'") && Catch::Contains("'left', 'update 2'"));
-  CHECK_THROWS_WITH(fit(lt::ScheduleLr{.groups = {1}}),
-                    Catch::Contains("group 1 of update 'left', which has 1"));
-  CHECK_THROWS_AS(fit(lt::ScheduleLr{.groups = {-1}}), lt::UsageError);
-  CHECK_THROWS_AS(fit(lt::ScheduleLr{.groups = {0, 0}}), lt::UsageError);
+  CHECK_THROWS_WITH(
+      fit(lt::ScheduleLr{.groups = {"left.*", "centre.*"}}),
+      Catch::Contains("pattern 'centre.*' matches no parameter group") &&
+          Catch::Contains(
+              "0 of update 'left': left.first.weight, left.first.bias, left.second.weight and 1 more") &&
+          Catch::Contains("0 of update 'update 2': right.first.weight"));
+  CHECK_THROWS_WITH(fit(lt::ScheduleLr{.update = "left", .groups = {"right.*"}}),
+                    Catch::Contains("'right.*' matches no parameter group") && !Catch::Contains("update 2"));
+  CHECK_THROWS_AS(fit(lt::ScheduleLr{.groups = {"centre.*"}}), lt::UsageError);
   fit(lt::ScheduleLr{.update = "left"}, lt::ScheduleLr{.update = "update 2"});
 }
 
@@ -631,8 +636,9 @@ TEST_CASE("a plateau goes on from its state, and other schedules have none") {
   CHECK(second.ratio == 0.25);
   CHECK_THROWS_AS(schedule.load_state_dict(linear, second), lt::StateError);
   lt::StateDict of_another;
-  lt::ScheduleLr{.decay = lt::PlateauDecay{}, .groups = {1}}.state_dict(of_another, first);
-  CHECK_THROWS_WITH(schedule.load_state_dict(of_another, second), Catch::Contains("groups {1}, not of"));
+  lt::ScheduleLr{.decay = lt::PlateauDecay{}, .groups = {"second.*"}}.state_dict(of_another, first);
+  CHECK_THROWS_WITH(schedule.load_state_dict(of_another, second),
+                    Catch::Contains("groups {second.*}, not of"));
 }
 
 TEST_CASE("a decay without a known end is refused before training; others need none") {
@@ -687,8 +693,9 @@ TEST_CASE(
   struct Resumable {
     /// Takes the state of the run after `save_at` windows, where Validate has just published.
     auto trainer(int64_t save_at, lt::StateDict& saved) {
-      const lt::ScheduleLr plateau{.decay = lt::PlateauDecay{.factor = 0.5, .patience = 0}, .groups = {0}};
-      const lt::ScheduleLr steps{.decay = decay, .groups = {1}};
+      const lt::ScheduleLr plateau{.decay = lt::PlateauDecay{.factor = 0.5, .patience = 0},
+                                   .groups = {"first.*"}};
+      const lt::ScheduleLr steps{.decay = decay, .groups = {"second.*"}};
       const auto measure = [](toy::Net&, const toy::Batch&) { return 1.0; };
       return lt::Trainer(net, sgd, toy::objective, plateau, steps, vetoing({2, 5}, false),
                          lt::On{lt::kUpdate,

@@ -193,8 +193,8 @@ TEST_CASE("a run that is resumed keeps a rate that was lowered after its group w
       };
       lt::Trainer trainer(
           net, adamw, toy::objective, lt::UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}, .lr = 4e-3}},
-          lt::When{by_plateau,
-                   lt::ScheduleLr{.decay = lt::PlateauDecay{.factor = 0.5, .patience = 0}, .groups = {0}}},
+          lt::When{by_plateau, lt::ScheduleLr{.decay = lt::PlateauDecay{.factor = 0.5, .patience = 0},
+                                              .groups = {"first.*"}}},
           lt::Validate{toy::batches(1), [](toy::Net&, const toy::Batch&) { return 1.0; }},
           lt::On{lt::kObserve, halve},
           lt::On{lt::kUpdate, [&](lt::UpdateContext&) { rates.push_back(rate_of(adamw, 0)); }});

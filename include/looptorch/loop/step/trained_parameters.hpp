@@ -43,6 +43,7 @@ class TrainedParameters {
       follow(updates[i]);
       const auto& groups = updates[i].optimizer->param_groups();
       remember_rates(updates[i], listed_[i].former(groups));
+      updates[i].groups_version += !listed_[i].match(groups);
       listed_[i].refresh(groups);
       trained_.insert(trained_.end(), updates[i].parameters.begin(), updates[i].parameters.end());
     }

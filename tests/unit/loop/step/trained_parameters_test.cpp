@@ -90,7 +90,7 @@ TEST_CASE("two schedules cannot both take up a group that joins") {
   const auto join = [&](lt::WindowContext&) {
     adamw.add_param_group(lt::FusedAdamW::group(net->second->parameters(), {}));
   };
-  lt::Trainer trainer(net, adamw, toy::objective, lt::ScheduleLr{.groups = {0}}, lt::ScheduleLr{},
+  lt::Trainer trainer(net, adamw, toy::objective, lt::ScheduleLr{.groups = {"*"}}, lt::ScheduleLr{},
                       lt::On{lt::kObserve, join});
   CHECK_THROWS_WITH(trainer.fit(toy::batches(3)), Catch::Contains("keep one of them"));
 }
