@@ -72,15 +72,10 @@ lt::FitResult train(app::Session& session, kv::Recognizer& recognizer, const kv:
   };
   // A resumed run may yet be refused, and its snapshots' folder has an identity.
   if (!kv::lies_in(options.snapshots(), session.snapshot().path)) identify();
-  const auto result = session.fit(trainer, clips, [&](const lt::FitResult& fit) {
+  return session.fit(trainer, clips, [&](const lt::FitResult& fit) {
     if (session.resumes()) identify();
     if (left_out) left_out->add(fit.skipped_samples), left_out->add(validation_clips.skipped());
   });
-  const auto& kept = trainer.policy<lt::RestoreBest>();
-  if (kept.restored)
-    std::cerr << "keeps the weights of step " << kept.best.step() << " (validation CER " << *kept.best.value()
-              << ")" << std::endl;
-  return result;
 }
 
 void run(const Options& options) {

@@ -66,14 +66,12 @@ inline void report_left_out(Corpus& corpus, looptorch::SkippedSamples skipped,
 }
 
 /// Adds the step and the value of the best measurement of `metric`, such as "validation.wer", if its weights
-/// were kept, and prints them.
+/// were kept.
 inline void report_best(looptorch::app::Summary& summary, const std::string& metric,
                         const looptorch::RestoreBest::State& kept) {
   if (!kept.restored) return;
   const auto name = metric.substr(metric.find('.') + 1);
   summary.set("best_step", kept.best.step()).set("best_" + name, *kept.best.value());
-  std::cerr << "keeps the weights of step " << kept.best.step() << " (validation " << name << " "
-            << *kept.best.value() << ")" << std::endl;
 }
 
 /// Adds the error rates and the curve to the summary.

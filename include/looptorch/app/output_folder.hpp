@@ -20,8 +20,7 @@ namespace looptorch::app {
 class OutputFolder {
  public:
   /// `read` are folders of which the run reads every table or clip, and into which it must not write. Throws
-  /// UsageError for an output folder that is one of these or that another run has, and
-  /// std::filesystem::filesystem_error for one that cannot be made.
+  /// UsageError for an output folder that is one of these, that another run has, or that cannot be made.
   explicit OutputFolder(const std::filesystem::path& folder,
                         std::initializer_list<std::filesystem::path> read = {})
       : folder_(folder) {
@@ -33,7 +32,12 @@ class OutputFolder {
                                  ": is the folder of the data, and the next run would read what "
                                  "this one writes there: choose another folder for the output"));
     }
-    is_new_ = std::filesystem::create_directories(folder);
+    try {
+      is_new_ = std::filesystem::create_directories(folder);
+    } catch (const std::filesystem::filesystem_error& error) {
+      throw UsageError(
+          message("--output ", folder.string(), ": this folder cannot be made: ", error.code().message()));
+    }
     lock_.emplace(folder, "its results");
   }
   ~OutputFolder() {

@@ -38,9 +38,8 @@ enum class TrainingFlag {
   seed,
   cache,
   snapshot_every,
-  resume,
+  resume,  ///< --resume and --resume-changed
   on_bad_audio,
-  resume_changed,
   report,   ///< --report and --histograms
   autopsy,  ///< --autopsy and --replay
   profile,
@@ -192,19 +191,17 @@ class TrainingFlagWriter {
           help(snapshot_every,
                "writes the whole run to OUTPUT/snapshots so often, and when it is stopped; 0: never"),
           {.min = 0});
-    if (has(resume))
+    if (has(resume)) {
       line_.option(
           "resume", "auto|DIR", options_.resume,
           help(
               resume,
               "goes on from a snapshot or the newest in a folder; auto: in OUTPUT/snapshots, if there is one"));
-    if (has(resume_changed))
       line_.toggle(
           "resume-changed", options_.resume_changed,
-          help(
-              resume_changed,
-              "--resume goes on with another precision, learning rate, schedule or number of samples a step, "
-              "and lists each"));
+          "--resume goes on with another precision, learning rate, schedule or number of samples a step, "
+          "and lists each");
+    }
     if (has(on_bad_audio))
       line_.choice(
           "on-bad-audio", options_.on_bad_audio, {"skip", "stop"},

@@ -15,6 +15,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include <cstdio>
 #include <map>
 #include <string>
 
@@ -30,6 +31,7 @@ template <class Module>
 struct BasicRestoreBest {
   std::string metric = "validation.loss";
   Better better = Better::lower;
+  std::FILE* out = stderr;  ///< Gets a line that names the step as the best weights are put back; null: none.
 
   static constexpr bool only_reports = true;
   static constexpr Phase phase = Phase::finish;  // the last snapshot has the last weights
@@ -63,6 +65,9 @@ struct BasicRestoreBest {
     copy_into(model_of(fit.run), state);
     fit.run.with_evaluated_weights([&] { copy_into(model_of(fit.run), state); });  // averages, if any
     state.restored = true;
+    if (out)
+      std::fprintf(out, "keeps the weights of step %lld (%s %g)\n", static_cast<long long>(state.best.step()),
+                   metric.c_str(), *state.best.value());
   }
 
   void forecast_memory(MemoryForecast& forecast, State& state) const {

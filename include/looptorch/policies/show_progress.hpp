@@ -104,6 +104,8 @@ struct ShowProgress {
     if (fit.run.feed().stats)
       fit.run.feed().stats->told_starving = state.told_starving || state.loading_at_begin.told_starving;
     leave_live_line(state);
+    if (fit.status == FitStatus::stopped)
+      std::fprintf(out, "stopped: %s\n", fit.run.stop_reason().value_or("no reason was given").c_str());
     std::fflush(out);
   }
 

@@ -85,9 +85,11 @@ void each_piece(Engine& engine, Batch& batch, Use&& use) {
 /// Learns from kept micro-batch `number`, on the model's device.
 template <std::size_t I, class Engine, class Batch>
 void learn_from(Engine& engine, Batch& batch, std::size_t number, bool is_last = false) {
-  each_piece<I>(engine, batch, [&](auto&& piece) {
-    with_batch_on(engine.run().device(), engine.window().pinned, piece,
-                  [&](const auto& there) { learn_revocably<I>(engine, there, number, is_last); });
+  at_place(engine, number, [&] {
+    each_piece<I>(engine, batch, [&](auto&& piece) {
+      with_batch_on(engine.run().device(), engine.window().pinned, piece,
+                    [&](const auto& there) { learn_revocably<I>(engine, there, number, is_last); });
+    });
   });
 }
 

@@ -17,6 +17,7 @@ struct LoaderStats {
   std::int64_t asked = 0;       ///< requests for a batch, including those for batches that were passed over
   std::int64_t waited_for = 0;  ///< requests whose batch was not ready
   double wait_seconds = 0;      ///< time that the reader waited
+  double opening_seconds = 0;   ///< part of it: for the first batches of epochs
   double use_seconds = 0;       ///< time between a batch and the next request
   std::int64_t skipped = 0;     ///< samples that were left out; see OnError
   std::int64_t queued = 0;      ///< finished batches that were ready, summed over all requests
@@ -47,6 +48,7 @@ struct LoaderStats {
     part.asked -= earlier.asked;
     part.waited_for -= earlier.waited_for;
     part.wait_seconds -= earlier.wait_seconds;
+    part.opening_seconds -= earlier.opening_seconds;
     part.use_seconds -= earlier.use_seconds;
     part.skipped -= earlier.skipped;
     part.queued -= earlier.queued;

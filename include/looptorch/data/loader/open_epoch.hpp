@@ -86,13 +86,15 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   void advance() {
     if (cancelled_) throw_cancelled();
     if (ended_) return;
-    const auto asked = opened_ ? *std::exchange(opened_, std::nullopt) : Clock::now();
+    const bool opens = opened_.has_value();
+    const auto asked = opens ? *std::exchange(opened_, std::nullopt) : Clock::now();
     if (!done()) log_->stats.use_seconds += seconds(asked - handed_out_);
     current_.reset();
     take();
     warn_if_drawn();
     handed_out_ = Clock::now();
     log_->stats.wait_seconds += seconds(handed_out_ - asked);
+    if (opens) log_->stats.opening_seconds += seconds(handed_out_ - asked);
     warn_if_starving();
     if (done()) end();
   }

@@ -14,11 +14,14 @@
 
 namespace looptorch::detail {
 
-/// True if waiting takes more than `share` of the time, and not only in the first batches.
+/// True if waiting takes more than `share` of the time, and not only in the first batches of the run or of
+/// its epochs, which nothing can make ahead: of a loader with one batch, all are such.
 inline bool starves(const LoaderStats& loading, double share) {
   constexpr std::int64_t kBatches = 20;
   constexpr double kSeconds = 1;
-  return loading.batches >= kBatches && loading.wait_seconds >= kSeconds && loading.wait_share() > share;
+  const double waited = loading.wait_seconds - loading.opening_seconds;
+  return loading.batches >= kBatches && waited >= kSeconds &&
+         waited > share * (loading.wait_seconds + loading.use_seconds);
 }
 
 /// Returns the share of their time in which the workers made batches.

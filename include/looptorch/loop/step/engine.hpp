@@ -94,6 +94,11 @@ class Engine {
   /// Returns true once: a fit that has nothing to do says so once a Trainer.
   [[nodiscard]] bool is_first_idle_fit() { return !std::exchange(had_idle_fit_, true); }
 
+  /// Returns true once, in a Trainer whose model is in eval mode as training begins.
+  [[nodiscard]] bool is_first_in_eval_mode() {
+    return !model_->is_training() && !std::exchange(told_eval_mode_, true);
+  }
+
   /// Returns N of the listed Accumulate; a constant unless it is `Accumulate<>{n}` or switched by When.
   [[nodiscard]] std::int64_t window_length() {
     if (tried_length_ > 0) return tried_length_;
@@ -256,6 +261,7 @@ class Engine {
   std::unique_ptr<LayerWatch> layer_watch_;
   bool watches_losses_ = true;
   bool had_idle_fit_ = false;
+  bool told_eval_mode_ = false;
 };
 
 }  // namespace looptorch::detail

@@ -41,9 +41,21 @@ void prepare_fit(Engine& engine, const FitPlan& plan) {
   announce(engine, plan);
 }
 
+/// Says, once a Trainer and on one rank, that the model is in eval mode. Modules within it may be: that is
+/// how the statistics of a BatchNorm are kept as they are.
+template <class Engine>
+void tell_once_of_eval_mode(Engine& engine) {
+  if (engine.is_first_in_eval_mode() && engine.ranks().leads())
+    TORCH_WARN(
+        "looptorch: training begins with the model in eval mode, in which dropout does nothing and BatchNorm "
+        "learns no statistics: call model->train() before, as after an evaluation of your own. See "
+        "docs/errors.md#eval-mode");
+}
+
 /// Runs on_fit_begin, or on_switched_off of policies that are off.
 template <class Engine>
 void begin_policies(Engine& engine) {
+  tell_once_of_eval_mode(engine);
   FitContext context{engine.run()};
   engine.stack().run_switched_off(context);
   engine.stack().template run<on_fit_begin_hook>(context);

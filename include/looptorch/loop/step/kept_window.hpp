@@ -29,7 +29,8 @@ struct KeptWindow : StreamedWindow<Engine> {
   static void take(Engine& engine, std::vector<Batch>& kept, Given&& batch) {
     kept.push_back(std::forward<Given>(batch));
     const at::Device device = engine.run().device();
-    if (!is_on(kept.back(), device)) move_to(kept.back(), device, engine.window().pinned);
+    if (is_on(kept.back(), device)) return;
+    at_place(engine, kept.size() - 1, [&] { move_to(kept.back(), device, engine.window().pinned); });
   }
 
   template <class Batch>
@@ -38,7 +39,8 @@ struct KeptWindow : StreamedWindow<Engine> {
   template <std::size_t I, class Batch>
   static void finish(Engine& engine, std::vector<Batch>& kept) {
     for (std::size_t number = 0; number < kept.size(); ++number)
-      learn<I>(engine, kept[number], number, /*is_last=*/number + 1 == kept.size());
+      at_place(engine, number,
+               [&] { learn<I>(engine, kept[number], number, /*is_last=*/number + 1 == kept.size()); });
     engine.ranks().template agree_on_update<I>(engine);
     engine.in_phase(
         RunPhase::update, "update",

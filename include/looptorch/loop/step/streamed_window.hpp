@@ -49,10 +49,12 @@ struct StreamedWindow {
   template <class Batch, class Learn>
   static void on_device(Engine& engine, Batch& batch, const Learn& learn) {
     const WindowState& window = engine.window();
-    with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
-      const bool is_last = window.next_number() + 1 >= engine.window_length();
-      engine.ranks().in_turn(engine, window.next_number(),
-                             [&] { learn(there, static_cast<std::size_t>(window.micro_batches), is_last); });
+    const auto number = static_cast<std::size_t>(window.micro_batches);
+    at_place(engine, number, [&] {
+      with_batch_on(engine.run().device(), window.pinned, batch, [&](const auto& there) {
+        const bool is_last = window.next_number() + 1 >= engine.window_length();
+        engine.ranks().in_turn(engine, window.next_number(), [&] { learn(there, number, is_last); });
+      });
     });
   }
 };

@@ -13,6 +13,8 @@ TEST_CASE("a run starves when waiting takes more than the share, but not in its 
   CHECK_FALSE(starves({.batches = 19, .wait_seconds = 9, .use_seconds = 1}, 0.2));
   CHECK_FALSE(starves({.batches = 99, .wait_seconds = 0.9, .use_seconds = 0.1}, 0.2));
   CHECK_FALSE(starves({}, 0.0));
+  const lt::LoaderStats openings{.batches = 20, .wait_seconds = 9, .opening_seconds = 8.5, .use_seconds = 1};
+  CHECK_FALSE(starves(openings, 0.2));  // such as 20 epochs of one batch
 }
 
 TEST_CASE("more workers are advised only while there are cores for them and the present ones are busy") {
