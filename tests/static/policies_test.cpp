@@ -80,12 +80,12 @@ struct WrongFitEnd {
 struct WrongEpochBegin {
   void on_epoch_begin(lt::FitContext&) const {}
 };
-struct WrongScaleLoss {
-  double scale_loss(const at::Tensor&) const { return 0; }
+struct WrongLossScale {
+  double loss_scale(const lt::Run&) const { return 0; }
 };
 static_assert(d::near_miss<d::on_fit_end_hook, WrongFitEnd> &&
               d::near_miss<d::on_epoch_begin_hook, WrongEpochBegin>);
-static_assert(d::near_miss<d::scale_loss_hook, WrongScaleLoss> &&
+static_assert(d::near_miss<d::loss_scale_hook, WrongLossScale> &&
               !d::near_miss<d::on_fit_begin_hook, WrongFitEnd>);
 
 // States that the Trainer cannot make, phases that it would not see.
@@ -117,10 +117,12 @@ using Unscale = At<lt::Phase::unscale>;
 static_assert(d::phase_of<Plain>() == lt::Phase::observe);
 static_assert(d::running_order<Average, Plain, Unscale, Clip>() == std::array<std::size_t, 4>{2, 3, 0, 1});
 static_assert(d::running_order<Clip, Unscale, Plain, Average>() == std::array<std::size_t, 4>{1, 0, 3, 2});
-static_assert(d::running_order<Plain, Inherits>() == std::array<std::size_t, 2>{0, 1});  // nothing declared: as listed
+static_assert(d::running_order<Plain, Inherits>() ==
+              std::array<std::size_t, 2>{0, 1});  // nothing declared: as listed
 static_assert(d::running_order<>().empty());
-static_assert(lt::Phase::prepare < lt::Phase::unscale && lt::Phase::unscale < lt::Phase::clip && lt::Phase::clip < lt::Phase::update &&
-              lt::Phase::update < lt::Phase::evaluate && lt::Phase::evaluate < lt::Phase::schedule && lt::Phase::schedule < lt::Phase::average &&
+static_assert(lt::Phase::prepare < lt::Phase::unscale && lt::Phase::unscale < lt::Phase::clip &&
+              lt::Phase::clip < lt::Phase::update && lt::Phase::update < lt::Phase::evaluate &&
+              lt::Phase::evaluate < lt::Phase::schedule && lt::Phase::schedule < lt::Phase::average &&
               lt::Phase::average < lt::Phase::observe);
 
 // Families.

@@ -80,28 +80,6 @@ class OutOfMemoryContext {
   std::int64_t pieces_ = 0;
 };
 
-/// Gradients of an update's window that hold NaN or infinity although its losses are finite, before that
-/// update was ever made.
-class OverflowContext {
- public:
-  OverflowContext(Run& of, std::size_t update, std::int64_t retries)
-      : run(of), index(update), retries_before(retries) {}
-  OverflowContext(const OverflowContext&) = delete;  // a copy's retry would have no effect
-  OverflowContext& operator=(const OverflowContext&) = delete;
-
-  Run& run;
-  std::size_t index;            ///< of the update in the Trainer's list
-  std::int64_t retries_before;  ///< of this share of the window
-
-  /// Does the update's share of the window again from its beginning. If no policy calls this, the update
-  /// goes on as any other.
-  void retry() { retries_ = true; }
-  [[nodiscard]] bool retries() const { return retries_; }
-
- private:
-  bool retries_ = false;
-};
-
 /// A backward of an update that a policy makes during backward (`updates_in_backward`), or the end of its
 /// window.
 struct BackwardContext {
@@ -130,7 +108,7 @@ class WindowLossContext {
   Run& run;
   std::size_t index;  ///< of the update in the Trainer's list
   double loss;        ///< the window's mean, on several ranks of all; without a micro-batch known as at fault
-  bool non_finite;    ///< a loss is NaN or infinite, and no policy handles overflows
+  bool non_finite;    ///< a loss is NaN or infinite, and no loss scale deals with it
   WindowPlace place;  ///< where the micro-batches came from; of one at fault, where that is known
 
   /// Skips the update, and leaves the model's buffers as before the window. Losses that are NaN or infinite

@@ -22,11 +22,12 @@ class ShareAgain {
  public:
   /// Does the share again with every operator watched; the second call returns the same finding.
   virtual const Finding& examine() = 0;
-  /// Does the share again without `scale_loss`: whether its gradients are finite when the loss is not scaled.
+  /// Does the share again without the loss scale: whether its gradients are finite when the loss is not
+  /// scaled.
   virtual Finding examine_unscaled() = 0;
   /// Writes the share as a bundle into `folder`: its batches and the run as the share began. Returns the
-  /// bundle's path. Of several ranks those write whose shares hold what was found, or all if none's does, each
-  /// into a folder of its own; the others return an empty path. Throws what write_snapshot throws.
+  /// bundle's path. Of several ranks those write whose shares hold what was found, or all if none's does,
+  /// each into a folder of its own; the others return an empty path. Throws what write_snapshot throws.
   virtual std::filesystem::path keep_in(const std::filesystem::path& folder) = 0;
   /// Returns what is to be said about a finding: `sentence`, or that of the first rank whose share holds it,
   /// with its number.

@@ -9,7 +9,7 @@ namespace looptorch {
 /// `observe`.
 enum class Phase {
   prepare,   ///< what the step goes by is set: ranks, learning rates, which parameters are trained
-  unscale,   ///< gradients become true gradients (loss scaling is undone), and are checked
+  unscale,   ///< gradients, whose loss scale is undone by now, are checked
   clip,      ///< gradients are clipped, measured or changed in other ways
   update,    ///< the optimizer moves the parameters; `before_update` sees the gradients that it will use
   evaluate,  ///< held-out data is measured, and metrics are published

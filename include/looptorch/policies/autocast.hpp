@@ -9,9 +9,9 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/loss_scale.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
-#include <looptorch/policies/parts/loss_scale.hpp>
 
 #include <ATen/autocast_mode.h>
 #include <c10/util/Exception.h>
@@ -132,54 +132,26 @@ struct Autocast<fp16> {
   double min_scale = 1e-4;              ///< Below it the fit ends with LossScaleCollapse.
 
   using family = AutocastFamily;
-  using State = detail::LossScaleState;
+  using State = LossScale;
   static constexpr Phase phase = Phase::unscale;
-  static constexpr bool vetoes_alike = true;
-  static constexpr bool reads_parts = true;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
 
-  /// A loss that is not finite is an overflow like any other.
-  bool handles_overflow(const Run&, State&) const { return true; }
-
   /// Throws UsageError for options out of range.
-  void on_fit_begin(FitContext& fit, State& state) const {
-    detail::check_loss_scale(*this);
-    state.prepare(initial_scale, fit.run.device());
-  }
+  void on_fit_begin(FitContext& fit, State& state) const { state.begin(rules(), fit.run.device()); }
 
   detail::HalfScope forward_scope(const ForwardContext& context, State&) const {
     return detail::HalfScope(context.run.device().type());
   }
 
-  at::Tensor scale_loss(const at::Tensor& loss, State& state) const { return state.scaled(loss); }
+  LossScale* loss_scale(const Run&, State& state) const { return &state; }
 
-  /// Lowers the scale for an update that was never made yet.
-  void on_overflow(OverflowContext& overflow, State& state) const {
-    if (state.back_off(overflow, backoff_factor, min_scale)) overflow.retry();
-  }
-
-  /// Throws LossScaleCollapse, and UsageError for parameters that are themselves in 16 bits.
-  void before_update(UpdateContext& update, State& state) const {
-    state.require_at_least(min_scale, update.run.progress());
-    if (!update.raw_gradients().empty() || update.sees_part()) update.veto(state.unscale(update));
-  }
-
-  void on_window_end(WindowContext&, State& state) const {
-    state.adapt(growth_factor, backoff_factor, growth_interval);
-  }
-
-  void on_epoch_end(EpochContext& epoch, State& state) const {
-    state.require_at_least(min_scale, epoch.run.progress());
-  }
-
-  void state_dict(StateDict& out, State& state) const { state.save(out, describe()); }
+  void state_dict(StateDict& out, State& state) const { state.save(out, rules()); }
   /// Throws SettingDiffers for a scale that grew and backed off by other rules.
-  void load_state_dict(const StateDict& in, State& state) const { state.load(in, describe()); }
+  void load_state_dict(const StateDict& in, State& state) const { state.load(in, rules()); }
 
  private:
-  [[nodiscard]] std::string describe() const {
-    return message("x ", growth_factor, " after ", growth_interval, " windows, x ", backoff_factor,
-                   " on overflow");
+  [[nodiscard]] LossScaleRules rules() const {
+    return {initial_scale, growth_factor, backoff_factor, growth_interval, min_scale};
   }
 };
 

@@ -32,8 +32,6 @@
 
 namespace looptorch {
 
-struct AutocastFamily;
-
 namespace detail {
 
 /// Running statistics of one update.
@@ -57,7 +55,6 @@ struct AutopsyState {
 struct Autopsy {
   using State = detail::AutopsyState;
   static constexpr Phase phase = Phase::unscale;  // before anything clips the gradients
-  using runs_after = After<AutocastFamily>;
   static constexpr bool changes_gradients = false;
   static constexpr MayDiffer may_differ = MayDiffer::always;
   static constexpr bool vetoes_alike = true;  // it sees the sums of all ranks

@@ -34,7 +34,7 @@ namespace looptorch {
 ///
 /// The policy applies its options to all such layers of the model, where they stay after the fit. Layers that
 /// no policy names recompute. Throws UsageError if the model has none, or if none was entered in the first
-/// micro-batch.
+/// window.
 template <class Layer>
 class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>> {
   using Base = torch::nn::ModuleHolder<detail::CheckpointedImpl<Layer>>;
@@ -74,7 +74,7 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
   // ---- The policy ----
 
   static constexpr MayDiffer may_differ = MayDiffer::always;
-  static constexpr bool changes_gradients = false;  // scale_loss only looks
+  static constexpr bool vetoes_alike = true;  // never
 
   struct State {
     std::vector<Impl*> layers;
@@ -91,9 +91,8 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
     set_options(fit, CheckpointOptions{.mode = CheckpointMode::off}, state);
   }
 
-  at::Tensor scale_loss(const at::Tensor& loss, State& state) const {
+  void before_update(UpdateContext&, State& state) const {
     if (!std::exchange(state.checked, true)) check_entered(state);
-    return loss;
   }
 
  private:
@@ -125,7 +124,7 @@ class Checkpointed : public torch::nn::ModuleHolder<detail::CheckpointedImpl<Lay
       if (layer->entered) return;
     throw UsageError(message("none of the model's ", state.layers.size(), " layers Checkpointed<",
                              detail::type_name<Layer>(),
-                             "> was entered in the first micro-batch: call them through their holder, or "
+                             "> was entered in the first window: call them through their holder, or "
                              "as<Checkpointed<Layer>>()->forward(...) instead of as<Layer>()->forward(...)"));
   }
 

@@ -7,10 +7,10 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/loop/loss_scale.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/autocast.hpp>
-#include <looptorch/policies/parts/loss_scale.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -24,7 +24,7 @@ namespace looptorch {
 namespace detail {
 
 /// The loss scale of MixedPrecision, as Autocast<fp16> reports it, and the type that the run has.
-struct MixedPrecisionState : LossScaleState {
+struct MixedPrecisionState : LossScale {
   std::optional<at::ScalarType> type;  ///< Empty before the first fit.
 };
 
@@ -41,13 +41,7 @@ struct MixedPrecision {
   using family = AutocastFamily;
   using State = detail::MixedPrecisionState;
   static constexpr Phase phase = Phase::unscale;
-  static constexpr bool vetoes_alike = true;
-  static constexpr bool reads_parts = true;
   static constexpr MayDiffer may_differ = MayDiffer::on_request;
-
-  bool handles_overflow(const Run& run, State& state) const {
-    return scales(run.device()) && on_accelerator.handles_overflow(run, state);
-  }
 
   /// Throws UsageError for another type, and for options out of range.
   void on_fit_begin(FitContext& fit, State& state) const {
@@ -62,22 +56,8 @@ struct MixedPrecision {
     return detail::HalfScope(device.type(), type_on(device));
   }
 
-  at::Tensor scale_loss(const at::Tensor& loss, State& state) const {
-    return state.scale.defined() && scales(loss.device()) ? on_accelerator.scale_loss(loss, state) : loss;
-  }
-
-  void on_overflow(OverflowContext& overflow, State& state) const {
-    if (scales(overflow.run.device())) on_accelerator.on_overflow(overflow, state);
-  }
-  /// Throws as `Autocast<fp16>` does.
-  void before_update(UpdateContext& update, State& state) const {
-    if (scales(update.run.device())) on_accelerator.before_update(update, state);
-  }
-  void on_window_end(WindowContext& window, State& state) const {
-    if (scales(window.run.device())) on_accelerator.on_window_end(window, state);
-  }
-  void on_epoch_end(EpochContext& epoch, State& state) const {
-    if (scales(epoch.run.device())) on_accelerator.on_epoch_end(epoch, state);
+  LossScale* loss_scale(const Run& run, State& state) const {
+    return scales(run.device()) ? &state : nullptr;
   }
 
   /// Saves the type that the run has had, and the scale of fp16.

@@ -15,7 +15,6 @@
 
 namespace looptorch {
 
-struct AutocastFamily;
 struct Autopsy;
 struct CacheFlushFamily;
 struct ClipGradNorm;
@@ -53,7 +52,7 @@ struct OnOrder<Phase::prepare> {
 template <>
 struct OnOrder<Phase::unscale> {
   using before = Before<Autopsy>;
-  using after = After<AutocastFamily>;
+  using after = After<>;
 };
 template <>
 struct OnOrder<Phase::clip> {

@@ -29,6 +29,7 @@ void show_gradients(Engine& engine, UpdateContext& context) {
 template <class Engine>
 void ask_before_update(Engine& engine, UpdateContext& context) {
   if (!context.sees_part()) return engine.ask_before_update(context);
+  engine.unscale(context);
   engine.stack().template each_with<before_update_hook>([&](auto& slot) {
     using P = typename std::remove_reference_t<decltype(slot)>::Policy;
     context.set_reader(reads_parts<P>() ? std::string() : policy_name<P>());

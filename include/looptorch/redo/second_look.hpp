@@ -42,7 +42,7 @@ struct Watched {
   bool scaled;
 
   bool take(const Loss& loss) { return finite = !watch.take_loss(loss_tensor(loss)); }
-  at::Tensor scale(const at::Tensor& weighed) { return scaled ? engine.stack().scaled(weighed) : weighed; }
+  at::Tensor scale(const at::Tensor& weighed) { return scaled ? engine.scaled(weighed) : weighed; }
   void before_backward(const at::Tensor&, double) {}
   void after_backward(const Loss&) {}
 };

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Does the window of a first update again while its gradients overflow, until the policy that scales losses
-// has found a scale: no sample of a run's beginning is lost. Until an update was made once, its windows'
-// batches are kept, and the host waits for its gradients.
+// Does the window of a first update again at lower loss scales while its gradients overflow: no sample of a
+// run's beginning is lost. Until an update was made once, its windows' batches are kept, and the host waits
+// for its gradients.
 #pragma once
 
 #include <looptorch/data/batch.hpp>
-#include <looptorch/loop/context.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/redo/learn_revocably.hpp>
 #include <looptorch/redo/retry.hpp>
@@ -51,15 +50,12 @@ void learn_anew(Engine& engine, std::vector<Batch>& kept) {
   with_retries<I>(engine, kept, [&] { learn_from_kept<I>(engine, kept); });
 }
 
-/// Does update I's share of the window again until its gradients are finite, or no policy knows what to
-/// change.
+/// Does update I's share of the window again until its gradients are finite, or no lower scale is left.
 template <std::size_t I, class Engine, class Batch>
 void seek_scale([[maybe_unused]] Engine& engine, [[maybe_unused]] std::vector<Batch>& kept) {
   if constexpr (kKeepsForScale<Engine, Batch>)
     for (std::int64_t retries = 0; seeks_scale<I>(engine) && overflows_by_scale<I>(engine); ++retries) {
-      OverflowContext context(engine.run(), I, retries);
-      engine.stack().template run<on_overflow_hook>(context);
-      if (!context.retries()) return;
+      if (!engine.loss_scale()->back_off(retries)) return;
       learn_anew<I>(engine, kept);
     }
 }

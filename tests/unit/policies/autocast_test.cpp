@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Autocast<fp16>: the loss scale of torch.amp.GradScaler, number for number, and what an overflow leaves
 // alone. Autocast<bf16>: the loop by hand under autocast.
-// Tests policies/parts: loss_scale
+// Tests loop: loss_scale
 #include "support/precompiled.hpp"
 
 #include <looptorch/trainer.hpp>

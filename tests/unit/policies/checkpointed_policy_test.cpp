@@ -87,7 +87,7 @@ TEST_CASE("a call past the wrapper is reported with the layer's name") {
   CHECK_THROWS_WITH(
       runs(Call::bypassed),
       Catch::Contains("layer 'first' is Checkpointed, but the plain layer's forward was called"));
-  CHECK_THROWS_WITH(runs(Call::bypassed, Wrapped{}), Catch::Contains("was entered in the first micro-batch"));
+  CHECK_THROWS_WITH(runs(Call::bypassed, Wrapped{}), Catch::Contains("layer 'first' is Checkpointed"));
 }
 
 TEST_CASE("a layer that is called both by its holder and past it is found") {
@@ -149,8 +149,7 @@ TEST_CASE("a layer that is left out of the first micro-batches is looked at when
 }
 
 TEST_CASE("a policy without a layer that it could mean is refused") {
-  CHECK_THROWS_WITH(runs(Call::none, Wrapped{}),
-                    Catch::Contains("none of the model's 1 layers Checkpointed<"));
+  CHECK_THROWS_WITH(runs(Call::none, Wrapped{}), Catch::Contains("was entered in the first window"));
   CHECK_NOTHROW(runs(Call::none, Wrapped({.mode = lt::CheckpointMode::off})));
   CHECK_NOTHROW(runs(Call::none));
   CHECK_THROWS_WITH(runs(Call::holder, lt::Checkpointed<torch::nn::Linear>{}),

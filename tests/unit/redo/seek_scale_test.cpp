@@ -59,7 +59,7 @@ bool are_equal(const Net& one, const Net& other) {
   return a.size() == b.size();
 }
 
-double scale_of(const lt::detail::LossScaleState& state) { return state.scale.item<double>(); }
+double scale_of(const lt::LossScale& state) { return state.scale.item<double>(); }
 
 /// Trains with a first scale of 65536 and with the one that was found; returns it.
 template <class Policy = Half, class... Policies>

@@ -8,6 +8,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
+#include <looptorch/resume/window_bundle.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/temporary_folder.hpp"
@@ -50,7 +51,7 @@ struct SeesBeginning {
   int* prepared;
   at::Tensor* generator;
 
-  bool handles_overflow(const lt::Run&) const { return ++*prepared, false; }
+  bool keeps_windows() const { return ++*prepared, false; }
   void on_fit_begin(lt::FitContext&) const { *generator = cpu_state(); }
 };
 

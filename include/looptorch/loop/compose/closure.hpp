@@ -43,7 +43,7 @@ constexpr bool acts_on_gradients() {
   if constexpr (declares_changes_gradients<P>())
     return P::changes_gradients;
   else
-    return scale_loss_hook::valid<P>();
+    return loss_scale_hook::valid<P>();
 }
 
 /// Throws PolicyConflict if a policy that is switched on changes gradients beside an update by closure.

@@ -22,8 +22,6 @@
   ROW(phase_scope, const PhaseContext&, Guard)                                                    \
   /* Around the forward pass and the loss of one micro-batch. */                                  \
   ROW(forward_scope, const ForwardContext&, Guard)                                                \
-  /* Between forward and backward. */                                                             \
-  ROW(scale_loss, const at::Tensor&, at::Tensor)                                                  \
   /* When a window's gradients are complete, before the optimizer. */                             \
   ROW(before_update, UpdateContext&, void)                                                        \
   /* When the optimizer has moved the parameters. */                                              \
@@ -52,8 +50,8 @@
   ROW(on_out_of_memory, OutOfMemoryContext&, void)                                                 \
   /* Whether a window's batches and its beginning are kept until its updates are made. */          \
   ROW(keeps_windows, void, bool)                                                                   \
-  /* Whether losses that are NaN or infinite are dealt with, so that they need not end the fit. */ \
-  ROW(handles_overflow, const Run&, bool)                                                          \
+  /* What losses are multiplied by and gradients divided by; null if the fit has no loss scale. */ \
+  ROW(loss_scale, const Run&, LossScale*)                                                          \
   /* The ranks that a fit runs on, before anything else of it. */                                  \
   ROW(ranks, const Run&, Ranks*)                                                                   \
   /* When these ranks have met. */                                                                 \
@@ -68,8 +66,6 @@
   ROW(before_backward, BackwardContext&, void)                                                     \
   /* At the end of a window of such an update, before the optimizer's step. */                     \
   ROW(finish_backward, BackwardContext&, void)                                                     \
-  /* When gradients hold NaN or infinity before the update was ever made: it can be done again. */ \
-  ROW(on_overflow, OverflowContext&, void)                                                         \
   /* When all ranks agree on a window, before its updates; only where a policy gives ranks. */     \
   ROW(agree, Ballot&, void)                                                                        \
   /* When a window's losses are complete, before its update. */                                    \

@@ -18,6 +18,10 @@
 #include <type_traits>
 #include <utility>
 
+namespace looptorch {
+struct LossScale;
+}
+
 namespace looptorch::detail {
 
 template <class P>

@@ -183,12 +183,6 @@ class PolicyStack {
       return body();
   }
 
-  /// Returns the loss as the policies want it differentiated.
-  at::Tensor scaled(at::Tensor loss) {
-    each_with<scale_loss_hook>([&](auto& slot) { loss = call<scale_loss_hook>(slot, loss); });
-    return loss;
-  }
-
   /// True if a listed policy has the hook, switched on or not.
   template <class Hook>
   static constexpr bool has() {

@@ -88,8 +88,22 @@ class Engine {
     return ranks_.template parts<I>(*this);
   }
 
-  /// False if a listed policy deals with losses that are NaN or infinite.
-  [[nodiscard]] bool watches_losses() const { return watches_losses_; }
+  /// Returns the loss scale of the policy that has one and is switched on; null if losses are not scaled.
+  [[nodiscard]] LossScale* loss_scale() {
+    LossScale* scale = nullptr;
+    if constexpr (Stack::template has<loss_scale_hook>())
+      stack_.template each_with<loss_scale_hook>(
+          [&](auto& slot) { scale = loss_scale_hook::call(slot.policy, slot.state, std::as_const(run_)); });
+    return scale;
+  }
+  /// Calls `use(scale)` if losses are scaled.
+  template <class Use>
+  void with_loss_scale([[maybe_unused]] const Use& use) {
+    if constexpr (Stack::template has<loss_scale_hook>())
+      if (LossScale* const scale = loss_scale()) use(*scale);
+  }
+  /// False if a loss that is NaN or infinite is an overflow like any other, which the loss scale deals with.
+  [[nodiscard]] bool watches_losses() { return !loss_scale(); }
 
   /// Returns true once: a fit that has nothing to do says so once a Trainer.
   [[nodiscard]] bool is_first_idle_fit() { return !std::exchange(had_idle_fit_, true); }
@@ -121,7 +135,6 @@ class Engine {
     refresh_parameters();  // finds policies that must not both be on, before their lengths are compared
     require_all_listed_once();
     require_window_length();
-    watches_losses_ = !handles_overflow();
     if constexpr (kMayRedo<Stack>) redo_.prepare(stack_);
     window_.open.require_alone();
     for (const UpdateView& view : run_.updates()) drop_gradients(view.parameters);
@@ -166,8 +179,21 @@ class Engine {
                                                          [&] { return objective(model_, batch); });
   }
 
-  /// Runs the policies' before_update.
-  void ask_before_update(UpdateContext& context) { stack_.template run<before_update_hook>(context); }
+  /// Returns the loss as it is differentiated.
+  [[nodiscard]] at::Tensor scaled(at::Tensor loss) {
+    with_loss_scale([&](auto& scale) { loss = scale.scaled(loss); });
+    return loss;
+  }
+  /// Undoes that on the gradients. An overflow vetoes the update.
+  void unscale(UpdateContext& context) {
+    with_loss_scale([&](auto& scale) { scale.unscale(context); });
+  }
+
+  /// Runs the policies' before_update, on unscaled gradients.
+  void ask_before_update(UpdateContext& context) {
+    unscale(context);
+    stack_.template run<before_update_hook>(context);
+  }
 
   /// Returns counters, losses, metrics and the policies' states; some tensors are handles that go on
   /// changing. Call when all updates are settled.
@@ -206,15 +232,6 @@ class Engine {
 
   void require_all_listed_once() {
     for (const UpdateView& view : run_.updates()) require_listed_once(view, *model_);
-  }
-
-  /// True if a policy deals with losses that are NaN or infinite.
-  bool handles_overflow() {
-    bool handles = false;
-    stack_.template each_with<handles_overflow_hook>([&](auto& slot) {
-      handles |= handles_overflow_hook::call(slot.policy, slot.state, std::as_const(run_));
-    });
-    return handles;
   }
 
   /// Throws UsageError for a length below 1, PolicyConflict for two policies that set it.
@@ -259,7 +276,6 @@ class Engine {
   [[no_unique_address]] RanksHere ranks_;
   TrainedParameters parameters_{kUpdates};
   std::unique_ptr<LayerWatch> layer_watch_;
-  bool watches_losses_ = true;
   bool had_idle_fit_ = false;
   bool told_eval_mode_ = false;
 };

@@ -70,10 +70,12 @@ void ready_policies(Engine& engine) {
   engine.stack().template run<on_fit_ready_hook>(context);
 }
 
-/// Runs on_window_end. Then throws what hooks of the window's updates threw, and what is known of its losses.
+/// Adapts the loss scale, and runs on_window_end. Then throws what hooks of the window's updates threw, and
+/// what is known of its losses.
 template <class Engine>
 void conclude_window(Engine& engine) {
   engine.in_phase(RunPhase::update, "window end", [&] {
+    engine.with_loss_scale([](auto& scale) { scale.adapt(); });
     WindowContext context{engine.run(), engine.window().last};
     engine.stack().template run<on_window_end_hook>(context);
   });
@@ -237,6 +239,7 @@ class FitLoop {
       throw UsageError("the range of batches is empty: there is nothing to train on");
     settle(engine_);
     plan_.end_epoch(RunAccess::progress(engine_.run()));
+    engine_.with_loss_scale([&](auto& scale) { scale.require_enough(progress()); });
     EpochContext context{engine_.run()};
     engine_.stack().template run<on_epoch_end_hook>(context);
   }

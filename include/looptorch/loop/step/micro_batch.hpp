@@ -156,7 +156,7 @@ class Learner {
     return true;
   }
 
-  [[nodiscard]] at::Tensor scale(const at::Tensor& weighed) { return engine_.stack().scaled(weighed); }
+  [[nodiscard]] at::Tensor scale(const at::Tensor& weighed) { return engine_.scaled(weighed); }
 
   void before_backward(const at::Tensor& weighed, double correction) {
     if constexpr (Engine::template kByClosure<I>) work().add_to_closure_sum(weighed, correction);

@@ -162,15 +162,15 @@ class ParameterVersions {
 template <class Stack>
 inline constexpr bool kMayRedo =
     Stack::template has<pieces_hook>() || Stack::template has<keeps_windows_hook>() ||
-    Stack::template has<on_overflow_hook>() || Stack::template has<on_window_loss_hook>();
+    Stack::template has<loss_scale_hook>() || Stack::template has<on_window_loss_hook>();
 
 /// The policies of an engine that want windows done again, by what they want.
 template <class Engine>
 struct Redoes {
   using Stack = typename Engine::PolicyStack;
-  static constexpr bool kSplits = Stack::template has<pieces_hook>();        ///< out of memory, in pieces
-  static constexpr bool kLooks = Stack::template has<keeps_windows_hook>();  ///< for a second look
-  static constexpr bool kSeeksScale = Stack::template has<on_overflow_hook>();
+  static constexpr bool kSplits = Stack::template has<pieces_hook>();          ///< out of memory, in pieces
+  static constexpr bool kLooks = Stack::template has<keeps_windows_hook>();    ///< for a second look
+  static constexpr bool kSeeksScale = Stack::template has<loss_scale_hook>();  ///< for a first loss scale
   static constexpr bool kLeavesOut = Stack::template has<on_window_loss_hook>();
 };
 
@@ -210,11 +210,11 @@ template <class Engine>
   return Redoes<Engine>::kLooks && engine.redo().keeps_windows() && engine.window().may_retry;
 }
 
-/// True while update I was never made, if a policy then has windows done again whose gradients overflow.
+/// True while update I was never made, if losses are scaled: windows whose gradients overflow are done again.
 template <std::size_t I, class Engine>
 [[nodiscard]] bool seeks_scale(Engine& engine) {
   if constexpr (Redoes<Engine>::kSeeksScale && !Engine::template kByClosure<I>)
-    return !engine.watches_losses() && engine.window().may_retry && engine.run().updates()[I].applied == 0;
+    return engine.loss_scale() && engine.window().may_retry && engine.run().updates()[I].applied == 0;
   else
     return false;
 }

@@ -117,18 +117,20 @@ constexpr bool share_a_hook() {
   return (d::before_update_hook::valid<A>() && d::before_update_hook::valid<B>()) ||
          (d::after_update_hook::valid<A>() && d::after_update_hook::valid<B>()) ||
          (d::forward_scope_hook::valid<A>() && d::forward_scope_hook::valid<B>()) ||
-         (d::scale_loss_hook::valid<A>() && d::scale_loss_hook::valid<B>()) ||
          (d::on_window_end_hook::valid<A>() && d::on_window_end_hook::valid<B>()) ||
          (d::on_epoch_end_hook::valid<A>() && d::on_epoch_end_hook::valid<B>()) ||
          (d::evaluation_scope_hook::valid<A>() && d::evaluation_scope_hook::valid<B>());
 }
 
 /// Pairs of one phase that share a hook, and neither of which notices what the other does.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kIndependent{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kIndependent{{
     {"BackendFlags", "WatchMemory"},      // switches hold no memory
     {"CacheFlushEvery", "RetryOnOom"},    // one frees what nobody uses, the other counts
     {"CacheFlushEvery", "ShowProgress"},  // which shows nothing of the cache
     {"CacheFlushEvery", "SkipBadWindows"},
+    {"Checkpointed", "LogMetrics"},  // one asks once whether its layers were entered
+    {"Checkpointed", "WatchMemory"},
+    {"Checkpointed", "WatchRounding"},
     {"LogMetrics", "RetryOnOom"},    // whose retries are in no row
     {"LogMetrics", "ShowProgress"},  // both read what the window has published
 }};

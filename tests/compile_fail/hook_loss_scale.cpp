@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// expect: looptorch: handles_overflow would never run. Make it one public `bool handles_overflow(const Run&) const`
+// expect: looptorch: loss_scale would never run. Make it one public `LossScale* loss_scale(const Run&) const`
 #include <looptorch/trainer.hpp>
 
 #include "prelude.hpp"
 
 struct Mine {
 #ifdef LOOPTORCH_TWIN
-  bool handles_overflow(const lt::Run&) const { return true; }
+  lt::LossScale* loss_scale(const lt::Run&) const { return nullptr; }
 #else
-  static constexpr bool handles_overflow = true;
+  lt::LossScale& loss_scale(const lt::Run&) const;
 #endif
   void on_window_end(lt::WindowContext&) const {}
 };

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT
+// The loss scale of fp16: torch.amp.GradScaler's arithmetic, by the same kernels. A policy hands it to the
+// loop by its hook `loss_scale`. The loop calls it at these moments:
+//   scaled           with each loss, before backward (loop/step/micro_batch.hpp)
+//   back_off         after an overflow before the first update: the window is done again (redo/seek_scale.hpp)
+//   unscale          on a window's gradients, before policies see them; an overflow vetoes the update
+//   adapt            at the window's end (loop/step/fit_loop.hpp)
+//   require_enough   at the epoch's end
+#pragma once
+
+#include <looptorch/base/device/readback.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/context.hpp>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+
+/// Gradients overflowed again and again until the loss scale fell below `Autocast<fp16>::min_scale`.
+struct LossScaleCollapse : Error {
+  using Error::Error;
+};
+
+/// How a loss scale begins and changes: the options of `Autocast<fp16>`.
+struct LossScaleRules {
+  double initial_scale;
+  double growth_factor;
+  double backoff_factor;
+  std::int64_t growth_interval;
+  double min_scale;
+};
+
+/// A loss scale and what is under way with it. All of it stays on the device but for a copy that the host
+/// reads later.
+struct LossScale {
+  at::Tensor scale;           ///< 0-dim fp32, on the device; losses are multiplied by it.
+  at::Tensor growth_tracker;  ///< 0-dim int32, on the device: windows without overflow since the last change.
+
+  /// Begins a fit: goes on with the scale that there is. Throws UsageError for rules out of range.
+  void begin(const LossScaleRules& rules, at::Device device) {
+    check(rules_ = rules);
+    const at::TensorOptions options = at::TensorOptions().device(device);
+    if (!scale.defined()) {
+      known_scale_ = rules.initial_scale;
+      scale = at::full({}, rules.initial_scale, options.dtype(at::kFloat));
+      growth_tracker = at::zeros({}, options.dtype(at::kInt));
+    }
+    follow(device);
+    found_ = at::Tensor();  // may stem from a window that an exception ended
+  }
+
+  /// Returns the loss times the scale. Moves the scale to the device of the loss.
+  at::Tensor scaled(const at::Tensor& loss) {
+    if (scale.device() != loss.device()) follow(loss.device());
+    return loss * scale;
+  }
+
+  /// Backs off at once for a window that is done again; `retries` counts how often it was. If no scale of at
+  /// least `min_scale` is left, puts back what the window began with and returns false: its gradients
+  /// overflow whatever the scale. Waits for the device.
+  [[nodiscard]] bool back_off(std::int64_t retries) {
+    if (retries == 0) before_ = {scale.clone(), growth_tracker.clone()};
+    const double least = std::max(rules_.min_scale, double{std::numeric_limits<float>::min()});
+    const double lower = scale.item<double>() * rules_.backoff_factor;
+    const bool has_room = lower >= least;
+    if (has_room) {
+      at::_amp_update_scale_(scale, growth_tracker, at::ones_like(scale), 1 / rules_.backoff_factor,
+                             rules_.backoff_factor, /*growth_interval=*/1);
+      read_.start(known_scale_ = static_cast<float>(lower));
+    } else {
+      scale.copy_(before_.first), growth_tracker.copy_(before_.second);
+      read_.start(scale);
+    }
+    return has_room;
+  }
+
+  /// Divides the update's gradients by the scale in one pass, which also checks them, and vetoes the update
+  /// if one is NaN or infinite. Throws LossScaleCollapse, and UsageError for parameters that are themselves
+  /// in 16 bits.
+  void unscale(UpdateContext& update) {
+    require_enough(update.run.progress());
+    const std::vector<at::Tensor>& gradients = update.raw_gradients();
+    if (gradients.empty() && !update.sees_part()) return;
+    if (known_scale_ > 0) update.run.offer("loss_scale", known_scale_);
+    require_wide(gradients, update.view().name);
+    detail::require_dense(gradients, "Autocast<fp16>");
+    const at::Tensor multiplier = factor(update, gradients);
+    at::Tensor found;
+    if (!gradients.empty())
+      detail::for_each_device(gradients, [&](at::TensorList on_one) {
+        at::Tensor here = at::zeros({}, scale.options().device(on_one.front().device()));
+        at::_amp_foreach_non_finite_check_and_unscale_(on_one, here, detail::beside(on_one.front(), multiplier));
+        found = found.defined() ? at::maximum(found, detail::beside(found, here)) : here;
+      });
+    if (update.sees_part()) found = update.found_by_any(found.defined() ? found : at::zeros_like(scale));
+    found_ = found_.defined() ? at::maximum(found_, detail::beside(found_, found)) : detail::beside(scale, found);
+    update.veto(found);
+  }
+
+  /// Grows the scale, or backs off, after a window. A window in which nothing was differentiated changes
+  /// nothing.
+  void adapt() {
+    if (!found_.defined()) return;
+    at::_amp_update_scale_(scale, growth_tracker, found_, rules_.growth_factor, rules_.backoff_factor,
+                           rules_.growth_interval);
+    found_ = at::Tensor();
+    read_.start(scale);
+  }
+
+  /// Throws LossScaleCollapse if the scale that the last window left is below `min_scale`.
+  void require_enough(const Progress& progress) {
+    if (!read_.under_way()) return;
+    if (const double now = known_scale_ = read_.take(); !(now >= rules_.min_scale))
+      throw LossScaleCollapse(
+          message("the loss scale fell to ", now, ", below min_scale ", rules_.min_scale, ", after step ",
+                  progress.step, " (", progress.skipped,
+                  " steps skipped): gradients overflow fp16 whatever the scale. Look for a NaN in the data, "
+                  "lower the learning rate, or use Autocast<bf16>"));
+  }
+
+  /// Saves the scale, with the rules by which it changes as a text.
+  void save(StateDict& out, const LossScaleRules& rules) const {
+    if (!scale.defined()) return;
+    out.set("scale", scale.clone());
+    out.set("growth_tracker", growth_tracker.clone());
+    out.set("rules", text(rules));
+  }
+  /// Throws SettingDiffers for a scale with other rules. States of earlier versions have none.
+  void load(const StateDict& in, const LossScaleRules& rules) {
+    *this = LossScale{};  // a scale that is still being read belongs to another run
+    rules_ = rules;
+    if (in.empty()) return;
+    detail::require_same(in, "rules", "the loss scale", text(rules));
+    scale = in.get<at::Tensor>("scale").clone();
+    growth_tracker = in.get<at::Tensor>("growth_tracker").clone();
+    read_.start(scale);
+  }
+
+ private:
+  static void check(const LossScaleRules& rules) {
+    constexpr double kMost = std::numeric_limits<float>::max();  // scales are fp32
+    const bool valid = rules.initial_scale <= kMost && static_cast<float>(rules.initial_scale) > 0 &&
+                       rules.growth_factor > 1 && rules.backoff_factor > 0 && rules.backoff_factor < 1 &&
+                       rules.growth_interval > 0 && rules.min_scale >= 0;
+    if (!valid)
+      throw UsageError(
+          message("Autocast<fp16> needs initial_scale above 0 in the range of fp32, growth_factor above 1, "
+                  "backoff_factor between 0 and 1, growth_interval of at least 1 and min_scale of at least 0; got ",
+                  rules.initial_scale, ", ", rules.growth_factor, ", ", rules.backoff_factor, ", ",
+                  rules.growth_interval, " and ", rules.min_scale));
+  }
+  static std::string text(const LossScaleRules& rules) {
+    return message("x ", rules.growth_factor, " after ", rules.growth_interval, " windows, x ",
+                   rules.backoff_factor, " on overflow");
+  }
+
+  void follow(at::Device device) {
+    scale = scale.to(device);
+    growth_tracker = growth_tracker.to(device);
+    if (found_.defined()) found_ = found_.to(device);
+  }
+
+  /// Returns the factor that turns gradients of the scaled loss into the window's: 1 / scale, times the
+  /// pending factor. For fp64 gradients the pending factor is applied separately, since the kernel multiplies
+  /// by an fp32 number.
+  at::Tensor factor(UpdateContext& update, const std::vector<at::Tensor>& gradients) const {
+    const bool any_double = std::any_of(gradients.begin(), gradients.end(), [](const at::Tensor& gradient) {
+      return gradient.scalar_type() == at::kDouble;
+    });
+    const GradientScale pending = any_double ? GradientScale{} : update.take_pending();
+    if (pending.is_one()) return scale.reciprocal();  // the same bits in fp32 as rounded from fp64
+    return pending.apply(scale.to(at::kDouble).reciprocal()).to(at::kFloat);
+  }
+
+  static void require_wide(const std::vector<at::Tensor>& gradients, const std::string& update) {
+    for (const at::Tensor& gradient : gradients)
+      if (gradient.scalar_type() == at::kHalf || gradient.scalar_type() == at::kBFloat16)
+        throw UsageError(message("Autocast<fp16> cannot unscale the gradients of ", update,
+                                 ": a parameter of shape ", gradient.sizes(), " is itself in ",
+                                 gradient.scalar_type(),
+                                 ". Keep the model in fp32; autocast makes the 16-bit copies"));
+  }
+
+  std::pair<at::Tensor, at::Tensor> before_;  // scale and tracker, before the window under way was done again
+  at::Tensor found_;                          // whether the window under way overflowed, over all updates
+  LossScaleRules rules_{};
+  detail::Readback read_;
+  double known_scale_ = 0;  // as the host has read it last; 0: not yet
+};
+
+}  // namespace looptorch
