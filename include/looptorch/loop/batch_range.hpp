@@ -117,7 +117,7 @@ class BatchRange {
 
   /// Returns the range as policies and snapshots see it.
   [[nodiscard]] Feed feed() const {
-    Feed feed{.batches = size(), .repeatable = repeatable};
+    Feed feed{.batches = size(), .repeatable = repeatable, .has_epochs = true};
     if constexpr (MeasuredRange<Range>) feed.stats = range_.shared_stats();
     feed.identity = [self = *this] { return self.identity(); };
     feed.skipped = [self = *this] { return self.skipped(); };

@@ -24,6 +24,7 @@ struct Feed {
   std::optional<std::int64_t> batches = {};
   /// True for a range that can be gone through again.
   bool repeatable = false;
+  bool has_epochs = false;  ///< True in a fit; false in a loop of `step`.
   /// The time that fit waits for its loader; null where the range is no loader.
   std::shared_ptr<const LoaderStats> stats = {};
   /// Returns what distinguishes this data and its order: size, seed, sampler. The function is never empty.

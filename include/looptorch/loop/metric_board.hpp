@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: MIT
 // Named values that one policy publishes and others consume: `Validate` writes "validation.loss", a plateau
-// schedule, early stopping and best snapshots read it.
+// schedule, early stopping and best snapshots read it. Names that cannot come are refused as early as the set
+// of names is known, with those that are near.
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/near_names.hpp>
+#include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace looptorch {
 
@@ -22,8 +29,40 @@ class MetricBoard {
     ++publications_[name];
   }
 
-  /// Announces that names beginning with `prefix` will be published, so that consumers keep waiting for them.
-  void announce(const std::string& prefix) { announced_.insert(prefix); }
+  /// Announces that `name` will be published, or names that begin with it if it ends with a dot, so that
+  /// consumers keep waiting for them.
+  void announce(const std::string& name) { announced_.insert(name); }
+
+  /// Notes that the policy `consumer` waits for `name` in the fit that begins. Call it in on_fit_begin.
+  void await(const std::string& name, const std::string& consumer) { awaited_.emplace(name, consumer); }
+  /// Forgets who waited in the fit before.
+  void forget_awaited() { awaited_.clear(); }
+
+  /// True if a policy waits for a name under the announced `prefix` that was never published, is none of
+  /// `names`, and is not announced by itself or by a longer prefix.
+  [[nodiscard]] bool awaits_other(const std::string& prefix, const std::vector<std::string>& names) const {
+    return find_other(prefix, names) != awaited_.end();
+  }
+  /// Says that of the names under an announced `prefix` these alone will be published. Throws UsageError,
+  /// with the nearest of them, if a policy waits for another one.
+  void require_awaited(const std::string& prefix, const std::vector<std::string>& names) const {
+    const auto other = find_other(prefix, names);
+    if (other == awaited_.end()) return;
+    throw UsageError(message(other->second, " waits for the metric '", other->first, "', and under '", prefix,
+                             "' are published: ", names.empty() ? "none" : detail::joined(names, ", "),
+                             ask_for_near(other->first, names),
+                             ". A policy that publishes another one announces it in on_fit_begin"));
+  }
+
+  /// Returns a sentence about the first name that a policy waits for and that is neither published nor
+  /// announced; empty without one.
+  [[nodiscard]] std::string describe_missing() const {
+    for (const auto& [name, consumer] : awaited_)
+      if (!values_.count(name) && !is_announced(name))
+        return message(consumer, " waits for the metric '", name, "', which is not published",
+                       list_published(name));
+    return {};
+  }
 
   [[nodiscard]] std::optional<double> find(const std::string& name) const {
     const auto found = values_.find(name);
@@ -41,11 +80,8 @@ class MetricBoard {
   /// then every policy has had a chance to publish.
   void require(const std::string& name, const std::string& consumer) const {
     if (values_.count(name) || is_expected(name)) return;
-    std::string known;
-    for (const auto& [each, value] : values_) known += (known.empty() ? "" : ", ") + each;
     throw UsageError(message(consumer, " waits for the metric '", name,
-                             "', which was not published within an epoch; ",
-                             known.empty() ? "none is: list a Validate" : "published are: " + known));
+                             "', which was not published within an epoch", list_published(name)));
   }
 
   [[nodiscard]] const std::map<std::string, double>& values() const { return values_; }
@@ -61,7 +97,8 @@ class MetricBoard {
     out.set("size", number);
   }
   void load(const StateDict& in) {
-    *this = MetricBoard{};
+    values_.clear();
+    publications_.clear();
     for (std::int64_t number = in.get<std::int64_t>("size"); number-- > 0;) {
       const StateDict entry = in.under(std::to_string(number));
       values_[entry.get<std::string>("name")] = entry.get<double>("value");
@@ -70,19 +107,51 @@ class MetricBoard {
   }
 
  private:
-  /// True if a prefix of `name` is announced and nothing has been published under it yet.
+  using Awaited = std::map<std::string, std::string>;  // the first consumer by the name
+
+  static bool means(const std::string& announced, const std::string& name) {
+    return announced.ends_with('.') ? name.starts_with(announced) : name == announced;
+  }
+  /// True if `name` is announced by more than its first `beyond` characters.
+  [[nodiscard]] bool is_announced(const std::string& name, std::size_t beyond = 0) const {
+    return std::any_of(announced_.begin(), announced_.end(), [&](const std::string& announced) {
+      return announced.size() > beyond && means(announced, name);
+    });
+  }
+
+  [[nodiscard]] Awaited::const_iterator find_other(const std::string& prefix,
+                                                   const std::vector<std::string>& names) const {
+    return std::find_if(awaited_.begin(), awaited_.end(), [&](const auto& item) {
+      const std::string& name = item.first;
+      return name.starts_with(prefix) && !values_.count(name) && !is_announced(name, prefix.size()) &&
+             std::find(names.begin(), names.end(), name) == names.end();
+    });
+  }
+
+  static std::string ask_for_near(const std::string& name, const std::vector<std::string>& names) {
+    const auto near = near_names(name, names, 1);
+    return near.empty() ? "" : "; did you mean '" + near.front() + "'?";
+  }
+  [[nodiscard]] std::string list_published(const std::string& name) const {
+    if (values_.empty()) return "; none is: list a Validate";
+    std::vector<std::string> names;
+    for (const auto& item : values_) names.push_back(item.first);
+    return "; published are: " + detail::joined(names, ", ") + ask_for_near(name, names);
+  }
+
+  /// True if `name` is announced, or a prefix of it under which nothing has been published yet.
   [[nodiscard]] bool is_expected(const std::string& name) const {
-    for (const std::string& prefix : announced_) {
-      const auto first = values_.lower_bound(prefix);
-      const bool silent = first == values_.end() || !first->first.starts_with(prefix);
-      if (name.starts_with(prefix) && silent) return true;
-    }
-    return false;
+    return std::any_of(announced_.begin(), announced_.end(), [&](const std::string& announced) {
+      const auto first = values_.lower_bound(announced);
+      const bool silent = first == values_.end() || !first->first.starts_with(announced);
+      return means(announced, name) && (announced == name || silent);
+    });
   }
 
   std::map<std::string, double> values_;
   std::map<std::string, std::int64_t> publications_;
   std::set<std::string> announced_;
+  Awaited awaited_;
 };
 
 }  // namespace looptorch

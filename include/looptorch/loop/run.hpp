@@ -286,7 +286,11 @@ struct RunAccess {
   static Progress& progress(Run& run) { return run.progress_; }
   static at::Tensor& lead(Run& run) { return run.lead_; }
   static MetricBoard& metrics(Run& run) { return run.metrics_; }
-  static void forget_claims(Run& run) { run.claims_.clear(), run.shown_.clear(); }
+  static void forget_claims(Run& run) {
+    run.claims_.clear();
+    run.shown_.clear();
+    run.metrics_.forget_awaited();
+  }
   static void feed(Run& run, Feed feed) { run.feed_ = std::move(feed); }
   /// Sets the host and returns the previous one.
   static RunHost* host(Run& run, RunHost* host) { return std::exchange(run.host_, host); }

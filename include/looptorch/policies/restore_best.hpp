@@ -47,7 +47,7 @@ struct BasicRestoreBest {
   void on_fit_begin(FitContext& fit, State& state) const {
     if (metric.empty()) throw UsageError("RestoreBest needs the name of a metric");
     state.restored = false;
-    state.reader.begin_fit(fit.run, metric);
+    state.reader.begin_fit(fit.run, metric, "RestoreBest");
   }
 
   /// Throws UsageError if no policy publishes the metric.

@@ -138,7 +138,7 @@ struct ScheduleLr {
     select_groups(fit.run, state);
     take_over(fit.run, state);
     if (const auto* plateau = std::get_if<PlateauDecay>(&decay))
-      state.plateau.reader.begin_fit(fit.run, plateau->metric);
+      state.plateau.reader.begin_fit(fit.run, plateau->metric, "ScheduleLr");
     read_metric(fit.run, state);
   }
 

@@ -86,7 +86,7 @@ struct SnapshotEvery {
     state.work.reset();  // a loop by `step` has no end: it may still hold the folder's lock
     auto lock = detail::prepare_snapshot_folder(folder, step);
     if (state.at_step < 0 && step > 0 && detail::has_snapshot(folder, step)) state.at_step = step;
-    state.reader.begin_fit(fit.run, best);
+    if (!best.empty()) state.reader.begin_fit(fit.run, best, "SnapshotEvery");
     state.due = false;
     state.began = std::chrono::steady_clock::now();
     const detail::SnapshotsToKeep kept{static_cast<std::size_t>(keep), keep_every};

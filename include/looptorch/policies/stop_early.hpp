@@ -38,7 +38,7 @@ struct StopEarly {
   /// Throws UsageError for options out of range.
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
-    state.reader.begin_fit(fit.run, metric);
+    state.reader.begin_fit(fit.run, metric, "StopEarly");
   }
 
   /// Throws UsageError if no policy publishes the metric.

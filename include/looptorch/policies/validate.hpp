@@ -4,6 +4,7 @@
 // training.
 #pragma once
 
+#include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/batch_range.hpp>
@@ -13,13 +14,18 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/parts/metric_reader.hpp>
 
+#include <c10/util/Exception.h>
+
+#include <concepts>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace looptorch {
 
@@ -31,11 +37,45 @@ struct ValidateOptions {
   bool at_start = false;       ///< Also before the run's first step.
 };
 
+namespace detail {
+
+/// A measure that declares which names its results have, for some batches at least.
+template <class Measure>
+concept DeclaresMetrics = requires(const Measure& measure) {
+  { measure.metric_names() } -> std::ranges::input_range;
+};
+
+/// True where the objective can be evaluated on the first batch alone.
+template <class Batches, class Measure>
+concept ProbesObjective = std::is_same_v<Measure, OwnObjective> && std::ranges::input_range<Batches> &&
+    std::is_constructible_v<range_batch_t<Batches>, std::ranges::range_reference_t<Batches>>;
+
+/// A list of the first batch: of the type of all batches where they are a vector.
+template <class Batches, class List = std::vector<range_batch_t<Batches>>>
+using first_batch_t = std::conditional_t<std::is_same_v<std::remove_const_t<Batches>, List>, Batches, List>;
+
+/// The evaluations of a Validate: all batches, and the first one where that is another type.
+template <class Batches, class Measure>
+struct Validations {
+  using type = Evaluates<Batches, Measure>;
+};
+template <class Batches>
+requires ProbesObjective<Batches, OwnObjective> &&(!std::is_same_v<Batches, first_batch_t<Batches>>)  //
+    struct Validations<Batches, OwnObjective> {
+  using type = std::tuple<Evaluates<Batches>, Evaluates<first_batch_t<Batches>>>;
+};
+
+}  // namespace detail
+
 /// Evaluates `measure` on `batches`, a range that can be gone through again. An lvalue is held by reference
 /// and must outlive the Trainer; other ranges are moved in. Without a measure, evaluates the Trainer's
 /// objective. A measure with `add` and `result`, as `Trainer::evaluate` takes it, is copied for each
 /// evaluation. It publishes its results as `<name>.<key>`, or a single number as `<name>.loss`. Several may
 /// be listed; give them different names.
+///
+/// Throws UsageError if a policy waits for a metric of `<name>` that is not published, as soon as the names
+/// are known: before the first step from a measure's `metric_names()`, from a single number, or from the
+/// objective, which is then evaluated on one batch; otherwise with the first evaluation.
 ///
 ///   Validate{batches}
 ///   Validate{batches, {.every = 100}}
@@ -62,17 +102,19 @@ class Validate {
 
   static constexpr Phase phase = Phase::evaluate;
   static constexpr bool repeatable = true;
-  using evaluates = Evaluates<std::remove_reference_t<Batches>, Measure>;
+  using evaluates = typename detail::Validations<std::remove_reference_t<Batches>, Measure>::type;
 
   struct State {
     std::optional<Evaluation> last;  ///< Empty before the first.
     std::int64_t at_step = -1;       ///< The step count at that evaluation.
     std::int64_t parts = 0;          ///< With `per_epoch`: how many parts of the epoch under way are over.
+    bool told_of_epochs = false;     ///< A loop of `step` was warned that it has none.
+    bool told_of_metrics = false;    ///< It was warned of a metric that is not published.
   };
 
   /// Throws UsageError for `per_epoch` with batches whose number is not known.
   void on_fit_begin(FitContext& fit, State&) const {
-    fit.run.metrics().announce(options_.name + ".");
+    announce(fit.run.metrics());
     if (options_.per_epoch > 0 && !fit.run.progress().batches_per_epoch)
       throw UsageError(message(describe(), " is to evaluate ", options_.per_epoch,
                                " times an epoch, whose number of batches is not known: give `every` "
@@ -81,9 +123,14 @@ class Validate {
 
   void on_fit_ready(FitContext& fit, State& state) const {
     if (options_.at_start && fit.run.progress().step == 0 && state.at_step < 0) evaluate(fit.run, state);
+    check_awaited(fit.run);
   }
+  /// Says once that a loop of `step` has no epochs, at whose end it would evaluate.
   void on_window_end(WindowContext& window, State& state) const {
     const Progress& progress = window.run.progress();
+    if (options_.every == 0 && !window.run.feed().has_epochs && !std::exchange(state.told_of_epochs, true))
+      TORCH_WARN("looptorch: ", describe(),
+                 " evaluates at the end of each epoch, and a loop of step() has none: give `every` in steps");
     const bool by_steps = options_.every > 0 && progress.step % options_.every == 0;
     if (by_steps || ends_part(progress, state)) evaluate(window.run, state);
   }
@@ -155,6 +202,58 @@ class Validate {
       run.metrics().publish(options_.name + ".loss", state.last->loss);
     for (const auto& [name, value] : state.last->metrics)
       run.metrics().publish(options_.name + "." + name, value);
+    if constexpr (!detail::DeclaresMetrics<Measure>)
+      run.metrics().require_awaited(prefix(), names_of(*state.last));
+    if (!run.feed().has_epochs && !state.told_of_metrics) warn_of_missing(run.metrics(), state);
+  }
+
+  static void warn_of_missing(const MetricBoard& board, State& state) {
+    const std::string sentence = board.describe_missing();
+    state.told_of_metrics = !sentence.empty();
+    if (state.told_of_metrics) TORCH_WARN("looptorch: ", sentence);
+  }
+
+  [[nodiscard]] std::string prefix() const { return options_.name + "."; }
+  [[nodiscard]] std::vector<std::string> declared_names() const {
+    std::vector<std::string> names;
+    if constexpr (detail::DeclaresMetrics<Measure>)
+      for (const auto& name : measure_.metric_names()) names.push_back(prefix() + std::string(name));
+    return names;
+  }
+  [[nodiscard]] std::vector<std::string> names_of(const Evaluation& evaluation) const {
+    std::vector<std::string> names;
+    for (const auto& item : evaluation.metrics) names.push_back(prefix() + item.first);
+    if constexpr (!detail::names_results<Measure>()) names.push_back(prefix() + "loss");
+    return names;
+  }
+
+  void announce(MetricBoard& board) const {
+    board.announce(prefix());
+    for (const std::string& name : declared_names()) board.announce(name);
+  }
+
+  /// Refuses names that policies wait for, if it is known without an evaluation that they will not come.
+  void check_awaited(Run& run) const {
+    MetricBoard& board = run.metrics();
+    if constexpr (detail::DeclaresMetrics<Measure>)
+      board.require_awaited(prefix(), declared_names());
+    else if constexpr (detail::GivesResult<Measure> && !detail::names_results<Measure>())
+      board.require_awaited(prefix(), {prefix() + "loss"});
+    else if constexpr (detail::ProbesObjective<Held, Measure>)
+      if (board.awaits_other(prefix(), {prefix() + "loss"})) probe(run);
+  }
+
+  /// Evaluates the objective on the first batch to know the names of its metrics. Leaves random numbers as
+  /// they were.
+  void probe(Run& run) const {
+    const auto random = detail::RandomStates::now();
+    if constexpr (detail::EpochRange<Held>) batches_->begin_epoch(0);
+    std::vector<detail::range_batch_t<Held>> first;
+    if (auto at = std::ranges::begin(*batches_); at != std::ranges::end(*batches_)) first.push_back(*at);
+    detail::first_batch_t<Held>& list = first;
+    const Evaluation evaluation = run.evaluate(list);  // without a batch too: all ranks take part
+    random.apply();
+    if (!first.empty()) run.metrics().require_awaited(prefix(), names_of(evaluation));
   }
 
   std::shared_ptr<Held> batches_;

@@ -30,6 +30,50 @@ TEST_CASE("waiting for a metric that is not published is an error that lists the
                     Catch::Contains("published are: a.b, validation.loss"));
 }
 
+TEST_CASE("names that policies wait for are refused once it is known which names a prefix has") {
+  lt::MetricBoard board;
+  const std::vector<std::string> names{"validation.loss", "validation.accuracy"};
+  board.announce("validation.");
+  CHECK_NOTHROW(board.require_awaited("validation.", names));
+  board.await("validation.loss", "RestoreBest");
+  board.await("validation.acuracy", "StopEarly");
+  board.await("test.loss", "ScheduleLr");
+  CHECK(board.awaits_other("validation.", names));
+  CHECK_FALSE(board.awaits_other("other.", {}));
+  CHECK_THROWS_AS(board.require_awaited("validation.", names), lt::UsageError);
+  CHECK_THROWS_WITH(board.require_awaited("validation.", names),
+                    Catch::Contains("StopEarly waits for the metric 'validation.acuracy'") &&
+                        Catch::Contains("are published: validation.loss, validation.accuracy") &&
+                        Catch::Contains("did you mean 'validation.accuracy'?") &&
+                        Catch::Contains("announces it in on_fit_begin"));
+  CHECK(board.describe_missing().find("ScheduleLr waits for the metric 'test.loss'") == 0);
+
+  SECTION("a name that is announced by itself may come") {
+    board.announce("validation.acuracy");
+    CHECK_FALSE(board.awaits_other("validation.", names));
+  }
+  SECTION("a name that was published is there") {
+    board.publish("validation.acuracy", 1.0);
+    CHECK_NOTHROW(board.require_awaited("validation.", names));
+  }
+  SECTION("who waited in an earlier fit waits no longer") {
+    board.forget_awaited();
+    CHECK_NOTHROW(board.require_awaited("validation.", names));
+    CHECK(board.describe_missing().empty());
+  }
+}
+
+TEST_CASE("a missing metric's sentence names a near one") {
+  lt::MetricBoard board;
+  board.publish("validation.loss", 1.0);
+  CHECK_THROWS_WITH(board.require("valid.loss", "StopEarly"),
+                    Catch::Contains("did you mean 'validation.loss'?"));
+  board.await("valid.loss", "StopEarly");
+  CHECK(board.describe_missing() ==
+        "StopEarly waits for the metric 'valid.loss', which is not published; published "
+        "are: validation.loss; did you mean 'validation.loss'?");
+}
+
 TEST_CASE("a metric board comes back from its state") {
   lt::MetricBoard board, again;
   board.publish("a.b", 1.5);

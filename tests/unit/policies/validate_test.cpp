@@ -9,6 +9,7 @@
 #include "support/toy.hpp"
 
 #include <cstdint>
+#include <list>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -231,6 +232,114 @@ TEST_CASE("a run that is resumed within an epoch evaluates where the whole one d
     trained(&state, 14, steps);
     CHECK(steps == whole);
   }
+}
+
+namespace {
+
+/// The toy's objective with a metric and a draw of random numbers; counts its training batches.
+struct Measured {
+  std::int64_t* trained;
+  lt::Loss operator()(toy::Net& net, const toy::Batch& batch) const {
+    *trained += net->is_training();
+    lt::Loss loss = toy::objective(net, batch);
+    loss.value = loss.value + 0.01 * torch::rand({}).item<double>();
+    loss.metrics = {{"accuracy", 0.5}};
+    return loss;
+  }
+};
+template <class... Policies>
+struct Waiting {
+  explicit Waiting(Policies... policies) : trainer(net, sgd, Measured{&trained}, std::move(policies)...) {}
+  std::int64_t trained = 0;
+  toy::Net net = toy::net();
+  torch::optim::SGD sgd{net->parameters(), 0.1};
+  lt::Trainer<toy::Net, lt::Update<torch::optim::SGD, Measured>, Policies...> trainer;
+};
+/// Collects the library's warnings.
+struct Warnings : c10::WarningHandler {
+  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
+  std::vector<std::string> texts;
+};
+/// Results of names that it declares; the rare one does not come.
+struct Declares : LargestShare {
+  static std::vector<std::string> metric_names() { return {"share", "examples", "rare"}; }
+};
+
+}  // namespace
+
+TEST_CASE("a misspelt metric of the objective is refused before the first update, with the near one") {
+  for (const std::string name : {"validation.acuracy", "validation.wer"}) {
+    const auto refused = [&](auto policy) {
+      Waiting job(lt::Validate{toy::batches(2)}, std::move(policy));
+      CHECK_THROWS_AS(job.trainer.fit(toy::batches(3)), lt::UsageError);
+      CHECK_THROWS_WITH(job.trainer.fit(toy::batches(3)),
+                        Catch::Contains("waits for the metric '" + name + "'") &&
+                            Catch::Contains("are published: validation.accuracy, validation.loss"));
+      CHECK_THROWS_AS(job.trainer.step(toy::batches(1)[0]), lt::UsageError);
+      CHECK(job.trained == 0);
+    };
+    refused(lt::StopEarly{.metric = name});
+    refused(lt::RestoreBest{.metric = name});
+    refused(lt::ScheduleLr{.decay = lt::PlateauDecay{.metric = name}});
+  }
+  std::list<toy::Batch> held_out;
+  for (const auto& batch : toy::batches(2)) held_out.push_back(batch);
+  Waiting job(lt::Validate{held_out}, lt::StopEarly{.metric = "validation.acuracy"});
+  CHECK_THROWS_WITH(job.trainer.fit(toy::batches(3)), Catch::Contains("did you mean 'validation.accuracy'?"));
+}
+
+TEST_CASE("looking for an objective's metric leaves the run as it would be without") {
+  const auto trained = [](std::string metric) {
+    Waiting job(lt::Validate{toy::batches(2)}, lt::StopEarly{.metric = std::move(metric), .patience = 100});
+    torch::manual_seed(7);
+    job.trainer.fit(toy::batches(3), {.epochs = 2});
+    CHECK(job.trainer.metrics().publications("validation.accuracy") == 2);
+    return job.net->parameters();
+  };
+  const auto without = trained("validation.loss"), with = trained("validation.accuracy");
+  for (std::size_t i = 0; i < with.size(); ++i) CHECK(torch::equal(with[i], without[i]));
+}
+
+TEST_CASE("a misspelt metric of a measure is refused when its names are known") {
+  const auto refused_after = [](auto measure, const std::string& metric) {
+    Waiting job(lt::Validate{toy::batches(2), std::move(measure), {.every = 2}},
+                lt::StopEarly{.metric = metric});
+    try {
+      job.trainer.fit(toy::batches(4));
+    } catch (const lt::UsageError& error) {
+      CHECK_THAT(error.what(), Catch::Contains("StopEarly waits for the metric '" + metric + "'"));
+      return job.trained;
+    }
+    return std::int64_t{-1};
+  };
+  CHECK(refused_after(Examples{}, "validation.count") == 0);       // a single number
+  CHECK(refused_after(Declares{}, "validation.shares") == 0);      // declared
+  CHECK(refused_after(LargestShare{}, "validation.shares") == 2);  // the first evaluation tells
+  CHECK(refused_after(nothing, "validation.accuracy") == 2);
+  CHECK(refused_after(Declares{}, "validation.rare") == -1);  // may still come
+  CHECK(refused_after(LargestShare{}, "validation.share") == -1);
+}
+
+TEST_CASE("a loop of step() says once that it has no epochs, and which metric does not come") {
+  const auto warnings = [](auto... policies) {
+    Waiting job(std::move(policies)...);
+    Warnings warnings;
+    const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+    for (const auto& batch : toy::batches(4)) job.trainer.step(batch);
+    return warnings.texts;
+  };
+  const auto of_epochs = warnings(lt::Validate{toy::batches(2)});
+  REQUIRE(of_epochs.size() == 1);
+  CHECK_THAT(of_epochs[0],
+             Catch::Contains("a Validate named validation evaluates at the end of each epoch, and a "
+                             "loop of step() has none: give `every`"));
+  const auto of_metric =
+      warnings(lt::Validate{toy::batches(2), {.every = 1}}, lt::StopEarly{.metric = "valid.loss"});
+  REQUIRE(of_metric.size() == 1);
+  CHECK_THAT(of_metric[0],
+             Catch::Contains("StopEarly waits for the metric 'valid.loss', which is not published") &&
+                 Catch::Contains("did you mean 'validation.loss'?"));
+  CHECK(warnings(lt::Validate{toy::batches(2), {.every = 1}}, lt::StopEarly{}).empty());
 }
 
 TEST_CASE("all that a Validate knows is in its state") {

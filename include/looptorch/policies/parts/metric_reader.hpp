@@ -17,15 +17,15 @@ namespace looptorch::detail {
 
 class MetricReader {
  public:
-  void begin_fit(const Run& run, const std::string& metric) {
+  /// Notes that the policy `consumer` waits for the metric.
+  void begin_fit(Run& run, const std::string& metric, const char* consumer) {
+    run.metrics().await(metric, consumer);
     if (!first_epoch_) first_epoch_ = run.progress().epoch;
     const std::int64_t now = run.metrics().publications(metric);
     seen_ = std::min(seen_, now);  // a board that has begun anew
     within_ = std::min(within_, now);
   }
-  void end_fit(const Run& run, const std::string& metric) {
-    within_ = run.metrics().publications(metric);
-  }
+  void end_fit(const Run& run, const std::string& metric) { within_ = run.metrics().publications(metric); }
 
   /// Throws UsageError if the metric was not published in the first epoch and is not announced.
   void begin_epoch(const Run& run, const std::string& metric, const char* consumer) const {
@@ -41,8 +41,8 @@ class MetricReader {
   }
 
   /// Returns the value, as a fit begins, if it was published since the last call and since the fit before
-  /// ended. One that was published within that fit, or before the snapshot that the fit goes on from, waits for
-  /// `next`: a run that goes through reads it then.
+  /// ended. One that was published within that fit, or before the snapshot that the fit goes on from, waits
+  /// for `next`: a run that goes through reads it then.
   std::optional<double> next_at_begin(const Run& run, const std::string& metric) {
     return run.metrics().publications(metric) > within_ ? next(run, metric) : std::nullopt;
   }
