@@ -76,13 +76,13 @@ struct BasicRestoreBest {
       forecast.copies += static_cast<std::int64_t>(weight.nbytes());
   }
 
-  void state_dict(StateDict& out, State& state) const {
+  void state_dict(StateDict& into, State& state) const {
     StateDict best, weights;
     state.best.save(best);
     for (const auto& [name, weight] : state.weights) weights.set(name, weight);
-    out.set("best", best);
-    out.set("weights", weights);
-    state.reader.save(out);
+    into.set("best", best);
+    into.set("weights", weights);
+    state.reader.save(into);
   }
   void load_state_dict(const StateDict& in, State& state) const {
     state.best.load(in.under("best"));
