@@ -102,9 +102,8 @@ class Trainer {
   }
 
   /// Learns from one micro-batch, for callers who keep their own loop. Performs the updates when it is the
-  /// window's last. Policies see a fit of unknown length that begins with the first call and has neither
-  /// epochs nor an end; hooks of those moments do not run. The position in the epoch from which a later fit
-  /// continues does not change.
+  /// window's last. Policies see a fit of unknown length that begins with the first call, has no epochs, and
+  /// ends with `finish`. The position in the epoch from which a later fit continues does not change.
   template <class Batch>
   StepResult step(const Batch& batch) {
     if constexpr (CheckBatch<Batch>::passed) {
@@ -119,6 +118,15 @@ class Trainer {
   void finish_window() {
     const auto call = call_.begin("finish_window()");
     own_loop_.template finish_window<Host>(*this, engine_);
+  }
+
+  /// Ends a loop of `step` as a fit ends: finishes the window, lets policies end, which write the last
+  /// snapshot and restore the best weights, and says why it ended. The status is `completed` unless a policy
+  /// asked for the end, and `nothing_left` after no step. The next step begins another loop. Throws what the
+  /// last window throws, after policies have ended.
+  FitResult finish() {
+    const auto call = call_.begin("finish()");
+    return own_loop_.template finish<Host>(*this, engine_);
   }
 
   /// Returns weighted means of the objective over all batches. Runs without gradients, in eval mode, inside

@@ -61,6 +61,8 @@ struct StepResult {
   bool window_ended = false;    ///< This micro-batch was the window's last: the updates have been made.
   std::int64_t step = 0;        ///< Windows finished so far.
   bool stop_requested = false;  ///< A policy asked for the end.
+  bool interrupted = false;     ///< The end came from outside, as by a signal: a resumed loop goes on.
+  std::string reason = {};      ///< Why the end was asked for; else empty.
 };
 
 namespace detail {
@@ -239,6 +241,11 @@ inline void require_no_resume(const FitOptions& options) {
                              ", but the Trainer takes no snapshots: list a SnapshotEvery"));
 }
 
+/// Returns why the run was asked to end; empty if it was not.
+inline std::string reason_of(const Run& run) {
+  return run.interruption().value_or(run.stop_reason().value_or(""));
+}
+
 /// Returns the result of a fit; waits for the device, which holds the losses.
 inline FitResult fit_result(const Run& run, FitStatus status, const FitClock& clock) {
   const Progress& progress = run.progress();
@@ -246,7 +253,7 @@ inline FitResult fit_result(const Run& run, FitStatus status, const FitClock& cl
                    .steps = progress.step,
                    .skipped = progress.skipped,
                    .epochs = progress.epoch,
-                   .reason = run.interruption().value_or(run.stop_reason().value_or(""))};
+                   .reason = reason_of(run)};
   for (const UpdateView& view : run.updates()) result.losses.push_back(view.loss.mean());
   result.loss = result.losses.front();
   result.seconds = clock.seconds();

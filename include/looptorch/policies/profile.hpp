@@ -65,7 +65,7 @@ struct Profile {
     if (first < 1 || last < first)
       throw UsageError(message("Profile needs 1 <= first <= last, got first ", first, " and last ", last));
     detail::require_no_profiler();
-    state.recorder.reset();  // of a loop by `step`, which has no end
+    state.recorder.reset();  // of a loop by `step` without its `finish`
     state.armed = false;
   }
   /// Throws std::filesystem::filesystem_error for a folder that cannot be created.

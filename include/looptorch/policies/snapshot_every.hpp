@@ -83,7 +83,7 @@ struct SnapshotEvery {
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
     const std::int64_t step = fit.run.progress().step;
-    state.work.reset();  // a loop by `step` has no end: it may still hold the folder's lock
+    state.work.reset();  // a loop by `step` without its `finish` may still hold the folder's lock
     auto lock = detail::prepare_snapshot_folder(folder, step);
     if (state.at_step < 0 && step > 0 && detail::has_snapshot(folder, step)) state.at_step = step;
     if (!best.empty()) state.reader.begin_fit(fit.run, best, "SnapshotEvery");

@@ -2,7 +2,7 @@
 // The contract of fit, step and evaluate, sentence by sentence.
 // Tests loop: feed, run, update
 // Tests loop/compose: measure
-// Tests loop/step: engine, evaluate, fit_loop, own_loop
+// Tests loop/step: engine, evaluate, fit_loop
 #include "support/precompiled.hpp"
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

@@ -8,8 +8,10 @@
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -66,7 +68,14 @@ class OpenWindow {
       registry().open.erase(std::find(registry().open.begin(), registry().open.end(), this));
       is_open = false;
     }
-    ~Entry() { close(); }
+    ~Entry() {
+      const bool forgotten = is_open && std::uncaught_exceptions() == 0;
+      close();
+      if (forgotten)
+        TORCH_WARN(
+            "looptorch: a Trainer was destroyed with an open window: nothing was learnt from the last batches "
+            "given to step(). Call finish_window() or finish() after the loop");
+    }
   };
   struct Registry {
     std::mutex mutex;

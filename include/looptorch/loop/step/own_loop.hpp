@@ -9,6 +9,7 @@
 #include <looptorch/loop/step/window.hpp>
 
 #include <any>
+#include <cstdint>
 #include <utility>
 
 namespace looptorch::detail {
@@ -28,7 +29,9 @@ class OwnLoop {
       if (engine.window().micro_batches == 0) open_window<Batch>();
       const bool ended = add_micro_batch(engine, kept<Batch>(), batch);
       if (ended) conclude_window(engine);
-      return StepResult{ended, engine.progress().step, engine.run().is_to_end()};
+      const Run& run = engine.run();
+      return StepResult{ended, engine.progress().step, run.is_to_end(), run.interruption().has_value(),
+                        reason_of(run)};
     });
   }
 
@@ -36,13 +39,24 @@ class OwnLoop {
   template <class Host, class Trainer>
   void finish_window(Trainer& trainer, Engine& engine) {
     const Host host(trainer, engine.run());
-    guarded_step(engine, [&] {
-      if (engine.window().micro_batches > 0) {
-        end_open_window_(*this, engine);
-        conclude_window(engine);
-      }
-      settle(engine);
-    });
+    end_last_window(engine);
+  }
+
+  /// Ends the loop as a fit ends: the window, then every policy. Policies that have not begun begin first.
+  template <class Host, class Trainer>
+  FitResult finish(Trainer& trainer, Engine& engine) {
+    if (!begun_) begin<Host>(trainer, engine);
+    begun_ = false;
+    const Host host(trainer, engine.run());
+    try {
+      end_last_window(engine);
+    } catch (...) {
+      ignoring_errors([&] { end_policies(engine, FitStatus::failed); });
+      throw;
+    }
+    const FitStatus status = status_of(engine.run());
+    end_policies(engine, status);
+    return fit_result(engine.run(), status, clock_);
   }
 
  private:
@@ -52,6 +66,7 @@ class OwnLoop {
   /// Begins a fit of unknown length for policies.
   template <class Host, class Trainer>
   void begin(Trainer& trainer, Engine& engine) {
+    clock_ = {};
     engine.ranks().require_one_process(engine);
     prepare_fit(engine, FitPlan::of_unknown_length());
     engine.window().in_epoch = false;
@@ -61,7 +76,24 @@ class OwnLoop {
       const Host host(trainer, engine.run());
       ready_policies(engine);
     });
+    first_step_ = engine.progress().step;
     begun_ = true;
+  }
+
+  void end_last_window(Engine& engine) {
+    guarded_step(engine, [&] {
+      if (engine.window().micro_batches > 0) {
+        end_open_window_(*this, engine);
+        conclude_window(engine);
+      }
+      settle(engine);
+    });
+  }
+
+  [[nodiscard]] FitStatus status_of(const Run& run) const {
+    if (run.interruption()) return FitStatus::interrupted;
+    if (run.stop_reason()) return FitStatus::stopped;
+    return run.progress().step == first_step_ ? FitStatus::nothing_left : FitStatus::completed;
   }
 
   template <class Batch>
@@ -92,6 +124,8 @@ class OwnLoop {
   }
 
   bool begun_ = false;
+  std::int64_t first_step_ = 0;  // of the loop under way
+  FitClock clock_;
   std::any kept_;  // the window's batches, where several updates need them
   void (*end_open_window_)(OwnLoop&, Engine&) = nullptr;  // knows their type
 };
