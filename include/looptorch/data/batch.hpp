@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Walks the tensors of a batch: an aggregate of tensors, numbers, strings, vectors, optionals, tuples and
-// further aggregates, or a type with `each_tensor(f)`. Resolved at compile time; nothing is copied. Use it to
-// move, pin or measure a batch without knowing its type.
+// further aggregates, a torch::data::Example, or a type with `each_tensor(f)`. Resolved at compile time;
+// nothing is copied. Use it to move, pin or measure a batch without knowing its type.
 #pragma once
 
 #include <looptorch/data/aggregate.hpp>
@@ -41,6 +41,15 @@ concept Opaque =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<const T&, std::string_view> ||
     std::is_same_v<T, std::filesystem::path> || std::is_same_v<T, std::nullopt_t>;
 
+/// A torch::data::Example, which has constructors and so is no aggregate. Known by its members, to spare its
+/// header.
+template <class T>
+concept TorchExample = requires(T& example) {
+  typename T::DataType;
+  typename T::TargetType;
+  example.data;
+};
+
 template <class T>
 concept TupleLike = requires {
   std::tuple_size<T>::value;
@@ -60,6 +69,9 @@ constexpr bool traversable() {
     return true;
   else if constexpr (is_optional<T>)
     return traversable<typename T::value_type>();
+  else if constexpr (TorchExample<T>)
+    return traversable<typename T::DataType>() &&
+           (std::is_void_v<typename T::TargetType> || traversable<typename T::TargetType>());
   else if constexpr (TupleLike<T>)
     return fields_traversable<T>(std::make_index_sequence<std::tuple_size_v<T>>{});
   else if constexpr (std::ranges::input_range<T>)
@@ -91,7 +103,10 @@ void for_each_tensor(Batch& batch, Visit&& visit) {
     return;
   else if constexpr (detail::is_optional<T>)
     batch ? visit_field(*batch) : void();
-  else if constexpr (detail::TupleLike<T>)
+  else if constexpr (detail::TorchExample<T>) {
+    visit_field(batch.data);
+    if constexpr (!std::is_void_v<typename T::TargetType>) visit_field(batch.target);
+  } else if constexpr (detail::TupleLike<T>)
     std::apply([&](auto&... field) { (visit_field(field), ...); }, batch);
   else if constexpr (std::ranges::input_range<T>) {
     if constexpr (!detail::Opaque<std::ranges::range_value_t<T>>)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Parameter groups by name: another learning rate for the encoder, no weight decay for norms and biases.
 //
-//   FusedAdamW optimizer(parameter_groups<FusedAdamW>(
-//       *net, {.lr = 1e-4}, {{norms_and_biases(*net), {.lr = 1e-4, .weight_decay = 0}}}));
+//   FusedAdamW optimizer(decay_matrices_only<FusedAdamW>(*net, {.lr = 1e-4}));
 //
 // Templates, so that this header does not include torch/nn; they take a Module, a ModuleHolder or a pointer.
 #pragma once
@@ -24,7 +23,8 @@
 namespace looptorch {
 
 /// Options for the parameters whose names match one of the patterns: `*` matches any characters, dots
-/// included, `?` one, `[abc]` one of several.
+/// included, `?` one, `[abc]` one of several. Options that are left out have the defaults of their type, not
+/// those of the other parameters.
 template <class Options>
 struct GroupRule {
   std::vector<std::string> patterns;
@@ -104,6 +104,15 @@ torch::optim::OptimizerParamGroup parameter_group(std::vector<at::Tensor> parame
     return {std::move(parameters), std::make_unique<Options>(options)};
 }
 
+template <class Options>
+Options without_decay(Options options) {
+  if constexpr (requires { options.weight_decay = 0.0; })
+    options.weight_decay = 0.0;
+  else
+    options.weight_decay(0.0);  // LibTorch's setter
+  return options;
+}
+
 }  // namespace detail
 
 /// Returns the model's parameters in groups for `Optimizer`'s constructor. The first group has the parameters
@@ -132,6 +141,28 @@ template <class Optimizer, class Options = typename detail::OptimizerOptionsOf<O
   groups.push_back(detail::parameter_group<Optimizer>(std::move(members[0]), defaults));
   for (std::size_t i = 0; i < rules.size(); ++i)
     groups.push_back(detail::parameter_group<Optimizer>(std::move(members[i + 1]), rules[i].options));
+  return groups;
+}
+
+/// Returns groups as `parameter_groups`, without weight decay for parameters of fewer than 2 dimensions: the
+/// weights of norms and all biases, which the usual recipes exempt. The groups of `parameter_groups` come
+/// first, with the other parameters; then, in the same order, one for the exempt parameters of each. Throws
+/// UsageError for a pattern that matches no parameter.
+template <class Optimizer, class Options = typename detail::OptimizerOptionsOf<Optimizer>::type, class Module>
+[[nodiscard]] std::vector<torch::optim::OptimizerParamGroup> decay_matrices_only(
+    const Module& model, Options defaults,
+    const std::type_identity_t<std::vector<GroupRule<Options>>>& rules = {}) {
+  auto groups = parameter_groups<Optimizer, Options>(model, defaults, rules);
+  std::vector<torch::optim::OptimizerParamGroup> exempt;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    auto& parameters = groups[i].params();
+    const auto first = std::stable_partition(parameters.begin(), parameters.end(),
+                                             [](const at::Tensor& tensor) { return tensor.dim() >= 2; });
+    exempt.push_back(detail::parameter_group<Optimizer>(
+        {first, parameters.end()}, detail::without_decay(i == 0 ? defaults : rules[i - 1].options)));
+    parameters.erase(first, parameters.end());
+  }
+  for (auto& group : exempt) groups.push_back(std::move(group));
   return groups;
 }
 

@@ -74,6 +74,46 @@ TEST_CASE("the no-decay recipe: norms and biases in a group of their own") {
   CHECK_FALSE(kernel.equal(before));
 }
 
+TEST_CASE("decay_matrices_only: one call, with rules too, and for LibTorch's optimizers") {
+  Net net;
+  const std::vector<lt::GroupRule<lt::FusedAdamWOptions>> slow{
+      {{"encoder.*"}, {.lr = 1e-5, .weight_decay = 0.5}}};
+  lt::FusedAdamW optimizer(
+      lt::decay_matrices_only<lt::FusedAdamW>(*net, {.lr = 1e-4, .weight_decay = 0.25}, slow));
+  CHECK(names(*net, optimizer.param_groups()) ==
+        Names{{"embedding.weight"},
+              {"encoder.0.weight"},
+              {},
+              {"encoder.0.bias", "encoder.1.weight", "encoder.1.bias"}});
+  const std::vector<double> rates{1e-4, 1e-5, 1e-4, 1e-5}, kept{1 - 1e-4 * 0.25, 1 - 1e-5 * 0.5, 1.0, 1.0};
+  torch::NoGradGuard no_gradients;
+  for (auto& parameter : net->parameters())
+    parameter.fill_(1), parameter.mutable_grad() = torch::zeros_like(parameter);
+  optimizer.step();
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    CHECK(optimizer.param_groups()[i].options().get_lr() == rates[i]);
+    for (const auto& parameter : optimizer.param_groups()[i].params())
+      CHECK(torch::allclose(parameter, torch::full_like(parameter, kept[i]), 0, 1e-7));
+  }
+
+  torch::optim::AdamW plain(
+      lt::decay_matrices_only<torch::optim::AdamW>(net, torch::optim::AdamWOptions(1e-3).weight_decay(0.25)));
+  REQUIRE(plain.param_groups().size() == 2);
+  CHECK(plain.param_groups()[0].params().size() == 2);
+  CHECK(static_cast<const torch::optim::AdamWOptions&>(plain.param_groups()[0].options()).weight_decay() ==
+        0.25);
+  CHECK(static_cast<const torch::optim::AdamWOptions&>(plain.param_groups()[1].options()).weight_decay() ==
+        0.0);
+}
+
+TEST_CASE("a rule inherits nothing: options that it leaves out have the defaults of their type") {
+  Net net;
+  const auto groups = lt::parameter_groups<lt::FusedAdamW>(
+      *net, {.lr = 1e-4}, {{lt::norms_and_biases(*net), {.weight_decay = 0}}});
+  CHECK(groups[0].options().get_lr() == 1e-4);
+  CHECK(groups[1].options().get_lr() == 1e-3);
+}
+
 TEST_CASE("the first rule that matches takes a parameter; groups without any keep their place") {
   Net net;
   const auto groups = lt::parameter_groups<lt::FusedSGD>(

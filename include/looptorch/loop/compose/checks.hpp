@@ -223,8 +223,9 @@ template <class Batches>
 struct CheckRange {
   static constexpr bool passed = is_range<Batches>;
   static_assert(passed,
-                "looptorch: fit and evaluate need a range of batches, such as a std::vector or a "
-                "PinnedPrefetchLoader. See docs/errors.md#not-a-range");
+                "looptorch: fit and evaluate need a range of batches, such as a std::vector, a "
+                "PinnedPrefetchLoader, or TorchBatches(*loader) of LibTorch's DataLoader. See "
+                "docs/errors.md#not-a-range");
 };
 
 template <class Callable, class Model, class Batch>
