@@ -74,7 +74,7 @@ class OpenWindow {
       if (forgotten)
         TORCH_WARN(
             "looptorch: a Trainer was destroyed with an open window: nothing was learnt from the last batches "
-            "given to step(). Call finish_window() or finish() after the loop");
+            "given to step(). Call finish_window() or finish() after the loop. See docs/errors.md#open-window");
     }
   };
   struct Registry {
