@@ -39,15 +39,14 @@ auto memory_policies(const Options& options) {
   const auto& training = options.training;
   const bool half = training.mixed_precision(), in_backward = memory.in_backward();
   return lt::Policies{
-      lt::When{half && !in_backward, lt::MixedPrecision{.type = training.autocast_type()}},
+      lt::When{half && !in_backward, lt::Autocast<>{.type = training.autocast_type()}},
       lt::When{half && in_backward, lt::Autocast<lt::bf16>{}},
       lt::When{!memory.cache_encoder,
                lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")}},
       lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
       lt::When{!in_backward, lt::ClipGradNorm{1.0}},
-      lt::When{memory.update_in_backward == "sums",
-               lt::UpdateInBackwardWith<lt::SumsInBf16>{.max_norm = 1.0}},
-      lt::When{memory.update_in_backward == "moments", lt::UpdateInBackwardWith<lt::SumsInMoments>{}}};
+      lt::When{memory.update_in_backward == "sums", lt::UpdateInBackward<lt::SumsInBf16>{.max_norm = 1.0}},
+      lt::When{memory.update_in_backward == "moments", lt::UpdateInBackward<lt::SumsInMoments>{}}};
 }
 
 /// Makes the Trainer of a run, and calls `use(trainer, clips)`.
@@ -71,15 +70,14 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
       .memory_flags = Options::memory_flags()};
   lt::PinnedPrefetchLoader validation(corpus.validation, training.loader_options(), app::share_of_rank());
 
-  lt::Trainer trainer(
-      model, *optimizer, objective, memory_policies(options),
-      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps},
-      lt::Validate{std::move(validation), measure, {.every = options.validate_every}},
-      lt::When{options.early_stopping > 0,
-               lt::StopEarly{.metric = options.metric(), .patience = options.early_stopping}},
-      lt::When{options.best != "last", lt::RestoreBest{.metric = options.metric()}},
-      whisper::WriteCurve(options.output, options.measures_error_rate(), measure.shown()),
-      app::run_policies(training, options.output, *model, details).without<lt::MixedPrecision>());
+  lt::Trainer trainer(model, *optimizer, objective, memory_policies(options),
+                      lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps},
+                      lt::Validate{std::move(validation), measure, {.every = options.validate_every}},
+                      lt::When{options.early_stopping > 0,
+                               lt::StopEarly{.metric = options.metric(), .patience = options.early_stopping}},
+                      lt::When{options.best != "last", lt::RestoreBest{.metric = options.metric()}},
+                      whisper::WriteCurve(options.output, options.measures_error_rate(), measure.shown()),
+                      app::run_policies(training, options.output, *model, details).without<lt::Autocast<>>());
   use(trainer, clips);
 }
 

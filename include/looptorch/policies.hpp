@@ -4,6 +4,7 @@
 //   Accumulate<N>         the batch you want does not fit
 //   Autocast<bf16>        the hardware has 16-bit units, or activations must shrink
 //   Autocast<fp16>        the same on GPUs before Ampere, with loss scaling
+//   Autocast<>            the same in the type that suits the device, or that a flag says
 //   Autopsy               a NaN should name its operator, layer and sample
 //   AverageWeights        evaluation should see averaged weights (EMA, SWA)
 //   BackendFlags          TF32, cudnn.benchmark or deterministic algorithms should be set for a run
@@ -12,7 +13,6 @@
 //   ClipGradNorm          single batches throw training off
 //   ClipGradValue         single elements of gradients throw training off
 //   Freeze                parts of a pretrained model should stay as they are
-//   MixedPrecision        the same as Autocast, in the type that suits the device
 //   On                    a hook is too small for a policy
 //   PinnedPrefetchLoader  fit should take a dataset and load it by worker threads
 //   RestoreBest           the best weights by a metric should be left, not the last
@@ -23,8 +23,7 @@
 //   SnapshotEvery         a run that ends early should go on later, bit for bit
 //   StopEarly             training should end when a metric no longer improves
 //   UnfreezeAt            parts of a pretrained model should be trained later than others
-//   UpdateInBackward      gradients of all parameters do not fit
-//   UpdateInBackwardWith  the same with Accumulate: sums in bf16, or in the optimizer's moments
+//   UpdateInBackward<>    gradients of all parameters do not fit; with Accumulate UpdateInBackward<Sums>
 //   Validate              held-out data should be measured during fit
 //   WatchMemory           the peak should show, and leaks, spikes and fragmentation be told
 //   WatchRounding         weights are in 16 bits, and the share of updates that are lost should show
@@ -41,7 +40,6 @@
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/freeze.hpp>
-#include <looptorch/policies/mixed_precision.hpp>
 #include <looptorch/policies/on.hpp>
 #include <looptorch/policies/restore_best.hpp>
 #include <looptorch/policies/retry_on_oom.hpp>

@@ -19,7 +19,6 @@
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
 #include <looptorch/policies/freeze.hpp>
-#include <looptorch/policies/mixed_precision.hpp>
 #include <looptorch/policies/on.hpp>
 #include <looptorch/policies/restore_best.hpp>
 #include <looptorch/policies/retry_on_oom.hpp>
@@ -32,9 +31,10 @@
 
 namespace looptorch {
 
-struct Autopsy;           // #include <looptorch/policies/autopsy.hpp>
-struct SkipBadWindows;    // #include <looptorch/policies/skip_bad_windows.hpp>
-struct SnapshotEvery;     // #include <looptorch/policies/snapshot_every.hpp>
+struct Autopsy;         // #include <looptorch/policies/autopsy.hpp>
+struct SkipBadWindows;  // #include <looptorch/policies/skip_bad_windows.hpp>
+struct SnapshotEvery;   // #include <looptorch/policies/snapshot_every.hpp>
+template <class Sums>
 struct UpdateInBackward;  // #include <looptorch/policies/update_in_backward.hpp>
 struct WatchMemory;       // #include <looptorch/policies/watch_memory.hpp>
 

@@ -183,14 +183,14 @@ int main(int count, char** arguments) {
       "4 micro-batches, sums in bf16", windows,
       [&](auto seed) {
         return final_loss<lt::FusedAdamW>(task, seed, torch::kFloat, adamw, lt::Accumulate<4>{},
-                                          lt::UpdateInBackwardWith<lt::SumsInBf16>{.sums = {.min_size = 1}});
+                                          lt::UpdateInBackward<lt::SumsInBf16>{.sums = {.min_size = 1}});
       },
       lt::Accumulate<4>{});
   row(
       "4 micro-batches, sums in moments", windows,
       [&](auto seed) {
         return final_loss<lt::FusedAdamW>(task, seed, torch::kFloat, adamw, lt::Accumulate<4>{},
-                                          lt::UpdateInBackwardWith<lt::SumsInMoments>{});
+                                          lt::UpdateInBackward<lt::SumsInMoments>{});
       },
       lt::Accumulate<4>{});
 }

@@ -123,7 +123,7 @@ TEST_CASE("bits that differ are found") {
   CHECK_THAT(training::difference(one, other), Catch::Contains("model.second.weight"));
 }
 
-TEST_CASE("MixedPrecision is Autocast<fp16> on a device and Autocast<bf16> on a CPU") {
+TEST_CASE("Autocast<> is Autocast<fp16> on a device and Autocast<bf16> on a CPU") {
   if (!has_device()) return;
   const auto weights = [](const Settings& settings, at::Device device) {
     return training::train(settings, device).contents.model;

@@ -48,9 +48,9 @@ TEST_CASE(
     "sums in bf16 and in moments have the same numbers on a device as on the host, with a bad loss too") {
   if (!has_device()) return;
   const lt::Accumulate<2> pairs;
-  const lt::UpdateInBackwardWith<lt::SumsInBf16> wide{.sums = {.min_size = 1 << 20}},
+  const lt::UpdateInBackward<lt::SumsInBf16> wide{.sums = {.min_size = 1 << 20}},
       narrow{.sums = {.min_size = 1}};
-  const lt::UpdateInBackwardWith<lt::SumsInMoments> in_moments;
+  const lt::UpdateInBackward<lt::SumsInMoments> in_moments;
   for (const bool bad_batch : {false, true}) {
     const auto plain = trained(bad_batch, pairs), sums = trained(bad_batch, pairs, wide);
     const auto rounded = trained(bad_batch, pairs, narrow), again = trained(bad_batch, pairs, narrow);

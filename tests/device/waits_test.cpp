@@ -44,7 +44,7 @@ std::vector<Row> rows() {
       {"`Accumulate<2>`", {.accumulate = 2}},
       {"`Autocast<bf16>`", {.bf16 = true}},
       {"`Autocast<fp16>`", {.fp16 = true}, to_seek},
-      {"`MixedPrecision`", {.mixed_precision = true}, to_seek},
+      {"`Autocast<>`", {.mixed_precision = true}, to_seek},
       {"`AverageWeights`", {.averages = true}},
       {"`BackendFlags`", {.deterministic = true}},
       {"`CacheFlushEvery<4>`", {.flush = true}, "emptying the cache waits for the device"},

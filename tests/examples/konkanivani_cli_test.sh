@@ -290,12 +290,12 @@ changed=("${little[@]}" --mixed-precision --learning-rate 5e-4 --output faster -
 code=0
 "${changed[@]}" >/dev/null 2>errors.txt || code=$?
 [ "$code" = 2 ] || fail "another precision: exit code $code"
-for difference in "only in the Trainer: looptorch::MixedPrecision" "the learning rate of group 0 is 0.0005 here, 0.001 in the snapshot" \
+for difference in "only in the Trainer: looptorch::Autocast<>" "the learning rate of group 0 is 0.0005 here, 0.001 in the snapshot" \
   "(a program's --resume-changed) goes on with this"; do
   holds errors.txt "$difference"
 done
 "${changed[@]}" --resume-changed >/dev/null 2>errors.txt || fail "--resume-changed: $(cat errors.txt)"
-holds errors.txt "policies: none -> looptorch::MixedPrecision; the optimizer of update: the learning rate of group 0: 0.001 -> 0.0005"
+holds errors.txt "policies: none -> looptorch::Autocast<>; the optimizer of update: the learning rate of group 0: 0.001 -> 0.0005"
 holds faster/summary.json '"steps": 2'
 refused "holds another model than the one asked for: d_model 32 instead of 48" konkanivani_train "${changed[@]:1}" --d-model 48 \
   --resume-changed

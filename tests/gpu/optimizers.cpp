@@ -234,7 +234,7 @@ void compare_rows(const DeviceRun& run, const std::string& name, at::ScalarType 
 
 // ---- Sums in bf16 ----
 
-/// The sums of a window's gradients, as UpdateInBackwardWith adds them, and their bits beside the CPU's.
+/// The sums of a window's gradients, as UpdateInBackward<Sums> adds them, and their bits beside the CPU's.
 void sum_rows(const DeviceRun& run) {
   attempt(run, "sums in bf16", [&] {
     const at::TensorOptions form = at::TensorOptions().device(run.device);

@@ -90,7 +90,7 @@ class WhisperSteps {
     const auto& training = options.training;
     lt::Trainer trainer(
         model, *optimizer, objective, lt::Accumulate<kAccumulate>{},
-        lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}},
+        lt::When{training.mixed_precision(), lt::Autocast<>{.type = training.autocast_type()}},
         lt::BackendFlags{.tf32 = true},
         lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")},
         lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},

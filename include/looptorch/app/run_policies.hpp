@@ -22,7 +22,6 @@
 #include <looptorch/policies/autopsy.hpp>
 #include <looptorch/policies/backend_flags.hpp>
 #include <looptorch/policies/cache_flush_every.hpp>
-#include <looptorch/policies/mixed_precision.hpp>
 #include <looptorch/policies/show_progress.hpp>
 #include <looptorch/policies/snapshot_every.hpp>
 #include <looptorch/policies/watch_memory.hpp>
@@ -58,7 +57,7 @@ struct RunDetails {
 ///
 ///   DataParallel      several processes
 ///   Accumulate        --gradient-accumulation
-///   MixedPrecision    --bf16, --fp16, --mixed-precision
+///   Autocast<>        --bf16, --fp16, --mixed-precision
 ///   BackendFlags      --tf32, --cudnn-benchmark
 ///   CacheFlushEvery   --flush-every
 ///   Autopsy           --autopsy, windows in bad-windows
@@ -74,7 +73,7 @@ struct RunDetails {
   return Policies{
       When{rank_environment().size > 1, data_parallel(details.ranks)},
       Accumulate<>{training.gradient_accumulation},
-      When{training.mixed_precision(), MixedPrecision{.type = training.autocast_type()}},
+      When{training.mixed_precision(), Autocast<>{.type = training.autocast_type()}},
       BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
       When{training.flush_every > 0,
            CacheFlushEvery<>{.at_epoch_end = details.flush_at_epoch_end, .batches = training.flush_every}},

@@ -97,7 +97,7 @@ struct TrainingOptions {
 
   /// True if the forward pass is computed in 16 bits where that is safe.
   [[nodiscard]] bool mixed_precision() const { return precision != Precision::fp32; }
-  /// Returns the 16-bit type for MixedPrecision; empty if the device decides.
+  /// Returns the 16-bit type for Autocast<>; empty if the device decides.
   [[nodiscard]] std::optional<at::ScalarType> autocast_type() const {
     if (precision == Precision::fp16) return fp16::kType;
     if (precision == Precision::bf16) return bf16::kType;

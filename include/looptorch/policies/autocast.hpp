@@ -3,9 +3,10 @@
 // Operations that need range or precision stay in fp32, and so do parameters and their gradients. Halves
 // activation memory and is faster where the hardware has 16-bit units. Use bf16 on GPUs from Ampere on and on
 // CPUs with AMX or AVX512-BF16. Use fp16 on older GPUs; its loss scaling costs one pass over the gradients a
-// step.
+// step. Use `Autocast<>` in programs that run on both, or that have a flag for the type.
 #pragma once
 
+#include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/terminal.hpp>
 #include <looptorch/loop/context.hpp>
@@ -14,11 +15,15 @@
 #include <looptorch/loop/phase.hpp>
 
 #include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -65,6 +70,14 @@ class AutocastScope {
 
 namespace detail {
 
+/// "Known when the program runs": the argument of `Autocast<>`.
+struct TypeAtRunTime {};
+
+/// The loss scale of `Autocast<>`, as Autocast<fp16> reports it, and the type that the run has.
+struct TypedLossScale : LossScale {
+  std::optional<at::ScalarType> type;  ///< Empty before the first fit.
+};
+
 /// Turns on autocast, to fp16 if no other type is given. On a CPU some kernels lack fp16, and LibTorch's
 /// error then names primitives and descriptors. A warning says once what to do.
 class HalfScope {
@@ -95,7 +108,7 @@ class HalfScope {
 
 }  // namespace detail
 
-template <class Type>
+template <class Type = detail::TypeAtRunTime>
 struct Autocast {
   static_assert(sizeof(Type) == 0,
                 "looptorch: Autocast<T> needs T = looptorch::fp16 or looptorch::bf16. See "
@@ -153,6 +166,56 @@ struct Autocast<fp16> {
   [[nodiscard]] LossScaleRules rules() const {
     return {initial_scale, growth_factor, backoff_factor, growth_interval, min_scale};
   }
+};
+
+/// Takes the type when the program runs, `Autocast<>{.type = at::kHalf}`, as programs with a flag for it do.
+/// Without a type it is fp16 where the run's device is an accelerator, and bf16 where it is the CPU: most
+/// CPUs lack fp16 kernels, and many older GPUs have no bf16 units.
+template <>
+struct Autocast<detail::TypeAtRunTime> {
+  Autocast<fp16> on_accelerator = {};       ///< The loss scale of fp16.
+  std::optional<at::ScalarType> type = {};  ///< at::kHalf or at::kBFloat16, on every device.
+
+  using family = AutocastFamily;
+  using State = detail::TypedLossScale;
+  static constexpr Phase phase = Phase::unscale;
+  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+
+  /// Throws UsageError for another type, and for options out of range.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    if (type && *type != fp16::kType && *type != bf16::kType)
+      throw UsageError(message("Autocast<>'s type is Half or BFloat16, got ", *type));
+    state.type = type_on(fit.run.device());
+    if (scales(fit.run.device())) on_accelerator.on_fit_begin(fit, state);
+  }
+
+  detail::HalfScope forward_scope(const ForwardContext& context, State&) const {
+    const at::Device device = context.run.device();
+    return detail::HalfScope(device.type(), type_on(device));
+  }
+
+  LossScale* loss_scale(const Run& run, State& state) const {
+    return scales(run.device()) ? &state : nullptr;
+  }
+
+  /// Saves the type that the run has had, and the scale of fp16.
+  void state_dict(StateDict& out, State& state) const {
+    if (state.type) out.set("type", name(*state.type));
+    on_accelerator.state_dict(out, state);
+  }
+  /// Throws SettingDiffers if `type` is not that of the state. Without a type, a run that goes on on another
+  /// kind of device takes that device's, and begins with a new scale where the state has none.
+  void load_state_dict(const StateDict& in, State& state) const {
+    if (type) detail::require_same(in, "type", "the 16-bit type", name(*type));
+    on_accelerator.load_state_dict(in.contains("scale") ? in : StateDict(), state);
+  }
+
+ private:
+  [[nodiscard]] at::ScalarType type_on(at::Device device) const {
+    return type.value_or(device.is_cpu() ? bf16::kType : fp16::kType);
+  }
+  [[nodiscard]] bool scales(at::Device device) const { return type_on(device) == fp16::kType; }
+  [[nodiscard]] static std::string name(at::ScalarType type) { return type == fp16::kType ? "fp16" : "bf16"; }
 };
 
 }  // namespace looptorch

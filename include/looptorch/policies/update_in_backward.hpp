@@ -4,8 +4,8 @@
 // fit. With Accumulate, sums over the window take their place: 2 bytes a parameter in bf16, or none in the
 // optimizer's moments.
 //
-//   Trainer(net, optimizer, objective, UpdateInBackward{.max_norm = 1.0})
-//   Trainer(net, optimizer, objective, Accumulate<16>{}, UpdateInBackwardWith<SumsInBf16>{})
+//   Trainer(net, optimizer, objective, UpdateInBackward<>{.max_norm = 1.0})
+//   Trainer(net, optimizer, objective, Accumulate<16>{}, UpdateInBackward<SumsInBf16>{})
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -20,7 +20,6 @@
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
-#include <looptorch/policies/mixed_precision.hpp>
 #include <looptorch/policies/parts/backward_hooks.hpp>
 #include <looptorch/policies/parts/moment_sums.hpp>
 #include <looptorch/policies/parts/narrow_sums.hpp>
@@ -40,6 +39,9 @@ struct SkipBadWindows;
 
 /// The family of all forms of UpdateInBackward: only one of them may be listed.
 struct UpdateInBackwardFamily {};
+
+/// No sums: each gradient is applied in the micro-batch that makes it.
+struct NoSums {};
 
 /// Sums of a window's gradients in bf16, rounded stochastically: 2 bytes a parameter, freed one by one in the
 /// window's last micro-batch. The rounding's bits follow from `seed`, which snapshots hold, and from the
@@ -67,16 +69,18 @@ using InBackwardExclusions = ExclusionList<
              "List one of the two">,
     Excludes<SkipBadWindows, "a window is left out before its update, which is made in backward by then",
              "List one of the two">,
-    Excludes<ClipGradNorm, "the norm of all gradients is known only when all exist",
-             "Use UpdateInBackward{.max_norm = 1.0}, which clips each parameter's gradient by its own norm">,
-    Excludes<ClipGradValue, "no gradient is left when it would clip",
-             "Use UpdateInBackward{.max_norm = 1.0}, which clips each parameter's gradient by its own norm">,
+    Excludes<
+        ClipGradNorm, "the norm of all gradients is known only when all exist",
+        "Use UpdateInBackward<>{.max_norm = 1.0}, which clips each parameter's gradient by its own norm">,
+    Excludes<
+        ClipGradValue, "no gradient is left when it would clip",
+        "Use UpdateInBackward<>{.max_norm = 1.0}, which clips each parameter's gradient by its own norm">,
     Excludes<Autocast<fp16>,
              "an overflow is known only when all gradients exist, and some are applied by then",
              "Use Autocast<bf16>, which needs no loss scaling">,
     Excludes<RetryOnOom, "memory that runs out in backward finds some parameters updated already",
              "Drop RetryOnOom, and resume from a snapshot">,
-    Excludes<MixedPrecision,
+    Excludes<Autocast<>,
              "it may scale losses for fp16, whose overflow is known only when all gradients exist",
              "Use Autocast<bf16>">>;
 
@@ -88,7 +92,7 @@ class ImmediateUpdates : public GradientTaker {
     if (!backward.last)
       throw UsageError(
           "UpdateInBackward applies each gradient in the micro-batch that makes it, and the window has more: "
-          "use UpdateInBackwardWith<SumsInBf16>");
+          "use UpdateInBackward<SumsInBf16>");
     update_.begin(backward);
   }
 
@@ -116,49 +120,19 @@ inline ParameterUpdate parameter_update(const UpdateView& view, double max_norm)
 
 }  // namespace detail
 
-/// Updates each parameter during backward. Needs one update, by an optimizer that is a PerParameterOptimizer,
-/// and windows of one micro-batch. Policies see no gradients before an update. A backward that throws leaves
-/// some parameters updated.
+/// Updates each parameter during backward, for windows of several micro-batches, whose gradients are summed
+/// as `Sums` says. The parameters are updated in the window's last backward, or at its end where that was not
+/// known to be the last. Needs one update, by an optimizer that is a PerParameterOptimizer. Policies see no
+/// gradients before an update. A backward that throws in the last micro-batch leaves some parameters updated.
+template <class Sums = NoSums>
 struct UpdateInBackward {
-  double max_norm = HUGE_VAL;  ///< Largest 2-norm of each parameter's own gradient, above 0; infinity: any.
-
-  using family = UpdateInBackwardFamily;
-  using excludes = detail::InBackwardExclusions<
-      Excludes<AccumulateFamily, "each gradient is applied and freed in the micro-batch that makes it",
-               "Use UpdateInBackwardWith<SumsInBf16>, or drop Accumulate">>;
-  static constexpr Phase phase = Phase::update;
-  static constexpr bool updates_in_backward = true;
-  static constexpr MayDiffer may_differ = MayDiffer::on_request;
-
-  struct State {
-    std::shared_ptr<detail::ImmediateUpdates> updates;
-    std::shared_ptr<detail::BackwardHooks> hooks;
-  };
-
-  /// Throws UsageError for a max_norm that is not above 0, and for parameters that have such hooks already.
-  void on_fit_begin(FitContext& fit, State& state) const {
-    const UpdateView& view = fit.run.updates()[0];
-    state.hooks = nullptr;
-    state.updates = std::make_shared<detail::ImmediateUpdates>(detail::parameter_update(view, max_norm));
-    state.hooks = std::make_shared<detail::BackwardHooks>(view.parameters, state.updates);
-  }
-  void before_backward(BackwardContext& backward, State& state) const { state.updates->begin(backward); }
-  void on_fit_end(FitContext&, State& state) const { state.hooks = nullptr; }
-  void forecast_memory(MemoryForecast& forecast, State&) const { forecast.gradient_sums = 0; }
-};
-
-/// UpdateInBackward for windows of several micro-batches, whose gradients are summed as `Sums` says. The
-/// parameters are updated in the window's last backward, or at its end where that was not known to be the
-/// last. A backward that throws in the last micro-batch leaves some parameters updated.
-template <class Sums>
-struct UpdateInBackwardWith {
-  static_assert(
-      std::same_as<Sums, SumsInBf16> || std::same_as<Sums, SumsInMoments>,
-      "looptorch: UpdateInBackwardWith<Sums> knows SumsInBf16 and SumsInMoments. Use one of them. See "
-      "docs/errors.md#update-in-backward");
+  static_assert(std::same_as<Sums, SumsInBf16> || std::same_as<Sums, SumsInMoments>,
+                "looptorch: UpdateInBackward<Sums> knows SumsInBf16 and SumsInMoments. Use one of them. See "
+                "docs/errors.md#update-in-backward");
 
   Sums sums = {};
-  double max_norm = HUGE_VAL;  ///< As UpdateInBackward's, of a window's gradient. Not for SumsInMoments.
+  double max_norm =
+      HUGE_VAL;  ///< Largest 2-norm of each parameter's gradient of a window. Not for SumsInMoments.
 
   using family = UpdateInBackwardFamily;
   using excludes = detail::InBackwardExclusions<>;
@@ -183,11 +157,11 @@ struct UpdateInBackwardWith {
     if constexpr (kInMoments) {
       if (max_norm < HUGE_VAL)
         throw UsageError(
-            "UpdateInBackwardWith<SumsInMoments> never has the gradient of a window, whose norm max_norm is "
+            "UpdateInBackward<SumsInMoments> never has the gradient of a window, whose norm max_norm is "
             "about: use SumsInBf16");
       auto& optimizer = detail::optimizer_as<MomentAccumulator>(
           view,
-          "UpdateInBackwardWith<SumsInMoments> needs an optimizer that is a "
+          "UpdateInBackward<SumsInMoments> needs an optimizer that is a "
           "looptorch::MomentAccumulator: train with FusedAdamW, FusedAdam or AdamWBf16");
       state.held = std::make_shared<detail::MomentSums>(optimizer, view.parameters, *state.seed, state.mean);
     } else {
@@ -225,6 +199,36 @@ struct UpdateInBackwardWith {
     state.seed = static_cast<std::uint64_t>(in.get<std::int64_t>("seed"));
     state.mean = mean;
   }
+};
+
+/// Without sums: `UpdateInBackward<>{}`, for windows of one micro-batch.
+template <>
+struct UpdateInBackward<NoSums> {
+  double max_norm = HUGE_VAL;  ///< Largest 2-norm of each parameter's own gradient, above 0; infinity: any.
+
+  using family = UpdateInBackwardFamily;
+  using excludes = detail::InBackwardExclusions<
+      Excludes<AccumulateFamily, "each gradient is applied and freed in the micro-batch that makes it",
+               "Use UpdateInBackward<SumsInBf16>, or drop Accumulate">>;
+  static constexpr Phase phase = Phase::update;
+  static constexpr bool updates_in_backward = true;
+  static constexpr MayDiffer may_differ = MayDiffer::on_request;
+
+  struct State {
+    std::shared_ptr<detail::ImmediateUpdates> updates;
+    std::shared_ptr<detail::BackwardHooks> hooks;
+  };
+
+  /// Throws UsageError for a max_norm that is not above 0, and for parameters that have such hooks already.
+  void on_fit_begin(FitContext& fit, State& state) const {
+    const UpdateView& view = fit.run.updates()[0];
+    state.hooks = nullptr;
+    state.updates = std::make_shared<detail::ImmediateUpdates>(detail::parameter_update(view, max_norm));
+    state.hooks = std::make_shared<detail::BackwardHooks>(view.parameters, state.updates);
+  }
+  void before_backward(BackwardContext& backward, State& state) const { state.updates->begin(backward); }
+  void on_fit_end(FitContext&, State& state) const { state.hooks = nullptr; }
+  void forecast_memory(MemoryForecast& forecast, State&) const { forecast.gradient_sums = 0; }
 };
 
 }  // namespace looptorch

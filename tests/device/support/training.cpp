@@ -202,7 +202,7 @@ Outcome with_all_policies(const Process& process) {
   lt::Trainer trainer(
       net, adamw, Objective{on.weights, on.metrics, on.infinite_slope}, lt::Accumulate<>{on.accumulate},
       lt::When{on.fp16, half(on)}, lt::When{on.bf16, lt::Autocast<lt::bf16>{}},
-      lt::When{on.mixed_precision, lt::MixedPrecision{half(on), on.mixed_type}},
+      lt::When{on.mixed_precision, lt::Autocast<>{half(on), on.mixed_type}},
       lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}, .average_buffers = true}},
       lt::When{on.clip_norm, lt::ClipGradNorm{.max_norm = 0.5, .record = true}},
       lt::When{on.clip_value, lt::ClipGradValue{0.05}},

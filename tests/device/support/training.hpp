@@ -36,7 +36,7 @@ struct Settings {
 
   std::int64_t accumulate = 1;
   bool fp16 = false, bf16 = false, mixed_precision = false;
-  std::optional<at::ScalarType> mixed_type = {};  ///< The type of MixedPrecision; empty: the device's.
+  std::optional<at::ScalarType> mixed_type = {};  ///< The type of Autocast<>; empty: the device's.
   double loss_scale = 1 << 24;  ///< Of fp16, at first; the default overflows in the first windows.
   bool averages = false;
   bool clip_norm = false, clip_value = false;

@@ -29,7 +29,7 @@ bool is_on(const Bundle& bundle) {
 TEST_CASE("run_policies: flags switch their policies") {
   auto net = toy::net();
   const auto off = app::run_policies({.report = false}, "run", *net);
-  CHECK_FALSE(run_policies::is_on<lt::MixedPrecision>(off));
+  CHECK_FALSE(run_policies::is_on<lt::Autocast<>>(off));
   CHECK_FALSE(run_policies::is_on<lt::CacheFlushEvery<>>(off));
   CHECK_FALSE(run_policies::is_on<lt::Autopsy>(off));
   CHECK_FALSE(run_policies::is_on<lt::Profile>(off));
@@ -48,7 +48,7 @@ TEST_CASE("run_policies: flags switch their policies") {
                                 .autopsy = true,
                                 .profile = "2-4"};
   const auto on = app::run_policies(training, "run", *net, {.settings = {{"--mixup", "on"}}});
-  CHECK(run_policies::is_on<lt::MixedPrecision>(on));
+  CHECK(run_policies::is_on<lt::Autocast<>>(on));
   CHECK(run_policies::is_on<lt::CacheFlushEvery<>>(on));
   CHECK(run_policies::is_on<lt::Autopsy>(on));
   CHECK(run_policies::is_on<lt::Profile>(on));
@@ -79,6 +79,6 @@ TEST_CASE("run_policies: a program lists one of them with its own options") {
 
 TEST_CASE("run_policies: their names, for --help") {
   CHECK_THAT(app::names_of_run_policies(),
-             Contains("Accumulate, MixedPrecision, BackendFlags, CacheFlushEvery, ") &&
-                 Contains("SnapshotEvery") && Contains("ShowProgress"));
+             Contains("Accumulate, Autocast, BackendFlags, CacheFlushEvery, ") && Contains("SnapshotEvery") &&
+                 Contains("ShowProgress"));
 }

@@ -48,7 +48,7 @@ TEST_CASE("LoaderOptions have the batch size, the workers, the seed, and what be
   CHECK(options.loader_options().prefetch == 6);
 }
 
-TEST_CASE("The precision says whether MixedPrecision is on, and its type") {
+TEST_CASE("The precision says whether Autocast<> is on, and its type") {
   CHECK_FALSE(TrainingOptions{}.mixed_precision());
   for (const auto& [precision, type] : {std::pair(Precision::mixed, std::optional<at::ScalarType>()),
                                         std::pair(Precision::bf16, std::optional(at::kBFloat16)),

@@ -143,7 +143,7 @@ TEST_CASE("UpdateInBackward clips each gradient by its own norm") {
   }
   auto net = toy::net();
   lt::FusedSGD optimizer(net->parameters(), {.lr = 0.5});
-  lt::Trainer trainer(net, optimizer, toy::objective, lt::UpdateInBackward{.max_norm = 0.1});
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::UpdateInBackward<>{.max_norm = 0.1});
   trainer.fit(data);
   for (std::size_t i = 0; i < net->parameters().size(); ++i)
     CHECK(torch::allclose(net->parameters()[i], by_hand->parameters()[i], 1e-12, 1e-12));
@@ -201,7 +201,7 @@ TEST_CASE("UpdateInBackward leaves no hook behind, and takes no one else's") {
 TEST_CASE("UpdateInBackward refuses what it cannot do as fit begins") {
   auto net = toy::net();
   lt::FusedAdamW optimizer(net->parameters());
-  lt::Trainer no_norm(net, optimizer, toy::objective, lt::UpdateInBackward{.max_norm = 0});
+  lt::Trainer no_norm(net, optimizer, toy::objective, lt::UpdateInBackward<>{.max_norm = 0});
   CHECK_THROWS_WITH(no_norm.fit(toy::batches(1)), Catch::Contains("a max_norm above 0, got 0"));
   lt::Trainer accumulates(net, optimizer, toy::objective, lt::UpdateInBackward{},
                           lt::When{true, lt::Accumulate<2>{}});

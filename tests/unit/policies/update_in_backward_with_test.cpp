@@ -19,8 +19,8 @@ using looptorch::testing::TemporaryFolder;
 
 namespace update_in_backward_with_test {
 
-using InBf16 = lt::UpdateInBackwardWith<lt::SumsInBf16>;
-using InMoments = lt::UpdateInBackwardWith<lt::SumsInMoments>;
+using InBf16 = lt::UpdateInBackward<lt::SumsInBf16>;
+using InMoments = lt::UpdateInBackward<lt::SumsInMoments>;
 
 constexpr InBf16 kRounded{.sums = {.min_size = 1}};
 
@@ -63,7 +63,7 @@ TEST_CASE(
   CHECK(toy::distance(expected, found) < 1e-12);
 }
 
-TEST_CASE("windows of one micro-batch under UpdateInBackwardWith are UpdateInBackward's, bit for bit") {
+TEST_CASE("windows of one micro-batch under UpdateInBackward<Sums> are UpdateInBackward's, bit for bit") {
   const auto data = toy::batches(5);
   auto expected = trained(kOptions, &toy::objective, data, lt::UpdateInBackward{});
   auto found = trained(kOptions, &toy::objective, data, kRounded);
@@ -273,7 +273,7 @@ TEST_CASE("a parameter that the last micro-batch does not use is updated by its 
   CHECK(toy::distance(expected, found) < 1e-12);
 }
 
-TEST_CASE("UpdateInBackwardWith clips the gradient of a window, each parameter by its own norm") {
+TEST_CASE("UpdateInBackward<Sums> clips the gradient of a window, each parameter by its own norm") {
   const auto data = toy::batches(4);
   auto by_hand = toy::net();
   lt::FusedSGD sgd(by_hand->parameters(), {.lr = 0.5});
@@ -318,7 +318,7 @@ TEST_CASE("a window's sums take 2 bytes a parameter in bf16, and none in the mom
   CHECK(none < 20 * kLayer);
 }
 
-TEST_CASE("UpdateInBackwardWith refuses as fit begins what it cannot do") {
+TEST_CASE("UpdateInBackward<Sums> refuses as fit begins what it cannot do") {
   auto net = toy::net();
   lt::FusedAdamW adamw(net->parameters());
   lt::AdamW8bit narrow(net->parameters());

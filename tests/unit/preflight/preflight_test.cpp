@@ -299,7 +299,7 @@ TEST_CASE("preflight: bf16 is no remedy of a run that computes in 16 bits") {
     return lt::preflight(trainer, batches(1, 64), {.cap = 1'000'000}).text();
   };
   CHECK_THAT(text(), Contains("Autocast<bf16>{}"));
-  CHECK_THAT(text(lt::MixedPrecision{}), !Contains("Autocast"));
+  CHECK_THAT(text(lt::Autocast<>{}), !Contains("Autocast"));
   net->to(at::kBFloat16);
   const auto in_bf16 = [](Net& net, const Batch& batch) {
     return objective(net, {batch.x.to(at::kBFloat16), batch.y});

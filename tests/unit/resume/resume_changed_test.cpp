@@ -287,7 +287,7 @@ TEST_CASE("docs/snapshots.md has a row for all that is compared, and for the lib
   using lt::detail::may_differ_of;
   check("Autocast", may_differ_of<lt::Autocast<lt::bf16>>());
   check("Autocast", may_differ_of<lt::Autocast<lt::fp16>>());
-  check("MixedPrecision", may_differ_of<lt::MixedPrecision>());
+  check("Autocast<>", may_differ_of<lt::Autocast<>>());
   check("ScheduleLr", may_differ_of<lt::ScheduleLr>());
   check("Checkpointed", may_differ_of<lt::Checkpointed<SettingsNet>>());
   check("CacheFlushEvery", may_differ_of<lt::CacheFlushEvery<4>>());
@@ -304,8 +304,8 @@ TEST_CASE("docs/snapshots.md has a row for all that is compared, and for the lib
   check("ClipGradValue", may_differ_of<lt::ClipGradValue>());
   check("AverageWeights", may_differ_of<lt::AverageWeights>());
   check("UnfreezeAt", may_differ_of<lt::UnfreezeAt>());
-  check("UpdateInBackward", may_differ_of<lt::UpdateInBackward>());
-  check("UpdateInBackwardWith", may_differ_of<lt::UpdateInBackwardWith<lt::SumsInBf16>>());
+  check("UpdateInBackward", may_differ_of<lt::UpdateInBackward<>>());
+  check("UpdateInBackward<Sums>", may_differ_of<lt::UpdateInBackward<lt::SumsInBf16>>());
   check("StopEarly", may_differ_of<lt::StopEarly>());
   check("Validate", may_differ_of<lt::Validate<std::vector<toy::Batch>>>());
   check("RestoreBest", may_differ_of<lt::RestoreBest>());

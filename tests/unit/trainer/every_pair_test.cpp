@@ -183,7 +183,7 @@ struct Process {
         when("Checkpointed", Checkpointed<torch::nn::Linear>{}), when("ClipGradNorm", ClipGradNorm{0.5}),
         when("ClipGradValue", ClipGradValue{0.1}),
         when("LogMetrics", LogMetrics{.folder = folder / "log", .page = false}),
-        when("MixedPrecision", MixedPrecision{}), when("On", On{kObserve, policy_pairs::OnWindow{}}),
+        when("Autocast<>", Autocast<>{}), when("On", On{kObserve, policy_pairs::OnWindow{}}),
         when("PinnedPrefetchLoader", PinnedPrefetchLoader(loading, order)),
         when("Profile", Profile{.folder = folder / "trace", .first = 2, .last = 4, .report = kSilent}),
         when("RestoreBest", RestoreBest{.metric = "probe.loss"}),
@@ -195,7 +195,7 @@ struct Process {
         when("StopEarly", StopEarly{.metric = "probe.loss", .patience = 3}),
         when("UnfreezeAt", UnfreezeAt{{.epoch = 1, .patterns = {"first.*"}}}),
         when("UpdateInBackward", UpdateInBackward{}),
-        when("UpdateInBackwardWith", UpdateInBackwardWith<SumsInBf16>{}),
+        when("UpdateInBackward<Sums>", UpdateInBackward<SumsInBf16>{}),
         when("Validate", Validate{held_out, {.every = 2}}), when("WatchMemory", WatchMemory{.out = nullptr}),
         when("Freeze", Freeze{"second.bias"}), when("WatchRounding", WatchRounding{.every = 2}),
         Probe{&step, end.stopped_at});
@@ -348,7 +348,8 @@ TEST_CASE("pairs: a process that is killed by SIGKILL at a random moment is gone
     for (std::size_t j = i + 1; j < kSize; ++j)
       if (const Listed listed = Listed().set(i).set(j); !is_refused(listed)) pairs.push_back(listed);
   std::shuffle(pairs.begin(), pairs.end(), random);
-  pairs.resize(std::min(pairs.size(), static_cast<std::size_t>(from_environment("LOOPTORCH_KILLED_PAIRS", 12))));
+  pairs.resize(
+      std::min(pairs.size(), static_cast<std::size_t>(from_environment("LOOPTORCH_KILLED_PAIRS", 12))));
   std::uniform_real_distribution<double> moments(0.0, 1.05);
   int killed = 0, resumed = 0;
   for (const Listed& listed : pairs) {

@@ -112,7 +112,7 @@ class MomentSums : public GradientTaker {
     if (!backward.factor.is_one())
       throw UsageError(
           "a policy multiplies gradients (UpdateContext::scale_gradients) that "
-          "UpdateInBackwardWith<SumsInMoments> has added to the moments: use SumsInBf16");
+          "UpdateInBackward<SumsInMoments> has added to the moments: use SumsInBf16");
     const at::Tensor total = total_of(backward);
     ratio_ = at::where(total.eq(0), at::ones_like(total), expected_ / total);
   }

@@ -35,7 +35,7 @@ template <class Trainer, class Batch>
 /// Returns a program's policy of mixed precision.
 template <class Training>
 [[nodiscard]] auto precision_of(const Training& training) {
-  return lt::When{training.mixed_precision(), lt::MixedPrecision{.type = training.autocast_type()}};
+  return lt::When{training.mixed_precision(), lt::Autocast<>{.type = training.autocast_type()}};
 }
 
 }  // namespace looptorch_bench

@@ -62,14 +62,13 @@ void with_whisper_trainer(const whisper::WhisperConfig& config, const whisper::F
   lt::Trainer trainer(
       model, *optimizer, objective, lt::Accumulate<>{training.gradient_accumulation},
       lt::When{training.mixed_precision() && !memory.in_backward(),
-               lt::MixedPrecision{.type = training.autocast_type()}},
+               lt::Autocast<>{.type = training.autocast_type()}},
       lt::When{training.mixed_precision() && memory.in_backward(), lt::Autocast<lt::bf16>{}},
       lt::Checkpointed<whisper::EncoderLayer>{options.checkpoint(options.recompute != "none")},
       lt::Checkpointed<whisper::DecoderLayer>{options.checkpoint(options.recompute == "all")},
       lt::When{!memory.in_backward(), lt::ClipGradNorm{1.0}},
-      lt::When{memory.update_in_backward == "sums",
-               lt::UpdateInBackwardWith<lt::SumsInBf16>{.max_norm = 1.0}},
-      lt::When{memory.update_in_backward == "moments", lt::UpdateInBackwardWith<lt::SumsInMoments>{}},
+      lt::When{memory.update_in_backward == "sums", lt::UpdateInBackward<lt::SumsInBf16>{.max_norm = 1.0}},
+      lt::When{memory.update_in_backward == "moments", lt::UpdateInBackward<lt::SumsInMoments>{}},
       lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps});
   use(trainer, model);
 }
