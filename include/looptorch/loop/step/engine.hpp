@@ -53,7 +53,12 @@ class Engine {
       : model_(std::move(model)),
         updates_(std::move(updates)),
         stack_(std::move(stack)),
-        run_(checked_module(), views()) {}
+        run_(checked_module(), views()) {
+    std::vector<at::Tensor> trained;
+    for (const UpdateView& view : run_.updates())
+      trained.insert(trained.end(), view.parameters.begin(), view.parameters.end());
+    window_.open.work_on(trained, {});
+  }
 
   [[nodiscard]] Model& model() { return model_; }
   [[nodiscard]] Updates& updates() { return updates_; }
@@ -112,6 +117,9 @@ class Engine {
   [[nodiscard]] bool is_first_in_eval_mode() {
     return !model_->is_training() && !std::exchange(told_eval_mode_, true);
   }
+
+  /// Returns true once a Trainer.
+  [[nodiscard]] bool is_first_fit_that_trains() { return !std::exchange(told_untrained_, true); }
 
   /// Returns N of the listed Accumulate; a constant unless it is `Accumulate<>{n}` or switched by When.
   [[nodiscard]] std::int64_t window_length() {
@@ -278,6 +286,7 @@ class Engine {
   std::unique_ptr<LayerWatch> layer_watch_;
   bool had_idle_fit_ = false;
   bool told_eval_mode_ = false;
+  bool told_untrained_ = false;
 };
 
 }  // namespace looptorch::detail

@@ -14,6 +14,7 @@
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/lossy_weights.hpp>
 #include <looptorch/loop/step/settle.hpp>
+#include <looptorch/loop/step/untrained.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/loop/step/window.hpp>
 
@@ -65,6 +66,7 @@ void begin_policies(Engine& engine) {
 template <class Engine>
 void ready_policies(Engine& engine) {
   refuse_lossy_weights(engine);
+  tell_once_of_untrained(engine);
   prepare_optimizers(engine);
   FitContext context{engine.run()};
   engine.stack().template run<on_fit_ready_hook>(context);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The windows that are under way in this process, by the parameters that they work on. Gradients and
-// `requires_grad` belong to the parameters, so two windows on the same ones would add to each other's
+// The Trainers of this process and their windows under way, by the parameters that they work on. Gradients
+// and `requires_grad` belong to the parameters, so two windows on the same ones would add to each other's
 // gradients and freeze each other's parameters. Costs a lock a window, about 50 ns.
 #pragma once
 
@@ -26,10 +26,21 @@ class OpenWindow {
   /// meanwhile.
   void work_on(const std::vector<at::Tensor>& trained, const std::vector<at::Tensor>& frozen) {
     close();
+    const std::lock_guard lock(registry().mutex);
     entry_->trained = addresses(trained);
     entry_->touched = addresses(frozen);
     entry_->touched.insert(entry_->touched.end(), entry_->trained.begin(), entry_->trained.end());
     std::sort(entry_->touched.begin(), entry_->touched.end());
+  }
+
+  /// True if another Trainer of this process trains the parameter.
+  [[nodiscard]] bool another_trains(const at::Tensor& parameter) const {
+    const std::lock_guard lock(registry().mutex);
+    return std::any_of(registry().all.begin(), registry().all.end(), [&](const Entry* other) {
+      return other != entry_.get() &&
+             std::binary_search(other->trained.begin(), other->trained.end(),
+                                static_cast<const void*>(parameter.unsafeGetTensorImpl()));
+    });
   }
 
   /// False while a window of another Trainer is open that conflicts with this one.
@@ -62,6 +73,10 @@ class OpenWindow {
     std::thread::id thread;
     bool is_open = false;
 
+    Entry() {
+      const std::lock_guard lock(registry().mutex);
+      registry().all.push_back(this);
+    }
     void close() noexcept {
       if (!is_open) return;
       const std::lock_guard lock(registry().mutex);
@@ -71,15 +86,24 @@ class OpenWindow {
     ~Entry() {
       const bool forgotten = is_open && std::uncaught_exceptions() == 0;
       close();
+      leave();
       if (forgotten)
         TORCH_WARN(
             "looptorch: a Trainer was destroyed with an open window: nothing was learnt from the last batches "
             "given to step(). Call finish_window() or finish() after the loop. See docs/errors.md#open-window");
     }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+   private:
+    void leave() noexcept {
+      const std::lock_guard lock(registry().mutex);
+      registry().all.erase(std::find(registry().all.begin(), registry().all.end(), this));
+    }
   };
   struct Registry {
     std::mutex mutex;
-    std::vector<const Entry*> open;
+    std::vector<const Entry*> open, all;
   };
   static Registry& registry() {
     static Registry all;

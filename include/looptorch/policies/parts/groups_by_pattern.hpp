@@ -3,12 +3,12 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/first_few.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <unordered_map>
@@ -16,14 +16,6 @@
 #include <vector>
 
 namespace looptorch::detail {
-
-/// Returns "a, b, c and 4 more".
-inline std::string first_few(const std::vector<std::string>& names) {
-  constexpr std::size_t kNamed = 3;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i) text += (i == 0 ? "" : ", ") + names[i];
-  return names.size() > kNamed ? message(text, " and ", names.size() - kNamed, " more") : text;
-}
 
 /// The parameter groups all of whose parameters match one of the patterns: of a tied weight, one of its
 /// names. Without patterns, all groups.
