@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What every training program names: the Trainer, optimizers that LibTorch lacks, and policies. Some policies
-// bring much code that other programs would compile in vain: for those below, and for all policies at once,
-// include <looptorch/policies.hpp> too, or the policy's own header.
+// bring much code that other programs would compile in vain: for those in policies/declared.hpp include the
+// policy's own header too.
 #pragma once
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
@@ -18,6 +18,7 @@
 #include <looptorch/policies/checkpointed.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
+#include <looptorch/policies/declared.hpp>
 #include <looptorch/policies/freeze.hpp>
 #include <looptorch/policies/on.hpp>
 #include <looptorch/policies/restore_best.hpp>
@@ -26,16 +27,7 @@
 #include <looptorch/policies/show_progress.hpp>
 #include <looptorch/policies/stop_early.hpp>
 #include <looptorch/policies/unfreeze_at.hpp>
+#include <looptorch/policies/update_in_backward.hpp>
 #include <looptorch/policies/validate.hpp>
+#include <looptorch/policies/watch_memory.hpp>
 #include <looptorch/policies/watch_rounding.hpp>
-
-namespace looptorch {
-
-struct Autopsy;         // #include <looptorch/policies/autopsy.hpp>
-struct SkipBadWindows;  // #include <looptorch/policies/skip_bad_windows.hpp>
-struct SnapshotEvery;   // #include <looptorch/policies/snapshot_every.hpp>
-template <class Sums>
-struct UpdateInBackward;  // #include <looptorch/policies/update_in_backward.hpp>
-struct WatchMemory;       // #include <looptorch/policies/watch_memory.hpp>
-
-}  // namespace looptorch

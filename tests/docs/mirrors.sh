@@ -27,6 +27,7 @@ declare -A untested=(
   [version]='macros only: tests/packages compares them with CMake, Conan and vcpkg'
   [metrics/tables/unicode_ranges]='a generated table'
   [policies]='includes only'
+  [policies/declared]='tests/compile_fail/own_header'
 )
 status=0
 fail() {

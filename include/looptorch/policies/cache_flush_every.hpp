@@ -11,12 +11,11 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/memory/empty_cache.hpp>
 #include <looptorch/policies/accumulate.hpp>
+#include <looptorch/policies/declared.hpp>
 
 #include <cstdint>
 
 namespace looptorch {
-
-struct LogMetrics;
 
 /// The family of `CacheFlushEvery<50>` and `CacheFlushEvery<>{50}`: only one of them may be listed.
 struct CacheFlushFamily {};

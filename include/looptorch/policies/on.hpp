@@ -9,22 +9,20 @@
 
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/declared.hpp>
 
 #include <type_traits>
 #include <utility>
 
 namespace looptorch {
 
-struct Autopsy;
 struct CacheFlushFamily;
 struct ClipGradNorm;
 struct ClipGradValue;
 struct DataParallel;
-struct LogMetrics;
 struct RetryOnOom;
 struct ScheduleLr;
 struct ShowProgress;
-struct SkipBadWindows;
 struct StopEarly;
 struct WatchMemory;
 struct WatchRounding;

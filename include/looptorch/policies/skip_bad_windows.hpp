@@ -12,6 +12,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/declared.hpp>
 #include <looptorch/policies/parts/loss_statistics.hpp>
 #include <looptorch/resume/window_bundle.hpp>
 
@@ -31,7 +32,6 @@
 
 namespace looptorch {
 
-struct LogMetrics;
 struct RetryOnOom;
 struct ShowProgress;
 

@@ -20,6 +20,7 @@
 #include <looptorch/policies/autocast.hpp>
 #include <looptorch/policies/clip_grad_norm.hpp>
 #include <looptorch/policies/clip_grad_value.hpp>
+#include <looptorch/policies/declared.hpp>
 #include <looptorch/policies/parts/backward_hooks.hpp>
 #include <looptorch/policies/parts/moment_sums.hpp>
 #include <looptorch/policies/parts/narrow_sums.hpp>
@@ -33,9 +34,7 @@
 
 namespace looptorch {
 
-struct Autopsy;
 struct RetryOnOom;
-struct SkipBadWindows;
 
 /// The family of all forms of UpdateInBackward: only one of them may be listed.
 struct UpdateInBackwardFamily {};

@@ -11,6 +11,7 @@
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/memory/memory_breakdown.hpp>
 #include <looptorch/memory/memory_phases.hpp>
+#include <looptorch/policies/declared.hpp>
 #include <looptorch/policies/parts/memory_watch.hpp>
 
 #include <cstdio>
@@ -19,9 +20,7 @@
 namespace looptorch {
 
 struct CacheFlushFamily;
-struct LogMetrics;
 struct ShowProgress;
-struct SkipBadWindows;
 
 /// Writes what it finds to `out`, each kind once, and the peak as a fit ends, with advice if little was left.
 /// `trainer.policy<WatchMemory>()` returns the numbers. ShowProgress shows the peak in its line. It lets the
