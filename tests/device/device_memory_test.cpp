@@ -129,7 +129,7 @@ TEST_CASE("preflight on a device: the peak of the fit that follows, and nothing 
   const std::int64_t before = counter.read().allocated;
   const auto report = lt::preflight(trainer, hard, {.cap = 1'000'000'000});
   CHECK(report.fits);
-  CHECK(counter.read().allocated <= before + 512);  // a constant of the loop, made once
+  CHECK(counter.read().allocated <= before + 2 * 512);  // two constants of the loop, made once
   trainer.fit(std::vector<at::Tensor>(6, hard[0]));
   CHECK(double(report.phases.peak().bytes) ==
         Approx(double(trainer.policy<lt::WatchMemory>().peak().bytes)).epsilon(0.02));

@@ -12,8 +12,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/logical_and.h>
-#include <ATen/ops/logical_not.h>
 #include <ATen/ops/logical_or.h>
 
 #include <cmath>
@@ -156,6 +154,25 @@ struct MemoryForecast {
   }
 };
 
+namespace detail {
+
+/// Losses or gradients that are NaN or infinite, or may be: only the device knows. A tensor is kept as it is
+/// and read only where a window's update was not made.
+struct Trouble {
+  bool known = false;
+  at::Tensor non_finite = {};     ///< 0-dim, not zero if there is trouble; undefined: there is not
+  at::Tensor vetoed_before = {};  ///< 0-dim, not zero if the update was vetoed for another reason before
+
+  [[nodiscard]] bool is_possible() const { return known || non_finite.defined(); }
+  /// Waits for the device.
+  [[nodiscard]] bool read() const { return known || (is_set(non_finite) && !is_set(vetoed_before)); }
+
+ private:
+  static bool is_set(const at::Tensor& flag) { return flag.defined() && flag.item<double>() != 0; }
+};
+
+}  // namespace detail
+
 /// One update of one window.
 class UpdateContext {
  public:
@@ -220,32 +237,30 @@ class UpdateContext {
   /// Skips this update if the 0-dim tensor `found` is not zero. Optimizers that take `found_inf` decide on
   /// the device. Any other optimizer waits for the value here, once a window.
   void veto(const at::Tensor& found) {
-    if (found.is_cpu())
-      skip_ |= detail::cpu_number(found) != 0;
-    else
-      found_ = found_.defined() ? at::logical_or(found_, detail::beside(found_, found.reshape({})))
-                                : found.reshape({});
+    if (found.is_cpu()) return veto(detail::cpu_number(found) != 0);
+    const at::Tensor& flag = found.dim() == 0 ? found : found.reshape({});
+    found_ = found_.defined() ? at::logical_or(found_, detail::beside(found_, flag)) : flag;
   }
 
   /// Vetoes this update, and ends the fit with NonFiniteGradient. An update that was vetoed before does not
   /// end the fit, since an overflow of `Autocast<fp16>` is no error.
   void refuse(bool non_finite) {
-    refused_ |= non_finite && !skip_;
+    refusal_.known |= non_finite && !skip_;
     veto(non_finite);
   }
-  /// Refuses if a 0-dim tensor on a device is not zero, in the same way.
+  /// Refuses if a 0-dim tensor on a device is not zero, in the same way. Do not write to the tensor
+  /// afterwards.
   void refuse(const at::Tensor& non_finite) {
     if (non_finite.is_cpu()) return refuse(detail::cpu_number(non_finite) != 0);
-    unread_refused_ = found_.defined()
-                          ? at::logical_and(non_finite, detail::beside(non_finite, at::logical_not(found_)))
-                          : non_finite;
+    at::Tensor& refused = refusal_.non_finite;
+    if (!refused.defined()) refusal_.vetoed_before = found_;
+    refused = refused.defined() ? at::logical_or(refused, detail::beside(refused, non_finite)) : non_finite;
     veto(non_finite);
   }
 
   /// Takes what all ranks say together of vetoes and refusals. The loop calls it.
   void take_agreed(bool vetoed, bool refused) {
-    refused_ = refused;
-    unread_refused_ = at::Tensor();
+    refusal_ = {.known = refused};
     veto(vetoed || refused);
   }
 
@@ -254,11 +269,8 @@ class UpdateContext {
   /// Returns a 0-dim tensor on the device, not zero for a veto; undefined while no policy vetoes with a
   /// tensor on a device.
   [[nodiscard]] const at::Tensor& found_inf() const { return found_; }
-  /// True once a policy refused the gradients, as far as is known without waiting.
-  [[nodiscard]] bool refused() const { return refused_; }
-  /// Returns a 0-dim tensor on the device, not zero for a refusal; undefined while no policy refuses by a
-  /// tensor on a device.
-  [[nodiscard]] const at::Tensor& unread_refused() const { return unread_refused_; }
+  /// Returns whether a policy refused the gradients.
+  [[nodiscard]] const detail::Trouble& refusal() const { return refusal_; }
 
  private:
   UpdateContext(Run& of, std::size_t index, std::vector<at::Tensor>& scratch)
@@ -284,9 +296,8 @@ class UpdateContext {
   std::vector<at::Tensor>& gradients_;
   bool made_ = false;
   bool skip_ = false;
-  bool refused_ = false;
   at::Tensor found_;
-  at::Tensor unread_refused_;
+  detail::Trouble refusal_;
   Ranks* ranks_ = nullptr;
   const std::vector<at::Tensor>* parts_ = nullptr;
   std::string reader_;

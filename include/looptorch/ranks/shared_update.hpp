@@ -50,7 +50,7 @@ template <class Engine>
 void agree_on_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext& context) {
   if constexpr (kVetoesAlone<typename Engine::PolicyStack>) {
     const auto is_set = [](const at::Tensor& found) { return found.defined() && found.item<double>() != 0; };
-    bool refused = context.refused() || is_set(context.unread_refused());
+    bool refused = context.refusal().read();
     bool vetoed = context.vetoed() || is_set(context.found_inf());
     Ballot ballot;
     ballot.any("refused", refused);

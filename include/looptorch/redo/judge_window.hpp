@@ -75,8 +75,7 @@ class WindowJudge {
     ExamineContext context(engine_.run(), I, engine_.window().origin.place(), *engine_.redo().share);
     context.loss = work().losses.mean();
     context.loss_non_finite = known_at_fault() || !std::isfinite(context.loss);
-    context.refused = update.refused() ||
-                      (update.unread_refused().defined() && update.unread_refused().template item<bool>());
+    context.refused = update.refusal().read();
     context.left_out = left_out_;
     context.overflowed = !engine_.watches_losses() && !left_out_ && !context.refused && is_vetoed_now(update);
     engine_.stack().template run<examine_hook>(context);

@@ -126,14 +126,17 @@ Steady trained(std::int64_t micro_batches, Policies... policies) {
   return steady(counted.counts());
 }
 
-/// The loop by hand with the parts that a Trainer is made of: the running mean of the loss and the optimizer.
+/// The loop by hand with the parts that a Trainer is made of: the gradient with which backward begins, which
+/// is kept, the running mean of the loss and the optimizer.
 struct Loop {
   Hand hand{batches(), kSteps};
   lt::FusedAdamW optimizer{hand.net->parameters(), {.lr = bench::kRate}};
   lt::RunningMean mean;
+  at::Tensor root;
 
   void learn(const at::Tensor& loss) {
-    loss.backward();
+    if (!root.defined()) root = at::ones_like(loss.detach());
+    loss.backward(root);
     mean.add(loss, 1.0);
   }
   void update(const lt::GradientScale& scale = {}) {

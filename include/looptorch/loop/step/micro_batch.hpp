@@ -94,7 +94,7 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
         const double correction = work.weight.take_correction();
         rescale_gradients(view, work, correction);
         observer.before_backward(weighed, correction);
-        scaled.backward();
+        scaled.backward(work.root_gradient(scaled));
       },
       I);
   observer.after_backward(loss);
@@ -126,7 +126,7 @@ template <class Engine>
 [[nodiscard]] at::Tensor unread_non_finite(Engine& engine, const UpdateWork& work) {
   const at::Tensor& sum = work.losses.device_sum();
   if (!engine.watches_losses() || !sum.defined() || sum.is_cpu() || sum.is_meta()) return {};
-  return is_non_finite(sum);
+  return zero_if_finite(sum);
 }
 
 /// Returns a 0-dim tensor that is not zero if the window's losses so far are not finite, or have no weight;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Ends the run when a loss is NaN or infinite, before it reaches the parameters, and names the batch.
-// Gradients are treated alike where a policy checks them. Costs a comparison on a CPU. Costs two small
-// kernels a window on a device, whose answer is read before the next update.
+// Gradients are treated alike where a policy checks them. Costs a comparison on a CPU. Costs a small kernel a
+// window on a device, whose answer is read before the next update.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>
@@ -63,11 +63,10 @@ inline bool all_finite(const std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-/// Returns a 0-dim bool on the device of `total`: true if it is NaN or infinite, since such a number minus
-/// itself is not 0.
-inline at::Tensor is_non_finite(const at::Tensor& total) {
+/// Returns 0, on the device of `total`, or NaN if that is NaN or infinite: a verdict in one kernel.
+inline at::Tensor zero_if_finite(const at::Tensor& total) {
   at::NoGradGuard no_grad;
-  return at::sub(total, total).ne(0);
+  return at::sub(total, total);
 }
 
 /// Returns the subject of an update's error, as `WindowOrigin::error` takes it.

@@ -73,20 +73,17 @@ inline void request_trouble(UpdateWork& work, const UpdateContext& context, cons
                             const WindowOrigin& window) {
   if (work.finding) {
     const WindowOrigin origin = origin_of_finding(work, window);
-    work.at_fault || work.found_in_loss ? work.verdict.await_losses(1.0, origin)
-                                        : work.verdict.await_gradients(1.0, origin);
+    work.at_fault || work.found_in_loss ? work.verdict.await_losses({.known = true}, origin)
+                                        : work.verdict.await_gradients({.known = true}, origin);
     return;
   }
   if (work.at_fault)
-    work.verdict.await_losses(1.0, window.narrowed(*work.at_fault));
+    work.verdict.await_losses({.known = true}, window.narrowed(*work.at_fault));
   else if (work.fault_elsewhere)
-    work.verdict.await_losses(1.0, window.elsewhere(*work.fault_elsewhere));
+    work.verdict.await_losses({.known = true}, window.elsewhere(*work.fault_elsewhere));
   else if (non_finite.defined())
-    work.verdict.await_losses(non_finite, window);
-  if (context.unread_refused().defined())
-    work.verdict.await_gradients(context.unread_refused(), window);
-  else if (context.refused())
-    work.verdict.await_gradients(1.0, window);
+    work.verdict.await_losses({.non_finite = non_finite}, window);
+  if (context.refusal().is_possible()) work.verdict.await_gradients(context.refusal(), window);
 }
 
 /// Judges no window: all updates are made.

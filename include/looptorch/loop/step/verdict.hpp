@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The outcome of an update: whether it was made, and whether its losses and gradients were finite. It may be
-// known on the device alone: it is requested as the window ends and read before the next update. An outcome
-// that the host knows takes the same path, so that hooks see the same on every device.
+// known on the device alone: whether it was made is requested as the window ends and read before the next
+// update. Why it was not made is read then alone. An outcome that the host knows takes the same path, so that
+// hooks see the same on every device.
 #pragma once
 
 #include <looptorch/base/device/readback.hpp>
+#include <looptorch/loop/context.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 
@@ -14,6 +16,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <utility>
 
 namespace looptorch::detail {
 
@@ -25,35 +28,36 @@ class Verdict {
   void await_update(const Found& found, const Progress& now) {
     then_ = now;
     skipped_.start(found);
-    loss_.drop();
-    gradient_.drop();
+    drop_trouble();
   }
 
-  /// Requests whether the losses of the window from `origin` were finite. `non_finite`, a number or a 0-dim
-  /// tensor, is not zero if one was not.
-  template <class Found>
-  void await_losses(const Found& non_finite, const WindowOrigin& origin) {
+  /// Keeps what is known of the losses of the window from `origin`, whose update is awaited.
+  void await_losses(Trouble trouble, const WindowOrigin& origin) {
     origin_ = origin;
-    loss_.start(non_finite);
+    loss_ = std::move(trouble);
   }
-  /// Requests the same for the window's gradients.
-  template <class Found>
-  void await_gradients(const Found& non_finite, const WindowOrigin& origin) {
-    if (!loss_.under_way()) origin_ = origin;
-    gradient_.start(non_finite);
+  /// Keeps the same of the window's gradients. A policy's veto is no trouble, and reading it must not cost a
+  /// wait: whether there was one is requested here.
+  void await_gradients(Trouble trouble, const WindowOrigin& origin) {
+    if (!loss_.is_possible()) origin_ = origin;
+    gradient_ = std::move(trouble);
+    const at::Tensor& before = gradient_.vetoed_before;
+    if (before.defined() && !before.is_same(loss_.non_finite)) vetoed_before_.start(before);
   }
 
   /// Calls `conclude(made, progress)` if an update is awaited; waits for the device.
   template <class Conclude>
   void read_update(Conclude&& conclude) {
-    if (skipped_.under_way()) conclude(skipped_.take() == 0, then_);
+    if (!skipped_.under_way()) return;
+    made_ = skipped_.take() == 0;
+    conclude(made_, then_);
   }
 
   /// Drops what is still to be read of losses and gradients that may not be finite.
-  void drop_trouble() { loss_.drop(), gradient_.drop(); }
+  void drop_trouble() { loss_ = gradient_ = {}, vetoed_before_.drop(); }
 
   /// True if the host knows without waiting that a loss or a gradient was not finite.
-  [[nodiscard]] bool knows_trouble() const { return is_trouble(loss_) || is_trouble(gradient_); }
+  [[nodiscard]] bool knows_trouble() const { return loss_.known || gradient_.known; }
 
   /// Returns the index of the window whose losses and gradients these are.
   [[nodiscard]] std::int64_t step() const { return then_.step; }
@@ -62,8 +66,9 @@ class Verdict {
   /// the device. Calls `parameters_finite()` only for an error of a loss.
   template <class Ask>
   std::exception_ptr read_trouble(const std::string& update, Ask&& parameters_finite) {
-    const bool loss = loss_.under_way() && loss_.take() != 0;
-    const bool gradient = gradient_.under_way() && gradient_.take() != 0;
+    const Trouble of_loss = std::exchange(loss_, {}), of_gradient = std::exchange(gradient_, {});
+    const bool vetoed = vetoed_before_.under_way() && vetoed_before_.take() != 0;
+    const bool loss = is_there(of_loss), gradient = !vetoed && is_there(of_gradient);
     if (!loss && !gradient) return nullptr;
     if (!loss)
       return std::make_exception_ptr(origin_.error<NonFiniteGradient>(
@@ -79,11 +84,14 @@ class Verdict {
   }
 
  private:
-  static bool is_trouble(const Readback& number) { return number.is_known() && number.known() != 0; }
+  /// True for trouble, which vetoed the update: one that was made had none.
+  [[nodiscard]] bool is_there(const Trouble& trouble) const {
+    return trouble.known || (!made_ && trouble.read());
+  }
 
-  Readback skipped_;
-  Readback loss_;
-  Readback gradient_;
+  Readback skipped_, vetoed_before_;
+  bool made_ = true;
+  Trouble loss_, gradient_;
   Progress then_;
   WindowOrigin origin_;
 };

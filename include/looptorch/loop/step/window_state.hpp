@@ -13,6 +13,8 @@
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/ones_like.h>
+#include <c10/core/MemoryFormat.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +49,18 @@ struct UpdateWork {
   std::int64_t pieces = 1;    ///< into which each micro-batch is split
   std::int64_t attempts = 1;  ///< at the window's share with so many pieces
 
+  /// Returns a gradient of ones for a loss, kept for the losses to come: to make one is a launch. One that a
+  /// hook has written to is not used again.
+  const at::Tensor& root_gradient(const at::Tensor& loss) {
+    const bool fits = root_.defined() && root_.sizes() == loss.sizes() && root_.device() == loss.device() &&
+                      root_.scalar_type() == loss.scalar_type() && root_._version() == root_version_;
+    if (!fits) {
+      root_ = at::ones_like(loss.detach(), at::MemoryFormat::Contiguous);
+      root_version_ = root_._version();
+    }
+    return root_;
+  }
+
   /// Adds what was differentiated, after multiplying the sum so far by `correction`.
   void add_to_closure_sum(const at::Tensor& weighed, double correction) {
     closure_sum = closure_sum.defined() ? closure_sum * correction + weighed.detach() : weighed.detach();
@@ -71,6 +85,10 @@ struct UpdateWork {
     finding = nullptr;
     sentence.clear();
   }
+
+ private:
+  at::Tensor root_;
+  std::int64_t root_version_ = 0;
 };
 
 /// The window under way, whatever the number of updates.

@@ -4,8 +4,10 @@
 
 #include <looptorch/loop/step/verdict.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <exception>
+#include <utility>
 #include <vector>
 
 namespace lt = looptorch;
@@ -45,7 +47,7 @@ TEST_CASE("a verdict says once whether the update was made, and when") {
 
 TEST_CASE("a verdict's error of a loss names step, batch and samples, and is reported once") {
   Verdict verdict;
-  verdict.await_losses(1.0, origin());
+  verdict.await_losses({.known = true}, origin());
   CHECK(verdict.knows_trouble());
   const std::exception_ptr error = verdict.read_trouble("critic", kFinite);
   REQUIRE(error);
@@ -60,11 +62,11 @@ TEST_CASE("a verdict's error of a loss names step, batch and samples, and is rep
 TEST_CASE(
     "a verdict blames earlier gradients where parameters are not finite, else the gradients' own window") {
   Verdict verdict;
-  verdict.await_losses(1.0, origin());
+  verdict.await_losses({.known = true}, origin());
   CHECK_THROWS_WITH(std::rethrow_exception(verdict.read_trouble("update", [] { return false; })),
                     Catch::Contains("these samples are not at fault"));
-  verdict.await_losses(0.0, origin());
-  verdict.await_gradients(torch::tensor(true), origin());
+  verdict.await_losses({}, origin());
+  verdict.await_gradients({.known = true}, origin());
   bool asked = false;
   const auto error = verdict.read_trouble("update", [&] { return asked = true; });
   REQUIRE(error);
@@ -74,11 +76,31 @@ TEST_CASE(
 
 TEST_CASE("a verdict that is dropped, or of finite numbers, holds no error") {
   Verdict verdict;
-  verdict.await_losses(1.0, origin());
+  verdict.await_losses({.known = true}, origin());
   verdict.drop_trouble();
   CHECK_FALSE(verdict.read_trouble("update", kFinite));
-  verdict.await_losses(0.0, origin());
-  verdict.await_gradients(0.0, origin());
+  verdict.await_losses({}, origin());
+  verdict.await_gradients({}, origin());
   CHECK_FALSE(verdict.knows_trouble());
   CHECK_FALSE(verdict.read_trouble("update", kFinite));
+}
+
+TEST_CASE(
+    "what only the device knows of losses and gradients counts if the update was not made, unless it was vetoed before") {
+  const auto has_error = [](double skipped, lt::detail::Trouble loss, lt::detail::Trouble gradient) {
+    Verdict verdict;
+    verdict.await_update(skipped, lt::Progress());
+    verdict.await_losses(std::move(loss), origin());
+    verdict.await_gradients(std::move(gradient), origin());
+    CHECK_FALSE(verdict.knows_trouble());
+    verdict.read_update([](bool, const lt::Progress&) {});
+    return verdict.read_trouble("update", kFinite) != nullptr;
+  };
+  const auto nan = torch::full({}, NAN), zero = torch::zeros({}), one = torch::ones({});
+  CHECK(has_error(1.0, {.non_finite = nan}, {}));
+  CHECK_FALSE(has_error(1.0, {.non_finite = zero}, {}));
+  CHECK(has_error(1.0, {.non_finite = zero}, {.non_finite = nan}));
+  CHECK(has_error(1.0, {}, {.non_finite = nan, .vetoed_before = zero}));
+  CHECK_FALSE(has_error(1.0, {}, {.non_finite = nan, .vetoed_before = one}));
+  CHECK_FALSE(has_error(0.0, {.non_finite = nan}, {}));
 }

@@ -5,6 +5,7 @@
 // Tests loop/step: kept_window, update_step
 #include "support/precompiled.hpp"
 
+#include <looptorch/policies/on.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/toy.hpp"
@@ -217,4 +218,27 @@ TEST_CASE("clipping, vetoes and schedules are per update") {
   CHECK(model->critic->weight.equal(before));
   CHECK(rates[0] == Approx(0.5));
   CHECK(rates[1] == Approx(0.35));
+}
+
+TEST_CASE("a hook that writes to the gradient of a loss changes that backward alone") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 1.0);
+  const auto batch = toy::batches(1)[0];
+  int number = 0;
+  const auto objective = [&](toy::Net& net, const toy::Batch& batch) {
+    const at::Tensor loss = toy::objective(net, batch).value;
+    loss.register_hook([&](at::Tensor gradient) {
+      if (number++ == 1) gradient.mul_(2);
+    });
+    return loss;
+  };
+  std::vector<at::Tensor> gradients;
+  lt::Trainer trainer(net, sgd, objective, lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+                                                    gradients.push_back(update.gradients()[0].clone());
+                                                    update.veto();
+                                                  }});
+  for (int i = 0; i < 4; ++i) trainer.step(batch);
+  CHECK(gradients[1].equal(gradients[0] * 2));
+  CHECK(gradients[2].equal(gradients[0]));
+  CHECK(gradients[3].equal(gradients[0]));
 }
