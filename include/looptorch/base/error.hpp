@@ -7,9 +7,13 @@
 #error "looptorch needs C++20: -std=c++20, or in CMake a target that links looptorch::looptorch"
 #endif
 
+#include <initializer_list>
+#include <memory>
+#include <ostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace looptorch {
 namespace detail {
@@ -35,12 +39,45 @@ struct UsageError : Error {
   using Error::Error;
 };
 
+namespace detail {
+
+/// A part of a message, which it refers to. The compiler looks for the operator that writes it once a type,
+/// not once a message.
+class MessagePart {
+ public:
+  MessagePart(const char* text) : part_(text), write_([](std::ostream& out, const void* part) {
+    out << static_cast<const char*>(part);
+  }) {}
+  template <class Part>
+  MessagePart(const Part& part) : part_(std::addressof(part)), write_(write_as<Part>) {}
+
+  friend std::ostream& operator<<(std::ostream& out, const MessagePart& part) {
+    part.write_(out, part.part_);
+    return out;
+  }
+
+ private:
+  template <class Part>
+  static void write_as(std::ostream& out, const void* part) {
+    out << *static_cast<const Part*>(part);
+  }
+
+  const void* part_;
+  void (*write_)(std::ostream& out, const void* part);
+};
+
+inline std::string joined_parts(std::initializer_list<MessagePart> parts) {
+  std::ostringstream out;
+  for (const MessagePart& part : parts) out << part;
+  return std::move(out).str();
+}
+
+}  // namespace detail
+
 /// Concatenates anything that streams: `message("expected ", n, ", got ", tensor.sizes())`.
 template <class... Parts>
 [[nodiscard]] std::string message(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return std::move(out).str();
+  return detail::joined_parts({detail::MessagePart(parts)...});
 }
 
 }  // namespace looptorch

@@ -9,7 +9,6 @@
 #include <looptorch/optim/any_optimizer.hpp>
 #include <looptorch/optim/fused_call.hpp>
 #include <looptorch/optim/gradients.hpp>
-#include <looptorch/optim/kernels/kernel_table.hpp>
 #include <looptorch/optim/listed_parameters.hpp>
 #include <looptorch/optim/moment_fields.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
@@ -31,7 +30,8 @@ namespace looptorch::detail {
 /// `check(options)` throws UsageError. `first_differs(options)` is true if a parameter's first update differs
 /// from later ones. `advance(moments, due, factors)` is called before a kernel that updates the parameters in
 /// `due`. `apply(options, call)` calls the kernel. With `by_element` elements are updated apart. `kKernels`
-/// are those of looptorch's own that `apply` launches where `kernels_for` finds them.
+/// are those of looptorch's own that `apply` launches where `kernels_for` finds them, which is declared where
+/// such a Rule is (optim/kernels/kernel_table.hpp).
 template <class Rule>
 class FusedOptimizer : public AnyOptimizer {
  public:

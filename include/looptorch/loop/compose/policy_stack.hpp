@@ -167,11 +167,8 @@ class PolicyStack {
 
   /// Calls `visit(slot)` for each policy in running order that is switched on and has the hook.
   template <class Hook, class Visit>
-  void each_with(Visit&& visit) {
-    each([&](auto& slot) {
-      if constexpr (Hook::template valid<typename std::remove_reference_t<decltype(slot)>::Policy>())
-        if (slot.enabled()) visit(slot);
-    });
+  void each_with([[maybe_unused]] Visit&& visit) {
+    if constexpr (has<Hook>()) each_from<Hook>(visit, std::make_index_sequence<size()>{});
   }
 
   /// Runs `body` inside the scopes that Hook opens, the first policy in running order outermost.
@@ -239,6 +236,16 @@ class PolicyStack {
   template <class Visit, std::size_t... I>
   void each_from(Visit& visit, std::index_sequence<I...>) {
     (visit(std::get<kOrder[I]>(slots_)), ...);
+  }
+
+  template <class Hook, class Visit, std::size_t... I>
+  void each_from(Visit& visit, std::index_sequence<I...>) {
+    (visit_if<Hook>(visit, std::get<kOrder[I]>(slots_)), ...);
+  }
+  template <class Hook, class Visit, class Slot>
+  static void visit_if([[maybe_unused]] Visit& visit, [[maybe_unused]] Slot& slot) {
+    if constexpr (Hook::template valid<typename Slot::Policy>())
+      if (slot.enabled()) visit(slot);
   }
 
   /// Calls `body`, which is in `Hook` of the policy in a Slot, inside the scopes of policies that record it.

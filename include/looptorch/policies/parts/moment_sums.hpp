@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The gradients of a window, added to the optimizer's moments as they come. What a micro-batch counts for
-// follows from the window's weight, which is known at its end: until then the mean of earlier windows stands
-// in for it, and the end corrects it.
+// The gradients of a window, added to the optimizer's moments as they come (AdamA, Zhang et al. 2023,
+// arXiv:2305.19982). The first moment is Adam's. The second takes the sum of the micro-batches' squares in
+// place of the square of their sum. What a micro-batch counts for follows from the window's weight, which is
+// known at its end: until then the mean of earlier windows stands in for it, and the end corrects it.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -11,14 +12,19 @@
 #include <looptorch/optim/gradients.hpp>
 #include <looptorch/optim/kernels/rounded_sum_kernels.hpp>
 #include <looptorch/optim/moment_accumulator.hpp>
+#include <looptorch/optim/narrow/rounded_sum.hpp>
 #include <looptorch/policies/parts/backward_hooks.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/masked_fill.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rsub.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +53,74 @@ struct WindowMean {
     weight = windows > 0 ? in.get<at::Tensor>("weight").to(at::kDouble).clone() : at::Tensor();
   }
 };
+
+/// Adds `change` to a moment. The rounding in bf16 follows from `seed`.
+inline void add_to_moment(const at::Tensor& moment, const at::Tensor& change, std::uint64_t seed) {
+  if (moment.scalar_type() == at::kBFloat16)
+    add_rounded(moment, change, seed);
+  else
+    moment.add_(change);
+}
+
+/// Multiplies a moment, unless `found_inf` (0-dim or undefined) is not zero.
+inline void multiply_moment(const at::Tensor& moment, at::Tensor factor, const at::Tensor& found_inf,
+                            std::uint64_t seed) {
+  if (found_inf.defined()) factor = at::where(beside(moment, found_inf).ne(0), 1.0, factor);
+  if (moment.scalar_type() == at::kBFloat16)
+    add_rounded(moment, moment.to(at::kFloat) * (factor - 1), seed);
+  else
+    moment.mul_(factor);
+}
+
+/// Returns by what a moment is multiplied as its window ends: what was added for an expected weight then
+/// counts as the window does, and the moment's coefficients add up to 1 - beta^steps, as Adam's do. The
+/// update that follows multiplies by beta.
+[[nodiscard]] inline at::Tensor moment_correction(double beta, const at::Tensor& steps_before,
+                                                  const at::Tensor& ratio) {
+  const at::Tensor before = at::pow(beta, steps_before.to(at::kDouble));
+  return ratio * at::rsub(before * beta, 1) / (ratio * at::rsub(before, 1) * beta + (1 - beta));
+}
+
+/// Adds the parameter's gradient, already times its share of the window's expected weight, to its moments.
+/// Does nothing for a parameter that has none, or is not the optimizer's. Throws UsageError if a beta is 0,
+/// which keeps nothing of a moment.
+inline void accumulate_gradient(MomentAccumulator& optimizer, const at::Tensor& parameter,
+                                std::uint64_t seed) {
+  if (!parameter.grad().defined()) return;
+  at::NoGradGuard no_gradients;
+  const auto moments = optimizer.moments_for(parameter);
+  if (!moments) return;
+  const auto [first, second, steps, beta1, beta2] = *moments;
+  if (beta1 == 0 || beta2 == 0)
+    throw UsageError(message("moments accumulate a window's gradients only with betas above 0, and they are ",
+                             beta1, " and ", beta2, ": sum in bf16"));
+  const at::Tensor gradient =
+      parameter.grad().to(parameter.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  add_to_moment(first, gradient * ((1 - beta1) / beta1), derive_seed(seed, 0));
+  add_to_moment(second, gradient.square().mul_((1 - beta2) / beta2), derive_seed(seed, 1));
+}
+
+/// Updates the parameter by its moments, to which shares of the weight `ratio` x the window's own were added
+/// (0-dim fp64). The window then counts in the running means by its weight. The update sees a gradient of
+/// zeros: what is left of Adam's rule then is the decay of its moments, the step, and the weight's decay.
+inline void conclude_moments(MomentAccumulator& optimizer, const at::Tensor& parameter,
+                             const at::Tensor& ratio, const at::Tensor& found_inf, std::uint64_t seed) {
+  at::NoGradGuard no_gradients;
+  if (const auto moments = optimizer.moments_for(parameter)) {
+    const at::Tensor here = beside(parameter, ratio);
+    if (!here.is_cpu() || cpu_number(here) != 1) {
+      const auto [first, second, steps, beta1, beta2] = *moments;
+      multiply_moment(first, moment_correction(beta1, steps, here), found_inf, derive_seed(seed, 2));
+      multiply_moment(second, moment_correction(beta2, steps, here.square()), found_inf,
+                      derive_seed(seed, 3));
+    }
+  }
+  if (parameter.grad().defined())
+    parameter.mutable_grad().zero_();
+  else
+    parameter.mutable_grad() = at::zeros_like(parameter);
+  optimizer.update(parameter, found_inf);
+}
 
 class MomentSums : public GradientTaker {
  public:
@@ -94,7 +168,7 @@ class MomentSums : public GradientTaker {
     GradientScale share = share_;
     share.flush(gradient);
     if (found_.defined()) gradient.front().masked_fill_(beside(parameter, found_).ne(0), 0);
-    optimizer_->accumulate(parameter, derive_seed(moment_, index));
+    accumulate_gradient(*optimizer_, parameter, derive_seed(moment_, index));
     pending_[index] = true;
     if (last_) conclude(index);
   }
@@ -118,7 +192,7 @@ class MomentSums : public GradientTaker {
   }
 
   void conclude(std::size_t index) {
-    optimizer_->conclude(parameters_[index], ratio_, found_, derive_seed(moment_, index));
+    conclude_moments(*optimizer_, parameters_[index], ratio_, found_, derive_seed(moment_, index));
     pending_[index] = false;
   }
 
