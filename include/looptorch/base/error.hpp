@@ -45,9 +45,9 @@ namespace detail {
 /// not once a message.
 class MessagePart {
  public:
-  MessagePart(const char* text) : part_(text), write_([](std::ostream& out, const void* part) {
-    out << static_cast<const char*>(part);
-  }) {}
+  MessagePart(const char* text)
+      : part_(text),
+        write_([](std::ostream& out, const void* part) { out << static_cast<const char*>(part); }) {}
   template <class Part>
   MessagePart(const Part& part) : part_(std::addressof(part)), write_(write_as<Part>) {}
 
