@@ -11,18 +11,18 @@
 
 namespace looptorch {
 
+/// The moments of one parameter, handles to write to, and their decay rates.
+struct ParameterMoments {
+  at::Tensor first, second;  ///< Of the parameter's shape.
+  at::Tensor steps;          ///< 0-dim: the updates so far.
+  double beta1, beta2;
+};
+
 class MomentAccumulator {
  public:
-  /// The moments of one parameter, handles to write to, and their decay rates.
-  struct Moments {
-    at::Tensor first, second;  ///< Of the parameter's shape.
-    at::Tensor steps;          ///< 0-dim: the updates so far.
-    double beta1, beta2;
-  };
-
   /// Returns the parameter's moments, which it has from then on; none for a parameter that is not the
   /// optimizer's. Throws UsageError for one that it cannot update.
-  virtual std::optional<Moments> moments_for(const at::Tensor& parameter) = 0;
+  virtual std::optional<ParameterMoments> moments_for(const at::Tensor& parameter) = 0;
 
   /// Updates the parameter by its gradient. `found_inf`, 0-dim or undefined: if it is not zero, nothing
   /// changes.
@@ -40,8 +40,8 @@ class AccumulatesMoments : public Base, public MomentAccumulator {
  public:
   using Base::Base;
 
-  std::optional<Moments> moments_for(const at::Tensor& parameter) override {
-    std::optional<Moments> found;
+  std::optional<ParameterMoments> moments_for(const at::Tensor& parameter) override {
+    std::optional<ParameterMoments> found;
     this->with_moments(parameter, [&](const auto& options, const auto& moments, std::size_t i) {
       found = {moments.first[i], moments.second[i], moments.steps[i], options.betas[0], options.betas[1]};
     });

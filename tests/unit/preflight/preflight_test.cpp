@@ -106,6 +106,10 @@ void check_equal(const lt::SnapshotContents& a, const lt::SnapshotContents& b) {
 
 const lt::PreflightOptions kRoomy{.cap = 1'000'000'000};
 
+/// True for the same number of bytes, but for the few of the root gradient that a Trainer keeps from its first
+/// step on: they are part of what a later preflight finds already there.
+bool alike(std::int64_t a, std::int64_t b) { return std::abs(a - b) <= 16; }
+
 }  // namespace
 
 TEST_CASE("preflight: leaves no trace, before the first step, in mid-run and after running out of memory") {
@@ -234,22 +238,22 @@ TEST_CASE("preflight: what would fit is tried, and named by policies that need w
   };
   const auto half = find("micro-batches of 512 with Accumulate<4>{}");
   CHECK(half.fits);
-  CHECK(half.needed == with(std::vector{lt::detail::first_samples(hard[0], 512)}, lt::Accumulate<4>{}));
+  CHECK(alike(half.needed, with(std::vector{lt::detail::first_samples(hard[0], 512)}, lt::Accumulate<4>{})));
   const auto recomputed = find("Checkpointed<");
   CHECK((recomputed.fits && recomputed.needed < needed * 3 / 4));
   CHECK_THAT(
       recomputed.change,
       Catch::StartsWith("Checkpointed<") && Catch::EndsWith("Block>{}"));  // unity builds add a namespace
   CHECK_THAT(recomputed.change, !Contains("anonymous"));
-  CHECK(recomputed.needed == with(hard, lt::Accumulate<2>{}, lt::Checkpointed<Block>{}));
+  CHECK(alike(recomputed.needed, with(hard, lt::Accumulate<2>{}, lt::Checkpointed<Block>{})));
   const auto cast = find("Autocast<bf16>{}");
   CHECK(cast.needed < needed);
   const auto listed = with(hard, lt::Accumulate<2>{}, lt::Autocast<lt::bf16>{});
   CHECK((cast.needed >= listed && cast.needed < listed + listed / 100));  // casts are kept a little longer
   CHECK(find("Freeze{\"stem.*\"}").out_of_memory);
   const auto roomier = lt::preflight(trainer, hard, {.cap = needed - 1, .margin = 0});
-  CHECK(find_in(roomier, "Freeze{\"stem.*\"}").needed ==
-        with(hard, lt::Accumulate<2>{}, lt::Freeze{"stem.*"}));
+  CHECK(alike(find_in(roomier, "Freeze{\"stem.*\"}").needed,
+              with(hard, lt::Accumulate<2>{}, lt::Freeze{"stem.*"})));
   CHECK_THAT(report.text(), Contains("\n  fits (") && Contains("): Checkpointed<"));
   for (const auto& trial : report.tried) {
     INFO(report.text());
@@ -270,7 +274,7 @@ TEST_CASE("preflight: smaller micro-batches are tried with the gradients that wa
   CHECK(lt::preflight(halves, half, kRoomy).needed > needed);
   for (const auto& trial : report.tried)
     if (trial.change.starts_with("micro-batches")) CHECK_FALSE(trial.fits);
-  CHECK(lt::preflight(trainer, hard, kRoomy).needed == needed);  // windows are as long as before
+  CHECK(alike(lt::preflight(trainer, hard, kRoomy).needed, needed));  // windows are as long as before
 
   lt::Trainer released(net, adam, objective, lt::UpdateInBackward{});
   CHECK_THAT(lt::preflight(released, hard, {.cap = 100'000}).text(), !Contains("Accumulate"));
