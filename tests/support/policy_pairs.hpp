@@ -5,6 +5,7 @@
 #include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/profile.hpp>
+#include <looptorch/policies/save_weights.hpp>
 #include <looptorch/trainer.hpp>
 
 #include <torch/nn/modules/linear.h>
@@ -51,6 +52,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::Profile>{"Profile", "profile"},
     Entry<lt::RestoreBest>{"RestoreBest", "restore_best"},
     Entry<lt::RetryOnOom>{"RetryOnOom", "retry_on_oom"},
+    Entry<lt::SaveWeights>{"SaveWeights", "save_weights"},
     Entry<lt::ScheduleLr>{"ScheduleLr", "schedule_lr"},
     Entry<lt::ShowProgress>{"ShowProgress", "show_progress"},
     Entry<lt::SkipBadWindows>{"SkipBadWindows", "skip_bad_windows"},

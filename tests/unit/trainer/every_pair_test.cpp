@@ -11,6 +11,7 @@
 #include <looptorch/memory/host_memory.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
+#include <looptorch/policies/save_weights.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/numbered_samples.hpp"
@@ -188,6 +189,7 @@ struct Process {
         when("Profile", Profile{.folder = folder / "trace", .first = 2, .last = 4, .report = kSilent}),
         when("RestoreBest", RestoreBest{.metric = "probe.loss"}),
         when("RetryOnOom", RetryOnOom{.relax_after = 2, .report = kSilent}),
+        when("SaveWeights", SaveWeights{.file = folder / "model.safetensors", .out = nullptr}),
         when("ScheduleLr", ScheduleLr{.decay = CosineDecay{}, .warmup_steps = 3}),
         when("ShowProgress", ShowProgress{.out = nowhere()}),
         when("SkipBadWindows", SkipBadWindows{.report = kSilent}),
