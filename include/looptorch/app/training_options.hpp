@@ -111,8 +111,8 @@ struct TrainingOptions {
             .max_steps = max_steps > 0 ? std::optional(max_steps) : std::nullopt,
             .resume = std::move(snapshot),
             .resume_changed = resume_changed,
-            .on_resumed = [](const ResumeReport& report) {
-              std::cerr << "goes on from " << report.snapshot.string() << std::endl;
+            .on_resumed = [](const ResumeReport& from) {
+              std::cerr << "goes on from " << from.snapshot.string() << std::endl;
             }};
   }
 
