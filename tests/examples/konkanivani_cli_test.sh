@@ -354,7 +354,7 @@ mkdir nothing
 refused "nothing: holds no corpus; looked for train.jsonl, train.tsv (Common Voice)" konkanivani_train --data nothing --output x
 
 touch file
-refused "[file]" konkanivani_train --data corpus --output file
+refused "--output file: this folder cannot be made" konkanivani_train --data corpus --output file
 refused "file/" konkanivani_corpus --output file --train 1 --validation 1 --test 1
 mkdir broken
 head -n1 corpus/train.jsonl | sed 's/audio_filepath":"/&gone/' >broken/train.jsonl
