@@ -99,8 +99,8 @@ class Session {
     return run_policies(training_, output_, model, details);
   }
 
-  /// Fits from the snapshot on, or with --replay does a kept window again (app::fit). Adds the steps and the
-  /// peak of a watched memory to the summary. Throws Interrupted for a run that a signal or a limit ended,
+  /// Fits from the snapshot on, or with --replay does a kept window again (app::fit). Adds the peak
+  /// of a watched memory to the summary. Throws Interrupted for a run that a signal or a limit ended,
   /// once `note(result)` has been called, which may keep what such a run has to tell.
   template <class Trainer, class Batches, std::invocable<const FitResult&> Note = NoNote>
   FitResult fit(Trainer& trainer, Batches&& batches, const Note& note = {}) {

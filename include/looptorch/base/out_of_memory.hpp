@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <typeinfo>
+#include <utility>
 
 namespace looptorch::detail {
 
@@ -55,6 +56,18 @@ namespace looptorch::detail {
     return is_dnnl_out_of_memory(error) || says_out_of_memory(what_of(thrown));
   } catch (...) {
     return says_out_of_memory(what_of(thrown));
+  }
+}
+
+/// Calls `body`. An error of LibTorch gets `describe()` as its context, unless it says that memory ran out:
+/// those are read by who does the work again.
+template <class Body, class Describe>
+void with_context(Body&& body, const Describe& describe) {
+  try {
+    std::forward<Body>(body)();
+  } catch (c10::Error& error) {
+    if (!is_out_of_memory(std::current_exception())) error.add_context(describe());
+    throw;
   }
 }
 

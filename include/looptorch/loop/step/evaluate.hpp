@@ -13,12 +13,9 @@
 #include <looptorch/loop/step/window.hpp>
 
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 
 #include <cstdint>
-#include <exception>
 #include <type_traits>
-#include <utility>
 
 namespace looptorch::detail {
 
@@ -42,18 +39,6 @@ void measure_batch(Engine& engine, Measure& measure, const Batch& batch, Evaluat
   }
 }
 
-/// Calls `body`. An error of LibTorch gets the number of the batch as its context.
-template <class Body>
-void in_batch_of_evaluation(std::int64_t number, Body&& body) {
-  try {
-    std::forward<Body>(body)();
-  } catch (c10::Error& error) {
-    if (!is_out_of_memory(std::current_exception()))
-      error.add_context(message("in batch ", number, " of an evaluation"));
-    throw;
-  }
-}
-
 /// Returns the result of an evaluation on this process alone.
 template <class Measure>
 [[nodiscard]] Evaluation own_evaluation(const EvaluationSums& sums, Measure& measure) {
@@ -72,10 +57,13 @@ Evaluation evaluate_range(Engine& engine, Batches& batches, Measure& measure) {
     std::int64_t number = 0;
     in_evaluation_scopes(engine, [&] {
       for (auto&& batch : batches) {
-        in_batch_of_evaluation(number++, [&] {
-          with_batch_on(engine.run().device(), kPinnedSource<Batches>, batch,
-                        [&](const auto& there) { measure_batch(engine, measure, there, sums); });
-        });
+        with_context(
+            [&] {
+              with_batch_on(engine.run().device(), kPinnedSource<Batches>, batch,
+                            [&](const auto& there) { measure_batch(engine, measure, there, sums); });
+            },
+            [&] { return message("in batch ", number, " of an evaluation"); });
+        ++number;
       }
     });
     return engine.ranks().evaluation(engine, sums, measure);

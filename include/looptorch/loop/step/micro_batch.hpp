@@ -16,11 +16,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/logical_or.h>
-#include <c10/util/Exception.h>
 
 #include <cmath>
 #include <cstddef>
-#include <exception>
 #include <utility>
 
 namespace looptorch::detail {
@@ -104,13 +102,8 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
 /// its context: "Target 4 is out of bounds. (in step 3, batch 3 of epoch 0 (samples 213, 6))".
 template <class Engine, class Body>
 void at_place(Engine& engine, std::size_t number, Body&& body) {
-  try {
-    std::forward<Body>(body)();
-  } catch (c10::Error& error) {
-    if (!is_out_of_memory(std::current_exception()))
-      error.add_context("in " + engine.window().origin.narrowed(number).place().text());
-    throw;
-  }
+  with_context(std::forward<Body>(body),
+               [&] { return "in " + engine.window().origin.narrowed(number).place().text(); });
 }
 
 /// True for a loss on the CPU that is NaN or infinite. Losses on a device are checked at the window's end.
