@@ -8,15 +8,18 @@
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/base/visit_held.hpp>
-#include <looptorch/data/aggregate.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/may_differ.hpp>
 #include <looptorch/loop/phase.hpp>
+#include <looptorch/policies/parts/decay_options.hpp>
 #include <looptorch/policies/parts/groups_by_pattern.hpp>
 #include <looptorch/policies/parts/lr_cycles.hpp>
 #include <looptorch/policies/parts/lr_decay.hpp>
 #include <looptorch/policies/parts/plateau_decay.hpp>
+#include <looptorch/policies/parts/rate_jump.hpp>
 #include <looptorch/policies/parts/rates_in_force.hpp>
+
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cmath>
@@ -32,52 +35,6 @@
 #include <vector>
 
 namespace looptorch {
-namespace detail {
-
-// The numbers of options, which the compiler would count by trial. with_fields accepts no wrong one.
-template <>
-inline constexpr std::size_t kFieldCount<ConstantLr> = 0;
-template <>
-inline constexpr std::size_t kFieldCount<LinearDecay> = 2;
-template <>
-inline constexpr std::size_t kFieldCount<CosineDecay> = 2;
-template <>
-inline constexpr std::size_t kFieldCount<PolynomialDecay> = 3;
-template <>
-inline constexpr std::size_t kFieldCount<StepDecay> = 2;
-template <>
-inline constexpr std::size_t kFieldCount<InverseSqrtDecay> = 1;
-template <>
-inline constexpr std::size_t kFieldCount<FunctionDecay> = 1;
-template <>
-inline constexpr std::size_t kFieldCount<OneCycle> = 6;
-template <>
-inline constexpr std::size_t kFieldCount<CosineRestarts> = 3;
-template <>
-inline constexpr std::size_t kFieldCount<PlateauDecay> = 8;
-
-/// Returns an option as text; "a function" for one.
-template <class Option>
-std::string option_text(const Option& option) {
-  if constexpr (std::is_enum_v<Option>)
-    return message(static_cast<int>(option));
-  else if constexpr (std::is_arithmetic_v<Option> || std::is_convertible_v<const Option&, std::string>)
-    return message(option);
-  else
-    return "a function";
-}
-
-/// Collects options as a list. One type for all decays: a lambda in each would be compiled for each.
-struct OptionTexts {
-  std::string text = {};
-
-  template <class Option>
-  void operator()(const Option& option) {
-    text += (text.empty() ? "" : ", ") + option_text(option);
-  }
-};
-
-}  // namespace detail
 
 /// Sets learning rates as shares of the full ones (`UpdateView::full_rates`) before each update, so that
 /// later phases see the rate in force. An update that was skipped does not count: the next repeats its rate.
@@ -89,8 +46,8 @@ struct OptionTexts {
 /// decay has fallen to it, unless it is less than half of what the longer decay has. Within an epoch of more
 /// steps than planned the end stays one step ahead.
 ///
-/// Restores the full rates when the fit ends, for whatever trains with the optimizer next. With `step`,
-/// restores them when the Trainer is destroyed. A rate that something else has set by then stays.
+/// Restores the full rates when the fit ends, for whatever trains with the optimizer next; with `step`, in
+/// `finish` or when the Trainer is destroyed. A rate that something else has set by then stays.
 struct ScheduleLr {
   using Decay = std::variant<LinearDecay, ConstantLr, CosineDecay, PolynomialDecay, StepDecay, PlateauDecay,
                              InverseSqrtDecay, CosineRestarts, OneCycle, FunctionDecay>;
@@ -114,6 +71,7 @@ struct ScheduleLr {
     double ratio = 1.0;            ///< Share of the full rate in force, of the first update that it sets.
     detail::PlateauState plateau;  ///< For a PlateauDecay.
     double at_most = kNoLimit;     ///< The ratio before the end was moved back again.
+    bool told_of_jump = false;     ///< A fit of another length was warned that the rate jumps.
     detail::RatesInForce in_force;
 
     std::vector<std::int64_t> seen;  // by update: the version of its groups
@@ -133,10 +91,14 @@ struct ScheduleLr {
   void on_fit_begin(FitContext& fit, State& state) const {
     check();
     const std::int64_t end = end_of_decay(fit.run.progress());
-    if (std::exchange(state.total_steps, end) != end) state.at_most = kNoLimit;  // another fit
+    const std::int64_t end_before = std::exchange(state.total_steps, end);
     check_update(fit.run);
     select_groups(fit.run, state);
     take_over(fit.run, state);
+    if (end_before != end) {  // another fit
+      warn_of_jump(fit.run, end_before, state);
+      state.at_most = kNoLimit;
+    }
     if (const auto* plateau = std::get_if<PlateauDecay>(&decay))
       state.plateau.reader.begin_fit(fit.run, plateau->metric, "ScheduleLr");
     read_metric(fit.run, state);
@@ -230,6 +192,23 @@ struct ScheduleLr {
     const bool is_later = end > std::exchange(state.total_steps, end);
     const double now = ratio_at(step, end);
     if (is_later && now > before) state.at_most = before < now / 2 ? kNoLimit : before;
+  }
+
+  /// Says once that a fit of another length, resumed or not, does not go on with the rate of the one before.
+  void warn_of_jump(const Run& run, std::int64_t end_before, State& state) const {
+    const std::size_t index = first_update(state);
+    const UpdateView& view = run.updates()[index];
+    const std::int64_t step = run.progress().step - view.skipped;
+    if (state.told_of_jump || end_before == 0 || step == 0 || state.total_steps <= step ||
+        state.groups[index].empty())
+      return;
+    const detail::RateJump jump{.last = state.ratio,
+                                .planned = std::min(ratio_at(step, end_before), state.at_most),
+                                .now = ratio_at(step, state.total_steps)};
+    state.told_of_jump = jump.is_one();
+    if (jump.is_one())
+      TORCH_WARN("looptorch: ", jump.sentence(view.full_rates[state.groups[index].front()], step, end_before,
+                                              state.total_steps));
   }
 
   [[nodiscard]] bool is_for(const UpdateView& view) const { return update.empty() || update == view.name; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ScheduleLr against transformers' and PyTorch's schedules, recorded by tests/parity/schedules.py.
-// Tests policies/parts: lr_cycles, lr_decay, plateau_decay
+// Tests policies/parts: decay_options, lr_cycles, lr_decay, plateau_decay, rate_jump
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
@@ -9,6 +9,7 @@
 
 #include "support/reference.hpp"
 #include "support/toy.hpp"
+#include "support/warnings.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -21,6 +22,7 @@
 #include <utility>
 
 namespace lt = looptorch;
+using looptorch::testing::Warnings;
 
 namespace {
 
@@ -392,6 +394,65 @@ TEST_CASE("a second fit keeps the full rate that the first began with") {
   check_equal(seen, recorded("linear_no_warmup"), 15);
 }
 
+TEST_CASE(
+    "a rate that jumps because a fit is longer or shorter than the one before is told once, by both plans") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), kFullRate);
+  lt::Trainer trainer(net, sgd, toy::objective, lt::ScheduleLr{});
+  Warnings warnings;
+  trainer.fit(toy::batches(10));
+  CHECK(warnings.texts.empty());
+  trainer.fit(toy::batches(10), {.epochs = 2});  // 0.5 * 1 / 10, and 0.5 * 10 / 20
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK_THAT(
+      warnings.texts[0],
+      Catch::Contains("learning rate jumps from 0.05 to 0.25 in step 10: ScheduleLr's decay was to end at "
+                      "step 10, by the length of the fit before, and now ends at step 20. Give"));
+  trainer.fit(toy::batches(10), {.epochs = 8});
+  CHECK(warnings.texts.size() == 1);
+}
+
+TEST_CASE("a resumed run is told of its rate's jump, and not where the rate holds") {
+  const auto data = toy::batches(10);
+  struct Length {
+    lt::FitOptions first, then;
+  };
+  /// What the second process says.
+  const auto told = [&](lt::ScheduleLr schedule, Length length, std::int64_t stop_at) {
+    lt::SnapshotContents taken;
+    const auto make = [&](toy::Net& net, torch::optim::SGD& sgd) {
+      return lt::Trainer(net, sgd, toy::objective, schedule,
+                         lt::On{lt::kObserve, [&](lt::WindowContext& window) {
+                                  if (window.run.progress().step == stop_at) window.run.interrupt("enough");
+                                }});
+    };
+    auto net = toy::net(), other = toy::net();
+    torch::optim::SGD sgd(net->parameters(), kFullRate), of_other(other->parameters(), kFullRate);
+    auto before = make(net, sgd);
+    before.fit(data, length.first);
+    auto after = make(other, of_other);
+    after.restore(before.snapshot());
+    Warnings warnings;
+    after.fit(data, length.then);
+    return warnings.texts.empty() ? std::string()
+                                  : warnings.texts.at(0) + (warnings.texts.size() > 1 ? "!" : "");
+  };
+  const lt::ScheduleLr cosine{.decay = lt::CosineDecay{}};
+  CHECK_THAT(told(cosine, {{.epochs = 1}, {.epochs = 2}}, -1),
+             Catch::Contains("jumps from 0.0122359 to 0.25 in step 10"));
+  CHECK_THAT(told({}, {{.epochs = 2}, {.max_steps = 12}}, 10),
+             Catch::Contains("drops from 0.275 to 0.0833333 in step 10") &&
+                 Catch::Contains("at step 20, by") && !Catch::Contains("!"));
+  // The same plan, one that hardly differs, one by the decay itself, no end, and a warm-up that goes on.
+  CHECK(told(cosine, {{.epochs = 2}, {.epochs = 2}}, 7).empty());
+  CHECK(told({}, {{.max_steps = 20}, {.max_steps = 24}}, 10).empty());
+  CHECK(told({.decay = lt::LinearDecay{.total_steps = 10}}, {{.epochs = 1}, {.epochs = 3}}, -1).empty());
+  CHECK(told({.decay = lt::ConstantLr{}}, {{.epochs = 1}, {.epochs = 3}}, -1).empty());
+  CHECK(told({.warmup_steps = 9}, {{.epochs = 1}, {.epochs = 3}}, 5).empty());
+  CHECK_THAT(told({}, {{.epochs = 2}, {.max_steps = 5}}, 10),
+             Catch::Contains("fit trained nothing") && !Catch::Contains("!"));
+}
+
 TEST_CASE("another Trainer on the same optimizer finds the full rates that a schedule ran down") {
   auto net = toy::net();
   torch::optim::SGD sgd(net->parameters(), kFullRate);
@@ -510,9 +571,10 @@ TEST_CASE("schedules by update and by group leave all others alone") {
   CHECK(seen[0][1] == Approx(0.05));
   CHECK(seen[1][0] == kFullRate);
 
-  trained(lt::ScheduleLr{.decay = lt::StepDecay{.every = 5, .factor = 0.3}, .update = "right"},
-          lt::ScheduleLr{.decay = lt::ConstantLr{}, .warmup_steps = 10, .groups = {"left.first.*"}},
-          lt::ScheduleLr{.decay = decay, .update = "left", .groups = {"left.second.weight", "left.second.b*"}});
+  trained(
+      lt::ScheduleLr{.decay = lt::StepDecay{.every = 5, .factor = 0.3}, .update = "right"},
+      lt::ScheduleLr{.decay = lt::ConstantLr{}, .warmup_steps = 10, .groups = {"left.first.*"}},
+      lt::ScheduleLr{.decay = decay, .update = "left", .groups = {"left.second.weight", "left.second.b*"}});
   CHECK(seen[0][0] == Approx(0.5));
   CHECK(seen[0][1] == Approx(0.05));
   CHECK(seen[1][0] == Approx(kFullRate * 0.3));

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// Writes the options of a learning rate's decay as text, so that a snapshot can be compared with a schedule.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/aggregate.hpp>
+#include <looptorch/policies/parts/lr_cycles.hpp>
+#include <looptorch/policies/parts/lr_decay.hpp>
+#include <looptorch/policies/parts/plateau_decay.hpp>
+
+#include <cstddef>
+#include <string>
+#include <type_traits>
+
+namespace looptorch::detail {
+
+// The numbers of options, which the compiler would count by trial. with_fields accepts no wrong one.
+template <>
+inline constexpr std::size_t kFieldCount<ConstantLr> = 0;
+template <>
+inline constexpr std::size_t kFieldCount<LinearDecay> = 2;
+template <>
+inline constexpr std::size_t kFieldCount<CosineDecay> = 2;
+template <>
+inline constexpr std::size_t kFieldCount<PolynomialDecay> = 3;
+template <>
+inline constexpr std::size_t kFieldCount<StepDecay> = 2;
+template <>
+inline constexpr std::size_t kFieldCount<InverseSqrtDecay> = 1;
+template <>
+inline constexpr std::size_t kFieldCount<FunctionDecay> = 1;
+template <>
+inline constexpr std::size_t kFieldCount<OneCycle> = 6;
+template <>
+inline constexpr std::size_t kFieldCount<CosineRestarts> = 3;
+template <>
+inline constexpr std::size_t kFieldCount<PlateauDecay> = 8;
+
+/// Returns an option as text; "a function" for one.
+template <class Option>
+std::string option_text(const Option& option) {
+  if constexpr (std::is_enum_v<Option>)
+    return message(static_cast<int>(option));
+  else if constexpr (std::is_arithmetic_v<Option> || std::is_convertible_v<const Option&, std::string>)
+    return message(option);
+  else
+    return "a function";
+}
+
+/// Collects options as a list. One type for all decays: a lambda in each would be compiled for each.
+struct OptionTexts {
+  std::string text = {};
+
+  template <class Option>
+  void operator()(const Option& option) {
+    text += (text.empty() ? "" : ", ") + option_text(option);
+  }
+};
+
+}  // namespace looptorch::detail
