@@ -231,6 +231,12 @@ struct CheckRange {
 template <class Callable, class Model, class Batch>
 inline constexpr bool takes_batch = std::is_invocable_v<Callable&, Model&, const Batch&>;
 
+/// True if only the model's type is wrong: `NetImpl&` where the holder `Net&` comes.
+template <class Callable, class Model, class Batch>
+inline constexpr bool takes_module =
+    !takes_batch<Callable, Model, Batch> &&
+    std::is_invocable_v<Callable&, decltype(*std::declval<Model&>()), const Batch&>;
+
 template <class Callable, class Model, class Batch>
 constexpr bool returns_loss() {
   if constexpr (takes_batch<Callable, Model, Batch>)
@@ -253,12 +259,18 @@ struct CheckBatch;
 template <class Model, class Batch, class... Optimizers, class... Objectives>
 struct CheckBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>...>> {
   static constexpr bool all_take_it = (takes_batch<Objectives, Model, Batch> && ...);
+  static constexpr bool some_take_module = (takes_module<Objectives, Model, Batch> || ...);
   static constexpr bool all_return_losses = (returns_loss<Objectives, Model, Batch>() && ...);
   static constexpr bool passed = is_batch<Batch> && all_take_it && all_return_losses;
   static_assert(is_batch<Batch>,
                 "looptorch: fit cannot find the tensors in this batch type. Make it an aggregate of "
                 "tensors, numbers, strings and vectors, or give it each_tensor(f). See docs/errors.md#batch");
-  static_assert(all_take_it,
+  static_assert(
+      !some_take_module,
+      "looptorch: an objective takes the module in place of its holder. Take the model as the Trainer "
+      "holds it: Net&, as TORCH_MODULE(Net) names it, not NetImpl&. See "
+      "docs/errors.md#objective-module");
+  static_assert(all_take_it || some_take_module,
                 "looptorch: an objective does not take these batches. It is called as objective(Model&, "
                 "const Batch&), where Batch is what the range yields. See docs/errors.md#objective-batch");
   static_assert(all_return_losses,
