@@ -2,14 +2,17 @@
 // What a program of ten lines lists to be told how its training goes and where the weights are:
 //
 //   lt::Trainer trainer(net, optimizer, objective, looptorch::app::standard("run"));
+//   lt::Trainer trainer(net, optimizer, objective, looptorch::app::standard("run", held_out));
 #pragma once
 
 #include <looptorch/loop/compose/bundle.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/save_weights.hpp>
 #include <looptorch/policies/show_progress.hpp>
+#include <looptorch/policies/validate.hpp>
 
 #include <filesystem>
+#include <utility>
 
 namespace looptorch::app {
 
@@ -18,6 +21,14 @@ namespace looptorch::app {
 [[nodiscard]] inline auto standard(const std::filesystem::path& folder) {
   return Policies{ShowProgress{}, LogMetrics{.folder = folder, .title = folder.string()},
                   SaveWeights{.file = folder / "model.safetensors"}};
+}
+
+/// The same with a Validate of `held_out`, batches that can be gone through again, held as Validate holds
+/// them: the objective's mean after each epoch, and two batches of it before the first step, to see that it
+/// works.
+template <class Batches>
+[[nodiscard]] auto standard(const std::filesystem::path& folder, Batches&& held_out) {
+  return Policies{standard(folder), Validate(std::forward<Batches>(held_out), {.sanity = 2})};
 }
 
 }  // namespace looptorch::app

@@ -188,6 +188,10 @@ class Run {
     return host("snapshot").snapshot(folder);
   }
 
+  /// Returns after how many batches an epoch, and an evaluation, ends in a rehearsal
+  /// (FitOptions::limit_batches); empty otherwise.
+  [[nodiscard]] std::optional<std::int64_t> batch_limit() const { return batch_limit_; }
+
   /// Returns the bytes of weights, moments and averages, by a walk over them. The policy declares `static
   /// constexpr bool reads_memory = true`. Call it from on_fit_ready on. Throws UsageError elsewhere, and
   /// where no listed policy declares it.
@@ -277,6 +281,7 @@ class Run {
   Feed feed_;
   MetricSink* sink_ = nullptr;
   detail::RunHost* host_ = nullptr;
+  std::optional<std::int64_t> batch_limit_;
 };
 
 namespace detail {
@@ -291,6 +296,7 @@ struct RunAccess {
     run.shown_.clear();
     run.metrics_.forget_awaited();
   }
+  static std::optional<std::int64_t>& batch_limit(Run& run) { return run.batch_limit_; }
   static void feed(Run& run, Feed feed) { run.feed_ = std::move(feed); }
   /// Sets the host and returns the previous one.
   static RunHost* host(Run& run, RunHost* host) { return std::exchange(run.host_, host); }

@@ -7,6 +7,7 @@
 #include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/loop/batch_limit.hpp>
 #include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/context.hpp>
@@ -16,13 +17,13 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <ranges>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -35,6 +36,9 @@ struct ValidateOptions {
   std::string name = "validation";  ///< Publishes `<name>.loss` and `<name>.<metric>`.
   std::int64_t per_epoch = 0;  ///< In place of `every`: how often an epoch, evenly spaced, last at its end.
   bool at_start = false;       ///< Also before the run's first step.
+  /// Batches, on each rank, that are evaluated before the first step without a result, so that a wrong shape
+  /// or name is found then. The run has the same bits with and without.
+  std::int64_t sanity = 0;
 };
 
 namespace detail {
@@ -43,26 +47,6 @@ namespace detail {
 template <class Measure>
 concept DeclaresMetrics = requires(const Measure& measure) {
   { measure.metric_names() } -> std::ranges::input_range;
-};
-
-/// True where the objective can be evaluated on the first batch alone.
-template <class Batches, class Measure>
-concept ProbesObjective = std::is_same_v<Measure, OwnObjective> && std::ranges::input_range<Batches> &&
-    std::is_constructible_v<range_batch_t<Batches>, std::ranges::range_reference_t<Batches>>;
-
-/// A list of the first batch: of the type of all batches where they are a vector.
-template <class Batches, class List = std::vector<range_batch_t<Batches>>>
-using first_batch_t = std::conditional_t<std::is_same_v<std::remove_const_t<Batches>, List>, Batches, List>;
-
-/// The evaluations of a Validate: all batches, and the first one where that is another type.
-template <class Batches, class Measure>
-struct Validations {
-  using type = Evaluates<Batches, Measure>;
-};
-template <class Batches>
-requires ProbesObjective<Batches, OwnObjective> &&(!std::is_same_v<Batches, first_batch_t<Batches>>)  //
-    struct Validations<Batches, OwnObjective> {
-  using type = std::tuple<Evaluates<Batches>, Evaluates<first_batch_t<Batches>>>;
 };
 
 }  // namespace detail
@@ -75,10 +59,11 @@ requires ProbesObjective<Batches, OwnObjective> &&(!std::is_same_v<Batches, firs
 ///
 /// Throws UsageError if a policy waits for a metric of `<name>` that is not published, as soon as the names
 /// are known: before the first step from a measure's `metric_names()`, from a single number, or from the
-/// objective, which is then evaluated on one batch; otherwise with the first evaluation.
+/// objective, which is then evaluated on one batch; otherwise with the first evaluation. `sanity` makes a
+/// first one of a few batches.
 ///
 ///   Validate{batches}
-///   Validate{batches, {.every = 100}}
+///   Validate{batches, {.every = 100, .sanity = 2}}
 ///   Validate{batches, word_errors, {.name = "test"}}
 template <class Batches, class Measure = OwnObjective>
 class Validate {
@@ -95,6 +80,8 @@ class Validate {
       throw UsageError(message("Validate's `every` counts steps from 0 (each epoch), got ", options_.every));
     if (options_.per_epoch < 0)
       throw UsageError(message("Validate's `per_epoch` must be at least 0, got ", options_.per_epoch));
+    if (options_.sanity < 0)
+      throw UsageError(message("Validate's `sanity` counts batches from 0 (none), got ", options_.sanity));
     if (options_.every > 0 && options_.per_epoch > 0)
       throw UsageError(message("Validate evaluates every ", options_.every, " steps or ", options_.per_epoch,
                                " times an epoch; give one of the two"));
@@ -102,7 +89,7 @@ class Validate {
 
   static constexpr Phase phase = Phase::evaluate;
   static constexpr bool repeatable = true;
-  using evaluates = typename detail::Validations<std::remove_reference_t<Batches>, Measure>::type;
+  using evaluates = Evaluates<std::remove_reference_t<Batches>, Measure>;
 
   struct State {
     std::optional<Evaluation> last;  ///< Empty before the first.
@@ -122,8 +109,12 @@ class Validate {
   }
 
   void on_fit_ready(FitContext& fit, State& state) const {
-    if (options_.at_start && fit.run.progress().step == 0 && state.at_step < 0) evaluate(fit.run, state);
+    const bool is_first = state.at_step < 0;
     check_awaited(fit.run);
+    if (is_first && options_.at_start && fit.run.progress().step == 0)
+      evaluate(fit.run, state);
+    else if (const std::int64_t batches = batches_to_try(fit.run.metrics(), is_first); batches > 0)
+      try_out(fit.run, batches);
   }
   /// Says once that a loop of `step` has no epochs, at whose end it would evaluate.
   void on_window_end(WindowContext& window, State& state) const {
@@ -187,13 +178,7 @@ class Validate {
   }
 
   void evaluate(Run& run, State& state) const {
-    if constexpr (detail::EpochRange<Held>) batches_->begin_epoch(0);  // the same order each time
-    if constexpr (std::is_same_v<Measure, OwnObjective>)
-      state.last = run.evaluate(*batches_);
-    else if constexpr (detail::HasResult<Measure>)
-      state.last = run.evaluate(*batches_, Measure(measure_));
-    else
-      state.last = run.evaluate(*batches_, measure_);
+    state.last = evaluation(run);
     if (state.last->batches == 0)
       throw UsageError("Validate has nothing to evaluate: its range of batches, " + options_.name +
                        ", is empty");
@@ -202,9 +187,31 @@ class Validate {
       run.metrics().publish(options_.name + ".loss", state.last->loss);
     for (const auto& [name, value] : state.last->metrics)
       run.metrics().publish(options_.name + "." + name, value);
-    if constexpr (!detail::DeclaresMetrics<Measure>)
-      run.metrics().require_awaited(prefix(), names_of(*state.last));
+    require_awaited(run.metrics(), *state.last);
     if (!run.feed().has_epochs && !state.told_of_metrics) warn_of_missing(run.metrics(), state);
+  }
+
+  [[nodiscard]] Evaluation evaluation(Run& run) const {
+    if constexpr (detail::EpochRange<Held>) batches_->begin_epoch(0);  // the same order each time
+    if constexpr (std::is_same_v<Measure, OwnObjective>)
+      return run.evaluate(*batches_);
+    else if constexpr (detail::HasResult<Measure>)
+      return run.evaluate(*batches_, Measure(measure_));
+    else
+      return run.evaluate(*batches_, measure_);
+  }
+
+  /// Evaluates a few batches to see that it can be done, and to know the names of the results. Leaves random
+  /// numbers as they were.
+  void try_out(Run& run, std::int64_t batches) const {
+    const auto random = detail::RandomStates::now();
+    Evaluation result;
+    {
+      const detail::BatchLimit limit(run, batches);
+      result = evaluation(run);
+    }
+    random.apply();
+    if (result.batches > 0) require_awaited(run.metrics(), result);
   }
 
   static void warn_of_missing(const MetricBoard& board, State& state) {
@@ -234,26 +241,23 @@ class Validate {
 
   /// Refuses names that policies wait for, if it is known without an evaluation that they will not come.
   void check_awaited(Run& run) const {
-    MetricBoard& board = run.metrics();
+    const MetricBoard& board = run.metrics();
     if constexpr (detail::DeclaresMetrics<Measure>)
       board.require_awaited(prefix(), declared_names());
     else if constexpr (detail::GivesResult<Measure> && !detail::names_results<Measure>())
       board.require_awaited(prefix(), {prefix() + "loss"});
-    else if constexpr (detail::ProbesObjective<Held, Measure>)
-      if (board.awaits_other(prefix(), {prefix() + "loss"})) probe(run);
   }
 
-  /// Evaluates the objective on the first batch to know the names of its metrics. Leaves random numbers as
-  /// they were.
-  void probe(Run& run) const {
-    const auto random = detail::RandomStates::now();
-    if constexpr (detail::EpochRange<Held>) batches_->begin_epoch(0);
-    std::vector<detail::range_batch_t<Held>> first;
-    if (auto at = std::ranges::begin(*batches_); at != std::ranges::end(*batches_)) first.push_back(*at);
-    detail::first_batch_t<Held>& list = first;
-    const Evaluation evaluation = run.evaluate(list);  // without a batch too: all ranks take part
-    random.apply();
-    if (!first.empty()) run.metrics().require_awaited(prefix(), names_of(evaluation));
+  /// Refuses them once an evaluation has shown all names.
+  void require_awaited(const MetricBoard& board, const Evaluation& evaluation) const {
+    if constexpr (!detail::DeclaresMetrics<Measure>) board.require_awaited(prefix(), names_of(evaluation));
+  }
+
+  /// Returns how many batches are tried out: one where only the objective can name a metric that is awaited.
+  [[nodiscard]] std::int64_t batches_to_try(const MetricBoard& board, bool is_first) const {
+    const bool asks =
+        std::is_same_v<Measure, OwnObjective> && board.awaits_other(prefix(), {prefix() + "loss"});
+    return std::max<std::int64_t>(is_first ? options_.sanity : 0, asks);
   }
 
   std::shared_ptr<Held> batches_;

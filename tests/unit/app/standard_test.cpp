@@ -28,3 +28,22 @@ TEST_CASE("standard: progress, a report, and the weights, and it says where they
   for (const auto& weight : net->named_parameters())
     CHECK(torch::equal(saved.at(weight.key()), weight.value()));
 }
+
+TEST_CASE("standard: held-out batches are validated after each epoch, and tried before the first step") {
+  const lt::testing::TemporaryFolder folder;
+  lt::testing::CapturedStderr said;
+  auto net = toy::net();
+  lt::FusedAdamW adam(net->parameters(), {.lr = 0.01});
+  auto held_out = toy::batches(3);
+  const auto run = [&] {
+    lt::Trainer trainer(net, adam, toy::objective, lt::app::standard(folder / "run", held_out));
+    trainer.fit(toy::batches(3), {.epochs = 2});
+    return trainer.metrics().publications("validation.loss");
+  };
+  CHECK(run() == 2);
+  held_out[1].features = torch::ones({1, 5}, torch::kDouble);
+  held_out.front() = held_out[1];
+  const auto before = net->first->weight.clone();
+  CHECK_THROWS(run());
+  CHECK(torch::equal(net->first->weight, before));
+}

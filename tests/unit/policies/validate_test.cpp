@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // When Validate evaluates, and measures that are no means over batches.
+// Tests loop: batch_limit
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>
@@ -98,6 +99,32 @@ TEST_CASE("an evaluation at the start comes before the first step of a run, once
                        lt::Validate{held_out, {.every = 10, .at_start = true}});
   stepping.step(toy::batches(1)[0]);
   CHECK(stepping.metrics().find("validation.loss") == untrained);
+}
+
+TEST_CASE("sanity tries some batches before the first step, whose results nobody sees") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  std::vector<std::int64_t> at_steps;
+  std::int64_t step = 0;
+  const lt::Validate validate(toy::batches(3),
+                              [&](toy::Net&, const toy::Batch&) { return at_steps.push_back(step), 1.0; },
+                              {.every = 4, .sanity = 2});
+  lt::Trainer trainer(
+      net, sgd, toy::objective, validate,
+      lt::On{lt::kObserve, [&](lt::WindowContext& window) { step = window.run.progress().step; }},
+      lt::On{lt::kUpdate, [&](lt::UpdateContext& update) {
+               if (update.run.progress().step < 4) CHECK_FALSE(update.run.metrics().find("validation.loss"));
+             }});
+  trainer.fit(toy::batches(2));
+  CHECK(at_steps == std::vector<std::int64_t>{0, 0});
+  CHECK(trainer.policy<std::remove_const_t<decltype(validate)>>().at_step == -1);
+  trainer.fit(toy::batches(2));  // no evaluation was made before it: again
+  CHECK(at_steps == std::vector<std::int64_t>{0, 0, 2, 2, 3, 3, 3});
+  trainer.evaluate(toy::batches(3),
+                   [&](toy::Net&, const toy::Batch&) { return at_steps.push_back(-1), 1.0; });
+  CHECK(at_steps.size() == 10);
+  trainer.fit(toy::batches(2));
+  CHECK(at_steps.size() == 10);
 }
 
 TEST_CASE("an evaluation at the start is not made again where the fit before it ended without a step") {
@@ -298,6 +325,56 @@ TEST_CASE("looking for an objective's metric leaves the run as it would be witho
   };
   const auto without = trained("validation.loss"), with = trained("validation.accuracy");
   for (std::size_t i = 0; i < with.size(); ++i) CHECK(torch::equal(with[i], without[i]));
+}
+
+TEST_CASE(
+    "a run has the same bits with and without sanity, whatever its measure draws and its loader reads") {
+  struct Samples {
+    [[nodiscard]] std::int64_t size() const { return 12; }
+    [[nodiscard]] toy::Batch get(std::int64_t index) const {
+      return {torch::full({4}, 0.1 * static_cast<double>(index), torch::kDouble), torch::tensor(index % 3)};
+    }
+  };
+  const auto objective = [](toy::Net& net, const toy::Batch& batch) {
+    const auto dropped = torch::dropout(batch.features, 0.3, net->is_training());
+    return torch::cross_entropy_loss(net(dropped), batch.labels);
+  };
+  const auto draws = [](toy::Net& net, const toy::Batch& batch) {
+    return (net(batch.features).sum() * torch::rand({}, torch::kDouble)).item<double>();
+  };
+  const auto trained = [&](std::int64_t sanity) {
+    auto net = toy::net();
+    lt::FusedAdamW adam(net->parameters(), {.lr = 0.01});
+    lt::PinnedPrefetchLoader training(Samples{}, {.batch_size = 2}, lt::RandomSampler{.seed = 3});
+    lt::PinnedPrefetchLoader held_out(Samples{}, {.batch_size = 2}, lt::RandomSampler{.seed = 5});
+    lt::Trainer trainer(net, adam, objective, lt::AverageWeights{},
+                        lt::Validate{held_out, draws, {.every = 3, .sanity = sanity}},
+                        lt::Validate{held_out, {.name = "own", .sanity = sanity}});
+    torch::manual_seed(7);
+    trainer.fit(training, {.epochs = 2});
+    auto result = net->parameters();
+    for (const char* name : {"validation.loss", "own.loss"}) {
+      CHECK(trainer.metrics().publications(name) == (name[0] == 'o' ? 2 : 4));
+      result.push_back(torch::tensor(*trainer.metrics().find(name), torch::kDouble));
+    }
+    return result;
+  };
+  const auto without = trained(0), with = trained(2);
+  for (std::size_t i = 0; i < with.size(); ++i) CHECK(torch::equal(with[i], without[i]));
+}
+
+TEST_CASE("sanity finds a measure's error and its misspelt metric before the first step") {
+  const auto fails = [](toy::Net&, const toy::Batch& batch) { return batch.features.view({-1, 7}).sum(); };
+  Waiting wrong(lt::Validate{toy::batches(2), fails, {.sanity = 1}});
+  CHECK_THROWS_WITH(wrong.trainer.fit(toy::batches(3)), Catch::Contains("in batch 0 of an evaluation"));
+  CHECK(wrong.trained == 0);
+  Waiting misspelt(lt::Validate{toy::batches(2), LargestShare{}, {.sanity = 1}},
+                   lt::StopEarly{.metric = "validation.shares"});
+  CHECK_THROWS_WITH(misspelt.trainer.fit(toy::batches(3)),
+                    Catch::Contains("did you mean 'validation.share'?"));
+  CHECK(misspelt.trained == 0);
+  CHECK_THROWS_WITH((lt::Validate{toy::batches(1), {.sanity = -1}}),
+                    Catch::Contains("`sanity` counts batches from 0 (none), got -1"));
 }
 
 TEST_CASE("a misspelt metric of a measure is refused when its names are known") {

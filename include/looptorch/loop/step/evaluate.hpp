@@ -47,7 +47,7 @@ template <class Measure>
   return result;
 }
 
-/// Returns the means of `measure`, or its result, over all batches.
+/// Returns the means of `measure`, or its result, over all batches, or as many as the run is limited to.
 template <class Engine, class Batches, class Measure>
 Evaluation evaluate_range(Engine& engine, Batches& batches, Measure& measure) {
   return engine.in_phase(RunPhase::evaluation, "evaluation", [&]() -> Evaluation {
@@ -63,7 +63,7 @@ Evaluation evaluate_range(Engine& engine, Batches& batches, Measure& measure) {
                             [&](const auto& there) { measure_batch(engine, measure, there, sums); });
             },
             [&] { return message("in batch ", number, " of an evaluation"); });
-        ++number;
+        if (++number == engine.run().batch_limit()) break;
       }
     });
     return engine.ranks().evaluation(engine, sums, measure);
