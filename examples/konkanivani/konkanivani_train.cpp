@@ -87,6 +87,7 @@ void run(const Options& options) {
   auto* const left_out = training.skips_bad_audio() ? &listed : nullptr;
   auto corpus = kv::load_corpus(options.data, left_out);
   auto vocabulary = kv::vocabulary_of(corpus.train, options);
+  for (auto* part : {&corpus.train, &corpus.validation, &corpus.test}) training.keep_few(*part);
   const auto config = options.model(vocabulary.size());
   kv::check_config(config, "the model's sizes");
   if (session.resumes()) kv::require_same_run(config, vocabulary, session.snapshot().path);

@@ -15,9 +15,12 @@
 #include "manifests.hpp"
 #include "recognizer.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -43,6 +46,7 @@ struct CorpusOptions {
   bool cache_encoder = false;        ///< It is to keep an encoder's states instead: see Corpus::encode_by.
   std::int64_t prepare_workers = 0;  ///< Threads that fill it before training; 0: the first epoch does.
   std::int64_t workers = 2, seed = 1;
+  std::size_t few = std::numeric_limits<std::size_t>::max();  ///< Clips that each part may have: a rehearsal.
 
   [[nodiscard]] double longest() const { return max_audio_seconds > 0 ? max_audio_seconds : kWhisperSeconds; }
 
@@ -195,6 +199,8 @@ inline Corpus load_corpus(const CorpusOptions& options, const Recognizer& recogn
   CorpusLines lines;
   auto split = detail::read_split(options, recognizer, texts, lines, log);
   split.train = random_subset(std::move(split.train), options.train_subset, options.seed);
+  for (auto* part : {&split.train, &split.validation, &split.test})
+    part->resize(std::min(part->size(), options.few));
   LeftOut left_out;
   const ClipCheck check{.workers = options.workers, .on_bad = options.on_bad_audio};
 

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace spectrogram_gan {
 
@@ -31,7 +32,10 @@ struct Notes {
 /// as `options` say.
 [[nodiscard]] inline SongSplits load_splits(const std::filesystem::path& folder,
                                             const looptorch::app::TrainingOptions& options, Notes& notes) {
-  return split_songs(load_songs(folder, options.skips_bad_audio() ? &notes.left_out : nullptr));
+  const auto few = [&options](std::vector<Song> songs) { return options.keep_few(songs), songs; };
+  const auto splits = split_songs(load_songs(folder, options.skips_bad_audio() ? &notes.left_out : nullptr));
+  return {few(splits.train), HeldOutSongs(few(splits.validation.songs())),
+          HeldOutSongs(few(splits.test.songs()))};
 }
 
 /// Returns songs as clips of `n_mels` bins whose spectrograms are kept in the folder `cache`.

@@ -162,6 +162,7 @@ struct FinetuneOptions {
     options.on_bad_audio = training.skips_bad_audio() ? OnBadAudio::skip : OnBadAudio::stop;
     options.workers = training.workers, options.seed = training.seed, options.cache = training.cache;
     options.cache_encoder = memory.cache_encoder, options.keeps_cut_off = timestamps_share > 0;
+    if (training.quick) options.few = training.few_samples();
     return options;
   }
 };

@@ -64,6 +64,9 @@ class Session {
         folder_(output_, read),
         snapshot_(training.snapshot_to_resume(snapshots())) {
     training.print_resume(snapshot_);
+    if (training.quick && leads())
+      std::cerr << "--quick: a rehearsal, with " << training.few_batches() << " batches of each part"
+                << std::endl;
     seed();
   }
 
@@ -115,7 +118,7 @@ class Session {
 
   /// In the process that leads: removes the summary of an earlier call, lets `save(summary)` write what was
   /// learnt and set figures, adds the time and the memory, and writes summary.json. A folder with a summary
-  /// thus holds a whole result.
+  /// thus holds a whole result; that of a rehearsal says so.
   template <std::invocable<Summary&> Save>
   void finish(Save&& save) {
     if (!leads()) return;
@@ -123,7 +126,11 @@ class Session {
     std::forward<Save>(save)(summary_);
     summary_.set("seconds", seconds()).set("peak_bytes", peak_bytes(device_));
     earlier.keep_costs(summary_, result_);
+    if (training_.quick) summary_.set("rehearsal", true);
     summary_.write(output_ / "summary.json");
+    if (training_.quick)
+      std::cerr << "the rehearsal is through: " << output_.string() << " holds no result. Leave --quick away"
+                << std::endl;
   }
   /// The same for a model whose weights go to model.safetensors. Adds the number of steps, prints the summary
   /// to std::cout, and says on std::cerr where the weights are.

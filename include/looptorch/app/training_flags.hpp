@@ -20,6 +20,7 @@ namespace looptorch::app {
 enum class TrainingFlag {
   epochs,
   max_steps,
+  quick,
   batch_size,
   gradient_accumulation,
   learning_rate,
@@ -97,6 +98,10 @@ class TrainingFlagWriter {
     if (has(max_steps))
       line_.option("max-steps", "N", options_.max_steps,
                    help(max_steps, "ends earlier, after so many steps; 0: does not"), {.min = 0});
+    if (has(quick))
+      line_.toggle(
+          "quick", options_.quick,
+          help(quick, "a rehearsal: a few batches of each part, in one epoch; its figures mean nothing"));
   }
 
   void add_batches() {

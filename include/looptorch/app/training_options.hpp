@@ -18,6 +18,8 @@
 
 #include <ATen/Context.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
@@ -40,8 +42,9 @@ enum class Precision {
 /// single ones to policies: `Accumulate<>{options.gradient_accumulation}`.
 struct TrainingOptions {
   std::int64_t epochs = 1;
-  std::int64_t max_steps = 0;              ///< 0: the epochs alone decide
-  std::int64_t batch_size = 8;             ///< samples in one forward pass
+  std::int64_t max_steps = 0;   ///< 0: the epochs alone decide
+  bool quick = false;           ///< a rehearsal: one epoch of few_batches(), and as few of the rest
+  std::int64_t batch_size = 8;  ///< samples in one forward pass
   std::int64_t gradient_accumulation = 1;  ///< batches in one step
   double learning_rate = 1e-4;
   std::int64_t warmup_steps = 0;  ///< steps from rate 0 to the full rate
@@ -104,16 +107,29 @@ struct TrainingOptions {
     return std::nullopt;
   }
 
-  /// Returns epochs, max_steps, the snapshot to begin with, and whether its settings may be others. An empty
-  /// one begins anew. A run that goes on says so on stderr.
+  /// Returns the batches of each part of a rehearsal: at least a whole step.
+  [[nodiscard]] std::int64_t few_batches() const { return std::max(kFewBatches, gradient_accumulation); }
+  [[nodiscard]] std::size_t few_samples() const {
+    return static_cast<std::size_t>(few_batches() * batch_size);
+  }
+  /// With `quick`, shortens a list to few_samples(), so that what precedes the fit is quick, too.
+  template <class Sample>
+  void keep_few(std::vector<Sample>& samples) const {
+    if (quick) samples.resize(std::min(samples.size(), few_samples()));
+  }
+
+  /// Returns epochs, max_steps, the snapshot to begin with, whether its settings may be others, and the
+  /// length of a rehearsal. An empty one begins anew. A run that goes on says so on stderr.
   [[nodiscard]] FitOptions fit_options(ResumeFrom snapshot = {}) const {
-    return {.epochs = epochs,
+    return {.epochs = quick ? 1 : epochs,
             .max_steps = max_steps > 0 ? std::optional(max_steps) : std::nullopt,
             .resume = std::move(snapshot),
             .resume_changed = resume_changed,
-            .on_resumed = [](const ResumeReport& from) {
-              std::cerr << "goes on from " << from.snapshot.string() << std::endl;
-            }};
+            .on_resumed =
+                [](const ResumeReport& from) {
+                  std::cerr << "goes on from " << from.snapshot.string() << std::endl;
+                },
+            .limit_batches = quick ? std::optional(few_batches()) : std::nullopt};
   }
 
   /// Returns batch size, workers, prefetch, seed, and whether samples that cannot be used are skipped.
@@ -153,11 +169,13 @@ struct TrainingOptions {
 
   /// Reads the snapshot that `resume` names, for a run whose snapshots lie in `folder`, and holds it for the
   /// fit unless `preflight` comes first; see looptorch::choose_snapshot, whose errors it throws. With
-  /// `replay` none. Throws CommandLineError for `resume_changed` alone.
+  /// `replay` none. Throws CommandLineError for `resume_changed` alone, and for `quick`.
   [[nodiscard]] NewestSnapshot snapshot_to_resume(const std::filesystem::path& folder) const {
     if (!replay.empty()) return {};
     if (resume_changed && resume.empty())
       throw CommandLineError("--resume-changed says how a run goes on: give --resume, too");
+    if (quick && !resume.empty())
+      throw CommandLineError("--quick rehearses a run from its beginning: leave --resume away");
     const NewestSnapshot chosen = choose_snapshot(resume, folder);
     if (preflight) chosen.release();  // dry steps need the memory
     return chosen;
@@ -182,6 +200,7 @@ struct TrainingOptions {
   }
 
  private:
+  static constexpr std::int64_t kFewBatches = 3;
   static constexpr std::uint64_t kRanks = 1000;  // what a seed is derived for, beside the programs' own
 
   [[nodiscard]] at::Device device_of_rank() const {

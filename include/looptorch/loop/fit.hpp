@@ -40,6 +40,9 @@ struct FitOptions {
   bool resume_changed = false;
   /// Called once the run goes on from a snapshot and nothing can refuse it any more, before the first step.
   std::function<void(const ResumeReport&)> on_resumed = {};
+  /// A rehearsal: each epoch ends after so many batches, and so does each evaluation until the next fit, on
+  /// each rank. Every Validate evaluates at the end of the epoch.
+  std::optional<std::int64_t> limit_batches = {};
 };
 
 /// How a fit went.
@@ -82,7 +85,8 @@ inline std::string text_of(const FitOptions& options) {
   const auto of = [](std::optional<std::int64_t> number) {
     return number ? std::to_string(*number) : "none";
   };
-  return message("epochs ", of(options.epochs), ", max_steps ", of(options.max_steps));
+  return message("epochs ", of(options.epochs), ", max_steps ", of(options.max_steps),
+                 options.limit_batches ? message(", limit_batches ", *options.limit_batches) : "");
 }
 
 /// Returns the sum or the product of numbers from 0 on, or the largest number on overflow.
@@ -104,10 +108,12 @@ class FitPlan {
           std::optional<std::int64_t> batches, std::int64_t window_length, const FitClock& clock = {})
       : max_steps_(options.max_steps),
         epochs_(options.epochs),
-        batches_(batches),
+        batches_(limited(batches, options.limit_batches)),
+        limit_(options.limit_batches),
         window_length_(window_length),
         max_time_(options.max_time),
         clock_(clock) {
+    require_positive("limit_batches", options.limit_batches);
     require_positive("epochs", options.epochs);
     require_positive("max_steps", options.max_steps);
     if (max_time_ && !(max_time_->count() > 0.0))
@@ -156,6 +162,11 @@ class FitPlan {
     announce_total(progress);
   }
 
+  /// Returns the batches of an epoch; empty if the range does not say.
+  [[nodiscard]] std::optional<std::int64_t> batches() const { return batches_; }
+  /// True if the batch with this number in its epoch is beyond a rehearsal's.
+  [[nodiscard]] bool leaves_out(std::int64_t number) const { return limit_ && number >= *limit_; }
+
   /// True when `progress` stands at the end of an epoch whose length is known.
   [[nodiscard]] bool at_last_batch(const Progress& progress) const {
     return batches_ && progress.batch >= *batches_;
@@ -199,6 +210,10 @@ class FitPlan {
 
  private:
   FitPlan() = default;
+  static std::optional<std::int64_t> limited(std::optional<std::int64_t> batches,
+                                             std::optional<std::int64_t> limit) {
+    return batches && limit ? std::min(*batches, *limit) : batches;
+  }
   void announce_total(Progress& progress) const {
     progress.total_steps = max_steps_;
     if (!progress.steps_per_epoch || !epochs_) return;
@@ -223,6 +238,7 @@ class FitPlan {
   std::optional<std::int64_t> max_steps_;
   std::optional<std::int64_t> epochs_;
   std::optional<std::int64_t> batches_;
+  std::optional<std::int64_t> limit_;
   std::int64_t window_length_ = 1;
   std::optional<std::chrono::duration<double>> max_time_;
   FitClock clock_;

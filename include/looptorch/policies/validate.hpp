@@ -127,7 +127,8 @@ class Validate {
   }
   void on_epoch_end(EpochContext& epoch, State& state) const {
     state.parts = 0;
-    if (options_.every == 0) evaluate(epoch.run, state);
+    const bool is_done = state.at_step == epoch.run.progress().step;
+    if (options_.every == 0 || (epoch.run.batch_limit() && !is_done)) evaluate(epoch.run, state);
   }
 
   void state_dict(StateDict& out, State& state) const {

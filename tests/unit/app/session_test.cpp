@@ -114,6 +114,21 @@ TEST_CASE("Session: finish saves the weights, says where, and sums the run up") 
   CHECK_FALSE(fs::exists(folder / "watched" / "report.html"));
 }
 
+TEST_CASE(
+    "Session: a rehearsal has a few batches, and says before, after and in its summary that it was one") {
+  const TemporaryFolder folder;
+  CapturedStderr said;
+  const CapturedOut out;
+  auto options = settings();
+  options.batch_size = 1, options.quick = true;
+  trained_by_session(options, folder / "run");
+  const auto summary = lt::load_json(folder / "run" / "summary.json");
+  CHECK(summary.at("steps") == lt::Json(2));  // three batches of twelve, two a step
+  CHECK(summary.at("rehearsal") == lt::Json(true));
+  CHECK_THAT(said.text(), Contains("--quick: a rehearsal, with 3 batches of each part") &&
+                              Contains("the rehearsal is through: " + (folder / "run").string()));
+}
+
 TEST_CASE("Session: a run that is cut goes on to the same bits, and says so when it does") {
   const TemporaryFolder folder;
   const CapturedOut out;

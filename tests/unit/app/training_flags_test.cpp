@@ -44,6 +44,7 @@ TEST_CASE("Every training flag reaches its field") {
                                "3",
                                "--max-steps",
                                "40",
+                               "--quick",
                                "--batch-size",
                                "5",
                                "--gradient-accumulation",
@@ -87,6 +88,7 @@ TEST_CASE("Every training flag reaches its field") {
                                "stop"});
   CHECK(options.epochs == 3);
   CHECK(options.max_steps == 40);
+  CHECK(options.quick);
   CHECK(options.batch_size == 5);
   CHECK(options.gradient_accumulation == 6);
   CHECK(options.learning_rate == 0.5);

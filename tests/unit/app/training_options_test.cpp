@@ -34,6 +34,25 @@ TEST_CASE("FitOptions have the epochs, the steps where they are limited, and the
   CHECK(options.fit_options().resume_changed);
 }
 
+TEST_CASE("a rehearsal is one epoch of three batches, or of a whole step, and goes on from nothing") {
+  TrainingOptions options{.epochs = 9, .batch_size = 5};
+  CHECK_FALSE(options.fit_options().limit_batches.has_value());
+  std::vector<int> samples(40);
+  options.keep_few(samples);
+  CHECK(samples.size() == 40);
+  options.quick = true;
+  CHECK(options.fit_options().epochs == 1);
+  CHECK(options.fit_options().limit_batches == 3);
+  options.keep_few(samples);
+  CHECK(samples.size() == 15);
+  options.gradient_accumulation = 4;
+  CHECK(options.fit_options().limit_batches == 4);
+  options.keep_few(samples);  // there are fewer
+  CHECK(samples.size() == 15);
+  options.resume = "auto";
+  CHECK_THROWS_AS(options.snapshot_to_resume("nowhere"), CommandLineError);
+}
+
 TEST_CASE("LoaderOptions have the batch size, the workers, the seed, and what becomes of a bad sample") {
   TrainingOptions options{.batch_size = 5, .workers = 7, .seed = 9};
   const auto loading = options.loader_options();

@@ -688,3 +688,65 @@ TEST_CASE("a fit's plan counts windows, shorter last ones included, and totals d
   CHECK_FALSE(progress.batches_per_epoch);
   CHECK_FALSE(progress.total_steps);
 }
+
+TEST_CASE(
+    "a rehearsal ends epochs and evaluations after a few batches, each with all that comes at its end") {
+  const auto data = toy::batches(10), held_out = toy::batches(7, 2);
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  std::int64_t measured = 0, epochs = 0;
+  const auto measure = [&](toy::Net&, const toy::Batch&) { return ++measured, 1.0; };
+  lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<2>{},
+                      lt::Validate{held_out, measure, {.every = 100}},
+                      lt::On{lt::kObserve, [&](lt::EpochContext& epoch) {
+                               ++epochs;
+                               CHECK(epoch.run.progress().batches_per_epoch == 3);
+                               CHECK(epoch.run.progress().total_steps == 4);
+                             }});
+  const auto result = trainer.fit(data, {.epochs = 2, .limit_batches = 3});
+  CHECK(result.status == lt::FitStatus::completed);
+  CHECK(result.steps == 4);  // windows of 2 and 1
+  CHECK(epochs == 2);
+  CHECK(measured == 6);
+  CHECK(trainer.evaluate(held_out).batches == 3);
+  CHECK(trainer.fit(data, {.max_steps = 5}).steps == 5);
+  CHECK(trainer.evaluate(held_out).batches == 7);
+  CHECK_THROWS_WITH(trainer.fit(data, {.limit_batches = 0}),
+                    Catch::Contains("limit_batches must be at least 1"));
+
+  auto by_hand = toy::net();
+  auto other = sgd(by_hand);
+  const std::vector<toy::Batch> first(data.begin(), data.begin() + 3);
+  lt::Trainer(by_hand, other, toy::objective, lt::Accumulate<2>{}).fit(first, {.epochs = 2});
+  auto rehearsed = toy::net();
+  auto third = sgd(rehearsed);
+  lt::Trainer cut(rehearsed, third, toy::objective, lt::Accumulate<2>{});
+  cut.fit(data, {.epochs = 1, .max_steps = 1, .limit_batches = 3});
+  cut.fit(data, {.epochs = 2, .limit_batches = 3});  // goes on within the epoch
+  for (std::size_t i = 0; i < by_hand->parameters().size(); ++i)
+    CHECK(torch::equal(rehearsed->parameters()[i], by_hand->parameters()[i]));
+}
+
+TEST_CASE("a rehearsal from a loader, of any accumulation, has the loader's first batches") {
+  struct Numbers {
+    [[nodiscard]] std::int64_t size() const { return 24; }
+    [[nodiscard]] at::Tensor get(std::int64_t index) const {
+      return torch::full({4}, static_cast<double>(index), torch::kDouble);
+    }
+  };
+  for (const std::int64_t length : {1, 2, 4}) {
+    auto net = toy::net();
+    auto optimizer = sgd(net);
+    std::vector<double> seen;
+    lt::Trainer trainer(
+        net, optimizer,
+        [&](toy::Net& net, const at::Tensor& batch) {
+          seen.push_back(batch[0][0].item<double>());
+          return net(batch).mean();
+        },
+        lt::Accumulate<>{length});
+    lt::PinnedPrefetchLoader loader(Numbers{}, {.batch_size = 2, .workers = 1});
+    CHECK(trainer.fit(loader, {.epochs = 2, .limit_batches = 3}).steps == 2 * ((3 + length - 1) / length));
+    CHECK(seen == std::vector<double>{0, 2, 4, 0, 2, 4});
+  }
+}

@@ -160,8 +160,9 @@ class FitLoop {
       return batches_.begin_at(progress().epoch, progress().batch, std::exchange(from_start_, false));
     });
     const auto last = batches_.end();
-    const auto next = [&] { return ++position, position != last; };
-    for (bool more = position != last; more; more = waiting(next)) {
+    const auto has_batch = [&] { return position != last && !is_left_out(position); };
+    const auto next = [&] { return ++position, has_batch(); };
+    for (bool more = has_batch(); more; more = waiting(next)) {
       if (const auto number = batches_.number_at(position); number && !pass_over_to(*number)) return;
       const auto& indices = batches_.indices_at(position);
       plan_.count_on_step(RunAccess::progress(engine_.run()));
@@ -169,12 +170,19 @@ class FitLoop {
       if (!after_window()) return;
     }
     if (engine_.window().micro_batches > 0) {  // a shorter last window is a window like any other
-      if (const auto size = batches_.size(); size && batches_.numbered) pass_over(*size);
+      if (const auto size = plan_.batches(); size && batches_.numbered) pass_over(*size);
       end_window(engine_, kept_);
       if (!after_window()) return;
     }
     if (!engine_.ranks().wait_for_others(*this)) return;
     end_epoch();
+  }
+
+  /// True if the batch at `position` is beyond those of a rehearsal.
+  template <class Position>
+  [[nodiscard]] bool is_left_out(const Position& position) const {
+    const std::int64_t next = progress().batch + engine_.window().micro_batches;
+    return plan_.leaves_out(batches_.number_at(position).value_or(next));
   }
 
   /// Fetches a batch, or what leads to one.
@@ -298,6 +306,7 @@ FitResult fit_here(Trainer& trainer, Engine& engine, Range& range, const FitOpti
   engine.ranks().mute(engine);  // behind the comparison of policies
   const FitPlan plan(options, run.progress(), batches.repeatable, size, engine.window_length(), clock);
   announce(engine, plan);
+  RunAccess::batch_limit(run) = options.limit_batches;
   const FeedScope fed(run, batches.feed());
   std::optional<Host> host;
   try {
