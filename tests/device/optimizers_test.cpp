@@ -3,6 +3,7 @@
 // follow a model, and no wait for the device.
 #include "support/precompiled.hpp"
 
+#include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/optim/fused_adam.hpp>
@@ -44,6 +45,14 @@ struct EightBits : lt::AdamW8bit {
 struct SixteenBits : lt::AdamWBf16 {
   explicit SixteenBits(const std::vector<at::Tensor>& params)
       : AdamWBf16(params, {.lr = 1e-2, .weight_decay = 0.1, .exact = true}) {}
+};
+
+struct Rounded : lt::AdamWBf16 {
+  explicit Rounded(const std::vector<at::Tensor>& params)
+      : AdamWBf16(params, {.lr = 1e-2, .weight_decay = 0.1}) {}
+};
+struct Factored : lt::Adafactor {
+  explicit Factored(const std::vector<at::Tensor>& params) : Adafactor(params) {}
 };
 
 constexpr int64_t kSteps = 8;
@@ -181,6 +190,31 @@ TEMPLATE_TEST_CASE("narrow moments give the CPU's numbers on a device, up to the
     CHECK(difference({host[i]}, {there[i]}) < 1.8e-2);
     CHECK(difference({host[i]}, {start[i]}) > 2.2e-2);
   }
+}
+
+TEMPLATE_TEST_CASE("fp16 weights on a device are the CPU's, up to their rounding", "", EightBits, Rounded,
+                   Factored) {
+  if (!has_device()) return;
+  auto host = parameters({kHost.dtype(at::kHalf)}), there = parameters({kThere.dtype(at::kHalf)});
+  const auto start = parameters({kThere.dtype(at::kHalf)});
+  TestType one(host), two(there);
+  run(one, host), run(two, there);
+  CHECK(difference(host, there) < 1.2e-2);
+  CHECK(difference(host, start) > 1.8e-2);
+}
+
+TEST_CASE("fp16 weights on a device keep changes that rounding to the nearest loses") {
+  if (!has_device()) return;
+  const auto moved = [](auto optimizer, at::Tensor& weight) {
+    for (int step = 0; step < 20; ++step) weight.mutable_grad() = torch::ones_like(weight), optimizer.step();
+    return 1 - weight.detach().cpu().to(torch::kDouble).mean().item<double>();
+  };
+  const auto weight = [] { return torch::ones({200, 100}, kThere.dtype(at::kHalf)).requires_grad_(); };
+  auto a = weight(), b = weight(), c = weight();
+  CHECK(moved(lt::AdamWBf16({a}, {.lr = 1e-5, .weight_decay = 0}), a) == Approx(20e-5).margin(2e-5));
+  CHECK(moved(lt::AdamW8bit({b}, {.lr = 1e-5, .weight_decay = 0}), b) == Approx(20e-5).margin(2e-5));
+  CHECK(moved(lt::Adafactor({c}, {.lr = 1e-5, .relative_step = false, .scale_parameter = false}), c) ==
+        Approx(20e-5).margin(2e-5));
 }
 
 TEMPLATE_TEST_CASE("an overflow on a device leaves narrow moments as they were", "", EightBits, SixteenBits) {

@@ -2,16 +2,18 @@
 // The loss scale of fp16: torch.amp.GradScaler's arithmetic, by the same kernels. A policy hands it to the
 // loop by its hook `loss_scale`. The loop calls it at these moments:
 //   scaled           with each loss, before backward (loop/step/micro_batch.hpp)
-//   back_off         after an overflow before the first update: the window is done again (redo/seek_scale.hpp)
-//   unscale          on a window's gradients, before policies see them; an overflow vetoes the update
-//   adapt            at the window's end (loop/step/fit_loop.hpp)
-//   require_enough   at the epoch's end
+//   back_off         after an overflow before the first update: the window is done again
+//   (redo/seek_scale.hpp) unscale          on a window's gradients, before policies see them; an overflow
+//   vetoes the update adapt            at the window's end (loop/step/fit_loop.hpp) require_enough   at the
+//   epoch's end
 #pragma once
 
 #include <looptorch/base/device/readback.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>
+#include <looptorch/optim/any_optimizer.hpp>
+#include <looptorch/optim/small_updates.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -92,25 +94,29 @@ struct LossScale {
   }
 
   /// Divides the update's gradients by the scale in one pass, which also checks them, and vetoes the update
-  /// if one is NaN or infinite. Throws LossScaleCollapse, and UsageError for parameters that are themselves
-  /// in 16 bits.
+  /// if one is NaN or infinite. If some are in fp16, whose range a quotient would leave, the divisor is left
+  /// to the optimizer. Throws LossScaleCollapse, and UsageError for bf16 parameters and for fp16 ones of an
+  /// optimizer that does not round them stochastically.
   void unscale(UpdateContext& update) {
     require_enough(update.run.progress());
     const std::vector<at::Tensor>& gradients = update.raw_gradients();
     if (gradients.empty() && !update.sees_part()) return;
     if (known_scale_ > 0) update.run.offer("loss_scale", known_scale_);
-    require_wide(gradients, update.view().name);
+    const bool narrow = has_fp16(gradients, update);
     detail::require_dense(gradients, "Autocast<fp16>");
-    const at::Tensor multiplier = factor(update, gradients);
+    const at::Tensor multiplier = narrow ? at::ones_like(scale) : factor(update, gradients);
     at::Tensor found;
     if (!gradients.empty())
       detail::for_each_device(gradients, [&](at::TensorList on_one) {
         at::Tensor here = at::zeros({}, scale.options().device(on_one.front().device()));
-        at::_amp_foreach_non_finite_check_and_unscale_(on_one, here, detail::beside(on_one.front(), multiplier));
+        at::_amp_foreach_non_finite_check_and_unscale_(on_one, here,
+                                                       detail::beside(on_one.front(), multiplier));
         found = found.defined() ? at::maximum(found, detail::beside(found, here)) : here;
       });
+    if (narrow) update.scale_gradients(scale.reciprocal());
     if (update.sees_part()) found = update.found_by_any(found.defined() ? found : at::zeros_like(scale));
-    found_ = found_.defined() ? at::maximum(found_, detail::beside(found_, found)) : detail::beside(scale, found);
+    found_ =
+        found_.defined() ? at::maximum(found_, detail::beside(found_, found)) : detail::beside(scale, found);
     update.veto(found);
   }
 
@@ -160,11 +166,11 @@ struct LossScale {
                        rules.growth_factor > 1 && rules.backoff_factor > 0 && rules.backoff_factor < 1 &&
                        rules.growth_interval > 0 && rules.min_scale >= 0;
     if (!valid)
-      throw UsageError(
-          message("Autocast<fp16> needs initial_scale above 0 in the range of fp32, growth_factor above 1, "
-                  "backoff_factor between 0 and 1, growth_interval of at least 1 and min_scale of at least 0; got ",
-                  rules.initial_scale, ", ", rules.growth_factor, ", ", rules.backoff_factor, ", ",
-                  rules.growth_interval, " and ", rules.min_scale));
+      throw UsageError(message(
+          "Autocast<fp16> needs initial_scale above 0 in the range of fp32, growth_factor above 1, "
+          "backoff_factor between 0 and 1, growth_interval of at least 1 and min_scale of at least 0; got ",
+          rules.initial_scale, ", ", rules.growth_factor, ", ", rules.backoff_factor, ", ",
+          rules.growth_interval, " and ", rules.min_scale));
   }
   static std::string text(const LossScaleRules& rules) {
     return message("x ", rules.growth_factor, " after ", rules.growth_interval, " windows, x ",
@@ -189,13 +195,29 @@ struct LossScale {
     return pending.apply(scale.to(at::kDouble).reciprocal()).to(at::kFloat);
   }
 
-  static void require_wide(const std::vector<at::Tensor>& gradients, const std::string& update) {
-    for (const at::Tensor& gradient : gradients)
-      if (gradient.scalar_type() == at::kHalf || gradient.scalar_type() == at::kBFloat16)
-        throw UsageError(message("Autocast<fp16> cannot unscale the gradients of ", update,
-                                 ": a parameter of shape ", gradient.sizes(), " is itself in ",
-                                 gradient.scalar_type(),
-                                 ". Keep the model in fp32; autocast makes the 16-bit copies"));
+  /// True if a gradient is in fp16, which the optimizer takes.
+  static bool has_fp16(const std::vector<at::Tensor>& gradients, const UpdateContext& update) {
+    bool found = false;
+    for (const at::Tensor& gradient : gradients) {
+      if (gradient.scalar_type() == at::kBFloat16)
+        refuse(gradient, update, "bf16 needs no loss scale: take Autocast<bf16>");
+      found |= gradient.scalar_type() == at::kHalf;
+      if (gradient.scalar_type() == at::kHalf && !divides_within(update.optimizer()))
+        refuse(gradient, update,
+               "AdamWBf16, AdamW8bit and Adafactor divide within their update: take one of them, or keep the "
+               "model in fp32; autocast makes the 16-bit copies");
+    }
+    return found;
+  }
+  static bool divides_within(const torch::optim::Optimizer& optimizer) {
+    return dynamic_cast<const AnyOptimizer*>(&optimizer) &&
+           dynamic_cast<const KeepsSmallUpdates*>(&optimizer);
+  }
+  [[noreturn]] static void refuse(const at::Tensor& gradient, const UpdateContext& update,
+                                  const char* remedy) {
+    throw UsageError(message("Autocast<fp16> cannot unscale the gradients of ", update.view().name,
+                             ": a parameter of shape ", gradient.sizes(), " is itself in ",
+                             gradient.scalar_type(), ". ", remedy));
   }
 
   std::pair<at::Tensor, at::Tensor> before_;  // scale and tracker, before the window under way was done again

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Adafactor (Shazeer and Stern 2018, arXiv:1804.04235), with transformers.Adafactor's numbers: the second
 // moment of a matrix is kept as means of its rows and columns, so that a parameter has next to no state. Use
-// it where even 8-bit moments do not fit. bf16 weights are rounded stochastically. A step goes over the
+// it where even 8-bit moments do not fit. 16-bit weights are rounded stochastically. A step goes over the
 // gradient three times, and holds a few MB beside it. On NVIDIA's GPUs it is five kernels a group.
 #pragma once
 
@@ -288,7 +288,8 @@ struct AdafactorRule {
       change = first * options.beta1 + change * (1 - options.beta1);
       call.factors.replace(first, change);
     }
-    if (options.weight_decay != 0) change = change + weight * (rate * options.weight_decay);
+    if (options.weight_decay != 0)
+      change = change + weight.to(change.scalar_type()) * (rate * options.weight_decay);
     subtract_rounded(weight, change, call.factors, step, begin);
   }
 };
@@ -296,7 +297,7 @@ struct AdafactorRule {
 }  // namespace detail
 
 /// Adafactor. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`,
-/// `state_of`, `load_state_of`. Rounding of bf16 weights has the same bits on a CPU and in the kernels for
+/// `state_of`, `load_state_of`. Rounding of 16-bit weights has the same bits on a CPU and in the kernels for
 /// NVIDIA's GPUs; tensor operations, which other accelerators and dtypes take, draw from the device's
 /// generator.
 class Adafactor : public detail::FusedOptimizer<detail::AdafactorRule>, public KeepsSmallUpdates {

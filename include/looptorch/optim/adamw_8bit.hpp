@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// AdamW with moments of 8 bits, for weights in fp32 or bf16: 2 bytes a parameter where FusedAdamW keeps 8.
-// Blocks of 256 share a scale; codes grow with the logarithm, and rounding is stochastic
+// AdamW with moments of 8 bits, for weights in fp32, bf16 or fp16: 2 bytes a parameter where FusedAdamW
+// keeps 8. Blocks of 256 share a scale; codes grow with the logarithm, and rounding is stochastic
 // (narrow/block_codes.hpp). Runs end within noise of AdamW's loss. On a CPU a step takes about as long as
-// FusedAdamW's. On NVIDIA's GPUs it is one kernel a group; on other accelerators, and for fp16 and fp64
+// FusedAdamW's. On NVIDIA's GPUs it is one kernel a group; on other accelerators, and for fp64
 // weights, some fifty tensor operations a parameter. Averaging, unscaling, clipping and skipped steps are
 // folded in.
 #pragma once
@@ -36,7 +36,7 @@ struct AdamW8bitOptions {
   double eps = 1e-8;                           ///< Added to the root of the second moment; at least 0.
   double weight_decay = 1e-2;                  ///< Decoupled: parameters shrink by lr x weight_decay a step.
   std::int64_t min_size = 4096;                ///< Smaller parameters have moments like FusedAdamW's.
-  bool corrected = false;                      ///< Keep 8 more bits of each bf16 weight: 1 byte more.
+  bool corrected = false;  ///< Keep 8 more bits of each bf16 weight: 1 byte more. Not of fp16.
   bool coded = true;  ///< False: moments like FusedAdamW's, as embeddings may need in a group of their own.
 };
 
@@ -45,7 +45,7 @@ struct AdamW8bitOptions {
 struct AdamW8bitMoments {
   std::vector<at::Tensor> first_codes, first_scales;  ///< uint8 like the parameter; fp32 [blocks].
   std::vector<at::Tensor> root_codes, root_scales;    ///< The same of the second moment's root.
-  std::vector<at::Tensor> first, second;              ///< Like the parameters; fp32 for bf16.
+  std::vector<at::Tensor> first, second;              ///< Like the parameters; fp32 for 16 bits.
   std::vector<at::Tensor> lost;   ///< int8, of bf16 parameters with `corrected`: fp32 bits less the weight's.
   std::vector<at::Tensor> steps;  ///< 0-dim fp32.
 };
@@ -65,9 +65,9 @@ struct AdamW8bitRule {
   static bool is_plain(const Options& options, const at::Tensor& parameter) {
     return !is_coded(options, parameter);
   }
-  /// Moments that are not coded are in fp32 for bf16 weights.
+  /// Moments that are not coded are in fp32 for 16-bit weights.
   static at::ScalarType plain(const Options&, const at::Tensor& parameter) {
-    return parameter.scalar_type() == at::kBFloat16 ? at::kFloat : parameter.scalar_type();
+    return is_narrow(parameter) ? at::kFloat : parameter.scalar_type();
   }
   static bool is_corrected(const Options& options, const at::Tensor& parameter) {
     return options.corrected && parameter.scalar_type() == at::kBFloat16;
@@ -105,6 +105,10 @@ struct AdamW8bitRule {
       throw UsageError(message("AdamW8bit's min_size is at least 1, and is ", options.min_size));
   }
 
+  static void check_parameter(const Options& options, const at::Tensor& parameter) {
+    if (options.corrected) require_no_fp16(parameter, kName, "corrected");
+  }
+
   static constexpr bool first_differs(const Options&) { return false; }
 
   static void advance(Moments& moments, const std::vector<std::size_t>& due, const FusedFactors& factors) {
@@ -123,7 +127,7 @@ struct AdamW8bitRule {
         update_coded(options, call, i);
         continue;
       }
-      const bool narrow = call.parameters[i].scalar_type() == at::kBFloat16;  // then all are
+      const bool narrow = is_narrow(call.parameters[i]);  // then all are
       parameters.push_back(narrow ? wide_weight(call, i) : call.parameters[i]);
       gradients.push_back(narrow ? call.gradients[i].to(at::kFloat) : call.gradients[i]);
       plain.first.push_back(call.moments.first[i]), plain.second.push_back(call.moments.second[i]);
@@ -142,8 +146,7 @@ struct AdamW8bitRule {
                                const ReadyKernels& ready) {
     const at::Tensor &one = call.parameters.front(), none;
     const Moments& moments = call.moments;
-    AdamWLauncher launcher(kKernels, one.scalar_type() == at::kFloat ? "adamw_8bit_fp32" : "adamw_8bit_bf16",
-                           one.device(), ready,
+    AdamWLauncher launcher(kKernels, "adamw_8bit", one, ready,
                            AdamWHeader::of(options, call.factors.divisor, call.factors.found_inf));
     for (std::size_t i = 0; i < call.parameters.size(); ++i) {
       const bool coded = has(moments.first_codes, i);
@@ -169,7 +172,7 @@ struct AdamW8bitRule {
     return keeps_lost(call, i) ? corrected_weight(wide, call.moments.lost[i]) : wide;
   }
 
-  /// Rounds an updated fp32 copy of a bf16 weight.
+  /// Rounds an updated fp32 copy of a 16-bit weight.
   static void round_back(const FusedCall<Moments>& call, std::size_t i, const at::Tensor& wide) {
     const at::Tensor& parameter = call.parameters[i];
     if (parameter.is_same(wide)) return;
@@ -190,6 +193,8 @@ struct AdamW8bitRule {
       return update_on_host<CorrectedWeight>(options, call, i, parameter, call.gradients[i]);
     if (parameter.scalar_type() == at::kBFloat16)
       return update_on_host<Bf16Weight>(options, call, i, parameter, call.gradients[i]);
+    if (parameter.scalar_type() == at::kHalf)
+      return update_on_host<Fp16Weight>(options, call, i, parameter, call.gradients[i]);
     const at::Tensor wide = parameter.to(at::kFloat);
     update_on_host<SingleWeight>(options, call, i, wide, call.gradients[i].to(at::kFloat));
     parameter.copy_(wide);
@@ -232,7 +237,7 @@ struct AdamW8bitRule {
                                  .sqrt_();
     const at::Tensor weight = adamw_weight(options, wide_weight(call, i), mean, scale, call.moments.steps[i]);
     const CodedTensor new_first = encode_tensor<SignedCode>(mean), new_root = encode_tensor<RootCode>(scale);
-    if (call.parameters[i].scalar_type() == at::kBFloat16)
+    if (is_narrow(call.parameters[i]))
       round_back(call, i, weight);
     else
       call.factors.replace(call.parameters[i], weight);
@@ -244,7 +249,7 @@ struct AdamW8bitRule {
 }  // namespace detail
 
 /// AdamW with 8-bit moments. See optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`,
-/// `moments`, `state_of`, `load_state_of`. bf16 weights are rounded stochastically. Rounding has the same
+/// `moments`, `state_of`, `load_state_of`. 16-bit weights are rounded stochastically. Rounding has the same
 /// bits on a CPU and in the kernel; tensor operations draw from the device's generator. A coded parameter
 /// must stay contiguous.
 class AdamW8bit : public detail::FusedOptimizer<detail::AdamW8bitRule>, public KeepsSmallUpdates {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// AdamW for bf16 weights, with moments in bf16: 6 bytes a parameter in all, and 8 with `exact`, where plain
-// AdamW takes 12 (fp32 weights and moments). An optimizer that rounds to the nearest loses most updates of a
-// bf16 weight, being smaller than half its step of 0.4 %: this one rounds stochastically, or keeps the 16
-// bits that a bf16 weight lacks of fp32. Averaging, unscaling, clipping and skipped steps are folded in.
+// AdamW for weights in bf16 or fp16, with moments in bf16: 6 bytes a parameter in all, and 8 with `exact`,
+// where plain AdamW takes 12 (fp32 weights and moments). An optimizer that rounds to the nearest loses most
+// updates of a bf16 weight, being smaller than half its step of 0.4 %: this one rounds stochastically, or
+// keeps the 16 bits that a bf16 weight lacks of fp32. Averaging, unscaling, clipping and skipped steps are
+// folded in.
 #pragma once
 
 #include <looptorch/optim/adam_rule.hpp>
@@ -11,10 +12,10 @@
 #include <looptorch/optim/kernels/adamw_table.hpp>
 #include <looptorch/optim/moment_accumulator.hpp>
 #include <looptorch/optim/narrow/bf16_loop.hpp>
+#include <looptorch/optim/narrow/rounded_sum.hpp>
 #include <looptorch/optim/small_updates.hpp>
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/randint.h>
 
 #include <array>
 #include <cstddef>
@@ -30,7 +31,7 @@ struct AdamWBf16Options {
   std::array<double, 2> betas = {0.9, 0.999};  ///< Decay rates of the first and second moment, in [0, 1).
   double eps = 1e-8;                           ///< Added to the root of the second moment; at least 0.
   double weight_decay = 1e-2;                  ///< Decoupled: parameters shrink by lr x weight_decay a step.
-  bool exact = false;  ///< Keep the other 16 bits of fp32 for each bf16 weight: 2 bytes more.
+  bool exact = false;  ///< Keep the other 16 bits of fp32 for each bf16 weight: 2 bytes more. Not of fp16.
 };
 
 /// AdamWBf16's state for the parameters of one group, each list in their order; undefined before a
@@ -63,6 +64,10 @@ struct AdamWBf16Rule {
 
   static void check(const Options& options) { check_adam_options(kName, options); }
 
+  static void check_parameter(const Options& options, const at::Tensor& parameter) {
+    if (options.exact) require_no_fp16(parameter, kName, "exact");
+  }
+
   static constexpr bool first_differs(const Options&) { return false; }
 
   static void advance(Moments& moments, const std::vector<std::size_t>& due, const FusedFactors& factors) {
@@ -88,8 +93,7 @@ struct AdamWBf16Rule {
   static void update_by_kernel(const Options& options, const FusedCall<Moments>& call,
                                const ReadyKernels& ready) {
     const at::Tensor &one = call.parameters.front(), none;
-    AdamWLauncher launcher(kKernels, one.scalar_type() == at::kFloat ? "adamw_bf16_fp32" : "adamw_bf16_bf16",
-                           one.device(), ready,
+    AdamWLauncher launcher(kKernels, "adamw_bf16", one, ready,
                            AdamWHeader::of(options, call.factors.divisor, call.factors.found_inf));
     for (std::size_t i = 0; i < call.parameters.size(); ++i)
       launcher.add({.weights = call.parameters[i],
@@ -108,6 +112,8 @@ struct AdamWBf16Rule {
     if (is_split(call, i)) return run<SplitWeight>(options, call, i, parameter, call.gradients[i]);
     if (parameter.scalar_type() == at::kBFloat16)
       return run<Bf16Weight>(options, call, i, parameter, call.gradients[i]);
+    if (parameter.scalar_type() == at::kHalf)
+      return run<Fp16Weight>(options, call, i, parameter, call.gradients[i]);
     if (parameter.scalar_type() == at::kFloat)
       return run<SingleWeight>(options, call, i, parameter, call.gradients[i]);
     const at::Tensor wide = parameter.to(at::kFloat);
@@ -151,13 +157,13 @@ struct AdamWBf16Rule {
         second.to(at::kFloat).mul_(options.betas[1]).addcmul_(gradient, gradient, 1 - options.betas[1]);
     const at::Tensor before = split ? joined(parameter, call.moments.lost[i]) : parameter.to(at::kFloat);
     const at::Tensor weight = adamw_weight(options, before, mean, square.sqrt(), call.moments.steps[i]);
-    call.factors.replace(first, rounded(mean)), call.factors.replace(second, rounded(square));
+    call.factors.replace(first, rounded(mean, first)), call.factors.replace(second, rounded(square, second));
     if (split) {
       const at::Tensor narrow = cut(bits(weight) + 0x8000);
       call.factors.replace(call.moments.lost[i], bits(weight) - bits(narrow));
       call.factors.replace(parameter, narrow);
     } else {
-      call.factors.replace(parameter, parameter.scalar_type() == at::kBFloat16 ? rounded(weight) : weight);
+      call.factors.replace(parameter, is_narrow(parameter) ? rounded(weight, parameter) : weight);
     }
   }
 
@@ -165,10 +171,9 @@ struct AdamWBf16Rule {
   static at::Tensor joined(const at::Tensor& weight, const at::Tensor& lost) {
     return (bits(weight.to(at::kFloat)) + lost.to(at::kInt)).view(at::kFloat);
   }
-  /// Rounds stochastically: cuts off 16 bits after adding random ones.
-  static at::Tensor rounded(const at::Tensor& numbers) {
-    const at::Tensor noise = at::randint(1 << 16, numbers.sizes(), numbers.options().dtype(at::kInt));
-    return cut(bits(numbers) + noise);
+  /// Rounds stochastically to a tensor's dtype.
+  static at::Tensor rounded(const at::Tensor& numbers, const at::Tensor& target) {
+    return rounded_tensor(numbers, target.scalar_type(), rounding_noise(numbers));
   }
   /// Returns the numbers, fp32, whose bits lack the last 16, as bf16 numbers' do.
   static at::Tensor cut(const at::Tensor& bits) { return bits.bitwise_and(~0xFFFF).view(at::kFloat); }
@@ -176,7 +181,7 @@ struct AdamWBf16Rule {
 
 }  // namespace detail
 
-/// AdamW with bf16 moments, for bf16 weights; fp32 weights among them stay exact. See
+/// AdamW with bf16 moments, for weights in bf16 or fp16; fp32 weights among them stay exact. See
 /// optim/fused_optimizer.hpp for its members: `group`, `step`, `can_fold`, `moments`, `state_of`,
 /// `load_state_of`. Rounding has the same bits on a CPU and in the kernel for NVIDIA's GPUs; tensor
 /// operations, which other accelerators and dtypes take, draw from the device's generator.

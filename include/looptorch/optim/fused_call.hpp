@@ -106,6 +106,20 @@ struct FusedLists {
   };
 };
 
+/// True for a weight in 16 bits.
+[[nodiscard]] inline bool is_narrow(const at::Tensor& parameter) {
+  return parameter.scalar_type() == at::kBFloat16 || parameter.scalar_type() == at::kHalf;
+}
+
+/// Throws UsageError for an fp16 weight under an option that keeps the bits which bf16 cuts off fp32.
+inline void require_no_fp16(const at::Tensor& parameter, const char* name, const char* option) {
+  if (parameter.scalar_type() == at::kHalf)
+    throw UsageError(message(name, "'s .", option,
+                             " keeps the bits that a bf16 weight lacks of fp32, and a parameter of shape ",
+                             parameter.sizes(), " is in fp16: leave .", option,
+                             " off, which rounds fp16 weights stochastically, or keep the weights in bf16"));
+}
+
 /// Throws UsageError for a parameter that the kernels cannot update, or would misread.
 inline void require_updatable(const at::Tensor& parameter, const char* name) {
   const at::ScalarType type = parameter.scalar_type();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Moves weights by tensor operations, and rounds those in bf16 stochastically, so that an update smaller than
-// a bf16 step is kept on average.
+// Moves weights by tensor operations, and rounds those in 16 bits stochastically, so that an update smaller
+// than a step of theirs is kept on average.
 #pragma once
 
 #include <looptorch/base/random.hpp>
@@ -23,7 +23,7 @@ namespace looptorch::detail {
 inline void subtract_rounded(const at::Tensor& weight, at::Tensor change, const FusedFactors& factors,
                              const at::Tensor& step, std::int64_t salt) {
   if (factors.found_inf) change = at::where(factors.found_inf->ne(0), 0.0, change);
-  if (weight.scalar_type() != at::kBFloat16) {
+  if (!is_narrow(weight)) {
     weight.copy_(weight - change);
   } else if (weight.is_cpu()) {
     const auto update = static_cast<std::uint64_t>(*step.const_data_ptr<double>());

@@ -88,7 +88,7 @@ inline std::int64_t count_differences(const at::Tensor& a, const at::Tensor& b, 
   return same.logical_not().sum().item<std::int64_t>();
 }
 
-/// Compares numbers in bf16 or codes: `largest` is by how much neighbours differ.
+/// Compares numbers in 16 bits or codes: `largest` is by how much neighbours differ.
 inline void compare_narrow(const std::string& name, const at::Tensor& a, const at::Tensor& b,
                            const at::Tensor& largest, Differences& found) {
   const at::Tensor zero = at::zeros({}, at::kDouble);
@@ -113,10 +113,11 @@ inline at::Tensor is_finite_block(const at::Tensor& scales, const at::Tensor& co
 }
 
 /// Numbers before their rounding differ by `absolute` at most.
-inline void compare_bf16(const std::string& name, const at::Tensor& a, const at::Tensor& b, double absolute,
-                         Differences& found) {
+inline void compare_16_bits(const std::string& name, const at::Tensor& a, const at::Tensor& b,
+                            double absolute, Differences& found) {
   const at::Tensor larger = at::maximum(a.to(at::kDouble).abs(), b.to(at::kDouble).abs());
-  compare_narrow(name, a, b, larger * 0x1p-7 + absolute, found);
+  const at::Tensor step = a.scalar_type() == at::kHalf ? larger * 0x1p-10 + 0x1p-24 : larger * 0x1p-7;
+  compare_narrow(name, a, b, step + absolute, found);
 }
 
 /// Returns bf16 weights with the 16 or 8 bits that they lack of fp32.
@@ -140,8 +141,8 @@ inline void compare_states(const std::string& name, const at::Tensor& weight, co
       compare_narrow(name + " joined", a, b, a.to(at::kDouble).abs() * 0x1p-15 + rate * 2e-5, found);
     else
       compare_wide(name + " joined", a, b, rate * 2e-5, found);
-  } else if (weight.scalar_type() == at::kBFloat16) {
-    compare_bf16(name, weight, other, rate * 2e-5, found);
+  } else if (weight.element_size() == 2) {
+    compare_16_bits(name, weight, other, rate * 2e-5, found);
   } else {
     compare_wide(name, weight, other, rate * 2e-5, found);
   }
@@ -155,7 +156,7 @@ inline void compare_states(const std::string& name, const at::Tensor& weight, co
       compare_narrow(moment, a.to(at::kInt) * finite, b.to(at::kInt) * finite, at::ones({}, at::kDouble),
                      found);
     } else if (a.scalar_type() == at::kBFloat16) {
-      compare_bf16(moment, a, b, largest(a) * 1e-6, found);
+      compare_16_bits(moment, a, b, largest(a) * 1e-6, found);
     } else if (key != "lost_bits") {
       compare_wide(moment, a, b, largest(a) * 1e-6, found);
     }

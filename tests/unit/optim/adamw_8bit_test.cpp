@@ -156,6 +156,20 @@ TEST_CASE("AdamW8bit keeps changes of bf16 weights that rounding to the nearest 
   }
 }
 
+TEST_CASE("AdamW8bit keeps changes of fp16 weights that rounding to the nearest loses") {
+  const auto start = torch::ones({20000}, torch::kHalf);
+  for (const int64_t min_size : {4096, 1 << 20}) {
+    auto narrow = start.clone().requires_grad_();
+    lt::AdamW8bit optimizer({narrow}, {.lr = 1e-5, .weight_decay = 0, .min_size = min_size});
+    for (int step = 0; step < 20; ++step) narrow.mutable_grad() = torch::ones_like(start), optimizer.step();
+    CHECK(narrow.to(torch::kDouble).mean().item<double>() == Approx(1 - 20e-5).margin(2e-5));
+    CHECK(lt::AdamW8bit::state_bytes(optimizer.param_groups()[0], narrow) ==
+          (min_size == 4096 ? 2 * 20000 + 8 * 79 : 8 * 20000));
+  }
+  CHECK_THROWS_WITH(lt::AdamW8bit({start}, {.corrected = true}),
+                    Catch::Contains("AdamW8bit's .corrected keeps the bits that a bf16 weight lacks"));
+}
+
 TEST_CASE("AdamW8bit moves bf16 weights as fp32 ones, but for rounding") {
   torch::manual_seed(4);
   auto wide = torch::randn({9000}).to(torch::kBFloat16).to(torch::kFloat).requires_grad_();

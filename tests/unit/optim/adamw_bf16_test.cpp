@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // AdamWBf16 against the rule that tests/parity/narrow_optimizers.py computes in numpy.
+// Tests optim/narrow: bf16_loop
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/adamw_bf16.hpp>
@@ -66,6 +67,17 @@ TEST_CASE("AdamWBf16 keeps changes of bf16 weights that rounding to the nearest 
   CHECK(narrow.to(torch::kDouble).mean().item<double>() == Approx(1 - 20e-4).margin(1e-4));
   CHECK(exact.to(torch::kDouble).mean().item<double>() == Approx(1 - 20e-4).margin(2e-3));
   CHECK(joined(b, exact).to(torch::kDouble).mean().item<double>() == Approx(1 - 20e-4).margin(1e-4));
+}
+
+TEST_CASE("AdamWBf16 keeps changes of fp16 weights that rounding to the nearest loses") {
+  auto narrow = torch::ones({20000}, torch::kHalf).requires_grad_();
+  lt::AdamWBf16 optimizer({narrow}, {.lr = 1e-5, .weight_decay = 0});
+  for (int step = 0; step < 20; ++step) narrow.mutable_grad() = torch::ones_like(narrow), optimizer.step();
+  CHECK(narrow.to(torch::kDouble).mean().item<double>() == Approx(1 - 20e-5).margin(2e-5));
+  CHECK_THROWS_WITH(
+      lt::AdamWBf16({narrow}, {.exact = true}),
+      Catch::Contains("AdamWBf16's .exact keeps the bits that a bf16 weight lacks of fp32, and a parameter "
+                      "of shape [20000] is in fp16"));
 }
 
 TEST_CASE("AdamWBf16 says what it keeps") {

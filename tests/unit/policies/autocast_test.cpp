@@ -4,6 +4,9 @@
 // Tests loop: loss_scale
 #include "support/precompiled.hpp"
 
+#include <looptorch/optim/adafactor.hpp>
+#include <looptorch/optim/adamw_8bit.hpp>
+#include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/reference.hpp"
@@ -280,7 +283,38 @@ TEST_CASE("Autocast<fp16> refuses options and parameters that cannot work") {
   narrow->to(at::kHalf);
   torch::optim::SGD by(narrow->parameters(), 0.1);
   CHECK_THROWS_WITH(lt::Trainer(narrow, by, loss_of, Half{}).fit(batches(1)),
-                    Catch::Contains("itself in Half. Keep the model in fp32"));
+                    Catch::Contains("itself in Half. AdamWBf16, AdamW8bit and Adafactor divide within") &&
+                        Catch::Contains("keep the model in fp32"));
+  narrow->to(at::kBFloat16);
+  lt::AdamWBf16 bf16(narrow->parameters());
+  CHECK_THROWS_WITH(lt::Trainer(narrow, bf16, loss_of, Half{}).fit(batches(1)),
+                    Catch::Contains("itself in BFloat16. bf16 needs no loss scale: take Autocast<bf16>"));
+}
+
+/// Fits fp16 weights whose gradients, of 3e-8, are below fp16's smallest number unless the loss is scaled,
+/// and returns by how much they moved.
+template <class Optimizer>
+at::Tensor moved_by_small_gradients(bool scaled) {
+  struct Net : torch::nn::Module {
+    at::Tensor weight = register_parameter("weight", torch::ones({5000}, torch::kHalf));
+  };
+  auto net = std::make_shared<Net>();
+  Optimizer optimizer(net->parameters(), {.lr = 1e-2});
+  const auto loss = [](std::shared_ptr<Net>& model, const at::Tensor& x) {
+    return (model->weight.to(torch::kFloat) * x).sum();
+  };
+  const std::vector<at::Tensor> data(3, torch::full({5000}, 2.5e-8));
+  lt::Trainer trainer(net, optimizer, loss, lt::When{scaled, Half{}}, lt::ClipGradNorm{1});
+  trainer.fit(data);
+  return 1 - net->weight.detach().to(torch::kDouble).mean();
+}
+
+TEST_CASE("fp16 weights have a loss scale under optimizers that divide by it in fp32") {
+  CHECK(moved_by_small_gradients<lt::AdamWBf16>(true).item<double>() == Approx(0.0214).epsilon(0.05));
+  CHECK(moved_by_small_gradients<lt::AdamWBf16>(false).item<double>() ==
+        Approx(3e-4).epsilon(0.05));  // decay
+  CHECK(moved_by_small_gradients<lt::AdamW8bit>(true).item<double>() == Approx(0.0214).epsilon(0.05));
+  CHECK(moved_by_small_gradients<lt::Adafactor>(true).item<double>() > 0.01);
 }
 
 TEST_CASE("evaluate runs under the same autocast and leaves the scale alone") {

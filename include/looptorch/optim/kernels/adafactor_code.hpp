@@ -144,6 +144,9 @@ extern "C" __global__ void __launch_bounds__(256, 4) adafactor_squares_fp32(LT_T
 extern "C" __global__ void __launch_bounds__(256, 4) adafactor_squares_bf16(LT_TABLE(Table) table) {
   sum_squares<u16>(table);
 }
+extern "C" __global__ void __launch_bounds__(256, 4) adafactor_squares_fp16(LT_TABLE(Table) table) {
+  sum_squares<Half>(table);
+}
 
 // ---- Moments of rows and columns ----
 

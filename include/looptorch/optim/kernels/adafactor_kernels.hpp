@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Adafactor's step as five kernels for all parameters of a group, in fp32 or bf16: squares, moments, the
-// update's size, rates, weights. Norms are added in fp64 over tiles of 128 x 1024. Beside the parameters it
-// holds about 1/32 of their number in bytes while a table of them is updated.
+// Adafactor's step as five kernels for all parameters of a group, in fp32, bf16 or fp16: squares, moments,
+// the update's size, rates, weights. Norms are added in fp64 over tiles of 128 x 1024. Beside the parameters
+// it holds about 1/32 of their number in bytes while a table of them is updated.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>
@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -124,7 +125,7 @@ class AdafactorLauncher {
   AdafactorLauncher(c10::Device device, at::ScalarType type, const ReadyKernels& ready,
                     const AdafactorHeader& header)
       : device_(device),
-        wide_(type == at::kFloat),
+        type_(type),
         runner_(*ready.runner),
         table_(header, ready.table_bytes),
         capacity_(kAdafactorSource.tensors_in(ready.table_bytes)) {}
@@ -138,11 +139,11 @@ class AdafactorLauncher {
   void flush() {
     if (entries_.empty()) return;
     const at::Tensor workspace = fill_table();
-    launch(wide_ ? "adafactor_squares_fp32" : "adafactor_squares_bf16", tiles_);
+    launch(kernel_name("adafactor_squares", type_), tiles_);
     launch("adafactor_moments", moment_blocks_);
-    launch(wide_ ? "adafactor_sizes_fp32" : "adafactor_sizes_bf16", tiles_);
+    launch(kernel_name("adafactor_sizes", type_), tiles_);
     launch("adafactor_rates", table_.count());
-    launch(wide_ ? "adafactor_weights_fp32" : "adafactor_weights_bf16", tiles_);
+    launch(kernel_name("adafactor_weights", type_), tiles_);
     entries_.clear();
   }
 
@@ -166,12 +167,12 @@ class AdafactorLauncher {
     return workspace;
   }
 
-  void launch(const char* kernel, std::uint32_t blocks) {
-    if (blocks > 0) runner_.launch(kAdafactorSource, kernel, device_, blocks, table_.data());
+  void launch(const std::string& kernel, std::uint32_t blocks) {
+    if (blocks > 0) runner_.launch(kAdafactorSource, kernel.c_str(), device_, blocks, table_.data());
   }
 
   c10::Device device_;
-  bool wide_;
+  at::ScalarType type_;
   KernelRunner& runner_;
   AdafactorTable table_;
   std::size_t capacity_;

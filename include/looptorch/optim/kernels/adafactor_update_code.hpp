@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The second half of Adafactor's step in CUDA C++: the update's size, the rates, and the weights. Rounding of
-// bf16 weights has the CPU's bits.
+// 16-bit weights has the CPU's bits.
 #pragma once
 
 namespace looptorch::detail {
@@ -68,6 +68,9 @@ extern "C" __global__ void __launch_bounds__(256, 4) adafactor_sizes_fp32(LT_TAB
 extern "C" __global__ void __launch_bounds__(256, 4) adafactor_sizes_bf16(LT_TABLE(Table) table) {
   sum_update<u16>(table);
 }
+extern "C" __global__ void __launch_bounds__(256, 4) adafactor_sizes_fp16(LT_TABLE(Table) table) {
+  sum_update<Half>(table);
+}
 
 // ---- Rates ----
 
@@ -95,13 +98,6 @@ extern "C" __global__ void __launch_bounds__(256) adafactor_rates(LT_TABLE(Table
 }
 
 // ---- Weights ----
-
-LT_INLINE float decayed(float weight, float rate, const float*) { return weight * rate; }
-// The product of a bf16 tensor and a number is in bf16.
-LT_INLINE float decayed(float weight, float rate, const u16*) {
-  const u32 bits = bits_of(weight * rate);
-  return number_of((bits + 0x7FFFu + (bits >> 16 & 1u)) & 0xFFFF0000u);
-}
 
 // The rounding's bits for rows of a tile, from the first on. A part of the parameter has a seed of its own, and
 // blocks of 256 elements; it has whole rows.
@@ -159,7 +155,7 @@ LT_INLINE void move_weights(const Table& table, const Entry& entry, u32 index) {
     for (int j = 0; j < 4; ++j) {
       float change = gradient[j] * factor * factors.rows[i] * factors.columns[j] * rate;
       if (first) change = mean[j] * kept + change * added, mean[j] = change;
-      if (table.weight_decay != 0.0) change += decayed(weight[j], decay, weights);
+      if (table.weight_decay != 0.0) change += weight[j] * decay;
       weight[j] -= change;
     }
     if (first) store<kFull>(first + i * entry.width, tile.count, mean, noise);
@@ -181,6 +177,9 @@ extern "C" __global__ void __launch_bounds__(256, 3) adafactor_weights_fp32(LT_T
 }
 extern "C" __global__ void __launch_bounds__(256, 3) adafactor_weights_bf16(LT_TABLE(Table) table) {
   move_weights<u16>(table);
+}
+extern "C" __global__ void __launch_bounds__(256, 3) adafactor_weights_fp16(LT_TABLE(Table) table) {
+  move_weights<Half>(table);
 }
 )cuda";
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// AdamW8bit's step as one kernel for all parameters of a group, in fp32 or bf16. A warp updates a block of
-// 256 elements: its moments stay in registers, and 16 bytes a parameter cross the memory's bus (10 with bf16
-// weights). Codes and rounding have the bits of optim/narrow/eight_bit_loop.hpp; only the last bits of fp32
-// arithmetic differ.
+// AdamW8bit's step as one kernel for all parameters of a group, in fp32, bf16 or fp16. A warp updates a block
+// of 256 elements: its moments stay in registers, and 16 bytes a parameter cross the memory's bus (10 with
+// 16-bit weights). Codes and rounding have the bits of optim/narrow/eight_bit_loop.hpp; only the last bits of
+// fp32 arithmetic differ.
 #pragma once
 
 #include <looptorch/base/device/kernel_source.hpp>
@@ -47,7 +47,7 @@ struct RootCode : OctaveCode<8, 4> {
   }
 };
 
-// fp32 weights; bf16 weights; bf16 weights and 8 bits of what they lack, each rounded stochastically.
+// fp32 weights; 16-bit weights; bf16 weights and 8 bits of what they lack, each rounded stochastically.
 enum Kind { kSingle, kRounded, kCorrected };
 
 // Widens weights by the bits that they lack, 8 each in `lost`.
@@ -156,7 +156,7 @@ struct CodedBlock {
   }
 };
 
-// Moments in fp32: AdamW as at::_fused_adamw_ computes it, and a bf16 weight rounded as by `subtract_rounded`.
+// Moments in fp32: AdamW as at::_fused_adamw_ computes it, and a 16-bit weight rounded as by `subtract_rounded`.
 template <Kind kKind, class Stored>
 struct PlainBlock {
   static constexpr bool kNarrow = kKind != kSingle;
@@ -222,8 +222,8 @@ LT_INLINE void adamw_8bit(const Table& table) {
   if (threadIdx.x == 0) numbers = numbers_of(table, (double)step);
   __syncthreads();
   const u32 lane = threadIdx.x % kWarp, thread_block = blockIdx.x - table.begins[index];
-  constexpr Kind kPlain = sizeof(Stored) == 2 ? kRounded : kSingle, kNarrow = sizeof(Stored) == 2 ? kCorrected : kSingle;
-  if (sizeof(Stored) == 2 && entry.lost) update_blocks<kNarrow, Stored>(entry, step, numbers, lane, thread_block);
+  constexpr Kind kPlain = sizeof(Stored) == 2 ? kRounded : kSingle, kNarrow = kIsBf16<Stored> ? kCorrected : kPlain;
+  if (kIsBf16<Stored> && entry.lost) update_blocks<kNarrow, Stored>(entry, step, numbers, lane, thread_block);
   else update_blocks<kPlain, Stored>(entry, step, numbers, lane, thread_block);
 }
 
@@ -232,6 +232,9 @@ extern "C" __global__ void __launch_bounds__(256, 3) adamw_8bit_fp32(LT_TABLE(Ta
 }
 extern "C" __global__ void __launch_bounds__(256, 3) adamw_8bit_bf16(LT_TABLE(Table) table) {
   adamw_8bit<u16>(table);
+}
+extern "C" __global__ void __launch_bounds__(256, 3) adamw_8bit_fp16(LT_TABLE(Table) table) {
+  adamw_8bit<Half>(table);
 }
 )cuda";
 

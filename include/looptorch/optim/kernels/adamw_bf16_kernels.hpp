@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // AdamWBf16's step as one kernel for all parameters of a group, whose weights are in bf16, rounded or exact,
-// or in fp32. Rounding has the bits of optim/narrow/bf16_loop.hpp; only the last bits of fp32 arithmetic
-// differ.
+// in fp16, rounded, or in fp32. Rounding has the bits of optim/narrow/bf16_loop.hpp; only the last bits of
+// fp32 arithmetic differ.
 #pragma once
 
 #include <looptorch/base/device/kernel_source.hpp>
@@ -11,7 +11,7 @@
 namespace looptorch::detail {
 
 inline constexpr const char* kAdamWBf16Code = R"cuda(
-enum Kind { kSingle, kRounded, kSplit };  // fp32 weights; bf16 weights; bf16 weights and their lost bits
+enum Kind { kSingle, kRounded, kSplit };  // fp32 weights; 16-bit weights; bf16 weights and their lost bits
 
 template <Kind kKind, class Stored>
 struct Bf16Block {
@@ -88,9 +88,9 @@ LT_INLINE void adamw_bf16(const Table& table) {
   if (threadIdx.x == 0) numbers = numbers_of(table, (double)step);
   __syncthreads();
   const u32 lane = threadIdx.x % kWarp, thread_block = blockIdx.x - table.begins[index];
-  constexpr Kind kPlain = sizeof(Stored) == 2 ? kRounded : kSingle;
-  if (sizeof(Stored) == 2 && entry.lost)
-    for_blocks_of_warp(Bf16Block<kSplit, Stored>(entry, step, numbers, lane), size_of(entry), is_aligned(entry), thread_block);
+  constexpr Kind kPlain = sizeof(Stored) == 2 ? kRounded : kSingle, kExact = kIsBf16<Stored> ? kSplit : kPlain;
+  if (kIsBf16<Stored> && entry.lost)
+    for_blocks_of_warp(Bf16Block<kExact, Stored>(entry, step, numbers, lane), size_of(entry), is_aligned(entry), thread_block);
   else
     for_blocks_of_warp(Bf16Block<kPlain, Stored>(entry, step, numbers, lane), size_of(entry), is_aligned(entry), thread_block);
 }
@@ -100,6 +100,9 @@ extern "C" __global__ void __launch_bounds__(256, 3) adamw_bf16_fp32(LT_TABLE(Ta
 }
 extern "C" __global__ void __launch_bounds__(256, 3) adamw_bf16_bf16(LT_TABLE(Table) table) {
   adamw_bf16<u16>(table);
+}
+extern "C" __global__ void __launch_bounds__(256, 3) adamw_bf16_fp16(LT_TABLE(Table) table) {
+  adamw_bf16<Half>(table);
 }
 )cuda";
 

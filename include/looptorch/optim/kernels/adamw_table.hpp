@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace looptorch::detail {
 
@@ -102,11 +103,12 @@ struct AdamWTensors {
 /// Launches a kernel for parameters that are added one by one, each time its table is full, and by `flush`.
 class AdamWLauncher {
  public:
-  AdamWLauncher(const KernelSource& source, const char* kernel, c10::Device device, const ReadyKernels& ready,
-                const AdamWHeader& header)
+  /// Takes one of the parameters, which all are of its device and dtype.
+  AdamWLauncher(const KernelSource& source, const char* kernel, const at::Tensor& one,
+                const ReadyKernels& ready, const AdamWHeader& header)
       : source_(source),
-        kernel_(kernel),
-        device_(device),
+        kernel_(kernel_name(kernel, one.scalar_type())),
+        device_(one.device()),
         runner_(*ready.runner),
         table_(header, ready.table_bytes) {}
 
@@ -127,7 +129,7 @@ class AdamWLauncher {
 
   void flush() {
     if (table_.is_empty()) return;
-    runner_.launch(source_, kernel_, device_, thread_blocks_, table_.data());
+    runner_.launch(source_, kernel_.c_str(), device_, thread_blocks_, table_.data());
     table_.clear(), thread_blocks_ = 0, counts_ = 0;
   }
 
@@ -143,7 +145,7 @@ class AdamWLauncher {
   }
 
   const KernelSource& source_;
-  const char* kernel_;
+  std::string kernel_;
   c10::Device device_;
   KernelRunner& runner_;
   AdamWTable table_;

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <optional>
+#include <string>
 
 namespace looptorch::detail {
 
@@ -72,8 +73,13 @@ class KernelTable {
 /// Empty where tensor operations stay: on a CPU, on other accelerators, in other dtypes.
 [[nodiscard]] inline ReadyKernels kernels_for(const KernelSource& source, const at::Tensor& parameter) {
   const at::ScalarType type = parameter.scalar_type();
-  if (type != at::kFloat && type != at::kBFloat16) return {};
+  if (type != at::kFloat && type != at::kBFloat16 && type != at::kHalf) return {};
   return ready_kernels(source, parameter.device());
+}
+
+/// Returns the name of a kernel for weights of a dtype, as "adamw_8bit_bf16".
+[[nodiscard]] inline std::string kernel_name(const char* kernel, at::ScalarType type) {
+  return std::string(kernel) + (type == at::kFloat ? "_fp32" : type == at::kHalf ? "_fp16" : "_bf16");
 }
 
 /// Returns a tensor's memory; null for an undefined one.

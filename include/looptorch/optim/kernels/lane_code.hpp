@@ -60,6 +60,31 @@ LT_INLINE float quick_root(float number) {
   return number * inverse;
 }
 
+// A number in fp16; one in bf16 is a u16.
+struct Half {
+  u16 bits;
+};
+template <class Stored>
+constexpr bool kIsBf16 = false;
+template <>
+constexpr bool kIsBf16<u16> = true;
+
+LT_INLINE float wide_of(Half half) {
+  const u32 sign = (half.bits & 0x8000u) << 16, size = half.bits & 0x7FFFu;
+  const u32 tiny = bits_of((float)(int)size * 5.9604644775390625e-08f);  // 2^-24
+  const u32 normal = (size << 13) + (size < 0x7C00u ? 0x38000000u : 0x70000000u);
+  return number_of((size < 0x400u ? tiny : normal) | sign);
+}
+// Returns one of the two neighbours, by 13 of 16 random bits.
+LT_INLINE u16 half_bits_of(float number, u32 noise) {
+  const u32 bits = bits_of(number), size = bits & ~kSignBit, random = noise >> 3;
+  const float least = number_of(size < 0x38800000u ? size : 0x38800000u);  // 2^-14
+  const u32 tiny = (u32)(int)(least * 16777216.0f + (float)(int)random * 0.0001220703125f);  // 2^24, 2^-13
+  const u32 normal = (size + random - 0x38000000u) >> 13;
+  const u32 finite = size < 0x38800000u ? tiny : normal < 0x7C00u ? normal : 0x7C00u;
+  return (u16)((size > 0x7F800000u ? 0x7E00u : finite) | (bits >> 16 & 0x8000u));
+}
+
 LT_INLINE u32 warp_largest(u32 value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   for (int far = 16; far > 0; far >>= 1) value = larger(value, __shfl_xor_sync(kAllLanes, value, far));
@@ -141,6 +166,20 @@ LT_INLINE void load(const u16* from, int count, float (&x)[4]) {
     for (int j = 0; j < 4; ++j) x[j] = j < count ? number_of((u32)from[j] << 16) : 0.0f;
   }
 }
+// fp16.
+template <bool kFull>
+LT_INLINE void load(const Half* from, int count, float (&x)[4]) {
+  u32 words[2] = {0, 0};
+  if (kFull) {
+    const uint2 all = *reinterpret_cast<const uint2*>(from);
+    words[0] = all.x, words[1] = all.y;
+  } else {
+    for (int j = 0; j < 4; ++j)
+      if (j < count) words[j / 2] |= (u32)from[j].bits << (16 * (j % 2));
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) x[j] = wide_of({(u16)(words[j / 2] >> (16 * (j % 2)))});
+}
 // Four codes in one word.
 template <bool kFull>
 LT_INLINE u32 load(const u8* from, int count) {
@@ -173,6 +212,21 @@ LT_INLINE void store(u16* to, int count, const float (&x)[4], const u32 (&noise)
   } else {
     for (int j = 0; j < 4; ++j)
       if (j < count) to[j] = (u16)(bits[j] >> 16);
+  }
+}
+// fp16, rounded by 13 of 16 random bits each.
+template <bool kFull>
+LT_INLINE void store(Half* to, int count, const float (&x)[4], const u32 (&noise)[4]) {
+  u32 words[2] = {0, 0};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) words[j / 2] |= (u32)half_bits_of(x[j], noise[j]) << (16 * (j % 2));
+  if (kFull) {
+    uint2 all;
+    all.x = words[0], all.y = words[1];
+    *reinterpret_cast<uint2*>(to) = all;
+  } else {
+    for (int j = 0; j < 4; ++j)
+      if (j < count) to[j].bits = (u16)(words[j / 2] >> (16 * (j % 2)));
   }
 }
 template <bool kFull>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// AdamW's update of weights and moments in bf16, block by block: computed in fp32, and rounded
-// stochastically, so that changes smaller than a bf16 step are kept on average.
+// AdamW's update of weights in 16 bits or fp32 with moments in bf16, block by block: computed in fp32, and
+// rounded stochastically, so that changes smaller than a step of 16 bits are kept on average.
 #pragma once
 
 #include <looptorch/optim/narrow/adam_numbers.hpp>
 #include <looptorch/optim/narrow/lanes.hpp>
+#include <looptorch/optim/narrow/stored_weights.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -12,66 +13,6 @@
 #include <type_traits>
 
 namespace looptorch::detail {
-
-[[nodiscard, gnu::always_inline]] inline float widen_bf16(std::uint16_t bits) {
-  return number_of(std::uint32_t{bits} << 16);
-}
-/// Returns one of the two neighbours in bf16, by `noise` of 16 bits.
-[[nodiscard, gnu::always_inline]] inline std::uint16_t round_bf16(float number, std::uint32_t noise) {
-  return static_cast<std::uint16_t>((bits_of(number) + noise) >> 16);
-}
-
-/// fp32 weights.
-struct SingleWeight {
-  using Stored = float;
-  using Lost = std::int16_t;
-  [[gnu::always_inline]] static float load(float stored, std::int16_t) { return stored; }
-  [[gnu::always_inline]] static void store(float number, std::uint32_t, float& stored, std::int16_t&) {
-    stored = number;
-  }
-};
-
-/// bf16 weights, rounded stochastically.
-struct Bf16Weight {
-  using Stored = std::uint16_t;
-  using Lost = std::int16_t;
-  [[gnu::always_inline]] static float load(std::uint16_t stored, std::int16_t) { return widen_bf16(stored); }
-  [[gnu::always_inline]] static void store(float number, std::uint32_t noise, std::uint16_t& stored,
-                                           std::int16_t&) {
-    stored = round_bf16(number, noise);
-  }
-};
-
-/// bf16 weights rounded to the nearest, and what that lost: an fp32 number's bits, less the bf16 number's.
-struct SplitWeight {
-  using Stored = std::uint16_t;
-  using Lost = std::int16_t;
-  [[gnu::always_inline]] static float load(std::uint16_t stored, std::int16_t lost) {
-    return number_of((std::uint32_t{stored} << 16) + static_cast<std::uint32_t>(std::int32_t{lost}));
-  }
-  [[gnu::always_inline]] static void store(float number, std::uint32_t, std::uint16_t& stored,
-                                           std::int16_t& lost) {
-    stored = static_cast<std::uint16_t>((bits_of(number) + 0x8000u) >> 16);
-    lost = static_cast<std::int16_t>(bits_of(number) - (std::uint32_t{stored} << 16));
-  }
-};
-
-/// bf16 weights rounded to the nearest, and 8 bits of what that lost, rounded stochastically: 24 of
-/// fp32's 32.
-struct CorrectedWeight {
-  using Stored = std::uint16_t;
-  using Lost = std::int8_t;
-  [[gnu::always_inline]] static float load(std::uint16_t stored, std::int8_t lost) {
-    return number_of((std::uint32_t{stored} << 16) + static_cast<std::uint32_t>(std::int32_t{lost} * 256));
-  }
-  /// Takes 16 random bits, and uses 8.
-  [[gnu::always_inline]] static void store(float number, std::uint32_t noise, std::uint16_t& stored,
-                                           std::int8_t& lost) {
-    const std::uint32_t bits = (bits_of(number) + (noise >> 8)) & ~0xFFu;
-    stored = static_cast<std::uint16_t>((bits + 0x8000u) >> 16);
-    lost = static_cast<std::int8_t>((bits - (std::uint32_t{stored} << 16)) >> 8);
-  }
-};
 
 /// One parameter's memory, `size` elements each; `lost` is null but for `SplitWeight`. Gradients have the
 /// weights' dtype.
@@ -129,7 +70,7 @@ struct Bf16Loop {
     for (std::size_t i = 0; i < kLanes; ++i) {
       std::int16_t none = 0;
       std::int16_t& kept = kSplit ? rest[i] : none;
-      const float slope = widen(gradient[i]) * rule.gradient_factor;
+      const float slope = Weight::load(gradient[i], 0) * rule.gradient_factor;
       const float new_mean = rule.first(widen_bf16(mean[i]), slope);
       const float new_square = rule.second(widen_bf16(square[i]), slope);
       const float number = rule.weight(Weight::load(weight[i], kept), new_mean, quick_root(new_square));
@@ -138,9 +79,6 @@ struct Bf16Loop {
       Weight::store(number, kLaneWords<2, 16>[i] ^ of_weight, weight[i], kept);
     }
   }
-
-  [[gnu::always_inline]] static float widen(float number) { return number; }
-  [[gnu::always_inline]] static float widen(std::uint16_t bits) { return widen_bf16(bits); }
 };
 
 }  // namespace looptorch::detail

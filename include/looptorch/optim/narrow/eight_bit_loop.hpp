@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// AdamW's update of fp32 or bf16 weights whose moments are coded in 8 bits, block by block: a block's moments
-// exist in fp32 only while it is updated, 2 KiB on the stack.
+// AdamW's update of weights in fp32 or 16 bits whose moments are coded in 8 bits, block by block: a block's
+// moments exist in fp32 only while it is updated, 2 KiB on the stack.
 #pragma once
 
 #include <looptorch/optim/narrow/adam_numbers.hpp>
-#include <looptorch/optim/narrow/bf16_loop.hpp>
 #include <looptorch/optim/narrow/block_codes.hpp>
 #include <looptorch/optim/narrow/lanes.hpp>
+#include <looptorch/optim/narrow/stored_weights.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: MIT
-// Sums in bf16 that lose nothing on average: each is computed in fp32 and rounded stochastically. On a CPU
-// and on NVIDIA's GPUs one pass over the memory; on other devices five tensor operations.
+// Sums in 16 bits that lose nothing on average: each is computed in fp32 and rounded stochastically. On a
+// CPU, and in bf16 on NVIDIA's GPUs, one pass over the memory; elsewhere some tensor operations.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>
 #include <looptorch/base/device/kernel_runner.hpp>
 #include <looptorch/optim/kernels/rounded_sum_kernels.hpp>
-#include <looptorch/optim/narrow/bf16_loop.hpp>
 #include <looptorch/optim/narrow/lanes.hpp>
+#include <looptorch/optim/narrow/stored_weights.hpp>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/copysign.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace looptorch::detail {
 
-/// The memory of a sum and of what is added to it, fp32 or bf16.
-template <class Addend>
+/// The memory of a sum, as `Bf16Weight` or `Fp16Weight` stores it, and of what is added to it, fp32 or bf16.
+template <class Sum, class Addend>
 struct RoundedSumLoop {
   std::uint16_t* sums;
   const Addend* addends;
@@ -46,47 +49,70 @@ struct RoundedSumLoop {
  private:
   [[gnu::always_inline]] static void add(std::uint16_t* __restrict sum, const Addend* __restrict addend,
                                          std::int64_t count, std::uint32_t random) {
+    std::int16_t none = 0;
     for (std::int64_t i = 0; i < count; ++i)
-      sum[i] = round_bf16(widen_bf16(sum[i]) + widen(addend[i]),
-                          kLaneWords<0, 16>[static_cast<std::size_t>(i)] ^ random);
+      Sum::store(Sum::load(sum[i], 0) + widen(addend[i]),
+                 kLaneWords<0, 16>[static_cast<std::size_t>(i)] ^ random, sum[i], none);
   }
   [[gnu::always_inline]] static float widen(float number) { return number; }
   [[gnu::always_inline]] static float widen(std::uint16_t bits) { return widen_bf16(bits); }
 };
 
-template <class Addend>
+template <class Sum, class Addend>
 void add_rounded_on_host(const at::Tensor& sum, const at::Tensor& addend, std::uint64_t seed) {
-  const RoundedSumLoop<Addend> loop{static_cast<std::uint16_t*>(sum.mutable_data_ptr()),
-                                    static_cast<const Addend*>(addend.const_data_ptr()), sum.numel(), seed};
+  const RoundedSumLoop<Sum, Addend> loop{static_cast<std::uint16_t*>(sum.mutable_data_ptr()),
+                                         static_cast<const Addend*>(addend.const_data_ptr()), sum.numel(),
+                                         seed};
   constexpr auto kCount = static_cast<std::int64_t>(kLanes);
   constexpr std::int64_t kBlocksATask = 64;
   at::parallel_for(0, (sum.numel() + kCount - 1) / kCount, kBlocksATask,
                    [&loop](std::int64_t begin, std::int64_t end) { run_widest(loop, begin, end); });
 }
 
-/// Adds to `sum`, bf16, by tensor operations; the rounding's bits are the generator's.
-inline void add_rounded_by(const at::Tensor& sum, const at::Tensor& addend, const at::Generator& generator) {
-  const at::Tensor exact = sum.to(at::kFloat).add_(addend);
-  const at::Tensor noise = at::randint(1 << 16, exact.sizes(), generator, exact.options().dtype(at::kInt));
-  sum.copy_(noise.add_(exact.view(at::kInt)).bitwise_and_(~0xFFFF).view(at::kFloat));
+/// Returns fp32 numbers that a dtype, bf16 or fp16, holds: of each one of its two neighbours there, by 16
+/// random bits, int32.
+[[nodiscard]] inline at::Tensor rounded_tensor(const at::Tensor& numbers, at::ScalarType type,
+                                               const at::Tensor& noise) {
+  const at::Tensor bits = numbers.view(at::kInt);
+  if (type == at::kBFloat16) return (bits + noise).bitwise_and_(~0xFFFF).view(at::kFloat);
+  const at::Tensor random = noise.bitwise_right_shift(3);
+  const at::Tensor normal = (bits + random).bitwise_and_(~0x1FFF).view(at::kFloat);
+  const at::Tensor tiny = numbers.abs().mul_(0x1p24).add_(random, 0x1p-13).floor_().mul_(0x1p-24);
+  return at::where(numbers.abs().lt(0x1p-14), at::copysign(tiny, numbers), normal);
 }
 
-/// Adds to `sum`, bf16 and without gaps in memory. The rounding's bits follow from `seed`: the same ones on a
-/// CPU and in the kernel, and those of a generator of its own where tensor operations take its place.
+/// Returns 16 random bits for each element.
+[[nodiscard]] inline at::Tensor rounding_noise(const at::Tensor& numbers,
+                                               const std::optional<at::Generator>& generator = {}) {
+  return at::randint(1 << 16, numbers.sizes(), generator, numbers.options().dtype(at::kInt));
+}
+
+/// Adds to `sum`, bf16 or fp16, by tensor operations; the rounding's bits are the generator's.
+inline void add_rounded_by(const at::Tensor& sum, const at::Tensor& addend, const at::Generator& generator) {
+  const at::Tensor exact = sum.to(at::kFloat).add_(addend);
+  sum.copy_(rounded_tensor(exact, sum.scalar_type(), rounding_noise(exact, generator)));
+}
+
+/// Adds to `sum`, bf16 or fp16 and without gaps in memory. The rounding's bits follow from `seed`: the same
+/// ones on a CPU and in the kernel, and those of a generator of its own where tensor operations take its
+/// place.
 inline void add_rounded(const at::Tensor& sum, const at::Tensor& addend, std::uint64_t seed) {
-  const ReadyKernels ready = ready_kernels(kRoundedSumSource, sum.device());
+  const bool is_fp16 = sum.scalar_type() == at::kHalf;  // which has no kernel
+  const ReadyKernels ready = is_fp16 ? ReadyKernels{} : ready_kernels(kRoundedSumSource, sum.device());
   if (!ready && !sum.is_cpu()) {
     at::Generator generator = copy_of(default_generator(sum.device()));
     generator.set_current_seed(seed);
     return add_rounded_by(sum, addend, generator);
   }
-  const bool narrow = addend.scalar_type() == at::kBFloat16;
+  const bool narrow = addend.scalar_type() == at::kBFloat16 && !is_fp16;
   at::Tensor alike = addend;
   if (addend.strides() != sum.strides() || (!narrow && addend.scalar_type() != at::kFloat))
     alike = at::empty_like(sum, narrow ? at::kBFloat16 : at::kFloat).copy_(addend);
   if (ready) return add_rounded_by_kernel(sum, alike, seed, ready);
-  narrow ? add_rounded_on_host<std::uint16_t>(sum, alike, seed)
-         : add_rounded_on_host<float>(sum, alike, seed);
+  const auto add = is_fp16  ? &add_rounded_on_host<Fp16Weight, float>
+                   : narrow ? &add_rounded_on_host<Bf16Weight, std::uint16_t>
+                            : &add_rounded_on_host<Bf16Weight, float>;
+  add(sum, alike, seed);
 }
 
 }  // namespace looptorch::detail

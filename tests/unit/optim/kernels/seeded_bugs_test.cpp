@@ -14,12 +14,21 @@ using namespace looptorch::testing;
 
 namespace {
 
+/// True unless an option keeps what bf16 cuts off fp32.
+template <class Options>
+bool takes_fp16(const Options& options) {
+  if constexpr (requires { options.exact; }) return !options.exact;
+  if constexpr (requires { options.corrected; }) return !options.corrected;
+  return true;
+}
+
 /// Returns how a bug was noticed; empty if it was not.
 template <class Optimizer>
 std::string caught(const SeededBug& bug, const typename Optimizer::Options& options,
                    const std::vector<Shape>& shapes) {
   std::uint64_t order = 0;  // of threads: some races show in one of four
-  for (const auto type : {at::kFloat, at::kBFloat16, at::kFloat, at::kBFloat16}) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kFloat, at::kBFloat16, at::kHalf}) {
+    if (type == at::kHalf && !takes_fp16(options)) continue;
     for (const bool misaligned : {false, true}) {
       EmulatedKernels kernels(EmulatedKernels::kLargeTable, order += 1000, bug);
       try {
@@ -94,6 +103,12 @@ TEST_CASE("seeded bugs in AdamWBf16's kernel are caught") {
   check_bf16({"(u32)((int)bits_of(rest) >> 16)", "bits_of(rest) >> 16"});
   check_bf16({"for_second[j] = noise >> 16;", "for_second[j] = noise & 0xFFFFu;"});
   check_bf16({"if (begins[middle] <= thread_block)", "if (begins[middle] < thread_block)"});
+}
+
+TEST_CASE("seeded bugs in the rounding to fp16 are caught") {
+  check_8bit({"(size < 0x400u ? tiny : normal) | sign", "normal | sign"});
+  check_bf16({"random = noise >> 3;", "random = 0;"});
+  check_adafactor({"size < 0x38800000u ? tiny : normal < 0x7C00u", "normal < 0x7C00u"});
 }
 
 TEST_CASE("seeded bugs in Adafactor's kernels are caught") {
