@@ -291,6 +291,23 @@ TEST_CASE("Autocast<fp16> refuses options and parameters that cannot work") {
                     Catch::Contains("itself in BFloat16. bf16 needs no loss scale: take Autocast<bf16>"));
 }
 
+struct OwnScale {
+  struct State : lt::LossScale {};
+  lt::LossScale* loss_scale(const lt::Run&, State& state) const { return &state; }
+  void on_fit_begin(lt::FitContext& fit, State& state) const {
+    state.begin({1024, 2, 0.5, 2000, 1e-4}, fit.run.device());
+  }
+};
+
+TEST_CASE("the loss scales of two policies that are switched on are refused") {
+  auto net = toy::net();
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  lt::Trainer one(net, sgd, toy::objective, lt::When{true, OwnScale{}}, lt::When{false, Half{}});
+  one.fit(toy::batches(1));
+  lt::Trainer both(net, sgd, toy::objective, lt::When{true, OwnScale{}}, lt::When{true, Half{}});
+  CHECK_THROWS_AS(both.fit(toy::batches(1)), lt::PolicyConflict);
+}
+
 /// Fits fp16 weights whose gradients, of 3e-8, are below fp16's smallest number unless the loss is scaled,
 /// and returns by how much they moved.
 template <class Optimizer>

@@ -208,6 +208,11 @@ struct CheckConflicts {
   static_assert(std::is_void_v<typename Conflicts<Parts...>::exclusion>,
                 "looptorch: a listed policy excludes another one. Drop one of them, or do as the remedy "
                 "beside this message says. See docs/errors.md#excluded");
+  static constexpr int scales = (0 + ... + (!is_when<Parts> && loss_scale_hook::template valid<Parts>()));
+  static_assert(
+      scales <= 1 || !std::is_void_v<typename Conflicts<Parts...>::clash>,
+      "looptorch: two listed policies give a loss scale, and losses are multiplied by one. Drop one "
+      "of them, or switch them by When{flag, policy}. See docs/errors.md#two-loss-scales");
   static_assert(!((is_when<Parts> && is_update<unwrapped_t<Parts>>) || ...),
                 "looptorch: When switches policies, not updates. Give the update an option: "
                 "Update{optimizer, objective, {.when = predicate}}. See docs/errors.md#when-update");

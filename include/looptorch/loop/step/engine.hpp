@@ -94,11 +94,17 @@ class Engine {
   }
 
   /// Returns the loss scale of the policy that has one and is switched on; null if losses are not scaled.
+  /// Throws PolicyConflict for the scales of two policies.
   [[nodiscard]] LossScale* loss_scale() {
     LossScale* scale = nullptr;
     if constexpr (Stack::template has<loss_scale_hook>())
-      stack_.template each_with<loss_scale_hook>(
-          [&](auto& slot) { scale = loss_scale_hook::call(slot.policy, slot.state, std::as_const(run_)); });
+      stack_.template each_with<loss_scale_hook>([&](auto& slot) {
+        LossScale* const given = loss_scale_hook::call(slot.policy, slot.state, std::as_const(run_));
+        if (given && std::exchange(scale, given))
+          throw PolicyConflict(
+              "two listed policies give a loss scale, and losses are multiplied by one: switch one of them "
+              "off. See docs/errors.md#two-loss-scales");
+      });
     return scale;
   }
   /// Calls `use(scale)` if losses are scaled.
