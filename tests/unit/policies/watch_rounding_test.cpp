@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Weights in bf16: the refusal of optimizers that round to the nearest, and the share that such rounding
-// swallows.
-// Tests loop/step: lossy_weights
+// The share of updates that rounding to bf16 swallows.
 #include "support/precompiled.hpp"
 
-#include <looptorch/optim/adafactor.hpp>
-#include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
@@ -30,45 +26,6 @@ Linear narrow_layer() {
 const std::vector<at::Tensor>& data() {
   static const std::vector<at::Tensor> batches(4, torch::ones({2, 64}, torch::kBFloat16));
   return batches;
-}
-
-template <class Optimizer, class... Policies>
-void fit(Linear& net, Policies... policies) {
-  Optimizer optimizer(net->parameters(), {.lr = 1e-4});
-  lt::Trainer trainer(net, optimizer, objective, policies...);
-  trainer.fit(data());
-}
-
-TEST_CASE("bf16 weights are refused under optimizers that round to the nearest") {
-  auto net = narrow_layer();
-  CHECK_THROWS_WITH(fit<lt::FusedAdamW>(net),
-                    Catch::Contains("rounds bf16 weights, such as one of shape [64, 64]") &&
-                        Catch::Contains("FusedAdamW") && Catch::Contains("train with AdamWBf16"));
-  torch::optim::AdamW adamw(net->parameters());
-  lt::Trainer of_libtorch(net, adamw, objective);
-  CHECK_THROWS_AS(of_libtorch.fit(data()), lt::UsageError);
-  CHECK_THROWS_AS(of_libtorch.step(data()[0]), lt::UsageError);
-  fit<lt::AdamWBf16>(net), fit<lt::AdamW8bit>(net), fit<lt::Adafactor>(net);
-}
-
-TEST_CASE("bf16 weights that are not trained, or at the user's own risk, are let through") {
-  auto net = narrow_layer();
-  torch::nn::Sequential both(narrow_layer(), Linear(64, 2));
-  lt::FusedAdamW all(both->parameters());
-  const auto loss = [](torch::nn::Sequential& model, const at::Tensor& x) {
-    return model[1]
-        ->as<Linear>()
-        ->forward(model[0]->as<Linear>()->forward(x).to(torch::kFloat))
-        .pow(2)
-        .mean();
-  };
-  lt::Trainer frozen(both, all, loss, lt::Freeze{"0.*"});
-  frozen.fit(data());
-  lt::Trainer unfrozen(both, all, loss, lt::UnfreezeAt{{.epoch = 3, .patterns = {"0.*"}}});
-  CHECK_THROWS_AS(unfrozen.fit(data()), lt::UsageError);
-  lt::FusedAdamW optimizer(net->parameters());
-  lt::Trainer accepted(net, lt::Update{optimizer, objective, {.lossy_weights = true}});
-  accepted.fit(data());
 }
 
 double swallowed(double rate) {

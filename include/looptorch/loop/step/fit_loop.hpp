@@ -12,13 +12,10 @@
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/loop/step/lossy_weights.hpp>
+#include <looptorch/loop/step/fit_checks.hpp>
 #include <looptorch/loop/step/settle.hpp>
-#include <looptorch/loop/step/untrained.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/loop/step/window.hpp>
-
-#include <c10/util/Exception.h>
 
 #include <cstdint>
 #include <exception>
@@ -40,17 +37,6 @@ template <class Engine>
 void prepare_fit(Engine& engine, const FitPlan& plan) {
   engine.prepare();
   announce(engine, plan);
-}
-
-/// Says, once a Trainer and on one rank, that the model is in eval mode. Modules within it may be: that is
-/// how the statistics of a BatchNorm are kept as they are.
-template <class Engine>
-void tell_once_of_eval_mode(Engine& engine) {
-  if (engine.is_first_in_eval_mode() && engine.ranks().leads())
-    TORCH_WARN(
-        "looptorch: training begins with the model in eval mode, in which dropout does nothing and BatchNorm "
-        "learns no statistics: call model->train() before, as after an evaluation of your own. See "
-        "docs/errors.md#eval-mode");
 }
 
 /// Runs on_fit_begin, or on_switched_off of policies that are off.

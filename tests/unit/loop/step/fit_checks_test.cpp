@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
+// What is told, and what is refused, as a fit begins.
 // Tests base: first_few
 #include "support/precompiled.hpp"
 
-#include <looptorch/loop/step/untrained.hpp>
+#include <looptorch/loop/step/fit_checks.hpp>
+#include <looptorch/optim/adafactor.hpp>
+#include <looptorch/optim/adamw_8bit.hpp>
+#include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/trainer.hpp>
 
@@ -32,6 +36,29 @@ std::vector<std::string> told(toy::Net& net, const Policies&... policies) {
   trainer.fit(toy::batches(2), {.epochs = 2});
   trainer.fit(toy::batches(1));
   return warnings.texts;
+}
+
+const auto mean_square = [](torch::nn::Linear& net, const at::Tensor& x) { return net(x).pow(2).mean(); };
+
+torch::nn::Linear narrow_layer() {
+  torch::manual_seed(0);
+  torch::nn::Linear net(64, 64);
+  net->to(torch::kBFloat16);
+  torch::NoGradGuard no_gradients;
+  net->weight.fill_(1), net->bias.fill_(1);
+  return net;
+}
+
+const std::vector<at::Tensor>& narrow_data() {
+  static const std::vector<at::Tensor> batches(4, torch::ones({2, 64}, torch::kBFloat16));
+  return batches;
+}
+
+template <class Optimizer, class... Policies>
+void fit_narrow(torch::nn::Linear& net, Policies... policies) {
+  Optimizer optimizer(net->parameters(), {.lr = 1e-4});
+  lt::Trainer trainer(net, optimizer, mean_square, policies...);
+  trainer.fit(narrow_data());
 }
 
 }  // namespace
@@ -81,4 +108,36 @@ TEST_CASE("nothing is said of parameters that another update or another Trainer 
   lt::Trainer alone(net, first, toy::objective);
   alone.fit(toy::batches(1));
   CHECK(warnings.texts.size() == 1);
+}
+
+TEST_CASE("bf16 weights are refused under optimizers that round to the nearest") {
+  auto net = narrow_layer();
+  CHECK_THROWS_WITH(fit_narrow<lt::FusedAdamW>(net),
+                    Contains("rounds bf16 weights, such as one of shape [64, 64]") &&
+                        Contains("FusedAdamW") && Contains("train with AdamWBf16"));
+  torch::optim::AdamW adamw(net->parameters());
+  lt::Trainer of_libtorch(net, adamw, mean_square);
+  CHECK_THROWS_AS(of_libtorch.fit(narrow_data()), lt::UsageError);
+  CHECK_THROWS_AS(of_libtorch.step(narrow_data()[0]), lt::UsageError);
+  fit_narrow<lt::AdamWBf16>(net), fit_narrow<lt::AdamW8bit>(net), fit_narrow<lt::Adafactor>(net);
+}
+
+TEST_CASE("bf16 weights that are not trained, or at the user's own risk, are let through") {
+  auto net = narrow_layer();
+  torch::nn::Sequential both(narrow_layer(), torch::nn::Linear(64, 2));
+  lt::FusedAdamW all(both->parameters());
+  const auto loss = [](torch::nn::Sequential& model, const at::Tensor& x) {
+    return model[1]
+        ->as<torch::nn::Linear>()
+        ->forward(model[0]->as<torch::nn::Linear>()->forward(x).to(torch::kFloat))
+        .pow(2)
+        .mean();
+  };
+  lt::Trainer frozen(both, all, loss, lt::Freeze{"0.*"});
+  frozen.fit(narrow_data());
+  lt::Trainer unfrozen(both, all, loss, lt::UnfreezeAt{{.epoch = 3, .patterns = {"0.*"}}});
+  CHECK_THROWS_AS(unfrozen.fit(narrow_data()), lt::UsageError);
+  lt::FusedAdamW optimizer(net->parameters());
+  lt::Trainer accepted(net, lt::Update{optimizer, mean_square, {.lossy_weights = true}});
+  accepted.fit(narrow_data());
 }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+// What is looked at as a fit or a loop of `step` begins: a model in eval mode and parameters that no update
+// trains, as when a layer was forgotten in the optimizer's list, are told once a Trainer. Trained bf16
+// weights under an optimizer that rounds to the nearest are refused: it loses, without a sign, each update
+// that is smaller than half a step of its weight.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/first_few.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
+#include <looptorch/loop/context.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/loop/step/engine.hpp>
+#include <looptorch/loop/step/open_window.hpp>
+#include <looptorch/optim/optimizer_state.hpp>
+#include <looptorch/optim/small_updates.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_set>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// Says, once a Trainer and on one rank, that the model is in eval mode. Modules within it may be: that is
+/// how the statistics of a BatchNorm are kept as they are.
+template <class Engine>
+void tell_once_of_eval_mode(Engine& engine) {
+  if (engine.is_first_in_eval_mode() && engine.ranks().leads())
+    TORCH_WARN(
+        "looptorch: training begins with the model in eval mode, in which dropout does nothing and BatchNorm "
+        "learns no statistics: call model->train() before, as after an evaluation of your own. See "
+        "docs/errors.md#eval-mode");
+}
+
+// ---- Parameters that no update trains ----
+
+/// Returns the names of parameters that require gradients and that neither this run nor another Trainer of
+/// the process trains: the players of a GAN may have a Trainer each.
+[[nodiscard]] inline std::vector<std::string> untrained_names(const Run& run, const OpenWindow& window) {
+  std::unordered_set<const void*> trained;
+  for (const UpdateView& view : run.updates())
+    for (const at::Tensor& parameter : view.parameters) trained.insert(parameter.unsafeGetTensorImpl());
+  std::vector<std::string> names;
+  for (const NamedParameter& parameter : run.named_parameters())
+    if (parameter.tensor.requires_grad() && !trained.count(parameter.tensor.unsafeGetTensorImpl()) &&
+        !window.another_trains(parameter.tensor))
+      names.push_back(parameter.names.front());
+  return names;
+}
+
+/// Says it once a Trainer and on one rank, after policies have frozen what they freeze.
+template <class Engine>
+void tell_once_of_untrained(Engine& engine) {
+  if (!engine.is_first_fit_that_trains() || !engine.ranks().leads()) return;
+  const std::vector<std::string> names = untrained_names(engine.run(), engine.window().open);
+  if (!names.empty())
+    TORCH_WARN(
+        "looptorch: no update trains ", names.size(),
+        " of the model's parameters that require gradients: ", first_few(names),
+        ". Give them to an optimizer, or freeze them by set_requires_grad(false) or the policy Freeze, which "
+        "also saves their part of backward. See docs/errors.md#untrained");
+}
+
+// ---- Weights in bf16 ----
+
+/// Throws UsageError for the first of the parameters in bf16 that is trained, now or later.
+inline void refuse_lossy_weights(const MemoryForecast& forecast, const std::vector<at::Tensor>& parameters,
+                                 const std::string& update, std::string_view optimizer) {
+  for (const at::Tensor& parameter : parameters)
+    if (parameter.scalar_type() == at::kBFloat16 && forecast.trains(parameter))
+      throw UsageError(message(
+          "the optimizer of ", update, ", ", optimizer, ", rounds bf16 weights, such as one of shape ",
+          parameter.sizes(),
+          ", to the nearest, which loses most updates below 0.2 % of a weight: train with AdamWBf16, AdamW8bit or "
+          "Adafactor, keep the weights in fp32, or accept it by Update{optimizer, objective, {.lossy_weights = "
+          "true}}"));
+}
+
+/// Throws it for all updates, once the policies have frozen what they freeze.
+template <class Engine>
+void refuse_lossy_weights(Engine& engine) {
+  MemoryForecast forecast{engine.run()};
+  engine.stack().template run<forecast_memory_hook>(forecast);
+  for_each_index<Engine::kUpdates>([&](auto i) {
+    auto& update = engine.template update<i>();
+    using Optimizer = std::remove_cvref_t<decltype(*update.optimizer)>;
+    if constexpr (!std::is_base_of_v<KeepsSmallUpdates, Optimizer>) {
+      const UpdateView& view = engine.run().updates()[i];
+      const bool keeps_small =
+          dynamic_cast<const KeepsSmallUpdates*>(update.optimizer.get());  // AnyOptimizer's
+      if (!keeps_small && !update.options.lossy_weights)
+        refuse_lossy_weights(forecast, view.parameters, view.name, type_of(*update.optimizer));
+    }
+  });
+}
+
+}  // namespace looptorch::detail
