@@ -236,11 +236,15 @@ struct CheckRange {
 template <class Callable, class Model, class Batch>
 inline constexpr bool takes_batch = std::is_invocable_v<Callable&, Model&, const Batch&>;
 
-/// True if only the model's type is wrong: `NetImpl&` where the holder `Net&` comes.
+/// True if only the model's type is wrong: `NetImpl&` where the holder `Net&` comes. A generic callable that
+/// takes the holder is not asked, since its body may not compile with the module.
 template <class Callable, class Model, class Batch>
-inline constexpr bool takes_module =
-    !takes_batch<Callable, Model, Batch> &&
-    std::is_invocable_v<Callable&, decltype(*std::declval<Model&>()), const Batch&>;
+constexpr bool takes_module() {
+  if constexpr (takes_batch<Callable, Model, Batch>)
+    return false;
+  else
+    return std::is_invocable_v<Callable&, decltype(*std::declval<Model&>()), const Batch&>;
+}
 
 template <class Callable, class Model, class Batch>
 constexpr bool returns_loss() {
@@ -264,7 +268,7 @@ struct CheckBatch;
 template <class Model, class Batch, class... Optimizers, class... Objectives>
 struct CheckBatch<Model, Batch, std::tuple<Update<Optimizers, Objectives>...>> {
   static constexpr bool all_take_it = (takes_batch<Objectives, Model, Batch> && ...);
-  static constexpr bool some_take_module = (takes_module<Objectives, Model, Batch> || ...);
+  static constexpr bool some_take_module = (takes_module<Objectives, Model, Batch>() || ...);
   static constexpr bool all_return_losses = (returns_loss<Objectives, Model, Batch>() && ...);
   static constexpr bool passed = is_batch<Batch> && all_take_it && all_return_losses;
   static_assert(is_batch<Batch>,
