@@ -129,7 +129,9 @@ class Session {
     if (training_.quick) summary_.set("rehearsal", true);
     summary_.write(output_ / "summary.json");
     if (training_.quick)
-      std::cerr << "the rehearsal is through: " << output_.string() << " holds no result. Leave --quick away"
+      std::cerr << "the rehearsal is through: " << output_.string()
+                << " holds no result. Begin the run itself without "
+                   "--quick, in another folder"
                 << std::endl;
   }
   /// The same for a model whose weights go to model.safetensors. Adds the number of steps, prints the summary

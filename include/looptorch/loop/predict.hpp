@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// Goes over batches with a trained model and returns what it says of each, on the host. Without a Trainer:
+// for a model that was loaded. Costs a forward pass a batch, and on an accelerator a wait for each output.
+#pragma once
+
+#include <looptorch/base/error.hpp>
+#include <looptorch/base/out_of_memory.hpp>
+#include <looptorch/data/batch.hpp>
+#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/loop/evaluation.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cstdint>
+#include <ranges>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch {
+namespace detail {
+
+/// Checks what `predict` is given.
+template <class Model, class Batches, class Forward>
+struct CheckPredict {
+  static constexpr bool is_called = std::is_invocable_v<Forward&, Model&, const range_batch_t<Batches>&>;
+  static_assert(
+      is_called,
+      "looptorch: predict calls its callable as (Model&, const Batch&), where Model is the holder and "
+      "Batch what the range yields. See docs/errors.md#predict");
+};
+
+/// Returns an output with its tensors on the host.
+template <BatchLike Output>
+[[nodiscard]] Output on_host(Output output) {
+  for_each_tensor(output, [](at::Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.detach().cpu();
+  });
+  return output;
+}
+
+}  // namespace detail
+
+/// Returns what `forward(model, batch)` returns for each batch, in their order: tensors, or an aggregate of
+/// them, on the host. Calls it without gradients and in eval mode; each module's own mode is restored, also
+/// after an exception. Batches are moved to the device of the model's first parameter. A loader begins with
+/// its first epoch's order: give one without a shuffling sampler for that of the samples.
+///
+///   const auto scores = torch::cat(predict(net, clips, [](Net& net, const Batch& b) { return net(b.mel);
+///   }));
+///
+/// LibTorch's errors name the batch.
+template <class Model, std::ranges::input_range Batches, class Forward>
+[[nodiscard]] auto predict(Model& model, Batches&& batches, Forward&& forward) {
+  using Range = std::remove_reference_t<Batches>;
+  if constexpr (detail::CheckPredict<Model, Range, std::remove_reference_t<Forward>>::is_called) {
+    using Batch = detail::range_batch_t<Range>;
+    using Output = std::remove_cvref_t<std::invoke_result_t<Forward&, Model&, const Batch&>>;
+    const at::NoGradGuard no_gradients;
+    const EvalScope eval(*model);
+    const auto parameters = model->parameters();
+    std::vector<Output> outputs;
+    const auto add = [&](const Batch& batch) {
+      outputs.push_back(detail::on_host<Output>(forward(model, batch)));
+    };
+    if constexpr (detail::EpochRange<Range>) batches.begin_epoch(0);
+    for (auto&& batch : batches)
+      detail::with_context(
+          [&] {
+            if (parameters.empty()) return add(batch);
+            detail::with_batch_on(parameters.front().device(), detail::kPinnedSource<Range>, batch, add);
+          },
+          [&] { return message("in batch ", outputs.size(), " of a prediction"); });
+    return outputs;
+  } else {
+    return std::vector<at::Tensor>();
+  }
+}
+
+}  // namespace looptorch
