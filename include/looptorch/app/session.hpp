@@ -130,9 +130,7 @@ class Session {
     summary_.write(output_ / "summary.json");
     if (training_.quick)
       std::cerr << "the rehearsal is through: " << output_.string()
-                << " holds no result. Begin the run itself without "
-                   "--quick, in another folder"
-                << std::endl;
+                << " holds no result. Begin the run itself in another folder" << std::endl;
   }
   /// The same for a model whose weights go to model.safetensors. Adds the number of steps, prints the summary
   /// to std::cout, and says on std::cerr where the weights are.
