@@ -7,7 +7,7 @@
 #                         Markdown file see them
 #   ```cpp header NAME    declarations that also become the file NAME, so that a test can run what the page shows
 #   ```cpp distributed    statements like the first, in distributed.cpp: they need looptorch::distributed
-#   ```cpp program        a whole program: program_<n>.cpp
+#   ```cpp program        a whole program: program_<n>.cpp, and, in a namespace of its own, part of programs.cpp
 #   ```cpp from FILE      quotes FILE of the repository, which must hold these lines as they are
 #
 # Errors point at the line of the Markdown file. Prints the sources written, one a line.
@@ -15,7 +15,7 @@ set -euo pipefail
 
 output=$1
 shift
-rm -f "$output"/program_*.cpp "$output"/distributed.cpp
+rm -f "$output"/program_*.cpp "$output"/programs.cpp "$output"/distributed.cpp
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 awk -v output="$output" -v root="$root" '
   function line_directive() { return "#line " (FNR + 1) " \"" FILENAME "\"" }
@@ -35,7 +35,11 @@ awk -v output="$output" -v root="$root" '
     else if (kind == "declarations") body = body line_directive() "\n"
     else if (kind == "header" && NF == 3) { header = output "/" $3; print line_directive() > header; body = body "#include \"" $3 "\"\n" }
     else if (kind == "distributed") ranks = ranks "void block_" (++blocks) "() {\n" line_directive() "\n"
-    else if (kind == "program") { program = output "/program_" (++programs) ".cpp"; print line_directive() > program }
+    else if (kind == "program") {
+      program = output "/program_" (++programs) ".cpp"
+      print line_directive() > program
+      together = together "namespace docs::program_" programs " {\n" line_directive() "\n"
+    }
     else if (kind == "from" && NF == 3) { quoted = $3; quote = "" }
     else { print start ": ```cpp " kind " is none of ```cpp, ```cpp distributed, ```cpp declarations, ```cpp header NAME, ```cpp program, ```cpp from FILE" > "/dev/stderr"; exit failed = 1 }
     next
@@ -43,7 +47,7 @@ awk -v output="$output" -v root="$root" '
   kind && /^```[ \t]*$/ {
     if (kind == "statements") body = body "}\n"
     if (kind == "distributed") ranks = ranks "}\n"
-    if (kind == "program") close(program)
+    if (kind == "program") { close(program); together = together "}\n" }
     if (kind == "header") close(header)
     if (kind == "from" && (quote == "" || !index(text_of(root "/" quoted), "\n" quote))) {
       print start ": " quoted " does not hold these lines" > "/dev/stderr"; exit failed = 1
@@ -51,7 +55,9 @@ awk -v output="$output" -v root="$root" '
     kind = ""
     next
   }
-  kind == "program" { print > program; next }
+  kind == "program" { print > program }
+  kind == "program" && /^#include/ { of_programs = of_programs $0 "\n"; together = together "\n"; next }
+  kind == "program" { together = together $0 "\n"; next }
   kind == "from" { quote = quote $0 "\n"; next }
   kind == "header" { print > header; next }
   kind == "distributed" && /^#include/ { of_ranks = of_ranks $0 "\n"; ranks = ranks "\n"; next }
@@ -63,8 +69,9 @@ awk -v output="$output" -v root="$root" '
     if (kind) { print start ": the block does not end" > "/dev/stderr"; exit 1 }
     if (scope != "") body = body "}\n"
     printf "#include \"prelude.hpp\"\n%s%s", includes, body > (output "/fragments.cpp")
+    if (programs) printf "%s%s", of_programs, together > (output "/programs.cpp")
     if (ranks != "") printf "#include \"prelude.hpp\"\n%snamespace docs {\n%s}\n", of_ranks, ranks > (output "/distributed.cpp")
   }' "$@"
 printf '%s\n' "$output"/fragments.cpp
-compgen -G "$output/program_*.cpp" || true
+compgen -G "$output/program*.cpp" || true
 compgen -G "$output/distributed.cpp" || true

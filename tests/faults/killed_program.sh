@@ -70,7 +70,7 @@ go_on_to_the_end() {
   rm -rf "$output" "$output.log"
 }
 
-coproc program { exec env LD_PRELOAD="$preload" LOOPTORCH_FORKS=1 "$@"; }
+coproc program { exec env LD_PRELOAD="$preload${LD_PRELOAD:+:$LD_PRELOAD}" LOOPTORCH_FORKS=1 "$@"; }
 trap '' PIPE # begin says so where the program has ended
 
 # A run that is left alone: its end, and how many calls it makes.

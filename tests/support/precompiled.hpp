@@ -6,5 +6,7 @@
 // clang-format off
 #include <torch/torch.h>
 
+#include "support/libtorch_virtuals.hpp"
+
 #include "support/catch.hpp"
 // clang-format on

@@ -1,0 +1,18 @@
+# To load the CUDA half of LibTorch takes half a second of each process, and CI starts some thousand. Where there is no GPU,
+# tests whose programs then compute on the CPU do without: an empty library of the same name, preloaded, stands for it.
+# With the whole LibTorch run packages.*, cuda.*, distributed.*, sanitized.*, device.refused_gpu and what asks LibTorch for
+# its CUDA.
+if(NOT EXISTS ${Torch_DIR}/../../../lib/libtorch_cuda.so OR EXISTS /dev/nvidiactl OR EXISTS /dev/dxg)
+  return()
+endif()
+set(folder ${CMAKE_CURRENT_BINARY_DIR}/without_cuda)
+file(CONFIGURE OUTPUT ${folder}/empty.cpp CONTENT "// no symbol\n")
+add_library(torch_cuda_stand_in SHARED ${folder}/empty.cpp)
+set_target_properties(torch_cuda_stand_in PROPERTIES OUTPUT_NAME torch_cuda LIBRARY_OUTPUT_DIRECTORY ${folder})
+
+get_property(tests DIRECTORY PROPERTY TESTS)
+list(FILTER tests INCLUDE REGEX "^(unit|faults|device|mutants|whisper|konkanivani|spectrogram_gan)\\.")
+list(FILTER tests EXCLUDE REGEX "^(unit\\.app\\.cuda|unit\\.distributed|device\\.refused_gpu)")
+foreach(test IN LISTS tests)
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT LD_PRELOAD=$<TARGET_FILE:torch_cuda_stand_in>)
+endforeach()
