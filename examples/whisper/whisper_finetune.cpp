@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -201,16 +202,19 @@ void finetune(Options options) {
             << std::endl;
   const auto result = train(session, recognizer, corpus, options);
   if (!app::leads()) return;
-  whisper::Transcripts after;
+  std::optional<whisper::Comparison> heard;
   session.finish([&](app::Summary& summary) {
     whisper::save_trained(recognizer.model, options);
     if (options.changes_suppressed()) whisper::save_suppressed(options.output, recognizer.decoding);
     std::cout << "transcribing again" << std::endl;
-    after = whisper::transcribe_all(recognizer, corpus.test, options.training.workers, options.clips_heard());
+    heard.emplace(
+        std::move(before),
+        whisper::transcribe_all(recognizer, corpus.test, options.training.workers, options.clips_heard()),
+        options.normalizer);
     summary.set("clips_left_out", std::int64_t(corpus.left_out.count()));
-    whisper::set_result(summary, before, after, options, result);
+    whisper::set_result(summary, *heard, options, result);
   });
-  whisper::print_result(before, after, options, result, session.seconds());
+  whisper::print_result(*heard, options, result, session.seconds());
 }
 
 /// The same, held to --fit. Throws app::DoesNotFit if the run passes it after all.

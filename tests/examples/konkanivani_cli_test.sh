@@ -22,7 +22,7 @@ for flag in output seed train validation test min-words max-words clean jobs; do
 done
 "$programs/konkanivani_train" --help >help.txt
 has_flags help.txt data output d-model encoder-layers decoder-layers batch-size gradient-accumulation device resume resume-changed \
-  epochs max-steps seed workers cache snapshot-every gradient-checkpointing subsampling positions ctc-weight preset batch-frames \
+  epochs max-steps quick seed workers cache snapshot-every gradient-checkpointing subsampling positions ctc-weight preset batch-frames \
   spec-augment mask-frames mask-bins on-bad-audio fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark flush-every prefetch memory \
   preflight memory-cap report autopsy replay profile report-sound histograms
 refused "--output is missing" konkanivani_corpus

@@ -15,7 +15,7 @@ for program in gan_train gan_sample gan_measure; do
   refused "unknown option --wrong" "$program" --wrong
 done
 "$programs/gan_train" --help >help.txt
-has_flags help.txt data output gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps \
+has_flags help.txt data output gpu-memory small n-mels channels batch-size gradient-accumulation epochs max-steps quick \
   generator-rate discriminator-rate loss r1 instance-noise mismatched auxiliary winning average device workers seed \
   cache on-bad-audio validate-every snapshot-every resume resume-changed fp32 bf16 fp16 mixed-precision tf32 cudnn-benchmark \
   flush-every prefetch memory preflight memory-cap report autopsy replay profile

@@ -23,7 +23,7 @@ refused() {
 
 "$program" --help >help.txt || fail "--help"
 has_flags help.txt data output generated preset pretrained from-scratch n-mels image-size unfreeze dropout backbone-rate weight-decay \
-  patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs learning-rate \
+  patience mixup spec-augment mask-frames mask-bins gpu-memory batch-size gradient-accumulation epochs quick learning-rate \
   gradient-checkpointing device workers seed cache snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 \
   mixed-precision tf32 cudnn-benchmark flush-every prefetch memory preflight memory-cap report profile
 
@@ -114,6 +114,14 @@ holds out.txt "330530 parameters, 7 training clips and 0 generated ones"
 holds out.txt "1 steps, the weights are the last, since no epoch ended; "
 has_no_report small
 [ -s small/model.safetensors ] || fail "small left no model"
+
+# A rehearsal has three batches of each part, and says that it was one.
+"$program" --data "$corpus" --cache cache --device cpu --preset small --batch-size 1 --output rehearsed --quick --workers 1 --no-report >out.txt 2>err.txt ||
+  fail "quick: $(cat err.txt)"
+holds err.txt "--quick: a rehearsal, with 3 batches of each part"
+holds out.txt "330530 parameters, 3 training clips and 0 generated ones"
+holds out.txt "3 steps, the best weights are those of step 3; "
+holds rehearsed/summary.json '"rehearsal": true'
 
 [ "$failures" = 0 ] && echo "all well"
 exit "$failures"

@@ -15,7 +15,7 @@ for program in whisper_import whisper_export whisper_corpus whisper_transcribe w
   holds help.txt "usage: $program"
   refused "unknown option --wrong" "$program" --wrong
 done
-has_flags help.txt model train validation test output batch-size gradient-accumulation epochs max-steps learning-rate \
+has_flags help.txt model train validation test output batch-size gradient-accumulation epochs max-steps quick learning-rate \
   warmup-steps train-subset gradient-checkpointing no-gradient-checkpointing freeze-encoder device workers seed max-audio-seconds transcripts \
   strict language normalizer snapshot-every resume resume-changed autopsy replay on-bad-audio fp32 bf16 fp16 mixed-precision tf32 \
   cudnn-benchmark flush-every prefetch memory preflight memory-cap fallback whole-windows save-dtype validate-every best early-stopping \

@@ -9,6 +9,7 @@
 #include "disk_shim.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
+#include "support/warnings.hpp"
 
 #include <cerrno>
 #include <filesystem>
@@ -25,6 +26,7 @@ using Catch::Contains;
 using looptorch::testing::DiskFault;
 using looptorch::testing::FaultyDisk;
 using looptorch::testing::TemporaryFolder;
+using looptorch::testing::Warnings;
 
 namespace {
 
@@ -73,11 +75,6 @@ Steps steps_in(const TemporaryFolder& folder) {
   return steps;
 }
 
-struct Warnings : c10::WarningHandler {
-  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
-  std::vector<std::string> texts;
-};
-
 /// The run that stops has step 2's snapshot and an error of the writing of step 4's, which says `why`; the
 /// one that goes on has all but step 4's, and a warning that says so. The disk is faulty from step 3 to step
 /// `to`.
@@ -95,7 +92,6 @@ void check_stops_and_warns(const std::function<DiskFault(const fs::path&)>& faul
   CHECK(steps_in(stops) == Steps{2});
 
   Warnings warnings;
-  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   Toy going({.folder = warns.path(), .keep = 0, .on_error = lt::OnSnapshotError::warn}, fault(warns.path()),
             3, to);
   CHECK(going.fit().steps == 8);
@@ -139,7 +135,6 @@ TEST_CASE("SnapshotEvery: where no thread can begin, the error is typed, or told
 TEST_CASE("SnapshotEvery: an old snapshot that cannot be removed is reported, stays, and is removed later") {
   TemporaryFolder folder;
   Warnings warnings;
-  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   DiskFault fault;
   fault.at = 0, fault.error = EACCES, fault.of = ".deleted-";
   Toy run({.folder = folder.path(), .keep = 1}, fault);

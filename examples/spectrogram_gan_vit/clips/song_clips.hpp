@@ -32,7 +32,10 @@ struct Notes {
 /// as `options` say.
 [[nodiscard]] inline SongSplits load_splits(const std::filesystem::path& folder,
                                             const looptorch::app::TrainingOptions& options, Notes& notes) {
-  const auto few = [&options](std::vector<Song> songs) { return options.keep_few(songs), songs; };
+  const auto few = [&options](std::vector<Song> songs) {
+    options.keep_few(songs);
+    return songs;
+  };
   const auto splits = split_songs(load_songs(folder, options.skips_bad_audio() ? &notes.left_out : nullptr));
   return {few(splits.train), HeldOutSongs(few(splits.validation.songs())),
           HeldOutSongs(few(splits.test.songs()))};

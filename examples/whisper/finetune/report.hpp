@@ -74,29 +74,39 @@ inline void report_best(looptorch::app::Summary& summary, const std::string& met
   summary.set("best_step", kept.best.step()).set("best_" + name, *kept.best.value());
 }
 
+/// What was heard before and after training, and how much of it was wrong.
+struct Comparison {
+  Comparison(Transcripts heard_before, Transcripts heard_after, const std::string& normalizer)
+      : before(std::move(heard_before)),
+        after(std::move(heard_after)),
+        rates_before(before.error_rates(normalizer)),
+        rates_after(after.error_rates(normalizer)) {}
+
+  Transcripts before, after;
+  ErrorRates rates_before, rates_after;
+};
+
 /// Adds the error rates and the curve to the summary.
-inline void set_result(looptorch::app::Summary& summary, const Transcripts& before, const Transcripts& after,
+inline void set_result(looptorch::app::Summary& summary, const Comparison& heard,
                        const FinetuneOptions& options, const looptorch::FitResult& result) {
-  set_error_rates(summary, "wer_before", before.error_rates(options.normalizer));
-  set_error_rates(summary, "wer_after", after.error_rates(options.normalizer));
-  summary.set("normalizer", after.normalizers(options.normalizer));
+  set_error_rates(summary, "wer_before", heard.rates_before);
+  set_error_rates(summary, "wer_after", heard.rates_after);
+  summary.set("normalizer", heard.after.normalizers(options.normalizer));
   summary.set("steps", result.steps);
   set_curve(summary, options.output);
 }
 
 /// Prints some clips and the error rates.
-inline void print_result(const Transcripts& before, const Transcripts& after, const FinetuneOptions& options,
+inline void print_result(const Comparison& heard, const FinetuneOptions& options,
                          const looptorch::FitResult& result, double seconds) {
-  const auto rates_before = before.error_rates(options.normalizer);
-  const auto rates_after = after.error_rates(options.normalizer);
-  print_side_by_side(std::cout, before, after, 3);
-  if (rates_after.by_language.size() > 1)
-    for (const auto& [language, rate] : rates_after.by_language)
-      std::cout << "word error rate in " << language << " " << rates_before.by_language.at(language)
+  print_side_by_side(std::cout, heard.before, heard.after, 3);
+  if (heard.rates_after.by_language.size() > 1)
+    for (const auto& [language, rate] : heard.rates_after.by_language)
+      std::cout << "word error rate in " << language << " " << heard.rates_before.by_language.at(language)
                 << " before, " << rate << " after\n";
   if (!result.reason.empty()) std::cout << "stopped early: " << result.reason << "\n";
-  std::cout << "word error rate " << rates_before.all << " before, " << rates_after.all << " after "
-            << result.steps << " steps; " << seconds << " s in all\n"
+  std::cout << "word error rate " << heard.rates_before.all << " before, " << heard.rates_after.all
+            << " after " << result.steps << " steps; " << seconds << " s in all\n"
             << "the model is in " << options.output.string() << std::endl;
 }
 

@@ -14,6 +14,7 @@
 #include <looptorch/app/run_log.hpp>
 #include <looptorch/app/run_settings.hpp>
 #include <looptorch/app/training_options.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/base/rank_environment.hpp>
 #include <looptorch/base/type_name.hpp>
 #include <looptorch/loop/compose/bundle.hpp>
@@ -31,6 +32,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -89,19 +91,17 @@ struct RunDetails {
 
 namespace detail {
 
-/// Returns a policy's name without its namespace and its arguments, such as "Accumulate".
-template <class P>
-[[nodiscard]] std::string short_name() {
-  const auto spelled = looptorch::detail::type_name<looptorch::detail::unwrapped_t<P>>();
-  const auto name = spelled.substr(0, spelled.find('<'));
-  const auto colon = name.rfind(':');
-  return std::string(colon == name.npos ? name : name.substr(colon + 1));
-}
+/// What a program without code for several processes lists in place of DataParallel.
+inline constexpr std::string_view kOneProcess = "OneProcess";
 
 template <class... Listed>
 [[nodiscard]] std::string names_of(std::type_identity<Policies<Listed...>>) {
   std::string text;
-  ((text += (text.empty() ? "" : ", ") + short_name<Listed>()), ...);
+  const auto add = [&text](std::string_view name) {
+    if (name != kOneProcess) text += message(text.empty() ? "" : ", ", name);
+  };
+  (add(looptorch::detail::short_name(looptorch::detail::type_name<looptorch::detail::unwrapped_t<Listed>>())),
+   ...);
   return text;
 }
 

@@ -21,4 +21,12 @@ constexpr std::string_view type_name() {
   return spelled.substr(begin, end - begin);
 }
 
+/// Returns the name of a type without its namespace and its arguments: "Accumulate" of
+/// "looptorch::Accumulate<4>".
+constexpr std::string_view short_name(std::string_view type) {
+  type = type.substr(0, type.find('<'));
+  const auto colon = type.rfind(':');
+  return colon == type.npos ? type : type.substr(colon + 1);
+}
+
 }  // namespace looptorch::detail

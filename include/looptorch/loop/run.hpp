@@ -68,7 +68,7 @@ class RunHost {
 
 /// How a fit ended.
 enum class FitStatus {
-  completed,     ///< all epochs, or the data of a single-pass range, are through
+  completed,     ///< all epochs, or the data of a single-pass range, are through; a loop of `step` has ended
   max_steps,     ///< `max_steps` is reached
   stopped,       ///< a policy asked for the end; the reason says why
   interrupted,   ///< the end came from outside, as by a signal; a resumed fit goes on

@@ -53,8 +53,8 @@ class BackendScope {
   std::optional<detail::DeterministicSetting> deterministic_;
 };
 
-/// The switches from the beginning of fit to its end (with `step`, until the Trainer is destroyed) and in
-/// `evaluate`. An empty one is left alone.
+/// The switches from the beginning of fit to its end (with `step`, until `finish`, or else until the Trainer
+/// is destroyed) and in `evaluate`. An empty one is left alone.
 struct BackendFlags {
   std::optional<bool> tf32 = {};  ///< fp32 matrix products, convolutions and recurrent layers on CUDA.
   std::optional<bool> cudnn_benchmark = {};  ///< cuDNN times its algorithms for each new shape.

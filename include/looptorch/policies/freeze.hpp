@@ -25,8 +25,9 @@
 namespace looptorch {
 
 /// Freezes the parameters whose full names match one of the patterns, and restores their flags as the fit
-/// ends, after an exception too; in a loop of `step`, as the Trainer is destroyed or fits. Modules keep their
-/// mode: a frozen BatchNorm or dropout in training mode still updates its statistics and draws numbers.
+/// ends, after an exception too; in a loop of `step` in `finish`, or else as the Trainer is destroyed or
+/// fits. Modules keep their mode: a frozen BatchNorm or dropout in training mode still updates its statistics
+/// and draws numbers.
 class Freeze {
  public:
   /// Patterns of full names, as in `parameter_groups`.

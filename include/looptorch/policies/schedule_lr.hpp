@@ -281,7 +281,7 @@ struct ScheduleLr {
           name = detail::type_name<Shape>();
         },
         decay);
-    return message(name.substr(name.rfind(':') + 1), " {", options.text, "}, warm-up ", warmup_steps);
+    return message(detail::short_name(name), " {", options.text, "}, warm-up ", warmup_steps);
   }
 
   [[nodiscard]] static std::size_t first_update(const State& state) {

@@ -9,12 +9,14 @@
 #include <looptorch/trainer.hpp>
 
 #include "support/toy.hpp"
+#include "support/warnings.hpp"
 
 #include <chrono>
 #include <limits>
 #include <sstream>
 
 namespace lt = looptorch;
+using looptorch::testing::Warnings;
 using toy::Batch;
 
 namespace {
@@ -39,11 +41,6 @@ struct SinglePass {
   Iterator begin() { return {&batches, 0}; }
   std::default_sentinel_t end() const { return {}; }
   std::vector<Batch> batches;
-};
-
-struct Warnings : c10::WarningHandler {
-  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
-  std::vector<std::string> texts;
 };
 
 /// Notes how fits ended.
@@ -89,7 +86,6 @@ TEST_CASE("a fit that has nothing left to do has a status of its own, and says s
   std::vector<lt::FitStatus> seen;
   lt::Trainer trainer(net, optimizer, toy::objective, NoteEnds{&seen});
   Warnings warnings;
-  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   CHECK(trainer.fit(data, {.epochs = 1}).status == lt::FitStatus::completed);
   CHECK(warnings.texts.empty());
   for (int i = 0; i < 3; ++i) {

@@ -9,6 +9,7 @@
 
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
+#include "support/warnings.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -29,6 +30,7 @@ namespace fs = std::filesystem;
 namespace lt = looptorch;
 using Catch::Contains;
 using looptorch::testing::TemporaryFolder;
+using looptorch::testing::Warnings;
 
 namespace {
 
@@ -74,11 +76,6 @@ void await(const fs::path& path) {
 
 /// Waits until no snapshot is being written: one that has its name may still be synced to the disk.
 void await_writer(Toy& run) { run.trainer.policy<lt::SnapshotEvery>().work->wait(); }
-
-struct Warnings : c10::WarningHandler {
-  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
-  std::vector<std::string> texts;
-};
 
 }  // namespace
 
@@ -219,7 +216,6 @@ TEST_CASE(
   for (const char* step : {"step-00000008", "step-00000012"})
     fs::resize_file(folder / step / "model.safetensors", 100);
   Warnings warnings;
-  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   const auto result =
       Toy({.folder = folder.path(), .steps = 4, .keep = 0}).fit({.epochs = 3, .resume = folder.path()});
   CHECK(steps_in(folder.path()) == Steps{4, 8, 12});
@@ -238,7 +234,6 @@ TEST_CASE(
   file.close();
   lt::remove_snapshot(folder / "step-00000008");
   Warnings warnings;
-  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   Toy({.folder = folder.path(), .keep = 1}).fit({.max_steps = 10, .resume = folder.path()});
   CHECK(lt::find_newest_snapshot(folder.path()).path.filename() == "step-00000010");
 }
@@ -280,7 +275,6 @@ TEST_CASE("SnapshotEvery: a snapshot that cannot be written stops the fit, or is
   }
   SECTION("warn") {
     Warnings warnings;
-    const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
     Toy run({.folder = into, .steps = 2, .keep = 0, .on_error = lt::OnSnapshotError::warn}, gone(3, 7));
     writes = &run;
     CHECK(run.fit().status == lt::FitStatus::completed);

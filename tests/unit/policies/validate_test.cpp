@@ -8,6 +8,7 @@
 
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
+#include "support/warnings.hpp"
 
 #include <cstdint>
 #include <list>
@@ -19,6 +20,7 @@
 #include <vector>
 
 namespace lt = looptorch;
+using looptorch::testing::Warnings;
 
 namespace {
 
@@ -282,11 +284,6 @@ struct Waiting {
   torch::optim::SGD sgd{net->parameters(), 0.1};
   lt::Trainer<toy::Net, lt::Update<torch::optim::SGD, Measured>, Policies...> trainer;
 };
-/// Collects the library's warnings.
-struct Warnings : c10::WarningHandler {
-  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
-  std::vector<std::string> texts;
-};
 /// Results of names that it declares; the rare one does not come.
 struct Declares : LargestShare {
   static std::vector<std::string> metric_names() { return {"share", "examples", "rare"}; }
@@ -401,7 +398,6 @@ TEST_CASE("a loop of step() says once that it has no epochs, and which metric do
   const auto warnings = [](auto... policies) {
     Waiting job(std::move(policies)...);
     Warnings warnings;
-    const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
     for (const auto& batch : toy::batches(4)) job.trainer.step(batch);
     return warnings.texts;
   };

@@ -11,21 +11,16 @@
 #include <looptorch/trainer.hpp>
 
 #include "support/toy.hpp"
+#include "support/warnings.hpp"
 
 #include <string>
 #include <vector>
 
 namespace lt = looptorch;
 using Catch::Contains;
+using looptorch::testing::Warnings;
 
 namespace {
-
-/// Keeps LibTorch's warnings while it lives.
-struct Warnings : c10::WarningHandler {
-  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
-  std::vector<std::string> texts;
-  c10::WarningUtils::WarningHandlerGuard guard{this};
-};
 
 /// Returns what a fit says whose optimizer has the second layer only.
 template <class... Policies>

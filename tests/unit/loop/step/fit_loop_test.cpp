@@ -8,23 +8,14 @@
 
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
+#include "support/warnings.hpp"
 
 #include <string>
 #include <vector>
 
 namespace lt = looptorch;
 using Catch::Contains;
-
-namespace {
-
-/// Keeps LibTorch's warnings while it lives.
-struct Warnings : c10::WarningHandler {
-  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
-  std::vector<std::string> texts;
-  c10::WarningUtils::WarningHandlerGuard guard{this};
-};
-
-}  // namespace
+using looptorch::testing::Warnings;
 
 TEST_CASE("a model in eval mode is told once a Trainer, as a fit or a loop of one's own begins") {
   auto net = toy::net();

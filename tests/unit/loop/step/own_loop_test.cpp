@@ -10,6 +10,7 @@
 
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
+#include "support/warnings.hpp"
 
 #include <cmath>
 #include <stdexcept>
@@ -18,17 +19,13 @@
 #include <vector>
 
 namespace lt = looptorch;
+using looptorch::testing::Warnings;
 
 namespace {
 
 torch::optim::SGD sgd(toy::Net& net) {
   return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
 }
-
-struct Warnings : c10::WarningHandler {
-  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
-  std::vector<std::string> texts;
-};
 
 /// Notes how fits began and ended.
 struct NoteFits {
@@ -163,7 +160,6 @@ TEST_CASE(
   auto net = toy::net();
   auto optimizer = sgd(net);
   Warnings warnings;
-  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   const auto train = [&](bool finishes, bool throws) {
     lt::Trainer trainer(net, optimizer, toy::objective, lt::Accumulate<2>{});
     for (const auto& batch : data) trainer.step(batch);
