@@ -7,6 +7,7 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/metrics/class_scores.hpp>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
