@@ -24,6 +24,7 @@
 #include <functional>
 #include <initializer_list>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -64,12 +65,17 @@ struct Batch {
 
 /// Pads the samples' tokens. Padding is determined by each sample's length, never by its id: the padding id
 /// is also the end of text, which must be learnt. In a loader all tensors lie in the loader's reused memory.
-inline Batch collate(std::span<Sample> samples, std::int64_t padding) {
+///
+/// With a `multiple` above 1 the tokens are padded to such a length, up to `longest_allowed`: batches then have few
+/// shapes, for CaptureGraphs.
+inline Batch collate(std::span<Sample> samples, std::int64_t padding, std::int64_t multiple = 1,
+                     std::int64_t longest_allowed = std::numeric_limits<std::int64_t>::max()) {
   const auto longest = std::max_element(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) {
                          return a.tokens.size() < b.tokens.size();
                        })->tokens.size();
+  const auto needed = static_cast<std::int64_t>(longest) - 1;
   const auto rows = static_cast<std::int64_t>(samples.size()),
-             length = static_cast<std::int64_t>(longest) - 1;
+             length = std::max(needed, std::min(longest_allowed, (needed + multiple - 1) / multiple * multiple));
   const auto& mel_MT = samples.front().mel_MT;
   Batch batch{.mel_BMT = looptorch::batch_empty({rows, mel_MT.size(0), mel_MT.size(1)}, mel_MT.options()),
               .tokens_BL = looptorch::batch_empty({rows, length}, at::kLong).fill_(padding),
@@ -120,7 +126,8 @@ class SpeechDataset {
         lines_(utterances_),
         options_(options),
         mels_(ClipMels(sounds(), options), detail::mel_settings(options), cache),
-        end_of_text_(decoding.end_of_text) {
+        end_of_text_(decoding.end_of_text),
+        most_tokens_(decoding.max_length) {
     for (const auto& utterance : utterances_) tokens_.push_back(target_of(utterance, tokenizer, decoding));
   }
 
@@ -140,8 +147,8 @@ class SpeechDataset {
     return found == longer_.end() ? nullptr : &found->second;
   }
 
-  [[nodiscard]] Batch collate(std::span<Sample> samples) const {
-    auto batch = whisper::collate(samples, end_of_text_);
+  [[nodiscard]] Batch collate(std::span<Sample> samples, std::int64_t multiple = 1) const {
+    auto batch = whisper::collate(samples, end_of_text_, multiple, most_tokens_);
     batch.encoded = encoded_;
     return batch;
   }
@@ -200,6 +207,7 @@ class SpeechDataset {
   MelSource mels_;
   bool encoded_ = false;
   std::int64_t end_of_text_;
+  std::int64_t most_tokens_;
 };
 
 /// Returns `percent` of the utterances, at least one, chosen by `seed` alone.

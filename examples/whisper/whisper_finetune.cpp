@@ -50,6 +50,14 @@ auto memory_policies(const Options& options) {
       lt::When{memory.update_in_backward == "moments", lt::UpdateInBackward<lt::SumsInMoments>{}}};
 }
 
+/// The loss of a batch's labels. It depends on the batch's tensors alone, but for its weight.
+struct LabelLoss {
+  lt::Loss operator()(Whisper& model, const Batch& batch) const {
+    return {.value = whisper::loss_of(model, batch), .weight = weight(batch)};
+  }
+  double weight(const Batch& batch) const { return static_cast<double>(batch.label_count); }
+};
+
 /// Makes the Trainer of a run, and calls `use(trainer, clips)`.
 template <class Use>
 void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus, const Options& options,
@@ -57,9 +65,6 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
   auto& model = recognizer.model;
   const auto& training = options.training;
   const auto optimizer = options.memory.make_optimizer(model, training.learning_rate);
-  auto objective = [](Whisper& model, const Batch& batch) {
-    return lt::Loss{.value = whisper::loss_of(model, batch), .weight = batch.label_count};
-  };
   const whisper::TrainingClips clips(corpus.train, corpus.windows, recognizer.tokenizer, recognizer.decoding,
                                      options.draws());
   const whisper::ValidationMeasure measure(recognizer, options.normalizer, options.measures_error_rate());
@@ -71,7 +76,7 @@ void with_trainer(whisper::Recognizer& recognizer, const whisper::Corpus& corpus
       .memory_flags = Options::memory_flags()};
   lt::PinnedPrefetchLoader validation(corpus.validation, training.loader_options(), app::share_of_rank());
 
-  lt::Trainer trainer(model, *optimizer, objective, memory_policies(options),
+  lt::Trainer trainer(model, *optimizer, LabelLoss{}, memory_policies(options),
                       lt::ScheduleLr{.decay = lt::LinearDecay{}, .warmup_steps = training.warmup_steps},
                       lt::Validate{std::move(validation), measure, {.every = options.validate_every}},
                       lt::When{options.early_stopping > 0,

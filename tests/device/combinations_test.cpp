@@ -72,6 +72,14 @@ std::vector<Combination> combinations() {
   return all;
 }
 
+/// Returns why no micro-batch of a run becomes a graph; empty if some do.
+std::string why_eager(const Settings& settings) {
+  const bool unread =
+      settings.weights == Weights::on_device || settings.weights == Weights::sparse_on_device;
+  if (unread && settings.accumulate > 1) return "weights lie on the device";
+  return settings.checkpointed == Mode::offload ? "moved to the host" : "";
+}
+
 }  // namespace
 
 TEST_CASE("a run on a device has the CPU's bits, whatever its policies, optimizer and batches") {
@@ -83,6 +91,22 @@ TEST_CASE("a run on a device has the CPU's bits, whatever its policies, optimize
     const auto there = training::train(settings, test_device());
     CHECK(there.result.steps == on_cpu.result.steps);
     if (is_simulated()) CHECK(training::difference(on_cpu, there) == "");
+  }
+}
+
+TEST_CASE("a run whose micro-batches are graphs has the bits of the eager one") {
+  if (!has_device()) return;
+  for (auto [name, settings] : combinations()) {
+    INFO(name);
+    const auto eager = training::train(settings, test_device());
+    settings.captures = true;
+    const auto replayed = training::train(settings, test_device());
+    CHECK(training::difference(eager, replayed) == "");
+    CHECK(eager.graphs.empty());
+    if (const std::string why = why_eager(settings); why.empty())
+      CHECK_THAT(replayed.graphs, !Catch::StartsWith("0 of"));
+    else
+      CHECK_THAT(replayed.graphs, Catch::StartsWith("0 of") && Catch::Contains(why));
   }
 }
 

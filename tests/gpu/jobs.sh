@@ -14,7 +14,7 @@ fi
 
 job 60 "small MLP" "$bin/small_step" "$device" "${size[@]}"
 peer 60 "small MLP, peers" torch python3 "$pack/small_step.py" "$device" "${size[@]}"
-[ "$device" = cpu ] || job 90 "optimizers" "$bin/optimizers"
+[ "$device" = cpu ] || job 90 "optimizers" "$bin/optimizers" "$device"
 job 120 "Whisper steps" "$bin/whisper_step" "$device" "${size[@]}" "$work/whisper"
 peer 100 "Whisper steps, transformers" transformers python3 "$pack/whisper_step.py" "$device" "${size[@]}" "$work/whisper"
 job 60 "ViT steps" "$bin/vit_step" "$device" "${size[@]}"

@@ -2,6 +2,7 @@
 // Measures a training step of a small MLP (64-64-10, batches of 32, fused AdamW) on a device, where the
 // host's work is all that shows: by a Trainer under one policy at a time, beside the same by hand, and by
 // hand as one CUDA graph. small_step.py has the peers in Python.
+#include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device_run.hpp"
@@ -13,6 +14,7 @@
 #endif
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,7 +45,9 @@ class SmallSteps {
 
     std::vector<double> ours, by_hand;
     for (std::int64_t round = 0; round <= kRounds; ++round) {  // the first warms up
-      const Cost of_ours = cost_of(run_, steps, [&] { trainer.fit(batches_, {.epochs = round + 1}); });
+      TimedBatches timed(run_, batches_, 4 * micro_batches, steps * micro_batches);
+      trainer.fit(timed, {.epochs = round + 1});
+      const Cost of_ours = timed.cost(steps);
       const Cost of_hand = cost_of(run_, steps, [&] {
         for (std::int64_t i = 0; i < steps; ++i) step(hand);
       });
@@ -94,6 +98,14 @@ void measure(SmallSteps& steps) {
       "Accumulate<4>", 4, [](Hand& hand) { hand.accumulated_step(); }, lt::Accumulate<4>{});
   steps.row(
       "AverageWeights", 1, [](Hand& hand) { hand.averaged_step(); }, lt::AverageWeights{});
+  const lt::CaptureGraphs graphs{.report = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }};
+  steps.row(
+      "CaptureGraphs", 1, [](Hand& hand) { hand.plain_step(); }, graphs);
+  steps.row(
+      "CaptureGraphs, ClipGradNorm, fp16", 1, [](Hand& hand) { hand.scaled_step(); }, graphs, lt::ClipGradNorm{1.0},
+      lt::Autocast<lt::fp16>{});
+  steps.row(
+      "CaptureGraphs, Accumulate<4>", 4, [](Hand& hand) { hand.accumulated_step(); }, graphs, lt::Accumulate<4>{});
 }
 
 }  // namespace

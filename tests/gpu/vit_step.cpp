@@ -2,6 +2,7 @@
 // Measures a step of training ViT-B/16 (1,000 classes, images of 224 x 224, bf16, AdamW, clipping) on a
 // device through a Trainer, in the three modes of Checkpointed. vit_step.py has timm as the peer.
 #include <looptorch/policies.hpp>
+#include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/trainer.hpp>
 
 #include "support/device_run.hpp"
@@ -36,7 +37,7 @@ struct ClassifierImpl : torch::nn::Module {
 };
 TORCH_MODULE(Classifier);
 
-void measure(const DeviceRun& run, const char* name, CheckpointMode mode) {
+void measure(const DeviceRun& run, const char* name, CheckpointMode mode, bool captures = false) {
   const std::int64_t images = run.quick ? 1 : 64, steps = run.quick ? 1 : 20;
   torch::manual_seed(0);
   Classifier net(spectrogram_vit::ViTConfig{});
@@ -48,11 +49,12 @@ void measure(const DeviceRun& run, const char* name, CheckpointMode mode) {
     return torch::nn::functional::cross_entropy(net(batch.pixels), batch.labels);
   };
   lt::Trainer trainer(net, optimizer, objective, lt::Autocast<lt::bf16>{}, lt::ClipGradNorm{1.0},
-                      lt::BackendFlags{.tf32 = true},
+                      lt::BackendFlags{.tf32 = true}, lt::When{captures, lt::CaptureGraphs{}},
                       lt::Checkpointed<spectrogram_vit::ViTBlock>{lt::CheckpointOptions{.mode = mode}});
-  trainer.fit(std::vector<Images>(run.quick ? 1 : 5, batch));
-  const std::vector<Images> batches(static_cast<std::size_t>(steps), batch);
-  const Cost cost = cost_of(run, steps, [&] { trainer.fit(batches, {.epochs = 2}); });
+  const std::vector<Images> batches{batch};
+  TimedBatches timed(run, batches, run.quick ? 1 : 5, steps);
+  trainer.fit(timed, {.epochs = 1});
+  const Cost cost = timed.cost(steps);
   const std::string row = std::string("ViT-B/16, B ") + std::to_string(images) + ", bf16, " + name;
   print_row(row, static_cast<double>(images) * 1000 / cost.ms, "images/s");
   print_row(row + ": host", cost.host_ms / cost.ms, "of a step's time");
@@ -63,10 +65,15 @@ void measure(const DeviceRun& run, const char* name, CheckpointMode mode) {
 
 int main(int count, char** words) {
   const DeviceRun run = DeviceRun::of(count, words);
-  const auto measured = [&](const char* name, CheckpointMode mode) {
-    return attempt(run, std::string("ViT-B/16, ") + name, [&] { measure(run, name, mode); });
+  bool all = true;
+  const auto measured = [&](const char* name, CheckpointMode mode, bool captures) {
+    all = attempt(run, std::string("ViT-B/16, ") + name, [&] { measure(run, name, mode, captures); }) && all;
   };
-  const bool all[] = {measured("keeps all", CheckpointMode::off), measured("light", CheckpointMode::light),
-                      measured("recomputed", CheckpointMode::recompute)};
-  return all[0] && all[1] && all[2] ? 0 : 1;
+  measured("keeps all", CheckpointMode::off, false);
+  measured("light", CheckpointMode::light, false);
+  measured("recomputed", CheckpointMode::recompute, false);
+  measured("keeps all, captured", CheckpointMode::off, true);
+  measured("light, captured", CheckpointMode::light, true);
+  measured("recomputed, captured", CheckpointMode::recompute, true);
+  return all ? 0 : 1;
 }

@@ -41,6 +41,7 @@ struct FinetuneOptions {
   looptorch::audio::SpecAugmentOptions masks{
       .time_masks = 2, .max_frames = 100, .mel_masks = 2, .max_bins = 27, .max_time_share = 0.2};
   double timestamps_share = 0, prompt_share = 0;
+  std::int64_t token_multiple = 0;  ///< 0: of graphs 32, which then have few shapes, else 1
   bool report_sound = true;
 
   /// Throws CommandLineError for flags that contradict each other.
@@ -100,11 +101,18 @@ struct FinetuneOptions {
     return measures_error_rate() ? "validation.wer" : "validation.loss";
   }
 
+  /// Returns the number to a multiple of which a batch's tokens are padded.
+  [[nodiscard]] std::int64_t padded_to() const {
+    constexpr std::int64_t kOfGraphs = 32;
+    return token_multiple > 0 ? token_multiple : training.capture ? kOfGraphs : 1;
+  }
+
   /// Returns what is drawn for each clip in each epoch.
   [[nodiscard]] TrainingDraws draws() const {
     return {.masks = spec_augment ? std::optional(masks) : std::nullopt,
             .timestamps_share = timestamps_share,
-            .prompt_share = prompt_share};
+            .prompt_share = prompt_share,
+            .token_multiple = padded_to()};
   }
 
   /// Returns what decides what is learnt and is in no policy's state, for RunSettings. `weights` tells the
@@ -125,6 +133,7 @@ struct FinetuneOptions {
                                            {"--model", weights},
                                            {"--normalizer", normalizer},
                                            {"--prompt-share", setting(prompt_share)},
+                                           {"--token-multiple", setting(padded_to())},
                                            {"--spec-augment", spec_augment ? masked : "off"},
                                            {"--spell", setting(spell)},
                                            {"--timestamps-share", setting(timestamps_share)},
@@ -224,6 +233,9 @@ inline void add_recipe_flags(looptorch::app::CommandLine& line, FinetuneOptions&
   line.option("prompt-share", "X", options.prompt_share,
               "share of these windows whose target follows the text before, which is given, not learnt",
               {.min = 0, .max = 1});
+  line.option("token-multiple", "N", options.token_multiple,
+              "tokens of a batch are padded to a multiple of N; 0: 32 with --capture, whose graphs need few shapes",
+              {.min = 0});
   line.toggle(
       "spell", options.spell,
       "learns each character as a token of its own: for what is sent by characters, as Morse code is");

@@ -23,6 +23,7 @@
 #include <looptorch/policies/autopsy.hpp>
 #include <looptorch/policies/backend_flags.hpp>
 #include <looptorch/policies/cache_flush_every.hpp>
+#include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/policies/show_progress.hpp>
 #include <looptorch/policies/snapshot_every.hpp>
 #include <looptorch/policies/watch_memory.hpp>
@@ -61,6 +62,7 @@ struct RunDetails {
 ///   Accumulate        --gradient-accumulation
 ///   Autocast<>        --bf16, --fp16, --mixed-precision
 ///   BackendFlags      --tf32, --cudnn-benchmark
+///   CaptureGraphs     --capture
 ///   CacheFlushEvery   --flush-every
 ///   Autopsy           --autopsy, windows in bad-windows
 ///   Profile           --profile, in trace.json
@@ -77,6 +79,7 @@ struct RunDetails {
       Accumulate<>{training.gradient_accumulation},
       When{training.mixed_precision(), Autocast<>{.type = training.autocast_type()}},
       BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
+      When{training.capture, CaptureGraphs{}},
       When{training.flush_every > 0,
            CacheFlushEvery<>{.at_epoch_end = details.flush_at_epoch_end, .batches = training.flush_every}},
       training.autopsy_policy(output),

@@ -28,6 +28,7 @@ enum class TrainingFlag {
   precision,  ///< --fp32, --bf16, --fp16, --mixed-precision
   tf32,
   cudnn_benchmark,
+  capture,
   gradient_checkpointing,
   flush_every,
   memory,
@@ -146,6 +147,9 @@ class TrainingFlagWriter {
       line_.toggle(
           "cudnn-benchmark", options_.cudnn_benchmark,
           help(cudnn_benchmark, "cuDNN times its algorithms for each new shape and takes the fastest"));
+    if (has(capture))
+      line_.toggle("capture", options_.capture,
+                   help(capture, "on a GPU, a batch's forward and backward is one CUDA graph for each shape"));
   }
 
   void add_memory() {

@@ -57,10 +57,9 @@ void learn_revocably(Engine& engine, const Batch& batch, std::size_t number, boo
   if (engine.works()[I].at_fault) return;
   begin_share<I>(engine);
   if constexpr (Redoes<Engine>::kSeeksScale)
-    run_micro_batch<I>(engine, batch,
-                       OverflowLearner<I, Engine>(engine, number, is_last && !seeks_scale<I>(engine)));
+    train_on<I>(engine, batch, OverflowLearner<I, Engine>(engine, number, is_last && !seeks_scale<I>(engine)));
   else
-    run_micro_batch<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
+    train_on<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
 }
 
 /// Calls `use(part)` for each of the pieces that a batch of at least one sample is split into.

@@ -35,7 +35,9 @@ namespace looptorch::detail {
 
 /// The observer of a second look: the watch sees the loss, and nothing is learnt.
 template <class Engine>
-struct Watched {
+struct Watched : MicroBatchObserver {
+  Watched(Engine& engine, OperatorWatch& watch, bool& finite, bool scaled)
+      : engine(engine), watch(watch), finite(finite), scaled(scaled) {}
   Engine& engine;
   OperatorWatch& watch;
   bool& finite;
@@ -43,8 +45,6 @@ struct Watched {
 
   bool take(const Loss& loss) { return finite = !watch.take_loss(loss_tensor(loss)); }
   at::Tensor scale(const at::Tensor& weighed) { return scaled ? engine.scaled(weighed) : weighed; }
-  void before_backward(const at::Tensor&, double) {}
-  void after_backward(const Loss&) {}
 };
 
 template <std::size_t I, class Engine, class Batch>
@@ -167,7 +167,7 @@ class SecondLook final : public ShareAgain {
       if (!finite) return;
       with_batch_on(engine_.run().device(), PinnedSource::staged, piece, [&](const auto& there) {
         begin(watch, number, row, there);
-        run_micro_batch<I>(engine_, there, Watched<Engine>{engine_, watch, finite, scaled});
+        run_micro_batch<I>(engine_, there, Watched<Engine>(engine_, watch, finite, scaled));
         finite = finite && !watch.take_gradients();
       });
       row += batch_size(piece);

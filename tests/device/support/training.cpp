@@ -2,6 +2,7 @@
 #include "device/support/training.hpp"
 
 #include <looptorch/policies.hpp>
+#include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/profile.hpp>
 #include <looptorch/trainer.hpp>
@@ -17,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -141,6 +143,7 @@ struct Process {
   const std::filesystem::path& folder;
   std::optional<std::int64_t> max_steps;
   bool resumes;
+  mutable std::string graphs = {};
 
   template <class Trainer>
   Outcome fit(Trainer& trainer) const {
@@ -162,6 +165,7 @@ struct Process {
     outcome.result =
         settings.source == Source::loader ? trainer.fit(loader, options) : trainer.fit(source, options);
     outcome.waits = counted.counts().host_waits + looptorch_test::accelerator::idling_event_waits() - before;
+    outcome.graphs = graphs;
     outcome.contents = on_cpu(trainer.snapshot());
     outcome.evaluated = trainer.evaluate(held_out, Objective{Weights::known}).loss;
     for (const lt::UpdateView& update : trainer.updates()) {
@@ -184,6 +188,13 @@ Net make_net(const Process& process) {
   return net;
 }
 
+/// Says what ran as graphs.
+auto capturing(const Process& process) {
+  return lt::When{process.settings.captures,
+                  lt::CaptureGraphs{
+                      .warmup = 1, .report = [&graphs = process.graphs](const std::string& text) { graphs = text; }}};
+}
+
 lt::Autocast<lt::fp16> half(const Settings& settings) {
   return {.initial_scale = settings.loss_scale, .growth_interval = 3};
 }
@@ -201,7 +212,7 @@ Outcome with_all_policies(const Process& process) {
   const auto held_out = placed(batches(3, 500), on.source, process.device);
   lt::Trainer trainer(
       net, adamw, Objective{on.weights, on.metrics, on.infinite_slope}, lt::Accumulate<>{on.accumulate},
-      lt::When{on.fp16, half(on)}, lt::When{on.bf16, lt::Autocast<lt::bf16>{}},
+      capturing(process), lt::When{on.fp16, half(on)}, lt::When{on.bf16, lt::Autocast<lt::bf16>{}},
       lt::When{on.mixed_precision, lt::Autocast<>{half(on), on.mixed_type}},
       lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}, .average_buffers = true}},
       lt::When{on.clip_norm, lt::ClipGradNorm{.max_norm = 0.5, .record = true}},
@@ -231,7 +242,7 @@ template <class By>
 Outcome with(const Process& process, Net net, By&& optimizer) {
   const Settings& on = process.settings;
   lt::Trainer trainer(net, optimizer, Objective{on.weights}, lt::Accumulate<>{on.accumulate},
-                      lt::When{on.fp16, half(on)},
+                      capturing(process), lt::When{on.fp16, half(on)},
                       lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}}},
                       lt::When{on.clip_norm, lt::ClipGradNorm{0.5}});
   return process.fit(trainer);
@@ -245,7 +256,7 @@ Outcome with_two_updates(const Process& process) {
   lt::FusedSGD two(net->second->parameters(), {.lr = 0.05, .momentum = 0.9});
   lt::Trainer trainer(net, lt::Update{one, Objective{on.weights}},
                       lt::Update{two, Objective{on.weights}, {.every = 2}}, lt::Accumulate<>{on.accumulate},
-                      lt::When{on.fp16, half(on)},
+                      capturing(process), lt::When{on.fp16, half(on)},
                       lt::When{on.averages, lt::AverageWeights{.rule = lt::Ema{.decay = 0.8}}},
                       lt::When{on.clip_norm, lt::ClipGradNorm{0.5}});
   return process.fit(trainer);

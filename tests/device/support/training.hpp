@@ -39,6 +39,7 @@ struct Settings {
   std::optional<at::ScalarType> mixed_type = {};  ///< The type of Autocast<>; empty: the device's.
   double loss_scale = 1 << 24;  ///< Of fp16, at first; the default overflows in the first windows.
   bool averages = false;
+  bool captures = false;  ///< Micro-batches run as graphs, of each form from the second on.
   bool clip_norm = false, clip_value = false;
   bool deterministic = false;
   bool draws = false;  ///< The model has dropout, whose masks differ from device to device.
@@ -69,6 +70,7 @@ struct Outcome {
   looptorch::FitResult result;
   double evaluated;           ///< The loss on held-out batches afterwards.
   std::vector<double> means;  ///< Of each update's loss and metrics.
+  std::string graphs;      ///< What CaptureGraphs said of the last fit.
   std::int64_t waits = 0;  ///< Of the last fit, as docs/performance.md counts them on the simulated device.
 };
 

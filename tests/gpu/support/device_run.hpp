@@ -14,10 +14,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,6 +76,67 @@ Cost cost_of(const DeviceRun& run, std::int64_t count, Work&& work) {
   const auto parts = static_cast<double>(count);
   return {ms / parts, host_ms / parts, memory.read().peak};
 }
+
+/// Batches of a fit, over and over from a list: the first `warmup` go untimed, so that what a fit does once is in
+/// no figure, and `count` behind them are measured.
+template <class Batch>
+class TimedBatches {
+ public:
+  TimedBatches(const DeviceRun& run, const std::vector<Batch>& list, std::int64_t warmup, std::int64_t count)
+      : run_(run), list_(list), warmup_(warmup), count_(count), memory_(run.device) {}
+
+  class Iterator {
+   public:
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+    Iterator() = default;
+    explicit Iterator(TimedBatches& batches) : batches_(&batches) {}
+    const Batch& operator*() const {
+      return batches_->list_[static_cast<std::size_t>(number_) % batches_->list_.size()];
+    }
+    Iterator& operator++() {
+      batches_->reach(++number_);
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    bool operator==(std::default_sentinel_t) const { return number_ == batches_->warmup_ + batches_->count_; }
+
+   private:
+    TimedBatches* batches_ = nullptr;
+    std::int64_t number_ = 0;
+  };
+  Iterator begin() { return Iterator(*this); }
+  std::default_sentinel_t end() const { return {}; }
+
+  /// Returns the cost of one of `parts` equal parts of what was timed.
+  [[nodiscard]] Cost cost(std::int64_t parts) const {
+    const auto of_all = static_cast<double>(parts);
+    return {ms_ / of_all, host_ms_ / of_all, peak_};
+  }
+
+ private:
+  void reach(std::int64_t number) {
+    if (number == warmup_) {
+      run_.synchronize();
+      memory_.reset_peak();
+      begin_ = std::chrono::steady_clock::now();
+    } else if (number == warmup_ + count_) {
+      host_ms_ = milliseconds_since(begin_);
+      run_.synchronize();
+      ms_ = milliseconds_since(begin_);
+      peak_ = memory_.read().peak;
+    }
+  }
+
+  DeviceRun run_;
+  const std::vector<Batch>& list_;
+  std::int64_t warmup_, count_;
+  looptorch::MemoryCounter memory_;
+  std::chrono::steady_clock::time_point begin_;
+  double ms_ = 0, host_ms_ = 0;
+  std::int64_t peak_ = 0;
+};
 
 inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

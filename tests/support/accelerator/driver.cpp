@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "support/accelerator/driver.hpp"
 
+#include "support/accelerator/graph/recording.hpp"
+
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
@@ -95,6 +97,7 @@ void Driver::host_waits(const Clock& clock) {
 }
 
 void Driver::wait(Wait kind, const std::string& what, int index, const Clock& clock) {
+  refuse_in_recording(index, what.c_str());
   ledger.wait(kind, what);
   check(index);
   host_waits(Clock(clock));  // `clock` may be the timeline's own

@@ -24,6 +24,8 @@ struct LossScale;
 
 namespace looptorch::detail {
 
+class MicroBatchGraphs;
+
 template <class P>
 concept HasState = std::default_initializable<typename P::State>;
 struct NoState {};

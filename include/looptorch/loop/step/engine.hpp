@@ -113,6 +113,14 @@ class Engine {
     if constexpr (Stack::template has<loss_scale_hook>())
       if (LossScale* const scale = loss_scale()) use(*scale);
   }
+  /// Returns the graphs of the policy that has some and is switched on; null if micro-batches run eagerly.
+  [[nodiscard]] MicroBatchGraphs* graphs() {
+    MicroBatchGraphs* graphs = nullptr;
+    if constexpr (Stack::template has<graphs_hook>())
+      stack_.template each_with<graphs_hook>(
+          [&](auto& slot) { graphs = graphs_hook::call(slot.policy, slot.state, std::as_const(run_)); });
+    return graphs;
+  }
   /// False if a loss that is NaN or infinite is an overflow like any other, which the loss scale deals with.
   [[nodiscard]] bool watches_losses() { return !loss_scale(); }
 

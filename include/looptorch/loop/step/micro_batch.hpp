@@ -5,6 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/out_of_memory.hpp>
+#include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/engine.hpp>
@@ -19,6 +20,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 namespace looptorch::detail {
@@ -66,6 +68,18 @@ template <class Engine>
   return is_alone(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
 }
 
+/// What observers of a micro-batch do unless they say otherwise: `weigh` returns the value to differentiate, as
+/// the window's arithmetic has it, and `root` the gradient that backward begins with.
+struct MicroBatchObserver {
+  template <class Engine>
+  at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
+    return detail::weigh(engine, work, loss);
+  }
+  const at::Tensor& root(UpdateWork& work, const at::Tensor& scaled) { return work.root_gradient(scaled); }
+  void before_backward(const at::Tensor&, double) {}
+  void after_backward(const Loss&) {}
+};
+
 /// Adds the gradients of a micro-batch, which is on the model's device, to those of update I's window.
 ///
 /// The observer's `take(loss)` returns whether to differentiate; `scale(weighed)` returns the loss as it is
@@ -81,7 +95,7 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
         return as_loss(engine.forward(engine.template update<I>().objective, batch, /*training=*/true));
       },
       I);
-  const at::Tensor weighed = weigh(engine, work, loss);
+  const at::Tensor weighed = observer.weigh(engine, work, loss);
   if (!weighed.defined() || !observer.take(loss)) return;
   require_graph(weighed, view);
   engine.in_phase(
@@ -92,7 +106,7 @@ void run_micro_batch(Engine& engine, const Batch& batch, Observer&& observer) {
         const double correction = work.weight.take_correction();
         rescale_gradients(view, work, correction);
         observer.before_backward(weighed, correction);
-        scaled.backward(work.root_gradient(scaled));
+        scaled.backward(observer.root(work, scaled));
       },
       I);
   observer.after_backward(loss);
@@ -133,7 +147,7 @@ template <class Engine>
 
 /// The observer of training: a loss goes into the window's means, or is at fault.
 template <std::size_t I, class Engine>
-class Learner {
+class Learner : public MicroBatchObserver {
  public:
   /// `number` counts the window's micro-batches; `is_last` if it is known that no other one follows.
   Learner(Engine& engine, std::size_t number, bool is_last)
@@ -158,8 +172,6 @@ class Learner {
     if (is_last_) engine_.ranks().template expect_sums<I>(engine_);
   }
 
-  void after_backward(const Loss&) {}
-
  protected:
   [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
 
@@ -170,11 +182,26 @@ class Learner {
   bool is_last_;
 };
 
+/// Runs micro-batches as graphs where they can be; defined in graph/graphed_micro_batch.hpp, which the header of
+/// a policy that has graphs includes.
+template <std::size_t I, class Engine, class Batch, class Observer>
+class GraphedMicroBatch;
+
+/// Runs a micro-batch of training: as a graph, if a listed policy keeps graphs.
+template <std::size_t I, class Engine, class Batch, class Observer>
+void train_on(Engine& engine, const Batch& batch, Observer&& observer) {
+  if constexpr (Engine::PolicyStack::template has<graphs_hook>())
+    if (MicroBatchGraphs* const graphs = engine.graphs())
+      return GraphedMicroBatch<I, Engine, Batch, std::remove_reference_t<Observer>>(engine, *graphs, batch, observer)
+          .run();
+  run_micro_batch<I>(engine, batch, observer);
+}
+
 /// Learns from a micro-batch, unless one before it was at fault: then the update is not made anyway.
 template <std::size_t I, class Engine, class Batch>
 void learn(Engine& engine, const Batch& batch, std::size_t number, bool is_last = false) {
   if (engine.works()[I].at_fault) return;
-  run_micro_batch<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
+  train_on<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
 }
 
 }  // namespace looptorch::detail

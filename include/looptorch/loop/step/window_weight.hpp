@@ -45,6 +45,23 @@ class WindowWeight {
     return loss.weight.is_known() ? loss.sum / total_ : loss.sum / nonzero(unread_total_);
   }
 
+  /// Counts a loss whose weight is known, as `weigh` does, and returns the derivative of what `weigh` returns
+  /// by the loss's value or sum; 0 for a micro-batch without weight.
+  [[nodiscard]] double slope(const Loss& loss) {
+    const double weight = loss.weight.number();
+    if (weight == 0) return 0;
+    count(weight);
+    return (loss.sum.defined() ? 1 : weight) / unit_;
+  }
+  /// The same as `weigh_alone` does.
+  [[nodiscard]] double slope_alone(const Loss& loss) {
+    total_ = loss.weight.number();
+    if (is_empty()) return 0;
+    return loss.sum.defined() ? 1 / total_ : 1;
+  }
+  /// True if weights are counted on a device.
+  [[nodiscard]] bool is_unread() const { return unread_unit_.defined() || unread_total_.defined(); }
+
   /// Returns the factor, a power of two, by which the gradients of the window's earlier micro-batches must be
   /// multiplied before the next backward. A second call returns 1.
   [[nodiscard]] double take_correction() { return std::exchange(correction_, 1.0); }
@@ -123,12 +140,16 @@ class WindowWeight {
   }
 
  private:
-  at::Tensor weigh_known(const Loss& loss) {
-    const double weight = loss.weight.number();
-    if (weight == 0) return {};
+  void count(double weight) {
     if (unit_ == 0) unit_ = weight;
     if (!fixed_ && weight > 2 * unit_) grow(weight);
     total_ += weight;
+  }
+
+  at::Tensor weigh_known(const Loss& loss) {
+    const double weight = loss.weight.number();
+    if (weight == 0) return {};
+    count(weight);
     if (loss.sum.defined()) return unit_ == 1 ? loss.sum : loss.sum / unit_;
     return weight == unit_ ? loss.value : loss.value * (weight / unit_);
   }

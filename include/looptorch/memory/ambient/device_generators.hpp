@@ -6,6 +6,7 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/capture_scope.hpp>
 #include <looptorch/base/device/captured_generator.hpp>
 #include <looptorch/base/device/generator_state.hpp>
 
@@ -40,7 +41,8 @@ class DeviceSet {
 /// The positions of some generators in their sequences.
 using RandomPositions = c10::SmallVector<std::uint64_t, 2>;
 
-/// The captured states of the default random generators of some devices.
+/// The captured states of the default random generators of some devices. In a graph's capture that draws nothing
+/// accelerators have none: their generators cannot be read then.
 class DeviceGenerators {
  public:
   DeviceGenerators() = default;
@@ -48,14 +50,18 @@ class DeviceGenerators {
     for (const at::Device& device : devices) {
       if (!device.is_cpu() && !is_accelerator(device)) continue;
       const at::Generator& generator = default_generator(device);
-      generators_.push_back({generator, CapturedGenerator(generator)});
+      if (!device.is_cpu() && CaptureScope::draws_nothing())
+        generators_.push_back({generator, std::nullopt});
+      else
+        generators_.push_back({generator, CapturedGenerator(generator)});
     }
   }
 
   /// Drops the states that are equal in `after`, which has the same devices: nothing was drawn from them.
   void forget_equal(const DeviceGenerators& after) {
     for (std::size_t i = 0; i < generators_.size(); ++i)
-      if (generators_[i].captured->same(*after.generators_[i].captured)) generators_[i].captured.reset();
+      if (generators_[i].captured && generators_[i].captured->same(*after.generators_[i].captured))
+        generators_[i].captured.reset();
   }
 
   /// Restores the generators to these states.
@@ -94,6 +100,7 @@ class DeviceGenerators {
   [[nodiscard]] bool is_checked(std::size_t i) const { return i > 0 || generators_.size() == 1; }
 
   static std::uint64_t position_of(at::Generator generator) {
+    if (!generator.device().is_cpu() && CaptureScope::draws_nothing()) return 0;
     const std::lock_guard lock(generator.mutex());
     if (!generator.device().is_cpu()) return (generator.current_seed() << 32) ^ generator.get_offset();
     const at::mt19937_data_pod data = generator.get<at::CPUGeneratorImpl>()->engine().data();

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/capture_scope.hpp>
+#include <looptorch/base/error.hpp>
 #include <looptorch/memory/recompute/geometry.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +33,10 @@ namespace looptorch::detail {
 /// The elements of a tensor in host memory, pinned for a GPU's tensor. Copies do not wait for the device.
 class HostElements {
  public:
+  /// Throws UsageError while a graph is captured.
   explicit HostElements(const at::Tensor& tensor) : geometry_(tensor), device_(tensor.device()) {
+    if (CaptureScope::is_open())
+      throw UsageError("layers are moved to the host (CheckpointMode::offload), which no graph can hold");
     const at::Tensor elements = elements_of(reinterpreted(tensor));
     const auto options = elements.options().device(at::kCPU).pinned_memory(is_accelerator(tensor.device()));
     host_ = at::empty(elements.sizes(), options).copy_(elements, /*non_blocking=*/true);

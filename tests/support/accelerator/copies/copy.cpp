@@ -4,6 +4,7 @@
 #include "support/accelerator/dispatch/launch.hpp"
 #include "support/accelerator/dispatch/values.hpp"
 #include "support/accelerator/driver.hpp"
+#include "support/accelerator/graph/recording.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
@@ -27,6 +28,7 @@ struct Transfer {
         device(there.device().index()),
         stream(current_stream(device)),
         block(driver().pinned.find(host.const_data_ptr())) {
+    refuse_in_recording(device, is_upload ? "copy to the device" : "copy to the host");
     const std::string* const name =
         driver().ledger.ran(is_upload ? "copy to the device" : "copy to the host");
     driver().begin_launch(device, *name);

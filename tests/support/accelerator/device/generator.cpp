@@ -2,6 +2,7 @@
 #include "support/accelerator/device/generator.hpp"
 
 #include "support/accelerator/driver.hpp"
+#include "support/accelerator/graph/recording.hpp"
 #include "support/accelerator/order/work_queue.hpp"
 
 #include <ATen/EmptyTensor.h>
@@ -23,6 +24,7 @@ class Generator final : public c10::GeneratorImpl {
  public:
   struct State {
     std::uint64_t seed = c10::default_rng_seed_val, offset = 0;
+    bool capturing = false;
   };
 
   explicit Generator(c10::DeviceIndex device, std::shared_ptr<State> state = std::make_shared<State>())
@@ -30,10 +32,16 @@ class Generator final : public c10::GeneratorImpl {
         state_(std::move(state)) {}
   static c10::DeviceType device_type() { return kDeviceType; }
 
-  void set_current_seed(std::uint64_t seed) override { *state_ = {seed, 0}; }
+  void set_current_seed(std::uint64_t seed) override {
+    refuse_in_recording(device().index(), "set_current_seed");
+    state_->seed = seed, state_->offset = 0;
+  }
   void set_offset(std::uint64_t offset) override { state_->offset = offset; }
   std::uint64_t get_offset() const override { return state_->offset; }
-  std::uint64_t current_seed() const override { return state_->seed; }
+  std::uint64_t current_seed() const override {
+    refuse_in_recording(device().index(), "current_seed");
+    return state_->seed;
+  }
   std::uint64_t seed() override {
     set_current_seed(c10::detail::getNonDeterministicRandom());
     return state_->seed;
@@ -51,6 +59,7 @@ class Generator final : public c10::GeneratorImpl {
     state_->offset = offset;
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    refuse_in_recording(device().index(), "get_state");
     at::Tensor state = at::detail::empty_cpu({kStateBytes}, at::kByte);
     std::memcpy(state.mutable_data_ptr(), &state_->seed, 8);
     std::memcpy(static_cast<char*>(state.mutable_data_ptr()) + 8, &state_->offset, 8);
@@ -63,17 +72,23 @@ class Generator final : public c10::GeneratorImpl {
     return c10::make_intrusive<Generator>(device().index(), state_);
   }
 
-  std::uint64_t draw() {
-    Dice dice(state_->seed * 0x9e3779b97f4a7c15 + state_->offset);
-    state_->offset += 4;
-    return dice.next();
+  Seed draw() {
+    const auto draw = [state = state_] {
+      Dice dice(state->seed * 0x9e3779b97f4a7c15 + state->offset);
+      state->offset += 4;
+      return dice.next();
+    };
+    Recording* const recording = recording_here(device().index());
+    TORCH_CHECK(recording || !state_->capturing, "Offset increment outside graph capture encountered unexpectedly.");
+    return recording ? Seed{0, recording->add_draw(state_.get(), draw)} : Seed{draw()};
   }
+  [[nodiscard]] std::shared_ptr<void> state() const { return state_; }
 
  private:
   static constexpr std::int64_t kStateBytes = 16;
 
   GeneratorImpl* clone_impl() const override {
-    return new Generator(device().index(), std::make_shared<State>(*state_));
+    return new Generator(device().index(), std::make_shared<State>(State{state_->seed, state_->offset}));
   }
 
   std::shared_ptr<State> state_;
@@ -96,12 +111,20 @@ const at::Generator& default_generator(int device) {
   return generators->at(static_cast<std::size_t>(index_of(device)));
 }
 
-std::uint64_t draw_seed(const std::optional<at::Generator>& given, int device) {
+Seed draw_seed(const std::optional<at::Generator>& given, int device) {
   at::Generator generator = given && given->defined() ? *given : default_generator(device);
   TORCH_CHECK(generator.device().type() == kDeviceType,
               "Expected a 'sim' device type for generator but found '", generator.device(), "'");
   const std::lock_guard lock(generator.mutex());
   return static_cast<Generator*>(generator.unsafeGetGeneratorImpl())->draw();
+}
+
+void mark_capturing(const std::shared_ptr<void>& state, bool capturing) {
+  static_cast<Generator::State*>(state.get())->capturing = capturing;
+}
+
+std::shared_ptr<void> generator_state(int device) {
+  return static_cast<Generator*>(default_generator(device).unsafeGetGeneratorImpl())->state();
 }
 
 }  // namespace looptorch_test::accelerator

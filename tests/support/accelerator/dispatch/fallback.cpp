@@ -7,6 +7,7 @@
 #include "support/accelerator/dispatch/sparse.hpp"
 #include "support/accelerator/dispatch/values.hpp"
 #include "support/accelerator/driver.hpp"
+#include "support/accelerator/graph/recording.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -138,7 +139,8 @@ class CpuCall {
     for (const c10::IValue& value : bound_)
       stack.push_back(
           with_tensors(value, [&](const at::Tensor&) { return forms_[number++].take(operands, next); }));
-    if (generator_) stack[*generator_] = at::detail::createCPUGenerator(seed_);
+    if (generator_)
+      stack[*generator_] = at::detail::createCPUGenerator(seed_.recorded < 0 ? seed_.value : replayed_seed(seed_.recorded));
     op_->handle.redispatchBoxed(c10::DispatchKeySet(key_), &stack);
     return in_parts(std::move(stack));
   }
@@ -170,7 +172,7 @@ class CpuCall {
   std::vector<Form> forms_;  // of the tensors, in order
   std::shared_ptr<std::map<std::size_t, Form>> results_ = std::make_shared<std::map<std::size_t, Form>>();
   std::optional<std::size_t> generator_;
-  std::uint64_t seed_ = 0;
+  Seed seed_;
 };
 
 /// Gives a sparse argument the parts that a kernel has made for it.

@@ -4,11 +4,14 @@
 #include "support/accelerator/dispatch/aliases.hpp"
 #include "support/accelerator/dispatch/values.hpp"
 #include "support/accelerator/driver.hpp"
+#include "support/accelerator/graph/recording.hpp"
+#include "support/accelerator/memory/arena.hpp"
 
 #include <ATen/ThreadLocalState.h>
 #include <ATen/record_function.h>
 
 #include <cstring>
+#include <memory>
 #include <utility>
 
 namespace looptorch_test::accelerator {
@@ -31,6 +34,14 @@ void copy_extent(const at::Tensor& tensor, Copy from, Copy to) {
   if (!is_here(tensor)) return;
   if (const std::size_t bytes = extent_of(tensor))
     std::memcpy(driver().in(to, data_of(tensor)), driver().in(from, data_of(tensor)), bytes);
+}
+
+void store(const at::Tensor& result, const at::Tensor& target) {
+  if (!result.defined() || result.numel() == 0) return;
+  if (result.sizes() == target.sizes() && result.strides() == target.strides())
+    std::memcpy(data_of(target), data_of(result), extent_of(result));
+  else
+    target.copy_(result);
 }
 
 class Launch {
@@ -132,14 +143,6 @@ class Launch {
     driver().run_late(stream_, time_, std::move(run));
   }
 
-  static void store(const at::Tensor& result, const at::Tensor& target) {
-    if (!result.defined() || result.numel() == 0) return;
-    if (result.sizes() == target.sizes() && result.strides() == target.strides())
-      std::memcpy(data_of(target), data_of(result), extent_of(result));
-    else
-      target.copy_(result);
-  }
-
   const Kernel& kernel_;
   const std::vector<Operand>& operands_;
   int stream_;
@@ -151,10 +154,126 @@ class Launch {
   std::vector<bool> is_new_;
 };
 
+/// Records a kernel. It computes once, for the form of its results alone: what it writes is put
+/// back.
+class Recorded {
+ public:
+  Recorded(const Kernel& kernel, const std::vector<Operand>& operands, Recording& recording)
+      : kernel_(kernel),
+        operands_(operands),
+        recording_(recording),
+        name_(driver().ledger.ran(kernel.name)),
+        running_(name_) {
+    if (kernel.host_needs_result) refuse_in_recording(kernel.device.index(), kernel.name.c_str());
+  }
+
+  torch::jit::Stack run(const Compute& compute) {
+    const std::vector<std::vector<char>> before = contents();
+    std::vector<at::Tensor> results;
+    std::vector<bool> is_new;
+    torch::jit::Stack stack = form(compute, results, is_new);
+    put_back(before);
+    RecordedKernel recorded{name_, accesses(results), {}};
+    for (std::size_t i = 0; i < results.size(); ++i)
+      if (is_new[i] && is_here(results[i]))
+        poison(driver().in(Copy::issued, data_of(results[i])), extent_of(results[i]));
+    const auto issued = std::make_shared<const Operands>(views(Copy::issued, results, is_new));
+    const auto late = std::make_shared<const Operands>(views(Copy::late, results, is_new));
+    recorded.run = [compute, issued, late](Copy copy) { run_on(copy == Copy::issued ? *issued : *late, compute); };
+    recording_.add(std::move(recorded));
+    return stack;
+  }
+
+ private:
+  struct Operands {
+    std::vector<at::Tensor> operands, targets;
+    std::vector<bool> is_new;
+    at::ThreadLocalState state;
+  };
+
+  /// Of all operands: some write to one that the schema does not name, as BatchNorm to its statistics.
+  std::vector<std::vector<char>> contents() const {
+    std::vector<std::vector<char>> before;
+    for (const Operand& operand : operands_) {
+      const bool here = is_here(operand.tensor) && data_of(operand.tensor);
+      const char* const data = here ? driver().in(Copy::issued, data_of(operand.tensor)) : nullptr;
+      before.emplace_back(data, data + (here ? extent_of(operand.tensor) : 0));
+    }
+    return before;
+  }
+  void put_back(const std::vector<std::vector<char>>& before) const {
+    for (std::size_t i = 0; i < before.size(); ++i)
+      if (!before[i].empty())
+        std::memcpy(driver().in(Copy::issued, data_of(operands_[i].tensor)), before[i].data(), before[i].size());
+  }
+
+  torch::jit::Stack form(const Compute& compute, std::vector<at::Tensor>& results, std::vector<bool>& is_new) {
+    Aliases aliases(Copy::issued);
+    std::vector<at::Tensor> here;
+    for (const Operand& operand : operands_) here.push_back(aliases.of(operand.tensor));
+    torch::jit::Stack stack = compute(here);
+    for (c10::IValue& result : stack)
+      result = with_tensors(result, [&](const at::Tensor& tensor) {
+        bool fresh = false;
+        results.push_back(aliases.back(tensor, kernel_.device, fresh));
+        is_new.push_back(fresh);
+        return results.back();
+      });
+    return stack;
+  }
+
+  [[nodiscard]] std::vector<RecordedAccess> accesses(const std::vector<at::Tensor>& results) const {
+    std::vector<RecordedAccess> accesses;
+    const auto add = [&](const at::Tensor& tensor, bool writes) {
+      if (is_here(tensor) && data_of(tensor)) accesses.push_back({data_of(tensor), extent_of(tensor), writes});
+    };
+    for (const Operand& operand : operands_) add(operand.tensor, operand.writes);
+    for (const at::Tensor& result : results) add(result, true);
+    return accesses;
+  }
+
+  /// CPU tensors on a copy of the memory, which hold none of it. What is on the host is as it was.
+  [[nodiscard]] Operands views(Copy copy, const std::vector<at::Tensor>& results, const std::vector<bool>& is_new) {
+    Aliases aliases(copy);
+    Operands views{{}, {}, is_new, at::ThreadLocalState()};
+    for (const Operand& operand : operands_) {
+      const at::Tensor& tensor = operand.tensor;
+      if (is_here(tensor) || !tensor.defined()) {
+        views.operands.push_back(aliases.of(tensor));
+        continue;
+      }
+      views.operands.push_back(tensor.clone());
+      if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
+        views.operands.back().unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+    for (const at::Tensor& result : results) views.targets.push_back(aliases.of(result));
+    return views;
+  }
+
+  static void run_on(const Operands& views, const Compute& compute) {
+    const at::ThreadLocalStateGuard guard(views.state);
+    const at::DisableRecordFunctionGuard unseen;
+    std::size_t i = 0;
+    for (const c10::IValue& result : compute(views.operands))
+      for_each_tensor(result, [&](const at::Tensor& tensor) {
+        if (i < views.is_new.size() && views.is_new[i]) store(tensor, views.targets[i]);
+        ++i;
+      });
+  }
+
+  const Kernel& kernel_;
+  const std::vector<Operand>& operands_;
+  Recording& recording_;
+  const std::string* name_;
+  Running running_;
+};
+
 }  // namespace
 
 torch::jit::Stack launch(const Kernel& kernel, const std::vector<Operand>& operands, const Compute& compute) {
   const Lock lock(driver().mutex);
+  if (Recording* const recording = recording_here(kernel.device.index()))
+    return Recorded(kernel, operands, *recording).run(compute);
   return Launch(kernel, operands).run(compute);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The driver's memory: allocation up to the cap, frees behind the work that they follow, pinned memory.
 #include "support/accelerator/driver.hpp"
+#include "support/accelerator/graph/recording.hpp"
 
 #include <c10/util/Exception.h>
 
@@ -42,6 +43,7 @@ char* Driver::allocate(int index, std::size_t bytes) {
                    state.pool.reserved(), " are reserved.");
   if (is_new) poison_new(*block);
   if (options.behind_host) block->late_is_poison = false;
+  if (Recording* const recording = recording_here(index)) recording->own(block->data);
   return block->data;
 }
 
@@ -67,6 +69,7 @@ void Driver::report_users(const Block& block, const Clock& known) {
 void Driver::free(void* data) noexcept {
   Block* const block = find(data);
   if (!block || !block->live) return ledger.violation("memory of a device was freed twice");
+  if (recording_of(data)) return;
   Clock known = timeline.stream(block->stream);  // the allocator hands it out behind all of this
   known.join(timeline.host());
   auto others = block->recorded;

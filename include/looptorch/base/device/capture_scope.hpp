@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// Says that a graph is being captured, to code that does what a graph cannot hold: reading a generator, copying
+// to the host.
+#pragma once
+
+#include <atomic>
+
+namespace looptorch::detail {
+
+/// A capture under way, of which a process has one at most.
+class CaptureScope {
+ public:
+  /// `draws` is false if nothing that is captured draws random numbers.
+  explicit CaptureScope(bool draws) { state() = draws ? kDraws : kDrawsNothing; }
+  ~CaptureScope() { state() = kNone; }
+  CaptureScope(const CaptureScope&) = delete;
+  CaptureScope& operator=(const CaptureScope&) = delete;
+
+  [[nodiscard]] static bool is_open() { return state() != kNone; }
+  /// True in a capture of work that does not draw.
+  [[nodiscard]] static bool draws_nothing() { return state() == kDrawsNothing; }
+
+ private:
+  enum State { kNone, kDraws, kDrawsNothing };
+  static std::atomic<State>& state() {  // backward runs in LibTorch's threads
+    static std::atomic<State> state = kNone;
+    return state;
+  }
+};
+
+}  // namespace looptorch::detail

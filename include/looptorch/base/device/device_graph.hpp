@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// A graph of device work: what is issued to a stream between `begin` and `end` is recorded and not run, and a
+// replay then issues all of it by one launch, on the same addresses. Each type of device has its maker, which
+// graph/cuda_graph.hpp sets for CUDA, and tests for theirs.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/DeviceType.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+
+namespace looptorch::detail {
+
+class DeviceGraph {
+ public:
+  DeviceGraph() = default;
+  DeviceGraph(const DeviceGraph&) = delete;
+  DeviceGraph& operator=(const DeviceGraph&) = delete;
+  /// Gives the graph's memory back, but for that of tensors which are still held.
+  virtual ~DeviceGraph() = default;
+
+  /// Records what is issued to this thread's current stream, which is not the default one, from now on. Waits
+  /// for the device.
+  virtual void begin() = 0;
+  /// Ends the recording. Throws the device's error if something was issued that cannot be recorded.
+  virtual void end() = 0;
+  /// Issues what was recorded to the current stream. Random numbers go on from the generator's state.
+  virtual void replay() = 0;
+};
+
+/// Makes an empty graph whose memory comes from the pool of `neighbour`, or from a new one if that is null.
+/// Graphs of one pool must not run at the same time.
+using DeviceGraphMaker = std::unique_ptr<DeviceGraph> (*)(c10::Device device, const DeviceGraph* neighbour);
+
+/// Returns the maker of a type of device, to be set; null where devices have no graphs.
+[[nodiscard]] inline DeviceGraphMaker& device_graph_maker(c10::DeviceType type) {
+  static std::array<DeviceGraphMaker, c10::COMPILE_TIME_MAX_DEVICE_TYPES> makers{};
+  return makers[static_cast<std::size_t>(type)];
+}
+
+}  // namespace looptorch::detail

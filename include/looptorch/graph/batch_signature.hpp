@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// Says whether two batches are alike to a graph: tensors of the same shapes and types, and the same values of
+// what the host alone knows, since an objective may have computed with it as the graph was captured.
+#pragma once
+
+#include <looptorch/data/batch.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+namespace looptorch::detail {
+
+template <class T>
+void append_bytes(std::string& out, const T& value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+inline void append_form(std::string& out, const at::Tensor& tensor) {
+  if (!tensor.defined()) return void(out += 'u');
+  out += 't';
+  append_bytes(out, tensor.scalar_type());
+  append_bytes(out, tensor.dim());
+  for (const std::int64_t size : tensor.sizes()) append_bytes(out, size);
+  for (const std::int64_t stride : tensor.strides()) append_bytes(out, stride);
+}
+
+/// Appends the values of a batch that are no tensors, in the order of its fields. A type with `each_tensor`
+/// shows its tensors only: `is_complete` becomes false.
+template <class Batch>
+void append_host_values(std::string& out, const Batch& batch, bool& is_complete) {
+  const auto append = [&](const auto& field) { append_host_values(out, field, is_complete); };
+  if constexpr (TensorLike<Batch>) {
+    return;
+  } else if constexpr (EachTensor<const Batch>) {
+    is_complete = false;
+  } else if constexpr (std::is_arithmetic_v<Batch> || std::is_enum_v<Batch>) {
+    append_bytes(out, batch);
+  } else if constexpr (std::is_convertible_v<const Batch&, std::string_view>) {
+    const std::string_view text = batch;
+    append_bytes(out, text.size());
+    out += text;
+  } else if constexpr (std::is_same_v<Batch, std::filesystem::path>) {
+    append(batch.native());
+  } else if constexpr (std::is_same_v<Batch, std::nullopt_t>) {
+    return;
+  } else if constexpr (is_optional<Batch>) {
+    append(batch.has_value());
+    if (batch) append(*batch);
+  } else if constexpr (TorchExample<Batch>) {
+    append(batch.data);
+    if constexpr (!std::is_void_v<typename Batch::TargetType>) append(batch.target);
+  } else if constexpr (TupleLike<Batch>) {
+    std::apply([&](const auto&... field) { (append(field), ...); }, batch);
+  } else if constexpr (std::ranges::input_range<const Batch>) {
+    std::int64_t count = 0;
+    for (const auto& field : batch) append(field), ++count;
+    append_bytes(out, count);
+  } else {
+    visit_fields(batch, append);
+  }
+}
+
+/// Returns the forms of a batch's tensors.
+template <class Batch>
+[[nodiscard]] std::string form_of(const Batch& batch) {
+  std::string form;
+  for_each_tensor(batch, [&](const at::Tensor& tensor) { append_form(form, tensor); });
+  return form;
+}
+
+}  // namespace looptorch::detail

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT
+// Runs micro-batches as graphs: the first ones of a form run eagerly, one is captured, and from then on each is
+// one launch. A graph holds forward and backward; what the window's end does with gradients stays as it is, and
+// so do schedules, clipping, optimizers and averages. What the host knows as a number, such as a loss's weight,
+// goes into the graph as the gradient of the loss.
+#pragma once
+
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/base/device/capture_scope.hpp>
+#include <looptorch/base/device/captured_generator.hpp>
+#include <looptorch/base/device/generator_state.hpp>
+#include <looptorch/base/error.hpp>
+#include <looptorch/data/batch.hpp>
+#include <looptorch/graph/batch_signature.hpp>
+#include <looptorch/graph/cuda_graph.hpp>
+#include <looptorch/graph/graph_generator.hpp>
+#include <looptorch/graph/micro_batch_graphs.hpp>
+#include <looptorch/loop/loss.hpp>
+#include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/run.hpp>
+#include <looptorch/loop/run_phase.hpp>
+#include <looptorch/loop/step/engine.hpp>
+#include <looptorch/loop/step/in_backward.hpp>
+#include <looptorch/loop/step/micro_batch.hpp>
+#include <looptorch/memory/empty_cache.hpp>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
+#include <c10/core/StreamGuard.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// An objective that tells the weight of a batch's loss before it is computed, and promises that nothing else
+/// of its arithmetic depends on what only the host knows.
+template <class Objective, class Batch>
+concept TellsWeight = requires(const Objective& objective, const Batch& batch) {
+  { objective.weight(batch) } -> std::convertible_to<double>;
+};
+
+/// Forwards to the observer of training, and notes the loss.
+template <class Observer>
+struct NotingLoss : MicroBatchObserver {
+  NotingLoss(Observer& observer, Loss& loss) : observer(observer), loss(loss) {}
+  Observer& observer;
+  Loss& loss;
+
+  bool take(const Loss& given) { return observer.take(loss = given); }
+  at::Tensor scale(const at::Tensor& weighed) { return observer.scale(weighed); }
+  void before_backward(const at::Tensor& weighed, double correction) {
+    observer.before_backward(weighed, correction);
+  }
+  void after_backward(const Loss& given) { observer.after_backward(given); }
+};
+
+/// The observer of a capture: the loss is differentiated as it is, and weighed by the gradient given to it.
+struct Capturing : MicroBatchObserver {
+  explicit Capturing(MicroBatchGraph& entry) : entry(entry) {}
+  MicroBatchGraph& entry;
+
+  template <class Engine>
+  at::Tensor weigh(Engine&, UpdateWork&, Loss& given) {
+    return loss_tensor(entry.loss = given);
+  }
+  bool take(const Loss&) { return true; }
+  at::Tensor scale(const at::Tensor& loss) { return loss; }
+  const at::Tensor& root(UpdateWork&, const at::Tensor&) { return entry.root; }
+};
+
+/// The gradients of parameters before a backward, to tell which of them it reaches.
+class GradientVersions {
+ public:
+  explicit GradientVersions(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
+    for (const at::Tensor& parameter : parameters) before_.push_back(version_of(parameter));
+  }
+  [[nodiscard]] std::vector<at::Tensor> reached() const {
+    std::vector<at::Tensor> reached;
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (version_of(parameters_[i]) != before_[i]) reached.push_back(parameters_[i]);
+    return reached;
+  }
+  /// Takes away the gradients of parameters that had none.
+  void drop_new() const {
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (!before_[i].first) parameters_[i].mutable_grad() = at::Tensor();
+  }
+
+ private:
+  using Version = std::pair<const void*, std::int64_t>;
+  static Version version_of(const at::Tensor& parameter) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) return {nullptr, 0};
+    return {gradient.unsafeGetTensorImpl(), gradient._version()};
+  }
+
+  const std::vector<at::Tensor>& parameters_;
+  std::vector<Version> before_;
+};
+
+template <std::size_t I, class Engine, class Batch, class Observer>
+class GraphedMicroBatch {
+ public:
+  GraphedMicroBatch(Engine& engine, MicroBatchGraphs& graphs, const Batch& batch, Observer& observer)
+      : engine_(engine), graphs_(graphs), batch_(batch), observer_(observer) {}
+
+  void run() {
+    if (const char* const reason = reason_against_all()) return run_eagerly(reason);
+    MicroBatchGraph& entry = graphs_.entry(form(), *engine_.model(), view().parameters);
+    ++entry.seen;
+    if (!entry.graph && entry.refused.empty()) {
+      if (entry.seen <= graphs_.warmup) return warm_up(entry);
+      if (graphs_.size() >= graphs_.max_graphs)
+        return run_eagerly("there are as many graphs as max_graphs allows");
+      capture(entry);
+    }
+    if (!entry.graph) return run_eagerly(entry.refused);
+    replay(entry);
+  }
+
+ private:
+  using Objective = std::remove_cvref_t<decltype(std::declval<Engine&>().template update<I>().objective)>;
+  static constexpr bool kTellsWeight = TellsWeight<Objective, Batch>;
+
+  [[nodiscard]] UpdateWork& work() { return engine_.works()[I]; }
+  [[nodiscard]] const UpdateView& view() { return engine_.run().updates()[I]; }
+  [[nodiscard]] at::Device device() { return engine_.run().device(); }
+  [[nodiscard]] DeviceGraphMaker maker() { return device_graph_maker(device().type()); }
+
+  /// Returns why no micro-batch of this fit, or of this window, becomes a graph; null if one may.
+  [[nodiscard]] const char* reason_against_all() {
+    if (!maker()) return "this device has no graphs";
+    if (engine_.window().ranks > 0) return "gradients are summed over several ranks";
+    if (!engine_.window().may_retry) return "memory is measured";
+    if (Engine::template kByClosure<I>) return "the optimizer evaluates the loss again";
+    if (applies_in_backward(engine_)) return "parameters are updated during backward";
+    if (work().pieces > 1) return "memory ran out, and micro-batches come in pieces";
+    if (work().weight.is_unread() && !is_alone(engine_, work())) return "the losses' weights lie on the device";
+    return nullptr;
+  }
+
+  void run_eagerly(const std::string& reason) {
+    ++graphs_.counts.eager;
+    ++graphs_.counts.reasons[reason];
+    run_micro_batch<I>(engine_, batch_, observer_);
+  }
+
+  // ---- What a graph is for ----
+
+  [[nodiscard]] std::string form() {
+    std::string form = form_of(batch_);
+    append_bytes(form, I);
+    if constexpr (!kTellsWeight) append_host_values(form, batch_, sees_all_);
+    return form;
+  }
+
+  // ---- The first ones ----
+
+  void warm_up(MicroBatchGraph& entry) {
+    ++graphs_.counts.eager;
+    const GradientVersions before(view().parameters);
+    const CapturedGenerator random(at::detail::getDefaultCPUGenerator()), there(default_generator(device()));
+    Loss loss;
+    NotingLoss<Observer> noting(observer_, loss);
+    run_micro_batch<I>(engine_, batch_, noting);
+    if (!random.same(CapturedGenerator(at::detail::getDefaultCPUGenerator())))
+      entry.refused = "the objective or the model draws random numbers on the host";
+    entry.draws = entry.draws || !there.same(CapturedGenerator(default_generator(device())));
+    if (!sees_all_) entry.refused = "the batch's type has each_tensor, and its objective no weight(batch)";
+    if (!loss.weight.is_known() && (!is_alone(engine_, work()) || loss.sum.defined()))
+      entry.refused = "the loss's weight lies on the device";
+    if (!loss_tensor(loss).defined() || work().at_fault) return;
+    entry.loss_like = loss_tensor(loss).detach();
+    entry.targets.clear();
+    for (const at::Tensor& parameter : before.reached())
+      entry.targets.push_back({parameter, {}});
+  }
+
+  // ---- Capture ----
+
+  void capture(MicroBatchGraph& entry) {
+    if (!entry.loss_like.defined()) return void(entry.refused = "no loss was seen in the first micro-batches");
+    prepare(entry);
+    empty_cache(device());  // the graph's own pool cannot use what the eager micro-batches have left
+    const GradientVersions before(view().parameters);
+    const CapturedGenerator random(at::detail::getDefaultCPUGenerator());
+    auto graph = graphs_.make(maker(), device());
+    entry.generator = GraphGenerator(device());
+    try {
+      record(entry, *graph);
+    } catch (const std::exception& error) {
+      entry.refused = message("it cannot be captured: ", first_line(error.what()));
+    }
+    if (entry.refused.empty() && !random.same(CapturedGenerator(at::detail::getDefaultCPUGenerator())))
+      entry.refused = "the objective or the model draws random numbers on the host";
+    if (entry.refused.empty() && !reached_targets(before, entry))
+      entry.refused = "backward reached other parameters than before";
+    if (!entry.refused.empty()) {  // what was never run has left no gradient
+      entry.generator.give_up();
+      before.drop_new();
+      entry.loss = {};
+      entry.slots.clear();
+      return;
+    }
+    entry.graph = std::move(graph);
+    ++graphs_.counts.graphs;
+  }
+
+  /// Makes the memory that the graph reads and writes, outside of its pool.
+  void prepare(MicroBatchGraph& entry) {
+    at::NoGradGuard no_gradients;
+    for (auto& [parameter, gradient] : entry.targets) gradient = graphs_.gradient_of(parameter);
+    MicroBatchGraphs::attach(entry.targets);
+    entry.root = at::full_like(entry.loss_like, entry.factor = 1);
+  }
+
+  void record(MicroBatchGraph& entry, DeviceGraph& graph) {
+    Batch slots = batch_;
+    for_each_tensor(slots, [&](at::Tensor& tensor) {
+      if (tensor.defined()) entry.slots.emplace_back(tensor = tensor.detach().clone());
+    });
+    const c10::StreamGuard beside(stream_from_pool(device()));
+    const CaptureScope capturing_here(entry.draws);
+    graph.begin();
+    try {
+      Capturing capturing(entry);
+      run_micro_batch<I>(engine_, std::as_const(slots), capturing);
+    } catch (...) {
+      const std::exception_ptr thrown = std::current_exception();
+      ignoring_errors([&] { graph.end(); });
+      std::rethrow_exception(thrown);
+    }
+    detach(entry.loss);
+    graph.end();
+  }
+
+  static void detach(Loss& loss) {
+    if (loss.value.defined()) loss.value = loss.value.detach();
+    if (loss.sum.defined()) loss.sum = loss.sum.detach();
+  }
+
+  /// True if the captured backward adds to the targets' gradients, and to no others.
+  [[nodiscard]] bool reached_targets(const GradientVersions& before, const MicroBatchGraph& entry) const {
+    const std::vector<at::Tensor> reached = before.reached();
+    if (reached.size() != entry.targets.size()) return false;
+    for (std::size_t i = 0; i < reached.size(); ++i)
+      if (!reached[i].is_same(entry.targets[i].parameter) ||
+          !reached[i].grad().is_same(entry.targets[i].gradient))
+        return false;
+    return true;
+  }
+
+  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+  // ---- Replay ----
+
+  void replay(MicroBatchGraph& entry) {
+    Loss loss = entry.loss;
+    if constexpr (kTellsWeight)
+      if (loss.weight.is_known())
+        loss.weight = static_cast<double>(engine_.template update<I>().objective.weight(batch_));
+    const double slope = slope_of(loss);
+    if (slope == 0) return;
+    engine_.in_phase(
+        RunPhase::backward, "graph",
+        [&] {
+          rescale_gradients(view(), work(), work().weight.take_correction());
+          MicroBatchGraphs::attach(entry.targets);
+          fill(entry);
+          set_root(entry, slope);
+          entry.generator.before_replay();
+          entry.graph->replay();
+          entry.generator.after_replay();
+        },
+        I);
+    if (!loss.weight.is_known()) (void)work().weight.weigh_alone(loss);
+    if (observer_.take(loss)) observer_.after_backward(loss);
+    ++graphs_.counts.replayed;
+  }
+
+  /// Counts the micro-batch, and returns what its loss is multiplied by; 0 if nothing is to be learnt from it.
+  [[nodiscard]] double slope_of(const Loss& loss) {
+    if (!loss.weight.is_known()) return 1;
+    return is_alone(engine_, work()) ? work().weight.slope_alone(loss) : work().weight.slope(loss);
+  }
+
+  /// The gradient of the loss is the factor of its window, and the loss scale.
+  void set_root(MicroBatchGraph& entry, double slope) {
+    at::NoGradGuard no_gradients;
+    if (!engine_.watches_losses()) {
+      entry.root.copy_(engine_.scaled(at::full_like(entry.root, slope)));
+      entry.factor = 0;
+    } else if (std::exchange(entry.factor, slope) != slope) {
+      entry.root.fill_(slope);
+    }
+  }
+
+  void fill(MicroBatchGraph& entry) {
+    at::NoGradGuard no_gradients;
+    std::size_t slot = 0;
+    for_each_tensor(batch_, [&](const at::Tensor& tensor) {
+      if (tensor.defined()) entry.slots[slot++].copy_(tensor, /*non_blocking=*/true);
+    });
+  }
+
+  Engine& engine_;
+  MicroBatchGraphs& graphs_;
+  const Batch& batch_;
+  Observer& observer_;
+  bool sees_all_ = true;
+};
+
+}  // namespace looptorch::detail

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+// The graphs of a Trainer: one for each form of micro-batch, with the memory that it reads and writes. Data
+// and its upkeep only; graphed_micro_batch.hpp captures and replays.
+#pragma once
+
+#include <looptorch/base/device/device_graph.hpp>
+#include <looptorch/graph/graph_generator.hpp>
+#include <looptorch/loop/loss.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_zero.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/nn/module.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace looptorch::detail {
+
+/// One form of micro-batch of one update, and its graph once there is one.
+struct MicroBatchGraph {
+  /// A parameter that backward reaches, and the gradient that the graph adds to.
+  struct Target {
+    at::Tensor parameter, gradient;
+  };
+
+  std::int64_t seen = 0;    ///< micro-batches of this form so far
+  std::string refused;      ///< why there will be no graph; empty if there may be one
+  at::Tensor loss_like;     ///< a loss of an eager micro-batch, detached, for its shape, type and device
+  std::vector<Target> targets;
+  bool draws = false;             ///< from the device's generator
+  GraphGenerator generator;       ///< which the graph draws from
+  std::vector<at::Tensor> slots;  ///< the batch that the graph reads
+  at::Tensor root;                ///< the gradient of the loss, 0-dim or of one element
+  double factor = 0;              ///< what `root` holds where losses are not scaled
+  Loss loss;                      ///< what the graph writes; its weight is that of the captured micro-batch
+  std::unique_ptr<DeviceGraph> graph;
+};
+
+/// What all graphs rely on: where parameters and buffers lie, which of them are trained, and which modules are
+/// in training mode. Modules and tensors are listed once a fit.
+class GraphedWorld {
+ public:
+  [[nodiscard]] bool is_listed() const { return !tensors_.empty(); }
+  void list(const torch::nn::Module& model, const std::vector<at::Tensor>& trained) {
+    modules_ = model.modules();
+    tensors_ = model.parameters();
+    tensors_.insert(tensors_.end(), trained.begin(), trained.end());
+    for (const at::Tensor& buffer : model.buffers()) tensors_.push_back(buffer);
+    places_.assign(tensors_.size(), {});
+    training_.assign(modules_.size(), 0);
+  }
+
+  /// Returns true if anything is not as it was at the last call.
+  [[nodiscard]] bool changes() {
+    bool changed = false;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const at::Tensor& tensor = tensors_[i];
+      const Place place{tensor.has_storage() ? tensor.storage().data() : nullptr, tensor.requires_grad()};
+      changed |= std::exchange(places_[i], place) != place;
+    }
+    for (std::size_t i = 0; i < modules_.size(); ++i) {
+      const char training = modules_[i]->is_training() ? 2 : 1;
+      changed |= std::exchange(training_[i], training) != training;
+    }
+    return changed;
+  }
+
+ private:
+  using Place = std::pair<const void*, bool>;
+  std::vector<std::shared_ptr<torch::nn::Module>> modules_;
+  std::vector<at::Tensor> tensors_;
+  std::vector<Place> places_;
+  std::vector<char> training_;
+};
+
+/// How many micro-batches went which way.
+struct GraphCounts {
+  std::int64_t replayed = 0, eager = 0, graphs = 0;
+  std::map<std::string, std::int64_t> reasons;  ///< micro-batches that no graph will serve, by reason
+};
+
+class MicroBatchGraphs {
+ public:
+  MicroBatchGraphs() = default;
+  MicroBatchGraphs(MicroBatchGraphs&&) = default;
+  MicroBatchGraphs& operator=(MicroBatchGraphs&&) = default;
+  ~MicroBatchGraphs() { drop(); }
+
+  std::int64_t warmup = 0, max_graphs = 0;  ///< as CaptureGraphs has them
+  GraphCounts counts;
+
+  /// Returns the entry of a form. All graphs go if the world is no longer theirs.
+  MicroBatchGraph& entry(const std::string& form, const torch::nn::Module& model,
+                         const std::vector<at::Tensor>& trained) {
+    if (!world_.is_listed()) world_.list(model, trained);
+    if (world_.changes()) entries_.clear();
+    return entries_[form];
+  }
+
+  /// Returns a new graph in the pool of the others.
+  [[nodiscard]] std::unique_ptr<DeviceGraph> make(DeviceGraphMaker maker, c10::Device device) const {
+    for (const auto& [form, entry] : entries_)
+      if (entry.graph) return maker(device, entry.graph.get());
+    return maker(device, nullptr);
+  }
+  [[nodiscard]] std::int64_t size() const {
+    std::int64_t graphs = 0;
+    for (const auto& [form, entry] : entries_) graphs += entry.graph != nullptr;
+    return graphs;
+  }
+
+  /// Returns the gradient that graphs add to for a parameter.
+  [[nodiscard]] at::Tensor gradient_of(const at::Tensor& parameter) {
+    at::Tensor& gradient = gradients_[parameter.unsafeGetTensorImpl()];
+    if (!gradient.defined()) gradient = at::empty_like(parameter.detach());
+    return gradient;
+  }
+
+  /// Lets parameters have the gradients that a graph adds to: with what they have so far, or zeros.
+  static void attach(const std::vector<MicroBatchGraph::Target>& targets) {
+    at::NoGradGuard no_gradients;
+    std::vector<at::Tensor> fresh;
+    for (const auto& [parameter, gradient] : targets) {
+      at::Tensor& now = parameter.mutable_grad();
+      if (now.defined() && now.is_same(gradient)) continue;
+      now.defined() ? static_cast<void>(gradient.copy_(now)) : fresh.push_back(gradient);
+      now = gradient;
+    }
+    if (!fresh.empty()) at::_foreach_zero_(fresh);
+  }
+
+  /// Drops all graphs and their memory.
+  void drop() {
+    entries_.clear();
+    gradients_.clear();
+    world_ = {};
+  }
+
+ private:
+  std::map<std::string, MicroBatchGraph> entries_;
+  std::unordered_map<const void*, at::Tensor> gradients_;  // by parameter, which the world holds
+  GraphedWorld world_;
+};
+
+}  // namespace looptorch::detail

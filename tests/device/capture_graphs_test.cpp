@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+// CaptureGraphs: what becomes a graph and what does not, with the sentence that says why; the weights of losses that
+// the host knows; random numbers; how many launches a step takes. That all policies have the eager run's bits is in
+// combinations_test.cpp.
+#include "support/precompiled.hpp"
+
+#include <looptorch/policies/capture_graphs.hpp>
+#include <looptorch/policies/clip_grad_norm.hpp>
+#include <looptorch/policies/retry_on_oom.hpp>
+#include <looptorch/trainer.hpp>
+
+#include "support/device.hpp"
+#include "support/snapshots.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lt = looptorch;
+using Catch::Contains, Catch::StartsWith;
+using lt::testing::bits_equal, lt::testing::has_device, lt::testing::is_simulated, lt::testing::test_device;
+
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(double dropout) : dropout(dropout) {
+    register_module("one", one), register_module("two", two), register_module("unused", unused);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return two(torch::dropout(torch::tanh(one(x)), dropout, is_training()));
+  }
+  double dropout;
+  torch::nn::Linear one{4, 16}, two{16, 3}, unused{2, 2};
+};
+TORCH_MODULE(Net);
+
+struct Batch {
+  at::Tensor x, y;
+  double words = 1;
+};
+
+/// Batches of these numbers of rows.
+std::vector<Batch> batches(const std::vector<std::int64_t>& rows) {
+  torch::manual_seed(5);
+  std::vector<Batch> all;
+  for (const std::int64_t count : rows)
+    all.push_back({at::randn({count, 4}).to(test_device()), at::randint(3, {count}, at::kLong).to(test_device()),
+                   1.0 + static_cast<double>(all.size() % 3)});
+  return all;
+}
+
+at::Tensor loss_of(Net& net, const Batch& batch) { return at::cross_entropy_loss(net(batch.x), batch.y); }
+
+struct Outcome {
+  std::vector<at::Tensor> weights;
+  double loss;
+  std::string said;
+};
+
+struct Settings {
+  bool captures = true;
+  std::int64_t accumulate = 1;
+  double dropout = 0;
+  std::int64_t max_graphs = 16, epochs = 2;
+};
+
+template <class Objective>
+Outcome train(const Settings& settings, const std::vector<Batch>& data, const Objective& objective) {
+  torch::manual_seed(1);
+  Net net(settings.dropout);
+  net->to(test_device());
+  lt::FusedAdamW adamw(net->parameters(), {.lr = 0.05});
+  Outcome outcome;
+  lt::Trainer trainer(net, adamw, objective, lt::Accumulate<>{settings.accumulate},
+                      lt::When{settings.captures, lt::CaptureGraphs{.max_graphs = settings.max_graphs,
+                                                                    .report = [&](const std::string& text) {
+                                                                      outcome.said = text;
+                                                                    }}});
+  outcome.loss = trainer.fit(data, {.epochs = settings.epochs}).loss;
+  for (const at::Tensor& parameter : net->parameters()) outcome.weights.push_back(parameter.detach().cpu());
+  return outcome;
+}
+
+/// Trains eagerly and by graphs; returns what is said of the graphs. The bits must be the same.
+template <class Objective>
+std::string said_of(Settings settings, const std::vector<Batch>& data, const Objective& objective) {
+  const Outcome replayed = train(settings, data, objective);
+  settings.captures = false;
+  const Outcome eager = train(settings, data, objective);
+  REQUIRE(eager.weights.size() == replayed.weights.size());
+  for (std::size_t i = 0; i < eager.weights.size(); ++i) CHECK(bits_equal(eager.weights[i], replayed.weights[i]));
+  CHECK(eager.loss == replayed.loss);
+  return replayed.said;
+}
+
+struct ByWords {
+  lt::Loss operator()(Net& net, const Batch& batch) const {
+    return {.value = loss_of(net, batch), .weight = batch.words};
+  }
+  double weight(const Batch& batch) const { return batch.words; }
+};
+
+}  // namespace
+
+TEST_CASE("the third micro-batch of a form is captured, and later ones are replayed") {
+  if (!has_device()) return;
+  const auto data = batches({6, 6, 6, 4, 6, 4});
+  const auto plain = [](Net& net, const Batch& batch) { return loss_of(net, Batch{batch.x, batch.y}); };
+  // What the host alone knows is part of a form: here a number that has three values.
+  CHECK_THAT(said_of({.epochs = 6}, data, plain), StartsWith("26 of 36 micro-batches ran as graphs, of which there are 5"));
+  CHECK_THAT(said_of({.epochs = 6}, data, ByWords{}), StartsWith("32 of 36 micro-batches ran as graphs, of which there are 2"));
+}
+
+TEST_CASE("weights that an objective tells are those of each batch, in windows of several, too") {
+  if (!has_device()) return;
+  const auto data = batches({6, 6, 6, 6, 6, 6, 6});
+  for (const std::int64_t accumulate : {1, 3})
+    CHECK_THAT(said_of({.accumulate = accumulate, .epochs = 3}, data, ByWords{}), StartsWith("19 of 21"));
+  struct Sum : ByWords {
+    lt::Loss operator()(Net& net, const Batch& batch) const {
+      return {.weight = batch.words, .sum = loss_of(net, batch) * 2};
+    }
+  };
+  for (const std::int64_t accumulate : {1, 3})
+    CHECK_THAT(said_of({.accumulate = accumulate, .epochs = 3}, data, Sum{}), StartsWith("19 of 21"));
+}
+
+TEST_CASE("dropout draws the numbers of the eager run, and another fit goes on from there") {
+  if (!has_device()) return;
+  CHECK_THAT(said_of({.dropout = 0.4, .epochs = 4}, batches({6, 6, 5, 6}), ByWords{}), StartsWith("12 of 16"));
+}
+
+TEST_CASE("what a graph cannot hold runs eagerly, and the reason is said") {
+  if (!has_device()) return;
+  const auto data = batches({6, 6, 6, 6});
+  struct HostDraws : ByWords {
+    lt::Loss operator()(Net& net, const Batch& batch) const {
+      return {.value = loss_of(net, batch) * at::rand({}).item<double>(), .weight = batch.words};
+    }
+  };
+  CHECK_THAT(said_of({}, data, HostDraws{}), StartsWith("0 of 8") && Contains("draws random numbers on the host"));
+  struct Reads : ByWords {
+    lt::Loss operator()(Net& net, const Batch& batch) const {
+      const at::Tensor loss = loss_of(net, batch);
+      return {.value = loss.item<double>() > 1e9 ? loss * 2 : loss, .weight = batch.words};
+    }
+  };
+  CHECK_THAT(said_of({}, data, Reads{}), StartsWith("0 of 8") && Contains("cannot be captured"));
+  struct Uploads : ByWords {
+    lt::Loss operator()(Net& net, const Batch& batch) const {
+      return {.value = loss_of(net, batch) * at::full({1}, 2.0).to(test_device()).sum(), .weight = batch.words};
+    }
+  };
+  if (is_simulated()) CHECK_THAT(said_of({}, data, Uploads{}), StartsWith("0 of 8") && Contains("copy to the device"));
+  CHECK_THAT(said_of({.max_graphs = 1, .epochs = 4}, batches({6, 5}), ByWords{}), Contains("as many graphs as max_graphs"));
+}
+
+TEST_CASE("after a capture that failed, training goes on as if nothing had been") {
+  if (!has_device()) return;
+  struct Sometimes : ByWords {
+    std::shared_ptr<int> calls = std::make_shared<int>(0);
+    lt::Loss operator()(Net& net, const Batch& batch) const {
+      const at::Tensor loss = loss_of(net, batch);
+      if (++*calls == 3) (void)loss.item<double>();  // the capture
+      return {.value = loss, .weight = batch.words};
+    }
+  };
+  for (const std::int64_t accumulate : {1, 2}) {
+    Settings settings{.accumulate = accumulate, .dropout = 0.3, .epochs = 3};
+    const auto data = batches({6, 6, 6, 6});
+    const Outcome failed = train(settings, data, Sometimes{});
+    CHECK_THAT(failed.said, StartsWith("0 of 12") && Contains("cannot be captured"));
+    settings.captures = false;
+    const Outcome eager = train(settings, data, ByWords{});
+    for (std::size_t i = 0; i < eager.weights.size(); ++i) CHECK(bits_equal(eager.weights[i], failed.weights[i]));
+  }
+}
+
+TEST_CASE("a parameter that moves, and one that is frozen meanwhile, get graphs of their own") {
+  if (!has_device()) return;
+  torch::manual_seed(1);
+  Net net(0.0);
+  net->to(test_device());
+  lt::FusedAdamW adamw(net->parameters());
+  std::string said;
+  std::int64_t windows = 0;
+  lt::Trainer trainer(net, adamw, ByWords{}, lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }},
+                      lt::On{lt::kObserve, [&](lt::WindowContext&) {
+                               if (++windows == 6) net->one->weight.set_data(net->one->weight.detach().clone());
+                               if (windows == 12) net->two->bias.set_requires_grad(false);
+                             }});
+  trainer.fit(batches(std::vector<std::int64_t>(18, 6)), {.epochs = 1});
+  CHECK_THAT(said, StartsWith("12 of 18 micro-batches ran as graphs, of which there are 3"));
+  CHECK(net->two->bias.detach().cpu().isfinite().all().item<bool>());
+}
+
+TEST_CASE("options below 1 are refused, and a CPU has no graphs") {
+  torch::manual_seed(1);
+  Net net(0.0);
+  lt::FusedAdamW adamw(net->parameters());
+  std::vector<Batch> data{{at::randn({4, 4}), at::zeros({4}, at::kLong)}};
+  lt::Trainer none(net, adamw, ByWords{}, lt::CaptureGraphs{.warmup = 0});
+  CHECK_THROWS_WITH(none.fit(data, {.epochs = 1}), Contains("at least 1, got 0 and 16"));
+  std::string said;
+  lt::Trainer here(net, adamw, ByWords{}, lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }});
+  here.fit(data, {.epochs = 1});
+  CHECK(said == "0 of 1 micro-batches ran as graphs, of which there are 0; 1 ran eagerly: this device has no graphs");
+}
+
+TEST_CASE("a replay is one launch and a copy for each tensor of the batch, and waits for nothing") {
+  if (!is_simulated()) return;
+  namespace sim = looptorch_test::accelerator;
+  const auto launches = [](bool captures) {
+    torch::manual_seed(1);
+    Net net(0.1);
+    net->to(test_device());
+    lt::FusedAdamW adamw(net->parameters());
+    sim::Counts counted;
+    std::int64_t windows = 0;
+    std::optional<sim::CountWaits> count;
+    lt::Trainer trainer(net, adamw, ByWords{}, lt::When{captures, lt::CaptureGraphs{.report = [](const std::string&) {}}},
+                        lt::On{lt::kObserve, [&](lt::WindowContext&) {
+                                 if (++windows == 8) count.emplace();
+                                 if (windows == 12) counted = count->counts();
+                               }});
+    trainer.fit(batches(std::vector<std::int64_t>(14, 6)), {.epochs = 1});
+    return std::pair(counted.launches / 4, counted.host_waits);
+  };
+  const auto [eager, eager_waits] = launches(false);
+  const auto [replayed, waits] = launches(true);
+  CHECK(eager_waits == 0);
+  CHECK(waits == 0);
+  CHECK(eager - replayed >= 10);
+  CHECK(replayed <= 14);
+}

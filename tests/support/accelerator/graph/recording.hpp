@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// A graph of the simulated accelerator: kernels that were issued to a stream and not run, and that a replay issues.
+// Memory that was allocated meanwhile stays the graph's, at its addresses, whatever the program frees.
+#pragma once
+
+#include "support/accelerator/driver.hpp"
+
+#include <ATen/ThreadLocalState.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace looptorch_test::accelerator {
+
+/// An access to memory by a recorded kernel.
+struct RecordedAccess {
+  const char* data;
+  std::size_t bytes;
+  bool writes;
+};
+
+struct RecordedKernel {
+  const std::string* name;
+  std::vector<RecordedAccess> accesses;
+  std::function<void(Copy)> run;
+};
+
+class Recording {
+ public:
+  Recording(int device, int stream, std::shared_ptr<void> generator)
+      : device_(device), stream_(stream), generator_(std::move(generator)) {}
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  [[nodiscard]] int stream() const { return stream_; }
+  [[nodiscard]] int device() const { return device_; }
+  [[nodiscard]] const std::shared_ptr<void>& generator() const { return generator_; }
+
+  void add(RecordedKernel kernel) { kernels_.push_back(std::move(kernel)); }
+  /// Something was asked for that cannot be recorded: nothing comes of the recording.
+  void invalidate() { invalid_ = true; }
+  [[nodiscard]] bool is_invalid() const { return invalid_; }
+  /// Takes a block that was allocated meanwhile.
+  void own(char* data) { memory_.insert(data); }
+  /// True for a block of the graph, which the program has freed: it stays.
+  bool keep(void* data);
+
+  /// Adds a draw from a generator's state, which must be the one that the graph knows, and returns its number.
+  int add_draw(const void* state, std::function<std::uint64_t()> draw);
+
+  /// Issues all kernels to a stream, with new random numbers.
+  void replay(int stream);
+
+ private:
+  int device_, stream_;
+  std::shared_ptr<void> generator_;
+  std::vector<RecordedKernel> kernels_;
+  std::vector<std::function<std::uint64_t()>> draws_;
+  std::set<void*> memory_, freed_;
+  bool invalid_ = false;
+};
+
+/// Returns the recording of this thread's current stream of a device; null if nothing is recorded there.
+[[nodiscard]] Recording* recording_here(int device);
+/// Returns the recording, ended or not, whose memory holds an address; null for other memory.
+[[nodiscard]] Recording* recording_of(void* data);
+/// Throws CUDA's error for what cannot be recorded, if this thread's current stream of a device is recorded.
+void refuse_in_recording(int device, const char* what);
+/// Returns a random seed of the replay under way.
+[[nodiscard]] std::uint64_t replayed_seed(int number);
+
+}  // namespace looptorch_test::accelerator
