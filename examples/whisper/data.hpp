@@ -66,8 +66,8 @@ struct Batch {
 /// Pads the samples' tokens. Padding is determined by each sample's length, never by its id: the padding id
 /// is also the end of text, which must be learnt. In a loader all tensors lie in the loader's reused memory.
 ///
-/// With a `multiple` above 1 the tokens are padded to such a length, up to `longest_allowed`: batches then have few
-/// shapes, for CaptureGraphs.
+/// With a `multiple` above 1 the tokens are padded to such a length, up to `longest_allowed`: batches then
+/// have few shapes, for CaptureGraphs.
 inline Batch collate(std::span<Sample> samples, std::int64_t padding, std::int64_t multiple = 1,
                      std::int64_t longest_allowed = std::numeric_limits<std::int64_t>::max()) {
   const auto longest = std::max_element(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) {
@@ -75,7 +75,8 @@ inline Batch collate(std::span<Sample> samples, std::int64_t padding, std::int64
                        })->tokens.size();
   const auto needed = static_cast<std::int64_t>(longest) - 1;
   const auto rows = static_cast<std::int64_t>(samples.size()),
-             length = std::max(needed, std::min(longest_allowed, (needed + multiple - 1) / multiple * multiple));
+             length =
+                 std::max(needed, std::min(longest_allowed, (needed + multiple - 1) / multiple * multiple));
   const auto& mel_MT = samples.front().mel_MT;
   Batch batch{.mel_BMT = looptorch::batch_empty({rows, mel_MT.size(0), mel_MT.size(1)}, mel_MT.options()),
               .tokens_BL = looptorch::batch_empty({rows, length}, at::kLong).fill_(padding),

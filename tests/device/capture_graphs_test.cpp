@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// CaptureGraphs: what becomes a graph and what does not, with the sentence that says why; the weights of losses that
-// the host knows; random numbers; how many launches a step takes. That all policies have the eager run's bits is in
-// combinations_test.cpp.
+// CaptureGraphs: what becomes a graph and what does not, with the sentence that says why; the weights of
+// losses that the host knows; random numbers; how many launches a step takes. That all policies have the
+// eager run's bits is in combinations_test.cpp.
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies/capture_graphs.hpp>
@@ -47,7 +47,8 @@ std::vector<Batch> batches(const std::vector<std::int64_t>& rows) {
   torch::manual_seed(5);
   std::vector<Batch> all;
   for (const std::int64_t count : rows)
-    all.push_back({at::randn({count, 4}).to(test_device()), at::randint(3, {count}, at::kLong).to(test_device()),
+    all.push_back({at::randn({count, 4}).to(test_device()),
+                   at::randint(3, {count}, at::kLong).to(test_device()),
                    1.0 + static_cast<double>(all.size() % 3)});
   return all;
 }
@@ -91,7 +92,8 @@ std::string said_of(Settings settings, const std::vector<Batch>& data, const Obj
   settings.captures = false;
   const Outcome eager = train(settings, data, objective);
   REQUIRE(eager.weights.size() == replayed.weights.size());
-  for (std::size_t i = 0; i < eager.weights.size(); ++i) CHECK(bits_equal(eager.weights[i], replayed.weights[i]));
+  for (std::size_t i = 0; i < eager.weights.size(); ++i)
+    CHECK(bits_equal(eager.weights[i], replayed.weights[i]));
   CHECK(eager.loss == replayed.loss);
   return replayed.said;
 }
@@ -110,8 +112,10 @@ TEST_CASE("the third micro-batch of a form is captured, and later ones are repla
   const auto data = batches({6, 6, 6, 4, 6, 4});
   const auto plain = [](Net& net, const Batch& batch) { return loss_of(net, Batch{batch.x, batch.y}); };
   // What the host alone knows is part of a form: here a number that has three values.
-  CHECK_THAT(said_of({.epochs = 6}, data, plain), StartsWith("26 of 36 micro-batches ran as graphs, of which there are 5"));
-  CHECK_THAT(said_of({.epochs = 6}, data, ByWords{}), StartsWith("32 of 36 micro-batches ran as graphs, of which there are 2"));
+  CHECK_THAT(said_of({.epochs = 6}, data, plain),
+             StartsWith("26 of 36 micro-batches ran as graphs, of which there are 5"));
+  CHECK_THAT(said_of({.epochs = 6}, data, ByWords{}),
+             StartsWith("32 of 36 micro-batches ran as graphs, of which there are 2"));
 }
 
 TEST_CASE("weights that an objective tells are those of each batch, in windows of several, too") {
@@ -130,7 +134,8 @@ TEST_CASE("weights that an objective tells are those of each batch, in windows o
 
 TEST_CASE("dropout draws the numbers of the eager run, and another fit goes on from there") {
   if (!has_device()) return;
-  CHECK_THAT(said_of({.dropout = 0.4, .epochs = 4}, batches({6, 6, 5, 6}), ByWords{}), StartsWith("12 of 16"));
+  CHECK_THAT(said_of({.dropout = 0.4, .epochs = 4}, batches({6, 6, 5, 6}), ByWords{}),
+             StartsWith("12 of 16"));
 }
 
 TEST_CASE("what a graph cannot hold runs eagerly, and the reason is said") {
@@ -141,7 +146,8 @@ TEST_CASE("what a graph cannot hold runs eagerly, and the reason is said") {
       return {.value = loss_of(net, batch) * at::rand({}).item<double>(), .weight = batch.words};
     }
   };
-  CHECK_THAT(said_of({}, data, HostDraws{}), StartsWith("0 of 8") && Contains("draws random numbers on the host"));
+  CHECK_THAT(said_of({}, data, HostDraws{}),
+             StartsWith("0 of 8") && Contains("draws random numbers on the host"));
   struct Reads : ByWords {
     lt::Loss operator()(Net& net, const Batch& batch) const {
       const at::Tensor loss = loss_of(net, batch);
@@ -151,11 +157,14 @@ TEST_CASE("what a graph cannot hold runs eagerly, and the reason is said") {
   CHECK_THAT(said_of({}, data, Reads{}), StartsWith("0 of 8") && Contains("cannot be captured"));
   struct Uploads : ByWords {
     lt::Loss operator()(Net& net, const Batch& batch) const {
-      return {.value = loss_of(net, batch) * at::full({1}, 2.0).to(test_device()).sum(), .weight = batch.words};
+      return {.value = loss_of(net, batch) * at::full({1}, 2.0).to(test_device()).sum(),
+              .weight = batch.words};
     }
   };
-  if (is_simulated()) CHECK_THAT(said_of({}, data, Uploads{}), StartsWith("0 of 8") && Contains("copy to the device"));
-  CHECK_THAT(said_of({.max_graphs = 1, .epochs = 4}, batches({6, 5}), ByWords{}), Contains("as many graphs as max_graphs"));
+  if (is_simulated())
+    CHECK_THAT(said_of({}, data, Uploads{}), StartsWith("0 of 8") && Contains("copy to the device"));
+  CHECK_THAT(said_of({.max_graphs = 1, .epochs = 4}, batches({6, 5}), ByWords{}),
+             Contains("as many graphs as max_graphs"));
 }
 
 TEST_CASE("after a capture that failed, training goes on as if nothing had been") {
@@ -175,7 +184,8 @@ TEST_CASE("after a capture that failed, training goes on as if nothing had been"
     CHECK_THAT(failed.said, StartsWith("0 of 12") && Contains("cannot be captured"));
     settings.captures = false;
     const Outcome eager = train(settings, data, ByWords{});
-    for (std::size_t i = 0; i < eager.weights.size(); ++i) CHECK(bits_equal(eager.weights[i], failed.weights[i]));
+    for (std::size_t i = 0; i < eager.weights.size(); ++i)
+      CHECK(bits_equal(eager.weights[i], failed.weights[i]));
   }
 }
 
@@ -187,9 +197,11 @@ TEST_CASE("a parameter that moves, and one that is frozen meanwhile, get graphs 
   lt::FusedAdamW adamw(net->parameters());
   std::string said;
   std::int64_t windows = 0;
-  lt::Trainer trainer(net, adamw, ByWords{}, lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }},
+  lt::Trainer trainer(net, adamw, ByWords{},
+                      lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }},
                       lt::On{lt::kObserve, [&](lt::WindowContext&) {
-                               if (++windows == 6) net->one->weight.set_data(net->one->weight.detach().clone());
+                               if (++windows == 6)
+                                 net->one->weight.set_data(net->one->weight.detach().clone());
                                if (windows == 12) net->two->bias.set_requires_grad(false);
                              }});
   trainer.fit(batches(std::vector<std::int64_t>(18, 6)), {.epochs = 1});
@@ -205,9 +217,11 @@ TEST_CASE("options below 1 are refused, and a CPU has no graphs") {
   lt::Trainer none(net, adamw, ByWords{}, lt::CaptureGraphs{.warmup = 0});
   CHECK_THROWS_WITH(none.fit(data, {.epochs = 1}), Contains("at least 1, got 0 and 16"));
   std::string said;
-  lt::Trainer here(net, adamw, ByWords{}, lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }});
+  lt::Trainer here(net, adamw, ByWords{},
+                   lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }});
   here.fit(data, {.epochs = 1});
-  CHECK(said == "0 of 1 micro-batches ran as graphs, of which there are 0; 1 ran eagerly: this device has no graphs");
+  CHECK(said ==
+        "0 of 1 micro-batches ran as graphs, of which there are 0; 1 ran eagerly: this device has no graphs");
 }
 
 TEST_CASE("a replay is one launch and a copy for each tensor of the batch, and waits for nothing") {
@@ -221,7 +235,8 @@ TEST_CASE("a replay is one launch and a copy for each tensor of the batch, and w
     sim::Counts counted;
     std::int64_t windows = 0;
     std::optional<sim::CountWaits> count;
-    lt::Trainer trainer(net, adamw, ByWords{}, lt::When{captures, lt::CaptureGraphs{.report = [](const std::string&) {}}},
+    lt::Trainer trainer(net, adamw, ByWords{},
+                        lt::When{captures, lt::CaptureGraphs{.report = [](const std::string&) {}}},
                         lt::On{lt::kObserve, [&](lt::WindowContext&) {
                                  if (++windows == 8) count.emplace();
                                  if (windows == 12) counted = count->counts();

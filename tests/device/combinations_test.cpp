@@ -74,8 +74,7 @@ std::vector<Combination> combinations() {
 
 /// Returns why no micro-batch of a run becomes a graph; empty if some do.
 std::string why_eager(const Settings& settings) {
-  const bool unread =
-      settings.weights == Weights::on_device || settings.weights == Weights::sparse_on_device;
+  const bool unread = settings.weights == Weights::on_device || settings.weights == Weights::sparse_on_device;
   if (unread && settings.accumulate > 1) return "weights lie on the device";
   return settings.checkpointed == Mode::offload ? "moved to the host" : "";
 }

@@ -98,14 +98,16 @@ void measure(SmallSteps& steps) {
       "Accumulate<4>", 4, [](Hand& hand) { hand.accumulated_step(); }, lt::Accumulate<4>{});
   steps.row(
       "AverageWeights", 1, [](Hand& hand) { hand.averaged_step(); }, lt::AverageWeights{});
-  const lt::CaptureGraphs graphs{.report = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }};
+  const lt::CaptureGraphs graphs{
+      .report = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }};
   steps.row(
       "CaptureGraphs", 1, [](Hand& hand) { hand.plain_step(); }, graphs);
   steps.row(
-      "CaptureGraphs, ClipGradNorm, fp16", 1, [](Hand& hand) { hand.scaled_step(); }, graphs, lt::ClipGradNorm{1.0},
-      lt::Autocast<lt::fp16>{});
+      "CaptureGraphs, ClipGradNorm, fp16", 1, [](Hand& hand) { hand.scaled_step(); }, graphs,
+      lt::ClipGradNorm{1.0}, lt::Autocast<lt::fp16>{});
   steps.row(
-      "CaptureGraphs, Accumulate<4>", 4, [](Hand& hand) { hand.accumulated_step(); }, graphs, lt::Accumulate<4>{});
+      "CaptureGraphs, Accumulate<4>", 4, [](Hand& hand) { hand.accumulated_step(); }, graphs,
+      lt::Accumulate<4>{});
 }
 
 }  // namespace

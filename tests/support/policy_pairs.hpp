@@ -3,6 +3,7 @@
 #pragma once
 
 #include <looptorch/policies.hpp>
+#include <looptorch/policies/capture_graphs.hpp>
 #include <looptorch/policies/log_metrics.hpp>
 #include <looptorch/policies/profile.hpp>
 #include <looptorch/policies/save_weights.hpp>
@@ -40,6 +41,7 @@ inline constexpr std::tuple kCatalogue{
     Entry<lt::AverageWeights>{"AverageWeights", "average_weights"},
     Entry<lt::BackendFlags>{"BackendFlags", "backend_flags"},
     Entry<lt::CacheFlushEvery<50>>{"CacheFlushEvery", "cache_flush_every"},
+    Entry<lt::CaptureGraphs>{"CaptureGraphs", "capture_graphs"},
     Entry<lt::Checkpointed<torch::nn::Linear>>{"Checkpointed", "checkpointed"},
     Entry<lt::ClipGradNorm>{"ClipGradNorm", "clip_grad_norm"},
     Entry<lt::ClipGradValue>{"ClipGradValue", "clip_grad_value"},

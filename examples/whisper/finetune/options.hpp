@@ -233,9 +233,10 @@ inline void add_recipe_flags(looptorch::app::CommandLine& line, FinetuneOptions&
   line.option("prompt-share", "X", options.prompt_share,
               "share of these windows whose target follows the text before, which is given, not learnt",
               {.min = 0, .max = 1});
-  line.option("token-multiple", "N", options.token_multiple,
-              "tokens of a batch are padded to a multiple of N; 0: 32 with --capture, whose graphs need few shapes",
-              {.min = 0});
+  line.option(
+      "token-multiple", "N", options.token_multiple,
+      "tokens of a batch are padded to a multiple of N; 0: 32 with --capture, whose graphs need few shapes",
+      {.min = 0});
   line.toggle(
       "spell", options.spell,
       "learns each character as a token of its own: for what is sent by characters, as Morse code is");

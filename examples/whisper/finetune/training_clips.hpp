@@ -32,8 +32,8 @@ namespace whisper {
 /// The random choices for each clip in each epoch.
 struct TrainingDraws {
   std::optional<looptorch::audio::SpecAugmentOptions> masks{};
-  double timestamps_share = 0;  ///< Share of the windows whose target has timestamps.
-  double prompt_share = 0;      ///< Share of those whose target follows the text of the window before.
+  double timestamps_share = 0;      ///< Share of the windows whose target has timestamps.
+  double prompt_share = 0;          ///< Share of those whose target follows the text of the window before.
   std::int64_t token_multiple = 1;  ///< Tokens of a batch are padded to a multiple of this.
 };
 
@@ -60,7 +60,9 @@ class TrainingClips {
   [[nodiscard]] std::int64_t size() const { return clips_.size(); }
   [[nodiscard]] std::filesystem::path path(std::int64_t index) const { return clips_.path(index); }
   [[nodiscard]] std::string fingerprint(std::int64_t index) const { return clips_.fingerprint(index); }
-  [[nodiscard]] Batch collate(std::span<Sample> samples) const { return clips_.collate(samples, draws_.token_multiple); }
+  [[nodiscard]] Batch collate(std::span<Sample> samples) const {
+    return clips_.collate(samples, draws_.token_multiple);
+  }
 
   /// Reads one clip; throws what Listener throws.
   [[nodiscard]] Sample get(std::int64_t index, const looptorch::SampleContext& context) const {

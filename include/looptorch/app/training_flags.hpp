@@ -148,8 +148,9 @@ class TrainingFlagWriter {
           "cudnn-benchmark", options_.cudnn_benchmark,
           help(cudnn_benchmark, "cuDNN times its algorithms for each new shape and takes the fastest"));
     if (has(capture))
-      line_.toggle("capture", options_.capture,
-                   help(capture, "on a GPU, a batch's forward and backward is one CUDA graph for each shape"));
+      line_.toggle(
+          "capture", options_.capture,
+          help(capture, "on a GPU, a batch's forward and backward is one CUDA graph for each shape"));
   }
 
   void add_memory() {

@@ -51,7 +51,7 @@ struct TrainingOptions {
   Precision precision = Precision::fp32;
   bool fp32_given = false;  ///< --fp32 was given, so that another precision is given instead of it
   std::optional<bool> tf32 = {}, cudnn_benchmark = {};  ///< for BackendFlags; empty: as LibTorch has them
-  bool capture = false;                    ///< micro-batches run as CUDA graphs, for CaptureGraphs
+  bool capture = false;  ///< micro-batches run as CUDA graphs, for CaptureGraphs
   bool gradient_checkpointing = false;
   std::int64_t flush_every = 0;               ///< micro-batches, for CacheFlushEvery; 0: never
   bool memory = false;                        ///< watch it (WatchMemory)
@@ -91,7 +91,8 @@ struct TrainingOptions {
           message("--prefetch ", *prefetch, " needs threads that read ahead: give --workers 1 or more"));
     if (memory_cap > 0 && !preflight)
       throw CommandLineError("--memory-cap is what --preflight allows: give --preflight, too");
-    if (capture && chosen.is_cpu()) std::cerr << "--capture has no effect on a CPU, which has no graphs" << std::endl;
+    if (capture && chosen.is_cpu())
+      std::cerr << "--capture has no effect on a CPU, which has no graphs" << std::endl;
     const bool both = tf32 && cudnn_benchmark;
     if (!chosen.is_cuda() && (tf32 || cudnn_benchmark))
       std::cerr << (tf32 ? "--tf32" : "") << (both ? " and " : "")

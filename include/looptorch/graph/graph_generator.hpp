@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The random numbers of a graph. A graph draws from the state that the device's generator had as it was captured,
-// as an object; what puts a generator back, such as a layer that runs again, may have given it another one since.
+// The random numbers of a graph. A graph draws from the state that the device's generator had as it was
+// captured, as an object; what puts a generator back, such as a layer that runs again, may have given it
+// another one since.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>
@@ -13,14 +14,15 @@
 
 namespace looptorch::detail {
 
-/// A device's generator, and the state that a graph knows, which is one of its own: LibTorch does not let a state
-/// be used again whose capture has failed.
+/// A device's generator, and the state that a graph knows, which is one of its own: LibTorch does not let a
+/// state be used again whose capture has failed.
 class GraphGenerator {
  public:
   GraphGenerator() = default;
-  /// Gives the generator a state for the capture that begins now. The device's generators must be able to exchange
-  /// theirs.
-  explicit GraphGenerator(c10::Device device) : generator_(default_generator(device)), known_(copy_of(generator_)) {
+  /// Gives the generator a state for the capture that begins now. The device's generators must be able to
+  /// exchange theirs.
+  explicit GraphGenerator(c10::Device device)
+      : generator_(default_generator(device)), known_(copy_of(generator_)) {
     const std::lock_guard lock(generator_.mutex());
     before_ = generator_.graphsafe_get_state();
     generator_.graphsafe_set_state(known_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Runs micro-batches as graphs: the first ones of a form run eagerly, one is captured, and from then on each is
-// one launch. A graph holds forward and backward; what the window's end does with gradients stays as it is, and
-// so do schedules, clipping, optimizers and averages. What the host knows as a number, such as a loss's weight,
-// goes into the graph as the gradient of the loss.
+// Runs micro-batches as graphs: the first ones of a form run eagerly, one is captured, and from then on each
+// is one launch. A graph holds forward and backward; what the window's end does with gradients stays as it
+// is, and so do schedules, clipping, optimizers and averages. What the host knows as a number, such as a
+// loss's weight, goes into the graph as the gradient of the loss.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -15,8 +15,8 @@
 #include <looptorch/graph/cuda_graph.hpp>
 #include <looptorch/graph/graph_generator.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
-#include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/fit.hpp>
+#include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/engine.hpp>
@@ -145,7 +145,8 @@ class GraphedMicroBatch {
     if (Engine::template kByClosure<I>) return "the optimizer evaluates the loss again";
     if (applies_in_backward(engine_)) return "parameters are updated during backward";
     if (work().pieces > 1) return "memory ran out, and micro-batches come in pieces";
-    if (work().weight.is_unread() && !is_alone(engine_, work())) return "the losses' weights lie on the device";
+    if (work().weight.is_unread() && !is_alone(engine_, work()))
+      return "the losses' weights lie on the device";
     return nullptr;
   }
 
@@ -182,14 +183,14 @@ class GraphedMicroBatch {
     if (!loss_tensor(loss).defined() || work().at_fault) return;
     entry.loss_like = loss_tensor(loss).detach();
     entry.targets.clear();
-    for (const at::Tensor& parameter : before.reached())
-      entry.targets.push_back({parameter, {}});
+    for (const at::Tensor& parameter : before.reached()) entry.targets.push_back({parameter, {}});
   }
 
   // ---- Capture ----
 
   void capture(MicroBatchGraph& entry) {
-    if (!entry.loss_like.defined()) return void(entry.refused = "no loss was seen in the first micro-batches");
+    if (!entry.loss_like.defined())
+      return void(entry.refused = "no loss was seen in the first micro-batches");
     prepare(entry);
     empty_cache(device());  // the graph's own pool cannot use what the eager micro-batches have left
     const GradientVersions before(view().parameters);
@@ -288,7 +289,8 @@ class GraphedMicroBatch {
     ++graphs_.counts.replayed;
   }
 
-  /// Counts the micro-batch, and returns what its loss is multiplied by; 0 if nothing is to be learnt from it.
+  /// Counts the micro-batch, and returns what its loss is multiplied by; 0 if nothing is to be learnt from
+  /// it.
   [[nodiscard]] double slope_of(const Loss& loss) {
     if (!loss.weight.is_known()) return 1;
     return is_alone(engine_, work()) ? work().weight.slope_alone(loss) : work().weight.slope(loss);

@@ -31,9 +31,9 @@ struct MicroBatchGraph {
     at::Tensor parameter, gradient;
   };
 
-  std::int64_t seen = 0;    ///< micro-batches of this form so far
-  std::string refused;      ///< why there will be no graph; empty if there may be one
-  at::Tensor loss_like;     ///< a loss of an eager micro-batch, detached, for its shape, type and device
+  std::int64_t seen = 0;  ///< micro-batches of this form so far
+  std::string refused;    ///< why there will be no graph; empty if there may be one
+  at::Tensor loss_like;   ///< a loss of an eager micro-batch, detached, for its shape, type and device
   std::vector<Target> targets;
   bool draws = false;             ///< from the device's generator
   GraphGenerator generator;       ///< which the graph draws from
@@ -44,8 +44,8 @@ struct MicroBatchGraph {
   std::unique_ptr<DeviceGraph> graph;
 };
 
-/// What all graphs rely on: where parameters and buffers lie, which of them are trained, and which modules are
-/// in training mode. Modules and tensors are listed once a fit.
+/// What all graphs rely on: where parameters and buffers lie, which of them are trained, and which modules
+/// are in training mode. Modules and tensors are listed once a fit.
 class GraphedWorld {
  public:
   [[nodiscard]] bool is_listed() const { return !tensors_.empty(); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs forward and backward of micro-batches as CUDA graphs: one launch in place of thousands, which the host
-// issues more slowly than a GPU computes them. The gradients, and so the weights, have the bits of the eager run.
+// issues more slowly than a GPU computes them. The gradients, and so the weights, have the bits of the eager
+// run.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -20,29 +21,29 @@ namespace looptorch {
 
 /// Captures a graph for each form of micro-batch: shapes, types, and values that only the host knows, such as
 /// numbers and strings in the batch. An objective with `double weight(const Batch&) const` promises that its
-/// arithmetic depends on tensors alone, but for the weight of its loss, which that tells; then shapes count alone.
+/// arithmetic depends on tensors alone, but for the weight of its loss, which that tells; then shapes count
+/// alone.
 ///
-/// The objective runs on the host only until its graph is there. It must not depend on anything on the host that
-/// changes: a counter, a random number, a rate. One that draws from the CPU's generator, waits for the device, or
-/// asks for the value of a tensor goes on eagerly, as does what a graph cannot hold, on a CPU, and on several
-/// ranks; `report` then gets the reasons as the fit ends.
+/// The objective runs on the host only until its graph is there. It must not depend on anything on the host
+/// that changes: a counter, a random number, a rate. One that draws from the CPU's generator, waits for the
+/// device, or asks for the value of a tensor goes on eagerly, as does what a graph cannot hold, on a CPU, and
+/// on several ranks; `report` then gets the reasons as the fit ends.
 ///
-/// Gradients stay allocated between windows, and a graph keeps the memory of its activations. The memory is given
-/// back as the fit ends.
+/// Gradients stay allocated between windows, and a graph keeps the memory of its activations. The memory is
+/// given back as the fit ends.
 struct CaptureGraphs {
   using State = detail::MicroBatchGraphs;
   static constexpr MayDiffer may_differ = MayDiffer::always;
 
-  std::int64_t warmup = 2;       ///< Micro-batches of a form that run eagerly before one is captured; at least 1.
-  std::int64_t max_graphs = 16;  ///< Forms beyond that run eagerly.
-  std::function<void(const std::string&)> report =
-      {};  ///< Takes one sentence as a fit ends; empty: stderr.
+  std::int64_t warmup = 2;  ///< Micro-batches of a form that run eagerly before one is captured; at least 1.
+  std::int64_t max_graphs = 16;                         ///< Forms beyond that run eagerly.
+  std::function<void(const std::string&)> report = {};  ///< Takes one sentence as a fit ends; empty: stderr.
 
   /// Throws UsageError for options below 1.
   void on_fit_begin(FitContext&, State& state) const {
     if (warmup < 1 || max_graphs < 1)
-      throw UsageError(message("CaptureGraphs's warmup and max_graphs must be at least 1, got ", warmup, " and ",
-                               max_graphs));
+      throw UsageError(message("CaptureGraphs's warmup and max_graphs must be at least 1, got ", warmup,
+                               " and ", max_graphs));
     state.drop();
     state.warmup = warmup, state.max_graphs = max_graphs, state.counts = {};
   }
@@ -61,8 +62,8 @@ struct CaptureGraphs {
   static std::string text_of(const detail::GraphCounts& counts) {
     const std::int64_t all = counts.replayed + counts.eager;
     if (all == 0) return {};
-    std::string text = message(counts.replayed, " of ", all, " micro-batches ran as graphs, of which there are ",
-                               counts.graphs);
+    std::string text = message(counts.replayed, " of ", all,
+                               " micro-batches ran as graphs, of which there are ", counts.graphs);
     std::int64_t explained = 0;
     for (const auto& [reason, micro_batches] : counts.reasons) {
       text += message("; ", micro_batches, " ran eagerly: ", reason);

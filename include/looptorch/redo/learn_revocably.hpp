@@ -57,7 +57,8 @@ void learn_revocably(Engine& engine, const Batch& batch, std::size_t number, boo
   if (engine.works()[I].at_fault) return;
   begin_share<I>(engine);
   if constexpr (Redoes<Engine>::kSeeksScale)
-    train_on<I>(engine, batch, OverflowLearner<I, Engine>(engine, number, is_last && !seeks_scale<I>(engine)));
+    train_on<I>(engine, batch,
+                OverflowLearner<I, Engine>(engine, number, is_last && !seeks_scale<I>(engine)));
   else
     train_on<I>(engine, batch, Learner<I, Engine>(engine, number, is_last));
 }

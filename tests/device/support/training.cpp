@@ -190,9 +190,10 @@ Net make_net(const Process& process) {
 
 /// Says what ran as graphs.
 auto capturing(const Process& process) {
-  return lt::When{process.settings.captures,
-                  lt::CaptureGraphs{
-                      .warmup = 1, .report = [&graphs = process.graphs](const std::string& text) { graphs = text; }}};
+  return lt::When{
+      process.settings.captures,
+      lt::CaptureGraphs{.warmup = 1,
+                        .report = [&graphs = process.graphs](const std::string& text) { graphs = text; }}};
 }
 
 lt::Autocast<lt::fp16> half(const Settings& settings) {

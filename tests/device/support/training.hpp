@@ -70,7 +70,7 @@ struct Outcome {
   looptorch::FitResult result;
   double evaluated;           ///< The loss on held-out batches afterwards.
   std::vector<double> means;  ///< Of each update's loss and metrics.
-  std::string graphs;      ///< What CaptureGraphs said of the last fit.
+  std::string graphs;         ///< What CaptureGraphs said of the last fit.
   std::int64_t waits = 0;  ///< Of the last fit, as docs/performance.md counts them on the simulated device.
 };
 

@@ -77,8 +77,8 @@ Cost cost_of(const DeviceRun& run, std::int64_t count, Work&& work) {
   return {ms / parts, host_ms / parts, memory.read().peak};
 }
 
-/// Batches of a fit, over and over from a list: the first `warmup` go untimed, so that what a fit does once is in
-/// no figure, and `count` behind them are measured.
+/// Batches of a fit, over and over from a list: the first `warmup` go untimed, so that what a fit does once
+/// is in no figure, and `count` behind them are measured.
 template <class Batch>
 class TimedBatches {
  public:

@@ -181,6 +181,7 @@ struct Process {
         when("Autopsy", Autopsy{.spikes = 2, .warm_up = 2, .report = kSilent}),
         when("AverageWeights", AverageWeights{.rule = Ema{.decay = 0.9}}),
         when("BackendFlags", BackendFlags{.tf32 = false}), when("CacheFlushEvery", CacheFlushEvery<2>{}),
+        when("CaptureGraphs", CaptureGraphs{.report = kSilent}),
         when("Checkpointed", Checkpointed<torch::nn::Linear>{}), when("ClipGradNorm", ClipGradNorm{0.5}),
         when("ClipGradValue", ClipGradValue{0.1}),
         when("LogMetrics", LogMetrics{.folder = folder / "log", .page = false}),

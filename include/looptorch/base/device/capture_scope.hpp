@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Says that a graph is being captured, to code that does what a graph cannot hold: reading a generator, copying
-// to the host.
+// Says that a graph is being captured, to code that does what a graph cannot hold: reading a generator,
+// copying to the host.
 #pragma once
 
 #include <atomic>

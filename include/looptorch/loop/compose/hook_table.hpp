@@ -52,7 +52,7 @@
   ROW(keeps_windows, void, bool)                                                                   \
   /* What losses are multiplied by and gradients divided by; null if the fit has no loss scale. */ \
   ROW(loss_scale, const Run&, LossScale*)                                                          \
-  /* The graphs that micro-batches run as; null if they run eagerly. */                             \
+  /* The graphs that micro-batches run as; null if they run eagerly. */                            \
   ROW(graphs, const Run&, MicroBatchGraphs*)                                                       \
   /* The ranks that a fit runs on, before anything else of it. */                                  \
   ROW(ranks, const Run&, Ranks*)                                                                   \

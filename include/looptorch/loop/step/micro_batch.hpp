@@ -68,8 +68,8 @@ template <class Engine>
   return is_alone(engine, work) ? work.weight.weigh_alone(loss) : work.weight.weigh(loss);
 }
 
-/// What observers of a micro-batch do unless they say otherwise: `weigh` returns the value to differentiate, as
-/// the window's arithmetic has it, and `root` the gradient that backward begins with.
+/// What observers of a micro-batch do unless they say otherwise: `weigh` returns the value to differentiate,
+/// as the window's arithmetic has it, and `root` the gradient that backward begins with.
 struct MicroBatchObserver {
   template <class Engine>
   at::Tensor weigh(Engine& engine, UpdateWork& work, Loss& loss) {
@@ -182,8 +182,8 @@ class Learner : public MicroBatchObserver {
   bool is_last_;
 };
 
-/// Runs micro-batches as graphs where they can be; defined in graph/graphed_micro_batch.hpp, which the header of
-/// a policy that has graphs includes.
+/// Runs micro-batches as graphs where they can be; defined in graph/graphed_micro_batch.hpp, which the header
+/// of a policy that has graphs includes.
 template <std::size_t I, class Engine, class Batch, class Observer>
 class GraphedMicroBatch;
 
@@ -192,7 +192,8 @@ template <std::size_t I, class Engine, class Batch, class Observer>
 void train_on(Engine& engine, const Batch& batch, Observer&& observer) {
   if constexpr (Engine::PolicyStack::template has<graphs_hook>())
     if (MicroBatchGraphs* const graphs = engine.graphs())
-      return GraphedMicroBatch<I, Engine, Batch, std::remove_reference_t<Observer>>(engine, *graphs, batch, observer)
+      return GraphedMicroBatch<I, Engine, Batch, std::remove_reference_t<Observer>>(engine, *graphs, batch,
+                                                                                    observer)
           .run();
   run_micro_batch<I>(engine, batch, observer);
 }

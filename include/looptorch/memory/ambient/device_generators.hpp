@@ -41,8 +41,8 @@ class DeviceSet {
 /// The positions of some generators in their sequences.
 using RandomPositions = c10::SmallVector<std::uint64_t, 2>;
 
-/// The captured states of the default random generators of some devices. In a graph's capture that draws nothing
-/// accelerators have none: their generators cannot be read then.
+/// The captured states of the default random generators of some devices. In a graph's capture that draws
+/// nothing accelerators have none: their generators cannot be read then.
 class DeviceGenerators {
  public:
   DeviceGenerators() = default;

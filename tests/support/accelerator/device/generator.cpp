@@ -79,7 +79,8 @@ class Generator final : public c10::GeneratorImpl {
       return dice.next();
     };
     Recording* const recording = recording_here(device().index());
-    TORCH_CHECK(recording || !state_->capturing, "Offset increment outside graph capture encountered unexpectedly.");
+    TORCH_CHECK(recording || !state_->capturing,
+                "Offset increment outside graph capture encountered unexpectedly.");
     return recording ? Seed{0, recording->add_draw(state_.get(), draw)} : Seed{draw()};
   }
   [[nodiscard]] std::shared_ptr<void> state() const { return state_; }

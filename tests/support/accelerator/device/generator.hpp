@@ -28,7 +28,8 @@ struct Seed {
   int recorded = -1;
 };
 
-/// Draws a seed from the given generator, or that of the device, and advances it; a recording does that later.
+/// Draws a seed from the given generator, or that of the device, and advances it; a recording does that
+/// later.
 [[nodiscard]] Seed draw_seed(const std::optional<at::Generator>& given, int device);
 
 }  // namespace looptorch_test::accelerator

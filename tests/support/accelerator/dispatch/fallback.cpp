@@ -140,7 +140,8 @@ class CpuCall {
       stack.push_back(
           with_tensors(value, [&](const at::Tensor&) { return forms_[number++].take(operands, next); }));
     if (generator_)
-      stack[*generator_] = at::detail::createCPUGenerator(seed_.recorded < 0 ? seed_.value : replayed_seed(seed_.recorded));
+      stack[*generator_] =
+          at::detail::createCPUGenerator(seed_.recorded < 0 ? seed_.value : replayed_seed(seed_.recorded));
     op_->handle.redispatchBoxed(c10::DispatchKeySet(key_), &stack);
     return in_parts(std::move(stack));
   }

@@ -179,7 +179,9 @@ class Recorded {
         poison(driver().in(Copy::issued, data_of(results[i])), extent_of(results[i]));
     const auto issued = std::make_shared<const Operands>(views(Copy::issued, results, is_new));
     const auto late = std::make_shared<const Operands>(views(Copy::late, results, is_new));
-    recorded.run = [compute, issued, late](Copy copy) { run_on(copy == Copy::issued ? *issued : *late, compute); };
+    recorded.run = [compute, issued, late](Copy copy) {
+      run_on(copy == Copy::issued ? *issued : *late, compute);
+    };
     recording_.add(std::move(recorded));
     return stack;
   }
@@ -204,10 +206,12 @@ class Recorded {
   void put_back(const std::vector<std::vector<char>>& before) const {
     for (std::size_t i = 0; i < before.size(); ++i)
       if (!before[i].empty())
-        std::memcpy(driver().in(Copy::issued, data_of(operands_[i].tensor)), before[i].data(), before[i].size());
+        std::memcpy(driver().in(Copy::issued, data_of(operands_[i].tensor)), before[i].data(),
+                    before[i].size());
   }
 
-  torch::jit::Stack form(const Compute& compute, std::vector<at::Tensor>& results, std::vector<bool>& is_new) {
+  torch::jit::Stack form(const Compute& compute, std::vector<at::Tensor>& results,
+                         std::vector<bool>& is_new) {
     Aliases aliases(Copy::issued);
     std::vector<at::Tensor> here;
     for (const Operand& operand : operands_) here.push_back(aliases.of(operand.tensor));
@@ -225,7 +229,8 @@ class Recorded {
   [[nodiscard]] std::vector<RecordedAccess> accesses(const std::vector<at::Tensor>& results) const {
     std::vector<RecordedAccess> accesses;
     const auto add = [&](const at::Tensor& tensor, bool writes) {
-      if (is_here(tensor) && data_of(tensor)) accesses.push_back({data_of(tensor), extent_of(tensor), writes});
+      if (is_here(tensor) && data_of(tensor))
+        accesses.push_back({data_of(tensor), extent_of(tensor), writes});
     };
     for (const Operand& operand : operands_) add(operand.tensor, operand.writes);
     for (const at::Tensor& result : results) add(result, true);
@@ -233,7 +238,8 @@ class Recorded {
   }
 
   /// CPU tensors on a copy of the memory, which hold none of it. What is on the host is as it was.
-  [[nodiscard]] Operands views(Copy copy, const std::vector<at::Tensor>& results, const std::vector<bool>& is_new) {
+  [[nodiscard]] Operands views(Copy copy, const std::vector<at::Tensor>& results,
+                               const std::vector<bool>& is_new) {
     Aliases aliases(copy);
     Operands views{{}, {}, is_new, at::ThreadLocalState()};
     for (const Operand& operand : operands_) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "support/accelerator/graph/recording.hpp"
 
+#include <looptorch/base/device/device_graph.hpp>
+
 #include "support/accelerator/accelerator.hpp"
 #include "support/accelerator/device/generator.hpp"
 #include "support/accelerator/memory/arena.hpp"
-
-#include <looptorch/base/device/device_graph.hpp>
 
 #include <c10/util/Exception.h>
 
@@ -15,8 +15,8 @@ namespace looptorch_test::accelerator {
 
 namespace {
 
-Recording* open_recording = nullptr;                  // at most one, as LibTorch allows
-auto& all_recordings = *new std::set<Recording*>;     // whose memory is held
+Recording* open_recording = nullptr;               // at most one, as LibTorch allows
+auto& all_recordings = *new std::set<Recording*>;  // whose memory is held
 thread_local const std::vector<std::uint64_t>* seeds_of_replay = nullptr;
 
 class Graph final : public looptorch::detail::DeviceGraph {
@@ -30,9 +30,10 @@ class Graph final : public looptorch::detail::DeviceGraph {
 
   void begin() override {
     const Lock lock(driver().mutex);
-    TORCH_CHECK(current_stream_id(device_) != 0,
-                "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay "
-                "them on the default stream.)");
+    TORCH_CHECK(
+        current_stream_id(device_) != 0,
+        "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay "
+        "them on the default stream.)");
     TORCH_CHECK(!open_recording, "there is a capture already");
     driver().wait(Wait::device, "capture_begin", device_, driver().timeline.device(device_));
     recording_ = std::make_unique<Recording>(device_, current_stream(device_), generator_state(device_));
@@ -60,7 +61,8 @@ class Graph final : public looptorch::detail::DeviceGraph {
 
 const bool is_set = [] {
   looptorch::detail::device_graph_maker(kDeviceType) =
-      [](c10::Device device, const looptorch::detail::DeviceGraph*) -> std::unique_ptr<looptorch::detail::DeviceGraph> {
+      [](c10::Device device,
+         const looptorch::detail::DeviceGraph*) -> std::unique_ptr<looptorch::detail::DeviceGraph> {
     return std::make_unique<Graph>(device.index());
   };
   return true;

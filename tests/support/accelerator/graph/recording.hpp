@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A graph of the simulated accelerator: kernels that were issued to a stream and not run, and that a replay issues.
-// Memory that was allocated meanwhile stays the graph's, at its addresses, whatever the program frees.
+// A graph of the simulated accelerator: kernels that were issued to a stream and not run, and that a replay
+// issues. Memory that was allocated meanwhile stays the graph's, at its addresses, whatever the program
+// frees.
 #pragma once
 
 #include "support/accelerator/driver.hpp"
@@ -51,7 +52,8 @@ class Recording {
   /// True for a block of the graph, which the program has freed: it stays.
   bool keep(void* data);
 
-  /// Adds a draw from a generator's state, which must be the one that the graph knows, and returns its number.
+  /// Adds a draw from a generator's state, which must be the one that the graph knows, and returns its
+  /// number.
   int add_draw(const void* state, std::function<std::uint64_t()> draw);
 
   /// Issues all kernels to a stream, with new random numbers.

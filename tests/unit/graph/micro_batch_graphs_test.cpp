@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// Tests graph: graph_generator
+// Tests base/device: device_graph
+#include "support/precompiled.hpp"
+
+#include <looptorch/graph/micro_batch_graphs.hpp>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace looptorch::detail;
+using Target = MicroBatchGraph::Target;
+
+namespace {
+
+/// Counts graphs, and knows its neighbour.
+struct FakeGraph final : DeviceGraph {
+  explicit FakeGraph(const DeviceGraph* neighbour) : neighbour(neighbour) { ++alive; }
+  ~FakeGraph() override { --alive; }
+  void begin() override {}
+  void end() override {}
+  void replay() override {}
+  const DeviceGraph* neighbour;
+  static inline int alive = 0;
+};
+
+std::unique_ptr<DeviceGraph> make_fake(c10::Device, const DeviceGraph* neighbour) {
+  return std::make_unique<FakeGraph>(neighbour);
+}
+
+}  // namespace
+
+TEST_CASE("a graph's gradients go on from what parameters have, and from zero where they have none") {
+  MicroBatchGraphs graphs;
+  std::vector<Target> targets;
+  for (int i = 0; i < 3; ++i) {
+    at::Tensor parameter = at::ones({2, 3}).t().set_requires_grad(true);
+    targets.push_back({parameter, graphs.gradient_of(parameter)});
+    CHECK(graphs.gradient_of(parameter).is_same(targets.back().gradient));
+    CHECK(targets.back().gradient.strides() == parameter.strides());
+    targets.back().gradient.fill_(7);
+  }
+  targets[1].parameter.mutable_grad() = at::full({3, 2}, 2.0);
+  targets[2].parameter.mutable_grad() = targets[2].gradient;
+  MicroBatchGraphs::attach(targets);
+  for (const auto& [parameter, gradient] : targets) CHECK(parameter.grad().is_same(gradient));
+  CHECK(targets[0].gradient.eq(0).all().item<bool>());
+  CHECK(targets[1].gradient.eq(2).all().item<bool>());
+  CHECK(targets[2].gradient.eq(7).all().item<bool>());  // its own, which the window has so far
+}
+
+TEST_CASE("graphs share a pool, and go when a parameter moves, freezes or a module changes its mode") {
+  torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::BatchNorm1d(2));
+  const at::Tensor outside = at::ones({1}).set_requires_grad(true);
+  MicroBatchGraphs graphs;
+  const auto entry = [&]() -> MicroBatchGraph& { return graphs.entry("form", *net, {outside}); };
+  const auto have_graph = [&] { entry().graph = graphs.make(&make_fake, c10::kCPU); };
+  const auto changes = [&](auto&& change) {
+    have_graph();
+    CHECK(entry().graph != nullptr);
+    change();
+    return entry().graph == nullptr;
+  };
+  (void)entry();
+  CHECK_FALSE(changes([] {}));
+  CHECK(changes([&] { net[0]->as<torch::nn::Linear>()->weight.set_data(at::ones({2, 2})); }));
+  CHECK(changes([&] { net[1]->as<torch::nn::BatchNorm1d>()->running_mean.set_data(at::ones({2})); }));
+  CHECK(changes([&] { net[0]->as<torch::nn::Linear>()->bias.set_requires_grad(false); }));
+  CHECK(changes([&] { outside.set_requires_grad(false); }));
+  CHECK(changes([&] { net[1]->eval(); }));
+
+  have_graph();
+  auto* const first = entry().graph.get();
+  graphs.entry("another", *net, {outside}).graph = graphs.make(&make_fake, c10::kCPU);
+  CHECK(static_cast<FakeGraph&>(*graphs.entry("another", *net, {outside}).graph).neighbour == first);
+  CHECK(graphs.size() == 2);
+  graphs.drop();
+  CHECK(FakeGraph::alive == 0);
+}
+
+TEST_CASE("each type of device has a maker of its own, and most have none") {
+  CHECK(device_graph_maker(c10::DeviceType::CPU) == nullptr);
+  auto& maker = device_graph_maker(c10::DeviceType::MTIA);
+  maker = &make_fake;
+  CHECK(device_graph_maker(c10::DeviceType::CPU) == nullptr);
+  maker = nullptr;
+}
