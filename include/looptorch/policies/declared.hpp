@@ -7,6 +7,7 @@
 namespace looptorch {
 
 struct Autopsy;         // looptorch: Autopsy needs #include <looptorch/policies/autopsy.hpp>
+struct CaptureGraphs;   // looptorch: CaptureGraphs needs #include <looptorch/policies/capture_graphs.hpp>
 struct LogMetrics;      // looptorch: LogMetrics needs #include <looptorch/policies/log_metrics.hpp>
 struct Profile;         // looptorch: Profile needs #include <looptorch/policies/profile.hpp>
 struct SaveWeights;     // looptorch: SaveWeights needs #include <looptorch/policies/save_weights.hpp>
