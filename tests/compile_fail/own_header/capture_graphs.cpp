@@ -8,4 +8,4 @@
 
 #include "../prelude.hpp"
 
-lt::Trainer trainer(net, sgd, objective, lt::CaptureGraphs{.folder = "log"});
+lt::Trainer trainer(net, sgd, objective, lt::CaptureGraphs{.warmup = 3});
