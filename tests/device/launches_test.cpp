@@ -5,6 +5,7 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/libtorch_version.hpp>
+#include <looptorch/optim/finite_gradients.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
 #include <looptorch/optim/muon.hpp>
@@ -235,6 +236,33 @@ bool is_version_of_tables() {
 TEST_CASE("a step launches and calls what docs/performance.md says, and no more") {
   if (!is_version_of_tables()) return;
   compare("| a step with " + kColumns, table_of_policies());
+}
+
+/// Gradients in fp32 and in bf16 by turns, as of norms among 16-bit weights.
+std::vector<at::Tensor> mixed_gradients(std::int64_t tensors) {
+  std::vector<at::Tensor> gradients;
+  for (std::int64_t i = 0; i < tensors; ++i)
+    gradients.push_back(
+        at::ones({4, 4}, at::TensorOptions(test_device()).dtype(i % 2 == 0 ? at::kFloat : at::kBFloat16)));
+  return gradients;
+}
+
+TEST_CASE("launches of clipping, averages and unscaling do not grow with each tensor") {
+  if (!is_version_of_tables()) return;
+  constexpr std::int64_t kTensors = 200, kMost = 40;  // at 30 to 110 tensors a launch
+  const std::int64_t plain = step({}, kTensors).launches, cast = step({.bf16 = true}, kTensors).launches;
+  CHECK(step({.clip_norm = true}, kTensors).launches - plain < kMost);
+  CHECK(step({.clip_value = true}, kTensors).launches - plain < kMost);
+  CHECK(step({.averages = true}, kTensors).launches - plain < kMost);
+  CHECK(step({.fp16 = true}, kTensors).launches - cast < kMost);
+  std::vector<at::Tensor> gradients = mixed_gradients(kTensors);
+  namespace detail = lt::detail;
+  CHECK(count([&] { (void)detail::joined_norm(detail::norms_of_each(gradients, 2), 2); }).launches < kMost);
+  CHECK(count([&] { (void)detail::any_non_finite(gradients); }).launches < kMost);
+  lt::GradientScale by_number, by_tensor;
+  by_number.multiply(0.5), by_tensor.multiply(at::ones({}, at::TensorOptions(test_device())));
+  CHECK(count([&] { by_number.flush(gradients); }).launches < kMost);
+  CHECK(count([&] { by_tensor.flush(gradients); }).launches < kMost);
 }
 
 TEST_CASE("an optimizer launches and calls what docs/performance.md says, and no more") {

@@ -107,7 +107,7 @@ struct LossScale {
     const at::Tensor multiplier = narrow ? at::ones_like(scale) : factor(update, gradients);
     at::Tensor found;
     if (!gradients.empty())
-      detail::for_each_device(gradients, [&](at::TensorList on_one) {
+      detail::for_each_alike(gradients, [&](at::TensorList on_one) {
         at::Tensor here = at::zeros({}, scale.options().device(on_one.front().device()));
         at::_amp_foreach_non_finite_check_and_unscale_(on_one, here,
                                                        detail::beside(on_one.front(), multiplier));

@@ -8,7 +8,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
-#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <cmath>
@@ -55,19 +54,17 @@ template <class Bits>
 
 /// Returns the p-norm of each gradient, all of one device, computed in at least fp32.
 [[nodiscard]] inline std::vector<at::Tensor> norms_of(at::TensorList gradients, double p) {
-  std::vector<at::Tensor> wide;
-  for (const at::Tensor& gradient : gradients) {
-    const at::Tensor dense = gradient.layout() == at::kSparse ? gradient._values() : gradient;
-    wide.push_back(dense.element_size() < 4 ? dense.to(at::kFloat) : dense);
-  }
-  return norms_of_each(wide, p);
+  std::vector<at::Tensor> dense;
+  for (const at::Tensor& gradient : gradients)
+    dense.push_back(gradient.layout() == at::kSparse ? gradient._values() : gradient);
+  return norms_of_each(dense, p);
 }
 
 /// Returns the 2-norm of all gradients together; waits for their devices.
 [[nodiscard]] inline double norm_of(const std::vector<at::Tensor>& gradients) {
   at::NoGradGuard no_gradients;
   double squares = 0;
-  for_each_device(gradients, [&](at::TensorList on_one) {
+  for_each_alike(gradients, [&](at::TensorList on_one) {
     for (const at::Tensor& norm : norms_of(on_one, 2)) squares += std::pow(norm.item<double>(), 2);
   });
   return std::sqrt(squares);
@@ -77,10 +74,9 @@ template <class Bits>
 [[nodiscard]] inline bool largest_is_non_finite(const std::vector<at::Tensor>& gradients) {
   at::NoGradGuard no_gradients;
   bool found = false;
-  for_each_device(gradients, [&](at::TensorList on_one) {
-    std::vector<at::Tensor> largest = norms_of(on_one, HUGE_VAL);
-    for (at::Tensor& one : largest) one = one.to(at::kDouble);
-    found |= !at::isfinite(at::stack(largest)).all().item<bool>();
+  for_each_alike(gradients, [&](at::TensorList on_one) {
+    const at::Tensor largest = joined_norm(norms_of(on_one, HUGE_VAL), HUGE_VAL);
+    found |= !at::isfinite(largest).item<bool>();
   });
   return found;
 }

@@ -32,20 +32,23 @@ inline at::Tensor beside(const at::Tensor& tensor, const at::Tensor& number) {
   return at::mul(tensor.dim() == 0 ? tensor : tensor.reshape({}), at::scalar_tensor(number, at::kDouble));
 }
 
-/// Calls `visit(list)` with the gradients of each device in turn, since most kernels take those of one.
+/// Calls `visit(list)` with the gradients of each device and dtype in turn: most kernels take those of one,
+/// and a list of several dtypes costs a launch for each tensor.
 template <class Visit>
-void for_each_device(const std::vector<at::Tensor>& gradients, Visit&& visit) {
-  const auto device_of = [&](std::size_t i) { return gradients[i].device(); };
+void for_each_alike(const std::vector<at::Tensor>& gradients, Visit&& visit) {
+  const auto kind_of = [&](std::size_t i) {
+    return std::pair{gradients[i].device(), gradients[i].scalar_type()};
+  };
   std::size_t alike = 1;
-  while (alike < gradients.size() && device_of(alike) == device_of(0)) ++alike;
+  while (alike < gradients.size() && kind_of(alike) == kind_of(0)) ++alike;
   if (alike >= gradients.size()) return visit(at::TensorList(gradients));
   std::vector<bool> visited(gradients.size());
   for (std::size_t first = 0; first < gradients.size(); ++first) {
     if (visited[first]) continue;
-    std::vector<at::Tensor> on_one;
+    std::vector<at::Tensor> of_one;
     for (std::size_t i = first; i < gradients.size(); ++i)
-      if (!visited[i] && device_of(i) == device_of(first)) on_one.push_back(gradients[i]), visited[i] = true;
-    visit(at::TensorList(on_one));
+      if (!visited[i] && kind_of(i) == kind_of(first)) of_one.push_back(gradients[i]), visited[i] = true;
+    visit(at::TensorList(of_one));
   }
 }
 
@@ -81,12 +84,12 @@ class GradientScale {
   /// Multiplies the gradients in place, on whatever devices they are. Afterwards the factor is one.
   void flush(std::vector<at::Tensor>& gradients) {
     if (!gradients.empty() && tensor_.defined())
-      detail::for_each_device(
+      detail::for_each_alike(
           gradients, [&, factor = apply(at::scalar_tensor(1.0, tensor_.options()))](at::TensorList on_one) {
             at::_foreach_mul_(on_one, detail::beside(on_one.front(), factor));
           });
     else if (!gradients.empty() && number_ != 1.0)
-      at::_foreach_mul_(gradients, number_);
+      detail::for_each_alike(gradients, [&](at::TensorList of_one) { at::_foreach_mul_(of_one, number_); });
     *this = GradientScale{};
   }
 

@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -53,19 +54,46 @@ inline void add_norms_of_rows(const at::Tensor& flat, double p, std::vector<at::
   return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.numel() > kNormRow;
 }
 
-/// Returns the p-norm of all elements in the tensor's type, in fp32 if that is narrower.
+/// Returns the dtype of a tensor's norm: its own, or fp32 if that is narrower.
+[[nodiscard]] inline at::ScalarType norm_type_of(const at::Tensor& tensor) {
+  return tensor.element_size() < 4 ? at::kFloat : tensor.scalar_type();
+}
+
+/// Returns the p-norm of all elements.
 [[nodiscard]] inline at::Tensor norm_of_one(const at::Tensor& tensor, double p) {
-  if (!needs_long_norm(tensor)) return at::linalg_vector_norm(tensor, p);
-  return long_norm(tensor, p).to(tensor.element_size() < 4 ? at::kFloat : tensor.scalar_type());
+  if (!needs_long_norm(tensor))
+    return at::linalg_vector_norm(tensor, p, at::OptionalIntArrayRef(), /*keepdim=*/false,
+                                  norm_type_of(tensor));
+  return long_norm(tensor, p).to(norm_type_of(tensor));
+}
+
+/// Returns the p-norm of each tensor, all of one device. Those of a dtype are computed together, since a list
+/// of several costs a launch for each tensor.
+[[nodiscard]] inline std::vector<at::Tensor> norms_by_dtype(at::TensorList tensors, double p) {
+  const auto differs = [&](const at::Tensor& one) { return one.scalar_type() != tensors[0].scalar_type(); };
+  if (std::none_of(tensors.begin(), tensors.end(), differs))
+    return at::_foreach_norm(tensors, p, norm_type_of(tensors[0]));
+  std::vector<at::Tensor> norms(tensors.size());
+  for (std::size_t first = 0; first < tensors.size(); ++first) {
+    if (norms[first].defined()) continue;
+    std::vector<at::Tensor> alike;
+    std::vector<std::size_t> places;
+    for (std::size_t i = first; i < tensors.size(); ++i)
+      if (tensors[i].scalar_type() == tensors[first].scalar_type())
+        alike.push_back(tensors[i]), places.push_back(i);
+    alike = at::_foreach_norm(alike, p, norm_type_of(tensors[first]));
+    for (std::size_t i = 0; i < places.size(); ++i) norms[places[i]] = alike[i];
+  }
+  return norms;
 }
 
 /// Returns the p-norm of each tensor, all of one device; LibTorch computes the short ones together.
 [[nodiscard]] inline std::vector<at::Tensor> norms_of_each(at::TensorList tensors, double p) {
-  if (std::none_of(tensors.begin(), tensors.end(), needs_long_norm)) return at::_foreach_norm(tensors, p);
+  if (std::none_of(tensors.begin(), tensors.end(), needs_long_norm)) return norms_by_dtype(tensors, p);
   std::vector<at::Tensor> together;
   for (const at::Tensor& tensor : tensors)
     if (!needs_long_norm(tensor)) together.push_back(tensor);
-  if (!together.empty()) together = at::_foreach_norm(together, p);
+  if (!together.empty()) together = norms_by_dtype(together, p);
   std::vector<at::Tensor> norms;
   auto next = together.begin();
   for (const at::Tensor& tensor : tensors)

@@ -31,7 +31,7 @@ TEST_CASE("gradients on several devices are multiplied by a factor that is on on
   std::vector<at::Tensor> gradients{placed(torch::ones({2})), on_meta, placed(torch::full({3}, 2.0)),
                                     on_meta};
   std::vector<std::pair<at::Device, std::size_t>> lists;
-  lt::detail::for_each_device(
+  lt::detail::for_each_alike(
       gradients, [&](at::TensorList on_one) { lists.emplace_back(on_one.front().device(), on_one.size()); });
   CHECK(lists == std::vector<std::pair<at::Device, std::size_t>>{{place(), 2}, {at::kMeta, 2}});
   lt::GradientScale scale;
@@ -39,7 +39,7 @@ TEST_CASE("gradients on several devices are multiplied by a factor that is on on
   scale.flush(gradients);
   CHECK(gradients[0].equal(placed(torch::full({2}, 3.0))));
   CHECK(gradients[2].equal(placed(torch::full({3}, 6.0))));
-  lt::detail::for_each_device({}, [](at::TensorList list) { CHECK(list.empty()); });
+  lt::detail::for_each_alike({}, [](at::TensorList list) { CHECK(list.empty()); });
 }
 
 TEST_CASE("a number alone divides without a tensor on the way") {
