@@ -38,7 +38,7 @@ readonly benchmarks=(
   "memory_advice  micro-batch, accumulation and policies for cards of 4 to 32 GB, for all models of the examples up to large-v3"
   "include_cost   what the compiler takes for a file with <torch/torch.h>, with looptorch behind it, and with narrow headers"
   "autopsy        a step of three nets with Autopsy listed, beside the same without it: -- ROUNDS"
-  "optimizers     a step and the bytes of AdamW8bit, AdamWBf16 and Adafactor, beside FusedAdamW: -- PARAMETERS"
+  "optimizers     a step and the bytes of AdamW8bit, AdamWBf16 and Adafactor, beside FusedAdamW: -- PARAMETERS; on an accelerator: -- DEVICE"
   "optimizer_quality  the final loss of a small language model by each optimizer, beside FusedAdamW's, three seeds: -- STEPS SEEDS"
   "optimizer_tasks  the final loss of the quickstart and of KonkaniVani's short run by each optimizer: -- QUICKSTART KONKANIVANI"
   "data_parallel  a step on two processes over Gloo, and the bytes that they sum, beside DistributedDataParallel"
@@ -161,6 +161,8 @@ read_arguments() { # sets name, json and arguments
     shift
   done
   [ -n "$name" ] || list_benchmarks
+  # On a device the rows are those of tests/gpu.
+  if [ "$name" = optimizers ] && [[ ${arguments[0]-} =~ ^[a-z] ]]; then name=optimizers_on_device; fi
   [ -z "$json" ] || { : >>"$json"; } 2>/dev/null || fail "cannot write to $json; name another file"
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The memory of fine-tuning Whisper from tiny to large-v3 with all of its weights, by what saves memory: the
 // Trainer of whisper_finetune, windows of 16 clips one at a time, 30 s and 64 tokens each, random weights of
-// the real shapes. CPU, one thread.
+// the real shapes. CPU, one thread: optimizers update in place, as their kernels do on NVIDIA's GPUs.
 //
 //   whisper_memory [--only TEXT] [--real TEXT]   prints a JSON object a row: the peak of all tensors of a
 //                                                process, in bytes. Rows that contain --real's text make a

@@ -305,12 +305,13 @@ struct Narrow {
   const char* name;
   at::ScalarType type;
 };
-constexpr Narrow kBoth[] = {{" fp32", at::kFloat}, {" bf16 weights", at::kBFloat16}};
+constexpr Narrow kTypes[] = {
+    {" fp32", at::kFloat}, {" bf16 weights", at::kBFloat16}, {" fp16 weights", at::kHalf}};
 
 void time_all(const DeviceRun& run) {
   std::optional<double> fused;
   time_rows<lt::FusedAdamW>(run, "FusedAdamW fp32", at::kFloat, {}, fused);
-  for (const auto& [name, type] : kBoth) {
+  for (const auto& [name, type] : kTypes) {
     time_rows<lt::AdamW8bit>(run, std::string("AdamW8bit") + name, type, {}, fused);
     time_rows<lt::AdamWBf16>(run, std::string("AdamWBf16") + name, type, {}, fused);
     time_rows<lt::Adafactor>(run, std::string("Adafactor") + name, type, {}, fused);
@@ -322,7 +323,7 @@ void time_all(const DeviceRun& run) {
 }
 
 void compare_all(const DeviceRun& run) {
-  for (const auto& [name, type] : kBoth) {
+  for (const auto& [name, type] : kTypes) {
     compare_rows<lt::AdamW8bit>(run, std::string("AdamW8bit") + name, type, {});
     compare_rows<lt::AdamWBf16>(run, std::string("AdamWBf16") + name, type, {});
     compare_rows<lt::Adafactor>(run, std::string("Adafactor") + name, type, {});
@@ -334,7 +335,7 @@ void compare_all(const DeviceRun& run) {
 }
 
 void replay_all(const DeviceRun& run) {
-  for (const auto& [name, type] : kBoth) {
+  for (const auto& [name, type] : kTypes) {
     replay_row<lt::AdamW8bit>(run, std::string("AdamW8bit") + name, type, {});
     replay_row<lt::AdamWBf16>(run, std::string("AdamWBf16") + name, type, {});
     replay_row<lt::Adafactor>(run, std::string("Adafactor") + name, type, {});
