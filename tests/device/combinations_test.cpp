@@ -9,6 +9,7 @@
 #include "support/device.hpp"
 #include "support/snapshots.hpp"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,6 +107,18 @@ TEST_CASE("a run whose micro-batches are graphs has the bits of the eager one") 
       CHECK_THAT(replayed.graphs, !Catch::StartsWith("0 of"));
     else
       CHECK_THAT(replayed.graphs, Catch::StartsWith("0 of") && Catch::Contains(why));
+  }
+}
+
+TEST_CASE("graphs draw the eager run's numbers, and layers that draw and run again are in none") {
+  if (!has_device()) return;
+  for (const auto& checkpointed : {std::optional<Mode>(), std::optional(Mode::recompute)}) {
+    Settings settings{.accumulate = 2, .draws = true, .resume = true, .checkpointed = checkpointed};
+    const auto eager = training::train(settings, test_device());
+    settings.captures = true;
+    const auto replayed = training::train(settings, test_device());
+    CHECK(training::difference(eager, replayed) == "");
+    CHECK(replayed.graphs.starts_with("0 of") == checkpointed.has_value());
   }
 }
 
