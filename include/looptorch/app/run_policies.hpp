@@ -62,8 +62,8 @@ struct RunDetails {
 ///   Accumulate        --gradient-accumulation
 ///   Autocast<>        --bf16, --fp16, --mixed-precision
 ///   BackendFlags      --tf32, --cudnn-benchmark
-///   CaptureGraphs     --capture
 ///   CacheFlushEvery   --flush-every
+///   CaptureGraphs     --capture
 ///   Autopsy           --autopsy, windows in bad-windows
 ///   Profile           --profile, in trace.json
 ///   RunSettings       the program's own settings, if there are any
@@ -79,9 +79,9 @@ struct RunDetails {
       Accumulate<>{training.gradient_accumulation},
       When{training.mixed_precision(), Autocast<>{.type = training.autocast_type()}},
       BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
-      When{training.capture, CaptureGraphs{}},
       When{training.flush_every > 0,
            CacheFlushEvery<>{.at_epoch_end = details.flush_at_epoch_end, .batches = training.flush_every}},
+      When{training.capture, CaptureGraphs{}},
       training.autopsy_policy(output),
       profile_policy(training, output),
       When{!details.settings.empty() || !details.data.empty(), RunSettings(details.settings, details.data)},

@@ -31,6 +31,7 @@ TEST_CASE("run_policies: flags switch their policies") {
   const auto off = app::run_policies({.report = false}, "run", *net);
   CHECK_FALSE(run_policies::is_on<lt::Autocast<>>(off));
   CHECK_FALSE(run_policies::is_on<lt::CacheFlushEvery<>>(off));
+  CHECK_FALSE(run_policies::is_on<lt::CaptureGraphs>(off));
   CHECK_FALSE(run_policies::is_on<lt::Autopsy>(off));
   CHECK_FALSE(run_policies::is_on<lt::Profile>(off));
   CHECK_FALSE(run_policies::is_on<app::RunSettings>(off));
@@ -42,6 +43,7 @@ TEST_CASE("run_policies: flags switch their policies") {
   app::TrainingOptions training{.gradient_accumulation = 3,
                                 .precision = app::Precision::bf16,
                                 .tf32 = true,
+                                .capture = true,
                                 .flush_every = 5,
                                 .memory = true,
                                 .snapshot_every = 10,
@@ -50,6 +52,7 @@ TEST_CASE("run_policies: flags switch their policies") {
   const auto on = app::run_policies(training, "run", *net, {.settings = {{"--mixup", "on"}}});
   CHECK(run_policies::is_on<lt::Autocast<>>(on));
   CHECK(run_policies::is_on<lt::CacheFlushEvery<>>(on));
+  CHECK(run_policies::is_on<lt::CaptureGraphs>(on));
   CHECK(run_policies::is_on<lt::Autopsy>(on));
   CHECK(run_policies::is_on<lt::Profile>(on));
   CHECK(run_policies::is_on<app::RunSettings>(on));
@@ -79,6 +82,6 @@ TEST_CASE("run_policies: a program lists one of them with its own options") {
 
 TEST_CASE("run_policies: their names, for --help") {
   CHECK_THAT(app::names_of_run_policies(),
-             Contains("Accumulate, Autocast, BackendFlags, CacheFlushEvery, ") && Contains("SnapshotEvery") &&
-                 Contains("ShowProgress"));
+             Contains("Accumulate, Autocast, BackendFlags, CacheFlushEvery, CaptureGraphs, ") &&
+                 Contains("SnapshotEvery") && Contains("ShowProgress"));
 }

@@ -106,6 +106,20 @@ TEST_CASE("Padding is masked by length, and the real end of text is learnt altho
   CHECK(batch.texts.size() == 3);
 }
 
+TEST_CASE("Tokens of a batch are padded to a multiple, but not beyond what the model can take") {
+  std::vector<Sample> samples{sample({kStart, kNoTimestamps, 5, 6, 7, kEnd}),
+                              sample({kStart, kNoTimestamps, kEnd})};
+  const auto plain = whisper::collate(samples, kEnd), padded = whisper::collate(samples, kEnd, 8);
+  CHECK(padded.tokens_BL.sizes() == at::IntArrayRef({2, 8}));
+  CHECK(at::equal(padded.tokens_BL.narrow(1, 0, 5), plain.tokens_BL));
+  CHECK(at::equal(padded.labels_BL.narrow(1, 0, 5), plain.labels_BL));
+  CHECK(padded.labels_BL.narrow(1, 5, 3).eq(whisper::kIgnored).all().item<bool>());
+  CHECK(padded.label_count == plain.label_count);
+  CHECK(whisper::collate(samples, kEnd, 8, 6).tokens_BL.size(1) == 6);
+  CHECK(whisper::collate(samples, kEnd, 8, 3).tokens_BL.size(1) == 5);  // what they need is theirs to check
+  CHECK(whisper::collate(samples, kEnd, 5).tokens_BL.size(1) == 5);
+}
+
 TEST_CASE(
     "A training sequence is the prompt, the text after a blank that merges with it, and the end of text") {
   TemporaryFolder folder;
