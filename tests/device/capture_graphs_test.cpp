@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -68,8 +69,8 @@ struct Settings {
   std::int64_t max_graphs = 16, epochs = 2;
 };
 
-template <class Objective>
-Outcome train(const Settings& settings, const std::vector<Batch>& data, const Objective& objective) {
+template <class AnyBatch, class Objective>
+Outcome train(const Settings& settings, const std::vector<AnyBatch>& data, const Objective& objective) {
   torch::manual_seed(1);
   Net net(settings.dropout);
   net->to(test_device());
@@ -86,8 +87,8 @@ Outcome train(const Settings& settings, const std::vector<Batch>& data, const Ob
 }
 
 /// Trains eagerly and by graphs; returns what is said of the graphs. The bits must be the same.
-template <class Objective>
-std::string said_of(Settings settings, const std::vector<Batch>& data, const Objective& objective) {
+template <class AnyBatch, class Objective>
+std::string said_of(Settings settings, const std::vector<AnyBatch>& data, const Objective& objective) {
   const Outcome replayed = train(settings, data, objective);
   settings.captures = false;
   const Outcome eager = train(settings, data, objective);
@@ -207,6 +208,157 @@ TEST_CASE("a parameter that moves, and one that is frozen meanwhile, get graphs 
   trainer.fit(batches(std::vector<std::int64_t>(18, 6)), {.epochs = 1});
   CHECK_THAT(said, StartsWith("12 of 18 micro-batches ran as graphs, of which there are 3"));
   CHECK(net->two->bias.detach().cpu().isfinite().all().item<bool>());
+}
+
+TEST_CASE("a micro-batch without weight draws its numbers, though nothing is learnt from it") {
+  if (!has_device()) return;
+  auto data = batches({6, 6, 6, 6, 6, 6});
+  data[1].words = data[4].words = 0;
+  for (const std::int64_t accumulate : {1, 2})
+    CHECK_THAT(said_of({.accumulate = accumulate, .dropout = 0.4, .epochs = 2}, data, ByWords{}),
+               Contains("weighs nothing"));
+}
+
+TEST_CASE("which tensors a batch has is part of its form, whatever the objective promises") {
+  if (!has_device()) return;
+  struct Masked {
+    at::Tensor x, y;
+    std::optional<at::Tensor> added, factor;
+  };
+  struct Objective {
+    lt::Loss operator()(Net& net, const Masked& batch) const {
+      at::Tensor x = batch.x;
+      if (batch.added) x = x + *batch.added;
+      if (batch.factor) x = x * *batch.factor;
+      return {.value = loss_of(net, Batch{x, batch.y})};
+    }
+    double weight(const Masked&) const { return 1; }
+  };
+  std::vector<Masked> data;
+  for (const auto& [x, y, words] : batches(std::vector<std::int64_t>(12, 6))) {
+    const bool adds = data.size() != 8;
+    data.push_back(
+        {x, y, adds ? std::optional(x * 2) : std::nullopt, adds ? std::nullopt : std::optional(x * 2)});
+  }
+  CHECK_THAT(said_of({.epochs = 1}, data, Objective{}), StartsWith("9 of 12"));
+}
+
+TEST_CASE("a weight that is told must be that of the loss, and a weight") {
+  if (!has_device()) return;
+  struct Lies : ByWords {
+    lt::Loss operator()(Net& net, const Batch& batch) const { return {.value = loss_of(net, batch)}; }
+  };
+  CHECK_THAT(said_of({.accumulate = 3}, batches({6, 6, 6, 6, 6, 6}), Lies{}),
+             StartsWith("0 of 12") && Contains("another weight"));
+  auto data = batches({6, 6, 6, 6, 6, 6});
+  data.back().words = -1;
+  CHECK_THROWS_AS(train({}, data, ByWords{}), lt::UsageError);
+}
+
+TEST_CASE("a capture that fails leaves no gradient where backward reaches none") {
+  if (!has_device()) return;
+  struct Narrows : ByWords {
+    std::shared_ptr<int> calls = std::make_shared<int>(0);
+    lt::Loss operator()(Net& net, const Batch& batch) const {
+      const bool whole = ++*calls <= 2;
+      const at::Tensor hidden = torch::tanh(net->one(batch.x));
+      const at::Tensor bias = net->two->bias;
+      const at::Tensor out = at::linear(hidden, net->two->weight, whole ? bias : bias.detach());
+      return {.value = at::cross_entropy_loss(out, batch.y), .weight = batch.words};
+    }
+  };
+  const auto data = batches({6, 6, 6, 6});
+  const Outcome eager = train({.captures = false}, data, Narrows{}), failed = train({}, data, Narrows{});
+  CHECK_THAT(failed.said, StartsWith("0 of 8") && Contains("other parameters"));
+  for (std::size_t i = 0; i < eager.weights.size(); ++i)
+    CHECK(bits_equal(eager.weights[i], failed.weights[i]));
+}
+
+TEST_CASE("sparse gradients stay sparse") {
+  if (!has_device()) return;
+  const auto run = [](bool captures) {
+    torch::manual_seed(1);
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+    table->to(test_device());
+    torch::optim::SGD sgd(table->parameters(), torch::optim::SGDOptions(0.1));
+    std::string said;
+    std::vector<bool> sparse;
+    const auto objective = [](torch::nn::Embedding& net, const Batch& batch) {
+      return net->forward(batch.y).square().mean();
+    };
+    lt::Trainer trainer(
+        table, sgd, objective,
+        lt::When{captures, lt::CaptureGraphs{.report = [&](const std::string& text) { said = text; }}},
+        lt::On{lt::kUpdate, [&](lt::UpdateContext&) { sparse.push_back(table->weight.grad().is_sparse()); }});
+    std::vector<Batch> data = batches({6, 6, 6, 6, 6});
+    for (Batch& batch : data) batch.words = 1;
+    trainer.fit(data, {.epochs = 1});
+    CHECK(sparse == std::vector<bool>(5, true));
+    if (captures) CHECK_THAT(said, StartsWith("0 of 5") && Contains("sparse"));
+    return table->weight.detach().cpu();
+  };
+  CHECK(bits_equal(run(true), run(false)));
+}
+
+TEST_CASE("a batch that a slot cannot stand for runs eagerly") {
+  if (!has_device()) return;
+  auto data = batches({6, 6, 6, 6, 6});
+  for (Batch& batch : data) batch.x.set_requires_grad(true);
+  CHECK_THAT(said_of({.epochs = 1}, data, ByWords{}),
+             StartsWith("0 of 5") && Contains("requires a gradient"));
+  struct Graph {
+    at::Tensor x, y, edges;
+  };
+  struct Objective {
+    lt::Loss operator()(Net& net, const Graph& batch) const {
+      return {.value = loss_of(net, Batch{batch.x, batch.y})};
+    }
+  };
+  std::vector<Graph> graphs;
+  for (const auto& [x, y, words] : batches({6, 6, 6, 6, 6}))
+    graphs.push_back({x, y, at::eye(6).to_sparse().to(test_device())});
+  CHECK_THAT(said_of({.epochs = 1}, graphs, Objective{}), StartsWith("0 of 5") && Contains("sparse"));
+}
+
+TEST_CASE("a model that changes its type, and a parameter that joins, get graphs of their own") {
+  if (!has_device()) return;
+  const auto converted = [](bool captures) {
+    torch::manual_seed(1);
+    Net net(0.0);
+    net->to(test_device());
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    lt::Trainer trainer(net, sgd, ByWords{}, lt::When{captures, lt::CaptureGraphs{.report = [](auto&) {}}});
+    auto data = batches(std::vector<std::int64_t>(8, 6));
+    for (const Batch& batch : data) trainer.step(batch);
+    net->to(at::kDouble);
+    for (Batch& batch : data) batch.x = batch.x.to(at::kDouble), trainer.step(batch);
+    trainer.finish();
+    return net->one->weight.detach().cpu();
+  };
+  CHECK(bits_equal(converted(true), converted(false)));
+  const auto joined = [](bool captures) {
+    torch::manual_seed(1);
+    Net net(0.0);
+    net->to(test_device());
+    at::Tensor factor = at::ones({}, at::TensorOptions(test_device())).requires_grad_(true);
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+    std::int64_t windows = 0;
+    lt::Trainer trainer(
+        net, sgd,
+        [&](Net& net, const Batch& batch) {
+          return loss_of(net, Batch{batch.x * factor, batch.y});
+        },
+        lt::When{captures, lt::CaptureGraphs{.report = [](auto&) {}}},
+        lt::On{lt::kObserve, [&](lt::WindowContext&) {
+                 if (++windows == 6) sgd.param_groups()[0].params().push_back(factor);
+               }});
+    auto data = batches(std::vector<std::int64_t>(14, 6));
+    for (Batch& batch : data) batch.words = 1;
+    trainer.fit(data, {.epochs = 1});
+    CHECK(factor.item<double>() != 1);
+    return at::cat({net->one->weight.detach().flatten().cpu(), factor.detach().reshape({1}).cpu()});
+  };
+  CHECK(bits_equal(joined(true), joined(false)));
 }
 
 TEST_CASE("options below 1 are refused, and a CPU has no graphs") {

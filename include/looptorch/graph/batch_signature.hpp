@@ -68,6 +68,43 @@ void append_host_values(std::string& out, const Batch& batch, bool& is_complete)
   }
 }
 
+/// Appends which optional fields a batch has, and how long its lists of fields with tensors are.
+template <class Batch>
+void append_structure(std::string& out, const Batch& batch) {
+  const auto append = [&](const auto& field) { append_structure(out, field); };
+  if constexpr (TensorLike<Batch> || EachTensor<const Batch> || Opaque<Batch>) {
+    return;
+  } else if constexpr (is_optional<Batch>) {
+    append_bytes(out, batch.has_value());
+    if (batch) append(*batch);
+  } else if constexpr (TorchExample<Batch>) {
+    append(batch.data);
+    if constexpr (!std::is_void_v<typename Batch::TargetType>) append(batch.target);
+  } else if constexpr (TupleLike<Batch>) {
+    std::apply([&](const auto&... field) { (append(field), ...); }, batch);
+  } else if constexpr (std::ranges::input_range<const Batch>) {
+    if constexpr (!Opaque<std::ranges::range_value_t<const Batch>>) {
+      std::int64_t count = 0;
+      for (const auto& field : batch) append(field), ++count;
+      append_bytes(out, count);
+    }
+  } else {
+    visit_fields(batch, append);
+  }
+}
+
+/// Returns why copies of a batch's tensors cannot stand for them in a graph; null if they can.
+template <class Batch>
+[[nodiscard]] const char* reason_against(const Batch& batch) {
+  const char* reason = nullptr;
+  for_each_tensor(batch, [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    if (tensor.layout() != at::kStrided) reason = "the batch holds a sparse tensor";
+    if (tensor.requires_grad()) reason = "a tensor of the batch requires a gradient";
+  });
+  return reason;
+}
+
 /// Returns the forms of a batch's tensors.
 template <class Batch>
 [[nodiscard]] std::string form_of(const Batch& batch) {

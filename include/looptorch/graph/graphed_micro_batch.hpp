@@ -13,6 +13,7 @@
 #include <looptorch/data/batch.hpp>
 #include <looptorch/graph/batch_signature.hpp>
 #include <looptorch/graph/cuda_graph.hpp>
+#include <looptorch/graph/gradient_versions.hpp>
 #include <looptorch/graph/graph_generator.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/fit.hpp>
@@ -78,36 +79,6 @@ struct Capturing : MicroBatchObserver {
   const at::Tensor& root(UpdateWork&, const at::Tensor&) { return entry.root; }
 };
 
-/// The gradients of parameters before a backward, to tell which of them it reaches.
-class GradientVersions {
- public:
-  explicit GradientVersions(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
-    for (const at::Tensor& parameter : parameters) before_.push_back(version_of(parameter));
-  }
-  [[nodiscard]] std::vector<at::Tensor> reached() const {
-    std::vector<at::Tensor> reached;
-    for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (version_of(parameters_[i]) != before_[i]) reached.push_back(parameters_[i]);
-    return reached;
-  }
-  /// Takes away the gradients of parameters that had none.
-  void drop_new() const {
-    for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (!before_[i].first) parameters_[i].mutable_grad() = at::Tensor();
-  }
-
- private:
-  using Version = std::pair<const void*, std::int64_t>;
-  static Version version_of(const at::Tensor& parameter) {
-    const at::Tensor& gradient = parameter.grad();
-    if (!gradient.defined()) return {nullptr, 0};
-    return {gradient.unsafeGetTensorImpl(), gradient._version()};
-  }
-
-  const std::vector<at::Tensor>& parameters_;
-  std::vector<Version> before_;
-};
-
 template <std::size_t I, class Engine, class Batch, class Observer>
 class GraphedMicroBatch {
  public:
@@ -116,7 +87,7 @@ class GraphedMicroBatch {
 
   void run() {
     if (const char* const reason = reason_against_all()) return run_eagerly(reason);
-    MicroBatchGraph& entry = graphs_.entry(form(), *engine_.model(), view().parameters);
+    MicroBatchGraph& entry = graphs_.entry(form(), *engine_.model(), engine_.parameters().trained());
     ++entry.seen;
     if (!entry.graph && entry.refused.empty()) {
       if (entry.seen <= graphs_.warmup) return warm_up(entry);
@@ -125,6 +96,8 @@ class GraphedMicroBatch {
       capture(entry);
     }
     if (!entry.graph) return run_eagerly(entry.refused);
+    if (!entry.loss.weight.is_known() && !is_alone(engine_, work()))
+      return run_eagerly("the losses' weights lie on the device");
     replay(entry);
   }
 
@@ -147,7 +120,7 @@ class GraphedMicroBatch {
     if (work().pieces > 1) return "memory ran out, and micro-batches come in pieces";
     if (work().weight.is_unread() && !is_alone(engine_, work()))
       return "the losses' weights lie on the device";
-    return nullptr;
+    return reason_against(batch_);
   }
 
   void run_eagerly(const std::string& reason) {
@@ -162,6 +135,7 @@ class GraphedMicroBatch {
     std::string form = form_of(batch_);
     append_bytes(form, I);
     if constexpr (!kTellsWeight) append_host_values(form, batch_, sees_all_);
+    if constexpr (kTellsWeight) append_structure(form, batch_);
     return form;
   }
 
@@ -181,9 +155,23 @@ class GraphedMicroBatch {
     if (!loss.weight.is_known() && (!is_alone(engine_, work()) || loss.sum.defined()))
       entry.refused = "the loss's weight lies on the device";
     if (!loss_tensor(loss).defined() || work().at_fault) return;
+    if (!tells_weight_of(loss))
+      entry.refused = "the objective's weight(batch) is another weight than its loss has";
     entry.loss_like = loss_tensor(loss).detach();
     entry.targets.clear();
-    for (const at::Tensor& parameter : before.reached()) entry.targets.push_back({parameter, {}});
+    for (const at::Tensor& parameter : before.reached()) {
+      if (parameter.device() != with_index(device())) entry.refused = "the model lies on several devices";
+      if (parameter.grad().layout() != at::kStrided) entry.refused = "gradients are sparse";
+      entry.targets.push_back({parameter, {}});
+    }
+  }
+
+  [[nodiscard]] double told_weight() {
+    return static_cast<double>(engine_.template update<I>().objective.weight(batch_));
+  }
+  [[nodiscard]] bool tells_weight_of(const Loss& loss) {
+    if constexpr (kTellsWeight) return !loss.weight.is_known() || loss.weight.number() == told_weight();
+    return true;
   }
 
   // ---- Capture ----
@@ -191,24 +179,25 @@ class GraphedMicroBatch {
   void capture(MicroBatchGraph& entry) {
     if (!entry.loss_like.defined())
       return void(entry.refused = "no loss was seen in the first micro-batches");
-    prepare(entry);
-    empty_cache(device());  // the graph's own pool cannot use what the eager micro-batches have left
-    const GradientVersions before(view().parameters);
+    const GradientHandles gradients(view().parameters);
     const CapturedGenerator random(at::detail::getDefaultCPUGenerator());
     auto graph = graphs_.make(maker(), device());
     entry.generator = GraphGenerator(device());
     try {
+      prepare(entry);
+      const GradientVersions before(view().parameters);
       record(entry, *graph);
+      if (!reached_targets(before, entry)) entry.refused = "backward reached other parameters than before";
     } catch (const std::exception& error) {
       entry.refused = message("it cannot be captured: ", first_line(error.what()));
+    } catch (...) {
+      entry.refused = "it cannot be captured: an unknown exception";
     }
     if (entry.refused.empty() && !random.same(CapturedGenerator(at::detail::getDefaultCPUGenerator())))
       entry.refused = "the objective or the model draws random numbers on the host";
-    if (entry.refused.empty() && !reached_targets(before, entry))
-      entry.refused = "backward reached other parameters than before";
-    if (!entry.refused.empty()) {  // what was never run has left no gradient
+    if (!entry.refused.empty()) {  // what was never run has changed no gradient
       entry.generator.give_up();
-      before.drop_new();
+      gradients.put_back();
       entry.loss = {};
       entry.slots.clear();
       return;
@@ -223,6 +212,7 @@ class GraphedMicroBatch {
     for (auto& [parameter, gradient] : entry.targets) gradient = graphs_.gradient_of(parameter);
     MicroBatchGraphs::attach(entry.targets);
     entry.root = at::full_like(entry.loss_like, entry.factor = 1);
+    empty_cache(device());  // the graph's own pool cannot use what the eager micro-batches have left
   }
 
   void record(MicroBatchGraph& entry, DeviceGraph& graph) {
@@ -268,10 +258,10 @@ class GraphedMicroBatch {
   void replay(MicroBatchGraph& entry) {
     Loss loss = entry.loss;
     if constexpr (kTellsWeight)
-      if (loss.weight.is_known())
-        loss.weight = static_cast<double>(engine_.template update<I>().objective.weight(batch_));
+      if (loss.weight.is_known()) loss.weight = told_weight();
+    loss = as_loss(std::move(loss));
     const double slope = slope_of(loss);
-    if (slope == 0) return;
+    if (slope == 0) return run_eagerly("the batch weighs nothing");
     engine_.in_phase(
         RunPhase::backward, "graph",
         [&] {

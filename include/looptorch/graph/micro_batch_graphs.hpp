@@ -13,6 +13,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -45,11 +46,16 @@ struct MicroBatchGraph {
 };
 
 /// What all graphs rely on: where parameters and buffers lie, which of them are trained, and which modules
-/// are in training mode. Modules and tensors are listed once a fit.
+/// are in training mode. Modules and tensors are listed anew when an optimizer's parameters are others.
 class GraphedWorld {
  public:
-  [[nodiscard]] bool is_listed() const { return !tensors_.empty(); }
+  /// True if these are the parameters that were trained as modules and tensors were listed.
+  [[nodiscard]] bool is_listed_for(const std::vector<at::Tensor>& trained) const {
+    return !tensors_.empty() &&
+           std::ranges::equal(trained, trained_, [](const auto& a, const auto& b) { return a.is_same(b); });
+  }
   void list(const torch::nn::Module& model, const std::vector<at::Tensor>& trained) {
+    trained_ = trained;
     modules_ = model.modules();
     tensors_ = model.parameters();
     tensors_.insert(tensors_.end(), trained.begin(), trained.end());
@@ -76,7 +82,7 @@ class GraphedWorld {
  private:
   using Place = std::pair<const void*, bool>;
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
-  std::vector<at::Tensor> tensors_;
+  std::vector<at::Tensor> trained_, tensors_;
   std::vector<Place> places_;
   std::vector<char> training_;
 };
@@ -100,8 +106,11 @@ class MicroBatchGraphs {
   /// Returns the entry of a form. All graphs go if the world is no longer theirs.
   MicroBatchGraph& entry(const std::string& form, const torch::nn::Module& model,
                          const std::vector<at::Tensor>& trained) {
-    if (!world_.is_listed()) world_.list(model, trained);
+    if (!world_.is_listed_for(trained)) world_.list(model, trained);
     if (world_.changes()) entries_.clear();
+    if (entries_.empty()) gradients_.clear();  // a parameter may have another type or device since
+    if (entries_.size() >= kMostForms && !entries_.contains(form))
+      std::erase_if(entries_, [](const auto& item) { return !item.second.graph; });
     return entries_[form];
   }
 
@@ -145,6 +154,8 @@ class MicroBatchGraphs {
   }
 
  private:
+  static constexpr std::size_t kMostForms = 1024;  // each batch may have one of its own, by a name
+
   std::map<std::string, MicroBatchGraph> entries_;
   std::unordered_map<const void*, at::Tensor> gradients_;  // by parameter, which the world holds
   GraphedWorld world_;

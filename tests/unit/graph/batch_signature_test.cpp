@@ -73,6 +73,31 @@ TEST_CASE("each value that only the host knows tells batches apart, and tensors 
   CHECK(values_of({.inner = {{{}, {"a"}}, {{}, {}}}}) != values_of({.inner = {{{}, {}}, {{}, {"a"}}}}));
 }
 
+TEST_CASE("batches whose optional fields and lists are others have another structure") {
+  struct Lists {
+    std::optional<at::Tensor> a, b;
+    std::vector<std::vector<at::Tensor>> lists = {};
+    std::vector<std::string> texts = {};
+  };
+  const auto structure = [](const Lists& batch) {
+    std::string out;
+    append_structure(out, batch);
+    return out;
+  };
+  const at::Tensor x = at::zeros({1});
+  CHECK(structure({x, {}}) != structure({{}, x}));
+  CHECK(structure({{}, {}, {{x}, {x, x}}}) != structure({{}, {}, {{x, x}, {x}}}));
+  CHECK(structure({{}, {}, {}, {"a"}}) == structure({{}, {}, {}, {"b", "c"}}));
+}
+
+TEST_CASE("tensors that copies cannot stand for are named") {
+  CHECK(reason_against(Batch{}) == nullptr);
+  CHECK(std::string(reason_against(Batch{.x = at::ones({2}).set_requires_grad(true)})).find("gradient") !=
+        std::string::npos);
+  CHECK(std::string(reason_against(Batch{.x = at::ones({2, 2}).to_sparse()})).find("sparse") !=
+        std::string::npos);
+}
+
 TEST_CASE("a type that shows its tensors alone is not known whole") {
   std::string out;
   bool is_complete = true;

@@ -80,6 +80,24 @@ TEST_CASE("graphs share a pool, and go when a parameter moves, freezes or a modu
   CHECK(FakeGraph::alive == 0);
 }
 
+TEST_CASE("graphs go when other parameters are trained, and forms without one are not kept for ever") {
+  torch::nn::Linear net(2, 2);
+  const at::Tensor one = at::ones({1}).set_requires_grad(true), other = at::ones({1}).set_requires_grad(true);
+  MicroBatchGraphs graphs;
+  graphs.entry("form", *net, {one}).graph = graphs.make(&make_fake, c10::kCPU);
+  const at::Tensor gradient = graphs.gradient_of(one);
+  CHECK(graphs.entry("form", *net, {one}).graph != nullptr);
+  CHECK(graphs.gradient_of(one).is_same(gradient));
+  CHECK(graphs.entry("form", *net, {one, other}).graph == nullptr);
+  CHECK_FALSE(graphs.gradient_of(one).is_same(gradient));
+
+  graphs.entry("form", *net, {one, other}).graph = graphs.make(&make_fake, c10::kCPU);
+  graphs.entry("seen", *net, {one, other}).seen = 1;
+  for (int i = 0; i < 1100; ++i) (void)graphs.entry(std::to_string(i), *net, {one, other});
+  CHECK(graphs.entry("seen", *net, {one, other}).seen == 0);
+  CHECK(graphs.entry("form", *net, {one, other}).graph != nullptr);
+}
+
 TEST_CASE("each type of device has a maker of its own, and most have none") {
   CHECK(device_graph_maker(c10::DeviceType::CPU) == nullptr);
   auto& maker = device_graph_maker(c10::DeviceType::MTIA);
