@@ -53,7 +53,7 @@ concept TellsWeight = requires(const Objective& objective, const Batch& batch) {
 /// Forwards to the observer of training, and notes the loss.
 template <class Observer>
 struct NotingLoss : MicroBatchObserver {
-  NotingLoss(Observer& observer, Loss& loss) : observer(observer), loss(loss) {}
+  NotingLoss(Observer& of_training, Loss& noted) : observer(of_training), loss(noted) {}
   Observer& observer;
   Loss& loss;
 
@@ -67,7 +67,7 @@ struct NotingLoss : MicroBatchObserver {
 
 /// The observer of a capture: the loss is differentiated as it is, and weighed by the gradient given to it.
 struct Capturing : MicroBatchObserver {
-  explicit Capturing(MicroBatchGraph& entry) : entry(entry) {}
+  explicit Capturing(MicroBatchGraph& captured) : entry(captured) {}
   MicroBatchGraph& entry;
 
   template <class Engine>

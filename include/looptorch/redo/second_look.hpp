@@ -36,8 +36,8 @@ namespace looptorch::detail {
 /// The observer of a second look: the watch sees the loss, and nothing is learnt.
 template <class Engine>
 struct Watched : MicroBatchObserver {
-  Watched(Engine& engine, OperatorWatch& watch, bool& finite, bool scaled)
-      : engine(engine), watch(watch), finite(finite), scaled(scaled) {}
+  Watched(Engine& of, OperatorWatch& by, bool& is_finite, bool is_scaled)
+      : engine(of), watch(by), finite(is_finite), scaled(is_scaled) {}
   Engine& engine;
   OperatorWatch& watch;
   bool& finite;
