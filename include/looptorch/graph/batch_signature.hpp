@@ -32,12 +32,13 @@ inline void append_form(std::string& out, const at::Tensor& tensor) {
   for (const std::int64_t stride : tensor.strides()) append_bytes(out, stride);
 }
 
-/// Appends the values of a batch that are no tensors, in the order of its fields. A type with `each_tensor`
-/// shows its tensors only: `is_complete` becomes false.
-template <class Batch>
-void append_host_values(std::string& out, const Batch& batch, bool& is_complete) {
-  const auto append = [&](const auto& field) { append_host_values(out, field, is_complete); };
-  if constexpr (TensorLike<Batch>) {
+/// Appends what a batch is beside its tensors, in the order of its fields: which optional fields it has and
+/// how long its lists are, and with `kValues` the values that are no tensors. A type with `each_tensor` shows
+/// its tensors only: `is_complete` becomes false.
+template <bool kValues, class Batch>
+void append_parts(std::string& out, const Batch& batch, bool& is_complete) {
+  const auto append = [&](const auto& field) { append_parts<kValues>(out, field, is_complete); };
+  if constexpr (TensorLike<Batch> || std::is_same_v<Batch, std::nullopt_t> || (Opaque<Batch> && !kValues)) {
     return;
   } else if constexpr (EachTensor<const Batch>) {
     is_complete = false;
@@ -49,31 +50,6 @@ void append_host_values(std::string& out, const Batch& batch, bool& is_complete)
     out += text;
   } else if constexpr (std::is_same_v<Batch, std::filesystem::path>) {
     append(batch.native());
-  } else if constexpr (std::is_same_v<Batch, std::nullopt_t>) {
-    return;
-  } else if constexpr (is_optional<Batch>) {
-    append(batch.has_value());
-    if (batch) append(*batch);
-  } else if constexpr (TorchExample<Batch>) {
-    append(batch.data);
-    if constexpr (!std::is_void_v<typename Batch::TargetType>) append(batch.target);
-  } else if constexpr (TupleLike<Batch>) {
-    std::apply([&](const auto&... field) { (append(field), ...); }, batch);
-  } else if constexpr (std::ranges::input_range<const Batch>) {
-    std::int64_t count = 0;
-    for (const auto& field : batch) append(field), ++count;
-    append_bytes(out, count);
-  } else {
-    visit_fields(batch, append);
-  }
-}
-
-/// Appends which optional fields a batch has, and how long its lists of fields with tensors are.
-template <class Batch>
-void append_structure(std::string& out, const Batch& batch) {
-  const auto append = [&](const auto& field) { append_structure(out, field); };
-  if constexpr (TensorLike<Batch> || EachTensor<const Batch> || Opaque<Batch>) {
-    return;
   } else if constexpr (is_optional<Batch>) {
     append_bytes(out, batch.has_value());
     if (batch) append(*batch);
@@ -83,7 +59,7 @@ void append_structure(std::string& out, const Batch& batch) {
   } else if constexpr (TupleLike<Batch>) {
     std::apply([&](const auto&... field) { (append(field), ...); }, batch);
   } else if constexpr (std::ranges::input_range<const Batch>) {
-    if constexpr (!Opaque<std::ranges::range_value_t<const Batch>>) {
+    if constexpr (kValues || !Opaque<std::ranges::range_value_t<const Batch>>) {
       std::int64_t count = 0;
       for (const auto& field : batch) append(field), ++count;
       append_bytes(out, count);
@@ -91,6 +67,19 @@ void append_structure(std::string& out, const Batch& batch) {
   } else {
     visit_fields(batch, append);
   }
+}
+
+/// Appends the values of a batch that are no tensors, and its structure.
+template <class Batch>
+void append_host_values(std::string& out, const Batch& batch, bool& is_complete) {
+  append_parts</*kValues=*/true>(out, batch, is_complete);
+}
+
+/// Appends which optional fields a batch has, and how long its lists of fields with tensors are.
+template <class Batch>
+void append_structure(std::string& out, const Batch& batch) {
+  bool is_complete = true;
+  append_parts</*kValues=*/false>(out, batch, is_complete);
 }
 
 /// Returns why copies of a batch's tensors cannot stand for them in a graph; null if they can.
