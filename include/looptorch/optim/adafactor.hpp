@@ -140,8 +140,12 @@ struct AdafactorRule {
   static void update_by_kernels(const Options& options, const FusedCall<Moments>& call,
                                 const ReadyKernels& ready) {
     const at::Tensor& one = call.parameters.front();
+    std::int64_t weight_bytes = 0;
+    for (const at::Tensor& parameter : call.parameters)
+      weight_bytes += static_cast<std::int64_t>(parameter.nbytes());
     AdafactorLauncher launcher(one.device(), one.scalar_type(), ready,
-                               AdafactorHeader::of(options, call.factors.divisor, call.factors.found_inf));
+                               AdafactorHeader::of(options, call.factors.divisor, call.factors.found_inf),
+                               weight_bytes);
     std::vector<AdafactorTensors> reordered(call.parameters.size());  // copies of what has another format
     for (std::size_t i = 0; i < call.parameters.size(); ++i) {
       reordered[i] = in_order(options, call, i);

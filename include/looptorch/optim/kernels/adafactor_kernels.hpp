@@ -90,6 +90,7 @@ struct AdafactorEntry {
   [[nodiscard]] std::int64_t floats() const {
     return 2 + (rows ? matrices * (strips * height + row_tiles * width + 1) : 0);
   }
+  [[nodiscard]] std::int64_t workspace_bytes() const { return 16 * tiles() + 4 * floats(); }
 
   /// Takes its workspace from the beginning of two lists.
   void take_workspace(double*& doubles, float*& singles) {
@@ -118,21 +119,26 @@ inline constexpr KernelSource kAdafactorSource{"Adafactor",
                                                AdafactorTable::kHeaderBytes,
                                                AdafactorTable::kEntryBytes};
 
-/// Updates parameters of one device and dtype, which are added one by one, when as many as a table holds are
-/// there, and by `flush`.
+/// Updates parameters of one device and dtype, which are added one by one. Launches when a table is full,
+/// when the next parameter's workspace would go beyond a limit, and by `flush`.
 class AdafactorLauncher {
  public:
+  /// `weight_bytes` are those of all parameters, of which the workspace takes less than a hundredth.
   AdafactorLauncher(c10::Device device, at::ScalarType type, const ReadyKernels& ready,
-                    const AdafactorHeader& header)
+                    const AdafactorHeader& header, std::int64_t weight_bytes)
       : device_(device),
         type_(type),
         runner_(*ready.runner),
         table_(header, ready.table_bytes),
-        capacity_(kAdafactorSource.tensors_in(ready.table_bytes)) {}
+        capacity_(kAdafactorSource.tensors_in(ready.table_bytes)),
+        workspace_limit_(std::max(kLeastWorkspace, weight_bytes / 128)) {}
 
   void add(const AdafactorTensors& tensors, std::int64_t part_elements) {
     if (tensors.weights.numel() == 0) return;
-    entries_.emplace_back(tensors, part_elements);
+    const AdafactorEntry entry(tensors, part_elements);
+    if (workspace_bytes_ + entry.workspace_bytes() > workspace_limit_) flush();
+    entries_.push_back(entry);
+    workspace_bytes_ += entry.workspace_bytes();
     if (entries_.size() == capacity_) flush();
   }
 
@@ -145,9 +151,12 @@ class AdafactorLauncher {
     launch("adafactor_rates", table_.count());
     launch(kernel_name("adafactor_weights", type_), tiles_);
     entries_.clear();
+    workspace_bytes_ = 0;
   }
 
  private:
+  static constexpr std::int64_t kLeastWorkspace = std::int64_t{1} << 20;
+
   /// Returns the workspace, which the allocator keeps for this stream's next use once it is freed.
   at::Tensor fill_table() {
     std::int64_t tiles = 0, floats = 0;
@@ -176,6 +185,7 @@ class AdafactorLauncher {
   KernelRunner& runner_;
   AdafactorTable table_;
   std::size_t capacity_;
+  std::int64_t workspace_limit_, workspace_bytes_ = 0;
   std::vector<AdafactorEntry> entries_;
   std::uint32_t tiles_ = 0, moment_blocks_ = 0;
 };

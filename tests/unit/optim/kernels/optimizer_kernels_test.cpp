@@ -4,6 +4,7 @@
 // Tests optim/kernels: adafactor_code, adafactor_update_code, adafactor_kernels, rounded_sum_kernels
 #include "support/precompiled.hpp"
 
+#include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
@@ -39,6 +40,8 @@ void for_all_lists(const std::vector<Shape>& shapes, Compare&& compare) {
                             .steps = 3});
   }
 }
+
+[[maybe_unused]] const auto& kCounted = lt::HostMemory::counted();  // GuardedTensors put back what was there
 
 const std::vector<Shape> kOddShapes = {{1},    {255},   {256},     {257}, {100, 96},
                                        {4095}, {16385}, {3, 5, 7}, {0},   {33000}};
@@ -162,6 +165,37 @@ TEST_CASE("Adafactor's kernels round each part of a large parameter by a seed of
   const ComparedLists lists{.shapes = {{1100, 1000}}, .type = GENERATE(at::kBFloat16, at::kHalf), .steps = 1};
   EmulatedKernels kernels;
   check<lt::Adafactor>(lists, {}, kernels);
+}
+
+TEST_CASE("Adafactor's workspace is below a hundredth of many parameters") {
+  struct Launches final : lt::detail::KernelRunner {  // leaves the parameters untouched
+    std::size_t prepare(const lt::detail::KernelSource&, c10::Device) override { return kLargeTable; }
+    void launch(const lt::detail::KernelSource&, const char*, c10::Device, unsigned, const void*) override {
+      ++count;
+    }
+    int count = 0;
+  };
+  const auto [type, most_launches] =
+      GENERATE(table<at::ScalarType, int>({{at::kFloat, 10}, {at::kBFloat16, 15}}));
+  CAPTURE(type);
+  std::vector<at::Tensor> parameters;  // 132 million elements
+  std::int64_t bytes = 0;
+  for (int i = 0; i < 168; ++i) {
+    parameters.push_back(at::empty({i % 3 ? 768 : 1536, 768}, type).set_requires_grad(true));
+    parameters.back().mutable_grad() = at::empty_like(parameters.back());
+    bytes += static_cast<std::int64_t>(parameters.back().nbytes());
+  }
+  Launches launches;
+  const KernelsOnCpu on(launches);
+  lt::Adafactor adafactor(parameters);
+  adafactor.step();
+  const lt::MemoryCounter memory(at::kCPU);
+  const std::int64_t before = memory.take().allocated;
+  launches.count = 0;
+  adafactor.step();
+  CHECK(memory.read().peak - before < bytes / 100);
+  CHECK(memory.read().peak > before);
+  CHECK(launches.count <= most_launches);
 }
 
 TEST_CASE("five steps end near the CPU's") {
