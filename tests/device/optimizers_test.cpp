@@ -3,12 +3,16 @@
 // follow a model, and no wait for the device.
 #include "support/precompiled.hpp"
 
+#include <looptorch/base/device/accelerator.hpp>
+#include <looptorch/graph/cuda_graph.hpp>
 #include <looptorch/optim/adafactor.hpp>
 #include <looptorch/optim/adamw_8bit.hpp>
 #include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_adamw.hpp>
 #include <looptorch/optim/fused_sgd.hpp>
+#include <looptorch/optim/muon.hpp>
+#include <looptorch/optim/offloaded_adamw.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
 
 #include "support/device.hpp"
@@ -53,6 +57,13 @@ struct Rounded : lt::AdamWBf16 {
 };
 struct Factored : lt::Adafactor {
   explicit Factored(const std::vector<at::Tensor>& params) : Adafactor(params) {}
+};
+struct FixedRate : lt::Adafactor {
+  explicit FixedRate(const std::vector<at::Tensor>& params)
+      : Adafactor(params, {.relative_step = false, .weight_decay = 0.1}) {}
+};
+struct Orthogonal : lt::Muon {
+  explicit Orthogonal(const std::vector<at::Tensor>& params) : Muon(params) {}
 };
 
 constexpr int64_t kSteps = 8;
@@ -249,4 +260,67 @@ TEMPLATE_TEST_CASE("a step with narrow moments waits for nothing on the device",
   const auto found = torch::zeros({}, kThere);
   const NoWaits no_waits;
   CHECK_NOTHROW(optimizer.step(lt::GradientScale{}, found));
+}
+
+// ---- A captured step ----
+
+namespace {
+
+enum class Way { plain, kept, captured };
+
+/// Steps with a rate that changes; the captured ones replay the third.
+template <class Optimizer>
+std::vector<at::Tensor> scheduled(Way way) {
+  std::vector<at::Tensor> params = parameters({kThere, kThere, kThere});
+  for (at::Tensor& parameter : params) parameter.mutable_grad() = at::empty_like(parameter);
+  Optimizer optimizer(params);
+  if (way != Way::plain) optimizer.keep_rates_on_devices();
+  std::unique_ptr<lt::detail::DeviceGraph> graph;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    for (std::size_t i = 0; i < params.size(); ++i)
+      params[i].mutable_grad().copy_(values(static_cast<int64_t>(i), step + 1, params[i].options()));
+    for (auto& group : optimizer.param_groups()) group.options().set_lr(0.1 / static_cast<double>(step + 3));
+    if (way != Way::captured || step < 2) {
+      optimizer.step();
+      continue;
+    }
+    optimizer.send_rates();
+    if (!graph) {
+      graph = lt::detail::device_graph_maker(test_device().type())(params[0].device(), nullptr);
+      synchronize();
+      const c10::StreamGuard beside(lt::detail::stream_from_pool(params[0].device()));
+      graph->begin();
+      optimizer.step();
+      graph->end();
+    }
+    graph->replay();
+  }
+  for (at::Tensor& parameter : params) parameter = parameter.detach().cpu();
+  return params;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a step that a graph has captured follows a schedule", "", Adam, AdamW, Plain, Nesterov,
+                   Factored, FixedRate, Orthogonal) {
+  if (!has_device()) return;
+  const auto plain = scheduled<TestType>(Way::plain), kept = scheduled<TestType>(Way::kept);
+  CHECK(difference(kept, scheduled<TestType>(Way::captured)) == 0);
+  CHECK(difference(plain, kept) <= 1e-6);  // LibTorch's kernels read the rate in fp32
+}
+
+// Elsewhere tensor operations draw from the device's generator.
+TEMPLATE_TEST_CASE("a captured step of narrow moments has the eager step's bits", "[cuda]", EightBits,
+                   SixteenBits, Rounded) {
+  if (!has_cuda()) return;
+  const auto plain = scheduled<TestType>(Way::plain);
+  CHECK(difference(plain, scheduled<TestType>(Way::kept)) == 0);
+  CHECK(difference(plain, scheduled<TestType>(Way::captured)) == 0);
+}
+
+TEST_CASE("a step of moments on the host cannot be captured") {
+  if (!has_device()) return;
+  lt::OffloadedAdamW offloaded(parameters({kThere}));
+  CHECK_THROWS_WITH(offloaded.keep_rates_on_devices(),
+                    "OffloadedAdamW updates on the host, which no graph can capture");
 }

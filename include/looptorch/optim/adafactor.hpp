@@ -143,8 +143,7 @@ struct AdafactorRule {
     std::int64_t weight_bytes = 0;
     for (const at::Tensor& parameter : call.parameters)
       weight_bytes += static_cast<std::int64_t>(parameter.nbytes());
-    AdafactorLauncher launcher(one.device(), one.scalar_type(), ready,
-                               AdafactorHeader::of(options, call.factors.divisor, call.factors.found_inf),
+    AdafactorLauncher launcher(one.device(), one.scalar_type(), ready, AdafactorHeader::of(options, call),
                                weight_bytes);
     std::vector<AdafactorTensors> reordered(call.parameters.size());  // copies of what has another format
     for (std::size_t i = 0; i < call.parameters.size(); ++i) {
@@ -206,7 +205,8 @@ struct AdafactorRule {
     std::vector<at::Tensor> inverse = is_factored(options, parameter)
                                           ? factored(options, call, i, parts, kept)
                                           : whole(options, call, i, parts, kept);
-    const at::Tensor rate = rate_of(options, weights, step);
+    const at::Tensor rate =
+        call.with_rate(options.lr, [&](const auto& lr) { return rate_of(options, lr, weights, step); });
     const at::Tensor excess = (root_mean_square(call, parts, inverse) / options.clip_threshold).clamp_min(1);
     for (std::int64_t begin = 0; begin < parts.count; begin += parts.length)
       move(options, call, parts, begin, update_at(call, parts, inverse, begin) * (rate / excess), rate, step);
@@ -275,9 +275,11 @@ struct AdafactorRule {
   }
 
   /// Returns the rate of this step, 0-dim fp64.
-  static at::Tensor rate_of(const Options& options, const at::Tensor& weights, const at::Tensor& step) {
+  template <class Rate>
+  static at::Tensor rate_of(const Options& options, const Rate& lr, const at::Tensor& weights,
+                            const at::Tensor& step) {
     const at::Tensor rate =
-        options.relative_step ? step.rsqrt().clamp_max_(options.lr) : at::ones_like(step).mul_(options.lr);
+        options.relative_step ? step.rsqrt().clamp_max_(lr) : at::ones_like(step).mul_(lr);
     if (!options.scale_parameter) return rate;
     return rate * (long_norm(weights, 2) / std::sqrt(static_cast<double>(weights.numel())))
                       .clamp_min_(options.eps[1]);

@@ -41,15 +41,16 @@ void check_adam_options(const char* name, const Options& options) {
         ", betas ", beta1, " and ", beta2, ", eps ", options.eps, ", weight_decay ", options.weight_decay));
 }
 
-/// Returns a fp32 weight after AdamW's update, by tensor operations. `root` is of the second moment.
-template <class Options>
-[[nodiscard]] at::Tensor adamw_weight(const Options& options, const at::Tensor& weight,
+/// Returns a fp32 weight after AdamW's update, by tensor operations. `root` is of the second moment, and
+/// `rate` a number or a 0-dim tensor.
+template <class Options, class Rate>
+[[nodiscard]] at::Tensor adamw_weight(const Options& options, const Rate& rate, const at::Tensor& weight,
                                       const at::Tensor& first, const at::Tensor& root,
                                       const at::Tensor& step) {
   const at::Tensor first_correction = 1 - at::pow(options.betas[0], step);
   const at::Tensor second_correction = (1 - at::pow(options.betas[1], step)).sqrt_();
   const at::Tensor change = first / first_correction / (root / second_correction + options.eps);
-  return weight * (1 - options.lr * options.weight_decay) - change * options.lr;
+  return weight * (1 - rate * options.weight_decay) - change * rate;
 }
 
 template <class OptionsType, class Kernel>
@@ -77,10 +78,12 @@ struct AdamRule {
 
   static void apply(const Options& options, const FusedCall<Moments>& call) {
     const auto max_second = options.amsgrad ? at::TensorList(call.moments.max_second) : at::TensorList();
-    Kernel::run(call.parameters, call.gradients, call.moments.first, call.moments.second, max_second,
-                call.moments.steps, options.lr, options.betas[0], options.betas[1], options.weight_decay,
-                options.eps, options.amsgrad, /*maximize=*/false, call.factors.divisor,
-                call.factors.found_inf);
+    with_fused_rate(call, options.lr, [&](const auto& rate) {
+      Kernel::run(call.parameters, call.gradients, call.moments.first, call.moments.second, max_second,
+                  call.moments.steps, rate, options.betas[0], options.betas[1], options.weight_decay,
+                  options.eps, options.amsgrad, /*maximize=*/false, call.factors.divisor,
+                  call.factors.found_inf);
+    });
   }
 };
 

@@ -134,9 +134,11 @@ struct AdamW8bitRule {
       plain.steps.push_back(call.moments.steps[i]);
     }
     if (parameters.empty()) return;
-    at::_fused_adamw_(parameters, gradients, plain.first, plain.second, {}, plain.steps, options.lr,
-                      options.betas[0], options.betas[1], options.weight_decay, options.eps,
-                      /*amsgrad=*/false, /*maximize=*/false, call.factors.divisor, call.factors.found_inf);
+    with_fused_rate(call, options.lr, [&](const auto& rate) {
+      at::_fused_adamw_(parameters, gradients, plain.first, plain.second, {}, plain.steps, rate,
+                        options.betas[0], options.betas[1], options.weight_decay, options.eps,
+                        /*amsgrad=*/false, /*maximize=*/false, call.factors.divisor, call.factors.found_inf);
+    });
     for (std::size_t i = 0, j = 0; i < call.parameters.size(); ++i)
       if (!has(call.moments.first_codes, i)) round_back(call, i, parameters[j++]);
   }
@@ -146,8 +148,7 @@ struct AdamW8bitRule {
                                const ReadyKernels& ready) {
     const at::Tensor &one = call.parameters.front(), none;
     const Moments& moments = call.moments;
-    AdamWLauncher launcher(kKernels, "adamw_8bit", one, ready,
-                           AdamWHeader::of(options, call.factors.divisor, call.factors.found_inf));
+    AdamWLauncher launcher(kKernels, "adamw_8bit", one, ready, AdamWHeader::of(options, call));
     for (std::size_t i = 0; i < call.parameters.size(); ++i) {
       const bool coded = has(moments.first_codes, i);
       launcher.add({.weights = call.parameters[i],
@@ -235,7 +236,9 @@ struct AdamW8bitRule {
                                  .mul_(options.betas[1])
                                  .addcmul_(gradient, gradient, 1 - options.betas[1])
                                  .sqrt_();
-    const at::Tensor weight = adamw_weight(options, wide_weight(call, i), mean, scale, call.moments.steps[i]);
+    const at::Tensor weight = call.with_rate(options.lr, [&](const auto& rate) {
+      return adamw_weight(options, rate, wide_weight(call, i), mean, scale, call.moments.steps[i]);
+    });
     const CodedTensor new_first = encode_tensor<SignedCode>(mean), new_root = encode_tensor<RootCode>(scale);
     if (is_narrow(call.parameters[i]))
       round_back(call, i, weight);

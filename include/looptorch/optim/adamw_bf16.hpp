@@ -93,8 +93,7 @@ struct AdamWBf16Rule {
   static void update_by_kernel(const Options& options, const FusedCall<Moments>& call,
                                const ReadyKernels& ready) {
     const at::Tensor &one = call.parameters.front(), none;
-    AdamWLauncher launcher(kKernels, "adamw_bf16", one, ready,
-                           AdamWHeader::of(options, call.factors.divisor, call.factors.found_inf));
+    AdamWLauncher launcher(kKernels, "adamw_bf16", one, ready, AdamWHeader::of(options, call));
     for (std::size_t i = 0; i < call.parameters.size(); ++i)
       launcher.add({.weights = call.parameters[i],
                     .gradients = call.gradients[i],
@@ -156,7 +155,9 @@ struct AdamWBf16Rule {
     const at::Tensor square =
         second.to(at::kFloat).mul_(options.betas[1]).addcmul_(gradient, gradient, 1 - options.betas[1]);
     const at::Tensor before = split ? joined(parameter, call.moments.lost[i]) : parameter.to(at::kFloat);
-    const at::Tensor weight = adamw_weight(options, before, mean, square.sqrt(), call.moments.steps[i]);
+    const at::Tensor weight = call.with_rate(options.lr, [&](const auto& rate) {
+      return adamw_weight(options, rate, before, mean, square.sqrt(), call.moments.steps[i]);
+    });
     call.factors.replace(first, rounded(mean, first)), call.factors.replace(second, rounded(square, second));
     if (split) {
       const at::Tensor narrow = cut(bits(weight) + 0x8000);

@@ -69,7 +69,21 @@ struct FusedCall {
   const Moments& moments;
   bool first;  ///< True in these parameters' first update, if the rule treats it differently.
   const FusedFactors& factors;
+  at::Tensor rate;  ///< 0-dim fp64 on the parameters' device; undefined: the options' `lr`.
+
+  /// Calls `use` with the rate, a number or a tensor, and returns the result.
+  template <class Use>
+  decltype(auto) with_rate(double lr, Use&& use) const {
+    return rate.defined() ? use(rate) : use(lr);
+  }
 };
+
+/// The same for LibTorch's fused kernels, which read a rate on a device in fp32.
+template <class Moments, class Use>
+void with_fused_rate(const FusedCall<Moments>& call, double lr, Use&& use) {
+  if (call.rate.defined() && !call.rate.is_cpu()) return use(call.rate.to(at::kFloat));
+  use(lr);
+}
 
 /// Options as LibTorch's parameter groups hold them; `get_lr` and `set_lr` serve schedules.
 template <class Options>

@@ -9,6 +9,7 @@
 #include <looptorch/optim/any_optimizer.hpp>
 #include <looptorch/optim/fused_call.hpp>
 #include <looptorch/optim/gradients.hpp>
+#include <looptorch/optim/kept_rates.hpp>
 #include <looptorch/optim/listed_parameters.hpp>
 #include <looptorch/optim/moment_fields.hpp>
 #include <looptorch/optim/optimizer_state.hpp>
@@ -19,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -92,6 +94,28 @@ class FusedOptimizer : public AnyOptimizer {
 
   void update(const at::Tensor& parameter, const at::Tensor& found_inf) override {
     step_due(GradientScale{}, found_inf, &parameter);
+  }
+
+  /// Lets steps read each group's rate from memory on its parameters' devices from now on, so that a step
+  /// which a graph has captured follows a schedule. Make a step before the capture, for the moments, and call
+  /// `send_rates` before each replay. Rates have fp64's precision there, and fp32's where LibTorch's kernels
+  /// read them (FusedAdam, FusedAdamW, FusedSGD). Throws UsageError for moments on the host.
+  void keep_rates_on_devices() {
+    for (const Field& field : Rule::kFields)
+      if (field.on_host)
+        throw UsageError(message(Rule::kName, " updates on the host, which no graph can capture"));
+    if (!rates_) rates_.emplace();
+    send_rates();
+  }
+
+  /// Writes the rates that have changed to the parameters' devices, by a launch each. Does nothing unless
+  /// they are kept there; a step that is not replayed does it by itself.
+  void send_rates() {
+    if (!rates_) return;
+    at::NoGradGuard no_gradients;
+    for (std::size_t i = 0; i < param_groups_.size(); ++i)
+      for (const at::Tensor& parameter : param_groups_[i].params())
+        (void)rates_->on(parameter.device(), i, options_of(param_groups_[i]).lr);
   }
 
   void prepare() override {
@@ -260,28 +284,31 @@ class FusedOptimizer : public AnyOptimizer {
   void step_group(std::size_t index, FusedFactors& factors) {
     const Group& group = param_groups_[index];
     const Options& options = options_of(group);
-    while (!due_[index].empty()) step_alike(options, group.params(), moments_[index], due_[index], factors);
+    while (!due_[index].empty()) step_alike(index, options, group.params(), factors);
   }
 
   /// Updates the due parameters that are of the same kind as the first; the others stay due.
-  void step_alike(const Options& options, const std::vector<at::Tensor>& parameters, Moments& moments,
-                  std::vector<std::size_t>& due, FusedFactors& factors) {
-    const FusedKind kind = take_alike(options, parameters, moments, due);
+  void step_alike(std::size_t group, const Options& options, const std::vector<at::Tensor>& parameters,
+                  FusedFactors& factors) {
+    Moments& moments = moments_[group];
+    const FusedKind kind = take_alike(options, parameters, moments, due_[group]);
     const typename FusedLists<Rule>::ClearedAtExit cleared{lists_};
     gather_gradients(parameters);
     for (const Field& field : Rule::kFields)
       begin_field(field, options, moments.*field.list, parameters, alike_);
     factors.move_to(kind.device);
+    const at::Tensor rate = rates_ ? rates_->on(kind.device, group, options.lr) : at::Tensor();
     Rule::advance(moments, alike_, factors);
     // The kernels write to parameters without raising their version, which a graph that still needs the old
     // values checks.
     for (const std::size_t i : alike_) parameters[i].unsafeGetTensorImpl()->bump_version();
     if (alike_.size() == parameters.size()) {
-      Rule::apply(options, FusedCall<Moments>{parameters, lists_.gradients, moments, kind.first, factors});
+      Rule::apply(options,
+                  FusedCall<Moments>{parameters, lists_.gradients, moments, kind.first, factors, rate});
     } else {
       gather(parameters, moments);
       Rule::apply(options, FusedCall<Moments>{lists_.parameters, lists_.gradients, lists_.moments, kind.first,
-                                              factors});
+                                              factors, rate});
     }
   }
 
@@ -326,6 +353,7 @@ class FusedOptimizer : public AnyOptimizer {
   std::vector<std::vector<std::size_t>> due_;  // by group: indices of parameters not updated yet
   std::vector<std::size_t> alike_;             // those in the current call
   FusedLists<Rule> lists_;
+  std::optional<KeptRates> rates_;
 };
 
 }  // namespace looptorch::detail

@@ -78,9 +78,11 @@ struct SGDRule {
  private:
   static void run(const Options& options, const FusedCall<Moments>& call, at::TensorList parameters,
                   at::TensorList gradients, at::TensorList momentum) {
-    at::_fused_sgd_(parameters, gradients, momentum, options.weight_decay, options.momentum, options.lr,
-                    options.dampening, options.nesterov, /*maximize=*/false, call.first, call.factors.divisor,
-                    call.factors.found_inf);
+    with_fused_rate(call, options.lr, [&](const auto& rate) {
+      at::_fused_sgd_(parameters, gradients, momentum, options.weight_decay, options.momentum, rate,
+                      options.dampening, options.nesterov, /*maximize=*/false, call.first,
+                      call.factors.divisor, call.factors.found_inf);
+    });
   }
 
   /// Updates fp16 and bf16 parameters through fp32 copies, since LibTorch's CPU kernel does not change them

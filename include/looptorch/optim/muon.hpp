@@ -123,11 +123,11 @@ struct MuonRule {
     const at::Tensor now = momentum.lerp(gradient, 1 - options.momentum);
     const at::Tensor matrix =
         (options.nesterov ? gradient.lerp(now, options.momentum) : now).reshape({parameter.size(0), -1});
-    const double rate = options.lr * shape_factor(options.rate, matrix);
+    const double factor = shape_factor(options.rate, matrix);
     const at::Tensor update = orthogonalised(matrix, options).reshape(parameter.sizes());
     call.factors.replace(momentum, now);
-    move(options, call, i, [&](const at::Tensor& weight) {
-      return (weight * (1 - options.lr * options.weight_decay)).add_(update, -rate);
+    move(options, call, i, [&](const at::Tensor& weight, const auto& rate) {
+      return weight * (1 - rate * options.weight_decay) - update.to(weight.scalar_type()) * (rate * factor);
     });
   }
 
@@ -138,20 +138,19 @@ struct MuonRule {
     const at::Tensor mean = first.lerp(gradient, 1 - beta1);
     const at::Tensor square = (second * beta2).addcmul_(gradient, gradient, 1 - beta2);
     call.factors.replace(first, mean), call.factors.replace(second, square);
-    move(options, call, i, [&](const at::Tensor& weight) {
-      return adamw_weight(options, weight, mean, square.sqrt(), call.moments.steps[i].to(at::kDouble));
+    move(options, call, i, [&](const at::Tensor& weight, const auto& rate) {
+      return adamw_weight(options, rate, weight, mean, square.sqrt(), call.moments.steps[i].to(at::kDouble));
     });
   }
 
-  /// Replaces a weight by `moved(weight)`, computed in fp32 for narrower ones.
+  /// Replaces a weight by `moved(weight, rate)`, computed in fp32 for narrower ones.
   template <class Moved>
   static void move(const Options& options, const FusedCall<Moments>& call, std::size_t i, Moved&& moved) {
     const at::Tensor& parameter = call.parameters[i];
-    if (parameter.scalar_type() != at::kBFloat16)
-      return call.factors.replace(parameter, moved(parameter.to(wide(options, parameter))));
-    const at::Tensor weight = parameter.to(at::kFloat);
-    subtract_rounded(parameter, weight - moved(weight), call.factors, call.moments.steps[i].to(at::kDouble),
-                     0);
+    const at::Tensor weight = parameter.to(wide(options, parameter));
+    const at::Tensor now = call.with_rate(options.lr, [&](const auto& rate) { return moved(weight, rate); });
+    if (parameter.scalar_type() != at::kBFloat16) return call.factors.replace(parameter, now);
+    subtract_rounded(parameter, weight - now, call.factors, call.moments.steps[i].to(at::kDouble), 0);
   }
 
   static double shape_factor(MuonRate rate, const at::Tensor& matrix) {

@@ -27,6 +27,7 @@ struct Entry {
 
 struct Table {
   double lr, least_square, least_size, clip, decay, beta1, weight_decay;
+  const double* rate;      // in place of lr; null: lr
   const float* divisor;    // null: 1
   const float* found_inf;  // null: 0
   u32 relative, scaled, count, padding;

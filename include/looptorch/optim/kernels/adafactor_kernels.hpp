@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Adafactor's step as five kernels for all parameters of a group, in fp32, bf16 or fp16: squares, moments,
 // the update's size, rates, weights. Norms are added in fp64 over tiles of 128 x 1024. Beside the parameters
-// it holds about 1/32 of their number in bytes while a table of them is updated.
+// it holds less than a hundredth of their bytes, or 1 MiB, while a part of them is updated.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>
@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,12 +25,12 @@ namespace looptorch::detail {
 
 struct AdafactorHeader {
   double lr = 0, least_square = 0, least_size = 0, clip = 0, decay = 0, beta1 = 0, weight_decay = 0;
+  const double* rate = nullptr;
   const float *divisor = nullptr, *found_inf = nullptr;
   std::uint32_t relative = 0, scaled = 0, count = 0, padding = 0;
 
-  template <class Options>
-  [[nodiscard]] static AdafactorHeader of(const Options& options, const std::optional<at::Tensor>& divisor,
-                                          const std::optional<at::Tensor>& found_inf) {
+  template <class Options, class Call>
+  [[nodiscard]] static AdafactorHeader of(const Options& options, const Call& call) {
     return {options.lr,
             options.eps[0],
             options.eps[1],
@@ -39,8 +38,9 @@ struct AdafactorHeader {
             options.decay,
             options.beta1,
             options.weight_decay,
-            number_or_null(divisor),
-            number_or_null(found_inf),
+            rate_or_null(call.rate),
+            number_or_null(call.factors.divisor),
+            number_or_null(call.factors.found_inf),
             options.relative_step,
             options.scale_parameter};
   }

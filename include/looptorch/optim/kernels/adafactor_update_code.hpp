@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(256) adafactor_rates(LT_TABLE(Table
   change = block_sum(change), norm = block_sum(norm);
   if (threadIdx.x != 0) return;
   const double size = (double)(entry.matrices * entry.height * entry.width);
-  double rate = table.lr;
+  double rate = table.rate ? *table.rate : table.lr;
   if (table.relative) {
     const double falling = 1.0 / sqrt((double)*entry.step);
     rate = falling < rate ? falling : rate;

@@ -11,7 +11,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 namespace looptorch::detail {
@@ -29,6 +28,7 @@ struct Entry {
 
 struct Table {
   double lr, beta1, beta2, eps, weight_decay;
+  const double* rate;      // in place of lr; null: lr
   const float* divisor;    // null: 1
   const float* found_inf;  // null: 0
   const float* counts[8];  // the steps so far, this one included
@@ -39,6 +39,7 @@ struct Table {
 
 LT_INLINE u64 size_of(const Entry& entry) { return entry.size_count_aligned / 16; }
 LT_INLINE bool is_aligned(const Entry& entry) { return entry.size_count_aligned % 2 != 0; }
+LT_INLINE double rate_of(const Table& table) { return table.rate ? *table.rate : table.lr; }
 LT_INLINE float step_of(const Table& table, const Entry& entry) {
   return *table.counts[entry.size_count_aligned / 2 % 8];
 }
@@ -58,31 +59,38 @@ struct Numbers {
 };
 
 LT_INLINE Numbers numbers_of(const Table& table, double step) {
+  const double lr = rate_of(table);
   Numbers numbers;
   numbers.gradient_factor = table.divisor ? (float)(1.0 / (double)*table.divisor) : 1.0f;
   numbers.first_share = (float)(1.0 - table.beta1);
   numbers.second_kept = (float)table.beta2;
   numbers.second_share = (float)(1.0 - table.beta2);
-  numbers.weight_kept = (float)(1.0 - table.lr * table.weight_decay);
-  numbers.rate = (float)(table.lr / (1.0 - pow(table.beta1, step)));
+  numbers.weight_kept = (float)(1.0 - lr * table.weight_decay);
+  numbers.rate = (float)(lr / (1.0 - pow(table.beta1, step)));
   numbers.root_factor = (float)(1.0 / sqrt(1.0 - pow(table.beta2, step)));
   numbers.eps = (float)table.eps;
   return numbers;
 }
 )cuda";
 
-/// AdamW's hyper-parameters, and the factor and flag of a step on the device.
+/// AdamW's hyper-parameters, and the rate, factor and flag of a step on the device.
 struct AdamWHeader {
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+  const double* rate = nullptr;
   const float *divisor = nullptr, *found_inf = nullptr;
   std::array<const float*, 8> counts{};
   std::uint32_t count = 0, padding = 0;
 
-  template <class Options>
-  [[nodiscard]] static AdamWHeader of(const Options& options, const std::optional<at::Tensor>& divisor,
-                                      const std::optional<at::Tensor>& found_inf) {
-    return {options.lr,           options.betas[0],        options.betas[1],         options.eps,
-            options.weight_decay, number_or_null(divisor), number_or_null(found_inf)};
+  template <class Options, class Call>
+  [[nodiscard]] static AdamWHeader of(const Options& options, const Call& call) {
+    return {options.lr,
+            options.betas[0],
+            options.betas[1],
+            options.eps,
+            options.weight_decay,
+            rate_or_null(call.rate),
+            number_or_null(call.factors.divisor),
+            number_or_null(call.factors.found_inf)};
   }
 };
 

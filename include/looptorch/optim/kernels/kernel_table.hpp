@@ -92,6 +92,11 @@ class KernelTable {
   return tensor ? tensor->const_data_ptr<float>() : nullptr;
 }
 
+/// Returns the memory of a rate on the device, 0-dim fp64; null for an undefined tensor.
+[[nodiscard]] inline const double* rate_or_null(const at::Tensor& rate) {
+  return rate.defined() ? rate.const_data_ptr<double>() : nullptr;
+}
+
 /// Returns how many thread blocks update `size` elements where each updates 64 blocks of 256.
 [[nodiscard]] inline std::uint32_t thread_blocks_of(std::uint64_t size) {
   constexpr std::uint64_t kElements = 64 * 256;

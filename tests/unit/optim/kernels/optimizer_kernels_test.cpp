@@ -12,6 +12,8 @@
 
 #include "support/kernels/compared_steps.hpp"
 
+#include <functional>
+
 namespace lt = looptorch;
 using namespace looptorch::testing;
 
@@ -196,6 +198,44 @@ TEST_CASE("Adafactor's workspace is below a hundredth of many parameters") {
   CHECK(memory.read().peak - before < bytes / 100);
   CHECK(memory.read().peak > before);
   CHECK(launches.count <= most_launches);
+}
+
+TEMPLATE_TEST_CASE("kernels read a rate that is kept on the device as they run", "", lt::AdamW8bit,
+                   lt::AdamWBf16, lt::Adafactor) {
+  struct ChangesBefore final : lt::detail::KernelRunner {
+    std::size_t prepare(const lt::detail::KernelSource& source, c10::Device device) override {
+      return kernels.prepare(source, device);
+    }
+    void launch(const lt::detail::KernelSource& source, const char* kernel, c10::Device device,
+                unsigned blocks, const void* table) override {
+      change();
+      kernels.launch(source, kernel, device, blocks, table);
+    }
+    EmulatedKernels kernels;
+    std::function<void()> change = [] {};
+  };
+  std::vector<at::Tensor> plain{at::randn({300}).set_requires_grad(true),
+                                at::randn({20, 9}).set_requires_grad(true)};
+  std::vector<at::Tensor> kept;
+  for (const at::Tensor& parameter : plain)
+    kept.push_back(parameter.detach().clone().set_requires_grad(true));
+  TestType reference(plain, {.lr = 0.004}), tested(kept, {.lr = 0.004});
+  tested.keep_rates_on_devices();
+  const auto set_rate = [](TestType& optimizer, double rate) {
+    optimizer.param_groups()[0].options().set_lr(rate);
+  };
+  ChangesBefore runner;
+  const KernelsOnCpu on(runner);
+  for (const double rate : {0.001, 0.002, 0.003}) {
+    for (std::size_t i = 0; i < plain.size(); ++i)
+      kept[i].mutable_grad() = plain[i].mutable_grad() = at::randn(plain[i].sizes());
+    set_rate(reference, rate), set_rate(tested, 0.1);
+    runner.change = [] {};
+    reference.step();
+    runner.change = [&] { set_rate(tested, rate), tested.send_rates(); };
+    tested.step();
+    for (std::size_t i = 0; i < plain.size(); ++i) CHECK(plain[i].equal(kept[i]));
+  }
 }
 
 TEST_CASE("five steps end near the CPU's") {

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// Rates of parameter groups in memory on the parameters' devices, for steps that a graph has captured: what
+// a launch got as an argument stays as it was, and what it reads may change.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace looptorch::detail {
+
+class KeptRates {
+ public:
+  /// Returns a group's rate on a device, 0-dim fp64, at one address for good. Writes it if it has changed.
+  const at::Tensor& on(c10::Device device, std::size_t group, double rate) {
+    for (Kept& kept : kept_) {
+      if (kept.group != group || kept.tensor.device() != device) continue;
+      if (kept.rate != rate) kept.tensor.fill_(kept.rate = rate);
+      return kept.tensor;
+    }
+    const at::TensorOptions options = at::TensorOptions(device).dtype(at::kDouble);
+    return kept_.emplace_back(Kept{group, rate, at::full({}, rate, options)}).tensor;
+  }
+
+ private:
+  struct Kept {
+    std::size_t group;
+    double rate;
+    at::Tensor tensor;
+  };
+  std::vector<Kept> kept_;
+};
+
+}  // namespace looptorch::detail
