@@ -8,7 +8,7 @@
 #pragma once
 
 #include <looptorch/data/slot_memory.hpp>
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/objective/loss.hpp>
 
 #include "encoder.hpp"
 #include "vocabulary.hpp"

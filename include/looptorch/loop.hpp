@@ -4,8 +4,8 @@
 // loop itself, open loop/step/: fit_loop.hpp, window.hpp, update_step.hpp.
 #pragma once
 
-#include <looptorch/loop/batch_range.hpp>
-#include <looptorch/loop/call_in_progress.hpp>
+#include <looptorch/base/call_in_progress.hpp>
+#include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/compose/bundle.hpp>
 #include <looptorch/loop/compose/check_order.hpp>
 #include <looptorch/loop/compose/check_split.hpp>

@@ -10,7 +10,7 @@ fail() {
 }
 
 declared() { # declared HEADER TYPE: the fields of a struct, or the values of an enum class
-  sed -nE "/^(struct|enum class) $2 \\{/,/^\\};/{s|//.*||;p}" "include/looptorch/loop/$1.hpp" |
+  sed -nE "/^(struct|enum class) $2 \\{/,/^\\};/{s|//.*||;p}" "include/looptorch/$1.hpp" |
     sed -nE 's/^  ([a-zA-Z][^=]* )?([a-z_]+)( =.*|;.*|,.*)$/\2/p'
 }
 listed() { # listed PAGE TYPE: the names in the first column of the tables of the section of that name
@@ -23,14 +23,14 @@ while read -r header type page; do
   [ "$fields" = "$(listed "$page" "$type")" ] ||
     fail "docs/$page.md: the table of $type differs from $header.hpp: $(diff <(echo "$fields") <(listed "$page" "$type") | grep '^[<>]' | tr '\n' ' ')"
 done <<'END'
-fit FitOptions api
-fit FitResult api
-run FitStatus api
-run Progress api
-loss Loss api
-loss Metric api
-evaluation Evaluation api
-fit StepResult own_loop
-update UpdateOptions updates
+loop/fit FitOptions api
+loop/fit FitResult api
+loop/run FitStatus api
+loop/run Progress api
+objective/loss Loss api
+objective/loss Metric api
+loop/evaluation Evaluation api
+loop/fit StepResult own_loop
+loop/update UpdateOptions updates
 END
 exit $status

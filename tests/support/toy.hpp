@@ -5,7 +5,7 @@
 
 #include "support/precompiled.hpp"
 
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/objective/loss.hpp>
 
 namespace toy {
 

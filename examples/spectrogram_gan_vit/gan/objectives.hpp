@@ -4,7 +4,7 @@
 // from receiving gradients.
 #pragma once
 
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/objective/loss.hpp>
 
 #include "losses.hpp"
 #include "model.hpp"

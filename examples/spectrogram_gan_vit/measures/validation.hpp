@@ -13,7 +13,7 @@
 #include <looptorch/base/example.hpp>
 #include <looptorch/base/files/learning_curve.hpp>
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/objective/loss.hpp>
 #include <looptorch/state/weights/load_weights.hpp>
 #include <looptorch/state/weights/save_weights.hpp>
 

@@ -6,7 +6,7 @@
 // Shapes: B batch, M mel bins, F frames.
 #pragma once
 
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/objective/loss.hpp>
 
 #include "../clips/data.hpp"
 #include "model.hpp"

@@ -17,13 +17,13 @@
 #include <looptorch/graph/graph_generator.hpp>
 #include <looptorch/graph/micro_batch_graphs.hpp>
 #include <looptorch/loop/fit.hpp>
-#include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/in_backward.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/memory/empty_cache.hpp>
+#include <looptorch/objective/loss.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>

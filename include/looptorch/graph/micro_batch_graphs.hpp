@@ -5,7 +5,7 @@
 
 #include <looptorch/base/device/device_graph.hpp>
 #include <looptorch/graph/graph_generator.hpp>
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/objective/loss.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

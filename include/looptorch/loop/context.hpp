@@ -4,10 +4,10 @@
 #pragma once
 
 #include <looptorch/loop/examine_context.hpp>
-#include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/ranks.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/window_place.hpp>
+#include <looptorch/objective/loss.hpp>
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>

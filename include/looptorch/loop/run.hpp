@@ -4,13 +4,13 @@
 #pragma once
 
 #include <looptorch/base/type_name.hpp>
+#include <looptorch/data/loader/feed.hpp>
 #include <looptorch/loop/evaluation.hpp>
-#include <looptorch/loop/feed.hpp>
-#include <looptorch/loop/metric_board.hpp>
-#include <looptorch/loop/metric_sink.hpp>
 #include <looptorch/loop/run_phase.hpp>
-#include <looptorch/loop/running_mean.hpp>
 #include <looptorch/memory/held_memory.hpp>
+#include <looptorch/objective/metric_board.hpp>
+#include <looptorch/objective/metric_sink.hpp>
+#include <looptorch/objective/running_mean.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 

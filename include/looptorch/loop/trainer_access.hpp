@@ -3,7 +3,7 @@
 // programs' checks.
 #pragma once
 
-#include <looptorch/loop/call_in_progress.hpp>
+#include <looptorch/base/call_in_progress.hpp>
 
 namespace looptorch::detail {
 

@@ -7,8 +7,8 @@
 #include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/batch_limit.hpp>
-#include <looptorch/loop/batch_range.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/evaluation.hpp>

@@ -5,11 +5,11 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/update_step.hpp>
+#include <looptorch/objective/loss.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>

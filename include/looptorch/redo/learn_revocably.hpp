@@ -5,10 +5,10 @@
 
 #include <looptorch/data/batch.hpp>
 #include <looptorch/data/batch_slice.hpp>
-#include <looptorch/loop/batch_range.hpp>
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/step/micro_batch.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
+#include <looptorch/objective/loss.hpp>
 #include <looptorch/optim/finite_gradients.hpp>
 #include <looptorch/optim/gradients.hpp>
 

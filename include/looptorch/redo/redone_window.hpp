@@ -3,7 +3,7 @@
 // it out: batches and the beginning of each update's share are kept where such a policy is switched on.
 #pragma once
 
-#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/run_phase.hpp>

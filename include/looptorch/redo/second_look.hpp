@@ -9,7 +9,7 @@
 #include <looptorch/base/what_of.hpp>
 #include <looptorch/data/batch.hpp>
 #include <looptorch/data/batch_state.hpp>
-#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/examine_context.hpp>
 #include <looptorch/loop/parameter_names.hpp>

@@ -3,7 +3,7 @@
 // all of it. differences.hpp says what may differ, snapshots.hpp when it is done.
 #pragma once
 
-#include <looptorch/loop/feed.hpp>
+#include <looptorch/data/loader/feed.hpp>
 #include <looptorch/resume/differences.hpp>
 #include <looptorch/resume/listed_policies.hpp>
 #include <looptorch/resume/part_states.hpp>

@@ -9,8 +9,8 @@
 #include <looptorch/base/state_comparison.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/loader/data_fingerprint.hpp>
+#include <looptorch/data/loader/feed.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
-#include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/resume/differences.hpp>
 

@@ -5,10 +5,10 @@
 
 #include <looptorch/base/device/random_states.hpp>
 #include <looptorch/base/error.hpp>
+#include <looptorch/data/loader/feed.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/resume_report.hpp>
 #include <looptorch/loop/run.hpp>

@@ -2,7 +2,8 @@
 // A run on several ranks is the run of one process that takes the batches of all: compared with a Trainer in
 // the same process, to 1e-12.
 //
-// Tests loop: ranks, agreed_means
+// Tests loop: ranks
+// Tests objective: agreed_means
 // Tests ranks: agree_on_window, several_ranks, together
 // Tests distributed: group_ranks, process_group, gradient_buckets
 #include "support/precompiled.hpp"

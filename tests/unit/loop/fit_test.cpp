@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The contract of fit, step and evaluate, sentence by sentence.
-// Tests loop: feed, run, update
+// Tests loop: run, update
+// Tests data/loader: feed
 // Tests loop/compose: measure
 // Tests loop/step: engine, evaluate, fit_loop
 #include "support/precompiled.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What LogMetrics writes of runs whose losses are known, and how a resumed run goes on.
 //
-// Tests loop: metric_sink
+// Tests objective: metric_sink
 // Tests policies: log_metrics
 // Tests policies/parts: metric_feed, metric_rows, parameter_distributions, step_clock
 #include "support/precompiled.hpp"

@@ -5,7 +5,7 @@
 #include <looptorch/data/batch_slice.hpp>
 #include <looptorch/loop/compose/checks.hpp>
 #include <looptorch/loop/compose/closure.hpp>
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/objective/loss.hpp>
 
 #include <tuple>
 #include <type_traits>

@@ -4,7 +4,7 @@
 // sentence.
 #pragma once
 
-#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/compose/closure.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/compose/measure.hpp>

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <looptorch/base/ballot.hpp>
-#include <looptorch/loop/agreed_means.hpp>
 #include <looptorch/loop/evaluation.hpp>
-#include <looptorch/loop/running_mean.hpp>
+#include <looptorch/objective/agreed_means.hpp>
+#include <looptorch/objective/running_mean.hpp>
 
 #include <cstdint>
 #include <map>

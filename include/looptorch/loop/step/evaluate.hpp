@@ -4,13 +4,13 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/out_of_memory.hpp>
-#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/evaluation.hpp>
-#include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/run_phase.hpp>
 #include <looptorch/loop/step/window.hpp>
+#include <looptorch/objective/loss.hpp>
 
 #include <ATen/core/grad_mode.h>
 

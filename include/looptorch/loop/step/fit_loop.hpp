@@ -4,11 +4,11 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/data/loader/batch_range.hpp>
+#include <looptorch/data/loader/feed.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
 #include <looptorch/loop/compose/included_code.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/feed.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/run_phase.hpp>

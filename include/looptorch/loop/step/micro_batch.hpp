@@ -6,13 +6,13 @@
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/out_of_memory.hpp>
 #include <looptorch/loop/compose/hooks.hpp>
-#include <looptorch/loop/loss.hpp>
 #include <looptorch/loop/run.hpp>
 #include <looptorch/loop/step/engine.hpp>
 #include <looptorch/loop/step/in_backward.hpp>
 #include <looptorch/loop/step/non_finite.hpp>
 #include <looptorch/loop/step/window_state.hpp>
 #include <looptorch/loop/update.hpp>
+#include <looptorch/objective/loss.hpp>
 #include <looptorch/optim/gradients.hpp>
 
 #include <ATen/core/Tensor.h>

@@ -2,7 +2,7 @@
 // How the windows of one update are gone through: each micro-batch is released once it was learnt from.
 #pragma once
 
-#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/data/loader/batch_range.hpp>
 #include <looptorch/loop/compose/measure.hpp>
 #include <looptorch/loop/evaluation.hpp>
 #include <looptorch/loop/run_phase.hpp>

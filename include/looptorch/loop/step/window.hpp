@@ -3,7 +3,7 @@
 // the Trainer: streamed_window.hpp, kept_window.hpp, and redo/redone_window.hpp.
 #pragma once
 
-#include <looptorch/loop/call_in_progress.hpp>
+#include <looptorch/base/call_in_progress.hpp>
 #include <looptorch/loop/fit.hpp>
 #include <looptorch/loop/step/kept_window.hpp>
 #include <looptorch/loop/step/settle.hpp>

@@ -5,9 +5,9 @@
 #pragma once
 
 #include <looptorch/base/ballot.hpp>
-#include <looptorch/loop/agreed_means.hpp>
 #include <looptorch/loop/run.hpp>
-#include <looptorch/loop/running_mean.hpp>
+#include <looptorch/objective/agreed_means.hpp>
+#include <looptorch/objective/running_mean.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -5,10 +5,10 @@
 
 #include <looptorch/base/example.hpp>
 #include <looptorch/loop/context.hpp>
-#include <looptorch/loop/metric_sink.hpp>
 #include <looptorch/loop/update.hpp>
 #include <looptorch/memory/memory_counter.hpp>
 #include <looptorch/memory/process_memory.hpp>
+#include <looptorch/objective/metric_sink.hpp>
 #include <looptorch/policies/parts/metric_rows.hpp>
 #include <looptorch/policies/parts/step_clock.hpp>
 #include <looptorch/report/example_forms.hpp>

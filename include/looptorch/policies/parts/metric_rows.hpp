@@ -3,8 +3,8 @@
 // device as handles that a later copy reads all at once. No lock, no text and no wait; some 20 ns a number.
 #pragma once
 
-#include <looptorch/loop/loss.hpp>
-#include <looptorch/loop/running_mean.hpp>
+#include <looptorch/objective/loss.hpp>
+#include <looptorch/objective/running_mean.hpp>
 #include <looptorch/report/arriving_numbers.hpp>
 #include <looptorch/report/metric_row.hpp>
 

@@ -5,9 +5,9 @@
 
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/data/batch.hpp>
+#include <looptorch/data/loader/feed.hpp>
 #include <looptorch/data/loader/loader_error.hpp>
 #include <looptorch/data/loader/regrouping.hpp>
-#include <looptorch/loop/feed.hpp>
 
 #include <algorithm>
 #include <concepts>

@@ -2,7 +2,7 @@
 // A range of batches as a fit uses it, for a vector, a range that shuffles and skips, and a stream.
 #include "support/precompiled.hpp"
 
-#include <looptorch/loop/batch_range.hpp>
+#include <looptorch/data/loader/batch_range.hpp>
 
 #include <cstdint>
 #include <iterator>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/example.hpp>
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/objective/loss.hpp>
 
 #include <cstddef>
 #include <string>

@@ -3,7 +3,7 @@
 // Runs on every device.
 #include "support/precompiled.hpp"
 
-#include <looptorch/loop/running_mean.hpp>
+#include <looptorch/objective/running_mean.hpp>
 
 #include "support/place.hpp"
 

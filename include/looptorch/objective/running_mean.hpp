@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/objective/loss.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "support/precompiled.hpp"
 
-#include <looptorch/loop/loss.hpp>
+#include <looptorch/objective/loss.hpp>
 
 namespace lt = looptorch;
 

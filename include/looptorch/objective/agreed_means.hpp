@@ -4,7 +4,7 @@
 #pragma once
 
 #include <looptorch/base/ballot.hpp>
-#include <looptorch/loop/running_mean.hpp>
+#include <looptorch/objective/running_mean.hpp>
 
 #include <ATen/ops/scalar_tensor.h>
 
