@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // LibTorch's process-wide switches for speed and reproducibility in one place: TF32, cuDNN's search for the
-// fastest algorithm, deterministic algorithms. They are set for the run and restored after it. Costs nothing
-// a step by itself; docs/policies.md says what the switches cost or save.
+// fastest algorithm, deterministic algorithms, the kernels of attention. They are set for the run and
+// restored after it. Costs nothing a step by itself; docs/policies.md says what the switches cost or save.
 #pragma once
 
 #include <looptorch/base/device/tf32_settings.hpp>
@@ -17,7 +17,28 @@
 
 namespace looptorch {
 
+/// The kernels among which `scaled_dot_product_attention` chooses. A CPU has `flash` and `plain`.
+struct AttentionKernels {
+  bool flash = true;      ///< FlashAttention: fp16 and bf16 on CUDA.
+  bool efficient = true;  ///< xFormers' memory-efficient attention: fp32, too.
+  bool cudnn = true;      ///< cuDNN's, which builds a plan for each new shape: for inputs of few shapes.
+  bool plain = true;      ///< Products and a softmax, with the whole matrix of weights in memory.
+
+  bool operator==(const AttentionKernels&) const = default;
+};
+
 namespace detail {
+
+[[nodiscard]] inline AttentionKernels attention_kernels() {
+  const at::Context& context = at::globalContext();
+  return {context.userEnabledFlashSDP(), context.userEnabledMemEfficientSDP(), context.userEnabledCuDNNSDP(),
+          context.userEnabledMathSDP()};
+}
+inline void set_attention_kernels(const AttentionKernels& allowed) {
+  at::Context& context = at::globalContext();
+  context.setSDPUseFlash(allowed.flash), context.setSDPUseMemEfficient(allowed.efficient);
+  context.setSDPUseCuDNN(allowed.cudnn), context.setSDPUseMath(allowed.plain);
+}
 
 /// Records whether only deterministic algorithms may run, as it was when this was made.
 struct DeterministicSetting {
@@ -39,11 +60,13 @@ class BackendScope {
     if (benchmark_) at::globalContext().setBenchmarkCuDNN(*benchmark_);
     if (deterministic_)
       at::globalContext().setDeterministicAlgorithms(deterministic_->on, deterministic_->warns);
+    if (attention_) detail::set_attention_kernels(*attention_);
   }
   BackendScope(BackendScope&& other) noexcept
       : tf32_(std::exchange(other.tf32_, std::nullopt)),
         benchmark_(std::exchange(other.benchmark_, std::nullopt)),
-        deterministic_(std::exchange(other.deterministic_, std::nullopt)) {}
+        deterministic_(std::exchange(other.deterministic_, std::nullopt)),
+        attention_(std::exchange(other.attention_, std::nullopt)) {}
   BackendScope& operator=(BackendScope&&) = delete;
 
  private:
@@ -51,6 +74,7 @@ class BackendScope {
   std::optional<detail::Tf32Settings> tf32_;
   std::optional<bool> benchmark_;
   std::optional<detail::DeterministicSetting> deterministic_;
+  std::optional<AttentionKernels> attention_;
 };
 
 /// The switches from the beginning of fit to its end (with `step`, until `finish`, or else until the Trainer
@@ -60,6 +84,7 @@ struct BackendFlags {
   std::optional<bool> cudnn_benchmark = {};  ///< cuDNN times its algorithms for each new shape.
   std::optional<bool> deterministic =
       {};  ///< Deterministic algorithms only; an operation without one throws.
+  std::optional<AttentionKernels> attention = {};  ///< Which kernels attention may take; at least one.
 
   struct State {
     std::optional<BackendScope> scope;  ///< While the switches are set.
@@ -93,6 +118,9 @@ inline BackendScope::BackendScope(const BackendFlags& flags) {
     throw UsageError(
         "BackendFlags: deterministic and cudnn_benchmark contradict each other, since the algorithm that is "
         "fastest differs from run to run; set one of them");
+  if (flags.attention == AttentionKernels{false, false, false, false})
+    throw UsageError(
+        "BackendFlags: attention needs a kernel; allow at least one of flash, efficient, cudnn, plain");
   if (flags.tf32) {
     tf32_.emplace();
     detail::Tf32Settings::allow(*flags.tf32);
@@ -104,6 +132,10 @@ inline BackendScope::BackendScope(const BackendFlags& flags) {
   if (flags.deterministic) {
     deterministic_.emplace();
     at::globalContext().setDeterministicAlgorithms(*flags.deterministic, /*warn_only=*/false);
+  }
+  if (flags.attention) {
+    attention_ = detail::attention_kernels();
+    detail::set_attention_kernels(*flags.attention);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <looptorch/policies/backend_flags.hpp>
 #include <looptorch/trainer.hpp>
 
+#include "support/operators_called.hpp"
 #include "support/toy.hpp"
 
 #include <stdlib.h>
@@ -29,6 +30,7 @@ struct Switches {
   bool benchmark = context().benchmarkCuDNN();
   bool deterministic = context().deterministicAlgorithms();
   bool warns = context().deterministicAlgorithmsWarnOnly();
+  lt::AttentionKernels attention = lt::detail::attention_kernels();
   at::Float32MatmulPrecision older = context().float32MatmulPrecision();
 #if LOOPTORCH_LIBTORCH_2_9
   Float32Precision newer = context().float32Precision(Float32Backend::CUDA, Float32Op::MATMUL);
@@ -170,6 +172,34 @@ TEST_CASE("flags that contradict each other are refused, and then nothing is set
   const lt::BackendFlags both{.tf32 = true, .cudnn_benchmark = true, .deterministic = true};
   CHECK_THROWS_AS(lt::BackendScope(both), lt::UsageError);
   CHECK_THROWS_WITH(seen_in_training(both), Catch::Contains("deterministic and cudnn_benchmark"));
+  CHECK(Switches() == before);
+}
+
+TEST_CASE("attention takes the kernels that are allowed, and others after the run") {
+  const Switches before;
+  const at::Tensor heads = at::randn({1, 2, 8, 16});
+  const auto flash_calls = [&] {
+    const OperatorsCalled called;
+    (void)at::scaled_dot_product_attention(heads, heads, heads);
+    return called.count("aten::_scaled_dot_product_flash_attention_for_cpu");
+  };
+  CHECK(flash_calls() == 1);
+  for (const bool flash : {false, true}) {
+    const lt::BackendScope scope(lt::BackendFlags{.attention = lt::AttentionKernels{.flash = flash}});
+    CHECK(flash_calls() == flash);
+  }
+  const lt::AttentionKernels without_cudnn{.cudnn = false};
+  const Switches seen = seen_in_training({.attention = without_cudnn});
+  CHECK(seen.attention == without_cudnn);
+  CHECK(seen.benchmark == before.benchmark);
+  CHECK(seen_in_training(
+            {.attention = lt::AttentionKernels{.flash = false, .efficient = false, .plain = false}})
+            .attention == lt::AttentionKernels{false, false, true, false});
+  CHECK(Switches() == before);
+  const lt::BackendFlags none{.tf32 = true, .attention = lt::AttentionKernels{false, false, false, false}};
+  CHECK_THROWS_WITH(
+      lt::BackendScope(none),
+      "BackendFlags: attention needs a kernel; allow at least one of flash, efficient, cudnn, plain");
   CHECK(Switches() == before);
 }
 
