@@ -119,6 +119,34 @@ TEST_CASE("memory of a device: what others take of it, the host's share, and adv
   CHECK_THAT(written, Contains("memory: little is left. activations: smaller micro-batches"));
 }
 
+TEST_CASE("memory of a device: the best weights wait on the host") {
+  if (!has_device()) return;
+  const auto peak_of = [](bool keeps_best) {
+    torch::manual_seed(1);
+    Net net;
+    std::vector<at::Tensor> after_step;
+    const auto note = [&](lt::WindowContext&) {
+      after_step.push_back(net.layers->parameters().front().detach().cpu());
+    };
+    lt::Trainer trainer(net.layers, *net.adam, mean_square,
+                        lt::Validate{rows(1, 64), mean_square, {.every = 1}}, lt::On{lt::kObserve, note},
+                        lt::When{keeps_best, lt::RestoreBest{.out = nullptr}});
+    const lt::MemoryCounter counter(test_device());
+    (void)counter.take();
+    trainer.fit(rows(8, 256));
+    if (keeps_best) {
+      const auto& state = trainer.policy<lt::RestoreBest>();
+      const at::Tensor best = after_step.at(std::size_t(state.best.step() - 1));
+      CHECK(state.weights.by_name().at("0.weight").is_cpu());
+      CHECK(state.weights.by_name().at("0.weight").equal(best));
+      CHECK(net.layers->parameters().front().cpu().equal(best));
+    }
+    return double(counter.read().peak);
+  };
+  const double without = peak_of(false);
+  CHECK(peak_of(true) <= 1.01 * without);
+}
+
 TEST_CASE("preflight on a device: the peak of the fit that follows, and nothing else is left") {
   if (!has_device()) return;
   Net net;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Leaves the model with the weights that had the best value of a metric, in place of the last ones. Costs a
-// copy of the weights whenever the metric improves, and as much memory as they take. Use it where the program
-// continues with the best model; SnapshotEvery keeps best models on disk.
+// copy of the weights to the host whenever the metric improves, as much host memory as they take, and none of
+// the device. Use it where the program continues with the best model; SnapshotEvery keeps best models on
+// disk.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -9,6 +10,7 @@
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/policies/parts/best_so_far.hpp>
+#include <looptorch/policies/parts/host_weights.hpp>
 #include <looptorch/policies/parts/metric_reader.hpp>
 #include <looptorch/policies/parts/weight_averages.hpp>
 
@@ -18,6 +20,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <utility>
 
 namespace looptorch {
 
@@ -37,9 +40,9 @@ struct BasicRestoreBest {
   static constexpr Phase phase = Phase::finish;  // the last snapshot has the last weights
 
   struct State {
-    BestSoFar best;                             ///< The best value, with the step at which it was published.
-    std::map<std::string, at::Tensor> weights;  ///< Those of the best value, by name; empty before the first.
-    bool restored = false;                      ///< The last fit ended with them.
+    BestSoFar best;               ///< The best value, with the step at which it was published.
+    detail::HostWeights weights;  ///< Those of the best value: `by_name()`; empty before the first.
+    bool restored = false;        ///< The last fit ended with them.
     detail::MetricReader reader;
   };
 
@@ -73,13 +76,13 @@ struct BasicRestoreBest {
   void forecast_memory(MemoryForecast& forecast, State& state) const {
     if (!state.weights.empty()) return;
     for (const auto& [name, weight] : detail::weights_by_name(model_of(forecast.run)))
-      forecast.copies += static_cast<std::int64_t>(weight.nbytes());
+      if (weight.is_cpu()) forecast.copies += static_cast<std::int64_t>(weight.nbytes());
   }
 
   void state_dict(StateDict& into, State& state) const {
     StateDict best, weights;
     state.best.save(best);
-    for (const auto& [name, weight] : state.weights) weights.set(name, weight);
+    for (const auto& [name, weight] : state.weights.by_name()) weights.set(name, weight);
     into.set("best", best);
     into.set("weights", weights);
     state.reader.save(into);
@@ -87,10 +90,12 @@ struct BasicRestoreBest {
   void load_state_dict(const StateDict& in, State& state) const {
     state.best.load(in.under("best"));
     state.reader.load(in);
-    state.weights.clear();
     const StateDict weights = in.under("weights");
+    std::map<std::string, at::Tensor> copies;
     for (const auto& item : weights.values())
-      state.weights.emplace(item.first, detail::copy_of(weights.get<at::Tensor>(item.first)));
+      copies.emplace(item.first,
+                     weights.get<at::Tensor>(item.first).to(at::kCPU, /*non_blocking=*/false, /*copy=*/true));
+    state.weights.take(std::move(copies));
   }
 
  private:
@@ -99,31 +104,18 @@ struct BasicRestoreBest {
   void judge(Run& run, State& state) const {
     const auto value = state.reader.next(run, metric);
     if (value && state.best.offer(*value, run.progress().step, better))
-      run.with_evaluated_weights([&] { keep(model_of(run), state); });
-  }
-
-  /// Copies the model's weights into `state`. Reuses the memory of earlier copies.
-  static void keep(const Module& model, State& state) {
-    at::NoGradGuard no_gradients;
-    for (const auto& [name, weight] : detail::weights_by_name(model)) {
-      at::Tensor& kept = state.weights[name];
-      if (kept.defined() && kept.sizes() == weight.sizes() && kept.device() == weight.device() &&
-          kept.scalar_type() == weight.scalar_type())
-        kept.copy_(weight);
-      else
-        kept = detail::copy_of(weight);
-    }
+      run.with_evaluated_weights([&] { state.weights.keep(detail::weights_by_name(model_of(run))); });
   }
 
   static void copy_into(const Module& model, const State& state) {
     at::NoGradGuard no_gradients;
     auto weights = detail::weights_by_name(model);
-    for (const auto& [name, kept] : state.weights) {
+    for (const auto& [name, kept] : state.weights.by_name()) {
       const auto weight = weights.find(name);
       if (weight == weights.end() || weight->second.sizes() != kept.sizes())
         throw StateError(message("RestoreBest has kept '", name, "' of shape ", kept.sizes(),
                                  ", which the model does not have in this shape any more"));
-      weight->second.copy_(kept);
+      weight->second.copy_(kept, /*non_blocking=*/true);  // from pinned memory, which is kept
     }
   }
 };
