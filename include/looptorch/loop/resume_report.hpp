@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,8 @@ struct ResumeReport {
   std::vector<std::string> differences = {};  ///< Parts that were not taken over, where that was allowed.
   /// Settings with which the run goes on otherwise than before: "the learning rate of group 0: 0.1 -> 0.2".
   std::vector<std::string> changed = {};
+  /// Why a policy had stopped the run: a fit then ends at once, and a loop of one's own may.
+  std::optional<std::string> stopped = {};
 };
 
 }  // namespace looptorch

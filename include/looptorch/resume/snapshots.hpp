@@ -33,20 +33,19 @@ class Resumed {
  public:
   template <class Engine>
   Resumed(const Resumption<Engine>& taken, ResumeReport report)
-      : report_(std::move(report)), random_(taken.random()), stopped_(taken.stopped()) {}
+      : report_(std::move(report)), random_(taken.random()) {}
 
   /// Sets the random generators, from which policies may have drawn, and stops a run that had been stopped.
   /// Call it after policies have begun.
   void begin(Run& run) const {
     random_.apply();
-    if (stopped_) run.stop(*stopped_);
+    if (report_.stopped) run.stop(*report_.stopped);
   }
   [[nodiscard]] const ResumeReport& report() const { return report_; }
 
  private:
   ResumeReport report_;
   RandomStates random_;
-  std::optional<std::string> stopped_;
 };
 
 /// Warns of what the report lists.
@@ -82,7 +81,7 @@ struct SnapshotCode {
     engine.prepare();
     const auto taken = resume_from(engine, contents, {}, tolerance, "the snapshot");
     taken.random().apply();
-    ResumeReport report{.step = contents.step};
+    ResumeReport report{.step = contents.step, .stopped = taken.stopped()};
     add_to(report, taken.differences(), tolerance);
     return report;
   }
@@ -108,6 +107,7 @@ struct SnapshotCode {
     engine.stack().template run<before_resume_hook>(ResumeContext{engine.run(), report.step});
     const Tolerance tolerance = tolerance_of(options.strict, options.resume_changed);
     const auto taken = resume_from(engine, contents, feed, tolerance, report.snapshot.string());
+    report.stopped = taken.stopped();
     add_to(report, taken.differences(), tolerance);
     warn_of(report);
     return {taken, std::move(report)};

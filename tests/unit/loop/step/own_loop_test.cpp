@@ -13,6 +13,7 @@
 #include "support/warnings.hpp"
 
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -115,7 +116,28 @@ TEST_CASE("own loop: a step and the end say that the loop was to end, and why") 
     CHECK(steps == 2);
     CHECK(result.status == (interrupts ? lt::FitStatus::interrupted : lt::FitStatus::stopped));
     CHECK(result.reason == (interrupts ? "time to go" : "good enough"));
+    lt::Trainer again(net, optimizer, toy::objective, end_at(2, interrupts));
+    const auto stopped = again.restore(trainer.snapshot()).stopped;
+    CHECK(stopped == (interrupts ? std::nullopt : std::optional<std::string>("good enough")));
   }
+}
+
+TEST_CASE("own loop: the mean of a part follows from two readings of the totals") {
+  auto net = toy::net();
+  auto optimizer = sgd(net);
+  double expected = 0;
+  const auto noted = [&](toy::Net& of, const toy::Batch& batch) {
+    const lt::Loss loss = lt::detail::as_loss(toy::objective(of, batch));
+    expected = loss.value.item<double>();
+    return loss;
+  };
+  lt::Trainer trainer(net, optimizer, noted);
+  const auto data = toy::batches(2);
+  trainer.step(data[0]);
+  const lt::WeightedSum before = trainer.updates()[0].loss.totals();
+  trainer.step(data[1]);
+  const lt::WeightedSum after = trainer.updates()[0].loss.totals();
+  CHECK((after.sum - before.sum) / (after.weight - before.weight) == Approx(expected));
 }
 
 TEST_CASE("own loop: policies begin and end once a loop, also one without a step") {
